@@ -1,0 +1,97 @@
+"""What can go wrong, as a tree; and why a request is refused, as a table.
+
+UnivocalError
+├── ConfigurationError      a file, a key in it, what was found and what is allowed
+│   └── ProfileError        the same, of a profile
+└── RefusedError            a request answered with problem+json: a reason and its status
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+__all__ = ["REASONS", "ConfigurationError", "ProfileError", "RefusedError", "UnivocalError", "by_rank", "status_of"]
+
+# Every reason for which univocal itself answers, with its status and a title. The order is the order of
+# precedence: of several reasons the first in this table is the request's `reason`.
+REASONS: Final[dict[str, tuple[int, str]]] = {
+    "bad-framing": (400, "The message's length is ambiguous"),
+    "bad-host": (400, "The Host field names no host"),
+    "bad-target": (400, "The request target is none"),
+    "no-leading-slash": (400, "The path does not begin with a slash"),
+    "fragment": (400, "The request target has a fragment"),
+    "control-character": (400, "The path has a control character"),
+    "bad-escape": (400, "A percent sign is not followed by two hexadecimal digits"),
+    "bad-utf-8": (400, "The path is not UTF-8"),
+    "backslash": (400, "The path has a backslash"),
+    "encoded-slash": (400, "The path has an encoded slash"),
+    "encoded-dot-segment": (400, "A dot segment is spelled with an encoded character"),
+    "dot-segment-parameter": (400, "A dot segment has a parameter"),
+    "dot-segment": (400, "The path has a dot segment"),
+    "above-root": (400, "The path leaves its root"),
+    "dot-dot-after-empty-segment": (400, "A '..' follows an empty segment"),
+    "empty-segment-parameter": (400, "An empty segment has a parameter"),
+    "crosses-route": (400, "The canonical path belongs to another route"),
+    "purge-forbidden": (403, "This client may not purge"),
+    "request-timeout": (408, "The request took too long to arrive"),
+    "body-too-large": (413, "The request's content is too large"),
+    "target-too-long": (414, "The request target is too long"),
+    "unknown-host": (421, "No site is served under this authority"),
+    "too-many-requests": (429, "This client has too many requests under way"),
+    "fields-too-large": (431, "The request's header fields are too large"),
+    "origin-unreachable": (502, "The origin server could not be reached"),
+    "origin-bad-response": (502, "The origin server's response was malformed"),
+    "overloaded": (503, "There is no capacity for this request now"),
+    "shared-store-unavailable": (503, "The shared store did not confirm"),
+    "origin-timeout": (504, "The origin server did not answer in time"),
+    "only-if-cached": (504, "No stored response satisfies the request"),
+}
+
+_RANK: Final = {reason: rank for rank, reason in enumerate(REASONS)}
+
+
+def status_of(reason: str) -> int:
+    """The HTTP status with which `reason` is answered."""
+    return REASONS[reason][0]
+
+
+def by_rank(reasons: Iterable[str]) -> tuple[str, ...]:
+    """The distinct `reasons`, the one that takes precedence first."""
+    return tuple(sorted(set(reasons), key=_RANK.__getitem__))
+
+
+class UnivocalError(Exception):
+    """The root of every error that univocal raises on purpose."""
+
+
+class ConfigurationError(UnivocalError):
+    """A setting that cannot be: where it stands, what was found, what is allowed.
+
+    `source` is a file name or "command line"; `key` a dotted key such as "sites[0].upstream".
+    """
+
+    def __init__(self, source: str, key: str, found: object, allowed: str) -> None:
+        super().__init__(source, key, found, allowed)
+        self.source, self.key, self.found, self.allowed = source, key, found, allowed
+
+    def __str__(self) -> str:
+        place = f"{self.source}: {self.key}" if self.key else self.source
+        return f"{place}: found {self.found!r}; allowed: {self.allowed}"
+
+
+class ProfileError(ConfigurationError):
+    """A profile that cannot be loaded."""
+
+
+class RefusedError(UnivocalError):
+    """A request that is answered by univocal itself (RFC 9457 problem details)."""
+
+    def __init__(self, reason: str, reasons: Iterable[str] = ()) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.reasons = by_rank({reason, *reasons})
+
+    @property
+    def status(self) -> int:
+        return status_of(self.reason)

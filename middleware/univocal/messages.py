@@ -1,0 +1,47 @@
+"""Messages as plain values: what was received, a request, a response (RFC 9110 §6).
+
+Field names are lower case; fields stand in wire order, repeats included, from socket to socket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+__all__ = ["Field", "Fields", "Received", "Request", "Response", "values"]
+
+Field: TypeAlias = tuple[bytes, bytes]
+Fields: TypeAlias = list[Field]
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A request line and the connection it came by, before anything is believed of it."""
+
+    method: bytes
+    target: bytes  # as on the wire: origin-form, absolute-form, asterisk-form or worse
+    scheme: bytes = b"http"  # the connection's
+    client: str | None = None  # the peer's address, without port
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request's head; `target` is canonical."""
+
+    method: bytes
+    target: bytes
+    fields: Fields
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A final response's head."""
+
+    status: int
+    fields: Fields
+
+
+def values(fields: Iterable[Field], name: bytes) -> list[bytes]:
+    """The values of every field line called `name` (lower case), in order."""
+    return [value for key, value in fields if key == name]
