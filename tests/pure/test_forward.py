@@ -1,0 +1,285 @@
+"""What an intermediary drops, keeps and adds (RFC 9110 §7.6)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from univocal.messages import Fields, values
+from univocal.proxy.forward import (
+    forwards_left,
+    has_content,
+    request_fields,
+    request_has_content,
+    response_fields,
+    strip_untrusted,
+)
+
+OWN = {b"host", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"forwarded", b"via"}
+
+
+def forwarded(*fields: tuple[bytes, bytes]) -> Fields:
+    """What is left of a client's fields, without those that the proxy adds."""
+    sent = request_fields(fields, host=b"en.example", client="192.0.2.1", scheme=b"http")
+    return [field for field in sent if field[0] not in OWN]
+
+
+def test_what_the_origin_is_told() -> None:
+    assert request_fields([(b"accept", b"*/*")], host=b"en.example", client="192.0.2.1", scheme=b"https") == [
+        (b"host", b"en.example"),
+        (b"accept", b"*/*"),
+        (b"x-forwarded-for", b"192.0.2.1"),
+        (b"x-forwarded-host", b"en.example"),
+        (b"x-forwarded-proto", b"https"),
+        (b"forwarded", b"for=192.0.2.1;host=en.example;proto=https"),
+        (b"via", b"1.1 univocal"),
+    ]
+
+
+def test_order_and_repeats_are_kept() -> None:
+    fields = [(b"b", b"1"), (b"a", b"2"), (b"b", b"3"), (b"a", b""), (b"b", b"1")]
+    assert forwarded(*fields) == fields
+
+
+def test_host_comes_first_and_once() -> None:
+    fields = [(b"accept", b"*/*"), (b"host", b"evil.example"), (b"host", b"worse.example")]
+    sent = request_fields(fields, host=b"en.example", client=None, scheme=b"http")
+    assert sent[0] == (b"host", b"en.example")
+    assert values(sent, b"host") == [b"en.example"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    b"connection keep-alive proxy-connection proxy-authorization proxy-authenticate te trailer "
+    b"transfer-encoding upgrade http2-settings".split(),
+)
+def test_hop_by_hop_fields_go_no_further(name: bytes) -> None:
+    assert values(forwarded((name, b"trailers"), (b"accept", b"*/*")), name) in ([], [b"chunked"])
+    assert values(response_fields([(name, b"x")]), name) == []
+
+
+def test_what_connection_names_goes_with_it() -> None:
+    fields = [
+        (b"connection", b"close, X-Hop"),
+        (b"x-hop", b"1"),
+        (b"connection", b"\tx-other ,"),
+        (b"x-other", b"2"),
+    ]
+    assert forwarded(*fields, (b"x-end", b"3")) == [(b"x-end", b"3")]
+    assert response_fields(fields) == [(b"via", b"1.1 univocal")]
+
+
+@pytest.mark.parametrize(
+    "name",
+    b"authorization cookie content-length content-type cache-control range if-none-match if-match "
+    b"if-modified-since if-range origin max-forwards content-encoding expect".split(),
+)
+def test_what_connection_cannot_name_away(name: bytes) -> None:
+    assert forwarded((b"connection", name.title()), (name, b"1")) == [(name, b"1")]
+
+
+@pytest.mark.parametrize(
+    "name", b"set-cookie vary etag cache-control content-length expires date age".split()
+)
+def test_what_connection_cannot_name_away_in_a_response(name: bytes) -> None:
+    assert (name, b"1") in response_fields([(b"connection", name), (name, b"1")])
+
+
+def test_connection_cannot_name_away_host_nor_what_the_proxy_tells() -> None:
+    options = b"host, forwarded, x-forwarded-for, x-forwarded-host, x-forwarded-proto, via"
+    fields = [(b"connection", options), (b"via", b"1.0 fred")]
+    sent = request_fields(fields, host=b"en.example", client="192.0.2.1", scheme=b"http")
+    assert {name for name, _ in sent} == OWN
+    assert values(sent, b"via") == [b"1.0 fred", b"1.1 univocal"]
+
+
+STRANGERS = (
+    b"x-forwarded-for x-forwarded-host x-forwarded-proto x-forwarded-port x-forwarded-prefix "
+    b"x-forwarded-server x-forwarded-scheme x-forwarded-ssl x-forwarded-uri x-forwarded-anything "
+    b"forwarded x-host x-original-url x-original-uri x-original-host x-original-method x-rewrite-url "
+    b"x-http-method-override x-http-method x-method-override x-http-host-override x-url-scheme "
+    b"x-scheme front-end-https cloudfront-forwarded-proto cf-visitor x-envoy-original-path "
+    b"x-waws-unencoded-url x-script-name x-real-ip client-ip proxy"
+).split()
+
+
+@pytest.mark.parametrize("name", STRANGERS)
+def test_strangers_fields_are_removed_in_every_spelling_that_cgi_reads_alike(name: bytes) -> None:
+    spellings = {name, name.replace(b"-", b"_"), name.replace(b"-", b"_", 1), name.replace(b"-", b".")}
+    for spelling in spellings:
+        assert strip_untrusted([(spelling, b"evil"), (b"accept", b"*/*")]) == [(b"accept", b"*/*")]
+        sent = request_fields([(spelling, b"evil")], host=b"en.example", client="192.0.2.1", scheme=b"http")
+        assert not [field for field in sent if b"evil" in field[1]]
+
+
+@pytest.mark.parametrize(
+    "name", b"content_length transfer_encoding accept_language if_none_match cache_control".split()
+)
+def test_no_second_spelling_of_a_field_that_caches_depend_on(name: bytes) -> None:
+    assert strip_untrusted([(name, b"1")]) == []
+
+
+@pytest.mark.parametrize(
+    "name", b"api_key x_request_id x-requested-with upgrade-insecure-requests x-hostname".split()
+)
+def test_other_fields_are_nobody_elses_business(name: bytes) -> None:
+    assert strip_untrusted([(name, b"1")]) == [(name, b"1")]
+
+
+def test_strip_untrusted_leaves_the_connection_to_the_server() -> None:
+    fields = [(b"host", b"a"), (b"connection", b"close, x-hop"), (b"x-hop", b"1"), (b"te", b"trailers")]
+    assert strip_untrusted(fields) == fields
+
+
+@pytest.mark.parametrize(
+    ("client", "before", "addresses", "hops"),
+    [
+        ("192.0.2.1", [], b"192.0.2.1", b"for=192.0.2.1;host=a;proto=http"),
+        ("2001:db8::1", [], b"2001:db8::1", b'for="[2001:db8::1]";host=a;proto=http'),
+        ("fe80::1%eth0", [], b"fe80::1", b'for="[fe80::1]";host=a;proto=http'),
+        ("192.0.2.9", [b"198.51.100.1"], b"198.51.100.1, 192.0.2.9",
+         b"for=198.51.100.1, for=192.0.2.9;host=a;proto=http"),
+        ("::1", [b"2001:db8::2", b"_hidden"], b"2001:db8::2, _hidden, ::1",
+         b'for="[2001:db8::2]", for=_hidden, for="[::1]";host=a;proto=http'),
+        ("::1", [b"192.0.2.1:4711"], b"192.0.2.1:4711, ::1",
+         b'for="192.0.2.1:4711", for="[::1]";host=a;proto=http'),
+        ("::1", [b"[2001:db8::2]:80"], b"[2001:db8::2]:80, ::1",
+         b'for="[2001:db8::2]:80", for="[::1]";host=a;proto=http'),
+        ("::1", [b'x";host=b'], b'x";host=b, ::1', b'for="x\\";host=b", for="[::1]";host=a;proto=http'),
+        (None, [], None, b"for=unknown;host=a;proto=http"),
+        (None, [b"192.0.2.1"], b"192.0.2.1", b"for=192.0.2.1, for=unknown;host=a;proto=http"),
+    ],
+)  # fmt: skip
+def test_forwarded(client: str | None, before: list[bytes], addresses: bytes | None, hops: bytes) -> None:
+    sent = request_fields([], host=b"a", client=client, scheme=b"http", forwarded_for=before)
+    assert values(sent, b"x-forwarded-for") == ([] if addresses is None else [addresses])
+    assert values(sent, b"forwarded") == [hops]
+
+
+def test_the_authority_asked_for_may_differ_from_the_host_sent() -> None:
+    sent = request_fields(
+        [], host=b"10.0.0.1:9001", authority=b"en.example:8080", client="::1", scheme=b"http"
+    )
+    assert sent[0] == (b"host", b"10.0.0.1:9001")
+    assert values(sent, b"x-forwarded-host") == [b"en.example:8080"]
+    assert values(sent, b"forwarded") == [b'for="[::1]";host="en.example:8080";proto=http']
+
+
+@pytest.mark.parametrize(
+    ("fields", "framing"),
+    [
+        ([(b"content-length", b"5")], [(b"content-length", b"5")]),
+        ([(b"transfer-encoding", b"chunked")], [(b"transfer-encoding", b"chunked")]),
+        ([(b"transfer-encoding", b"gzip, chunked")], [(b"transfer-encoding", b"chunked")]),
+        (
+            [(b"content-length", b"5"), (b"transfer-encoding", b"chunked")],
+            [(b"transfer-encoding", b"chunked")],
+        ),
+        ([], []),
+    ],
+)
+def test_framing_is_this_hops_own(fields: Fields, framing: Fields) -> None:
+    assert forwarded(*fields) == framing
+
+
+def test_te_goes_on_only_for_trailers_that_are_relayed() -> None:
+    fields = [(b"te", b"deflate;q=0.5, Trailers"), (b"connection", b"te")]
+    assert forwarded(*fields) == []
+    sent = request_fields(fields, host=b"a", client=None, scheme=b"http", trailers=True)
+    assert values(sent, b"te") == [b"trailers"]
+    assert values(sent, b"connection") == [b"te"]
+    other = request_fields([(b"te", b"deflate")], host=b"a", client=None, scheme=b"http", trailers=True)
+    assert values(other, b"te") == values(other, b"connection") == []
+
+
+def test_trailer_goes_on_only_with_the_trailers() -> None:
+    fields = [(b"trailer", b"digest")]
+    assert values(response_fields(fields), b"trailer") == []
+    assert values(response_fields(fields, trailers=True), b"trailer") == [b"digest"]
+
+
+def test_date_is_added_only_where_missing() -> None:
+    now = b"Fri, 20 Nov 2026 23:00:00 GMT"
+    assert values(response_fields([], date=now), b"date") == [now]
+    assert values(response_fields([(b"date", b"nonsense")], date=now), b"date") == [b"nonsense"]
+    assert values(response_fields([]), b"date") == []
+
+
+def test_response_keeps_order_and_repeats_and_appends_via() -> None:
+    fields = [(b"set-cookie", b"a=1"), (b"x", b""), (b"set-cookie", b"b=2"), (b"via", b"1.0 fred")]
+    assert response_fields(fields, via=b"1.0 univocal") == [*fields, (b"via", b"1.0 univocal")]
+
+
+@pytest.mark.parametrize(
+    ("status", "kept"), [(200, True), (206, True), (304, True), (204, False), (103, False)]
+)
+def test_no_content_length_where_it_must_not_be(status: int, kept: bool) -> None:
+    assert (
+        values(response_fields([(b"content-length", b"0")], status=status), b"content-length") == [b"0"]
+    ) is kept
+
+
+@pytest.mark.parametrize(
+    ("method", "before", "after"),
+    [
+        (b"OPTIONS", b"5", b"4"),
+        (b"TRACE", b"1", b"0"),
+        (b"TRACE", b" 007 ", b"6"),
+        (b"TRACE", b"0", None),
+        (b"OPTIONS", b"00", None),
+        (b"OPTIONS", b"many", b"many"),
+        (b"OPTIONS", b"-1", b"-1"),
+        (b"TRACE", b"9" * 5000, b"999999998"),
+        (b"GET", b"0", b"0"),
+        (b"POST", b"3", b"3"),
+    ],
+)
+def test_max_forwards(method: bytes, before: bytes, after: bytes | None) -> None:
+    left = forwards_left(method, [(b"a", b"1"), (b"max-forwards", before), (b"b", b"2")])
+    assert left == (None if after is None else [(b"a", b"1"), (b"max-forwards", after), (b"b", b"2")])
+
+
+def test_without_max_forwards_nothing_is_counted() -> None:
+    assert forwards_left(b"TRACE", [(b"a", b"1")]) == [(b"a", b"1")]
+
+
+@pytest.mark.parametrize(
+    ("method", "status", "content"),
+    [
+        (b"GET", 200, True), (b"HEAD", 200, False), (b"GET", 204, False), (b"GET", 304, False),
+        (b"GET", 103, False), (b"POST", 205, True), (b"CONNECT", 200, False), (b"CONNECT", 407, True),
+        (b"GET", 500, True),
+    ],
+)  # fmt: skip
+def test_has_content(method: bytes, status: int, content: bool) -> None:
+    assert has_content(method, status) is content
+
+
+@pytest.mark.parametrize(
+    ("fields", "content"),
+    [
+        ([], False),
+        ([(b"content-length", b"0")], False),
+        ([(b"content-length", b" 000 ")], False),
+        ([(b"content-length", b"10")], True),
+        ([(b"transfer-encoding", b"chunked")], True),
+    ],
+)
+def test_request_has_content(fields: Fields, content: bool) -> None:
+    assert request_has_content(fields) is content
+
+
+NAMES = st.sampled_from(
+    [*STRANGERS, b"connection", b"te", b"accept", b"cookie", b"x_forwarded_host", b"via", b"a", b"b"]
+)
+
+
+@given(st.lists(st.tuples(NAMES, st.sampled_from([b"", b"a", b"evil", b"cookie, b", b"close"]))))
+def test_a_second_intermediary_finds_nothing_left_to_drop(fields: Fields) -> None:
+    once = request_fields(fields, host=b"h", client="192.0.2.1", scheme=b"http")
+    twice = request_fields(once, host=b"h", client="192.0.2.1", scheme=b"http")
+    plain = [field for field in once if field[0] not in OWN]
+    assert [field for field in twice if field[0] not in OWN] == plain
+    assert plain == [field for field in fields if field in plain]
+    assert b"evil" not in [value for name, value in once if name in STRANGERS]
