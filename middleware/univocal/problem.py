@@ -47,7 +47,7 @@ def problem(reasons: Sequence[str]) -> Problem:
 def _problem(reasons: tuple[str, ...]) -> Problem:
     status, _ = REASONS[reasons[0]]
     details = {
-        # RFC 9457 §4.2.1: with "about:blank" the title is the status's phrase; what is ours stands in `reason`.
+        # RFC 9457 §4.2.1: with "about:blank" the title is the phrase of the status; ours is `reason`.
         "type": "about:blank",
         "title": PHRASES[status],
         "status": status,
