@@ -1,0 +1,94 @@
+"""Dot segments, slashes and path parameters: what a path's segments mean, whatever its octets are.
+
+Every function takes a path that begins with "/" and gives the same object back if nothing changes.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from univocal.uri.ring import RINGS
+
+__all__ = [
+    "is_under",
+    "merge_slashes",
+    "parameter_pattern",
+    "remove_dot_segments",
+    "remove_empty_segments",
+    "remove_servlet_dot_segments",
+    "routing_view",
+    "strip_parameters",
+]
+
+_SLASHES: Final = re.compile(rb"/{2,}")
+_DOTS: Final = (b".", b"..")
+
+
+def remove_dot_segments(path: bytes) -> bytes:
+    """`path` without "." and ".." segments; a last one leaves its slash: /a/b/.. is /a/ (RFC 3986 §5.2.4)."""
+    if b"/." not in path:
+        return path
+    segments = path[1:].split(b"/")
+    kept = _walk(segments, segments)
+    if segments[-1] in _DOTS:
+        kept.append(b"")
+    resolved = b"/" + b"/".join(kept)
+    return path if resolved == path else resolved
+
+
+def remove_servlet_dot_segments(path: bytes, parameter: re.Pattern[bytes]) -> bytes:
+    """`path` without "." and ".." segments, whatever their parameters: /a/b/.. is /a (Servlet 6.1 §3.5.2)."""
+    if b"/." not in path:
+        return path
+    segments = path[1:].split(b"/")
+    kept = _walk(segments, [parameter.sub(b"", segment) for segment in segments])
+    resolved = b"/" + b"/".join(kept)
+    return path if resolved == path else resolved
+
+
+def _walk(segments: list[bytes], names: list[bytes]) -> list[bytes]:
+    kept: list[bytes] = []
+    for segment, name in zip(segments, names, strict=True):
+        if name == b"..":
+            if kept:  # above the root there is nothing to leave; whoever minds lists above-root
+                kept.pop()
+        elif name != b".":
+            kept.append(segment)
+    return kept
+
+
+def merge_slashes(path: bytes) -> bytes:
+    """`path` with each run of slashes as one."""
+    return _SLASHES.sub(b"/", path) if b"//" in path else path
+
+
+def remove_empty_segments(path: bytes, parameter: re.Pattern[bytes]) -> bytes:
+    """`path` without empty segments other than the last; one that has only parameters is empty, too."""
+    if b"//" not in path and not parameter.search(path):
+        return path
+    segments = path[1:].split(b"/")
+    kept = [segment for segment in segments[:-1] if parameter.sub(b"", segment)]
+    return path if len(kept) == len(segments) - 1 else b"/" + b"/".join([*kept, segments[-1]])
+
+
+def parameter_pattern(delimiters: bytes) -> re.Pattern[bytes]:
+    """What matches the parameters of a segment, from the first of `delimiters` to the next slash."""
+    return re.compile(rb"[%b][^/]*" % re.escape(delimiters))
+
+
+def strip_parameters(path: bytes, parameter: re.Pattern[bytes]) -> bytes:
+    """`path` with the parameters cut off each segment."""
+    return parameter.sub(b"", path) if parameter.search(path) else path
+
+
+def routing_view(path: bytes) -> bytes:
+    """What a route is chosen by: unreserved octets decoded, dot segments removed, reserved ones untouched."""
+    return remove_dot_segments(RINGS["rfc3986"].canonical(path))
+
+
+def is_under(path: bytes, prefix: bytes) -> bool:
+    """Whether `path` begins with the whole segments of `prefix`: /a holds /a and /a/b, /a/ only that."""
+    if not path.startswith(prefix):
+        return False
+    return prefix.endswith(b"/") or len(path) == len(prefix) or path[len(prefix)] == 0x2F

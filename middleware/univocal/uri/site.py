@@ -1,0 +1,192 @@
+"""Which site and route own a request; hosts in their one spelling (RFC 9110 §4.2.3, RFC 3986 §3.2.2)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from univocal.errors import ConfigurationError
+from univocal.uri.profile import Profile
+from univocal.uri.segments import is_under, routing_view
+
+__all__ = ["DEFAULT_PORTS", "Authority", "Route", "Site", "Sites", "parse_authority"]
+
+Authority: TypeAlias = tuple[bytes, int | None]
+"""A host in its one spelling and a port; None: none was given."""
+
+DEFAULT_PORTS: Final = {b"http": 80, b"https": 443}
+
+# Registered names are DNS names here. RFC 3986 would let a host hold sub-delims and escapes, too, but no
+# client means one, and every reader behind us has its own idea of where such a host ends.
+_AUTHORITY: Final = re.compile(
+    rb"(?:(?P<name>[a-z0-9_-]+(?:\.[a-z0-9_-]+)*)\.?|\[(?P<ipv6>[0-9a-f:.]+)\])(?::(?P<port>[0-9]*))?"
+)
+_IPV4: Final = re.compile(rb"(?:(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(?:\.(?!$)|$)){4}")
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A path prefix, how targets under it are read, and where they go.
+
+    `upstream` names an origin; with an `upstream_path`, that replaces the prefix on the way there.
+    """
+
+    prefix: bytes
+    profile: Profile
+    upstream: str
+    upstream_path: bytes = b""
+
+    def __post_init__(self) -> None:
+        for key, path in (("path", self.prefix), ("upstream", self.upstream_path or b"/")):
+            if not path.startswith(b"/") or b"?" in path or b"#" in path or routing_view(path) != path:
+                allowed = "a path that begins with '/', percent-encoded, without dot segments, '?' and '#'"
+                raise ConfigurationError("routes", key, path.decode("latin-1"), allowed)
+        if self.profile.ring.canonical(self.prefix) != self.prefix:
+            allowed = f"a path as the profile {self.profile.name} spells it"
+            raise ConfigurationError("routes", "path", self.prefix.decode("latin-1"), allowed)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The hosts that are answered as one, and their routes; the site itself is the route "/".
+
+    `hosts` are names, "*.suffix" patterns or addresses, with or without a port; `aliases` are exact and
+    become hosts[0], or are answered with `alias_answer` (301 or 308). `scheme` is b"keep", or what it is
+    unified to, b"http" or b"https".
+    """
+
+    name: str
+    hosts: tuple[str, ...]
+    routes: tuple[Route, ...]
+    aliases: tuple[str, ...] = ()
+    alias_answer: int = 0
+    scheme: bytes = b"keep"
+
+    def __post_init__(self) -> None:
+        longest_first = tuple(sorted(self.routes, key=lambda route: len(route.prefix), reverse=True))
+        object.__setattr__(self, "routes", longest_first)
+        prefixes = [route.prefix for route in longest_first]
+        if b"/" not in prefixes or len(set(prefixes)) < len(prefixes):
+            found = [prefix.decode("latin-1") for prefix in prefixes]
+            raise ConfigurationError(
+                f"site {self.name}", "routes", found, "distinct prefixes, '/' among them"
+            )
+
+    def route_of(self, view: bytes) -> Route:
+        """The route with the longest prefix whose whole segments begin `view` (see `routing_view`)."""
+        return next((route for route in self.routes if is_under(view, route.prefix)), self.routes[-1])
+
+
+class Sites:
+    """All sites by host; `default` owns every authority that no other does."""
+
+    __slots__ = ("_default", "_exact", "_suffixes", "sites")
+
+    def __init__(self, sites: Sequence[Site], default: Site | None = None) -> None:
+        self.sites = tuple(sites)
+        self._default = default
+        self._exact: dict[Authority, tuple[Site, Authority | None]] = {}
+        self._suffixes: dict[Authority, tuple[Site, Authority | None]] = {}
+        for site in self.sites:
+            for host in site.hosts:
+                wildcard = host.startswith("*.")
+                self._own(site, "hosts", host, None, host[2:] if wildcard else host, wildcard=wildcard)
+            if site.aliases:
+                first = _configured(site, "hosts", site.hosts[0] if site.hosts else "")
+                for alias in site.aliases:
+                    self._own(site, "aliases", alias, first, alias, wildcard=False)
+
+    def _own(
+        self, site: Site, key: str, text: str, real: Authority | None, host: str, *, wildcard: bool
+    ) -> None:
+        authority = _configured(site, key, host)
+        table = self._suffixes if wildcard else self._exact
+        if authority in table:
+            raise ConfigurationError(f"site {site.name}", key, text, "a host that no other entry names")
+        table[authority] = (site, real)
+
+    def locate(self, host: bytes, port: int) -> tuple[Site, tuple[bytes, int]] | None:
+        """The site that owns `host` and the authority it is served as: its own, or hosts[0] for an alias.
+
+        Exact names go before patterns, longer patterns before shorter ones, entries with a port before those
+        without.
+        """
+        found = self._exact.get((host, port)) or self._exact.get((host, None))
+        dot = host.find(b".")
+        while not found and dot >= 0:
+            suffix = host[dot + 1 :]
+            found = self._suffixes.get((suffix, port)) or self._suffixes.get((suffix, None))
+            dot = host.find(b".", dot + 1)
+        if found:
+            site, real = found
+            return (site, (host, port)) if real is None else (site, (real[0], real[1] or port))
+        return (self._default, (host, port)) if self._default else None
+
+
+def _configured(site: Site, key: str, text: str) -> Authority:
+    try:
+        authority = parse_authority(text.encode("idna") if not text.isascii() else text.encode())
+    except UnicodeError:
+        authority = None
+    if authority is None:
+        allowed = "a host name or address, with or without a port" + (", or *.name" if key == "hosts" else "")
+        raise ConfigurationError(f"site {site.name}", key, text, allowed)
+    if site.scheme != b"keep" and authority[1] in DEFAULT_PORTS.values():
+        raise ConfigurationError(
+            f"site {site.name}", key, text, "a host without port, as the scheme is unified"
+        )
+    return authority
+
+
+def parse_authority(text: bytes) -> Authority | None:
+    """Host and port of a Host field or an authority, in their one spelling; None if it names no host.
+
+    Userinfo, escapes and ports above 65535 are none (RFC 9110 §7.2, §4.2.4).
+    """
+    match = _AUTHORITY.fullmatch(text.strip(b" \t").lower()) if len(text) <= 300 else None
+    if match is None:
+        return None
+    name, ipv6, digits = match["name"], match["ipv6"], (match["port"] or b"").lstrip(b"0")
+    if ipv6 is not None:
+        name = _ipv6(ipv6)
+    if name is None or len(digits) > 5 or int(digits or b"0") > 65535:
+        return None
+    if match["port"] and not digits:
+        return None
+    return name, int(digits) if digits else None
+
+
+def _ipv6(text: bytes) -> bytes | None:
+    """The bracketed literal as RFC 5952 spells it, or None if `text` is no IPv6 address."""
+    head, gap, tail = text.partition(b"::")
+    left, right = _groups(head), _groups(tail)
+    if left is None or right is None:
+        return None
+    missing = 8 - len(left) - len(right)
+    if (missing < 1) if gap else (missing != 0):
+        return None
+    groups = [*left, *[0] * missing, *right]
+    spelled = b":".join(b"%x" % group for group in groups)
+    runs = re.findall(rb"(?:(?<=:)|^)0(?::0)+(?=:|$)", spelled)
+    if runs:
+        longest = max(runs, key=len)
+        before, _, after = (b":%b:" % spelled).partition(b":%b:" % longest)
+        spelled = before.lstrip(b":") + b"::" + after.rstrip(b":")
+    return b"[%b]" % spelled
+
+
+def _groups(text: bytes) -> list[int] | None:
+    """The 16-bit groups of a part of an IPv6 address, of which the last two may be written as IPv4."""
+    if not text:
+        return []
+    *groups, last = text.split(b":")
+    if _IPV4.fullmatch(last):
+        a, b, c, d = (int(octet) for octet in last.split(b"."))
+        groups += [b"%x" % (a << 8 | b), b"%x" % (c << 8 | d)]
+    else:
+        groups.append(last)
+    if not all(re.fullmatch(rb"[0-9a-f]{1,4}", group) for group in groups):
+        return None
+    return [int(group, 16) for group in groups]

@@ -1,0 +1,119 @@
+"""The suspicious sequences of a path, each with its reason (after Servlet 6.1 §3.5.2, step 10).
+
+They are looked for in the path as it was received, before parameters are cut and anything is decoded: what
+one reader takes for a dot segment or a slash and another does not is gone once it has been respelled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Final
+
+__all__ = ["SEQUENCES", "UTF_8", "Inspector"]
+
+
+def _is_not_utf_8(path: bytes) -> bool:
+    try:
+        _ESCAPE.sub(lambda escape: bytes.fromhex(escape[1].decode()), path).decode()
+    except UnicodeDecodeError:
+        return True
+    return False
+
+
+# The source of a pattern for one character beyond ASCII in upper-case escapes (RFC 3629 §4).
+_TAIL: Final = rb"%[89AB][0-9A-F]"
+UTF_8: Final = (
+    rb"(?:%(?:C[2-9A-F]|D[0-9A-F])T"
+    rb"|%E(?:0%[AB][0-9A-F]|[1-9A-CEF]T|D%[89][0-9A-F])T"
+    rb"|%F(?:0%[9AB][0-9A-F]|[1-3]T|4%8[0-9A-F])TT)"
+).replace(b"T", _TAIL)
+
+_ESCAPE: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
+_DOT: Final = re.compile(rb"(?:\.|%2[Ee]){1,2}")
+_DOT_DOT: Final = re.compile(rb"(?:\.|%2[Ee]){2}")
+
+_OCTETS: Final[dict[str, Callable[[bytes], object]]] = {
+    "control-character": re.compile(rb"[\x00-\x1F\x7F]|%(?:[01][0-9A-Fa-f]|7[Ff])").search,
+    "bad-escape": re.compile(rb"%(?![0-9A-Fa-f]{2})").search,
+    "bad-utf-8": _is_not_utf_8,
+    "backslash": re.compile(rb"\\|%5[Cc]").search,
+    "encoded-slash": re.compile(rb"%2[Ff]").search,
+}
+_SEGMENTS: Final = frozenset(
+    {
+        "encoded-dot-segment",
+        "dot-segment-parameter",
+        "dot-segment",
+        "above-root",
+        "dot-dot-after-empty-segment",
+        "empty-segment-parameter",
+    }
+)
+
+# Every reason that a profile's `[reject] sequences` may list.
+SEQUENCES: Final = frozenset({"no-leading-slash", "fragment", *_OCTETS, *_SEGMENTS})
+
+
+class Inspector:
+    """Finds the `listed` reasons in a received path, as an origin reads it that decodes the octets `decoded`.
+
+    `delimiters` begin a path parameter. Where `reads_parameters`, a segment is what stands before them, so
+    that "..;x" is a dot segment; elsewhere it is a name like any other and only dot-segment-parameter minds.
+    """
+
+    __slots__ = ("_delimiter", "_listed", "_merges", "_octets", "_reads_parameters", "_slash")
+
+    def __init__(
+        self,
+        listed: frozenset[str],
+        decoded: bytes,
+        delimiters: bytes,
+        *,
+        reads_parameters: bool,
+        merges: bool,
+    ) -> None:
+        self._listed = listed & _SEGMENTS
+        self._octets = [(reason, found) for reason, found in _OCTETS.items() if reason in listed]
+        self._slash = _either_spelling(b"/", decoded)
+        self._delimiter = _either_spelling(delimiters, decoded)
+        self._reads_parameters = reads_parameters
+        self._merges = merges
+
+    def __call__(self, path: bytes) -> set[str]:
+        """The reasons, in no order, for which `path` is to be refused."""
+        reasons = {reason for reason, found in self._octets if found(path)}
+        if self._listed:
+            reasons |= self._listed & set(self._of_segments(path))
+        return reasons
+
+    def _of_segments(self, path: bytes) -> Iterator[str]:
+        segments = self._slash.split(path.removeprefix(b"/"))
+        entered: list[bytes] = []
+        for position, segment in enumerate(segments, start=1):
+            name = self._delimiter.split(segment, maxsplit=1)[0]
+            if _DOT.fullmatch(name):
+                if b"%" in name:
+                    yield "encoded-dot-segment"
+                if name != segment:
+                    yield "dot-segment-parameter"
+            elif not name and segment and position < len(segments):
+                yield "empty-segment-parameter"
+            yield from self._enter(entered, name if self._reads_parameters else segment)
+
+    def _enter(self, entered: list[bytes], name: bytes) -> Iterator[str]:
+        if _DOT.fullmatch(name):
+            yield "dot-segment"
+            if _DOT_DOT.fullmatch(name):
+                if not entered:
+                    yield "above-root"
+                elif not entered.pop():
+                    yield "dot-dot-after-empty-segment"
+        elif name or not self._merges:
+            entered.append(name)
+
+
+def _either_spelling(octets: bytes, decoded: bytes) -> re.Pattern[bytes]:
+    """What matches one of `octets`, bare or, if it is among the `decoded`, as an escape."""
+    escapes = [b"%%(?i:%02X)" % octet for octet in octets if octet in decoded]
+    return re.compile(b"|".join([b"[%b]" % re.escape(octets), *escapes]))

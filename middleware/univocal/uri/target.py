@@ -1,0 +1,175 @@
+"""Received target in; Canonical or Rejected out (RFC 9112 §3)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from univocal.uri.pipeline import Rejected, Stage, canonical_target, explain_target, rejected, split
+from univocal.uri.segments import is_under, routing_view
+from univocal.uri.site import DEFAULT_PORTS, Route, Site, Sites, parse_authority
+
+__all__ = [
+    "Canonical",
+    "Rejected",
+    "Stage",
+    "canonical_target",
+    "explain_target",
+    "origin_target",
+    "resolve",
+    "resolve_url",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Canonical:
+    """The one spelling of a target URI, and who owns it: the only URL that anything downstream sees.
+
+    `key` is injective: none of the four parts that it joins holds a blank. If `observed` is not empty,
+    `target` is the received one and the request goes past the cache. `redirect` is 0, or the status with
+    which an alias is sent to `url`.
+    """
+
+    scheme: bytes
+    authority: bytes
+    target: bytes
+    key: bytes
+    site: Site
+    route: Route
+    observed: tuple[str, ...] = ()
+    redirect: int = 0
+
+    @property
+    def url(self) -> bytes:
+        """The absolute URL."""
+        return b"%b://%b%b" % (self.scheme, self.authority, b"" if self.target == b"*" else self.target)
+
+
+def resolve(
+    received: bytes, hosts: Sequence[bytes], scheme: bytes, sites: Sites, method: bytes = b"GET"
+) -> Canonical | Rejected:
+    """Whom a request is for and what it asks, in one spelling (RFC 9112 §3.2, §3.3).
+
+    `received` is the request target as it came, `hosts` the values of all Host field lines, `scheme` the
+    connection's. Recent results are remembered: a bounded number, of targets up to 1024 octets.
+    """
+    if len(hosts) != 1:
+        return rejected("bad-host")
+    if received == b"*" and method != b"OPTIONS":
+        return rejected("bad-target")
+    if len(received) > _MEMORABLE or len(hosts[0]) > _MEMORABLE:
+        return _resolve(received, hosts[0], scheme, sites)
+    return _remembered(received, hosts[0], scheme, sites)
+
+
+def resolve_url(url: bytes, sites: Sites, method: bytes = b"GET") -> Canonical | Rejected:
+    """What a request for the absolute `url` resolves to on a connection of its own scheme."""
+    absolute = _ABSOLUTE.fullmatch(url)
+    if absolute is None:
+        return rejected("bad-target")
+    return resolve(url, [absolute["authority"]], absolute["scheme"].lower(), sites, method)
+
+
+def origin_target(canonical: Canonical) -> bytes:
+    """The target as the origin gets it: the canonical one, the upstream's path in place of the prefix."""
+    path, query = split(canonical.target)
+    if not canonical.route.upstream_path or path == b"*":
+        return canonical.target
+    return _at_upstream(path, canonical.route) + query
+
+
+_MEMORABLE: Final = 1024
+_ABSOLUTE: Final = re.compile(
+    rb"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<rest>.*)", re.DOTALL
+)
+
+# What cannot stand on a request line without ending it; not even to observe is it forwarded as it came.
+_UNSPEAKABLE: Final = re.compile(rb"[\x00-\x20\x7F]")
+
+
+def _resolve(received: bytes, host: bytes, scheme: bytes, sites: Sites) -> Canonical | Rejected:
+    authority = parse_authority(host)
+    if authority is None:
+        return rejected("bad-host")
+    absolute = _ABSOLUTE.fullmatch(received)
+    if absolute:
+        target_scheme = absolute["scheme"].lower()
+        if target_scheme not in DEFAULT_PORTS or b"@" in absolute["authority"]:
+            return rejected("bad-target")
+        authority = parse_authority(absolute["authority"])
+        if authority is None:
+            return rejected("bad-host")
+        if target_scheme != scheme:
+            return rejected("unknown-host")
+        # An empty path is "/" (RFC 9110 §4.2.3).
+        received = absolute["rest"] if absolute["rest"].startswith(b"/") else b"/" + absolute["rest"]
+    port = authority[1] or DEFAULT_PORTS[scheme]
+    located = sites.locate(authority[0], port)
+    if located is None:
+        return rejected("unknown-host")
+    site, served_as = located
+    redirect = site.alias_answer if served_as != (authority[0], port) else 0
+    return _of_site(received, site, redirect, *_served(site, served_as, scheme))
+
+
+def _served(site: Site, served_as: tuple[bytes, int], scheme: bytes) -> tuple[bytes, bytes]:
+    """The scheme and authority of the key; a port goes if it is the connection's default or the key's."""
+    host, port = served_as
+    if port == DEFAULT_PORTS[scheme]:
+        port = DEFAULT_PORTS.get(site.scheme, port)
+    unified = scheme if site.scheme == b"keep" else site.scheme
+    return unified, host if port == DEFAULT_PORTS[unified] else b"%b:%d" % (host, port)
+
+
+def _of_site(
+    received: bytes, site: Site, redirect: int, scheme: bytes, authority: bytes
+) -> Canonical | Rejected:
+    route = site.routes[-1]
+    target: bytes | Rejected = received
+    observed: tuple[str, ...] = ()
+    if received != b"*":
+        if len(site.routes) > 1:
+            route = site.route_of(routing_view(split(received.partition(b"#")[0])[0]))
+        target, observed = _accepted(received, site, route)
+    if isinstance(target, Rejected):
+        return target
+    key = b"%b %b %b %b" % (route.profile.digest, scheme, authority, target)
+    return Canonical(scheme, authority, target, key, site, route, observed, redirect)
+
+
+def _accepted(received: bytes, site: Site, route: Route) -> tuple[bytes | Rejected, tuple[str, ...]]:
+    """The target to key and forward, or why there is none; and what a profile only observes."""
+    target = canonical_target(received, route.profile)
+    if not isinstance(target, Rejected):
+        strays = _strays(target, site, route)
+        if not strays:
+            return target, ()
+        target = rejected(*strays)
+    if route.profile.mode != "observe" or not received.startswith(b"/") or _UNSPEAKABLE.search(received):
+        return target, ()
+    if route.upstream_path and _strays(received, site, route):
+        return target, ()  # there is no prefix to replace, or the result would leave the upstream's path
+    return received, target.reasons
+
+
+def _strays(target: bytes, site: Site, route: Route) -> list[str]:
+    """Why `target` does not belong to `route`, or does not stay within its upstream's path."""
+    path, _ = split(target)
+    if len(site.routes) > 1 and not (
+        site.route_of(routing_view(path)) is route and is_under(path, route.prefix)
+    ):
+        return ["crosses-route"]
+    if route.upstream_path and not is_under(routing_view(_at_upstream(path, route)), route.upstream_path):
+        return ["above-root"]
+    return []
+
+
+def _at_upstream(path: bytes, route: Route) -> bytes:
+    rest = path[len(route.prefix.rstrip(b"/")) :]
+    return route.upstream_path.rstrip(b"/") + rest if rest else route.upstream_path
+
+
+_remembered = lru_cache(maxsize=4096)(_resolve)
