@@ -1,0 +1,171 @@
+"""A connection to an origin: an asyncio protocol that serves one exchange at a time (RFC 9112 §9)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Protocol
+
+import httpx
+
+from univocal.proxy.deadline import Deadline
+from univocal.proxy.exchange import Exchange
+from univocal.proxy.reader import ResponseReader
+
+__all__ = ["Connection", "Keeper", "StaleConnectionError"]
+
+
+class StaleConnectionError(httpx.RemoteProtocolError):
+    """A connection that had served before died before any octet of this response."""
+
+
+class Keeper(Protocol):
+    """Who owns connections between exchanges."""
+
+    def put_back(self, connection: Connection) -> None: ...
+    def withdraw(self, connection: Connection) -> None: ...
+    def lost(self, connection: Connection) -> None: ...
+
+
+class Connection(asyncio.Protocol):
+    """One connection; `closed` as soon as it must not be used any more."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, keeper: Keeper) -> None:
+        self.loop = loop
+        self.closed = False
+        self.blocked = False  # the origin takes no more for now
+        self.reading = Deadline(loop, self._read_timed_out)
+        self.idle = Deadline(loop, self.close)
+        self._writing = Deadline(loop, self._write_timed_out)
+        self._keeper = keeper
+        self._reader = ResponseReader()
+        self._exchange: Exchange | None = None
+        self._drain: asyncio.Future[None] | None = None
+        self._paused = False
+        self._reused = False
+        self._transport: asyncio.Transport
+
+    # What exchanges and the pool call.
+
+    def start(self, exchange: Exchange) -> None:
+        """Send the head of the exchange's request; its response is what comes next."""
+        if self.closed:
+            raise httpx.RemoteProtocolError("the origin closed the connection at once")
+        request = exchange.request
+        self._exchange = exchange
+        self._reader.expect(exchange, is_head=request.is_head, upgrades=request.upgrades)
+        self.idle.clear()
+        self._transport.write(request.wire)
+
+    def write(self, data: bytes) -> None:
+        self._transport.write(data)
+
+    def writelines(self, data: Iterable[bytes]) -> None:
+        self._transport.writelines(data)
+
+    async def drained(self, seconds: float | None) -> None:
+        """Wait until the origin takes more; after `seconds` the exchange fails with httpx.WriteTimeout."""
+        self._writing.set(seconds)
+        self._drain = self.loop.create_future()
+        try:
+            await self._drain
+        finally:
+            self._drain = None
+            self._writing.clear()
+
+    def resume_reading(self) -> None:
+        if self._paused:
+            self._paused = False
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        """Close at once."""
+        if not self.closed:
+            self.closed = True
+            self._keeper.withdraw(self)
+            # Not close(): over TLS that waits for the peer's farewell, and the descriptor with it.
+            self._transport.abort()
+
+    def drop(self) -> None:
+        """Close in the middle of an exchange that nobody wants any more."""
+        self._exchange = None
+        self.close()
+
+    def fail(self, error: Exception) -> None:
+        """End the exchange under way with `error`, and the connection with it."""
+        exchange, self._exchange = self._exchange, None
+        self.close()
+        if exchange is not None:
+            exchange.failed(error)
+
+    # What the event loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        exchange, reader = self._exchange, self._reader
+        if exchange is None:
+            self.close()  # a response to no request
+            return
+        reader.feed(data)
+        if self._exchange is not exchange:
+            return  # whoever was told of a part had enough
+        if reader.complete:
+            self._finish(exchange)
+        elif reader.fault:
+            self.fail(httpx.RemoteProtocolError(reader.fault))
+        elif exchange.wake() and not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def eof_received(self) -> None:
+        exchange = self._exchange
+        if exchange is None:
+            self.close()
+        elif self._reader.close():
+            self._finish(exchange)
+        else:
+            self.fail(self._broken(httpx.RemoteProtocolError, "the origin closed the connection too early"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        self._keeper.lost(self)
+        if self._exchange is not None:
+            kind = httpx.ReadError if self._exchange.sent else httpx.WriteError
+            self.fail(self._broken(kind, f"the connection to the origin was lost: {exc}"))
+        for deadline in (self.reading, self.idle, self._writing):
+            deadline.close()
+        self.resume_writing()
+
+    def pause_writing(self) -> None:
+        self.blocked = True
+
+    def resume_writing(self) -> None:
+        self.blocked = False
+        if self._drain is not None and not self._drain.done():
+            self._drain.set_result(None)
+
+    def _finish(self, exchange: Exchange) -> None:
+        """The response is complete: the connection goes back, or away."""
+        self._exchange = None
+        self._reused = True
+        # Unsent content would be read as the next request (RFC 9112 §9.3), and what is still in the
+        # buffer is what this origin does not read.
+        if self._reader.reusable and exchange.sent and not self.blocked:
+            self.resume_reading()
+            self._keeper.put_back(self)
+        else:
+            self.close()
+        exchange.finished()
+
+    def _broken(self, kind: type[httpx.TransportError], message: str) -> Exception:
+        if self._reused and not self._reader.began:
+            return StaleConnectionError(message)
+        return kind(message)
+
+    def _read_timed_out(self) -> None:
+        self.fail(httpx.ReadTimeout("the origin sent nothing in time"))
+
+    def _write_timed_out(self) -> None:
+        self.fail(httpx.WriteTimeout("the origin took nothing in time"))
