@@ -37,6 +37,11 @@ class Problem:
     fields: Fields
     body: bytes
 
+    @property
+    def status_line(self) -> bytes:
+        """The status code and its phrase."""
+        return b"%d %b" % (self.status, PHRASES[self.status].encode("ascii"))
+
 
 def problem(reasons: Sequence[str]) -> Problem:
     """The response for these reasons, at least one, in any order; raises KeyError for an unknown one."""

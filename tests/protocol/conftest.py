@@ -1,0 +1,223 @@
+"""A client's end of a connection without sockets: what is written is kept, time passes on demand."""
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+
+import h11
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from univocal.protocol import ExactProtocol, ReadLimits
+
+
+class Timer:
+    def __init__(self, due, callback, arguments):
+        self.due, self.callback, self.arguments, self.cancelled = due, callback, arguments, False
+
+    def cancel(self):
+        self.cancelled = True
+
+
+class Clock:
+    """The part of an event loop that the protocol uses, with a time of its own."""
+
+    def __init__(self):
+        self.now = 0.0
+        self.timers = []
+
+    def call_later(self, delay, callback, *arguments):
+        timer = Timer(self.now + delay, callback, arguments)
+        self.timers.append(timer)
+        return timer
+
+    def create_task(self, coroutine, **named):
+        return asyncio.get_running_loop().create_task(coroutine, **named)
+
+    def pending(self):
+        return [timer for timer in self.timers if not timer.cancelled]
+
+    def pass_time(self, seconds):
+        end = self.now + seconds
+        while due := [timer for timer in self.pending() if timer.due <= end]:
+            timer = min(due, key=lambda timer: timer.due)
+            self.timers.remove(timer)
+            self.now = timer.due
+            timer.callback(*timer.arguments)
+        self.now = end
+
+
+class Transport(asyncio.Transport):
+    def __init__(self, *, half_close=True):
+        super().__init__({"peername": ("192.0.2.1", 4711), "sockname": ("192.0.2.2", 80)})
+        self.sent = bytearray()
+        self.closed = self.ended = self.aborted = self.paused = False
+        self.half_close = half_close
+        self.pauses = 0
+
+    def write(self, data):
+        if not self.closed:
+            assert not self.ended, "a write after the end"
+            self.sent += data
+
+    def can_write_eof(self):
+        return self.half_close
+
+    def write_eof(self):
+        self.ended = True
+
+    def close(self):
+        self.closed = True
+
+    def abort(self):
+        self.closed = self.aborted = True
+
+    def is_closing(self):
+        return self.closed
+
+    def pause_reading(self):
+        self.paused, self.pauses = True, self.pauses + 1
+
+    def resume_reading(self):
+        self.paused = False
+
+
+@dataclass
+class Answer:
+    status: int
+    fields: list
+    body: bytes
+    interim: list = field(default_factory=list)
+
+    def field(self, name):
+        values = [value for key, value in self.fields if key == name]
+        assert len(values) < 2, f"{name} twice"
+        return values[0] if values else None
+
+    @property
+    def problem(self):
+        assert self.field(b"content-type") == b"application/problem+json"
+        return json.loads(self.body)
+
+
+class Recorder:
+    """An application that keeps what it is asked and answers 200 with the target and the content."""
+
+    def __init__(self):
+        self.scopes, self.bodies, self.cut = [], [], 0
+
+    async def __call__(self, scope, receive, send):
+        self.scopes.append(scope)
+        body, more = b"", True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                self.cut += 1
+                return
+            body, more = body + message["body"], message["more_body"]
+        self.bodies.append(body)
+        content = scope["extensions"]["univocal.target"]["target"] + b"|" + body
+        await send(
+            {
+                "type": "http.response.start",
+                "status": 200,
+                "headers": [(b"content-length", b"%d" % len(content))],
+            }
+        )
+        await send({"type": "http.response.body", "body": content})
+
+    @property
+    def targets(self):
+        return [scope["extensions"]["univocal.target"]["target"] for scope in self.scopes]
+
+
+class Wire:
+    def __init__(self, app, *, limits=None, half_close=True, default_headers=(), **settings):
+        self.clock = Clock()
+        settings = {"lifespan": "off", "log_config": None, "timeout_keep_alive": 5, "ws": "none"} | settings
+        self.config = uvicorn.Config(app, http=ExactProtocol, **settings)
+        self.config.load()
+        self.state = ServerState()
+        self.state.default_headers = list(default_headers)
+        self.transport = Transport(half_close=half_close)
+        self.protocol = ExactProtocol(self.config, self.state, {}, self.clock, limits=limits or ReadLimits())
+        self.protocol.connection_made(self.transport)
+
+    async def settle(self):
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+    async def feed(self, *chunks):
+        """Hand over these chunks, waiting with each while reading is paused; all that was sent so far."""
+        for chunk in chunks:
+            if self.transport.paused:
+                await self.settle()
+            assert not self.transport.paused, "nobody reads"
+            if not self.transport.closed:
+                self.protocol.data_received(bytes(chunk))
+        await self.settle()
+        return bytes(self.transport.sent)
+
+    @property
+    def open(self):
+        return not self.transport.closed and not self.transport.ended
+
+    def answers(self, *methods):
+        """What was sent, read by h11 as a client would that had sent these methods (default: GETs)."""
+        return read_answers(bytes(self.transport.sent), methods, closed=not self.open)
+
+    def hang_up(self, exc=None):
+        self.transport.closed = True
+        self.protocol.connection_lost(exc)
+
+
+def read_answers(data, methods=(), *, closed=False):
+    answers, rest = [], data
+    while rest:
+        method = methods[len(answers)] if len(answers) < len(methods) else b"GET"
+        client = h11.Connection(h11.CLIENT)
+        client.send(h11.Request(method=method, target=b"/", headers=[(b"host", b"a")]))
+        client.send(h11.EndOfMessage())
+        client.receive_data(rest)
+        if closed:
+            client.receive_data(b"")
+        interim, head, body = [], None, b""
+        while not isinstance(event := client.next_event(), h11.EndOfMessage):
+            match event:
+                case h11.InformationalResponse():
+                    interim.append((event.status_code, list(event.headers)))
+                case h11.Response():
+                    head = event
+                case h11.Data():
+                    body += bytes(event.data)
+                case _:
+                    raise AssertionError(f"{event} after {rest[:200]!r}")
+        answers.append(Answer(head.status_code, list(head.headers), body, interim))
+        rest = client.trailing_data[0] if client.their_state is not h11.CLOSED else b""
+    return answers
+
+
+@pytest.fixture
+def recorder():
+    return Recorder()
+
+
+@pytest.fixture
+def wire():
+    """Makes the client's end of a connection to an application: wire(app, limits=…, **uvicorn's settings)."""
+    made = []
+
+    def connect(app, **settings):
+        made.append(Wire(app, **settings))
+        return made[-1]
+
+    yield connect
+    for each in made:
+        if each.protocol.parser is not None:
+            each.hang_up()
+
+
+@pytest.fixture
+def parse_answers():
+    return read_answers

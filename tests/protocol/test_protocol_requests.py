@@ -1,0 +1,331 @@
+"""What reaches the application of what was received, and what is refused before (rows 10-14 and 20)."""
+
+import pytest
+
+HOST = b"Host: a.example\r\n"
+CHUNKED = HOST + b"Transfer-Encoding: chunked\r\n"
+
+
+def request(target=b"/", fields=HOST, *, method=b"GET", version=b"HTTP/1.1", body=b""):
+    return method + b" " + target + b" " + version + b"\r\n" + fields + b"\r\n" + body
+
+
+def post(fields, body=b"", **named):
+    return request(fields=fields, body=body, method=b"POST", **named)
+
+
+def whole(data):
+    return [data]
+
+
+def octets(data):
+    return [data[i : i + 1] for i in range(len(data))]
+
+
+def thirds(data):
+    return [data[i : i + 3] for i in range(0, len(data), 3)]
+
+
+splits = pytest.mark.parametrize("split", [whole, octets, thirds])
+
+# target -> path, query_string, Host as an application that reads nothing else sees them
+TARGETS = {
+    b"/": (b"/", b"", b"a.example"),
+    b"/a?b=c&d": (b"/a", b"b=c&d", b"a.example"),
+    b"/a?": (b"/a", b"", b"a.example"),
+    b"/a/../b": (b"/a/../b", b"", b"a.example"),
+    b"/%2e/%2E%zz%": (b"/%2e/%2E%zz%", b"", b"a.example"),
+    b'/a"<>{}|\\^`[];,b?"<>{}|\\^`/?': (b'/a"<>{}|\\^`[];,b', b'"<>{}|\\^`/?', b"a.example"),
+    b"//evil.example/x": (b"//evil.example/x", b"", b"a.example"),
+    b"/admin#x.png": (b"/admin", b"", b"a.example"),
+    b"/a?b#c": (b"/a", b"b", b"a.example"),
+    b"/a#c?d#e": (b"/a", b"", b"a.example"),
+    b"http://evil.example/x?y": (b"/x", b"y", b"evil.example"),
+    b"HTTPS://evil.example:8443/x": (b"/x", b"", b"evil.example:8443"),
+    b"http://good.example": (b"/", b"", b"good.example"),
+    b"http://good.example?q": (b"/", b"q", b"good.example"),
+    b"http://[2001:db8::1]:80/x#f": (b"/x", b"", b"[2001:db8::1]:80"),
+}
+
+
+@splits
+@pytest.mark.parametrize("target", TARGETS)
+async def test_the_received_target_and_a_safe_scope(wire, recorder, target, split):
+    client = wire(recorder)
+    await client.feed(*split(request(target)))
+    (scope,) = recorder.scopes
+    path, query, host = TARGETS[target]
+    assert scope["extensions"]["univocal.target"] == {"target": target}
+    assert (scope["raw_path"], scope["query_string"]) == (path, query)
+    assert [value for name, value in scope["headers"] if name == b"host"] == [host]
+    assert client.open
+
+
+async def test_every_visible_octet_passes_in_path_and_query(wire, recorder):
+    client = wire(recorder)
+    targets = [b"/%c?%c" % (octet, octet) for octet in range(0x21, 0x7F)]
+    for target in targets:
+        await client.feed(request(target))
+    assert recorder.targets == targets
+
+
+async def test_the_asterisk_form_is_for_options(wire, recorder):
+    client = wire(recorder)
+    await client.feed(request(b"*", method=b"OPTIONS"))
+    assert (recorder.targets, recorder.scopes[0]["path"], recorder.scopes[0]["raw_path"]) == (
+        [b"*"],
+        "*",
+        b"*",
+    )
+
+
+async def test_the_path_is_decoded_once_and_below_the_root_path(wire, recorder):
+    client = wire(recorder, root_path="/root")
+    await client.feed(request(b"/a%2520b%c3%a9"))
+    assert recorder.scopes[0]["path"] == "/root/a%20bé"
+    assert recorder.scopes[0]["raw_path"] == b"/root/a%2520b%c3%a9"
+    assert recorder.targets == [b"/a%2520b%c3%a9"]
+
+
+async def test_a_scope_shares_nothing_with_the_next(wire, recorder):
+    client = wire(recorder)
+    await client.feed(request(b"/1"), request(b"/2"))
+    first, second = recorder.scopes
+    for key in ("extensions", "headers", "state"):
+        assert first[key] is not second[key]
+    assert first["extensions"]["univocal.target"] is not second["extensions"]["univocal.target"]
+
+
+async def test_fields_keep_order_repeats_and_octets(wire, recorder):
+    client = wire(recorder)
+    await client.feed(
+        request(fields=b"X-B: 1\r\n" + HOST + b"x-a:\t 2 \r\nX-B: \xc3\xa9\xff\r\nX-Empty:\r\n")
+    )
+    assert recorder.scopes[0]["headers"] == [
+        (b"x-b", b"1"),
+        (b"host", b"a.example"),
+        (b"x-a", b"2"),
+        (b"x-b", b"\xc3\xa9\xff"),
+        (b"x-empty", b""),
+    ]
+
+
+async def test_http_10_needs_no_host(wire, recorder):
+    client = wire(recorder)
+    await client.feed(request(fields=b"", version=b"HTTP/1.0"))
+    assert recorder.scopes[0]["http_version"] == "1.0"
+    assert not client.open
+
+
+REFUSED = {
+    # row 10: absolute-form
+    "userinfo": (request(b"http://user@evil.example/x"), "bad-target"),
+    "userinfo with password": (request(b"http://a:b@evil.example/x"), "bad-target"),
+    "two at signs": (request(b"http://a@b@evil.example/x"), "bad-target"),
+    "another scheme": (request(b"ftp://evil.example/x"), "bad-target"),
+    "websocket scheme": (request(b"ws://evil.example/x"), "bad-target"),
+    "no authority": (request(b"http:///x"), "bad-target"),
+    "no authority at all": (request(b"http://"), "bad-target"),
+    "escaped authority": (request(b"http://a%41/x"), "bad-target"),
+    "port that is none": (request(b"http://a.example:65536/x"), "bad-target"),
+    "absolute-form, two hosts": (request(b"http://a.example/", HOST + HOST), "bad-host"),
+    "absolute-form, no host": (request(b"http://a.example/", b""), "bad-host"),
+    # row 12: no form at all
+    "at": (request(b"@google.com"), "no-leading-slash"),
+    "relative": (request(b"a/b"), "no-leading-slash"),
+    "query alone": (request(b"?q"), "no-leading-slash"),
+    "asterisk with GET": (request(b"*"), "bad-target"),
+    "asterisk with more": (request(b"*x", method=b"OPTIONS"), "bad-target"),
+    "authority-form": (request(b"a.example:443", method=b"CONNECT"), "bad-target"),
+    "CONNECT to a path": (request(b"/", method=b"CONNECT"), "bad-target"),
+    # octets that no target has
+    "raw e acute": (request("/é".encode()), "bad-target"),
+    "raw 0x80 in the query": (request(b"/?\x80"), "bad-target"),
+    "raw 0xFF in the fragment": (request(b"/#\xff"), "bad-target"),
+    "raw NUL": (request(b"/a\x00b"), "control-character"),
+    "raw 0x01": (request(b"/a\x01b"), "control-character"),
+    "raw tab": (request(b"/a\tb"), "control-character"),
+    "raw DEL": (request(b"/a\x7fb"), "control-character"),
+    "raw blank": (request(b"/a b"), "bad-framing"),
+    # row 14: Host
+    "a path in Host": (request(fields=b"Host: a/admin?x=\r\n"), "bad-host"),
+    "userinfo in Host": (request(fields=b"Host: a@b\r\n"), "bad-host"),
+    "an escape in Host": (request(fields=b"Host: a%41\r\n"), "bad-host"),
+    "raw UTF-8 in Host": (request(fields="Host: é.example\r\n".encode()), "bad-host"),
+    "a port that is none": (request(fields=b"Host: a:b\r\n"), "bad-host"),
+    "a port too high": (request(fields=b"Host: a:65536\r\n"), "bad-host"),
+    "two Hosts": (request(fields=HOST + HOST), "bad-host"),
+    "two Hosts in HTTP/1.0": (request(fields=HOST + HOST, version=b"HTTP/1.0"), "bad-host"),
+    "no Host": (request(fields=b""), "bad-host"),
+    "empty Host": (request(fields=b"Host:\r\n"), "bad-host"),
+    "endless Host": (request(fields=b"Host: " + b"a" * 300 + b"\r\n"), "bad-host"),
+    # row 20: framing
+    "length and coding": (post(CHUNKED + b"Content-Length: 5\r\n", b"0\r\n\r\n"), "bad-framing"),
+    "coding and length": (
+        post(HOST + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", b"0\r\n\r\n"),
+        "bad-framing",
+    ),
+    "two lengths, equal": (post(HOST + b"Content-Length: 3\r\n" * 2, b"abc"), "bad-framing"),
+    "two lengths": (post(HOST + b"Content-Length: 3\r\nContent-Length: 4\r\n", b"abc"), "bad-framing"),
+    "a list of lengths": (post(HOST + b"Content-Length: 3, 3\r\n", b"abc"), "bad-framing"),
+    "length +5": (post(HOST + b"Content-Length: +5\r\n", b"abcde"), "bad-framing"),
+    "length -5": (post(HOST + b"Content-Length: -5\r\n", b"abcde"), "bad-framing"),
+    "length 0x5": (post(HOST + b"Content-Length: 0x5\r\n", b"abcde"), "bad-framing"),
+    "length 1_0": (post(HOST + b"Content-Length: 1_0\r\n", b"a" * 10), "bad-framing"),
+    "length 1 0": (post(HOST + b"Content-Length: 1 0\r\n", b"a" * 10), "bad-framing"),
+    "empty length": (post(HOST + b"Content-Length:\r\n"), "bad-framing"),
+    "huge length": (post(HOST + b"Content-Length: 99999999999999999999999\r\n"), "bad-framing"),
+    "xchunked": (post(HOST + b"Transfer-Encoding: xchunked\r\n", b"0\r\n\r\n"), "bad-framing"),
+    "gzip": (post(HOST + b"Transfer-Encoding: gzip\r\n", b"0\r\n\r\n"), "bad-framing"),
+    "gzip, chunked": (post(HOST + b"Transfer-Encoding: gzip, chunked\r\n", b"0\r\n\r\n"), "bad-framing"),
+    "chunked, gzip": (post(HOST + b"Transfer-Encoding: chunked, gzip\r\n", b"0\r\n\r\n"), "bad-framing"),
+    "chunked, identity": (post(CHUNKED + b"Transfer-Encoding: identity\r\n", b"0\r\n\r\n"), "bad-framing"),
+    "identity": (post(HOST + b"Transfer-Encoding: identity\r\n"), "bad-framing"),
+    "chunked twice": (post(CHUNKED + b"Transfer-Encoding: chunked\r\n", b"0\r\n\r\n"), "bad-framing"),
+    "chunked with a parameter": (
+        post(HOST + b"Transfer-Encoding: chunked;a=b\r\n", b"0\r\n\r\n"),
+        "bad-framing",
+    ),
+    "vertical tab before chunked": (
+        post(HOST + b"Transfer-Encoding: \x0bchunked\r\n", b"0\r\n\r\n"),
+        "bad-framing",
+    ),
+    "empty coding": (post(HOST + b"Transfer-Encoding:\r\n"), "bad-framing"),
+    "chunked in HTTP/1.0": (post(CHUNKED, b"0\r\n\r\n", version=b"HTTP/1.0"), "bad-framing"),
+    "bare CR": (request(fields=HOST + b"X: a\rb\r\n"), "bad-framing"),
+    "CR for a line's end": (request(fields=HOST + b"X: a\rY: b\r\n"), "bad-framing"),
+    "bare LF": (b"GET / HTTP/1.1\nHost: a\n\n", "bad-framing"),
+    "LF for a line's end": (request(fields=HOST + b"X: a\nY: b\r\n"), "bad-framing"),
+    "obs-fold": (request(fields=HOST + b"X: a\r\n b\r\n"), "bad-framing"),
+    "blank before the first field": (request(fields=b" Host: a\r\n"), "bad-framing"),
+    "blank before the colon": (request(fields=HOST + b"X : a\r\n"), "bad-framing"),
+    "chunked, blank before the colon": (
+        post(HOST + b"Transfer-Encoding : chunked\r\n", b"0\r\n\r\n"),
+        "bad-framing",
+    ),
+    "NUL in a value": (request(fields=HOST + b"X: a\x00b\r\n"), "bad-framing"),
+    "control in a value": (request(fields=HOST + b"X: a\x01b\r\n"), "bad-framing"),
+    "NUL in a name": (request(fields=HOST + b"X\x00: a\r\n"), "bad-framing"),
+    "no name": (request(fields=HOST + b": a\r\n"), "bad-framing"),
+    "no colon": (request(fields=HOST + b"Xa\r\n"), "bad-framing"),
+    "HTTP/0.9": (b"GET /\r\n", "bad-framing"),
+    "HTTP/0.9, named": (request(version=b"HTTP/0.9"), "bad-framing"),
+    "HTTP/2.0": (request(version=b"HTTP/2.0"), "bad-framing"),
+    "HTTP/2 preface": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "bad-framing"),
+    "lower-case HTTP": (request(version=b"http/1.1"), "bad-framing"),
+    "lower-case method": (request(method=b"get"), "bad-framing"),
+    "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "bad-framing"),
+    # several
+    "all of them": (
+        request(b"http://a@b/", HOST + HOST + b"Transfer-Encoding: gzip, chunked\r\n", method=b"POST"),
+        "bad-framing bad-host bad-target",
+    ),
+}
+
+
+@splits
+@pytest.mark.parametrize("name", REFUSED)
+async def test_refused_with_its_reason(wire, recorder, name, split):
+    data, reasons = REFUSED[name]
+    client = wire(recorder)
+    await client.feed(*split(data))
+    (answer,) = client.answers()
+    assert answer.problem["reasons"] == reasons.split()
+    assert (answer.status, answer.field(b"connection")) == (400, b"close")
+    assert not client.open
+    assert recorder.scopes == []
+
+
+@splits
+@pytest.mark.parametrize("name", REFUSED)
+async def test_refused_behind_good_requests_in_their_order(wire, recorder, name, split):
+    data, reasons = REFUSED[name]
+    client = wire(recorder)
+    await client.feed(*split(request(b"/1") + post(CHUNKED, b"3\r\nabc\r\n0\r\n\r\n", target=b"/2") + data))
+    first, second, refused = client.answers()
+    assert (first.body, second.body) == (b"/1|", b"/2|abc")
+    assert refused.problem["reasons"] == reasons.split()
+    assert recorder.targets == [b"/1", b"/2"]
+
+
+BROKEN_CONTENT = {
+    "negative size": b"-1\r\n\r\n",
+    "0x": b"0x1\r\na\r\n0\r\n\r\n",
+    "blank behind the size": b"1 \r\na\r\n0\r\n\r\n",
+    "LF behind the size": b"1\na\r\n0\r\n\r\n",
+    "LF in an extension": b"1;\nxx\r\na\r\n0\r\n\r\n",
+    "a longer chunk than its size": b"1\r\nabb0\r\n\r\n",
+    "size beyond 64 bits": b"fffffffffffffffff\r\na",
+    "a length in the trailer": b"1\r\na\r\n0\r\nContent-Length: 7\r\n\r\n",
+}
+
+
+@splits
+@pytest.mark.parametrize("name", BROKEN_CONTENT)
+async def test_broken_content_is_refused_and_tells_the_application(wire, recorder, name, split):
+    client = wire(recorder)
+    await client.feed(*split(post(CHUNKED, BROKEN_CONTENT[name])))
+    (answer,) = client.answers(b"POST")
+    assert answer.problem["reason"] == "bad-framing"
+    assert (recorder.bodies, recorder.cut, len(recorder.scopes)) == ([], 1, 1) or recorder.scopes == []
+    assert not client.open
+
+
+@splits
+async def test_trailers_are_no_fields_of_the_head(wire, recorder, split):
+    client = wire(recorder)
+    trailers = b"Host: evil.example\r\nAuthorization: Basic eA==\r\nX-Forwarded-For: 127.0.0.1\r\n"
+    await client.feed(*split(post(CHUNKED, b"1\r\na\r\n0\r\n" + trailers + b"\r\n") + request(b"/next")))
+    assert recorder.scopes[0]["headers"] == [(b"host", b"a.example"), (b"transfer-encoding", b"chunked")]
+    assert recorder.scopes[1]["headers"] == [(b"host", b"a.example")]
+    assert recorder.bodies == [b"a", b""]
+
+
+@splits
+@pytest.mark.parametrize(
+    "fields", [b"Content-Length: 3\r\n", b"Transfer-Encoding: CHUNKED\r\n"], ids=["length", "chunked"]
+)
+async def test_content_behind_an_ignored_upgrade_is_no_request(wire, recorder, fields, split):
+    """llhttp ends such a message with its head; what followed would be read as the next request."""
+    client = wire(recorder)
+    body = b"3\r\nGET\r\n0\r\n\r\n" if b"CHUNKED" in fields else b"GET"
+    upgrade = (
+        b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n"
+    )
+    await client.feed(*split(post(HOST + upgrade + fields, body) + request(b"/next") + request(b"/last")))
+    assert [answer.body for answer in client.answers(b"POST")] == [b"/|GET", b"/next|", b"/last|"]
+    assert client.open
+
+
+@splits
+async def test_an_ignored_upgrade_without_content(wire, recorder, split):
+    client = wire(recorder)
+    upgrade = HOST + b"Connection: Upgrade\r\nUpgrade: h2c\r\n"
+    await client.feed(*split(request(b"/1", upgrade) + request(b"/2", upgrade) + request(b"/3")))
+    assert recorder.targets == [b"/1", b"/2", b"/3"]
+
+
+@splits
+async def test_nothing_behind_connection_close_is_a_request(wire, recorder, split):
+    client = wire(recorder)
+    await client.feed(*split(request(b"/1", HOST + b"Connection: close\r\n") + request(b"/2")))
+    assert recorder.targets[:1] == [b"/1"]
+    (answer,) = client.answers()
+    assert answer.field(b"connection") == b"close"
+    assert not client.open
+
+
+@pytest.mark.parametrize("line", [b"SOURCE / ICE/1.0", b"DESCRIBE / RTSP/1.0", b"GET / RTSP/1.0"])
+async def test_what_llhttp_takes_for_http_10(wire, recorder, line):
+    """It does not say that it read another protocol's name; the answer is HTTP's and the last one."""
+    client = wire(recorder)
+    await client.feed(line + b"\r\n" + HOST + b"\r\n" + request(b"/2"))
+    assert [scope["http_version"] for scope in recorder.scopes] == ["1.0"]
+    assert not client.open
+
+
+@splits
+async def test_empty_lines_before_a_request_are_skipped(wire, recorder, split):
+    client = wire(recorder)
+    await client.feed(*split(b"\r\n\r\n" + request(b"/1") + b"\r\n" + request(b"/2")))
+    assert recorder.targets == [b"/1", b"/2"]
