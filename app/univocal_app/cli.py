@@ -1,1 +1,190 @@
-def main() -> None: ...
+"""The command line: `univocal serve`, `demo`, `explain`, `profiles`, `check`, `purge`."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Final, NoReturn
+
+import typer
+
+from univocal.errors import ConfigurationError
+from univocal.runtime import builtin_profiles
+
+from . import explain as explaining
+from . import purging
+from .assemble import assemble, profiles_of, runtime_of
+from .config import COMMAND_LINE, Configuration, PurgeTable, load, validate
+from .demo import demo as run_demo
+from .describe import describe, table
+from .serve import address_of, bind, run
+from .values import Address, parse_address
+
+__all__ = ["main"]
+
+app: Final = typer.Typer(
+    help="One resource, one URL: a caching reverse proxy that knows every spelling of a URL.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A univocal.toml.")]
+Listen = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where clients connect.")]
+Admin = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where the admin listener is.")]
+
+
+def main() -> None:
+    """The program `univocal`: a configuration that cannot be ends it with one message and status 2."""
+    try:
+        app()
+    except ConfigurationError as error:
+        print(f"univocal: {error}", file=sys.stderr)  # noqa: T201
+        sys.exit(2)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"univocal {version('univocal')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _program(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def serve(
+    *,
+    upstream: Annotated[
+        str | None, typer.Option(metavar="URL", help="The origin server of every site.")
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option(metavar="NAME", help="How that origin reads paths [rfc3986].")
+    ] = None,
+    listen: Listen = None,
+    admin: Admin = None,
+    config: Config = None,
+) -> None:
+    """Run the proxy, for one origin server or as a configuration file says."""
+    if (upstream is None) == (config is None):
+        _usage("serve needs either --upstream URL or --config FILE")
+    if config is not None and profile is not None:
+        _usage("--profile belongs to --upstream: with --config each site names its own")
+    source = str(config) if config is not None else COMMAND_LINE
+    configuration = load(config) if config is not None else _everywhere(upstream, profile)
+    listeners = {"listen": listen, "admin": admin}
+    told = {name: _address(text, f"--{name}") for name, text in listeners.items() if text is not None}
+    server = configuration.server.model_copy(update=told)
+    house = assemble(configuration.model_copy(update={"server": server}), source)
+    front, back = bind(server.listen, source, "server.listen"), bind(server.admin, source, "server.admin")
+    said = f"univocal: serving http://{address_of(front)}/, admin listener http://{address_of(back)}/"
+    run(house.listeners(front, back), ready=lambda: typer.echo(said, err=True))
+
+
+@app.command()
+def demo(listen: Listen = "127.0.0.1:8080", admin: Admin = "127.0.0.1:8081") -> None:
+    """Run the proxy before three small origins, and print what to try."""
+    run_demo(_address(listen, "--listen"), _address(admin, "--admin"))
+
+
+@app.command()
+def explain(
+    url: Annotated[str, typer.Argument(metavar="URL", help="http:// or https:// and any spelling.")],
+    profile: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The profile to read it by [rfc3986].")
+    ] = None,
+    config: Config = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Show what becomes of a URL, stage by stage. Exit status: 0 accepted, 1 rejected, 2 usage."""
+    if profile is not None and config is not None:
+        _usage("either --profile or --config, which has a profile for each site")
+    if config is not None:
+        configuration, source = load(config), str(config)
+    else:
+        configuration, source = _everywhere("http://127.0.0.1", profile), COMMAND_LINE
+    try:
+        explanation = explaining.explain(url, runtime_of(configuration, source).sites)
+    except ValueError as error:
+        _usage(str(error))
+    typer.echo(explanation.as_json() if as_json else explanation.as_text())
+    raise typer.Exit(0 if explanation.accepted else 1)
+
+
+def _everywhere(upstream: str | None, profile: str | None) -> Configuration:
+    site = {"hosts": ["*"], "upstream": upstream, "profile": profile or "rfc3986"}
+    return validate({"sites": [site]}, COMMAND_LINE)
+
+
+@app.command()
+def profiles(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="One profile, with every setting.")
+    ] = None,
+    config: Config = None,
+) -> None:
+    """List the profiles, or show one."""
+    known = profiles_of(load(config), str(config)) if config is not None else builtin_profiles()
+    if name is None:
+        typer.echo(table([(each.name, each.summary) for each in known.values()]))
+    elif name in known:
+        typer.echo(describe(known[name]))
+    else:
+        _usage(f"there is no profile {name!r}; there are {', '.join(known)}")
+
+
+@app.command()
+def check(config: Annotated[Path, typer.Option("--config", metavar="FILE", help="A univocal.toml.")]) -> None:
+    """Read a configuration and its profiles as `serve` would, without serving."""
+    configuration = load(config)
+    runtime_of(configuration, str(config))
+    typer.echo(f"{config}: {len(configuration.sites)} sites, nothing to object to")
+
+
+@app.command()
+def purge(
+    urls: Annotated[list[str] | None, typer.Argument(metavar="URL…", help="Any spelling.")] = None,
+    *,
+    tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="Responses with this tag.")] = None,
+    prefix: Annotated[
+        list[str] | None, typer.Option(metavar="URL", help="Everything below (admin listener).")
+    ] = None,
+    soft: Annotated[bool, typer.Option("--soft", help="Mark stale instead of removing.")] = False,
+    via: Annotated[str, typer.Option(metavar="URL", help="The proxy.")] = "http://127.0.0.1:8080",
+    admin: Annotated[
+        str | None, typer.Option(metavar="URL", help="The admin listener [the proxy's host, the next port].")
+    ] = None,
+    token_env: Annotated[
+        str, typer.Option(metavar="NAME", help="The environment variable that holds the token.")
+    ] = PurgeTable().token_env,
+) -> None:
+    """Remove URLs, tags or prefixes from a running proxy's cache. Exit status: 0 if each was confirmed."""
+    try:
+        purger = purging.Purger.from_options(via, admin, token_env, soft=soft)
+        jobs = purging.jobs(urls or [], tag or [], prefix or [])
+    except ValueError as error:
+        _usage(str(error))
+    results = []
+    for job in jobs:
+        results.append(purger.carry_out(job))
+        typer.echo(results[-1].line())
+    typer.echo(purging.summary(results), err=True)
+    raise typer.Exit(0 if all(result.confirmed for result in results) else 1)
+
+
+def _address(text: str | None, option: str) -> Address:
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise ConfigurationError(COMMAND_LINE, option, text, str(error)) from None
+
+
+def _usage(message: str) -> NoReturn:
+    raise typer.BadParameter(message)

@@ -1,0 +1,114 @@
+"""A validated configuration becomes what it describes: a Runtime, the proxy and its admin listener."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from socket import socket
+from types import MappingProxyType
+from typing import Final
+
+from starlette.applications import Starlette
+from univocal.cache.store import MemoryStore
+
+from univocal.asgi import CacheMiddleware, Origins, ReverseProxy
+from univocal.errors import ConfigurationError, ProfileError
+from univocal.outcome import Listener as Tell
+from univocal.proxy.upstream import Timeouts
+from univocal.runtime import Access, Limits, Runtime, builtin_profiles, read_profiles
+from univocal.trust import networks
+from univocal.uri.profile import Profile
+
+from .accesslog import open_log
+from .admin import admin
+from .config import Configuration, OriginTable
+from .metrics import Metrics
+from .serve import Listener
+from .sites import SiteReader, rules, upstreams
+
+HEAD_SLACK: Final = 64 * 1024  # octets of a head beyond the limits that still get a reasoned refusal
+UNBOUNDED_HEAD: Final = 16 * 2**20
+
+__all__ = ["House", "assemble", "profiles_of", "runtime_of"]
+
+
+@dataclass(frozen=True)
+class House:
+    """What `univocal serve` serves: the proxy on one listener, the admin application on another."""
+
+    proxy: CacheMiddleware
+    admin: Starlette
+    limits: Limits
+
+    def listeners(self, front: socket, back: socket) -> list[Listener]:
+        """The two applications on their bound sockets."""
+        # The parser's own limit only ends what ours would refuse anyway: a head beyond it gets a plain 400.
+        bounds = (self.limits.max_target, self.limits.max_field_bytes)
+        max_head = sum(bounds) + HEAD_SLACK if all(bounds) else UNBOUNDED_HEAD
+        return [Listener(self.proxy, front, max_head), Listener(self.admin, back)]
+
+
+def assemble(configuration: Configuration, source: str) -> House:
+    """Build the proxy. Raises ConfigurationError; `source` is the file's name, or "command line"."""
+    runtime = runtime_of(configuration, source)
+    store = MemoryStore(
+        max_bytes=configuration.cache.max_bytes, max_object_bytes=configuration.cache.max_object_bytes
+    )
+    metrics = Metrics(store)
+    log = open_log(configuration.server.access_log, configuration.server.access_log_format)
+    listeners: list[Tell] = [metrics] if log is None else [log, metrics]
+    proxy = CacheMiddleware(
+        Origins(_proxies(configuration)), runtime=runtime, store=store, listeners=listeners
+    )
+    return House(proxy, admin(proxy.gate, configuration, metrics), runtime.limits)
+
+
+def profiles_of(configuration: Configuration, source: str) -> dict[str, Profile]:
+    """The built-in profiles and those in the configuration's directories, which are relative to its file."""
+    directories = [Path(source).parent / directory for directory in configuration.profiles]
+    try:
+        return read_profiles(directories, builtin_profiles())
+    except ProfileError as error:
+        name = error.source.removeprefix("profile ")
+        files = (str(file) for directory in directories if (file := directory / f"{name}.toml").is_file())
+        raise ProfileError(next(files, error.source), error.key, error.found, error.allowed) from None
+
+
+def runtime_of(configuration: Configuration, source: str) -> Runtime:
+    """Everything that a request sees of the configuration. Raises ConfigurationError."""
+    sites = SiteReader(source, profiles_of(configuration, source)).read(configuration.sites)
+    each = {table.hosts[0]: rules(configuration.cache, table.cache) for table in configuration.sites}
+    server = configuration.server
+    return Runtime(
+        sites=sites,
+        rules=MappingProxyType(each),
+        access=Access(networks(configuration.purge.allow), _token(configuration.purge.token_env, source)),
+        trusted=networks(server.trusted_proxies),
+        limits=Limits(server.max_body, server.max_target, server.max_fields, server.max_field_bytes),
+        cache_status=server.cache_status,
+    )
+
+
+def _token(variable: str, source: str) -> bytes:
+    token = os.environ.get(variable, "")
+    if not token.isascii() or any(letter.isspace() for letter in token):
+        raise ConfigurationError(
+            source, f"purge.token_env ({variable})", "(not shown)", "ASCII without blanks"
+        )
+    return token.encode()
+
+
+def _proxies(configuration: Configuration) -> dict[str, ReverseProxy]:
+    """A connection pool for each upstream of each site, by the name that its routes call it."""
+    proxies = {}
+    for number, site in enumerate(configuration.sites):
+        told = {
+            **configuration.origin.model_dump(exclude_unset=True),
+            **site.origin.model_dump(exclude_unset=True),
+        }
+        origin = OriginTable(**told)
+        for name, upstream in upstreams(f"sites[{number}]", site).items():
+            timeouts = Timeouts(connect=origin.connect_timeout, read=origin.read_timeout)
+            proxies[name] = ReverseProxy(upstream.url, origin_host=site.origin_host, timeouts=timeouts)
+    return proxies

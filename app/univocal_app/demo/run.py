@@ -1,0 +1,62 @@
+"""Start the origins, the proxy before them and its admin listener in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import typer
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from ..assemble import assemble
+from ..config import COMMAND_LINE, validate
+from ..serve import Listener, address_of, bind, run
+from ..values import Address
+from .files import FileStore
+from .servlet import ServletLike
+from .tries import Ports, as_page, as_text
+from .wiki import Wiki
+
+__all__ = ["demo"]
+
+
+def demo(listen: Address, admin: Address) -> None:
+    """Serve until Ctrl-C. Raises ConfigurationError when an address cannot be had."""
+    front, back = bind(listen, COMMAND_LINE, "--listen"), bind(admin, COMMAND_LINE, "--admin")
+    page = Starlette()
+    origins = {
+        name: Listener(app, bind(Address("127.0.0.1", 0), COMMAND_LINE, f"the demo's {name}"))
+        for name, app in (
+            ("wiki", Wiki()),
+            ("servlet", ServletLike()),
+            ("files", FileStore()),
+            ("page", page),
+        )
+    }
+    addresses = {name: address_of(each.socket) for name, each in origins.items()}
+    at = Ports(address_of(front), address_of(back), addresses["wiki"], addresses["servlet"])
+    page.router.routes.append(Route("/", _answer(as_page(at))))
+    house = assemble(validate(settings(at.proxy, addresses), COMMAND_LINE), COMMAND_LINE)
+    run([*origins.values(), *house.listeners(front, back)], ready=lambda: typer.echo(as_text(at)))
+
+
+def settings(proxy: Address, origins: dict[str, Address]) -> dict[str, Any]:
+    """The demo's univocal.toml."""
+    profiles = {"wiki": "mediawiki", "servlet": "servlet", "files": "upload"}
+    sites: list[dict[str, Any]] = [
+        {"hosts": [f"{name}.localhost"], "profile": profile, "upstream": f"http://{origins[name]}"}
+        for name, profile in profiles.items()
+    ]
+    own = sorted({"localhost", "127.0.0.1", f"[{proxy.host}]" if ":" in proxy.host else proxy.host})
+    sites.append({"hosts": own, "profile": "asgi", "upstream": f"http://{origins['page']}"})
+    return {"server": {"access_log": "off"}, "sites": sites}
+
+
+def _answer(page: str) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(_: Request) -> Response:
+        return HTMLResponse(page, headers={"cache-control": "s-maxage=60"})
+
+    return answer

@@ -1,0 +1,153 @@
+"""What is worth trying: for the terminal and for the page the same lines."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from itertools import groupby
+
+from ..values import Address
+
+__all__ = ["Ports", "Try", "as_page", "as_text", "tries"]
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where everything listens."""
+
+    proxy: Address
+    admin: Address
+    wiki: Address
+    servlet: Address
+
+
+@dataclass(frozen=True)
+class Try:
+    """One command, and what to look for in its answer."""
+
+    group: str
+    command: str
+    look: str
+
+
+def tries(at: Ports) -> list[Try]:
+    """The commands, in an order in which each builds on those before it."""
+    wiki, shop, files = (f"http://{name}.localhost:{at.proxy.port}" for name in ("wiki", "servlet", "files"))
+    group = "A wiki: one page, many spellings, one cached response (profile mediawiki)"
+    found = [
+        Try(
+            group,
+            f"curl -i '{wiki}/wiki/Steve_Fuller_(sociologist)'",
+            "Cache-Status says fwd=uri-miss; stored",
+        ),
+        Try(
+            group,
+            f"curl -i '{wiki}/wiki/Steve_Fuller_%28sociologist%29'",
+            "hit: the same rendering number, an Age",
+        ),
+        Try(
+            group,
+            f"curl -X PUT -d 'Edited.' 'http://{at.wiki}/wiki/Steve_Fuller_(sociologist)'",
+            "written at the wiki itself, behind the proxy's back: revision 2",
+        ),
+        Try(
+            group, f"curl -X PURGE '{wiki}/wiki/Steve_Fuller_%28sociologist)'", "a third spelling; purged: 1"
+        ),
+        Try(group, f"curl -i '{wiki}/wiki/Steve_Fuller_(sociologist)'", "revision 2"),
+        Try(
+            group, f"curl -i '{wiki}/wiki/AC%2fDC'", "for MediaWiki %2F is a slash: one page with /wiki/AC/DC"
+        ),
+        Try(group, f"curl -i '{wiki}/wiki/Кошка'", "the canonical spelling is percent-encoded UTF-8"),
+    ]
+    group = "An application that reads /shop/..;/admin as /admin, as servlet containers do (profile servlet)"
+    found += [
+        Try(
+            group,
+            f"curl --path-as-is 'http://{at.servlet}/shop/..;/admin'",
+            "without the proxy: the administrator's",
+        ),
+        Try(group, f"curl -i --path-as-is '{shop}/shop/..;/admin'", "400, reason dot-segment-parameter"),
+        Try(group, f"curl -i --path-as-is '{shop}/shop/%2e%2e/admin'", "400, reason encoded-dot-segment"),
+        Try(
+            group,
+            f"curl -i '{shop}/shop;jsessionid=42/cart'",
+            "received /shop/cart: the parameter is not part of it",
+        ),
+    ]
+    group = "A store of files (profile upload), and the admin listener"
+    found += [
+        Try(
+            group,
+            f"curl -i '{files}/commons/3/37/Star_(yellow).svg'",
+            "X-Reads counts what the store was asked",
+        ),
+        Try(group, f"curl -i '{files}/commons%2F3/37/Star_%28yellow%29.svg'", "hit: X-Reads stays"),
+        Try(
+            group,
+            f'curl -d \'{{"prefix": "{files}/commons/"}}\' http://{at.admin}/-/purge',
+            "purged: everything below that prefix",
+        ),
+        Try(group, f"curl http://{at.admin}/-/health", "ok"),
+        Try(
+            group,
+            f"univocal explain --profile mediawiki '{wiki}/wiki/A%2fB%28c%29'",
+            "every stage, and what it changed (in a checkout: .venv/bin/univocal)",
+        ),
+    ]
+    return found
+
+
+def as_text(at: Ports) -> str:
+    """For a terminal."""
+    parts = [
+        f"univocal serves http://{at.proxy}/ (admin: http://{at.admin}/). Ctrl-C ends it. Worth trying:\n"
+    ]
+    for group, members in groupby(tries(at), key=lambda each: each.group):
+        parts.append(f"\n{group}\n")
+        parts += [f"  {member.command}\n      # {member.look}\n" for member in members]
+    return "".join(parts)
+
+
+def as_page(at: Ports) -> str:
+    """For a browser: the sites with links, then the same lines."""
+    links = [
+        ("wiki", "/wiki/Steve_Fuller_(sociologist)", "mediawiki"),
+        ("servlet", "/shop/cart", "servlet"),
+        ("files", "/commons/3/37/Star_(yellow).svg", "upload"),
+    ]
+    sites = "".join(
+        f'<li><a href="http://{name}.localhost:{at.proxy.port}{path}">{name}.localhost:{at.proxy.port}</a>, '
+        f"profile <code>{profile}</code></li>\n"
+        for name, path, profile in links
+    )
+    lines = ""
+    for group, members in groupby(tries(at), key=lambda each: each.group):
+        lines += f"<h2>{html.escape(group)}</h2>\n"
+        lines += "".join(
+            f"<p>{html.escape(member.look)}</p>\n<pre>{html.escape(member.command, quote=False)}</pre>\n"
+            for member in members
+        )
+    return _PAGE.format(sites=sites, lines=lines)
+
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>univocal: one resource, one URL</title>
+<style>
+body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }}
+h2 {{ font-size: 1.1rem; margin-top: 2rem }}
+p {{ margin: .8rem 0 .2rem }}
+pre {{ background: #f3f1ec; padding: .5rem .8rem; margin: 0; overflow-x: auto }}
+</style>
+</head>
+<body>
+<h1>univocal</h1>
+<p>One resource, one URL. This proxy stands before three sites:</p>
+<ul>
+{sites}</ul>
+{lines}</body>
+</html>
+"""

@@ -1,0 +1,57 @@
+"""Profiles and tables as text for a terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+
+from univocal.uri.profile import Profile
+
+__all__ = ["describe", "printable", "table"]
+
+
+def table(rows: Iterable[Sequence[str]]) -> str:
+    """Columns as wide as their widest cell, two blanks apart."""
+    rows = list(rows)
+    widths = [max(map(len, column)) for column in zip_longest(*rows, fillvalue="")]
+    lines = ("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=False)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def printable(octets: bytes) -> str:
+    """Octets as text that no terminal obeys: what is not printable is escaped."""
+    text = octets.decode("utf-8", "backslashreplace")
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
+def describe(profile: Profile) -> str:
+    """A profile as a file that would make it: what it extends is written out."""
+    lines = [f"# {profile.name}, digest {profile.digest.decode()}"]
+    plain = {
+        key: value for key, value in profile.settings.items() if not _is_table(value) and key != "extends"
+    }
+    lines += [f"{key} = {_toml(value)}" for key, value in plain.items()]
+    for name, value in profile.settings.items():
+        if isinstance(value, Mapping):
+            lines += ["", f"[{name}]", *(f"{key} = {_toml(each)}" for key, each in value.items())]
+        elif _is_table(value):
+            for member in value:
+                lines += ["", f"[[{name}]]", *(f"{key} = {_toml(each)}" for key, each in member.items())]
+    return "\n".join(lines)
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, Mapping) or (
+        isinstance(value, list) and bool(value) and isinstance(value[0], Mapping)
+    )
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{json.dumps(key)} = {_toml(each)}" for key, each in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    # TOML's basic strings, integers and booleans are written as JSON's.
+    return json.dumps(value, ensure_ascii=False)

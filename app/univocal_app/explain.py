@@ -1,0 +1,129 @@
+"""What becomes of a URL, and why: the same functions that requests go through, shown stage by stage."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from univocal.uri.profile import Profile
+from univocal.uri.segments import routing_view
+from univocal.uri.site import DEFAULT_PORTS, Sites, parse_authority
+from univocal.uri.target import Canonical, Rejected, Stage, explain_target, resolve
+
+from .describe import printable, table
+
+__all__ = ["Explanation", "Url", "explain"]
+
+_URL: Final = re.compile(rb"(https?)://([^/?#]*)(.*)", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Url:
+    """A URL as it was typed, cut where a client cuts it; nothing else is done to its octets."""
+
+    scheme: bytes
+    authority: bytes
+    target: bytes  # with what follows a "#", which a client would keep to itself
+
+    @classmethod
+    def parse(cls, text: str) -> Url:
+        """Raises ValueError for what is no http or https URL. A host in other letters becomes A-labels."""
+        match = _URL.fullmatch(os.fsencode(text))
+        if match is None:
+            raise ValueError(f"{text!r} is no URL: it begins with http:// or https://, then names a host")
+        scheme, authority, target = match.groups()
+        if not authority.isascii():
+            try:
+                authority = authority.decode("utf-8").encode("idna")
+            except UnicodeError:
+                raise ValueError(f"{text!r} names no host") from None
+        return cls(scheme.lower(), authority, target)
+
+    @property
+    def absolute(self) -> bytes:
+        return b"%b://%b%b" % (self.scheme, self.authority, self.target)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A URL, whose profile read it, the stages, and the result."""
+
+    url: Url
+    profile: Profile | None  # None: no site owns the host
+    stages: list[Stage]
+    found: Canonical | Rejected
+
+    @property
+    def accepted(self) -> bool:
+        return isinstance(self.found, Canonical)
+
+    def as_json(self) -> str:
+        """The shape of DESIGN §5."""
+        found = self.found
+        told = {
+            "canonical": printable(found.url) if isinstance(found, Canonical) else None,
+            "rejected": found.reason if isinstance(found, Rejected) else None,
+            "reasons": list(found.reasons if isinstance(found, Rejected) else found.observed),
+            "key": printable(found.key) if isinstance(found, Canonical) else None,
+            "stages": [
+                {
+                    "name": stage.name,
+                    "before": printable(stage.before),
+                    "after": printable(stage.after),
+                    "lossy": stage.lossy,
+                }
+                for stage in self.stages
+            ],
+        }
+        return json.dumps(told, ensure_ascii=False, indent=2)
+
+    def as_text(self) -> str:
+        """For a terminal: what each stage changed, then the verdict."""
+        rows = [("received", printable(self.url.target or b"/"), "")]
+        for stage in self.stages:
+            changed = stage.after != stage.before
+            note = "drops what an origin may read" if stage.lossy and changed else ""
+            rows.append((stage.name, printable(stage.after) if changed else "unchanged", note))
+        head = f"profile {self.profile.name}: {self.profile.summary}\n\n" if self.profile else ""
+        return f"{head}{table(rows)}\n\n{table(self._verdict())}"
+
+    def _verdict(self) -> list[tuple[str, str]]:
+        match self.found:
+            case Rejected(reasons=reasons):
+                return [("rejected", ", ".join(reasons))]
+            case Canonical(redirect=status) as found if status:
+                return [("redirect", f"{status} to {printable(found.url)}")]
+            case found:
+                verdict = [("canonical", printable(found.url)), ("key", printable(found.key))]
+                if found.observed:
+                    verdict.append(
+                        ("observed", f"{', '.join(found.observed)}: forwarded as received, past the cache")
+                    )
+                return verdict
+
+
+def explain(text: str, sites: Sites) -> Explanation:
+    """What `sites` make of a URL. Raises ValueError for what is no URL."""
+    url = Url.parse(text)
+    found = resolve(url.absolute, [url.authority], url.scheme, sites)
+    profile = found.route.profile if isinstance(found, Canonical) else _profile(url, sites)
+    stages = (
+        explain_target(url.target if url.target[:1] not in {b"", b"?"} else b"/" + url.target, profile)[0]
+        if profile
+        else []
+    )
+    return Explanation(url, profile, stages, found)
+
+
+def _profile(url: Url, sites: Sites) -> Profile | None:
+    authority = parse_authority(url.authority)
+    if authority is None:
+        return None
+    host, port = authority
+    located = sites.locate(host, port or DEFAULT_PORTS[url.scheme])
+    return (
+        located[0].route_of(routing_view(url.target.partition(b"?")[0] or b"/")).profile if located else None
+    )

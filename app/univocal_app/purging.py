@@ -1,0 +1,166 @@
+"""The client side of PURGE: URLs and tags through the proxy, prefixes through the admin listener."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+from .explain import Url
+
+__all__ = ["Job", "Purger", "Result", "jobs", "summary"]
+
+TIMEOUT: Final = 30  # seconds
+
+_UNSENDABLE: Final = re.compile(rb"[^!-~]")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One thing to purge."""
+
+    by: Literal["url", "tag", "prefix"]
+    value: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the proxy said to one job; `count` is None unless it confirmed."""
+
+    job: Job
+    count: int | None
+    said: str
+
+    @property
+    def confirmed(self) -> bool:
+        return self.count is not None
+
+    def line(self) -> str:
+        return f"{self.job.value}\t{self.said}"
+
+
+def jobs(urls: Sequence[str], tags: Sequence[str], prefixes: Sequence[str]) -> list[Job]:
+    """Raises ValueError for what cannot be asked for, or if nothing is."""
+    for text in [*urls, *prefixes]:
+        Url.parse(text)
+    for tag in tags:
+        if not re.fullmatch(r"[!-+\--~]+", tag):
+            raise ValueError(f"{tag!r} is no tag: printable ASCII without blanks and commas")
+    found = [Job("url", url) for url in urls]
+    found += [Job("tag", tag) for tag in tags]
+    found += [Job("prefix", prefix) for prefix in prefixes]
+    if not found:
+        raise ValueError("nothing to purge: give a URL, --tag or --prefix")
+    return found
+
+
+def summary(results: Sequence[Result]) -> str:
+    """One line over all results."""
+    confirmed = [result.count for result in results if result.count is not None]
+    failed = len(results) - len(confirmed)
+    return f"{sum(confirmed)} stored responses; {len(confirmed)} confirmed, {failed} failed"
+
+
+class Server:
+    """One connection, opened when needed and kept."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path.strip("/"):
+            raise ValueError(f"{url!r} is no address of a proxy such as http://127.0.0.1:8080")
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self.url, self.scheme, self.host = url, parts.scheme, parts.hostname
+        self.port = parts.port or (443 if parts.scheme == "https" else 80)
+        self._connection = kind(self.host, self.port, timeout=TIMEOUT)
+
+    def neighbour(self) -> str:
+        """The address on the following port: where the admin listener is by default."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port + 1}"
+
+    def ask(
+        self, method: str, target: str, fields: dict[str, str], content: bytes = b""
+    ) -> tuple[int, bytes]:
+        """Status and content. Raises OSError or http.client.HTTPException."""
+        try:
+            # By hand, for a Host of our own and for targets that urllib would respell.
+            self._connection.putrequest(method, target, skip_host="Host" in fields, skip_accept_encoding=True)
+            for name, value in fields.items():
+                self._connection.putheader(name, value)
+            self._connection.putheader("Content-Length", str(len(content)))
+            self._connection.endheaders(content)
+            response = self._connection.getresponse()
+            return response.status, response.read()
+        except (OSError, http.client.HTTPException):
+            self._connection.close()
+            raise
+
+
+class Purger:
+    """Sends jobs one after the other."""
+
+    def __init__(self, proxy: Server, admin: Server, token: str, *, soft: bool) -> None:
+        self._proxy, self._admin = proxy, admin
+        self._fields = {"Authorization": f"Bearer {token}"} if token else {}
+        self._soft = soft
+
+    @classmethod
+    def from_options(cls, via: str, admin: str | None, token_env: str, *, soft: bool) -> Purger:
+        """Raises ValueError for an address that is none."""
+        token = os.environ.get(token_env, "")
+        if not token.isascii() or not token.isprintable():
+            raise ValueError(f"the token in {token_env} is not printable ASCII")
+        proxy = Server(via)
+        return cls(proxy, Server(admin or proxy.neighbour()), token, soft=soft)
+
+    def carry_out(self, job: Job) -> Result:
+        """Send one job; every failure is a Result, too."""
+        server = self._admin if job.by == "prefix" else self._proxy
+        try:
+            if job.by == "prefix":
+                asked = json.dumps({"prefix": _sendable(job.value), "soft": self._soft}).encode()
+                status, content = server.ask("POST", "/-/purge", self._fields, asked)
+            else:
+                status, content = server.ask("PURGE", *self._request(job))
+        except (OSError, http.client.HTTPException) as error:
+            return Result(job, None, f"{server.url} did not answer: {error or type(error).__name__}")
+        return _result(job, status, content)
+
+    def _request(self, job: Job) -> tuple[str, dict[str, str]]:
+        fields = dict(self._fields)
+        if self._soft:
+            fields["Soft-Purge"] = "1"
+        if job.by == "tag":
+            return "/", fields | {"Surrogate-Key": job.value}
+        url = Url.parse(_sendable(job.value))
+        target = url.target.decode("ascii")
+        return target if target.startswith("/") else f"/{target}", fields | {
+            "Host": url.authority.decode("latin-1")
+        }
+
+
+def _sendable(text: str) -> str:
+    """The URL with what no request line can hold percent-encoded, as every client does."""
+    url = Url.parse(text)
+    target = _UNSENDABLE.sub(lambda octet: b"%%%02X" % octet[0][0], url.target)
+    return Url(url.scheme, url.authority, target).absolute.decode("latin-1")
+
+
+def _result(job: Job, status: int, content: bytes) -> Result:
+    try:
+        told = json.loads(content)
+        if not isinstance(told, dict):
+            raise ValueError
+    except ValueError:
+        return Result(job, None, f"failed: {status}, not an answer of univocal's")
+    verb = next((verb for verb in ("purged", "softened") if isinstance(told.get(verb), int)), None)
+    if status != 200 or verb is None:
+        return Result(
+            job, None, f"failed: {status} {told.get('reason') or told.get('detail') or ''}".rstrip()
+        )
+    return Result(job, told[verb], f"{verb} {told[verb]}\t{told.get('key') or told.get('value')}")

@@ -1,0 +1,125 @@
+"""Several uvicorn servers in one event loop: the proxy, its admin listener and, in the demo, the origins."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import uvicorn
+
+from univocal.errors import ConfigurationError
+
+from .values import Address
+
+__all__ = ["Listener", "address_of", "bind", "run"]
+
+BACKLOG: Final = 2048
+GRACE: Final = 10  # seconds that responses under way have to end after the first signal
+
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclass(frozen=True)
+class Listener:
+    """An ASGI application and the bound socket it is served on."""
+
+    app: Any
+    socket: socket.socket
+    max_head: int = 64 * 1024  # octets of a request's head that the parser takes before it gives up
+    protocol: str = "h11"  # uvicorn's `http` setting
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to `run`: one Ctrl-C is for all. It says when it accepts connections."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.accepting = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.accepting.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def bind(address: Address, source: str, key: str) -> socket.socket:
+    """A listening socket. Raises ConfigurationError, which names the setting `key`, if there is none."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        allowed = f"an address of this machine with a free port ({error.strerror or error})"
+        raise ConfigurationError(source, key, str(address), allowed) from None
+    listening.setblocking(False)
+    return listening
+
+
+def address_of(listening: socket.socket) -> Address:
+    """Where a socket really is bound: port 0 was replaced by the system's choice."""
+    return Address(*listening.getsockname()[:2])
+
+
+def run(listeners: Sequence[Listener], ready: Callable[[], None] = lambda: None) -> None:
+    """Serve until SIGINT or SIGTERM, then end what is under way; a second signal ends at once.
+
+    `ready` is called when every listener accepts connections.
+    """
+    logging.basicConfig(level=logging.WARNING, format="univocal: %(levelname)s: %(message)s")
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_serve(listeners, ready))
+
+
+async def _serve(listeners: Sequence[Listener], ready: Callable[[], None]) -> None:
+    servers = [_Server(_settings(listener)) for listener in listeners]
+
+    def end() -> None:
+        for server in servers:
+            server.force_exit = server.should_exit
+            server.should_exit = True
+
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, end)
+    async with asyncio.TaskGroup() as group:
+        for server, listener in zip(servers, listeners, strict=True):
+            group.create_task(server.serve([listener.socket]))
+        for server in servers:
+            await server.accepting.wait()
+        ready()
+
+
+def _settings(listener: Listener) -> uvicorn.Config:
+    return uvicorn.Config(
+        listener.app,
+        http=listener.protocol,
+        h11_max_incomplete_event_size=listener.max_head,
+        ws="none",
+        access_log=False,
+        log_config=None,
+        # One reader and one writer of each: univocal's own (DESIGN §10).
+        proxy_headers=False,
+        date_header=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE,
+    )
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop  # noqa: PLC0415 - absent on PyPy and Windows
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

@@ -1,0 +1,192 @@
+"""univocal.toml: what is read, and how what cannot be is refused (DESIGN §6)."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from univocal.errors import ConfigurationError
+from univocal_app.config import load, validate
+from univocal_app.values import Address
+
+SITE = '[[sites]]\nhosts = ["en.example"]\nupstream = "http://127.0.0.1:9001"\n'
+
+# The file of DESIGN §6 with every setting that this version knows.
+WHOLE = """
+profiles = ["./profiles"]
+[server]
+listen = "127.0.0.1:8080"
+admin = "[::1]:8081"
+workers = 1
+trusted_proxies = ["127.0.0.1/32", "::1/128"]
+cache_status = "key"
+access_log = "off"
+access_log_format = "combined"
+max_body = "0"
+max_target = 8192
+max_fields = 100
+max_field_bytes = "64 KiB"
+max_connections_per_client = 0
+[origin]
+connect_timeout = 5
+read_timeout = 0.5
+max_connections = 1000
+[cache]
+store = "memory"
+max_bytes = "256 MiB"
+max_object_bytes = "16 MB"
+ttl = 0
+heuristic = true
+set_cookie = "explicit"
+grace = 10
+bypass_cookies = ["session*"]
+client_directives = "ignore"
+[purge]
+allow = ["127.0.0.0/8", "2001:db8::/32", "192.0.2.7"]
+token_env = "UNIVOCAL_PURGE_TOKEN"
+[[sites]]
+hosts = ["en.example", "*.wiki.example"]
+aliases = ["www.en.example", "192.0.2.7"]
+alias_answer = 308
+scheme = "https"
+profile = "mediawiki"
+upstream = "http://127.0.0.1:9001"
+origin_host = "upstream"
+[sites.cache]
+ttl = 60
+ttl_by_status = { 404 = 5 }
+[sites.origin]
+read_timeout = 5
+[[sites.routes]]
+path = "/api/rest_v1/"
+profile = "restbase"
+upstream = "http://127.0.0.1:9002/v1/"
+"""
+
+
+def test_the_whole_file() -> None:
+    configuration = validate(tomllib.loads(WHOLE), "univocal.toml")
+    server, (site,) = configuration.server, configuration.sites
+    assert (server.listen, server.admin) == (Address("127.0.0.1", 8080), Address("::1", 8081))
+    assert (server.max_body, server.max_field_bytes) == (0, 65536)
+    assert (configuration.cache.max_bytes, configuration.cache.max_object_bytes) == (
+        256 * 1024**2,
+        16_000_000,
+    )
+    assert configuration.purge.allow == ["127.0.0.0/8", "2001:db8::/32", "192.0.2.7/32"]
+    assert site.alias_answer == 308
+    assert site.cache.ttl_by_status == {"404": 5}
+    assert site.routes[0].upstream is not None
+    assert (site.routes[0].upstream.url, site.routes[0].upstream.path) == ("http://127.0.0.1:9002", "/v1/")
+
+
+def test_defaults_are_those_of_the_contract() -> None:
+    configuration = validate(tomllib.loads(SITE), "univocal.toml")
+    assert str(configuration.server.listen) == "127.0.0.1:8080"
+    assert str(configuration.server.admin) == "127.0.0.1:8081"
+    assert configuration.server.max_target == 8192
+    assert configuration.cache.set_cookie == "public"
+    assert configuration.purge.token_env == "UNIVOCAL_PURGE_TOKEN"
+    assert configuration.sites[0].profile == "rfc3986"
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "found", "allowed"),
+    [
+        ("", "sites", None, "no default"),
+        ("sites = []", "sites", [], "at least one"),
+        ("sites = 3", "sites", 3, "an array"),
+        ("[sites]\nhosts = ['a']", "sites", {"hosts": ["a"]}, "an array"),
+        ("cache = 3\n" + SITE, "cache", 3, "a table"),
+        ("[serve]\n" + SITE, "serve", {}, "profiles, server, origin, cache, purge, sites"),
+        ("[server]\nlistn = 'x'\n" + SITE, "server.listn", "x", "listen, admin, workers"),
+        ("[server]\nlisten = 'x'\n" + SITE, "server.listen", "x", "HOST:PORT"),
+        ("[server]\nlisten = '127.0.0.1:65536'\n" + SITE, "server.listen", "127.0.0.1:65536", "HOST:PORT"),
+        ("[server]\nlisten = 8080\n" + SITE, "server.listen", 8080, "HOST:PORT"),
+        ("[server]\nworkers = 2\n" + SITE, "server.workers", 2, "shared store"),
+        ("[server]\nworkers = true\n" + SITE, "server.workers", True, "shared store"),
+        ("[server]\ntls_cert = 'c.pem'\n" + SITE, "server.tls_cert", "c.pem", "not in this version"),
+        ("[server]\ncache_status = 'on'\n" + SITE, "server.cache_status", "on", "'plain', 'key' or 'off'"),
+        ("[server]\nmax_body = '3 XB'\n" + SITE, "server.max_body", "3 XB", "256 MiB"),
+        ("[server]\nmax_body = -1\n" + SITE, "server.max_body", -1, "256 MiB"),
+        ("[server]\nmax_fields = '100'\n" + SITE, "server.max_fields", "100", "an integer"),
+        (
+            "[server]\ntrusted_proxies = ['10.0.0.1/8']\n" + SITE,
+            "server.trusted_proxies[0]",
+            "10.0.0.1/8",
+            "host bits",
+        ),
+        ("[origin]\nconnect_timeout = 0\n" + SITE, "origin.connect_timeout", 0, "greater than 0"),
+        ("[origin]\nread_timeout = inf\n" + SITE, "origin.read_timeout", float("inf"), "finite"),
+        (
+            "[cache]\nstore = 'redis://127.0.0.1/0'\n" + SITE,
+            "cache.store",
+            "redis://127.0.0.1/0",
+            "not in this version",
+        ),
+        ("[cache]\ndetached_ttl = 5\n" + SITE, "cache.detached_ttl", 5, "not in this version"),
+        ("[cache]\nttl = true\n" + SITE, "cache.ttl", True, "an integer"),
+        ("[cache]\nttl = -1\n" + SITE, "cache.ttl", -1, "greater than or equal to 0"),
+        ("[cache]\nttl_by_status = { 99 = 1 }\n" + SITE, "cache.ttl_by_status.99", "99", "a status code"),
+        ("[cache]\nheuristic = 1\n" + SITE, "cache.heuristic", 1, "true or false"),
+        ("[purge]\nallow = ['everybody']\n" + SITE, "purge.allow[0]", "everybody", "a network"),
+        ("[purge]\ntoken = 'secret'\n" + SITE, "purge.token", "secret", "allow, token_env"),
+        (SITE + "profile = 3", "sites[0].profile", 3, "a text"),
+        (SITE + "alias_answer = 302", "sites[0].alias_answer", 302, "'serve', 301 or 308"),
+        (SITE + "[sites.cache]\nmax_bytes = 1", "sites[0].cache.max_bytes", 1, "ttl, ttl_by_status"),
+        (SITE + "[[sites.routes]]\npath = 'a'", "sites[0].routes[0].path", "a", "begins with a slash"),
+        (SITE + "[[sites.routes]]\nprofile = 'asgi'", "sites[0].routes[0].path", None, "no default"),
+        ("[[sites]]\nhosts = []\nupstream = 'http://a'", "sites[0].hosts", [], "at least one"),
+        ("[[sites]]\nhosts = ['a']\nupstrem = 'http://a'", "sites[0].upstrem", "http://a", "hosts, aliases"),
+        ("[[sites]]\nhosts = ['a']\nupstream = ['http://a']", "sites[0].upstream", ["http://a"], "one URL"),
+        *(
+            (
+                f"[[sites]]\nhosts = ['a']\nupstream = '{url}'",
+                "sites[0].upstream",
+                url,
+                "an http or https URL",
+            )
+            for url in (
+                "ftp://a",
+                "a:80",
+                "http://",
+                "http://a:0",
+                "http://a:65536",
+                "http://u@a",
+                "http://a/?q",
+                "http://a/#f",
+            )
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(text: str, key: str, found: object, allowed: str) -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        validate(tomllib.loads(text), "univocal.toml")
+    assert refusal.value.source == "univocal.toml"
+    assert refusal.value.key == key
+    assert refusal.value.found == found
+    assert allowed in refusal.value.allowed
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "allowed"),
+    [(None, "readable"), (b"a = \xff", "UTF-8"), (b"a = ", "TOML"), (b"a = 1\na = 2", "TOML")],
+)
+def test_a_file_that_cannot_be_read(tmp_path: Path, content: bytes | None, allowed: str) -> None:
+    file = tmp_path / "univocal.toml"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ConfigurationError, match=allowed) as refusal:
+        load(file)
+    assert refusal.value.source == str(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "octets"),
+    [("0", 0), ("1024", 1024), ("1 KiB", 1024), ("1kB", 1000), ("2 GiB", 2**31), ("3 B", 3)],
+)
+def test_sizes(text: str, octets: int) -> None:
+    settings = {"server": {"max_body": text}, **tomllib.loads(SITE)}
+    assert validate(settings, "univocal.toml").server.max_body == octets
