@@ -208,7 +208,7 @@ REFUSED = {
     "NUL in a name": (request(fields=HOST + b"X\x00: a\r\n"), "bad-framing"),
     "no name": (request(fields=HOST + b": a\r\n"), "bad-framing"),
     "no colon": (request(fields=HOST + b"Xa\r\n"), "bad-framing"),
-    "HTTP/0.9": (b"GET /\r\n", "bad-framing"),
+    "HTTP/0.9": (b"GET /\r\n\r\n", "bad-framing"),
     "HTTP/0.9, named": (request(version=b"HTTP/0.9"), "bad-framing"),
     "HTTP/2.0": (request(version=b"HTTP/2.0"), "bad-framing"),
     "HTTP/2 preface": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "bad-framing"),

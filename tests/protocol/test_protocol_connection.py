@@ -1,0 +1,528 @@
+"""A connection over time: order, bounds, deadlines, and its end."""
+
+import asyncio
+import pickle
+from typing import ClassVar
+
+import pytest
+import uvicorn
+
+from univocal.connection import LINGER, PIECE
+from univocal.protocol import ExactProtocol, ReadLimits
+
+HOST = b"Host: a.example\r\n"
+
+
+def get(target=b"/", fields=b""):
+    return b"GET " + target + b" HTTP/1.1\r\n" + HOST + fields + b"\r\n"
+
+
+class Gate:
+    """An application that answers 200 with the target when it is let, in the order of arrival or not."""
+
+    def __init__(self):
+        self.begun, self.open = [], {}
+
+    async def __call__(self, scope, receive, send):
+        target = scope["extensions"]["univocal.target"]["target"]
+        self.begun.append(target)
+        await self.open.setdefault(target, asyncio.Event()).wait()
+        await send(
+            {
+                "type": "http.response.start",
+                "status": 200,
+                "headers": [(b"content-length", b"%d" % len(target))],
+            }
+        )
+        await send({"type": "http.response.body", "body": target})
+
+    def let(self, target):
+        self.open.setdefault(target, asyncio.Event()).set()
+
+
+@pytest.fixture
+def gate():
+    return Gate()
+
+
+# Pipelining
+
+
+async def test_pipelined_requests_are_answered_one_by_one_in_order(wire, gate):
+    client = wire(gate)
+    await client.feed(get(b"/1") + get(b"/2") + get(b"/3"))
+    assert gate.begun == [b"/1"]
+    for target in (b"/3", b"/2", b"/1"):
+        gate.let(target)
+    await client.settle()
+    assert [answer.body for answer in client.answers()] == [b"/1", b"/2", b"/3"]
+
+
+async def test_what_is_pipelined_waits_unparsed_and_unread(wire, gate):
+    client = wire(gate)
+    many = 20_000
+    flood = b"".join(get(b"/%d" % number) for number in range(many))
+    await client.feed(flood)
+    assert client.transport.paused
+    assert len(client.protocol.pipeline) < PIECE / len(get(b"/1"))
+    for number in range(200):
+        gate.let(b"/%d" % number)
+    await client.settle()
+    while len(gate.begun) < 201:
+        await client.settle()
+    assert client.transport.paused
+    assert len(client.protocol.pipeline) < PIECE / len(get(b"/1"))
+    assert [answer.body for answer in client.answers()] == [b"/%d" % number for number in range(200)]
+
+
+async def test_an_application_that_listens_does_not_loosen_the_hold(wire):
+    async def listens(scope, receive, send):
+        await receive()
+        await receive()
+
+    client = wire(listens)
+    await client.feed(get() * 3)
+    assert client.transport.paused
+
+
+async def test_reading_goes_on_when_all_is_parsed(wire, recorder):
+    client = wire(recorder)
+    await client.feed(get(b"/x") * 2000)
+    while len(recorder.targets) < 2000:
+        await client.settle()
+    assert not client.transport.paused
+    await client.feed(get(b"/last"))
+    assert recorder.targets[-1] == b"/last"
+
+
+async def test_a_refusal_waits_for_the_answers_before_it(wire, gate):
+    client = wire(gate)
+    assert await client.feed(get(b"/1") + get(b"/2") + b"nonsense\r\n\r\n") == b""
+    gate.let(b"/1")
+    await client.settle()
+    assert len(client.answers()) == 1
+    gate.let(b"/2")
+    await client.settle()
+    assert [answer.status for answer in client.answers()] == [200, 200, 400]
+
+
+async def test_a_queued_request_with_broken_content_is_refused_in_its_turn(wire, gate):
+    client = wire(gate)
+    broken = b"POST /2 HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n"
+    await client.feed(get(b"/1") + broken + get(b"/3"))
+    assert client.transport.sent == b""
+    gate.let(b"/1")
+    await client.settle()
+    assert [answer.status for answer in client.answers()] == [200, 400]
+    assert gate.begun == [b"/1"]
+
+
+async def test_broken_content_cuts_an_answer_that_has_begun(wire):
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"half", "more_body": True})
+        assert (await receive())["type"] == "http.disconnect"
+
+    client = wire(app)
+    head = b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n"
+    await client.feed(head)
+    sent = await client.feed(b"nonsense\r\n")
+    assert sent.endswith(b"4\r\nhalf\r\n")
+    assert not client.open
+    client.hang_up()
+    await client.settle()
+
+
+async def test_an_upgrade_to_websocket_behind_an_open_request_is_ignored(wire, gate):
+    client = wire(gate, ws=Socket)
+    await client.feed(get(b"/1") + get(b"/2", b"Connection: Upgrade\r\nUpgrade: websocket\r\n") + get(b"/3"))
+    for target in (b"/1", b"/2", b"/3"):
+        gate.let(target)
+    await client.settle()
+    assert [answer.body for answer in client.answers()] == [b"/1", b"/2", b"/3"]
+
+
+# WebSocket
+
+
+class Socket(asyncio.Protocol):
+    """What uvicorn would hand a WebSocket's connection to."""
+
+    taken: ClassVar[list] = []
+
+    def __init__(self, config, server_state, app_state):
+        self.data = b""
+        self.taken.append(self)
+
+    def connection_made(self, transport):
+        transport.set_protocol = lambda protocol: None
+
+    def data_received(self, data):
+        self.data += data
+
+
+HANDSHAKE = b"Connection: Upgrade\r\nUpgrade: WebSocket\r\nSec-WebSocket-Key: eA==\r\n"
+
+
+@pytest.mark.parametrize("step", [1_000, 1])
+async def test_a_handshake_is_handed_over_as_it_was_received(wire, recorder, step):
+    Socket.taken.clear()
+    client = wire(recorder, ws=Socket)
+    data = get(b"/a/../%zz?b", HANDSHAKE)
+    await client.feed(*(data[i : i + step] for i in range(0, len(data), step)))
+    (socket,) = Socket.taken
+    assert socket.data.splitlines()[:2] == [b"GET /a/../%zz?b HTTP/1.1", b"host: a.example"]
+    assert client.clock.pending() == []
+    client.clock.pass_time(1000)
+    assert client.open
+    assert recorder.scopes == []
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [(b"/a#b", "fragment"), (b"http://a.example/", "bad-target"), (b"http://a@a.example/", "bad-target")],
+)
+async def test_a_handshake_that_a_scope_cannot_tell_is_refused(wire, recorder, target, reason):
+    client = wire(recorder, ws=Socket)
+    await client.feed(get(target, HANDSHAKE))
+    assert [answer.problem["reason"] for answer in client.answers()] == [reason]
+
+
+# Limits
+
+
+def limited(**limits):
+    return ReadLimits(**limits)
+
+
+@pytest.mark.parametrize("step", [1_000_000, 1, 7])
+@pytest.mark.parametrize(
+    ("limits", "data", "status"),
+    [
+        (limited(max_target=10), get(b"/" + b"a" * 9), 200),
+        (limited(max_target=10), get(b"/" + b"a" * 10), 414),
+        (limited(max_target=0), get(b"/" + b"a" * 9000), 200),
+        (limited(), get(b"/" + b"a" * 8191), 200),
+        (limited(), get(b"/" + b"a" * 8192), 414),
+        (limited(max_fields=3), get(fields=b"a: b\r\n" * 2), 200),
+        (limited(max_fields=3), get(fields=b"a: b\r\n" * 3), 431),
+        (limited(max_fields=0), get(fields=b"a: b\r\n" * 300), 200),
+        (limited(), get(fields=b"a: b\r\n" * 99), 200),
+        (limited(), get(fields=b"a: b\r\n" * 100), 431),
+        (limited(max_field_bytes=len(HOST) + 6), get(fields=b"a: b\r\n"), 200),
+        (limited(max_field_bytes=len(HOST) + 5), get(fields=b"a: b\r\n"), 431),
+        (limited(max_field_bytes=0), get(fields=b"a: " + b"b" * 70_000 + b"\r\n"), 200),
+    ],
+)
+async def test_limits_of_the_head(wire, recorder, limits, data, status, step):
+    client = wire(recorder, limits=limits)
+    await client.feed(*(data[i : i + step] for i in range(0, len(data), step)))
+    (answer,) = client.answers()
+    assert answer.status == status
+    if status != 200:
+        assert answer.problem["reason"] == {414: "target-too-long", 431: "fields-too-large"}[status]
+
+
+@pytest.mark.parametrize("size", [65536 - len(HOST) - 5, 65536 - len(HOST) - 4])
+async def test_the_default_limit_of_all_fields_is_exact(wire, recorder, size):
+    client = wire(recorder)
+    await client.feed(get(fields=b"a: " + b"b" * size + b"\r\n"))
+    assert [answer.status for answer in client.answers()] == [200 if size == 65536 - len(HOST) - 5 else 431]
+
+
+ENDLESS = {
+    "target": b"GET /",
+    "field": get()[:-2] + b"a: ",
+    "chunk extension": b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n1;",
+    "trailer": b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n0\r\na: ",
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+async def test_what_does_not_end_is_refused(wire, recorder, name):
+    client = wire(recorder)
+    await client.feed(ENDLESS[name])
+    fed = 0
+    while client.open:
+        await client.feed(b"a" * 1000)
+        fed += 1000
+        assert fed < 8192 + 65536 + 2 * PIECE + 1000
+    (answer,) = client.answers(b"POST")
+    assert answer.status == (414 if name == "target" else 431)
+
+
+async def test_limits_come_by_a_factory_that_survives_pickling():
+    factory = pickle.loads(pickle.dumps(ExactProtocol.with_limits(ReadLimits(max_target=5))))
+    config = uvicorn.Config("univocal.protocol:ExactProtocol", http=factory, lifespan="off", log_config=None)
+    config.load()
+    state = uvicorn.Server(config).server_state
+    protocol = config.http_protocol_class(config=config, server_state=state, app_state={})
+    assert isinstance(protocol, ExactProtocol)
+    assert protocol.limits.max_target == 5
+
+
+# Time
+
+
+async def test_a_head_that_drips_is_refused(wire, recorder):
+    client = wire(recorder, limits=limited(header_timeout=10))
+    for octet in get()[:9]:
+        await client.feed(bytes([octet]))
+        client.clock.pass_time(1)
+    assert client.open
+    client.clock.pass_time(1)
+    (answer,) = client.answers()
+    assert (answer.status, answer.problem["reason"]) == (408, "request-timeout")
+    assert recorder.scopes == []
+
+
+async def test_a_connection_that_says_nothing_is_closed_without_a_word(wire, recorder):
+    client = wire(recorder, limits=limited(header_timeout=10))
+    client.clock.pass_time(10)
+    assert (client.open, client.transport.sent) == (False, b"")
+
+
+async def test_empty_lines_do_not_keep_a_connection(wire, recorder):
+    client = wire(recorder, limits=limited(header_timeout=10))
+    await client.feed(get())
+    for _ in range(10):
+        await client.feed(b"\r\n")
+        client.clock.pass_time(1)
+    assert not client.open
+    assert [answer.status for answer in client.answers()] == [200]
+
+
+async def test_the_first_octet_of_the_next_request_ends_the_keep_alive_time(wire, recorder):
+    client = wire(recorder, limits=limited(header_timeout=10))
+    await client.feed(get(), get(b"/2")[:5])
+    client.clock.pass_time(9)
+    assert client.open
+    await client.feed(get(b"/2")[5:])
+    assert recorder.targets == [b"/", b"/2"]
+
+
+async def test_a_begun_request_behind_an_answer_has_a_heads_time(wire, gate):
+    client = wire(gate, limits=limited(header_timeout=10))
+    await client.feed(get(b"/1") + get(b"/2")[:9])
+    client.clock.pass_time(5)
+    gate.let(b"/1")
+    await client.settle()
+    client.clock.pass_time(4)
+    assert client.open
+    client.clock.pass_time(1)
+    assert [answer.status for answer in client.answers()] == [200, 408]
+
+
+async def test_a_slow_answer_is_nobodys_slow_head(wire, gate):
+    client = wire(gate, limits=limited(header_timeout=10))
+    await client.feed(get(b"/1") + get(b"/2") + get(b"/3")[:9])
+    client.clock.pass_time(100)
+    for target in (b"/1", b"/2", b"/3"):
+        gate.let(target)
+    await client.settle()
+    await client.feed(get(b"/3")[9:])
+    assert [answer.status for answer in client.answers()] == [200, 200, 200]
+
+
+async def test_an_idle_connection_is_kept_for_the_keep_alive_time(wire, recorder):
+    client = wire(recorder, timeout_keep_alive=7)
+    await client.feed(get())
+    client.clock.pass_time(6)
+    await client.feed(get(b"/2"))
+    client.clock.pass_time(6.9)
+    assert client.open
+    client.clock.pass_time(0.1)
+    assert not client.open
+    assert len(client.answers()) == 2
+
+
+POST = b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 100\r\n"
+
+
+async def test_content_may_be_slow_but_not_silent(wire, recorder):
+    client = wire(recorder, limits=limited(content_timeout=10))
+    await client.feed(POST + b"\r\n")
+    for _ in range(20):
+        await client.feed(b"a")
+        client.clock.pass_time(9)
+    assert client.open
+    client.clock.pass_time(20)
+    (answer,) = client.answers(b"POST")
+    assert answer.problem["reason"] == "request-timeout"
+    await client.settle()
+    assert recorder.cut == 1
+
+
+async def test_a_client_that_waits_for_100_is_not_silent(wire):
+    asked = asyncio.Event()
+
+    async def app(scope, receive, send):
+        await asked.wait()
+        await receive()
+        await receive()
+
+    client = wire(app, limits=limited(content_timeout=10))
+    await client.feed(POST + b"Expect: 100-continue\r\n\r\n")
+    client.clock.pass_time(100)
+    assert client.open
+    asked.set()
+    await client.settle()
+    client.clock.pass_time(20)
+    assert not client.open
+
+
+async def test_an_application_that_does_not_read_is_not_the_clients_silence(wire, gate):
+    client = wire(gate, limits=limited(content_timeout=10))
+    await client.feed(b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 1000000\r\n\r\n", b"a" * 100_000)
+    assert client.transport.paused
+    client.clock.pass_time(100)
+    assert client.open
+
+
+async def test_no_timer_outlives_a_connection(wire, gate):
+    for data in (b"", b"GET", get(), get() + b"GET", POST + b"\r\n", b"nonsense\r\n\r\n"):
+        client = wire(gate)
+        await client.feed(data)
+        gate.let(b"/")
+        await client.settle()
+        client.hang_up()
+        assert client.clock.pending() == []
+
+
+async def test_a_request_in_one_piece_takes_one_timer(wire, recorder):
+    client = wire(recorder)
+    before = len(client.clock.timers)
+    await client.feed(get())
+    assert len(client.clock.timers) == before + 1  # keep-alive
+
+
+# The end
+
+
+async def test_a_refused_client_may_read_why(wire, recorder):
+    client = wire(recorder)
+    await client.feed(b"nonsense\r\n\r\n")
+    assert (client.transport.ended, client.transport.closed) == (True, False)
+    await client.feed(get() * 100)
+    assert recorder.scopes == []
+    client.clock.pass_time(LINGER)
+    assert client.transport.aborted
+
+
+async def test_without_half_close_the_transport_closes(wire, recorder):
+    client = wire(recorder, half_close=False)
+    await client.feed(b"nonsense\r\n\r\n")
+    assert client.transport.closed
+    assert len(client.answers()) == 1
+
+
+async def test_shutdown_lets_the_open_request_end(wire, gate):
+    client = wire(gate)
+    await client.feed(get(b"/1"))
+    client.protocol.shutdown()
+    assert client.open
+    gate.let(b"/1")
+    await client.settle()
+    (answer,) = client.answers()
+    assert (answer.field(b"connection"), client.open) == (b"close", False)
+
+
+async def test_shutdown_closes_an_idle_connection(wire, recorder):
+    client = wire(recorder)
+    await client.feed(get())
+    client.protocol.shutdown()
+    assert not client.open
+
+
+async def test_a_client_that_leaves_is_told_to_the_application(wire, recorder):
+    client = wire(recorder)
+    await client.feed(POST + b"\r\nabc")
+    client.hang_up(ConnectionResetError())
+    await client.settle()
+    assert (recorder.cut, recorder.bodies) == (1, [])
+    assert not client.state.connections
+
+
+async def test_over_the_concurrency_limit(wire, recorder):
+    client = wire(recorder, limit_concurrency=1)
+    await client.feed(get())
+    (answer,) = client.answers()
+    assert (answer.status, answer.problem["reason"]) == (503, "overloaded")
+    assert recorder.scopes == []
+
+
+async def test_a_fault_of_ours_is_not_put_on_the_client(wire, recorder, monkeypatch):
+    client = wire(recorder)
+
+    def broken(*_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(client.protocol, "_scope", broken)
+    with pytest.raises(Exception, match="callback") as caught:
+        await client.feed(get())
+    assert isinstance(caught.value.__context__, ZeroDivisionError)
+
+
+# Flow
+
+
+async def test_content_waits_for_the_application(wire):
+    got, go = bytearray(), asyncio.Event()
+
+    async def app(scope, receive, send):
+        await go.wait()
+        while True:
+            message = await receive()
+            got.extend(message["body"])
+            if not message["more_body"]:
+                break
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    client = wire(app)
+    size = 1_000_000
+    await client.feed(b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: %d\r\n\r\n" % size)
+    sent = 0
+    while not client.transport.paused:
+        client.protocol.data_received(b"a" * 10_000)
+        sent += 10_000
+    assert sent < 100_000
+    go.set()
+    while sent < size:
+        await client.feed(b"a" * 10_000)
+        sent += 10_000
+    assert len(got) == size
+    assert [answer.status for answer in client.answers(b"POST")] == [204]
+
+
+async def test_a_client_that_does_not_read_holds_the_application(wire):
+    sent = []
+
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while len(sent) < 10:
+            await send({"type": "http.response.body", "body": b"a", "more_body": True})
+            sent.append(1)
+        await send({"type": "http.response.body"})
+
+    client = wire(app)
+    client.protocol.pause_writing()
+    await client.feed(get())
+    assert sent == []
+    client.protocol.resume_writing()
+    await client.settle()
+    assert len(sent) == 10
+
+
+async def test_an_interim_response_waits_for_a_client_that_does_not_read(wire):
+    async def app(scope, receive, send):
+        await send({"type": "http.response.informational", "status": 102})
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    client = wire(app)
+    client.protocol.pause_writing()
+    assert await client.feed(get()) == b""
+    client.protocol.resume_writing()
+    await client.settle()
+    assert client.answers()[0].interim == [(102, [])]

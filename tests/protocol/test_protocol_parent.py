@@ -1,0 +1,79 @@
+"""uvicorn's protocol classes are no public interface: this fails when what we use of them changes.
+
+If it does, read the new source beside connection.py, cycle.py and protocol.py, and only then set the digests.
+"""
+
+import hashlib
+import inspect
+
+import pytest
+import uvicorn
+from uvicorn.protocols.http import flow_control
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from univocal.connection import OVERRIDES, RELIES_ON, BoundedConnection, Flow
+from univocal.cycle import ExactCycle
+from univocal.protocol import ExactProtocol
+
+DIGESTS = {
+    "HttpToolsProtocol.__init__": "4f08999410347141",
+    "HttpToolsProtocol._get_upgrade": "7b1305aac7b87064",
+    "HttpToolsProtocol._should_upgrade": "8fcad1ab8e096739",
+    "HttpToolsProtocol._should_upgrade_to_ws": "d580849b4df878c3",
+    "HttpToolsProtocol._start_asgi_task": "9c08c2571ae9b038",
+    "HttpToolsProtocol._unset_keepalive_if_required": "00a6a4e47214e68e",
+    "HttpToolsProtocol.connection_lost": "c91a4c9bf2e29c55",
+    "HttpToolsProtocol.connection_made": "6efb565ff3d36b91",
+    "HttpToolsProtocol.data_received": "010a7ae59a5d3b1a",
+    "HttpToolsProtocol.eof_received": "5652627579a02369",
+    "HttpToolsProtocol.handle_websocket_upgrade": "179c4f769386ab89",
+    "HttpToolsProtocol.on_body": "dba9c32aeba35b6a",
+    "HttpToolsProtocol.on_header": "65d62c044f61fdbd",
+    "HttpToolsProtocol.on_headers_complete": "1ea8589acfad92d8",
+    "HttpToolsProtocol.on_message_begin": "96d377fdc7c2baef",
+    "HttpToolsProtocol.on_message_complete": "1fbad42dc31fc01f",
+    "HttpToolsProtocol.on_response_complete": "64e254f28e389e76",
+    "HttpToolsProtocol.on_url": "37be44e962b04ca8",
+    "HttpToolsProtocol.pause_writing": "17a8fd215d96a13c",
+    "HttpToolsProtocol.resume_writing": "7844bbaa8cceb1ef",
+    "HttpToolsProtocol.shutdown": "d7351fa33f00d430",
+    "HttpToolsProtocol.timeout_keep_alive_handler": "8b53bf5f2e202970",
+    "RequestResponseCycle": "e67d470d435dcc1c",
+    "FlowControl": "126debcdaa894c83",
+}
+
+
+def digest(thing):
+    return hashlib.sha256(inspect.getsource(thing).encode()).hexdigest()[:16]
+
+
+def methods(cls):
+    return {name for name, value in vars(cls).items() if inspect.isfunction(value)}
+
+
+def test_the_version_is_the_pinned_one():
+    assert uvicorn.__version__.split(".")[:2] == ["0", "54"]
+
+
+def test_all_that_is_overridden_is_named():
+    ours = (methods(ExactProtocol) | methods(BoundedConnection)) & methods(HttpToolsProtocol)
+    assert ours == set(OVERRIDES)
+    assert methods(ExactCycle) & methods(RequestResponseCycle) == {"send", "receive"}
+    assert methods(Flow) & methods(flow_control.FlowControl) == {"resume_reading"}
+
+
+def test_every_method_of_the_parent_is_accounted_for():
+    unused = {"_unsupported_upgrade_warning", "send_400_response"}
+    assert methods(HttpToolsProtocol) == set(OVERRIDES) | set(RELIES_ON) | unused
+
+
+@pytest.mark.parametrize("name", [*OVERRIDES, *RELIES_ON])
+def test_the_parents_methods_are_those_we_know(name):
+    assert digest(getattr(HttpToolsProtocol, name)) == DIGESTS[f"HttpToolsProtocol.{name}"]
+
+
+@pytest.mark.parametrize(
+    "thing", [RequestResponseCycle, flow_control.FlowControl], ids=lambda thing: thing.__name__
+)
+def test_the_classes_we_extend_are_those_we_know(thing):
+    assert digest(thing) == DIGESTS[thing.__name__]
