@@ -1,0 +1,48 @@
+"""Web cache deception: a path that ends like a static file, and a response that is none."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["contradicts"]
+
+_JAVASCRIPT: Final = (
+    b"text/javascript",
+    b"application/javascript",
+    b"application/x-javascript",
+    b"text/ecmascript",
+)
+_SOUND: Final = (b"audio/", b"video/", b"application/ogg")
+_ANY: Final = (b"application/",)
+_TYPES: Final[dict[bytes, tuple[bytes, ...]]] = {
+    b"css": (b"text/css",),
+    b"js": _JAVASCRIPT,
+    b"mjs": _JAVASCRIPT,
+    b"map": (b"application/json", *_JAVASCRIPT),
+    b"json": (b"application/", b"text/json", b"text/plain"),
+    b"txt": (b"text/plain",),
+    b"csv": (b"text/csv", b"text/plain", b"application/"),
+    b"xml": (b"application/", b"text/xml"),
+    b"pdf": (b"application/pdf",),
+    b"wasm": (b"application/wasm",),
+    **dict.fromkeys((b"png", b"jpg", b"jpeg", b"gif", b"webp", b"avif"), (b"image/",)),
+    **dict.fromkeys((b"bmp", b"ico", b"svg", b"svgz"), (b"image/",)),
+    **dict.fromkeys((b"woff", b"woff2", b"ttf", b"otf", b"eot"), (b"font/", b"application/")),
+    **dict.fromkeys((b"mp4", b"webm", b"mkv", b"mov", b"m4v", b"ogv"), (b"video/",)),
+    **dict.fromkeys((b"mp3", b"ogg", b"oga", b"wav", b"flac", b"m4a", b"aac"), _SOUND),
+    **dict.fromkeys((b"zip", b"gz", b"tgz", b"bz2", b"xz", b"zst", b"7z", b"rar", b"tar", b"jar"), _ANY),
+    **dict.fromkeys((b"doc", b"docx", b"xls", b"xlsx", b"ppt", b"pptx"), _ANY),
+    **dict.fromkeys((b"exe", b"msi", b"dmg", b"iso"), _ANY),
+}
+
+
+def contradicts(target: bytes, content_type: bytes | None) -> bool:
+    """Whether the Content-Type is none of those that the extension at the end of the path stands for."""
+    segment = target.partition(b"?")[0].rpartition(b"/")[2]
+    _, dot, extension = segment.rpartition(b".")
+    expected = _TYPES.get(extension.lower()) if dot else None
+    if expected is None:
+        return False
+    essence = (content_type or b"").partition(b";")[0].strip(b" \t").lower()
+    html = essence in {b"application/xhtml+xml", b"text/html"}
+    return html or not (essence.startswith(expected) or essence == b"application/octet-stream")

@@ -1,0 +1,138 @@
+"""What a message says about its caching: Cache-Control and targeted fields (RFC 9111 §5.2, 9213, 5861)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import http_sf
+
+from univocal.fields import MAX_DELTA, cache_control, combined, delta_seconds, members
+from univocal.messages import Fields, values
+
+__all__ = ["RequestDirectives", "ResponseDirectives", "request_directives", "response_directives"]
+
+_SECONDS: Final = frozenset({"max-age", "s-maxage", "stale-while-revalidate", "stale-if-error"})
+_FLAGS: Final = frozenset(
+    {
+        "no-store",
+        "public",
+        "must-revalidate",
+        "proxy-revalidate",
+        "must-understand",
+        "no-transform",
+        "immutable",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseDirectives:
+    """The effective directives of a response; an unreadable `max_age` or `s_maxage` is 0: stale (§4.2.1)."""
+
+    no_store: bool
+    no_cache: bool
+    private: bool
+    public: bool
+    must_revalidate: bool
+    proxy_revalidate: bool
+    must_understand: bool
+    max_age: int | None
+    s_maxage: int | None
+    stale_while_revalidate: int | None
+    stale_if_error: int | None
+    withheld: frozenset[bytes]  # fields named by a qualified no-cache or private: not stored
+    targeted: bool  # from a targeted field: Cache-Control and Expires do not count (RFC 9213 §2.2)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestDirectives:
+    """A request's directives (RFC 9111 §5.2.1), None where absent or unreadable."""
+
+    no_cache: bool = False
+    no_store: bool = False
+    only_if_cached: bool = False
+    max_age: int | None = None
+    min_fresh: int | None = None
+    max_stale: int | None = None
+    stale_if_error: int | None = None
+
+
+def response_directives(fields: Fields, targeted: Iterable[bytes]) -> ResponseDirectives:
+    """The directives for this cache: of the first valid field of the target list, else of Cache-Control."""
+    for name in targeted:
+        value = combined(fields, name)
+        if value is not None and (found := _structured(value)):
+            return _response(found, targeted=True)
+    return _response(cache_control(values(fields, b"cache-control")), targeted=False)
+
+
+def _structured(value: bytes) -> dict[bytes, bytes | None] | None:
+    """A targeted field, strictly a Dictionary whose known members have their type; or None (RFC 9213)."""
+    try:
+        parsed = http_sf.parse(value, tltype="dictionary")
+    except (http_sf.StructuredFieldError, ValueError):
+        return None
+    found: dict[bytes, bytes | None] = {}
+    for name, item in parsed.items() if isinstance(parsed, dict) else ():
+        bare = item[0] if isinstance(item, tuple) else item
+        if name in _SECONDS:
+            if not isinstance(bare, int) or isinstance(bare, bool):
+                return None
+            found[name.encode()] = b"%d" % bare
+        elif name in _FLAGS:
+            if not isinstance(bare, bool):
+                return None
+            if bare:
+                found[name.encode()] = None
+        elif bare is not False:
+            # The arguments of no-cache and private are not narrowed down here: the whole response is meant.
+            found[name.encode()] = None
+    return found
+
+
+def _response(found: Mapping[bytes, bytes | None], *, targeted: bool) -> ResponseDirectives:
+    withheld = _names(found.get(b"no-cache")) | _names(found.get(b"private"))
+    return ResponseDirectives(
+        no_store=b"no-store" in found,
+        no_cache=b"no-cache" in found and not _names(found[b"no-cache"]),
+        private=b"private" in found and not _names(found[b"private"]),
+        public=b"public" in found,
+        must_revalidate=b"must-revalidate" in found,
+        proxy_revalidate=b"proxy-revalidate" in found,
+        must_understand=b"must-understand" in found,
+        max_age=_lifetime(found, b"max-age"),
+        s_maxage=_lifetime(found, b"s-maxage"),
+        stale_while_revalidate=delta_seconds(found.get(b"stale-while-revalidate")),
+        stale_if_error=delta_seconds(found.get(b"stale-if-error")),
+        withheld=withheld,
+        targeted=targeted,
+    )
+
+
+def _lifetime(found: Mapping[bytes, bytes | None], name: bytes) -> int | None:
+    return (delta_seconds(found[name]) or 0) if name in found else None
+
+
+def _names(argument: bytes | None) -> frozenset[bytes]:
+    return frozenset(name.lower() for name in members(argument)) if argument else frozenset()
+
+
+def request_directives(fields: Fields) -> RequestDirectives:
+    """A request's Cache-Control, or what its Pragma means in the absence of one (RFC 9111 §5.2.1, §5.4)."""
+    lines = values(fields, b"cache-control")
+    if not lines:
+        return RequestDirectives(no_cache=b"no-cache" in cache_control(values(fields, b"pragma")))
+    found = cache_control(lines)
+    max_stale = found.get(b"max-stale")
+    return RequestDirectives(
+        no_cache=b"no-cache" in found,
+        no_store=b"no-store" in found,
+        only_if_cached=b"only-if-cached" in found,
+        max_age=delta_seconds(found.get(b"max-age")),
+        min_fresh=delta_seconds(found.get(b"min-fresh")),
+        # Without an argument a response of any age is accepted (§5.2.1.2).
+        max_stale=MAX_DELTA if b"max-stale" in found and max_stale is None else delta_seconds(max_stale),
+        stale_if_error=delta_seconds(found.get(b"stale-if-error")),
+    )

@@ -1,0 +1,56 @@
+"""How long a response stays fresh and how old it is (RFC 9111 §4.2)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from univocal.cache.directives import ResponseDirectives
+from univocal.fields import age_value, first, http_date
+from univocal.messages import Fields
+
+__all__ = ["HEURISTIC_STATUS", "date_value", "explicit_lifetime", "heuristic_lifetime", "initial_age"]
+
+# RFC 9110 §15.1 less 300, 301 and 308: a redirect that an unkeyed field talked the origin into would be kept
+# for everybody, so redirects need explicit freshness.
+HEURISTIC_STATUS: Final = frozenset({200, 203, 204, 206, 404, 405, 410, 414, 501})
+HEURISTIC_LIMIT: Final = 86_400
+
+
+def date_value(fields: Fields, response_time: float) -> float:
+    """When the response was generated; without a readable Date, when it was received (RFC 9110 §6.6.1)."""
+    date = http_date(first(fields, b"date"), response_time)
+    return response_time if date is None else date
+
+
+def initial_age(fields: Fields, request_time: float, response_time: float) -> float:
+    """The corrected initial age in seconds, never negative (RFC 9111 §4.2.3)."""
+    # apparent_age = max(0, response_time - date_value); a Date has whole seconds, so its fraction is no age.
+    apparent_age = max(0, int(response_time - date_value(fields, response_time)))
+    # response_delay = response_time - request_time; corrected_age_value = age_value + response_delay
+    corrected_age_value = age_value(fields) + max(0.0, response_time - request_time)
+    return max(apparent_age, corrected_age_value)
+
+
+def explicit_lifetime(directives: ResponseDirectives, fields: Fields, response_time: float) -> float | None:
+    """Seconds that the origin server said, None if it said nothing (RFC 9111 §4.2.1)."""
+    # If the cache is shared and s-maxage is present, use its value
+    if directives.s_maxage is not None:
+        return directives.s_maxage
+    # If max-age is present, use its value
+    if directives.max_age is not None:
+        return directives.max_age
+    # RFC 9213 §2.2: with a targeted field Expires does not count
+    expires = None if directives.targeted else first(fields, b"expires")
+    if expires is None:
+        return None
+    # §5.3: an invalid date, especially "0", is a time in the past. Else: Expires minus Date
+    instant = http_date(expires, response_time)
+    return 0 if instant is None else max(0.0, instant - date_value(fields, response_time))
+
+
+def heuristic_lifetime(fields: Fields, response_time: float) -> float:
+    """A tenth of the time since Last-Modified, a day at most (RFC 9111 §4.2.2)."""
+    modified = http_date(first(fields, b"last-modified"), response_time)
+    if modified is None:
+        return 0
+    return min(max(0.0, (date_value(fields, response_time) - modified) / 10), HEURISTIC_LIMIT)

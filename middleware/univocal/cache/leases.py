@@ -1,0 +1,98 @@
+"""Leases: what is being fetched, how much of it is held, and which purges it must not outlive."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from univocal.cache.selectors import Everything, Selector, matches
+from univocal.cache.stored import Stored
+
+__all__ = ["Lease", "Leases"]
+
+# How many keys and tags the log of purges holds; a lease older than what was dropped from it cannot commit.
+_LOG_LIMIT: Final = 10_000
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """The right to commit what is being fetched, unless it is purged meanwhile."""
+
+    key: bytes
+    began: int  # the number of the last purge before it
+    time: float
+    reserved: int = 0
+    live: bool = True
+    spared: set[int] = field(default_factory=set)  # purges that do not concern it
+
+
+class Leases:
+    """All live leases, and the purges since the oldest of them."""
+
+    __slots__ = ("_forgotten", "_limit", "_live", "_log", "_number", "_weight", "reserved")
+
+    def __init__(self, limit: int) -> None:
+        self.reserved = 0
+        self._limit = limit
+        self._number = 0  # of the last purge
+        self._forgotten = 0  # of the last one dropped from the log while a lease needed it
+        self._weight = 0
+        self._log: deque[tuple[int, Selector]] = deque()
+        self._live: OrderedDict[int, Lease] = OrderedDict()
+
+    def begin(self, key: bytes, now: float) -> Lease:
+        """A new lease."""
+        lease = Lease(key, self._number, now)
+        self._live[id(lease)] = lease
+        return lease
+
+    def reserve(self, lease: Lease, nbytes: int, at_most: int) -> bool:
+        """Count `nbytes` more for a lease; False if that is more than it, or all together, may have."""
+        total = lease.reserved + nbytes
+        if not lease.live or total > at_most or self.reserved + nbytes > self._limit:
+            return False
+        lease.reserved = total
+        self.reserved += nbytes
+        return True
+
+    def release(self, lease: Lease) -> None:
+        """End a lease; a second time does nothing."""
+        if not lease.live:
+            return
+        lease.live = False
+        self.reserved -= lease.reserved
+        del self._live[id(lease)]
+        oldest = next(iter(self._live.values())).began if self._live else self._number
+        while self._log and self._log[0][0] <= oldest:
+            self._weight -= _weight(self._log.popleft()[1])
+
+    def purged(self, selector: Selector, sparing: Lease | None) -> None:
+        """Note a purge for those who are fetching, but for one lease that knows of it."""
+        self._number += 1
+        if not self._live:
+            return
+        if sparing is not None:
+            sparing.spared.add(self._number)
+        self._log.append((self._number, selector))
+        self._weight += _weight(selector)
+        while self._weight > _LOG_LIMIT:
+            self._forgotten, forgotten = self._log.popleft()
+            self._weight -= _weight(forgotten)
+
+    def holds(self, lease: Lease, stored: Stored | None) -> bool:
+        """Whether no purge since the lease began concerns its key, or the response that came."""
+        if not lease.live or lease.began < self._forgotten:
+            return False
+        tags, search = (stored.tags, stored.search) if stored is not None else (frozenset[bytes](), None)
+        keys = {lease.key} if stored is None else {lease.key, stored.key}
+        return not any(
+            number > lease.began
+            and number not in lease.spared
+            and any(matches(selector, key, tags, search) for key in keys)
+            for number, selector in self._log
+        )
+
+
+def _weight(selector: Selector) -> int:
+    return 1 if isinstance(selector, Everything) else 1 + len(selector.names)

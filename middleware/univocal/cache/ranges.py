@@ -1,0 +1,129 @@
+"""Byte ranges: asked for, held, combined (RFC 9110 §14, RFC 9111 §3.3)."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple, TypeAlias
+
+from univocal.cache.stored import Part
+from univocal.messages import Fields, values
+
+__all__ = [
+    "MAX_RANGES",
+    "RangeSet",
+    "Slice",
+    "asked_ranges",
+    "content_range",
+    "cut",
+    "excessive",
+    "missing",
+    "within",
+]
+
+# Requests for more ranges than this are answered as if they had asked for all (RFC 9110 §14.2 allows it).
+MAX_RANGES: Final = 32
+
+# (first, last), both inclusive; last None: to the end; first None: the last `last` octets.
+RangeSet: TypeAlias = list[tuple[int | None, int | None]]
+
+_SPEC: Final = re.compile(rb"([0-9]{0,18})-([0-9]{0,18})")
+_CONTENT_RANGE: Final = re.compile(rb"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)", re.IGNORECASE)
+
+
+class Slice(NamedTuple):
+    """Octets of a body with their place in the representation, both inclusive."""
+
+    first: int
+    last: int
+    start: int  # where they begin in the body
+    stop: int  # and where they end
+
+
+def asked_ranges(fields: Fields) -> RangeSet | None:
+    """The ranges of a Range field in bytes; None if it is absent, invalid or too long: then it is ignored."""
+    lines = values(fields, b"range")
+    if len(lines) != 1:
+        return None
+    unit, _, spec = lines[0].partition(b"=")
+    if unit.strip(b" \t").lower() != b"bytes" or spec.count(b",") >= MAX_RANGES:
+        return None
+    ranges: RangeSet = []
+    for piece in spec.split(b","):
+        read = _SPEC.fullmatch(piece.strip(b" \t"))
+        if read is None or not (read[1] or read[2]):
+            return None
+        start, end = int(read[1]) if read[1] else None, int(read[2]) if read[2] else None
+        if start is not None and end is not None and end < start:
+            return None
+        ranges.append((start, end))
+    return ranges
+
+
+def excessive(fields: Fields) -> bool:
+    """Whether a request asks for so many ranges that its Range is better not passed on."""
+    return sum(line.count(b",") for line in values(fields, b"range")) >= MAX_RANGES
+
+
+def within(ranges: RangeSet, length: int) -> list[Slice]:
+    """The satisfiable ranges of a whole body, in order, those that overlap or touch made one."""
+    found: list[tuple[int, int]] = []
+    for start, end in ranges:
+        if start is None:
+            begin, stop = max(0, length - (end or 0)), length
+        else:
+            begin, stop = start, length if end is None else min(end + 1, length)
+        if begin < stop:
+            found.append((begin, stop))
+    merged: list[tuple[int, int]] = []
+    for begin, stop in sorted(found):
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
+        else:
+            merged.append((begin, stop))
+    return [Slice(begin, stop - 1, begin, stop) for begin, stop in merged]
+
+
+def content_range(fields: Fields) -> Part | None:
+    """Which octets a 206 says it holds; None without one valid Content-Range (RFC 9110 §14.4)."""
+    lines = values(fields, b"content-range")
+    read = _CONTENT_RANGE.fullmatch(lines[0].strip(b" \t")) if len(lines) == 1 else None
+    if read is None:
+        return None
+    part = Part(int(read[1]), int(read[2]), None if read[3] == b"*" else int(read[3]))
+    valid = part.first <= part.last and (part.complete is None or part.last < part.complete)
+    return part if valid else None
+
+
+def cut(ranges: RangeSet, part: Part, held: int) -> Slice | None:
+    """What of a 206 with `held` octets answers the one range asked for; None if it does not hold all of it.
+
+    An origin may have sent fewer octets than its Content-Range says: places are counted from its first octet,
+    or from its last if the representation ends there and the range is a suffix.
+    """
+    if len(ranges) != 1:
+        return None
+    start, end = ranges[0]
+    at_end = part.complete is not None and part.last == part.complete - 1
+    if start is None:
+        length = end or 0
+        if not at_end or part.complete is None or not 0 < length <= held:
+            return None
+        return Slice(part.complete - length, part.complete - 1, held - length, held)
+    begin = start - part.first
+    if not 0 <= begin < held:
+        return None
+    stop = held if at_end else 0
+    if end is not None and (end <= part.last or not at_end):
+        stop = end - part.first + 1
+    return Slice(start, part.first + stop - 1, begin, stop) if begin < stop <= held else None
+
+
+def missing(part: Part, held: int) -> tuple[int, int | None] | None:
+    """The one range that would make a 206 complete, None if there is no such one."""
+    if part.complete is None or part.last - part.first + 1 != held:
+        return None
+    if part.first == 0 and part.last < part.complete - 1:
+        return part.last + 1, None
+    if part.first > 0 and part.last == part.complete - 1:
+        return 0, part.first - 1
+    return None

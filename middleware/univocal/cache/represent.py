@@ -1,0 +1,142 @@
+"""What of a stored response is sent: all of it, a part, or that nothing changed (RFC 9110 §13, §14)."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from univocal.cache.ranges import RangeSet, Slice, asked_ranges, cut, within
+from univocal.cache.stored import Stored
+from univocal.fields import combined, entity_tag, entity_tags, first, http_date, opaque_tag, without
+from univocal.messages import Fields, Request, Response, values
+
+__all__ = ["Representation", "not_modified", "represent"]
+
+# Metadata that a 304 leaves out: it would describe content that is not sent (RFC 9110 §15.4.5).
+_OF_CONTENT: Final = frozenset(
+    {
+        b"accept-ranges",
+        b"content-encoding",
+        b"content-language",
+        b"content-length",
+        b"content-md5",
+        b"content-range",
+        b"content-type",
+    }
+)
+
+
+class Representation(NamedTuple):
+    """A final response made from a stored one; its fields are complete but for Via and Cache-Status."""
+
+    status: int
+    fields: Fields
+    body: bytes
+
+
+def represent(request: Request, stored: Stored, age: int, now: float) -> Representation:
+    """The answer to a GET or HEAD from a stored response: its own status, 304, 206 or 416."""
+    fields = [*stored.fields, (b"age", b"%d" % age)]
+    if 200 <= stored.status < 300 and _unmodified(request.fields, stored.etag, stored.modified, now):
+        return Representation(304, without(fields, _OF_CONTENT), b"")
+    if request.method == b"HEAD":
+        return Representation(stored.status, fields, b"")
+    ranges = asked_ranges(request.fields)
+    if ranges is None or stored.status not in {200, 206} or not _if_range(request.fields, stored):
+        return Representation(stored.status, fields, stored.body)
+    if stored.part is not None:
+        piece = cut(ranges, stored.part, len(stored.body))
+        return _one(stored, fields, piece, stored.part.complete) if piece else _all(stored, fields)
+    return _ranges(stored, fields, ranges)
+
+
+def not_modified(request: Request, response: Response, now: float) -> Response | None:
+    """A 304 in place of a 200 that has just come and has what the client holds already; else None.
+
+    The client's conditions are kept from the origin where its response is to be stored, and applied here.
+    """
+    if request.method not in {b"GET", b"HEAD"} or not 200 <= response.status < 300:
+        return None
+    modified = http_date(first(response.fields, b"last-modified"), now)
+    date = http_date(first(response.fields, b"date"), now)
+    since = now if modified is None and date is None else modified if modified is not None else date
+    etag = entity_tag(first(response.fields, b"etag"))
+    if not _unmodified(request.fields, etag, since or 0, now):
+        return None
+    return Response(304, without(response.fields, _OF_CONTENT))
+
+
+def _unmodified(fields: Fields, etag: bytes | None, modified: float, now: float) -> bool:
+    """Whether a client's conditions say that it has this representation (RFC 9110 §13.2.2, 9111 §4.3.2)."""
+    # When recipient is a cache and If-None-Match is present, evaluate it: "*" is any current representation
+    known = combined(fields, b"if-none-match")
+    if known is not None:
+        if known.strip(b" \t") == b"*":
+            return True
+        return etag is not None and opaque_tag(etag) in map(opaque_tag, entity_tags(known))
+    # When If-None-Match is not present, and If-Modified-Since is present, evaluate that; without
+    # Last-Modified the Date of the stored response is used, or when it was received
+    lines = values(fields, b"if-modified-since")
+    since = http_date(lines[0], now) if len(lines) == 1 else None
+    return since is not None and modified <= since
+
+
+def _if_range(fields: Fields, stored: Stored) -> bool:
+    """Whether the ranges are wanted of just this representation (RFC 9110 §13.1.5): a strong, exact match."""
+    validator = first(fields, b"if-range")
+    return validator is None or validator.strip(b" \t") == stored.strong
+
+
+def _all(stored: Stored, fields: Fields) -> Representation:
+    return Representation(stored.status, fields, stored.body)
+
+
+def _ranges(stored: Stored, fields: Fields, ranges: RangeSet) -> Representation:
+    length = len(stored.body)
+    pieces = within(ranges, length)
+    bare = without(fields, [b"content-length", b"content-range"])
+    if not pieces:
+        unsatisfied = (b"content-range", b"bytes */%d" % length)
+        kept = without(
+            bare, [b"content-type", b"content-encoding", b"content-language", b"etag", b"last-modified"]
+        )
+        return Representation(416, [*kept, unsatisfied, (b"content-length", b"0")], b"")
+    if len(pieces) == 1:
+        return _one(stored, fields, pieces[0], length)
+    return _several(stored, bare, pieces)
+
+
+def _one(stored: Stored, fields: Fields, piece: Slice, complete: int | None) -> Representation:
+    body = stored.body[piece.start : piece.stop]
+    bare = without(fields, [b"content-length", b"content-range"])
+    placed = (b"content-range", _content_range(piece, complete))
+    return Representation(206, [*bare, placed, (b"content-length", b"%d" % len(body))], body)
+
+
+def _several(stored: Stored, bare: Fields, pieces: list[Slice]) -> Representation:
+    """Several parts as multipart/byteranges (RFC 9110 §14.6)."""
+    boundary = _boundary(stored.body)
+    content_type = first(bare, b"content-type")
+    typed = b"content-type: %b\r\n" % content_type if content_type is not None else b""
+    parts = [
+        b"--%b\r\n%bcontent-range: %b\r\n\r\n%b\r\n"
+        % (boundary, typed, _content_range(piece, len(stored.body)), stored.body[piece.start : piece.stop])
+        for piece in pieces
+    ]
+    body = b"".join([*parts, b"--%b--\r\n" % boundary])
+    kind = (b"content-type", b"multipart/byteranges; boundary=%b" % boundary)
+    return Representation(
+        206, [*without(bare, [b"content-type"]), kind, (b"content-length", b"%d" % len(body))], body
+    )
+
+
+def _content_range(piece: Slice, complete: int | None) -> bytes:
+    return b"bytes %d-%d/%b" % (piece.first, piece.last, b"*" if complete is None else b"%d" % complete)
+
+
+def _boundary(body: bytes) -> bytes:
+    """A boundary that does not occur in the body."""
+    boundary = blake2b(body[:4096], digest_size=12).hexdigest().encode()
+    while boundary in body:
+        boundary = blake2b(boundary, digest_size=12).hexdigest().encode()
+    return boundary

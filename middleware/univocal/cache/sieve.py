@@ -1,0 +1,66 @@
+"""Eviction in constant time: SIEVE (Zhang et al., NSDI 2024), in which a hit moves nothing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from univocal.cache.stored import Stored
+
+__all__ = ["Entry", "Sieve"]
+
+
+class Entry:
+    """All stored responses of one key, newest first; a node of the queue."""
+
+    __slots__ = ("cost", "key", "newer", "older", "variants", "visited")
+
+    def __init__(self, key: bytes) -> None:
+        self.key: Final = key
+        self.variants: tuple[Stored, ...] = ()
+        self.cost = 0
+        self.visited = False
+        self.newer: Entry | None = None
+        self.older: Entry | None = None
+
+
+class Sieve:
+    """A queue of entries by age, and a hand that walks from oldest to newest, sparing the visited once."""
+
+    __slots__ = ("_hand", "_newest", "_oldest")
+
+    def __init__(self) -> None:
+        self._newest: Entry | None = None
+        self._oldest: Entry | None = None
+        self._hand: Entry | None = None
+
+    def add(self, entry: Entry) -> None:
+        """Put an entry at the newest end."""
+        entry.older, entry.newer = self._newest, None
+        if self._newest is None:
+            self._oldest = entry
+        else:
+            self._newest.newer = entry
+        self._newest = entry
+
+    def remove(self, entry: Entry) -> None:
+        """Take an entry out of the queue."""
+        if self._hand is entry:
+            self._hand = entry.newer
+        if entry.newer is None:
+            self._newest = entry.older
+        else:
+            entry.newer.older = entry.older
+        if entry.older is None:
+            self._oldest = entry.newer
+        else:
+            entry.older.newer = entry.newer
+        entry.newer = entry.older = None
+
+    def victim(self) -> Entry | None:
+        """The entry to evict next, still in the queue; None if that is empty."""
+        hand = self._hand or self._oldest
+        while hand is not None and hand.visited:
+            hand.visited = False
+            hand = hand.newer or self._oldest
+        self._hand = hand
+        return hand

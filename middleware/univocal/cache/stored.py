@@ -1,0 +1,163 @@
+"""A stored response: its head, rendered once, the facts that the policy needs, and its cost in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple, TypeAlias
+
+from univocal.cache.search import NoVarySearch
+from univocal.messages import Fields
+
+__all__ = [
+    "NO_CONTENT",
+    "Part",
+    "Selecting",
+    "Stored",
+    "reason_phrase",
+    "render_head",
+    "softened",
+    "with_content",
+]
+
+# The selecting header fields of the request that got a response, normalized; None for one it did not have.
+Selecting: TypeAlias = tuple[tuple[bytes, bytes | None], ...]
+
+# Statuses whose responses have no content, and so no Content-Length (RFC 9110 §8.6).
+NO_CONTENT: Final = frozenset({204, 304})
+
+# Measured on CPython (tests/pure/test_cache_cost.py): the objects of a response and its index entries,
+# without the octets they hold.
+_BASE_COST: Final = 1_150
+_SELECTING_COST: Final = 190
+_TAG_COST: Final = 420
+_SEARCH_COST: Final = 700
+
+_PHRASES: Final = {
+    200: b"OK",
+    201: b"Created",
+    202: b"Accepted",
+    203: b"Non-Authoritative Information",
+    204: b"No Content",
+    205: b"Reset Content",
+    206: b"Partial Content",
+    300: b"Multiple Choices",
+    301: b"Moved Permanently",
+    302: b"Found",
+    303: b"See Other",
+    304: b"Not Modified",
+    307: b"Temporary Redirect",
+    308: b"Permanent Redirect",
+    400: b"Bad Request",
+    401: b"Unauthorized",
+    403: b"Forbidden",
+    404: b"Not Found",
+    405: b"Method Not Allowed",
+    406: b"Not Acceptable",
+    409: b"Conflict",
+    410: b"Gone",
+    414: b"URI Too Long",
+    416: b"Range Not Satisfiable",
+    451: b"Unavailable For Legal Reasons",
+    500: b"Internal Server Error",
+    501: b"Not Implemented",
+    502: b"Bad Gateway",
+    503: b"Service Unavailable",
+    504: b"Gateway Timeout",
+}
+
+
+class Part(NamedTuple):
+    """Which octets of a representation a 206 holds, both inclusive, and its length if known (§14.4)."""
+
+    first: int
+    last: int
+    complete: int | None
+
+
+@dataclass(slots=True, eq=False)
+class Stored:
+    """A response that may be reused; immutable by convention. Times are seconds since the epoch.
+
+    `born` is when the origin server made or last confirmed it: its age at any time is now - `born`.
+    """
+
+    key: bytes
+    status: int
+    head: bytes  # status line and fields, each with CRLF; without the blank line, Age, Via and Cache-Status
+    body: bytes
+    vary: Selecting
+    response_time: float
+    born: float
+    fresh_until: float
+    no_cache: bool  # never reused without validation (RFC 9111 §5.2.2.4)
+    stale_usable: bool  # no directive forbids to serve it stale (§4.2.4)
+    stale_while_revalidate: float  # seconds past `fresh_until` (RFC 5861 §3), or the rules' grace
+    stale_if_error: float  # seconds past `fresh_until` (RFC 5861 §4)
+    etag: bytes | None
+    last_modified: bytes | None
+    modified: (
+        float  # what If-Modified-Since is compared with (§4.3.2): Last-Modified, else Date, else receipt
+    )
+    strong: bytes | None  # the strong validator, if it has one (RFC 9110 §8.8.1)
+    part: Part | None  # of a 206
+    bodiless: bool  # the answer to a HEAD: good for HEAD alone
+    language: bytes | None  # the one Content-Language, lower case
+    search: NoVarySearch | None
+    tags: frozenset[bytes]
+    reusable: bool  # False: good for the exchange that made it, never to be kept
+    cost: int  # octets of memory, index entries included
+
+    @property
+    def fields(self) -> Fields:
+        """The field lines in wire order; read back from the head, which is kept once."""
+        lines = self.head.split(b"\r\n")[1:-1]
+        return [(name, value) for name, _, value in (line.partition(b": ") for line in lines)]
+
+    @property
+    def lifetime(self) -> float:
+        """The freshness lifetime in seconds (RFC 9111 §4.2.1)."""
+        return self.fresh_until - self.born
+
+    @property
+    def initial_age(self) -> float:
+        """The corrected initial age in seconds (RFC 9111 §4.2.3)."""
+        return self.response_time - self.born
+
+    @property
+    def whole(self) -> bool:
+        """Whether it can answer a GET without Range."""
+        return self.part is None and not self.bodiless
+
+    def age(self, now: float) -> int:
+        """The current age in whole seconds, never negative (RFC 9111 §4.2.3)."""
+        return max(0, int(now - self.born))
+
+
+def softened(stored: Stored, now: float) -> Stored:
+    """The same response, stale from now on."""
+    return replace(stored, fresh_until=min(stored.fresh_until, now))
+
+
+def reason_phrase(status: int) -> bytes:
+    """The registered reason phrase, empty for a status without one."""
+    return _PHRASES.get(status, b"")
+
+
+def render_head(status: int, fields: Fields) -> bytes:
+    """A response's status line and field lines, without the blank line that ends them (RFC 9112 §4)."""
+    lines = b"".join([b"%b: %b\r\n" % field for field in fields])
+    return b"HTTP/1.1 %d %b\r\n%b" % (status, reason_phrase(status), lines)
+
+
+def with_content(stored: Stored, fields: Fields, body: bytes) -> Stored:
+    """A response described so far by its facts alone, with its head, its content and its cost."""
+    framed = (
+        stored.bodiless or stored.status in NO_CONTENT or any(name == b"content-length" for name, _ in fields)
+    )
+    lines = fields if framed else [*fields, (b"content-length", b"%d" % len(body))]
+    head = render_head(stored.status, lines)
+    cost = _BASE_COST + len(stored.key) + len(head) + len(body)
+    cost += sum(_SELECTING_COST + len(name) + len(value or b"") for name, value in stored.vary)
+    cost += sum(_TAG_COST + len(tag) for tag in stored.tags)
+    cost += _SEARCH_COST + len(stored.key) if stored.search else 0
+    return replace(stored, head=head, body=body, cost=cost)

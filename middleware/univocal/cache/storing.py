@@ -1,0 +1,147 @@
+"""Storing responses in caches (RFC 9111 §3): whether, and as what."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from univocal.cache.describing import Assessed, Exchange, assess, describe, for_everybody
+from univocal.cache.directives import ResponseDirectives
+from univocal.cache.freshness import HEURISTIC_STATUS
+from univocal.cache.ranges import content_range
+from univocal.cache.rules import Rules
+from univocal.cache.stored import NO_CONTENT, Stored, with_content
+from univocal.cache.tags import MAX_TAGS, tags
+from univocal.cache.vary import vary_names
+from univocal.fields import content_length, first
+from univocal.messages import Request, Response
+
+__all__ = ["Unstorable", "complete", "may_store", "verdict"]
+
+# Statuses that speak of fields which are in no key (412, 416, 417), that must not be stored (RFC 6585: 428,
+# 429, 431, 511) or that only update what is stored (304).
+_NEVER: Final = frozenset({304, 412, 416, 417, 428, 429, 431, 511})
+
+# "Understood" as must-understand has it (RFC 9111 §5.2.2.3): the final statuses of RFC 9110 §15, and 451.
+_UNDERSTOOD: Final = frozenset(
+    {*range(200, 207), 300, 301, 302, 303, 307, 308, *range(400, 418), 421, 422, 426, 451, *range(500, 506)}
+)
+
+_LINE_BREAK: Final = re.compile(rb"[\r\n\0]")
+
+
+@dataclass(frozen=True, slots=True)
+class Unstorable:
+    """Why a response is not stored, in a word or two."""
+
+    reason: str
+
+
+def may_store(
+    key: bytes, request: Request, response: Response, rules: Rules, request_time: float, response_time: float
+) -> Stored | Unstorable:
+    """The response as it would be stored, its content still to come, or why it must not be (RFC 9111 §3).
+
+    The times are when the request was sent and when the response's head came.
+    """
+    return verdict(key, Exchange(request, response, request_time, response_time), rules)
+
+
+def verdict(key: bytes, exchange: Exchange, rules: Rules) -> Stored | Unstorable:
+    """The same of an exchange."""
+    assessed = assess(exchange, rules)
+    reason = _forbidden(key, exchange, assessed) or _unlicensed(exchange, assessed, rules)
+    if reason:
+        return Unstorable(reason)
+    stored = describe(key, exchange, assessed, rules)
+    # A response that is stale at once and cannot be validated would never be of use.
+    usable = assessed.lifetime > 0 and not assessed.directives.no_cache
+    validatable = stored.etag is not None or stored.last_modified is not None
+    windows = stored.stale_while_revalidate > 0 or stored.stale_if_error > 0
+    return stored if usable or validatable or windows else Unstorable("no freshness or validator")
+
+
+def _forbidden(key: bytes, exchange: Exchange, assessed: Assessed) -> str:
+    """Why RFC 9111 §3 says MUST NOT, or ""."""
+    request, response = exchange.request, exchange.response
+    directives, status = assessed.directives, response.status
+    understood = directives.must_understand and status in _UNDERSTOOD
+    clauses = (
+        # the request method is understood by the cache
+        ("method", not _method_allows(key, exchange, assessed)),
+        # the response status code is final
+        ("status", status < 200 or status in _NEVER),
+        # if the response status code is 206 or 304, or the must-understand cache directive is present: the
+        # cache understands the response status code
+        ("partial", status == 206 and content_range(response.fields) is None),
+        ("must-understand", directives.must_understand and not understood),
+        # the no-store cache directive is not present in the response; with must-understand it does not count
+        # if the status code is understood (§5.2.2.3)
+        ("no-store", directives.no_store and not understood),
+        # if the cache is shared: the private response directive is either not present or allows a shared
+        # cache to store a modified response
+        ("private", directives.private),
+        # if the cache is shared: the Authorization header field is not present in the request or a response
+        # directive is present that explicitly allows shared caching (§3.5)
+        ("authorization", first(request.fields, b"authorization") is not None and not _shared(directives)),
+        # §4.1: a stored response with a Vary header field value containing "*" always fails to match
+        ("vary", vary_names(response.fields) is None),
+        # What would end the head early does not get into one.
+        ("malformed", any(_LINE_BREAK.search(name + value) for name, value in response.fields)),
+        ("tags", len(tags(response.fields)) > MAX_TAGS),
+    )
+    return next((reason for reason, holds in clauses if holds), "")
+
+
+def _shared(directives: ResponseDirectives) -> bool:
+    # must-revalidate, public, s-maxage (§3.5)
+    return directives.must_revalidate or directives.public or directives.s_maxage is not None
+
+
+def _method_allows(key: bytes, exchange: Exchange, assessed: Assessed) -> bool:
+    request, response = exchange.request, exchange.response
+    if request.method in {b"GET", b"HEAD"}:
+        return True
+    # RFC 9110 §9.3.3: responses to POST are only cacheable when they include explicit freshness information
+    # and a Content-Location header field that has the same value as the POST's target URI
+    if request.method != b"POST" or response.status != 200 or not assessed.explicit:
+        return False
+    scheme, authority = (*key.split(b" ")[1:3], b"", b"")[:2]
+    return first(response.fields, b"content-location") in {
+        request.target,
+        b"%b://%b%b" % (scheme, authority, request.target),
+    }
+
+
+def _unlicensed(exchange: Exchange, assessed: Assessed, rules: Rules) -> str:
+    """Why nothing allows to store the response, or ""."""
+    directives, status = assessed.directives, exchange.response.status
+    shared = directives.public or directives.s_maxage is not None
+    if first(assessed.fields, b"set-cookie") is not None:
+        allowed = {"public": shared, "explicit": shared or assessed.explicit is not None, "never": False}
+        if not allowed[rules.set_cookie]:
+            return "set-cookie"
+    # the response contains at least one of: a public response directive; an Expires header field; a max-age
+    # or s-maxage response directive; a status code that is defined as heuristically cacheable; and, of ours,
+    # a lifetime given by the rules
+    known = status in HEURISTIC_STATUS
+    if not (shared or known or assessed.explicit is not None or assessed.lifetime > 0):
+        return "status without freshness"
+    # What would be validated each time it is used must not be one client's: its validator may be everybody's.
+    if not assessed.lifetime > 0 and not shared and not for_everybody(exchange.request, assessed.fields):
+        return "no freshness"
+    return ""
+
+
+def complete(stored: Stored, body: bytes) -> Stored | None:
+    """The stored response with its content; None if this cannot be all of it."""
+    fields = stored.fields
+    length = content_length(fields)
+    if not stored.bodiless:
+        if length is not None and length != len(body) and stored.status not in NO_CONTENT:
+            return None
+        # A 206 may be shorter than its Content-Range says (it is then never combined), but not longer.
+        if stored.part is not None and not 0 < len(body) <= stored.part.last - stored.part.first + 1:
+            return None
+    return with_content(stored, fields, body)

@@ -1,0 +1,35 @@
+"""Names by which responses are purged together: Surrogate-Key, xkey, Cache-Tag, Cache-Groups (RFC 9875)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import http_sf
+
+from univocal.fields import combined
+from univocal.messages import Fields, values
+
+__all__ = ["MAX_TAGS", "groups", "tags"]
+
+# A response with more tags than this is not stored: leaving some out would let it outlive its purge.
+MAX_TAGS: Final = 1_024
+
+
+def tags(fields: Fields) -> frozenset[bytes]:
+    """The names a response can be purged by: of Surrogate-Key, xkey, Cache-Tag and Cache-Groups (§2)."""
+    found = {
+        tag for name in (b"surrogate-key", b"xkey") for line in values(fields, name) for tag in line.split()
+    }
+    found |= {tag.strip(b" \t") for line in values(fields, b"cache-tag") for tag in line.split(b",")} - {b""}
+    return frozenset(found | groups(fields, b"cache-groups"))
+
+
+def groups(fields: Fields, name: bytes) -> frozenset[bytes]:
+    """The members of a List of Strings (RFC 9875 §2, §3); none if it is malformed."""
+    value = combined(fields, name)
+    try:
+        parsed = [] if value is None else http_sf.parse(value, tltype="list")
+    except (http_sf.StructuredFieldError, ValueError):
+        return frozenset()
+    items = parsed if isinstance(parsed, list) else []
+    return frozenset(item[0].encode() for item in items if isinstance(item, tuple) and type(item[0]) is str)

@@ -1,0 +1,137 @@
+"""Validation: conditional requests and what comes back (RFC 9111 §4.3, §3.2, §3.3)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from univocal.cache.describing import Exchange, assess, describe, storable_fields
+from univocal.cache.directives import response_directives
+from univocal.cache.ranges import content_range, missing
+from univocal.cache.rules import Rules
+from univocal.cache.stored import Stored, with_content
+from univocal.cache.storing import verdict
+from univocal.cache.vary import selecting_fields, vary_names
+from univocal.fields import content_length, entity_tag, first, opaque_tag, without
+from univocal.messages import Fields, Request, Response
+
+__all__ = ["combine", "completion", "conditions", "freshen"]
+
+# RFC 9111 §3.2: fields that a 304 or a HEAD does not update, since the stored content was framed by them.
+_EXCEPTED: Final = frozenset({b"content-encoding", b"content-length", b"content-range", b"content-type"})
+
+
+def conditions(stored: Stored) -> Fields:
+    """The conditional fields that validate a stored response, none if it has no validator (§4.3.1)."""
+    fields: Fields = []
+    if stored.status >= 300 or not stored.whole:
+        return fields
+    if stored.etag is not None:
+        fields.append((b"if-none-match", stored.etag))
+    if stored.last_modified is not None:
+        fields.append((b"if-modified-since", stored.last_modified))
+    return fields
+
+
+def completion(stored: Stored) -> Fields:
+    """The fields that ask for what a stored 206 lacks; none if no single range would complete it."""
+    lack = missing(stored.part, len(stored.body)) if stored.part is not None else None
+    if lack is None:
+        return []
+    start, end = lack
+    fields: Fields = [(b"range", b"bytes=%d-" % start if end is None else b"bytes=%d-%d" % (start, end))]
+    return [*fields, (b"if-range", stored.strong)] if stored.strong is not None else fields
+
+
+def freshen(
+    stored: Stored,
+    request: Request,
+    response: Response,
+    rules: Rules,
+    request_time: float,
+    response_time: float,
+) -> Stored | None:
+    """The stored response updated by a 304, or by a 200 to a HEAD (§4.3.4, §4.3.5).
+
+    None if the response speaks of another representation: it then updates nothing. A response that may not be
+    stored any longer comes back with `reusable` False: it answers this request, and its predecessor goes.
+    """
+    if not _same(stored, response) or (response.status != 304 and not _same_content(stored, response)):
+        return None
+    updated = Response(stored.status, _updated(stored.fields, response.fields, rules))
+    exchange = Exchange(request, response, request_time, response_time)
+    return _rebuilt(stored, exchange, updated, rules, stored.body)
+
+
+def _rebuilt(stored: Stored, exchange: Exchange, updated: Response, rules: Rules, body: bytes) -> Stored:
+    """A stored response anew from its updated fields; its age is that of the exchange's response."""
+    told = [field for field in exchange.response.fields if field[0] in {b"age", b"date"}]
+    aged = Response(updated.status, [*without(updated.fields, [b"date"]), *told])
+    request = exchange.request
+    # A cookie of whoever validates does not make content personal that the origin has just confirmed.
+    impersonal = Request(b"GET", request.target, without(request.fields, [b"cookie"]))
+    news = replace(exchange, request=impersonal, response=aged)
+    judged = verdict(stored.key, news, rules)
+    kept = isinstance(judged, Stored)
+    fresh = judged if isinstance(judged, Stored) else describe(stored.key, news, assess(news, rules), rules)
+    vary = selecting_fields(vary_names(aged.fields) or (), request.fields)
+    fresh = replace(fresh, vary=vary, bodiless=stored.bodiless, reusable=kept)
+    return with_content(fresh, fresh.fields, body)
+
+
+def _same(stored: Stored, response: Response) -> bool:
+    """Whether a response's validators, if it has any, are those of the stored one (§4.3.4)."""
+    etag = entity_tag(first(response.fields, b"etag"))
+    if etag is not None:
+        return stored.etag is not None and opaque_tag(etag) == opaque_tag(stored.etag)
+    modified = first(response.fields, b"last-modified")
+    return modified is None or stored.last_modified is None or modified == stored.last_modified
+
+
+def _same_content(stored: Stored, response: Response) -> bool:
+    # §4.3.5: a HEAD's 200 updates a stored GET response if validators and Content-Length match
+    length = content_length(response.fields)
+    agrees = length is None or stored.bodiless or length == len(stored.body)
+    return response.status == stored.status == 200 and stored.part is None and agrees
+
+
+def _updated(old: Fields, new: Fields, rules: Rules) -> Fields:
+    """Every field of the new response in place of those of its name, but for the excepted ones (§3.2)."""
+    news = without(storable_fields(new, response_directives(new, rules.targeted)), _EXCEPTED)
+    return [*without(old, {name for name, _ in news}), *news]
+
+
+def combine(
+    stored: Stored,
+    request: Request,
+    response: Response,
+    body: bytes,
+    rules: Rules,
+    request_time: float,
+    response_time: float,
+) -> Stored | None:
+    """A stored 206 and a new one as one response, a 200 once nothing lacks (§3.3, RFC 9110 §15.3.7.3).
+
+    None if they do not share a strong validator, do not touch, or may not be stored together.
+    """
+    exchange = Exchange(request, response, request_time, response_time)
+    old, new = stored.part, content_range(response.fields)
+    if response.status != 206 or old is None or new is None or old.complete != new.complete:
+        return None
+    exact = (len(stored.body), len(body)) == (old.last - old.first + 1, new.last - new.first + 1)
+    touching = new.first <= old.last + 1 and old.first <= new.last + 1
+    other = describe(stored.key, exchange, assess(exchange, rules), rules)
+    if not exact or not touching or stored.strong is None or stored.strong != other.strong:
+        return None
+    # The newer octets count where both have them.
+    before = stored.body[: max(0, new.first - old.first)]
+    after = stored.body[max(0, new.last + 1 - old.first) :]
+    joined = before + body + after
+    start = min(old.first, new.first)
+    whole = start == 0 and len(joined) == old.complete
+    fields = without(_updated(stored.fields, response.fields, rules), [b"content-range", b"content-length"])
+    if not whole:
+        total = b"*" if old.complete is None else b"%d" % old.complete
+        fields.append((b"content-range", b"bytes %d-%d/%b" % (start, start + len(joined) - 1, total)))
+    built = _rebuilt(stored, exchange, Response(200 if whole else 206, fields), rules, joined)
+    return built if built.reusable else None

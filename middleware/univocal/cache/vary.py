@@ -1,0 +1,114 @@
+"""Selecting header fields: which requests a stored response answers (RFC 9111 §4.1)."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from univocal.cache.stored import Selecting, Stored
+from univocal.fields import members
+from univocal.messages import Fields, values
+
+__all__ = ["matches", "selecting_fields", "vary_names"]
+
+# Fields that an intermediary writes per client: what the origin saw of them is not what the request had.
+_PER_CLIENT: Final = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip"})
+
+# Fields that are no lists: of these no blank may be dropped.
+_LITERAL: Final = frozenset(
+    {
+        b"authorization",
+        b"cookie",
+        b"host",
+        b"origin",
+        b"proxy-authorization",
+        b"range",
+        b"referer",
+        b"user-agent",
+    }
+)
+
+# Fields whose members are weighed by their qvalue alone, in any order (RFC 9110 §12.5.3, §12.5.4).
+_WEIGHTED: Final = frozenset({b"accept-encoding", b"accept-language"})
+
+_MEMBER: Final = re.compile(
+    rb"([!#$%&'*+.^_`|~0-9a-z-]+)(?:[ \t]*;[ \t]*q=([01](?:\.[0-9]{0,3})?))?", re.IGNORECASE
+)
+
+
+def vary_names(fields: Fields) -> tuple[bytes, ...] | None:
+    """The selecting header fields a response names, sorted; None if it answers no other request."""
+    names = {name.lower() for line in values(fields, b"vary") for name in members(line)}
+    # A stored response with a Vary header field value containing a member "*" always fails to match.
+    if b"*" in names or not names.isdisjoint(_PER_CLIENT):
+        return None
+    return tuple(sorted(names))
+
+
+def selecting_fields(names: tuple[bytes, ...], fields: Fields) -> Selecting:
+    """The selecting header fields of a request, normalized."""
+    return tuple((name, _normalized(name, fields)) for name in names)
+
+
+def matches(stored: Stored, fields: Fields) -> bool:
+    """Whether the selecting header fields of a request match those of the stored response's."""
+    # When a cache receives a request that can be satisfied by a stored response that contains a Vary header
+    # field, the cache MUST NOT use that stored response without revalidation unless all the presented request
+    # header fields nominated by that Vary field value match those fields in the original request
+    for name, value in stored.vary:
+        if _normalized(name, fields) != value and not (
+            name == b"accept-language" and stored.language is not None and _prefers(fields, stored.language)
+        ):
+            return False
+    return True
+
+
+def _normalized(name: bytes, fields: Fields) -> bytes | None:
+    """One spelling for field values that mean the same.
+
+    If (after any normalization that might take place) a header field is absent from a request, it can only
+    match another request if it is also absent there: None.
+    """
+    lines = [value for key, value in fields if key == name]
+    if not lines:
+        return None
+    if name in _LITERAL:
+        return lines[0] if len(lines) == 1 else b"".join(b"%d:%b," % (len(line), line) for line in lines)
+    value = lines[0] if len(lines) == 1 else b",".join(lines)
+    return _short(name in _WEIGHTED, value) if len(value) <= 256 else _spelling(name in _WEIGHTED, value)
+
+
+def _spelling(weighted: bool, value: bytes) -> bytes:
+    if weighted and (weights := _weights(value)) is not None:
+        return b",".join(
+            sorted({tag if weight == b"1" else b"%b;q=%b" % (tag, weight) for tag, weight in weights})
+        )
+    if b'"' in value:
+        # Blanks inside a quoted string are data.
+        return value.strip(b" \t")
+    return b",".join([member.strip(b" \t") for member in value.split(b",")])
+
+
+# Long values are not remembered: the memo stays below a megabyte whatever clients send.
+_short = lru_cache(maxsize=1024)(_spelling)
+
+
+def _weights(value: bytes) -> list[tuple[bytes, bytes]] | None:
+    """The members of a weighted list in lower case, their qvalue in its shortest form; None if malformed."""
+    found = []
+    for member in members(value):
+        read = _MEMBER.fullmatch(member)
+        if read is None:
+            return None
+        weight = read[2] or b"1"
+        shortest = weight.rstrip(b"0").rstrip(b".") if b"." in weight else weight
+        found.append((read[1].lower(), shortest or b"0"))
+    return found
+
+
+def _prefers(fields: Fields, language: bytes) -> bool:
+    """Whether the request prefers this language to every other: then its response is the one it would get."""
+    weights = _weights(b",".join(values(fields, b"accept-language"))) or []
+    best = max((float(weight) for _, weight in weights), default=0.0)
+    return best > 0 and {tag for tag, weight in weights if float(weight) == best} == {language}
