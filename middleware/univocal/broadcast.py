@@ -1,0 +1,165 @@
+"""A response's content on its way: written once, read by any number of readers, each at its own pace."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+__all__ = ["Broadcast", "Departed", "Reader"]
+
+WINDOW: Final = 256 * 1024
+
+
+class Departed(Exception):  # noqa: N818  (an event, not a fault)
+    """The reader's client has left."""
+
+
+class Reader:
+    """One reader's place in a broadcast; `departed` ends its next read."""
+
+    __slots__ = ("_broadcast", "_index", "_position", "departed")
+
+    def __init__(self, broadcast: Broadcast) -> None:
+        self._broadcast = broadcast
+        self._index = 0  # chunks read
+        self._position = 0  # octets read
+        self.departed = False
+
+    async def read(self) -> tuple[bytes, bool]:
+        """All that has come since the last read, and whether more may follow; empty only at the end.
+
+        Raises Departed, or the error with which the broadcast was ended.
+        """
+        cast = self._broadcast
+        while cast.count == self._index and not cast.ended:
+            await cast.news(self)
+        chunks = cast.since(self._index)
+        if not chunks and cast.error is not None:
+            raise cast.error
+        self._index += len(chunks)
+        data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        self._position += len(data)
+        cast.passed()
+        return data, not cast.ended or cast.error is not None
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._broadcast.leave(self)
+
+    def depart(self) -> None:
+        """End this reader's wait: its client has left."""
+        self.departed = True
+        self._broadcast.ring()
+
+
+class Broadcast:
+    """Content as it arrives, at most `window` octets ahead of its slowest reader.
+
+    While `kept`, every octet is held from the first on and nothing waits: its owner bounds it. `deserted` is
+    called when the last reader leaves before the end.
+    """
+
+    __slots__ = (
+        "_chunks",
+        "_deserted",
+        "_dropped",
+        "_news",
+        "_readers",
+        "_room",
+        "ended",
+        "error",
+        "kept",
+        "size",
+        "window",
+    )
+
+    def __init__(self, deserted: Callable[[], object], window: int = WINDOW) -> None:
+        self._deserted = deserted
+        self.window = window
+        self.kept = False
+        self.size = 0  # octets written
+        self.ended = False
+        self.error: BaseException | None = None
+        self._chunks: deque[bytes] = deque()
+        self._dropped = 0  # chunks that every reader has passed
+        self._readers: set[Reader] = set()
+        self._news = asyncio.Event()
+        self._room = asyncio.Event()
+
+    @property
+    def count(self) -> int:
+        """Chunks written."""
+        return self._dropped + len(self._chunks)
+
+    @property
+    def readers(self) -> int:
+        """How many read."""
+        return len(self._readers)
+
+    def join(self) -> Reader:
+        """A new reader, from the first octet on: possible while nothing has been dropped."""
+        reader = Reader(self)
+        self._readers.add(reader)
+        return reader
+
+    def leave(self, reader: Reader) -> None:
+        """Wait for this reader no longer."""
+        self._readers.discard(reader)
+        self.passed()
+        if not self._readers and not self.ended:
+            self._deserted()
+
+    async def news(self, reader: Reader) -> None:
+        """Wait for the next news. Raises Departed once the reader's client has left."""
+        if not reader.departed:
+            await self._news.wait()
+        if reader.departed:
+            raise Departed
+
+    def ring(self) -> None:
+        """Wake whoever waits for news."""
+        self._news.set()
+        self._news.clear()
+
+    async def write(self, chunk: bytes) -> None:
+        """Append a chunk; returns once the slowest reader has room for more."""
+        if not chunk:
+            return
+        self._chunks.append(chunk)
+        self.size += len(chunk)
+        self.ring()
+        while not self.kept and self._readers and self.size - self._slowest() > self.window:
+            await self._room.wait()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """No more will come: for good, or because of an error, which every reader gets after the rest."""
+        self.ended = True
+        self.error = error
+        self.ring()
+
+    def whole(self) -> bytes:
+        """All that was written: possible while it was kept."""
+        return self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+
+    def since(self, index: int) -> list[bytes]:
+        """The chunks from `index` on."""
+        first = index - self._dropped
+        return [self._chunks[i] for i in range(first, len(self._chunks))]
+
+    def passed(self) -> None:
+        """Drop what every reader has passed, unless it is kept, and let the writer go on."""
+        if self.kept:
+            return
+        last = min((reader._index for reader in self._readers), default=self.count)
+        while self._dropped < last:
+            self._chunks.popleft()
+            self._dropped += 1
+        self._room.set()
+        self._room.clear()
+
+    def _slowest(self) -> int:
+        return min(reader._position for reader in self._readers)

@@ -1,0 +1,262 @@
+"""A miss: join the flight of its key or lead one; what lands is committed and judged again (DESIGN §3)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeAlias
+
+from .broadcast import Broadcast, Reader
+from .cache.policy import Forward, Reuse, forwarded_fields, reuse_on_error, revalidation
+from .cache.represent import not_modified
+from .gate import Admission, Gate
+from .messages import Fields, Request, Response, values
+from .outcome import Handling
+from .recording import Recording
+
+__all__ = ["Answer", "Client", "CutShort", "Fetcher", "Flight", "Landing", "Origin"]
+
+
+class CutShort(Exception):  # noqa: N818  (what happened to the content, not a fault of ours)
+    """The origin server's response ended before its content did."""
+
+
+class Answer(Protocol):
+    """Where an origin writes its response: interim ones, a head, content, the end."""
+
+    async def interim(self, status: int, fields: Fields) -> None: ...
+    async def start(self, response: Response) -> None: ...
+    async def write(self, chunk: bytes) -> None: ...
+    async def finish(self) -> None: ...
+
+
+class Client(Protocol):
+    """Who waits for an answer."""
+
+    def joined(self, reader: Reader) -> None: ...
+    async def interim(self, status: int, fields: Fields) -> None: ...
+
+
+Origin: TypeAlias = Callable[[Request, Answer], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """What a request gets: a stored response where the decision says Reuse, else the origin's as it comes."""
+
+    admission: Admission
+    handling: Handling
+    response: Response | None = None
+    reader: Reader | None = None
+
+
+class Flight:
+    """One request under way to the origin server, and all who wait for its answer."""
+
+    def __init__(self, admission: Admission, recording: Recording, ended: Callable[[Flight], None]) -> None:
+        self.admission = admission
+        self.recording = recording
+        self.content = Broadcast(self._deserted)
+        self.interims: list[tuple[int, Fields]] = []
+        self.response: Response | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.unattended = False  # goes on though nobody reads
+        self._ended = ended
+
+    @property
+    def landed(self) -> bool:
+        """Whether it is known what this flight brings."""
+        return self.response is not None or self.content.ended
+
+    async def interim(self, status: int, fields: Fields) -> None:
+        self.interims.append((status, fields))
+        self.content.ring()
+
+    async def start(self, response: Response) -> None:
+        self.recording.start(response)
+        self.content.kept = self.recording.storing is not None
+        if not self.recording.joinable:
+            self._ended(self)
+        if self.recording.presentable:
+            self.response = response
+            self.content.ring()
+
+    async def write(self, chunk: bytes) -> None:
+        kept = self.recording.write(chunk)
+        if self.content.kept and not kept:
+            self.content.kept = False
+            self._ended(self)
+        if self.recording.presentable:
+            await self.content.write(chunk)
+
+    async def finish(self) -> None:
+        self.recording.finish()
+        if not self.recording.mismatched:
+            self.content.end()
+
+    async def fly(self, origin: Origin) -> None:
+        """Ask the origin; whatever happens, the waiting hear of it and the lease is given back."""
+        error: BaseException | None = CutShort()
+        try:
+            decision = self.admission.decision
+            await self._ask(origin, forwarded_fields(self.admission.request, decision))
+            if self.recording.mismatched:
+                # What came is not of the representation that is stored: ask for all of it (RFC 9111 §4.3.3).
+                again = Forward(decision.reason, may_store=True, fallback=None)
+                self.recording.restart(again)
+                await self._ask(origin, forwarded_fields(self.admission.request, again))
+        except Exception as raised:  # every reader raises it again
+            error = raised
+        finally:
+            if not self.content.ended:
+                self.content.end(error)
+            self.recording.release()
+            self._ended(self)
+
+    async def _ask(self, origin: Origin, fields: Fields) -> None:
+        await origin(replace(self.admission.request, fields=fields), self)
+
+    def _deserted(self) -> None:
+        if self.task is not None and not self.unattended:
+            self.task.cancel()
+
+
+class Fetcher:
+    """Sends to the origin what the store cannot answer, once for all who ask at the same time."""
+
+    def __init__(self, gate: Gate, clock: Callable[[], float]) -> None:
+        self.gate = gate
+        self.clock = clock
+        self._flights: dict[Hashable, Flight] = {}
+        self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
+
+    async def fetch(self, admission: Admission, origin: Origin, client: Client) -> Landing:
+        """What `admission` gets from the origin, by a flight that it joins or leads.
+
+        Whoever joins one waits once: what does not satisfy its request then, it forwards for by itself.
+        Raises Departed, CutShort, RefusedError or whatever the origin raised.
+        """
+        name = self.gate.flight_name(admission, self.clock())
+        flight = self._flights.get(name) if name is not None else None
+        if flight is not None and flight.recording.current:
+            landing = await self._follow(flight, admission, client)
+            if landing is not None:
+                return landing
+            name = None
+        flight = self._launch(admission, origin, name)
+        reader = flight.content.join()
+        try:
+            return await self._lead(flight, reader, client)
+        except BaseException:
+            flight.content.leave(reader)
+            raise
+
+    def refresh(self, admission: Admission, origin: Origin) -> None:
+        """Fetch again what was served stale, in the background, unless that is under way (RFC 5861 §3)."""
+        assert isinstance(admission.decision, Reuse)
+        request, decision = revalidation(admission.request, admission.decision.stored)
+        again = replace(admission, request=request, decision=decision)
+        name = self.gate.flight_name(again, self.clock())
+        if name is None or name not in self._flights:
+            self._launch(again, origin, name).unattended = True
+
+    def _launch(self, admission: Admission, origin: Origin, name: Hashable | None) -> Flight:
+        def ended(flight: Flight) -> None:
+            if name is not None and self._flights.get(name) is flight:
+                del self._flights[name]
+
+        flight = Flight(admission, Recording(self.gate, admission, self.clock), ended)
+        if name is not None:
+            self._flights[name] = flight
+        flight.task = asyncio.get_running_loop().create_task(flight.fly(origin))
+        self._tasks.add(flight.task)
+        flight.task.add_done_callback(self._tasks.discard)
+        return flight
+
+    async def _lead(self, flight: Flight, reader: Reader, client: Client) -> Landing:
+        admission, recording = flight.admission, flight.recording
+        await _until_landed(flight, reader, client)
+        now = self.clock()
+        status = flight.response.status if flight.response is not None else None
+        fwd = admission.decision.reason
+        stale = self._in_place_of(flight, admission, now)
+        if stale is not None:
+            flight.content.leave(reader)
+            return Landing(stale, Handling(fwd=fwd, fwd_status=status or 0, detail=stale.decision.reason))
+        if recording.updated is not None:
+            flight.content.leave(reader)
+            found = Reuse(recording.updated, recording.updated.age(now), fwd, revalidate_in_background=False)
+            return Landing(replace(admission, decision=found), Handling(fwd=fwd, fwd_status=recording.status))
+        handling = Handling(fwd=fwd, stored=recording.storing is not None)
+        return self._streaming(flight, reader, admission, handling, now)
+
+    async def _follow(self, flight: Flight, admission: Admission, client: Client) -> Landing | None:
+        reader = flight.content.join()
+        try:
+            async with asyncio.timeout(admission.runtime.limits.collapse_timeout):
+                await _until_landed(flight, reader, client)
+            landing = await self._shared(flight, reader, admission)
+        except TimeoutError:
+            landing = None
+        except BaseException:
+            flight.content.leave(reader)
+            raise
+        if landing is None or landing.reader is None:
+            flight.content.leave(reader)
+        return landing
+
+    async def _shared(self, flight: Flight, reader: Reader, admission: Admission) -> Landing | None:
+        """What a flight that another request leads brings for this one, if anything."""
+        now, recording = self.clock(), flight.recording
+        handling = Handling(fwd=admission.decision.reason, collapsed=True)
+        stale = self._in_place_of(flight, admission, now)
+        if stale is not None:
+            return Landing(stale, replace(handling, detail=stale.decision.reason))
+        landed = recording.updated or recording.storing
+        if landed is None:
+            return None
+        again = self.gate.again(admission, now, [landed])
+        if not isinstance(again.decision, Reuse):
+            return None
+        if landed is recording.updated:
+            return Landing(again, handling)
+        if landed.whole and values(admission.request.fields, b"range") == []:
+            return self._streaming(flight, reader, again, handling, now)
+        return None
+
+    def _in_place_of(self, flight: Flight, admission: Admission, now: float) -> Admission | None:
+        """What is served stale instead of the error that a flight brings; else raises the error."""
+        error = flight.content.error if flight.response is None else None
+        status = flight.response.status if flight.response is not None else None
+        if error is None and (status is None or status < 500):
+            return None
+        stale = reuse_on_error(admission.decision, admission.request, admission.rules, status, now)
+        if stale is not None:
+            return replace(admission, decision=stale)
+        if error is not None:
+            raise error
+        return None
+
+    def _streaming(
+        self, flight: Flight, reader: Reader, admission: Admission, handling: Handling, now: float
+    ) -> Landing:
+        response = flight.response
+        assert response is not None
+        if flight.recording.storing is not None:
+            # The client's conditions were kept from the origin: they are answered here (RFC 9111 §4.3.2).
+            unchanged = not_modified(admission.request, response, now)
+            if unchanged is not None:
+                flight.unattended = True
+                return Landing(admission, handling, unchanged)
+        return Landing(admission, handling, response, reader)
+
+
+async def _until_landed(flight: Flight, reader: Reader, client: Client) -> None:
+    """Wait until it is known what a flight brings, passing interim responses on. Raises Departed."""
+    client.joined(reader)
+    interims = iter(flight.interims)
+    while not flight.landed:
+        await flight.content.news(reader)
+        for status, fields in interims:
+            await client.interim(status, fields)

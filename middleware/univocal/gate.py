@@ -1,0 +1,152 @@
+"""The one place that judges a request: both doors ask it, and nothing else does (DESIGN §3)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from .cache.policy import Decision, Forward, Refuse, Rules, decide, invalidates
+from .cache.store import Keys, Lease, MemoryStore, Tags
+from .cache.stored import Stored
+from .cache.vary import selecting_fields
+from .errors import by_rank, status_of
+from .messages import Fields, Received, Request, Response, values
+from .proxy.forward import request_has_content, strip_untrusted
+from .runtime import Runtime
+from .trust import Peer, believe
+from .uri.target import Canonical, Rejected, resolve
+
+__all__ = ["Admission", "Gate"]
+
+RULES: Final = Rules()
+_HAS_SCHEME: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*:").match
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """A request as it was judged, with the configuration that it was judged by."""
+
+    received: Received
+    runtime: Runtime
+    peer: Peer
+    canonical: Canonical | None  # None: refused before its target was known
+    request: Request  # the canonical target, and the fields that may go on
+    rules: Rules
+    decision: Decision
+    reasons: tuple[str, ...] = ()  # why it is refused, or would be (mode "observe")
+
+
+class Gate:
+    """Judges requests by a runtime and a store; a reload sets `runtime` anew."""
+
+    __slots__ = ("runtime", "store")
+
+    def __init__(self, runtime: Runtime, store: MemoryStore) -> None:
+        self.runtime = runtime
+        self.store = store
+
+    def admit(self, received: Received, fields: Fields, now: float) -> Admission:
+        """Who is asked for what, and what is to be done about it. Touches nothing but the memory store."""
+        runtime = self.runtime
+        peer = believe(received, fields, runtime.trusted)
+        if oversize := _oversize(received, fields, runtime):
+            return _refused(received, runtime, peer, (oversize,))
+        found = resolve(received.target, peer.hosts, peer.scheme, runtime.sites)
+        if isinstance(found, Rejected):
+            return _refused(received, runtime, peer, found.reasons)
+        if found.target == b"*" and received.method != b"OPTIONS":
+            return _refused(received, runtime, peer, ("bad-target",))
+        rules = runtime.rules.get(found.site.name, RULES)
+        request = Request(received.method, found.target, _admitted(fields, found))
+        decision = self._decide(found, request, rules, now)
+        return Admission(received, runtime, peer, found, request, rules, decision, found.observed)
+
+    def _decide(self, found: Canonical, request: Request, rules: Rules, now: float) -> Decision:
+        if found.observed or found.target == b"*" or request_has_content(request.fields):
+            return Forward(
+                "bypass" if request.method in {b"GET", b"HEAD"} else "method", may_store=False, fallback=None
+            )
+        return decide(request, self.store.lookup(found.key), rules, now)
+
+    def again(self, admission: Admission, now: float, landed: Sequence[Stored] | None = None) -> Admission:
+        """The same request judged by what is stored now, or by what has just `landed` and is being stored."""
+        assert admission.canonical is not None
+        if landed is None:
+            decision = self._decide(admission.canonical, admission.request, admission.rules, now)
+        else:
+            decision = decide(admission.request, landed, admission.rules, now)
+        return replace(admission, decision=decision)
+
+    def settle(
+        self, admission: Admission, response: Response, now: float, lease: Lease | None = None
+    ) -> None:
+        """Invalidate what a response to an unsafe request makes obsolete (RFC 9111 §4.4, RFC 9875 §3).
+
+        The `lease` under which that response is itself being stored stays good.
+        """
+        found = admission.canonical
+        if found is None or found.target == b"*":
+            return
+        references, groups = invalidates(admission.request, response)
+        named = (_refer(reference, found, admission.runtime) for reference in references)
+        if keys := frozenset(each.key for each in named if each is not None):
+            self.store.purge(Keys(keys), now, sparing=lease)
+        if groups:
+            origin = b"%b %b" % (found.scheme, found.authority)
+            self.store.purge(Tags(groups, origin=origin), now, sparing=lease)
+
+    def flight_name(self, admission: Admission, now: float) -> Hashable | None:
+        """What requests must have in common to wait for one answer; None: this one waits for no other.
+
+        Requests whose selecting header fields differ, as far as a stored response tells which those are, ask
+        for different things; so do ranges, and a client that wants the origin's own word (RFC 9111 §5.2.1.4).
+        """
+        found, request = admission.canonical, admission.request
+        assert found is not None
+        if (
+            request.method != b"GET"
+            or admission.decision.reason == "request"
+            or values(request.fields, b"range")
+        ):
+            return None
+        if self.store.is_uncacheable(found.key, now):
+            return None
+        variants = self.store.lookup(found.key)
+        names = tuple(name for name, _ in variants[0].vary) if variants else ()
+        return found.key, selecting_fields(names, request.fields)
+
+
+def _refer(reference: bytes, base: Canonical, runtime: Runtime) -> Canonical | None:
+    """What a URI reference of `base`'s response names, if that is of the same origin (RFC 3986 §5.2)."""
+    target = reference.partition(b"#")[0]
+    if target.startswith(b"//"):
+        target = base.scheme + b":" + target
+    elif not _HAS_SCHEME(target) and not target.startswith(b"/"):
+        path = base.target.partition(b"?")[0]
+        target = (path if target[:1] in {b"", b"?"} else path[: path.rindex(b"/") + 1]) + target
+    found = resolve(target, [base.authority], base.scheme, runtime.sites)
+    same = isinstance(found, Canonical) and (found.scheme, found.authority) == (base.scheme, base.authority)
+    return found if same and isinstance(found, Canonical) else None
+
+
+def _oversize(received: Received, fields: Fields, runtime: Runtime) -> str:
+    limits = runtime.limits
+    if limits.max_target and len(received.target) > limits.max_target:
+        return "target-too-long"
+    if limits.max_fields and len(fields) > limits.max_fields:
+        return "fields-too-large"
+    return ""
+
+
+def _admitted(fields: Fields, found: Canonical) -> Fields:
+    """The fields that may go on: one Host, and nothing that claims another URL (law 4)."""
+    return [(b"host", found.authority), *(field for field in strip_untrusted(fields) if field[0] != b"host")]
+
+
+def _refused(received: Received, runtime: Runtime, peer: Peer, reasons: Sequence[str]) -> Admission:
+    ranked = by_rank(reasons)
+    decision = Refuse(status_of(ranked[0]), ranked[0])
+    request = Request(received.method, b"", [])
+    return Admission(received, runtime, peer, None, request, RULES, decision, ranked)

@@ -1,0 +1,145 @@
+"""One origin server: its URL, the transport that reaches it, and what its failures are called."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx
+
+from univocal.errors import ConfigurationError, RefusedError
+from univocal.messages import Fields, Response
+
+__all__ = ["Timeouts", "Upstream"]
+
+Interim = Callable[[int, Fields], None]
+
+# httpx's own tree, the special before the general.
+REASONS: Final[tuple[tuple[type[Exception], str], ...]] = (
+    (httpx.PoolTimeout, "overloaded"),
+    (httpx.TimeoutException, "origin-timeout"),
+    (httpx.LocalProtocolError, "bad-target"),
+    (httpx.RemoteProtocolError, "origin-bad-response"),
+    (httpx.TransportError, "origin-unreachable"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds to wait for the origin server; `read` and `write` are between two reads or writes."""
+
+    connect: float = 5.0
+    read: float = 60.0
+    write: float = 60.0
+    pool: float = 5.0
+
+
+class Content(httpx.AsyncByteStream):
+    """A request's content on its way through."""
+
+    def __init__(self, chunks: AsyncIterator[bytes]) -> None:
+        self._chunks = chunks
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._chunks
+
+
+class Upstream:
+    """An origin server by its URL.
+
+    `authority` is what it is called by in `Host`; `path` stands before every target. Raises ConfigurationError for a URL that is none.
+    """
+
+    def __init__(
+        self, url: str, transport: httpx.AsyncBaseTransport | None = None, timeouts: Timeouts | None = None
+    ) -> None:
+        try:
+            parsed = httpx.URL(url)
+        except httpx.InvalidURL as error:
+            raise ConfigurationError("upstream", "", url, f"a URL ({error})") from None
+        if (
+            parsed.scheme not in {"http", "https"}
+            or not parsed.host
+            or parsed.userinfo
+            or parsed.query
+            or parsed.fragment
+        ):
+            allowed = "http://HOST[:PORT][/PATH] or https://…, without user, query and fragment"
+            raise ConfigurationError("upstream", "", url, allowed)
+        self.url = url
+        self.authority = parsed.netloc
+        # Of what was written, not of what the URL class made of it.
+        self.path = b"/".join(url.encode().split(b"/")[3:]).rstrip(b"/")
+        self.path = b"/" + self.path if self.path else b""
+        self._root = parsed.copy_with(raw_path=b"/")
+        self._transport = transport or httpx.AsyncHTTPTransport(
+            trust_env=False, limits=httpx.Limits(max_connections=1000, max_keepalive_connections=None)
+        )
+        each = timeouts or Timeouts()
+        self._timeout = {"connect": each.connect, "read": each.read, "write": each.write, "pool": each.pool}
+
+    def mapped(self, target: bytes) -> bytes:
+        """`target` below this URL's path; the asterisk-form stays."""
+        return self.path + target if target.startswith(b"/") else target
+
+    @asynccontextmanager
+    async def forward(
+        self,
+        method: bytes,
+        target: bytes,
+        fields: Fields,
+        content: AsyncIterator[bytes] | None,
+        interim: Interim | None = None,
+    ) -> AsyncIterator[tuple[Response, AsyncIterator[bytes]]]:
+        """Send a request whose target goes out byte for byte; the response's head and its content as it comes.
+
+        Raises RefusedError: origin-unreachable, origin-timeout, origin-bad-response, overloaded, or bad-target
+        for what no request line can hold; also from the content's iterator.
+        """
+        extensions: dict[str, Any] = {"target": target, "timeout": self._timeout}
+        if interim is not None:
+            extensions["informational"] = interim
+        request = httpx.Request(
+            method.decode("latin-1"),
+            self._url(target),
+            headers=fields,
+            stream=Content(content) if content is not None else httpx.ByteStream(b""),
+            extensions=extensions,
+        )
+        try:
+            response = await self._transport.handle_async_request(request)
+        except httpx.TransportError as error:
+            raise _refused(error) from error
+        try:
+            raw = [(name.lower(), value) for name, value in response.headers.raw]
+            yield Response(response.status_code, raw), _content(response)
+        finally:
+            await response.aclose()
+
+    def _url(self, target: bytes) -> httpx.URL:
+        # For test doubles and logs alone: URL classes respell paths, so transports that send take the target.
+        if not getattr(self._transport, "wants_url", True):
+            return self._root
+        try:
+            return self._root.copy_with(raw_path=target)
+        except httpx.InvalidURL:
+            return self._root
+
+    async def aclose(self) -> None:
+        """Close every connection to the origin server."""
+        await self._transport.aclose()
+
+
+async def _content(response: httpx.Response) -> AsyncIterator[bytes]:
+    assert isinstance(response.stream, httpx.AsyncByteStream)
+    try:
+        async for chunk in response.stream:
+            yield chunk
+    except httpx.TransportError as error:
+        raise _refused(error) from error
+
+
+def _refused(error: httpx.TransportError) -> RefusedError:
+    return RefusedError(next(reason for kind, reason in REASONS if isinstance(error, kind)))

@@ -1,0 +1,139 @@
+"""PURGE: who may, what goes (DESIGN §9). The same for the method and for the admin listener."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from .cache.store import Everything, Keys, MemoryStore, Prefix, Selector, Tags
+from .errors import RefusedError
+from .messages import Fields, Received, values
+from .runtime import Runtime
+from .trust import believe, within
+from .uri.target import Canonical, Rejected, resolve
+
+__all__ = ["Purged", "may_purge", "purge_received", "purge_selected"]
+
+# What names tags in a PURGE: Varnish's xkey module, Fastly's and Cloudflare's fields.
+TAG_FIELDS: Final = (b"xkey-purge", b"xkey", b"surrogate-key", b"cache-tag")
+SOFT_FIELDS: Final = (b"soft-purge", b"fastly-soft-purge", b"xkey-softpurge")
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """What a purge removed, or marked stale."""
+
+    count: int
+    by: str  # "key", "tag", "prefix" or "all"
+    value: str
+    soft: bool = False
+
+    def body(self) -> bytes:
+        """The answer's content (JSON)."""
+        verb = "softened" if self.soft else "purged"
+        told: dict[str, object] = {verb: self.count}
+        if self.by == "key":
+            told["key"] = self.value
+        else:
+            told |= {"by": self.by, "value": self.value}
+        return json.dumps(told).encode() + b"\n"
+
+
+def may_purge(client: str | None, fields: Fields, runtime: Runtime) -> bool:
+    """Whether this client may purge: by its address, or by the token, compared in constant time."""
+    if within(client, runtime.access.networks):
+        return True
+    if not runtime.access.token:
+        return False
+    given = [
+        value[7:].strip() for value in values(fields, b"authorization") if value[:7].lower() == b"bearer "
+    ]
+    return len(given) == 1 and hmac.compare_digest(given[0], runtime.access.token)
+
+
+def purge_received(
+    received: Received, fields: Fields, runtime: Runtime, store: MemoryStore, now: float
+) -> Purged:
+    """Carry out a PURGE request. Raises RefusedError: who may (403), then target and host (400, 421)."""
+    peer = believe(received, fields, runtime.trusted)
+    if not may_purge(peer.client, fields, runtime):
+        raise RefusedError("purge-forbidden")
+    soft = any(value.strip() == b"1" for name in SOFT_FIELDS for value in values(fields, name))
+    tags = (
+        b" ".join(value for name in TAG_FIELDS for value in values(fields, name)).replace(b",", b" ").split()
+    )
+    if tags:
+        count = store.purge(Tags(frozenset(tags), soft=soft), now)
+        return Purged(count, "tag", b" ".join(tags).decode("latin-1"), soft)
+    return _purge_url(received.target, peer.hosts, peer.scheme, runtime, store, now, soft=soft)
+
+
+def purge_selected(asked: Mapping[str, object], runtime: Runtime, store: MemoryStore, now: float) -> Purged:
+    """Carry out a purge named by one of `url`, `urls`, `prefix`, `tag`, `all`, and `soft`.
+
+    Raises RefusedError for a URL that the canonicalizer refuses, ValueError for anything that names no purge.
+    """
+    soft = asked.get("soft", False)
+    (name,) = [name for name in asked if name != "soft"] if len(asked.keys() - {"soft"}) == 1 else [""]
+    match name, asked.get(name):
+        case _ if not isinstance(soft, bool):
+            raise ValueError("soft is true or false")
+        case "url", str(url):
+            return _purge_url(_octets(url), (), b"", runtime, store, now, soft=soft)
+        case "urls", list(urls) if urls and all(isinstance(url, str) for url in urls):
+            purged = [_purge_url(_octets(url), (), b"", runtime, store, now, soft=soft) for url in urls]
+            return Purged(sum(each.count for each in purged), "urls", str(len(purged)), soft)
+        case "prefix", str(prefix):
+            return _purge_prefix(_octets(prefix), runtime, store, now, soft=soft)
+        case "tag", str(tag) if tag:
+            return Purged(store.purge(Tags(frozenset((tag.encode(),)), soft=soft), now), "tag", tag, soft)
+        case "all", True:
+            return Purged(store.purge(Everything(soft=soft), now), "all", "*", soft)
+        case _:
+            raise ValueError("one of url, urls (a list), prefix, tag, or all: true")
+
+
+def _octets(url: str) -> bytes:
+    return url.encode("utf-8")
+
+
+def _located(target: bytes, hosts: Sequence[bytes], scheme: bytes, runtime: Runtime) -> Canonical:
+    # PURGE removes both schemes, so an absolute-form may name either: the connection's does not matter.
+    said = target.partition(b"://")[0].lower()
+    found = resolve(target, hosts, said if said in {b"http", b"https"} else scheme or b"http", runtime.sites)
+    if isinstance(found, Rejected):
+        raise RefusedError(found.reason, found.reasons)
+    return found
+
+
+def _both_schemes(found: Canonical, runtime: Runtime) -> list[Canonical]:
+    twins = (
+        resolve(found.target, [found.authority], scheme, runtime.sites) for scheme in (b"http", b"https")
+    )
+    return [found, *(twin for twin in twins if isinstance(twin, Canonical))]
+
+
+def _purge_url(
+    target: bytes,
+    hosts: Sequence[bytes],
+    scheme: bytes,
+    runtime: Runtime,
+    store: MemoryStore,
+    now: float,
+    *,
+    soft: bool,
+) -> Purged:
+    found = _located(target, hosts, scheme, runtime)
+    keys = frozenset(each.key for each in _both_schemes(found, runtime))
+    return Purged(store.purge(Keys(keys, soft=soft), now), "key", found.url.decode("latin-1"), soft)
+
+
+def _purge_prefix(target: bytes, runtime: Runtime, store: MemoryStore, now: float, *, soft: bool) -> Purged:
+    found = _located(target, (), b"", runtime)
+    twins = _both_schemes(found, runtime)
+    prefixes = frozenset(b"%b %b %b" % (twin.scheme, twin.authority, twin.target) for twin in twins)
+    selector: Selector = Prefix(prefixes, soft=soft)
+    return Purged(store.purge(selector, now), "prefix", found.url.decode("latin-1"), soft)

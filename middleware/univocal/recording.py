@@ -1,0 +1,166 @@
+"""A response on its way into the store: judged at its head, committed at its end (RFC 9111 §3, §4.3)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from .cache.policy import (
+    Decision,
+    Forward,
+    Unstorable,
+    Validate,
+    combine,
+    complete,
+    freshen,
+    may_store,
+    reuse_on_error,
+    select,
+)
+from .cache.store import Keys
+from .cache.stored import Stored
+from .messages import Response
+
+if TYPE_CHECKING:
+    from .gate import Admission, Gate
+
+__all__ = ["Recording"]
+
+# Seconds for which requests do not wait for one another, once a response could not be stored.
+UNCACHEABLE: Final = 120.0
+
+
+class Recording:
+    """What becomes of one response of the origin's: kept as it is, or taken to renew what is stored.
+
+    The lease is taken when it begins: what is purged from then on is not stored (DESIGN §3).
+    """
+
+    def __init__(self, gate: Gate, admission: Admission, clock: Callable[[], float]) -> None:
+        assert admission.canonical is not None
+        self.status = 0  # the origin's
+        self.storing: Stored | None = None  # the head as it will be stored, its content still to come
+        self.updated: Stored | None = None  # the stored response that the origin's renewed or completed
+        self.mismatched = False  # the origin's speaks of another representation than what is stored
+        self._store = gate.store
+        self._key = admission.canonical.key
+        self._request = admission.request
+        self._rules = admission.rules
+        self._decision: Decision = admission.decision
+        self._clock = clock
+        self._began = clock()
+        self.lease = self._store.begin(self._key, self._began)
+        self._partial: Response | None = None  # a 206 that completes a stored one
+        self._chunks: list[bytes] = []
+
+    @property
+    def current(self) -> bool:
+        """Whether nothing has purged this response since it was asked for."""
+        return self._store.holds(self.lease, self.storing)
+
+    @property
+    def joinable(self) -> bool:
+        """Whether others may be satisfied by what comes."""
+        return self.storing is not None or self.updated is not None or self._partial is not None
+
+    @property
+    def presentable(self) -> bool:
+        """Whether the origin's response is itself an answer, not news about a stored one."""
+        return self.updated is None and self._partial is None and not self.mismatched
+
+    def start(self, response: Response) -> None:
+        """Judge a response by its head."""
+        now = self._clock()
+        self.status = response.status
+        decision = self._decision
+        if isinstance(decision, Validate) and response.status == 304:
+            self._renew(decision.stored, response, now)
+        elif isinstance(decision, Validate) and decision.reason == "partial" and response.status == 206:
+            self._partial = response
+        elif self._request.method == b"HEAD" and response.status == 200 and self._learn(response, now):
+            pass
+        elif _may_store(decision):
+            self._consider(response, now)
+
+    def write(self, chunk: bytes) -> bool:
+        """Keep a chunk of the content; whether everything is kept so far."""
+        if self.storing is None and self._partial is None:
+            return False
+        # The object itself costs, too: a body in crumbs is larger than its octets.
+        if not self._store.reserve(self.lease, sys.getsizeof(chunk) + 8):
+            self.storing, self._partial = None, None
+            self._chunks.clear()
+            return False
+        self._chunks.append(chunk)
+        return True
+
+    def finish(self) -> None:
+        """The content is complete: commit it."""
+        body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        if self._partial is not None:
+            assert isinstance(self._decision, Validate)
+            part, now = self._partial, self._clock()
+            old = self._decision.stored
+            updated = combine(old, self._request, part, body, self._rules, self._began, now)
+            self._commit_updated(updated)
+            self._partial = None
+        elif self.storing is not None:
+            stored = complete(self.storing, body)
+            if stored is not None:
+                self._store.commit(self.lease, stored)
+
+    def restart(self, decision: Decision) -> None:
+        """Begin anew with another request, under the same lease."""
+        self.mismatched = False
+        self._decision = decision
+        self._chunks.clear()
+
+    def release(self) -> None:
+        """Give the lease and what was reserved under it back."""
+        self._store.release(self.lease)
+
+    def _renew(self, stored: Stored, response: Response, now: float) -> None:
+        self._commit_updated(freshen(stored, self._request, response, self._rules, self._began, now))
+
+    def _commit_updated(self, updated: Stored | None) -> None:
+        if updated is None:
+            self.mismatched = True
+            return
+        self.updated = updated
+        self._store.commit(self.lease, updated)
+
+    def _learn(self, response: Response, now: float) -> bool:
+        """Let the answer to a HEAD freshen the stored answer to a GET, or end it (RFC 9111 §4.3.5)."""
+        stored = select(replace(self._request, method=b"GET"), self._store.lookup(self._key))
+        if stored is None or not stored.whole or stored.status != 200:
+            return False
+        updated = freshen(stored, self._request, response, self._rules, self._began, now)
+        if updated is not None and updated.reusable:
+            self._store.commit(self.lease, updated)
+        else:
+            self._store.purge(Keys(frozenset((self._key,)), soft=updated is None), now)
+        return True
+
+    def _consider(self, response: Response, now: float) -> None:
+        decision, request, rules = self._decision, self._request, self._rules
+        if reuse_on_error(decision, request, rules, response.status, now) is not None:
+            return  # an error that something stale is served for does not replace it
+        verdict = may_store(self._key, request, response, rules, self._began, now)
+        if not isinstance(verdict, Unstorable):
+            self.storing = verdict
+            return
+        self._store.mark_uncacheable(self._key, now + UNCACHEABLE)
+        if response.status < 500 and (isinstance(decision, Validate) or _fallback(decision) is not None):
+            # The origin no longer lets this be stored: what was stored is not to be served in its place.
+            self._store.purge(Keys(frozenset((self._key,))), now)
+
+
+def _may_store(decision: Decision) -> bool:
+    # A Validate is only ever decided where the response may be stored.
+    return isinstance(decision, Validate) or (isinstance(decision, Forward) and decision.may_store)
+
+
+def _fallback(decision: Decision) -> Stored | None:
+    return decision.fallback if isinstance(decision, Forward) else None

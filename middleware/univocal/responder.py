@@ -1,0 +1,306 @@
+"""One request and its response at the ASGI door: the only `match` on decisions there."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from .broadcast import Departed, Reader
+from .cache.policy import Forward, Refuse, Reuse, Validate, forwarded_fields
+from .cache.represent import represent
+from .errors import RefusedError, status_of
+from .fetch import Answer, CutShort
+from .gate import Admission
+from .messages import Fields, Request, Response
+from .outcome import Handling, Outcome, Times, announce, cache_status
+from .problem import problem
+from .purge import purge_received
+from .recording import Recording
+from .scope import CANONICAL, Scope, below_root, received, respell
+
+if TYPE_CHECKING:
+    from .asgi import CacheMiddleware
+
+__all__ = ["Message", "Receive", "Responder", "Send", "send_problem"]
+
+Message: TypeAlias = dict[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+
+# Seconds before a waiting client is watched: most answers are there by then, and watching costs a task.
+PATIENCE: Final = 0.1
+INTERIM: Final = "http.response.informational"
+FETCHED: Final = frozenset((b"GET", b"HEAD"))  # whatever else is passed on, content and all
+
+
+async def send_problem(send: Send, reasons: Sequence[str]) -> tuple[int, int]:
+    """Answer with problem details (RFC 9457); the status and the number of octets sent."""
+    told = problem(reasons)
+    await send({"type": "http.response.start", "status": told.status, "headers": list(told.fields)})
+    await send({"type": "http.response.body", "body": told.body, "more_body": False})
+    return told.status, len(told.body)
+
+
+class Responder:
+    """Carries out what the gate decides about one request."""
+
+    def __init__(self, door: CacheMiddleware, scope: Scope, receive: Receive, send: Send) -> None:
+        self._door = door
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._received = received(scope)
+        self._begun = door.clock()
+        self._ticks = time.perf_counter()
+        self._first = 0.0
+        self._status = 0
+        self._octets = 0
+        self._admission: Admission | None = None
+        self._handling = Handling()
+        self._reasons: tuple[str, ...] = ()
+        self._watch: asyncio.TimerHandle | asyncio.Task[None] | None = None
+
+    def admit(self) -> Admission:
+        """Ask the gate; what would leave the application's root path is refused, too."""
+        admission = self._door.gate.admit(self._received, self._scope["headers"], self._begun)
+        found = admission.canonical
+        if found is not None and not below_root(self._scope, found):
+            refuse = Refuse(status_of("above-root"), "above-root")
+            admission = replace(admission, decision=refuse, reasons=("above-root",))
+        self._admission, self._reasons = admission, admission.reasons
+        return admission
+
+    async def run(self) -> None:
+        """Answer the request, and tell the listeners how it went."""
+        try:
+            if self._received.method == b"PURGE":
+                await self._purge()
+            else:
+                await self._carry_out(self.admit())
+        except RefusedError as refused:
+            await self._refuse(refused.reasons)
+        except (CutShort, Departed):
+            pass  # the server closes the connection of a response without an end
+        finally:
+            if self._watch is not None:
+                self._watch.cancel()
+            self._announce()
+
+    async def _carry_out(self, admission: Admission) -> None:
+        found = admission.canonical
+        if found is not None and found.redirect and not isinstance(admission.decision, Refuse):
+            fields = [(b"location", found.url), (b"content-length", b"0")]
+            await self._respond(found.redirect, fields, b"")
+            return
+        match admission.decision:
+            case Refuse(reason=reason):
+                await self._refuse(admission.reasons or (reason,))
+            case Reuse(stored=stored, age=age, revalidate_in_background=refresh):
+                await self._reuse(admission, Handling(hit=True, ttl=int(stored.lifetime - age)))
+                if refresh:
+                    self._door.fetcher.refresh(admission, self.origin)
+            case Validate() | Forward(may_store=True) if admission.request.method in FETCHED:
+                await self._fetch(admission)
+            case _:
+                await self._pass(admission)
+
+    # What a decision asks for
+
+    async def _refuse(self, reasons: Sequence[str]) -> None:
+        self._reasons = tuple(reasons)
+        self._handling = Handling(detail=reasons[0])
+        if self._status:
+            return  # too late for another status: the response ends without its end
+        self._first = time.perf_counter()
+        self._status, self._octets = await send_problem(self._send, reasons)
+
+    async def _purge(self) -> None:
+        door = self._door
+        purged = purge_received(
+            self._received, self._scope["headers"], door.gate.runtime, door.store, self._begun
+        )
+        body = purged.body()
+        fields = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        await self._respond(200, fields, body)
+
+    async def _reuse(self, admission: Admission, handling: Handling) -> None:
+        assert isinstance(admission.decision, Reuse)
+        shown = represent(
+            admission.request, admission.decision.stored, admission.decision.age, self._door.clock()
+        )
+        self._handling = handling
+        await self._respond(shown.status, [*shown.fields, *self._cache_status()], shown.body)
+
+    async def _fetch(self, admission: Admission) -> None:
+        landing = await self._door.fetcher.fetch(admission, self.origin, self)
+        self._admission, self._handling = landing.admission, landing.handling
+        response, reader = landing.response, landing.reader
+        if response is None:
+            await self._reuse(landing.admission, landing.handling)
+        elif reader is None:
+            await self._respond(response.status, [*response.fields, *self._cache_status()], b"")
+        else:
+            with reader:
+                await self._start(response.status, [*response.fields, *self._cache_status()])
+                more = True
+                while more:
+                    chunk, more = await reader.read()
+                    await self._write(chunk, more=more)
+
+    async def _pass(self, admission: Admission) -> None:
+        """Past the flights: the application reads from the client and writes to it, nothing in between."""
+        assert isinstance(admission.decision, Forward)
+        gate, clock = self._door.gate, self._door.clock
+        recording = Recording(gate, admission, clock) if admission.decision.may_store else None
+        self._handling = Handling(fwd=admission.decision.reason)
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                response = _head(message)
+                gate.settle(admission, response, clock(), recording.lease if recording else None)
+                if recording is not None:
+                    recording.start(response)
+                    self._handling = replace(self._handling, stored=recording.storing is not None)
+                await self._start(response.status, [*response.fields, *self._cache_status()])
+                return
+            if message["type"] == "http.response.body":
+                self._octets += len(message.get("body", b""))
+                if (
+                    recording is not None
+                    and recording.write(message.get("body", b""))
+                    and not message.get("more_body")
+                ):
+                    recording.finish()
+            await self._send(message)
+
+        fields = forwarded_fields(admission.request, admission.decision)
+        scope = self.inner_scope(replace(admission.request, fields=fields))
+        try:
+            await self._door.app(scope, self._limited(admission), send)
+        finally:
+            if recording is not None:
+                recording.release()
+
+    def _limited(self, admission: Admission) -> Receive:
+        limit = admission.runtime.limits.max_body
+        taken = 0
+
+        async def receive() -> Message:
+            nonlocal taken
+            message = await self._receive()
+            taken += len(message.get("body", b""))
+            if taken > limit:
+                raise RefusedError("body-too-large")
+            return message
+
+        return receive if limit else self._receive
+
+    # The application as an origin server
+
+    def inner_scope(self, request: Request) -> Scope:
+        """The scope that the application sees: canonical, with the fields that may go on."""
+        assert self._admission is not None
+        found, peer = self._admission.canonical, self._admission.peer
+        assert found is not None
+        scope = respell(self._scope, found, request, peer.client)
+        scope["extensions"][CANONICAL] = {
+            "canonical": found,
+            "peer": self._received.client,
+            "chain": peer.chain,
+        }
+        return scope
+
+    async def origin(self, request: Request, answer: Answer) -> None:
+        """Ask the application on behalf of whoever waits: with no content, and nobody who could leave."""
+        asked = False
+
+        async def receive() -> Message:
+            nonlocal asked
+            if asked:
+                await asyncio.Event().wait()
+            asked = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Message) -> None:
+            match message["type"]:
+                case "http.response.start":
+                    await answer.start(_head(message))
+                case "http.response.body":
+                    await answer.write(message.get("body", b""))
+                    if not message.get("more_body", False):
+                        await answer.finish()
+                case kind if kind == INTERIM:
+                    await answer.interim(message["status"], list(message["headers"]))
+
+        await self._door.app(self.inner_scope(request), receive, send)
+
+    # The client, as fetch sees it
+
+    def joined(self, reader: Reader) -> None:
+        """From now on the client waits with this reader: watch whether it leaves."""
+        if self._watch is not None:
+            self._watch.cancel()
+        loop = asyncio.get_running_loop()
+
+        def start() -> None:
+            self._watch = loop.create_task(self._until_departed(reader))
+
+        self._watch = loop.call_later(PATIENCE, start)
+
+    async def _until_departed(self, reader: Reader) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        reader.depart()
+
+    async def interim(self, status: int, fields: Fields) -> None:
+        """Pass an interim response on, where the server can (RFC 9110 §15.2)."""
+        if INTERIM in self._scope.get("extensions", {}):
+            await self._send({"type": INTERIM, "status": status, "headers": fields})
+
+    # Sending
+
+    def _cache_status(self) -> Fields:
+        assert self._admission is not None
+        assert self._admission.canonical is not None
+        return cache_status(self._handling, self._admission.canonical, self._admission.runtime.cache_status)
+
+    async def _respond(self, status: int, fields: Fields, body: bytes) -> None:
+        await self._start(status, fields)
+        await self._write(body, more=False)
+
+    async def _start(self, status: int, fields: Fields) -> None:
+        self._status = status
+        self._first = time.perf_counter()
+        await self._send({"type": "http.response.start", "status": status, "headers": fields})
+
+    async def _write(self, chunk: bytes, *, more: bool) -> None:
+        self._octets += len(chunk)
+        await self._send({"type": "http.response.body", "body": chunk, "more_body": more})
+
+    def _announce(self) -> None:
+        if not self._door.listeners:
+            return
+        now = time.perf_counter()
+        admission = self._admission
+        found = admission.canonical if admission else None
+        outcome = Outcome(
+            site=found.site.name if found else "",
+            received=self._received,
+            canonical=found,
+            decision=admission.decision if admission else None,
+            status=self._status,
+            bytes=self._octets,
+            times=Times(self._begun, (self._first or now) - self._ticks, now - self._ticks),
+            client=admission.peer.client if admission else self._received.client,
+            handling=self._handling,
+            reasons=self._reasons,
+        )
+        announce(self._door.listeners, outcome)
+
+
+def _head(message: Message) -> Response:
+    fields = [(bytes(name).lower(), bytes(value)) for name, value in message.get("headers", ())]
+    return Response(message["status"], fields)

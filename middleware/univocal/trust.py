@@ -1,0 +1,125 @@
+"""Who is really at the other end: what a trusted proxy's forwarded fields say, and nobody else's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import Final, TypeAlias
+
+from .errors import ConfigurationError
+from .messages import Fields, Received, values
+
+__all__ = ["LOOPBACK", "Networks", "Peer", "believe", "networks", "within"]
+
+Networks: TypeAlias = tuple[IPv4Network | IPv6Network, ...]
+LOOPBACK: Final = ("127.0.0.0/8", "::1/128")
+
+FORWARDED: Final = frozenset((b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"forwarded"))
+
+
+def networks(texts: Iterable[str]) -> Networks:
+    """The networks written in `texts` (CIDR notation or single addresses). Raises ConfigurationError."""
+    found = []
+    for text in texts:
+        try:
+            found.append(ip_network(text))
+        except ValueError:
+            raise ConfigurationError(
+                "networks", "", text, "an address or a network, such as 10.0.0.0/8"
+            ) from None
+    return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def within(address: str | None, allowed: Networks) -> bool:
+    """Whether `address` (textual, without port) lies in one of the `allowed` networks."""
+    if address is None or not allowed:
+        return False
+    try:
+        parsed = ip_address(address.partition("%")[0])
+    except ValueError:
+        return False  # a socket's path, a test client's name
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return any((mapped or parsed) in network for network in allowed)
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """What is believed of a request's sender."""
+
+    hosts: list[
+        bytes
+    ]  # every value that names the authority: more than one is for the canonicalizer to refuse
+    scheme: bytes
+    client: str | None
+    chain: tuple[bytes, ...] = ()  # addresses before `received.client`, as trusted proxies reported them
+
+
+def believe(received: Received, fields: Fields, trusted: Networks) -> Peer:
+    """The request's authority, scheme and client; a trusted peer's forwarded fields come before its own.
+
+    The last value of each field counts, since it is the one that the trusted peer wrote; of the chain of
+    addresses, the last that is not itself trusted. `Forwarded` (RFC 7239) is read where there is no
+    X-Forwarded-* at all.
+    """
+    hosts = values(fields, b"host")
+    if not within(received.client, trusted) or not any(name in FORWARDED for name, _ in fields):
+        return Peer(hosts, received.scheme, received.client)
+    chain = _members(fields, b"x-forwarded-for")
+    authority = _members(fields, b"x-forwarded-host")
+    scheme = _members(fields, b"x-forwarded-proto")
+    if not (chain or authority or scheme):
+        chain, authority, scheme = _forwarded(fields)
+    return Peer(
+        hosts=authority[-1:] or hosts,
+        scheme=_scheme(scheme, received.scheme),
+        client=_client(chain, received.client, trusted),
+        chain=tuple(chain),
+    )
+
+
+def _scheme(said: list[bytes], otherwise: bytes) -> bytes:
+    scheme = said[-1].lower() if said else otherwise
+    return scheme if scheme in {b"http", b"https"} else otherwise
+
+
+def _client(chain: list[bytes], peer: str | None, trusted: Networks) -> str | None:
+    client = peer
+    for member in reversed(chain):
+        client = _address(member)
+        if not within(client, trusted):  # a member that is no address is nobody we know, so nobody we trust
+            break
+    return client
+
+
+def _address(member: bytes) -> str | None:
+    text = member.decode("latin-1").strip('"')
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        return str(ip_address(text))
+    except ValueError:
+        return None
+
+
+def _members(fields: Fields, name: bytes) -> list[bytes]:
+    return [
+        member
+        for value in values(fields, name)
+        for part in value.split(b",")
+        if (member := part.strip(b" \t"))
+    ]
+
+
+def _forwarded(fields: Fields) -> tuple[list[bytes], list[bytes], list[bytes]]:
+    found: dict[bytes, list[bytes]] = {b"for": [], b"host": [], b"proto": []}
+    for element in _members(fields, b"forwarded"):
+        for pair in element.split(b";"):
+            name, _, value = pair.partition(b"=")
+            if (key := name.strip(b" \t").lower()) in found:
+                found[key].append(value.strip(b' \t"'))
+    return found[b"for"], found[b"host"], found[b"proto"]

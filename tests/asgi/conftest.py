@@ -1,0 +1,157 @@
+"""An ASGI client that sends a target's exact bytes, and an application that counts what reaches it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+
+Fields = list[tuple[bytes, bytes]]
+
+
+@dataclass
+class Answered:
+    status: int
+    fields: Fields
+    body: bytes
+    complete: bool = True
+    interims: list[tuple[int, Fields]] = field(default_factory=list)
+
+    def __getitem__(self, name: str) -> str:
+        return ", ".join(value.decode("latin-1") for key, value in self.fields if key == name.encode())
+
+
+def scope_of(target: bytes, method: str, host: str | None, fields: Sequence[tuple[str, str]], **more: Any) -> dict[str, Any]:
+    path, _, query = target.partition(b"?")
+    headers = [(b"host", host.encode())] if host is not None else []
+    headers += [(name.encode(), value.encode("latin-1")) for name, value in fields]
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": unquote(path.decode("latin-1")),
+        "raw_path": path,
+        "query_string": query,
+        "root_path": "",
+        "headers": headers,
+        "client": ("127.0.0.1", 40000),
+        "server": ("127.0.0.1", 8080),
+        "extensions": {"univocal.target": {"target": target}, "http.response.informational": {}},
+    } | more
+
+
+class Client:
+    """Asks `app`; a body given as a list arrives in that many messages."""
+
+    def __init__(self, app: Any, host: str = "en.example") -> None:
+        self.app = app
+        self.host: str | None = host
+
+    async def __call__(
+        self,
+        target: str | bytes,
+        method: str = "GET",
+        fields: Sequence[tuple[str, str]] = (),
+        body: Sequence[bytes] = (),
+        leave: asyncio.Event | None = None,
+        host: str | None = "",
+        **more: Any,
+    ) -> Answered:
+        raw = target.encode() if isinstance(target, str) else target
+        scope = scope_of(raw, method, self.host if host == "" else host, fields, **more)
+        parts = list(body)
+        answered = Answered(0, [], b"", complete=False)
+
+        async def receive() -> dict[str, Any]:
+            if parts:
+                return {"type": "http.request", "body": parts.pop(0), "more_body": bool(parts)}
+            if not body and not getattr(receive, "asked", False):
+                receive.asked = True  # type: ignore[attr-defined]
+                return {"type": "http.request", "body": b"", "more_body": False}
+            await (leave or asyncio.Event()).wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: dict[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                answered.status, answered.fields = message["status"], list(message["headers"])
+            elif message["type"] == "http.response.body":
+                answered.body += message.get("body", b"")
+                answered.complete = not message.get("more_body", False)
+            else:
+                answered.interims.append((message["status"], list(message["headers"])))
+
+        await self.app(scope, receive, send)
+        return answered
+
+
+class Application:
+    """Answers what `script` says, counts, and keeps every scope that reached it."""
+
+    def __init__(self) -> None:
+        self.scopes: list[dict[str, Any]] = []
+        self.contents: list[bytes] = []
+        self.status = 200
+        self.fields: Fields = [(b"cache-control", b"max-age=60")]
+        self.body: bytes | None = None
+        self.gate: asyncio.Event | None = None  # set by a test to hold answers back
+        self.script: Callable[[dict[str, Any]], tuple[int, Fields, bytes] | None] = lambda scope: None
+
+    @property
+    def count(self) -> int:
+        return len(self.scopes)
+
+    @property
+    def targets(self) -> list[bytes]:
+        return [s["raw_path"] + (b"?" + s["query_string"] if s["query_string"] else b"") for s in self.scopes]
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        self.scopes.append(scope)
+        number = self.count
+        content, more = b"", True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            content += message.get("body", b"")
+            more = message.get("more_body", False)
+        self.contents.append(content)
+        if self.gate is not None:
+            await self.gate.wait()
+        status, fields, body = self.script(scope) or (
+            self.status,
+            self.fields,
+            b"answer %d" % number if self.body is None else self.body,
+        )
+        await send({"type": "http.response.start", "status": status, "headers": list(fields)})
+        await send({"type": "http.response.body", "body": body})
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def application() -> Application:
+    return Application()
+
+
+@pytest.fixture
+def client_of() -> type[Client]:
+    return Client
