@@ -1,0 +1,343 @@
+"""The laws of canonicalization, over every built-in profile and over generated ones."""
+
+import re
+from pathlib import Path
+from urllib.parse import unquote, unquote_to_bytes
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from starlette.routing import Match, Mount
+from starlette.routing import Route as StarletteRoute
+
+from univocal.errors import ProfileError
+from univocal.uri.profile import Profile, parse
+from univocal.uri.site import Route, Site, Sites
+from univocal.uri.target import Canonical, Rejected, canonical_target, explain_target, origin_target, resolve
+
+ROOT = Path(__file__).parents[2]
+BUILT_IN = parse({path.stem: path.read_text() for path in (ROOT / "profiles").glob("*.toml")})
+REASONS = [
+    *("control-character", "bad-escape", "bad-utf-8", "backslash", "encoded-slash", "encoded-dot-segment"),
+    *(
+        "dot-segment-parameter",
+        "dot-segment",
+        "above-root",
+        "dot-dot-after-empty-segment",
+        "empty-segment-parameter",
+    ),
+]
+
+TOKENS = [
+    *(
+        b"/",
+        b"/",
+        b"//",
+        b".",
+        b"..",
+        b"...",
+        b";",
+        b"..;",
+        b"a",
+        b"A",
+        b"4",
+        b"1",
+        b"F",
+        b"~",
+        b"-",
+        b"\\",
+        b" ",
+    ),
+    *(
+        b"%",
+        b"%%",
+        b"%2",
+        b"%25",
+        b"%2f",
+        b"%2F",
+        b"%2e",
+        b"%2E",
+        b"%41",
+        b"%61",
+        b"%7e",
+        b"%5c",
+        b"%3b",
+        b"%3B",
+    ),
+    *(
+        b"%00",
+        b"%0a",
+        b"%7F",
+        b"%20",
+        b"%3f",
+        b"%23",
+        b"%28",
+        b"%5B",
+        b"%5d",
+        b"%7c",
+        b"%26",
+        b"%2b",
+        b"%3D",
+        b"%40",
+    ),
+    *(
+        b"(",
+        b")",
+        b"[",
+        b"]",
+        b"@",
+        b":",
+        b"!",
+        b"$",
+        b"&",
+        b"'",
+        b"*",
+        b"+",
+        b",",
+        b"=",
+        b"|",
+        b"<",
+        b'"',
+        b"^",
+        b"`",
+    ),
+    *(
+        b"%C3%A9",
+        b"%c3%a9",
+        b"\xc3\xa9",
+        b"%E2%82",
+        b"\xff",
+        b"%ff",
+        b"%ED%A0%80",
+        b"%F0%9F%98%80",
+        b"%c0%ae",
+    ),
+]
+PATHS = st.lists(st.one_of(st.sampled_from(TOKENS), st.binary(max_size=2)), max_size=12).map(
+    lambda tokens: b"/" + b"".join(tokens).translate(None, b"?#")
+)
+QUERIES = st.one_of(
+    st.just(b""),
+    st.lists(st.one_of(st.sampled_from([*TOKENS, b"?", b"&", b"="]), st.binary(max_size=2)), max_size=8).map(
+        lambda tokens: b"?" + b"".join(tokens).translate(None, b"#")
+    ),
+)
+TARGETS = st.builds(lambda path, query: path + query, PATHS, QUERIES)
+
+
+def set_of(octets: bytes) -> st.SearchStrategy[bytes]:
+    return st.lists(st.sampled_from(sorted(octets)), unique=True).map(bytes)
+
+
+@st.composite
+def profiles(draw: st.DrawFn) -> Profile:
+    decode = draw(set_of(b":/[]@!$&'()*+,;=\\|"))
+    encode = bytes(set(draw(set_of(b":[]@!$&'()*+,;="))) - set(decode))
+    settings = {
+        "decode": " ".join(f"{octet:02X}" for octet in decode),
+        "encode": " ".join(f"{octet:02X}" for octet in encode),
+        "merge_slashes": draw(st.booleans()),
+        "dot_segments": draw(st.sampled_from(["rfc3986", "servlet", "keep"])),
+        "parameters": draw(st.sampled_from(["keep", "strip"])),
+    }
+    sequences = draw(st.lists(st.sampled_from(REASONS), unique=True, max_size=3))
+    path = "\n".join(f"{key} = {toml(value)}" for key, value in settings.items())
+    try:
+        return parse({"generated": f"[path]\n{path}\n[reject]\nsequences = {sequences}"})["generated"]
+    except ProfileError:
+        assume(False)
+        raise
+
+
+def toml(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else f'"{value}"'
+
+
+ANY = st.one_of(st.sampled_from(list(BUILT_IN.values())), profiles())
+
+
+@given(TARGETS, ANY)
+def test_law_1_the_canonical_form_of_a_canonical_form_is_itself(target: bytes, profile: Profile) -> None:
+    canonical = canonical_target(target, profile)
+    if not isinstance(canonical, Rejected):
+        assert canonical_target(canonical, profile) is canonical
+
+
+@given(TARGETS, ANY)
+def test_what_comes_out_is_a_valid_origin_form(target: bytes, profile: Profile) -> None:
+    canonical = canonical_target(target, profile)
+    if isinstance(canonical, Rejected):
+        assert canonical.reasons[0] == canonical.reason
+        assert set(canonical.reasons) <= set(profile.sequences)
+    else:
+        bare = profile.ring.bare + b"%"
+        path, _, query = canonical.partition(b"?")
+        assert path.startswith(b"/")
+        assert not path.translate(None, bare)
+        assert re.fullmatch(rb"[!$&-;=?-Z_a-z~\[\]%]*", query)
+        assert not re.search(rb"%(?![0-9A-Fa-f]{2})", canonical)
+        if profile.dot_segments != "keep":
+            assert not {b".", b".."} & set(path.split(b"/"))
+        if profile.merge_slashes:
+            assert b"//" not in path
+
+
+@given(TARGETS, ANY)
+def test_law_2_no_octet_is_decoded_twice(target: bytes, profile: Profile) -> None:
+    """Who decodes the canonical form once gets what one gets who decodes the received one."""
+    for stage in explain_target(target, profile)[0]:
+        if stage.name in {"ring", "query"}:
+            assert unquote_to_bytes(stage.before) == unquote_to_bytes(stage.after)
+        else:  # removing something makes no escape of the rest
+            assert escapes(stage.after) <= escapes(stage.before)
+
+
+def escapes(target: bytes) -> set[bytes]:
+    return set(re.findall(rb"%[0-9A-Fa-f]{0,2}", target))
+
+
+@given(PATHS, st.sampled_from(sorted(b"()[]/%;ab.")), ANY)
+def test_law_2_an_escaped_escape_stays_one(path: bytes, octet: int, profile: Profile) -> None:
+    """%2528 never becomes "(", whatever stands around it."""
+    canonical = canonical_target(path + b"/x%%25%02X" % octet, profile)
+    if not isinstance(canonical, Rejected):
+        assert (
+            canonical.endswith(b"x%%25%02X" % octet) or b";" in path  # which strips the rest of the segment
+        )
+
+
+@given(TARGETS, ANY)
+def test_the_stages_are_what_canonicalizes(target: bytes, profile: Profile) -> None:
+    stages, explained = explain_target(target, profile)
+    canonical = canonical_target(target, profile)
+    assert explained == canonical
+    assert [stage.before for stage in stages] == [target, *[stage.after for stage in stages[:-1]]]
+    if not isinstance(canonical, Rejected):
+        assert stages[-1].after == canonical
+
+
+# Law 3: a model of how each family reads a path, built on other code than ours. What is accepted is read by
+# the origin as the received target would have been; so equal keys are one to it.
+
+
+def resolved(segments: list[bytes]) -> list[bytes]:
+    """Dot segments as RFC 3986 §5.2.4 removes them, by its own procedure on a buffer."""
+    source, output = b"/" + b"/".join(segments), b""
+    while source:
+        if source.startswith(b"/./") or source == b"/.":
+            source = b"/" + source[3:]
+        elif source.startswith(b"/../") or source == b"/..":
+            source = b"/" + source[4:]
+            output = output[: max(output.rfind(b"/"), 0)]
+        else:
+            end = source.find(b"/", 1) % (len(source) + 1)
+            output, source = output + source[:end], source[end:]
+    return output.split(b"/")[1:]
+
+
+def rfc3986(path: bytes) -> object:
+    """Segments, in which an escaped reserved octet is not the octet; a NUL, never let through, marks it."""
+    reserved = b":/?#[]@!$&'()*+,;="
+    marked = re.sub(
+        rb"%([0-9A-Fa-f]{2})",
+        lambda e: e[0].upper().replace(b"%", b"\0") if int(e[1], 16) in reserved else e[0],
+        path,
+    )
+    return resolved(unquote_to_bytes(marked)[1:].split(b"/"))
+
+
+def restbase(path: bytes) -> object:
+    return [unquote_to_bytes(s) for s in resolved(re.sub(b"(?i)%2e", b".", path)[1:].split(b"/"))]
+
+
+def mediawiki(path: bytes) -> object:
+    return resolved(unquote_to_bytes(path)[1:].split(b"/"))
+
+
+def nginx(path: bytes) -> object:
+    return resolved(re.sub(b"/+", b"/", unquote_to_bytes(path))[1:].split(b"/"))
+
+
+def asgi(path: bytes) -> object:
+    return (
+        unquote(path.decode("latin-1")) if path.isascii() else unquote_to_bytes(path).decode(errors="replace")
+    )
+
+
+@given(PATHS)
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("rfc3986", rfc3986),
+        ("restbase", restbase),
+        ("mediawiki", mediawiki),
+        ("upload", mediawiki),
+        ("nginx", nginx),
+        ("asgi", asgi),
+    ],
+)
+def test_law_3_the_origin_reads_what_was_received(name: str, read: object, path: bytes) -> None:
+    canonical = canonical_target(path, BUILT_IN[name])
+    if not isinstance(canonical, Rejected):
+        assert read(canonical) == read(path)  # type: ignore[operator]
+
+
+@given(TARGETS)
+def test_law_3_starlette_routes_both_alike(target: bytes) -> None:
+    canonical = canonical_target(target, BUILT_IN["asgi"])
+    if isinstance(canonical, Rejected) or not target.isascii():
+        return
+    routes = [
+        StarletteRoute("/a/{x}", print),
+        StarletteRoute("/{x}/", print),
+        Mount("/a", routes=[]),
+        StarletteRoute("/{x:path}", print),
+    ]
+    matched = []
+    for received in (target, canonical):
+        scope = {"type": "http", "method": "GET", "path": unquote(received.split(b"?")[0].decode())}
+        found = [(route.matches(scope)) for route in routes]  # type: ignore[arg-type]
+        matched.append(
+            [(match, child.get("path_params")) for match, child in found if match is not Match.NONE]
+        )
+    assert matched[0] == matched[1]
+
+
+PREFIXES = [b"/a/", b"/a", b"/A/4/", b"/..a/", b"/~"]
+
+
+@st.composite
+def sites(draw: st.DrawFn) -> Sites:
+    prefixes = draw(st.lists(st.sampled_from(PREFIXES), unique=True, max_size=3))
+    upstream_paths = st.sampled_from([b"", b"/", b"/v1", b"/v1/"])
+    routes = [Route(prefix, draw(ANY), "o", draw(upstream_paths)) for prefix in [b"/", *prefixes]]
+    scheme = draw(st.sampled_from([b"keep", b"http", b"https"]))
+    return Sites([Site("s", ("one.example", "*.many.example"), tuple(routes), ("alias.example",), 0, scheme)])
+
+
+HOSTS = st.sampled_from(
+    [b"one.example", b"ONE.example.:80", b"a.many.example:443", b"alias.example:8080", b"alias.example"]
+)
+
+
+@given(TARGETS, HOSTS, st.sampled_from([b"http", b"https"]), sites())
+def test_laws_4_and_5(target: bytes, host: bytes, scheme: bytes, some: Sites) -> None:
+    """What the origin gets is a function of the key, and a canonical target selects what produced it."""
+    canonical = resolve(target, [host], scheme, some)
+    if isinstance(canonical, Rejected):
+        return
+    again = resolve(canonical.target, [canonical.authority], canonical.scheme, some)
+    absolute = resolve(canonical.url, [b"ignored.example"], canonical.scheme, some)
+    for other in (again, absolute):
+        assert isinstance(other, Canonical)
+        assert other == canonical
+        assert origin_target(other) == origin_target(canonical)
+    assert canonical.key == b" ".join(
+        [canonical.route.profile.digest, canonical.scheme, canonical.authority, canonical.target]
+    )
+    assert canonical.key.count(b" ") == 3
+    sent = origin_target(canonical)
+    if canonical.route.upstream_path:
+        assert sent.startswith(canonical.route.upstream_path.rstrip(b"/"))
+    else:
+        assert sent == canonical.target

@@ -1,0 +1,420 @@
+"""Whom a request is for: request targets, hosts, sites, routes (RFC 9110 §4.2, §7.2; RFC 9112 §3)."""
+
+from pathlib import Path
+
+import pytest
+
+from univocal.errors import ConfigurationError
+from univocal.uri.profile import parse
+from univocal.uri.site import Route, Site, Sites, parse_authority
+from univocal.uri.target import Canonical, Rejected, origin_target, resolve, resolve_url
+
+ROOT = Path(__file__).parents[2]
+BUILT_IN = parse({path.stem: path.read_text() for path in (ROOT / "profiles").glob("*.toml")})
+OBSERVE = parse({"observe": 'extends = "servlet"\nreject.mode = "observe"'}, BUILT_IN)["observe"]
+RFC3986 = BUILT_IN["rfc3986"]
+
+
+def site(*hosts: str, profile: str = "rfc3986", routes: tuple[Route, ...] = (), **more: object) -> Site:
+    return Site("s", hosts, (Route(b"/", BUILT_IN[profile], "origin"), *routes), **more)  # type: ignore[arg-type]
+
+
+ANY = Sites([], site())
+
+
+def reason(result: Canonical | Rejected) -> str | None:
+    return result.reason if isinstance(result, Rejected) else None
+
+
+def accepted(result: Canonical | Rejected) -> Canonical:
+    assert isinstance(result, Canonical), result
+    return result
+
+
+@pytest.mark.parametrize(
+    ("host", "authority"),
+    [
+        (b"en.example", b"en.example"),
+        (b" EN.Example\t", b"en.example"),
+        (b"GOOD.example.:80", b"good.example"),
+        (b"a:", b"a"),
+        (b"a:0080", b"a"),
+        (b"a:443", b"a:443"),
+        (b"a:65535", b"a:65535"),
+        (b"xn--mnchen-3ya.example", b"xn--mnchen-3ya.example"),
+        (b"a_b.example", b"a_b.example"),
+        (b"127.0.0.1:8080", b"127.0.0.1:8080"),
+        (b"[::1]:80", b"[::1]"),
+        (b"[0:0::0:1]", b"[::1]"),
+        (b"[2001:DB8:0:0:1:0:0:1]:8080", b"[2001:db8::1:0:0:1]:8080"),
+        (b"[1:0:0:2:0:0:0:3]", b"[1:0:0:2::3]"),
+        (b"[1:2:3:4:5:6:7::]", b"[1:2:3:4:5:6:7:0]"),
+        (b"[::ffff:192.0.2.1]", b"[::ffff:c000:201]"),
+        (b"[::]", b"[::]"),
+    ],
+)
+def test_hosts(host: bytes, authority: bytes) -> None:
+    assert accepted(resolve(b"/", [host], b"http", ANY)).authority == authority
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *(
+            b"",
+            b" ",
+            b".",
+            b"a..b",
+            b".a",
+            b"a/admin?x=",
+            b"a@b",
+            b"a:b@c",
+            b"a%2eb",
+            b"a b",
+            b"a,b",
+            b"a\\b",
+            b"a#b",
+        ),
+        *(
+            b"a:x",
+            b"a:-1",
+            b"a:+1",
+            b"a:65536",
+            b"a:99999999999",
+            b"a:0",
+            b"a:80:80",
+            b":80",
+            b"a\x00",
+            b"a\n",
+            b"\xe9",
+        ),
+        *(
+            b"[",
+            b"[]",
+            b"[:1]",
+            b"[1:2:3]",
+            b"[1::2::3]",
+            b"[:::]",
+            b"[1:2:3:4:5:6:7:8:9]",
+            b"[1:2:3:4:5:6:7:8::]",
+        ),
+        *(
+            b"[12345::]",
+            b"[::1.2.3]",
+            b"[::1.2.3.256]",
+            b"[::1.2.3.4:1]",
+            b"[fe80::1%25eth0]",
+            b"[v1.a]",
+            b"[::1",
+            b"::1",
+        ),
+        b"a." * 200,
+    ],
+)
+def test_what_is_no_host(host: bytes) -> None:
+    assert parse_authority(host) is None
+    assert reason(resolve(b"/", [host], b"http", ANY)) == "bad-host"
+
+
+@pytest.mark.parametrize("hosts", [[], [b"a", b"a"], [b"a", b"b"]])
+def test_there_is_one_host(hosts: list[bytes]) -> None:
+    assert reason(resolve(b"/", hosts, b"http", ANY)) == "bad-host"
+    assert reason(resolve(b"http://a/", hosts, b"http", ANY)) == "bad-host"
+
+
+@pytest.mark.parametrize(
+    ("target", "url"),
+    [
+        (b"/a", b"http://good/a"),
+        (b"//evil.example/x", b"http://good//evil.example/x"),
+        (b"http://evil.example/x?y", b"http://evil.example/x?y"),
+        (b"HTTP://EVIL.example:80/%7e", b"http://evil.example/~"),
+        (b"http://other", b"http://other/"),
+        (b"http://other?q", b"http://other/?q"),
+        (b"http://other//x", b"http://other//x"),
+    ],
+)
+def test_request_targets(target: bytes, url: bytes) -> None:
+    assert accepted(resolve(target, [b"good"], b"http", ANY)).url == url
+
+
+@pytest.mark.parametrize(
+    ("target", "why"),
+    [
+        (b"", "no-leading-slash"),
+        (b"@google.com", "no-leading-slash"),
+        (b"good:443", "no-leading-slash"),
+        (b"http:/x", "no-leading-slash"),
+        (b"*", "bad-target"),
+        (b"ftp://good/x", "bad-target"),
+        (b"http://u@good/x", "bad-target"),
+        (b"http://u:p@good/x", "bad-target"),
+        (b"http://%3A%40victim%2F@attacker/", "bad-target"),
+        (b"http:///x", "bad-host"),
+        (b"http://a b/x", "bad-host"),
+        (b"http://a\\b/x", "bad-host"),
+        (b"http://other#f", "fragment"),
+        (b"https://good/x", "unknown-host"),
+    ],
+)
+def test_targets_that_are_none(target: bytes, why: str) -> None:
+    assert reason(resolve(target, [b"good"], b"http", ANY)) == why
+
+
+def test_an_absolute_form_does_not_excuse_a_bad_host() -> None:
+    assert reason(resolve(b"http://good/", [b"a@b"], b"http", ANY)) == "bad-host"
+
+
+def test_the_asterisk_is_for_options() -> None:
+    canonical = accepted(resolve(b"*", [b"good"], b"http", ANY, b"OPTIONS"))
+    assert (canonical.target, canonical.url, origin_target(canonical)) == (b"*", b"http://good", b"*")
+    assert reason(resolve(b"*", [b"a/b"], b"http", ANY, b"OPTIONS")) == "bad-host"
+
+
+def test_urls() -> None:
+    assert accepted(resolve_url(b"https://A.example:443/%41?q", ANY)).url == b"https://a.example/A?q"
+    assert reason(resolve_url(b"ftp://a/", ANY)) == "bad-target"
+    assert reason(resolve_url(b"http://u@a/", ANY)) == "bad-host"
+    assert reason(resolve_url(b"/a", ANY)) == "bad-target"
+
+
+def test_the_key_names_profile_scheme_authority_and_target() -> None:
+    canonical = accepted(resolve(b"/%41", [b"a:8080"], b"https", ANY))
+    assert canonical.key == RFC3986.digest + b" https a:8080 /A"
+
+
+SITES = Sites(
+    [
+        Site("exact", ("en.example",), (Route(b"/", RFC3986, "o"),)),
+        Site("ported", ("en.example:8080",), (Route(b"/", RFC3986, "o"),)),
+        Site("wild", ("*.wiki.example",), (Route(b"/", RFC3986, "o"),)),
+        Site("wilder", ("*.example",), (Route(b"/", RFC3986, "o"),)),
+        Site("inner", ("x.wiki.example", "*.x.wiki.example:81"), (Route(b"/", RFC3986, "o"),)),
+        Site("idn", ("münchen.test", "[::1]", "192.0.2.1"), (Route(b"/", RFC3986, "o"),)),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        (b"en.example", "exact"),
+        (b"EN.example.:81", "exact"),
+        (b"en.example:8080", "ported"),
+        (b"a.wiki.example", "wild"),
+        (b"a.b.wiki.example:1", "wild"),
+        (b"wiki.example", "wilder"),
+        (b"x.wiki.example", "inner"),
+        (b"y.x.wiki.example:81", "inner"),
+        (b"y.x.wiki.example:82", "wild"),
+        (b"xn--mnchen-3ya.test", "idn"),
+        (b"[0::1]:8", "idn"),
+        (b"192.0.2.1", "idn"),
+        (b"example", None),
+        (b"notexample", None),
+        (b"evil-en.example.test", None),
+    ],
+)
+def test_sites_by_host(host: bytes, name: str | None) -> None:
+    result = resolve(b"/", [host], b"http", SITES)
+    if name is None:
+        assert result == Rejected("unknown-host", ("unknown-host",))
+    else:
+        assert accepted(result).site.name == name
+
+
+def test_a_port_in_hosts_may_be_the_default_one() -> None:
+    sites = Sites([site("a:80"), site("b:443")])
+    assert accepted(resolve(b"/", [b"a"], b"http", sites)).authority == b"a"
+    assert reason(resolve(b"/", [b"a"], b"https", sites)) == "unknown-host"
+    assert accepted(resolve(b"/", [b"b"], b"https", sites)).authority == b"b"
+
+
+@pytest.mark.parametrize(
+    ("host", "url", "redirect"),
+    [
+        (b"www.en.example", b"http://en.example/A", 308),
+        (b"192.0.2.7:8080", b"http://en.example:8080/A", 308),
+        (b"en.example", b"http://en.example/A", 0),
+        (b"de.example", b"http://de.example/A", 0),
+    ],
+)
+def test_aliases(host: bytes, url: bytes, redirect: int) -> None:
+    hosts, aliases = ("en.example", "de.example"), ("www.en.example", "192.0.2.7")
+    for answer in (0, 308):
+        sites = Sites([site(*hosts, aliases=aliases, alias_answer=answer)])
+        canonical = accepted(resolve(b"/%41", [host], b"http", sites))
+        assert (canonical.url, canonical.redirect) == (url, redirect and answer)
+
+
+@pytest.mark.parametrize(
+    ("unified", "scheme", "host", "url"),
+    [
+        (b"https", b"http", b"a", b"https://a/"),
+        (b"https", b"http", b"a:80", b"https://a/"),
+        (b"https", b"http", b"a:443", b"https://a/"),
+        (b"https", b"https", b"a:80", b"https://a:80/"),
+        (b"https", b"http", b"a:8080", b"https://a:8080/"),
+        (b"http", b"https", b"a:443", b"http://a/"),
+        (b"keep", b"https", b"a", b"https://a/"),
+    ],
+)
+def test_the_scheme_can_be_unified(unified: bytes, scheme: bytes, host: bytes, url: bytes) -> None:
+    sites = Sites([site("a", scheme=unified)])
+    canonical = accepted(resolve(b"/", [host], scheme, sites))
+    assert canonical.url == url
+    assert accepted(resolve_url(url, sites)).url == url
+
+
+ROUTED = Sites(
+    [
+        site(
+            "wiki.example",
+            profile="mediawiki",
+            routes=(
+                Route(b"/api/rest_v1/", BUILT_IN["restbase"], "rest", b"/v1/"),
+                Route(b"/foo", BUILT_IN["nginx"], "files", b"/bar"),
+                Route(b"/app/", BUILT_IN["servlet"], "java"),
+                Route(b"/app/static", BUILT_IN["upload"], "static", b"/"),
+            ),
+        )
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("received", "upstream", "sent"),
+    [
+        (b"/wiki/A%2fB", "origin", b"/wiki/A/B"),
+        (b"/api/rest_v1/page/AC%2fDC?x=%2f", "rest", b"/v1/page/AC%2FDC?x=%2f"),
+        (b"/api/rest_v1/", "rest", b"/v1/"),
+        (b"/%61pi/rest%5fv1/x", "rest", b"/v1/x"),
+        (b"/x/../api/./rest_v1/x", "rest", b"/v1/x"),
+        (b"/api/rest_v1", "origin", b"/api/rest_v1"),
+        (b"/api/rest_v1x", "origin", b"/api/rest_v1x"),
+        (b"/api/rest_v1/../../wiki", "origin", b"/wiki"),
+        (b"/foo/%5B-%5D", "files", b"/bar/[-]"),
+        (b"/foo", "files", b"/bar"),
+        (b"/foo/", "files", b"/bar/"),
+        (b"/foobar", "origin", b"/foobar"),
+        (b"/app/static/a(b)", "static", b"/a%28b%29"),
+        (b"/app/static", "static", b"/"),
+        (b"/app/x;y", "java", b"/app/x"),
+    ],
+)
+def test_routes(received: bytes, upstream: str, sent: bytes) -> None:
+    canonical = accepted(resolve(received, [b"wiki.example"], b"http", ROUTED))
+    assert canonical.route.upstream == upstream
+    assert origin_target(canonical) == sent
+
+
+@pytest.mark.parametrize(
+    "received",
+    [
+        b"/api%2Frest_v1/x",  # MediaWiki's slash is not the router's
+        b"/x%2F..%2Fapi/rest_v1/x",
+        b"/wiki/..%2Ffoo",
+        b"/foo/..%2fwiki",  # nor is nginx's
+        b"/app/static;x/y",  # read without parameters it would be another's
+        b"/app//static/x",
+        b"/app/x/..",  # Servlet: /app, which is not under /app/
+    ],
+)
+def test_what_another_route_would_own_is_refused(received: bytes) -> None:
+    assert reason(resolve(received, [b"wiki.example"], b"http", ROUTED)) == "crosses-route"
+
+
+def test_a_route_keeps_its_upstreams_path() -> None:
+    """Kept dot segments would leave it at the origin."""
+    keep = parse({"keep": 'path.dot_segments = "keep"'})["keep"]
+    sites = Sites([Site("s", ("a",), (Route(b"/", keep, "o", b"/v1/"),))])
+    assert reason(resolve(b"/x/../../admin", [b"a"], b"http", sites)) == "above-root"
+    assert origin_target(accepted(resolve(b"/x/../admin", [b"a"], b"http", sites))) == b"/v1/x/../admin"
+
+
+def test_routes_where_dot_segments_are_kept() -> None:
+    keep = parse({"keep": 'path.dot_segments = "keep"'})["keep"]
+    sites = Sites([Site("s", ("a",), (Route(b"/", keep, "o"), Route(b"/app/", keep, "p", b"/")))])
+    assert reason(resolve(b"/x/../app/y", [b"a"], b"http", sites)) == "crosses-route"  # no prefix to replace
+    assert accepted(resolve(b"/app/../y", [b"a"], b"http", sites)).route.upstream == "o"
+
+
+OBSERVED = Sites([Site("s", ("a",), (Route(b"/", OBSERVE, "o"), Route(b"/v/", OBSERVE, "v", b"/v1/")))])
+
+
+@pytest.mark.parametrize(
+    ("received", "target", "observed"),
+    [
+        (b"/a;x/%62", b"/a/b", ()),
+        (b"/a/..;/%62", b"/a/..;/%62", ("dot-segment-parameter",)),
+        (b"/a%00%2f", b"/a%00%2f", ("control-character", "encoded-slash")),
+        (b"/a#b", b"/a#b", ("fragment",)),
+        (b"http://a/\\", b"/\\", ("backslash",)),
+        (b"/v;/a", b"/v;/a", ("crosses-route",)),
+        (b"/v/\\", b"/v/\\", ("backslash",)),
+    ],
+)
+def test_observed(received: bytes, target: bytes, observed: tuple[str, ...]) -> None:
+    canonical = accepted(resolve(received, [b"a"], b"http", OBSERVED))
+    assert (canonical.target, canonical.observed) == (target, observed)
+
+
+@pytest.mark.parametrize(
+    ("received", "why"),
+    [
+        (b"a", "no-leading-slash"),
+        (b"/a\n", "control-character"),
+        (b"/\\?\r\nX:", "backslash"),
+        (b"/\\ HTTP/1.1", "backslash"),
+        (b"/%76/\\", "backslash"),  # no prefix to replace
+        (b"ftp://a/", "bad-target"),
+    ],
+)
+def test_not_observable(received: bytes, why: str) -> None:
+    assert reason(resolve(received, [b"a"], b"http", OBSERVED)) == why
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda: Route(b"x", RFC3986, "o"),
+        lambda: Route(b"/a/../b", RFC3986, "o"),
+        lambda: Route(b"/%61", RFC3986, "o"),
+        lambda: Route(b"/a b", RFC3986, "o"),
+        lambda: Route(b"/a?b", RFC3986, "o"),
+        lambda: Route(b"/(a)/", BUILT_IN["upload"], "o"),
+        lambda: Route(b"/", RFC3986, "o", b"v1"),
+        lambda: Route(b"/", RFC3986, "o", b"/v1/#"),
+        lambda: Site("s", ("a",), (Route(b"/a", RFC3986, "o"),)),
+        lambda: Site("s", ("a",), (Route(b"/", RFC3986, "o"), Route(b"/", RFC3986, "p"))),
+        lambda: Sites([site("a/b")]),
+        lambda: Sites([site("*.*.a")]),
+        lambda: Sites([site("")]),
+        lambda: Sites([site("ü" * 100)]),
+        lambda: Sites([site("a"), site("A.")]),
+        lambda: Sites([site("*.a"), site("*.a")]),
+        lambda: Sites([site("a", aliases=("a",))]),
+        lambda: Sites([site("a", aliases=("*.b",))]),
+        lambda: Sites([site("*.a", aliases=("b",))]),
+        lambda: Sites([site(aliases=("b",))]),
+        lambda: Sites([site("a:80", scheme=b"https")]),
+    ],
+)
+def test_sites_that_cannot_be(broken: object) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        broken()  # type: ignore[operator]
+    assert refused.value.key
+    assert refused.value.allowed
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    from univocal.uri import target
+
+    for number in range(5000):
+        resolve(b"/%d" % number, [b"a"], b"http", ANY)
+    assert target._remembered.cache_info().currsize <= 4096
+    before = target._remembered.cache_info().currsize
+    accepted(resolve(b"/" + b"a" * 2000, [b"a"], b"http", ANY))
+    assert target._remembered.cache_info().currsize == before
+    first = resolve(b"/%41", [b"a"], b"http", ANY)
+    assert resolve(b"/%41", [b"a"], b"http", ANY) is first

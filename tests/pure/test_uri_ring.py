@@ -1,0 +1,81 @@
+import pytest
+
+from univocal.uri.ring import DECODE, ENCODE, KEEP, RESERVED, RINGS, UNRESERVED, DecoderRing
+
+RFC3986 = RINGS["rfc3986"]
+
+
+def test_rfc3986_splits_the_octets_into_66_18_and_172() -> None:
+    assert sorted(RFC3986.forms).count(DECODE) == len(UNRESERVED) == 66
+    assert sorted(RFC3986.forms).count(KEEP) == len(RESERVED) == 18
+    assert sorted(RFC3986.forms).count(ENCODE) == 172
+
+
+@pytest.mark.parametrize("octet", range(256))
+def test_every_octet_in_every_spelling(octet: int) -> None:
+    bare, upper, lower = b"%c" % octet, b"%%%02X" % octet, b"%%%02x" % octet
+    ring = DecoderRing.from_sets(b":/@", b"[]")
+    escaped = bare if octet in UNRESERVED + b":/@" else upper
+    assert ring.canonical(b"/x" + upper) == ring.canonical(b"/x" + lower) == b"/x" + escaped
+    kept = octet in set(RESERVED) - set(b"[]")
+    assert ring.canonical(b"/x" + bare) == b"/x" + (bare if kept else b"%25" if octet == 0x25 else escaped)
+
+
+@pytest.mark.parametrize(
+    ("path", "canonical"),
+    [
+        (b"/%", b"/%25"),
+        (b"/%4", b"/%254"),
+        (b"/%4g", b"/%254g"),
+        (b"/%%%", b"/%25%25%25"),
+        (b"/%%34%31", b"/%2541"),
+        (b"/%2%35", b"/%2525"),
+        (b"/%252e", b"/%252e"),
+        (b"/%c3%A9\xc3\xa9", b"/%C3%A9%C3%A9"),
+    ],
+)
+def test_percent_signs(path: bytes, canonical: bytes) -> None:
+    assert RFC3986.canonical(path) == canonical
+    assert RFC3986.canonical(canonical) is canonical
+
+
+def forms(**changes: int) -> bytes:
+    changed = bytearray(RFC3986.forms)
+    for octet, form in changes.items():
+        changed[int(octet[1:], 16)] = form
+    return bytes(changed)
+
+
+@pytest.mark.parametrize(
+    ("ambiguous", "complaint"),
+    [
+        (b"\1" * 255, "256 values"),
+        (forms(_61=3), "256 values"),
+        (forms(_00=DECODE), "0x00 is never decoded"),
+        (forms(_20=DECODE), "0x20 is never decoded"),
+        (forms(_7F=DECODE), "0x7F is never decoded"),
+        (forms(_80=DECODE), "0x80 is never decoded"),
+        (forms(_25=DECODE), "'%' is never decoded"),
+        (forms(_3F=DECODE), r"'\?' is never decoded"),
+        (forms(_23=DECODE), "'#' is never decoded"),
+        (forms(_0A=KEEP), "0x0A is always encoded"),
+        (forms(_FF=KEEP), "0xFF is always encoded"),
+        (forms(_2F=ENCODE), "'/' between segments is never encoded"),
+        (forms(_41=KEEP), "'A' is unreserved"),
+        (forms(_7E=ENCODE), "'~' is unreserved"),
+    ],
+)
+def test_ambiguous_rings_are_refused(ambiguous: bytes, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        DecoderRing(ambiguous)
+
+
+def test_an_octet_is_not_in_both_sets() -> None:
+    with pytest.raises(ValueError, match=r"'\(' is not both decoded and encoded"):
+        DecoderRing.from_sets(b"()", b"(")
+
+
+def test_disallowed_printable_octets_may_be_decoded_by_a_ring_of_numbers() -> None:
+    """nginx before 1.21 left these bare."""
+    ring = DecoderRing(forms(_7C=DECODE, _5E=KEEP))
+    assert ring.canonical(b"/%7c|%5e^") == b"/||%5E^"

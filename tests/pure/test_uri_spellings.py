@@ -1,0 +1,157 @@
+"""What each built-in profile makes of a target, as facts; what it refuses; and that it costs one pass."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from univocal.uri.profile import Profile, parse
+from univocal.uri.target import Rejected, Stage, canonical_target, explain_target
+
+ROOT = Path(__file__).parents[2]
+BUILT_IN = parse({path.stem: path.read_text() for path in (ROOT / "profiles").glob("*.toml")})
+SPELLINGS = [
+    (name, received.encode(), canonical.encode())
+    for name, rows in json.loads((Path(__file__).parent / "vectors" / "spellings.json").read_text()).items()
+    for received, canonical in rows
+]
+
+
+def test_the_built_in_profiles() -> None:
+    names = {"rfc3986", "mediawiki", "restbase", "upload", "servlet", "nginx", "asgi"}
+    assert names <= set(BUILT_IN)
+    for profile in BUILT_IN.values():
+        assert profile.summary
+        assert {"control-character", "fragment"} <= set(profile.sequences), profile.name
+
+
+@pytest.mark.parametrize(("name", "received", "canonical"), SPELLINGS)
+def test_spellings(name: str, received: bytes, canonical: bytes) -> None:
+    assert canonical_target(received, BUILT_IN[name]) == canonical
+
+
+@pytest.mark.parametrize(("name", "received", "canonical"), SPELLINGS)
+def test_a_canonical_target_comes_back_as_the_same_object(
+    name: str, received: bytes, canonical: bytes
+) -> None:
+    assert canonical_target(canonical, BUILT_IN[name]) is canonical
+
+
+# What each profile lists, on targets that every profile is asked about.
+REFUSED = [
+    (b"/account%00.css", dict.fromkeys(BUILT_IN, "control-character")),
+    (b"/a%0d%0aHost:%20x", dict.fromkeys(BUILT_IN, "control-character")),
+    (b"/a\x7f", dict.fromkeys(BUILT_IN, "control-character")),
+    (b"/a\nb", dict.fromkeys(BUILT_IN, "control-character")),
+    (b"/admin#x.png", dict.fromkeys(BUILT_IN, "fragment")),
+    (b"/a?b#c", dict.fromkeys(BUILT_IN, "fragment")),
+    (b"", dict.fromkeys(BUILT_IN, "no-leading-slash")),
+    (b"@google.com", dict.fromkeys(BUILT_IN, "no-leading-slash")),
+    (b"a/b", dict.fromkeys(BUILT_IN, "no-leading-slash")),
+    (b"?q", dict.fromkeys(BUILT_IN, "no-leading-slash")),
+    (b"%2Fa", dict.fromkeys(BUILT_IN, "no-leading-slash")),
+    (b"/a/../b", {"asgi": "dot-segment"}),
+    (b"/a/%2e%2E/b", {"asgi": "dot-segment", "servlet": "encoded-dot-segment"}),
+    (b"/a/..%2fb", {"asgi": "dot-segment", "servlet": "encoded-slash"}),
+    (b"/a/.%2f%2fb", {"asgi": "dot-segment", "servlet": "encoded-slash"}),
+    (b"/a/.", {"asgi": "dot-segment"}),
+    (b"/..", {"asgi": "dot-segment", "servlet": "above-root", "nginx": "above-root"}),
+    (b"/a/..%2f..%2fb", {"asgi": "dot-segment", "servlet": "encoded-slash", "nginx": "above-root"}),
+    (b"/a//..//../b", {"asgi": "dot-segment", "servlet": "above-root", "nginx": "above-root"}),
+    (b"/a/..;/admin", {"servlet": "dot-segment-parameter"}),
+    (b"/a/..;x=y/admin", {"servlet": "dot-segment-parameter"}),
+    (b"/.;/", {"servlet": "dot-segment-parameter"}),
+    (b"/a%5C..%5cb", {"servlet": "backslash"}),
+    (b"/%c0%ae%c0%ae/", {"servlet": "bad-utf-8", "asgi": "bad-utf-8"}),
+    (b"/%ed%a0%80", {"servlet": "bad-utf-8", "asgi": "bad-utf-8"}),
+    (b"/\xff", {"servlet": "bad-utf-8", "asgi": "bad-utf-8"}),
+    (b"/%u002e", {"servlet": "bad-escape", "nginx": "bad-escape"}),
+    (b"/%%32%65/", {"servlet": "bad-escape", "nginx": "bad-escape"}),
+    (b"/%252e%252e/x", {}),
+    (b"/\xc3\xa9", {}),
+    (b"/a?../%2f%00%zz\\", {}),
+]
+
+
+@pytest.mark.parametrize("name", sorted(BUILT_IN))
+@pytest.mark.parametrize(("target", "reasons"), REFUSED)
+def test_what_is_refused(target: bytes, reasons: dict[str, str], name: str) -> None:
+    if name not in {"rfc3986", "mediawiki", "restbase", "upload", "servlet", "nginx", "asgi"}:
+        pytest.skip("a profile with reasons of its own")
+    result = canonical_target(target, BUILT_IN[name])
+    assert (result.reason if isinstance(result, Rejected) else None) == reasons.get(name)
+
+
+def own(text: str) -> Profile:
+    return parse({"own": text})["own"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "target", "reasons"),
+    [
+        # Delimiters that the ring lays bare are looked for in both spellings.
+        (
+            'path.decode = ";"\nreject.sequences = ["dot-segment-parameter"]',
+            b"/a/..%3Bx/b",
+            ["dot-segment-parameter"],
+        ),
+        ('reject.sequences = ["dot-segment-parameter"]', b"/a/..%3Bx/b", []),
+        ('path.decode = "/"\nreject.sequences = ["dot-segment"]', b"/a%2F..", ["dot-segment"]),
+        ('reject.sequences = ["dot-segment"]', b"/a%2F..", []),
+        ('reject.sequences = ["above-root"]', b"/a/../..", ["above-root"]),
+        ('reject.sequences = ["above-root"]', b"/a//../..", []),  # the empty segment is one to leave
+        ('path.merge_slashes = true\nreject.sequences = ["above-root"]', b"/a//../..", ["above-root"]),
+        (
+            'reject.sequences = ["dot-dot-after-empty-segment"]',
+            b"/a//./../b",
+            ["dot-dot-after-empty-segment"],
+        ),
+        (
+            'reject.sequences = ["dot-dot-after-empty-segment"]',
+            b"/a//b/../../c",
+            ["dot-dot-after-empty-segment"],
+        ),
+        ('path.merge_slashes = true\nreject.sequences = ["dot-dot-after-empty-segment"]', b"/a//../b", []),
+        ('reject.sequences = ["empty-segment-parameter"]', b"/a/;x/b", ["empty-segment-parameter"]),
+        ('reject.sequences = ["backslash", "encoded-slash"]', b"/\\%2f", ["backslash", "encoded-slash"]),
+        ('path.dot_segments = "keep"\nreject.sequences = ["above-root"]', b"/a/../../b", ["above-root"]),
+    ],
+)
+def test_the_other_sequences(settings: str, target: bytes, reasons: list[str]) -> None:
+    result = canonical_target(target, own(settings))
+    assert (list(result.reasons) if isinstance(result, Rejected) else []) == reasons
+
+
+@pytest.mark.parametrize(
+    ("settings", "target", "canonical"),
+    [
+        ("", b"/a#b?c", b"/a"),  # cut before key and forward, where it is not refused
+        ("", b"/a?b#c", b"/a?b"),
+        ("reject.sequences = []", b"/%0a\n%7f", b"/%0A%0A%7F"),
+        ('path.dot_segments = "keep"', b"/a/%2e%2E/./b", b"/a/.././b"),
+        ("path.merge_slashes = true", b"//a//../b//", b"/b/"),
+        ('path.parameters = "strip"', b"/a;x%2Fy/..;z/b", b"/b"),
+        ('path.decode = "3A 28 29"\npath.encode = "2c"', b"/%3a%28,", b"/:(%2C"),
+    ],
+)
+def test_settings(settings: str, target: bytes, canonical: bytes) -> None:
+    assert canonical_target(target, own(settings)) == canonical
+
+
+def test_the_stages_join_up() -> None:
+    stages, result = explain_target(
+        b"/A%2fB%28c%29/../x?q= #f", own('path.decode = "/"\npath.merge_slashes = true')
+    )
+    assert result == b"/A/x?q=%20"
+    assert [stage.name for stage in stages] == ["fragment", "ring", "slashes", "dot-segments", "query"]
+    assert stages[0] == Stage("fragment", b"/A%2fB%28c%29/../x?q= #f", b"/A%2fB%28c%29/../x?q= ", lossy=True)
+    assert all(a.after == b.before for a, b in pairwise(stages))
+    assert stages[-1].after == result
+
+
+def test_a_refused_target_is_explained_all_the_same() -> None:
+    stages, result = explain_target(b"/a/../%41%00", BUILT_IN["asgi"])
+    assert result == Rejected("control-character", ("control-character", "dot-segment"))
+    assert stages[-1].after == b"/a/../A%00"
+    assert explain_target(b"a", BUILT_IN["asgi"])[0] == []
