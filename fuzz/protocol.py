@@ -1,0 +1,364 @@
+"""Feeds mutated requests to ExactProtocol, whole and in pieces, and to h11, and reports where they disagree.
+
+    python fuzz/protocol.py --seconds 60 [--seed 7]
+
+What both take for a request must be the same request; what ExactProtocol takes and h11 does not must be one
+of the known leniencies of llhttp, `LENIENCIES`; how the octets are cut into pieces must not matter; every
+answer must be one that h11 can read. Refusing more than h11 is no disagreement. Exit status: 0 none, 1 some.
+"""
+
+# ruff: noqa: S311, T201
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import logging
+import math
+import random
+import re
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import h11
+import uvicorn
+from uvicorn.server import ServerState
+
+from univocal.protocol import ExactProtocol
+
+HOST = b"Host: a.example\r\n"
+POST = b"POST /p?q HTTP/1.1\r\n" + HOST
+
+SEEDS = (
+    b"GET /a HTTP/1.1\r\n" + HOST + b"\r\n",
+    b"GET /a;b/%2e%zz?c=d&e#f HTTP/1.1\r\n" + HOST + b"X-Y: z\r\nx-y: \xc3\xa9\r\n\r\n",
+    b"GET http://b.example:80/x?y HTTP/1.1\r\n" + HOST + b"\r\n",
+    b"OPTIONS * HTTP/1.1\r\n" + HOST + b"\r\n",
+    b"HEAD / HTTP/1.0\r\n\r\n",
+    b"PURGE /a HTTP/1.1\r\n" + HOST + b"Connection: keep-alive\r\n\r\n",
+    b"GET /1 HTTP/1.1\r\n" + HOST + b"\r\nGET /2 HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n",
+    POST + b"Content-Length: 3\r\n\r\nabc",
+    POST + b"Content-Length: 3\r\nExpect: 100-continue\r\n\r\nabcGET /n HTTP/1.1\r\n" + HOST + b"\r\n",
+    POST + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\nGET /n HTTP/1.1\r\n" + HOST + b"\r\n",
+    POST + b"Transfer-Encoding: chunked\r\nTrailer: T\r\n\r\nA;x=y\r\n0123456789\r\n0\r\nT: u\r\n\r\n",
+    POST
+    + b"Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 3\r\n\r\nGETGET /n HTTP/1.1\r\n"
+    + HOST
+    + b"\r\n",
+)
+
+TOKENS = (
+    *(
+        b"\r\n",
+        b"\n",
+        b"\r",
+        b" ",
+        b"\t",
+        b"\x0b",
+        b"\x00",
+        b"\x7f",
+        b"\x80",
+        b"\xff",
+        b":",
+        b",",
+        b";",
+        b"/",
+        b"?",
+        b"#",
+    ),
+    *(
+        b"%",
+        b"*",
+        b"@",
+        b"+",
+        b"-",
+        b"0",
+        b"1",
+        b"3",
+        b"\r\n ",
+        b"\r\n\t",
+        b" HTTP/1.1\r\n",
+        b" HTTP/1.0\r\n",
+        b"http://",
+    ),
+    *(b"Content-Length: 3\r\n", b"Content-Length: 0\r\n", b"Content-Length: 4\r\n", b"Content-Length:3 \r\n"),
+    *(
+        b"Transfer-Encoding: chunked\r\n",
+        b"Transfer-Encoding: gzip, chunked\r\n",
+        b"Transfer-Encoding:\tchunked \r\n",
+    ),
+    *(
+        b"Transfer-Encoding: identity\r\n",
+        b"Transfer-Encoding : chunked\r\n",
+        b"Transfer-Encoding: x\r\n chunked\r\n",
+    ),
+    *(
+        b"Connection: close\r\n",
+        b"Connection: Upgrade\r\n",
+        b"Upgrade: h2c\r\n",
+        b"Upgrade: websocket\r\n",
+        HOST,
+    ),
+    *(
+        b"Expect: 100-continue\r\n",
+        b"0\r\n\r\n",
+        b"3\r\nabc\r\n",
+        b"GET /x HTTP/1.1\r\n",
+        b"Host: b\r\n",
+        b"X: y\r\n",
+    ),
+)
+
+# What llhttp lets pass and h11 does not; the octets that are left when h11 stops begin like this.
+LENIENCIES = {
+    "empty lines before the request line": re.compile(rb"[\r\n]"),
+    "several blanks in the request line": re.compile(rb"[A-Z-]+ (?: +\S+ +| *\S+  +)HTTP/1\.[01]\r\n"),
+    "another protocol's name": re.compile(rb"[A-Z_-]+ +\S+ +(?:RTSP|ICE)/1\.[01]\r\n"),
+}
+
+
+Finding: TypeAlias = tuple[bytes, str]  # the octets, and what is wrong
+
+
+@dataclass
+class Reading:
+    """What was made of a stream of octets: complete requests, and where it ended."""
+
+    requests: list[tuple[object, ...]] = field(default_factory=list)
+    end: str = "more"  # more | closed | refused
+    rest: bytes = b""  # h11: the octets that it refused
+    sent: bytes = b""
+
+
+class _Transport(asyncio.Transport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent, self.closed, self.paused = bytearray(), False, False
+
+    def write(self, data: bytes) -> None:  # type: ignore[override]
+        if not self.closed:
+            self.sent += data
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = write_eof = close
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
+
+
+class Harness:
+    """One uvicorn configuration for all connections; its application records every complete request."""
+
+    def __init__(self) -> None:
+        self.reading = Reading()
+        self.config = uvicorn.Config(
+            self._application, interface="asgi3", lifespan="off", ws="none", log_config=None
+        )
+        self.config.load()
+        logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
+
+    async def _application(self, scope, receive, send) -> None:  # type: ignore[no-untyped-def]
+        reading, body, more = self.reading, b"", True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            body, more = body + message["body"], message["more_body"]
+        target = scope["extensions"]["univocal.target"]["target"]
+        fields = scope["headers"]
+        if not target.startswith((b"/", b"*")):  # there, Host is the target's: compare what else there is
+            fields = [each for each in fields if each[0] != b"host"]
+        reading.requests.append(
+            (scope["method"].encode(), target, scope["http_version"].encode(), fields, body)
+        )
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def read(self, pieces: list[bytes]) -> Reading:
+        """What ExactProtocol makes of these pieces."""
+        reading = self.reading = Reading()
+        transport = _Transport()
+        protocol = ExactProtocol(self.config, ServerState(), {})
+        protocol.connection_made(transport)
+        for piece in pieces:
+            if transport.paused:
+                await self._settle(transport)
+            if transport.closed:
+                break
+            protocol.data_received(piece)
+        await self._settle(transport)
+        reading.sent = bytes(transport.sent)
+        if transport.closed:
+            reading.end = "refused" if b'"reason"' in reading.sent else "closed"
+        transport.closed = True
+        protocol.connection_lost(None)
+        await asyncio.gather(*protocol.tasks)
+        return reading
+
+    async def _settle(self, transport: _Transport) -> None:
+        still, seen = 0, -1
+        while still < 6:
+            await asyncio.sleep(0)
+            now = len(transport.sent) + len(self.reading.requests)
+            still, seen = (still + 1, seen) if now == seen else (0, now)
+
+
+def by_h11(data: bytes) -> Reading:
+    """What h11 makes of the octets."""
+    reading, connection = Reading(), h11.Connection(h11.SERVER)
+    fed = 0
+    head, body = None, b""
+    connection.receive_data(data)
+    while True:
+        fed = len(connection.trailing_data[0])
+        try:
+            event = connection.next_event()
+        except h11.RemoteProtocolError:
+            reading.end, reading.rest = "refused", data[len(data) - fed :]
+            return reading
+        if event is h11.NEED_DATA or event is h11.PAUSED:
+            return reading
+        if isinstance(event, h11.Request):
+            head, body = event, b""
+        elif isinstance(event, h11.Data):
+            body += bytes(event.data)
+        elif isinstance(event, h11.EndOfMessage):
+            assert head is not None
+            fields = [(bytes(name), bytes(value)) for name, value in head.headers]
+            if not head.target.startswith((b"/", b"*")):
+                fields = [each for each in fields if each[0] != b"host"]
+            reading.requests.append((head.method, head.target, head.http_version, fields, body))
+            connection.send(h11.Response(status_code=200, headers=[(b"content-length", b"0")]))
+            if connection.our_state is h11.SWITCHED_PROTOCOL:
+                return reading
+            connection.send(h11.EndOfMessage())
+            if connection.our_state is not h11.DONE:
+                reading.end = "closed"
+                return reading
+            connection.start_next_cycle()
+
+
+def readable(sent: bytes, requests: list[tuple[object, ...]]) -> bool:
+    """Whether h11, as the client, can read what was sent."""
+    rest, number = sent, 0
+    while rest:
+        client = h11.Connection(h11.CLIENT)
+        method = requests[number][0] if number < len(requests) else b"GET"
+        client.send(h11.Request(method=method, target=b"/", headers=[(b"host", b"a")]))  # type: ignore[arg-type]
+        client.send(h11.EndOfMessage())
+        client.receive_data(rest)
+        try:
+            while not isinstance(event := client.next_event(), h11.EndOfMessage):
+                if event is h11.NEED_DATA:
+                    return rest.startswith(b"HTTP/1.1 100 ")  # asked to go on, and no more came
+        except h11.RemoteProtocolError:
+            return False
+        rest, number = client.trailing_data[0], number + 1
+    return True
+
+
+def disagreement(ours: Reading, theirs: Reading, seen: Counter[str]) -> str:
+    """What is wrong with our reading beside h11's; counts in `seen` the known leniencies."""
+    for number, (mine, other) in enumerate(zip(ours.requests, theirs.requests, strict=False)):
+        if mine != other:
+            return f"request {number}: {mine} is {other} to h11"
+    if len(ours.requests) > len(theirs.requests):
+        if theirs.end == "refused":
+            for name, pattern in LENIENCIES.items():
+                if pattern.match(theirs.rest):
+                    seen[name] += 1
+                    return ""
+        return (
+            f"{ours.requests[len(theirs.requests)]} is no request to h11 ({theirs.end}, {theirs.rest[:80]!r})"
+        )
+    if not readable(ours.sent, ours.requests):
+        return f"h11 cannot read {ours.sent!r}"
+    return ""
+
+
+def mutate(chance: random.Random) -> bytes:
+    """A stream of one or two seeds with a few changes."""
+    data = bytearray(b"".join(chance.choices(SEEDS, k=chance.choice((1, 1, 2)))))
+    for _ in range(chance.choice((0, 1, 1, 1, 2, 2, 3, 5))):
+        at = chance.randrange(len(data) + 1)
+        match chance.randrange(6):
+            case 0 | 1:
+                data[at:at] = chance.choice(TOKENS)
+            case 2:
+                lines = [0, *(found.end() for found in re.finditer(rb"\r\n", data))]
+                at = chance.choice(lines)
+                data[at:at] = chance.choice(TOKENS)
+            case 3:
+                del data[at : at + chance.choice((1, 1, 2, 8))]
+            case 4:
+                data[at : at + 1] = bytes([chance.randrange(256)])
+            case 5:
+                end = min(len(data), at + chance.randrange(40))
+                data[at:at] = data[at:end]
+    return bytes(data)
+
+
+def cut(data: bytes, chance: random.Random) -> list[bytes]:
+    """The data in pieces, of one octet each or at random places."""
+    if chance.random() < 0.3:
+        return [data[i : i + 1] for i in range(len(data))]
+    places = sorted({0, len(data), *(chance.randrange(len(data) + 1) for _ in range(chance.randrange(1, 6)))})
+    return [data[a:b] for a, b in itertools.pairwise(places)]
+
+
+async def fuzz(seed: int, seconds: float, streams: float, seen: Counter[str]) -> list[Finding]:
+    """Every disagreement found in so many seconds or streams, whichever is over first."""
+    chance, harness = random.Random(seed), Harness()
+    found, end = [], time.monotonic() + seconds
+    while time.monotonic() < end and seen["streams"] < streams:
+        data = mutate(chance)
+        seen["streams"] += 1
+        whole, pieces = await harness.read([data]), await harness.read(cut(data, chance))
+        seen["requests"] += len(whole.requests)
+        seen[whole.end] += 1
+        wrong = disagreement(whole, by_h11(data), seen)
+        if (whole.requests, whole.end) != (pieces.requests, pieces.end):
+            wrong = f"whole {whole} is in pieces {pieces}"
+        if wrong:
+            found.append((data, wrong))
+    return found
+
+
+def findings(
+    seed: int, *, seconds: float = math.inf, streams: float = math.inf
+) -> tuple[list[Finding], Counter[str]]:
+    """The disagreements of a run and what it has seen."""
+    seen: Counter[str] = Counter()
+    return asyncio.run(fuzz(seed, seconds, streams, seen)), seen
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    options.add_argument("--seconds", type=float, default=30)
+    options.add_argument("--seed", type=int, default=0)
+    chosen = options.parse_args()
+    found, seen = findings(chosen.seed, seconds=chosen.seconds)
+    for data, wrong in found[:20]:
+        print(f"{data!r}\n    {wrong}")
+    print(", ".join(f"{name}: {number}" for name, number in seen.most_common()))
+    print(f"{len(found)} disagreements")
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,149 @@
+"""The protocol class under a real uvicorn on real sockets, on both event loops."""
+
+import asyncio
+import socket
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+import uvicorn
+
+from univocal.protocol import ExactProtocol, ReadLimits
+
+HOST = b"Host: a.example\r\n"
+
+
+async def application(scope, receive, send):
+    assert scope["type"] == "http"
+    body, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return
+        body, more = body + len(message["body"]), message["more_body"]
+    if scope["path"] == "/hint":
+        await send({"type": "http.response.informational", "status": 103, "headers": [(b"link", b"</a>")]})
+    if scope["path"] == "/slow":
+        await asyncio.sleep(0.2)
+    content = scope["extensions"]["univocal.target"]["target"] + b"|%d" % body
+    await send(
+        {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(content))]}
+    )
+    await send({"type": "http.response.body", "body": content})
+
+
+@contextmanager
+def serving(loop, http=ExactProtocol, **settings):
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(
+        application, http=http, loop=loop, lifespan="off", ws="none", log_config=None, **settings
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        while not server.started:
+            time.sleep(0.005)
+        yield listener.getsockname(), server
+    finally:
+        server.should_exit = True
+        thread.join(10)
+        listener.close()
+    assert not thread.is_alive()
+
+
+@pytest.fixture(scope="module", params=["asyncio", "uvloop"])
+def address(request):
+    with serving(request.param, "univocal.protocol:ExactProtocol") as (address, _):
+        yield address
+
+
+def talk(address, data, *, step=None, end=b""):
+    """Everything that comes back for `data` until the server closes, or until `end`."""
+    with socket.create_connection(address, timeout=5) as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for i in range(0, len(data), step or len(data)):
+            client.sendall(data[i : i + (step or len(data))])
+        answer = b""
+        while more := client.recv(65536):
+            answer += more
+            if end and answer.endswith(end):
+                break
+        return answer
+
+
+def get(target, fields=b""):
+    return b"GET " + target + b" HTTP/1.1\r\n" + HOST + fields + b"\r\n"
+
+
+CLOSE = b"Connection: close\r\n"
+
+
+@pytest.mark.parametrize("step", [None, 1])
+@pytest.mark.parametrize(
+    "target", [b"/a/../b", b"/%2e/", b"/a%zz", b"/a#b", b"http://evil.example/x", b'/"|^']
+)
+def test_the_target_arrives_as_it_was_sent(address, target, step, parse_answers):
+    answer = talk(address, get(target, CLOSE), step=step)
+    assert [answer.body for answer in parse_answers(answer, closed=True)] == [target + b"|0"]
+
+
+def test_pipelined_with_interim_responses(address, parse_answers):
+    answers = parse_answers(talk(address, get(b"/hint") + get(b"/slow") + get(b"/hint", CLOSE)), closed=True)
+    assert [answer.body for answer in answers] == [b"/hint|0", b"/slow|0", b"/hint|0"]
+    assert [[status for status, _ in answer.interim] for answer in answers] == [[103], [], [103]]
+
+
+def test_uvicorns_own_date_and_server_come_once(address, parse_answers):
+    (answer,) = parse_answers(talk(address, get(b"/", CLOSE)), closed=True)
+    assert answer.field(b"date")
+    assert answer.field(b"server") == b"uvicorn"
+
+
+def test_a_client_that_sends_too_much_can_read_why(address, parse_answers):
+    """Without a lingering close the octets that nobody read would reset the connection."""
+    answer = talk(address, get(b"/", b"a: b\r\n" * 30_000))
+    assert [answer.problem["reason"] for answer in parse_answers(answer, closed=True)] == ["fields-too-large"]
+
+
+def test_content_of_some_megabytes(address, parse_answers):
+    size = 8_000_000
+    data = b"POST / HTTP/1.1\r\n" + HOST + CLOSE + b"Content-Length: %d\r\n\r\n" % size + b"a" * size
+    (answer,) = parse_answers(talk(address, data), [b"POST"], closed=True)
+    assert answer.body == b"/|%d" % size
+
+
+def test_a_flood_of_pipelined_requests(address, parse_answers):
+    many = 3000
+    flood = b"".join(get(b"/%d" % number) for number in range(many)) + get(b"/last", CLOSE)
+    answers = parse_answers(talk(address, flood), closed=True)
+    assert [answer.body for answer in answers] == [b"/%d|0" % number for number in range(many)] + [b"/last|0"]
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_shutdown_waits_for_the_open_request(loop, parse_answers):
+    with serving(loop) as (address, server), socket.create_connection(address, timeout=5) as client:
+        client.sendall(get(b"/slow"))
+        while not server.server_state.tasks:
+            time.sleep(0.005)
+        server.should_exit = True
+        answer = b""
+        while more := client.recv(65536):
+            answer += more
+    (answer,) = parse_answers(answer, closed=True)
+    assert (answer.body, answer.field(b"connection")) == (b"/slow|0", b"close")
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_times_and_limits_of_a_server(loop, parse_answers):
+    limits = ReadLimits(max_target=20, header_timeout=0.1)
+    with serving(loop, ExactProtocol.with_limits(limits), server_header=False, date_header=False) as (
+        address,
+        _,
+    ):
+        (late,) = parse_answers(talk(address, b"GET / HTTP/1.1\r\nHo"), closed=True)
+        (long,) = parse_answers(talk(address, get(b"/" + b"a" * 20)), closed=True)
+        assert talk(address, b"\r\n") == b""
+    assert (late.problem["reason"], long.problem["reason"]) == ("request-timeout", "target-too-long")
+    assert late.field(b"date") is late.field(b"server") is None
