@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from socket import socket
 from types import MappingProxyType
-from typing import Final
 
 from starlette.applications import Starlette
-from univocal.cache.store import MemoryStore
 
 from univocal.asgi import CacheMiddleware, Origins, ReverseProxy
+from univocal.cache.store import MemoryStore
 from univocal.errors import ConfigurationError, ProfileError
 from univocal.outcome import Listener as Tell
+from univocal.protocol import ExactProtocol, ReadLimits
+from univocal.proxy.origin import OriginTransport
 from univocal.proxy.upstream import Timeouts
 from univocal.runtime import Access, Limits, Runtime, builtin_profiles, read_profiles
 from univocal.trust import networks
@@ -22,13 +23,10 @@ from univocal.uri.profile import Profile
 
 from .accesslog import open_log
 from .admin import admin
-from .config import Configuration, OriginTable
+from .config import Configuration, OriginTable, ServerTable
 from .metrics import Metrics
 from .serve import Listener
 from .sites import SiteReader, rules, upstreams
-
-HEAD_SLACK: Final = 64 * 1024  # octets of a head beyond the limits that still get a reasoned refusal
-UNBOUNDED_HEAD: Final = 16 * 2**20
 
 __all__ = ["House", "assemble", "profiles_of", "runtime_of"]
 
@@ -39,14 +37,14 @@ class House:
 
     proxy: CacheMiddleware
     admin: Starlette
-    limits: Limits
+    limits: ReadLimits
 
     def listeners(self, front: socket, back: socket) -> list[Listener]:
         """The two applications on their bound sockets."""
-        # The parser's own limit only ends what ours would refuse anyway: a head beyond it gets a plain 400.
-        bounds = (self.limits.max_target, self.limits.max_field_bytes)
-        max_head = sum(bounds) + HEAD_SLACK if all(bounds) else UNBOUNDED_HEAD
-        return [Listener(self.proxy, front, max_head), Listener(self.admin, back)]
+        return [
+            Listener(self.proxy, front, ExactProtocol.with_limits(self.limits)),
+            Listener(self.admin, back),
+        ]
 
 
 def assemble(configuration: Configuration, source: str) -> House:
@@ -61,7 +59,7 @@ def assemble(configuration: Configuration, source: str) -> House:
     proxy = CacheMiddleware(
         Origins(_proxies(configuration)), runtime=runtime, store=store, listeners=listeners
     )
-    return House(proxy, admin(proxy.gate, configuration, metrics), runtime.limits)
+    return House(proxy, admin(proxy.gate, configuration, metrics), _read_limits(configuration.server))
 
 
 def profiles_of(configuration: Configuration, source: str) -> dict[str, Profile]:
@@ -90,6 +88,16 @@ def runtime_of(configuration: Configuration, source: str) -> Runtime:
     )
 
 
+def _read_limits(server: ServerTable) -> ReadLimits:
+    return ReadLimits(
+        max_target=server.max_target,
+        max_fields=server.max_fields,
+        max_field_bytes=server.max_field_bytes,
+        header_timeout=server.header_timeout,
+        content_timeout=server.content_timeout,
+    )
+
+
 def _token(variable: str, source: str) -> bytes:
     token = os.environ.get(variable, "")
     if not token.isascii() or any(letter.isspace() for letter in token):
@@ -110,5 +118,8 @@ def _proxies(configuration: Configuration) -> dict[str, ReverseProxy]:
         origin = OriginTable(**told)
         for name, upstream in upstreams(f"sites[{number}]", site).items():
             timeouts = Timeouts(connect=origin.connect_timeout, read=origin.read_timeout)
-            proxies[name] = ReverseProxy(upstream.url, origin_host=site.origin_host, timeouts=timeouts)
+            transport = OriginTransport(max_connections=origin.max_connections)
+            proxies[name] = ReverseProxy(
+                upstream.url, transport, origin_host=site.origin_host, timeouts=timeouts
+            )
     return proxies

@@ -30,6 +30,14 @@ app: Final = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+# What the settings that stand on the command line are called there.
+OPTIONS: Final = {
+    "sites[0].upstream": "--upstream",
+    "sites[0].profile": "--profile",
+    "server.listen": "--listen",
+    "server.admin": "--admin",
+}
+
 Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A univocal.toml.")]
 Listen = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where clients connect.")]
 Admin = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where the admin listener is.")]
@@ -40,7 +48,9 @@ def main() -> None:
     try:
         app()
     except ConfigurationError as error:
-        print(f"univocal: {error}", file=sys.stderr)  # noqa: T201
+        key = OPTIONS.get(error.key, error.key) if error.source == COMMAND_LINE else error.key
+        told = ConfigurationError(error.source, key, error.found, error.allowed)
+        print(f"univocal: {told}", file=sys.stderr)  # noqa: T201
         sys.exit(2)
 
 
@@ -66,7 +76,7 @@ def serve(
         str | None, typer.Option(metavar="URL", help="The origin server of every site.")
     ] = None,
     profile: Annotated[
-        str | None, typer.Option(metavar="NAME", help="How that origin reads paths [rfc3986].")
+        str | None, typer.Option(metavar="NAME", help="How that origin reads paths (rfc3986).")
     ] = None,
     listen: Listen = None,
     admin: Admin = None,
@@ -98,7 +108,7 @@ def demo(listen: Listen = "127.0.0.1:8080", admin: Admin = "127.0.0.1:8081") -> 
 def explain(
     url: Annotated[str, typer.Argument(metavar="URL", help="http:// or https:// and any spelling.")],
     profile: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The profile to read it by [rfc3986].")
+        str | None, typer.Option(metavar="NAME", help="The profile to read it by (rfc3986).")
     ] = None,
     config: Config = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
@@ -126,7 +136,7 @@ def _everywhere(upstream: str | None, profile: str | None) -> Configuration:
 @app.command()
 def profiles(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="One profile, with every setting.")
+        str | None, typer.Argument(metavar="NAME", help="One profile, with every setting.")
     ] = None,
     config: Config = None,
 ) -> None:
@@ -145,12 +155,13 @@ def check(config: Annotated[Path, typer.Option("--config", metavar="FILE", help=
     """Read a configuration and its profiles as `serve` would, without serving."""
     configuration = load(config)
     runtime_of(configuration, str(config))
-    typer.echo(f"{config}: {len(configuration.sites)} sites, nothing to object to")
+    count = len(configuration.sites)
+    typer.echo(f"{config}: {count} site{'s' if count > 1 else ''}, nothing to object to")
 
 
 @app.command()
 def purge(
-    urls: Annotated[list[str] | None, typer.Argument(metavar="URL…", help="Any spelling.")] = None,
+    urls: Annotated[list[str] | None, typer.Argument(metavar="URL", help="Any spelling.")] = None,
     *,
     tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="Responses with this tag.")] = None,
     prefix: Annotated[
@@ -159,7 +170,7 @@ def purge(
     soft: Annotated[bool, typer.Option("--soft", help="Mark stale instead of removing.")] = False,
     via: Annotated[str, typer.Option(metavar="URL", help="The proxy.")] = "http://127.0.0.1:8080",
     admin: Annotated[
-        str | None, typer.Option(metavar="URL", help="The admin listener [the proxy's host, the next port].")
+        str | None, typer.Option(metavar="URL", help="The admin listener (the proxy's host, the next port).")
     ] = None,
     token_env: Annotated[
         str, typer.Option(metavar="NAME", help="The environment variable that holds the token.")

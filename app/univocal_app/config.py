@@ -22,6 +22,7 @@ __all__ = [
     "OriginTable",
     "PolicyTable",
     "RouteTable",
+    "ServerTable",
     "SiteTable",
     "load",
     "validate",
@@ -66,6 +67,8 @@ class ServerTable(Table):
     max_target: Size = 8192
     max_fields: Annotated[int, Field(ge=0)] = 100
     max_field_bytes: Size = 65536
+    header_timeout: Duration = 15
+    content_timeout: Duration = 60
     max_connections_per_client: Annotated[
         int, PlainValidator(Only(0, "no limit; others are not in this version"))
     ] = 0
@@ -197,5 +200,5 @@ def _keys_beside(location: tuple[str | int, ...]) -> list[str]:
 
 def _table_of(annotation: Any) -> type[BaseModel]:
     inner = next(iter(get_args(annotation)), annotation)
-    assert isinstance(inner, type) and issubclass(inner, BaseModel)  # noqa: S101, PT018 - only tables hold tables
+    assert isinstance(inner, type) and issubclass(inner, BaseModel)  # noqa: PT018 - only tables hold tables
     return inner

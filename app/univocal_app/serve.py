@@ -9,7 +9,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import uvicorn
 
@@ -31,8 +31,7 @@ class Listener:
 
     app: Any
     socket: socket.socket
-    max_head: int = 64 * 1024  # octets of a request's head that the parser takes before it gives up
-    protocol: str = "h11"  # uvicorn's `http` setting
+    protocol: type[asyncio.Protocol] | Literal["h11"] = "h11"  # uvicorn's `http` setting
 
 
 class _Server(uvicorn.Server):
@@ -105,7 +104,6 @@ def _settings(listener: Listener) -> uvicorn.Config:
     return uvicorn.Config(
         listener.app,
         http=listener.protocol,
-        h11_max_incomplete_event_size=listener.max_head,
         ws="none",
         access_log=False,
         log_config=None,

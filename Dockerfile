@@ -1,0 +1,20 @@
+FROM python:3.13-slim
+
+WORKDIR /src
+COPY pyproject.toml README.md LICENSE ./
+COPY app app
+COPY middleware middleware
+COPY profiles profiles
+RUN pip install --no-cache-dir --root-user-action=ignore '.[proxy]' && rm -rf /src/*
+
+RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin univocal
+USER univocal
+WORKDIR /
+
+# 8080 for clients; 8081, the admin listener, is for the container itself unless the configuration says otherwise.
+EXPOSE 8080
+HEALTHCHECK --interval=5s --timeout=3s --start-period=10s --start-interval=1s --retries=3 \
+    CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8081/-/ready', timeout=2)"]
+STOPSIGNAL SIGTERM
+ENTRYPOINT ["univocal"]
+CMD ["serve", "--config", "/etc/univocal/univocal.toml"]

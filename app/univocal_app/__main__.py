@@ -1,0 +1,5 @@
+"""`python -m univocal_app` is `univocal`."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,202 @@
+"""Programs in processes of their own, and an origin server that keeps every octet it was sent."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import socketserver
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT = 20
+
+
+def environment(**variables: str) -> dict[str, str]:
+    paths = os.pathsep.join(str(ROOT / source) for source in ("app", "middleware"))
+    return {**os.environ, "PYTHONPATH": paths, "PYTHONUNBUFFERED": "1", "NO_COLOR": "1", **variables}
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The checkout."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def univocal() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run `univocal` with these arguments to its end."""
+
+    def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "univocal_app", *arguments]
+        return subprocess.run(
+            command,
+            env=environment(**variables),
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+            check=False,
+        )
+
+    return run
+
+
+@dataclass
+class Running:
+    """A started `univocal`, its addresses, and all that it has printed when it has ended."""
+
+    process: subprocess.Popen[str]
+    said: str
+    proxy: tuple[str, int]
+    admin: tuple[str, int]
+    out: str = ""
+    err: str = ""
+
+    def end(self, number: int = signal.SIGINT) -> int:
+        """Send a signal and wait; the exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=TIMEOUT)
+        self.out, self.err = self.out + out, self.err + err
+        return self.process.returncode
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Running]]:
+    """Start `univocal` with these arguments; at the end each must go without a traceback."""
+    started: list[Running] = []
+
+    def start(*arguments: str, until: str = "listener http", **variables: str) -> Running:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "univocal_app", *arguments],
+            env=environment(**variables),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        stream = process.stdout if "demo" in arguments else process.stderr
+        assert stream is not None
+        said = ""
+        while until not in said:
+            line = stream.readline()
+            assert line, f"ended with {process.wait(TIMEOUT)}: {process.communicate()}"
+            said += line
+        (proxy, admin) = [
+            (host, int(port)) for host, port in re.findall(r"http://([0-9.]+):(\d+)/", said)[:2]
+        ]
+        started.append(Running(process, said, proxy, admin))
+        return started[-1]
+
+    yield start
+    for running in started:
+        if running.process.returncode is None:
+            assert running.end() == 0
+        assert "Traceback" not in running.err
+
+
+@dataclass
+class Origin:
+    """An origin server: `seen` holds the head of every request, as it came."""
+
+    address: tuple[str, int]
+    seen: list[bytes] = field(default_factory=list)
+    fields: str = "Cache-Control: max-age=60"
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.address[0]}:{self.address[1]}"
+
+    @property
+    def lines(self) -> list[bytes]:
+        """The request lines."""
+        return [head.partition(b"\r\n")[0] for head in self.seen]
+
+    def answer(self, head: bytes) -> bytes:
+        self.seen.append(head)
+        body = b"answer %d" % len(self.seen)
+        return b"HTTP/1.1 200 OK\r\n%b\r\nContent-Length: %d\r\n\r\n%b" % (
+            self.fields.encode(),
+            len(body),
+            body,
+        )
+
+
+@pytest.fixture
+def origin() -> Iterator[Origin]:
+    """A recording origin server on a port of its own."""
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            with contextlib.suppress(ConnectionError):
+                while head := self._head():
+                    self.wfile.write(recorded.answer(head))
+
+        def _head(self) -> bytes:
+            head = b""
+            while not head.endswith(b"\r\n\r\n"):
+                line = self.rfile.readline()
+                if not line:
+                    return b""
+                head += line
+            length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+            self.rfile.read(int(length[1]) if length else 0)
+            return head
+
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads = True
+        block_on_close = False
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        recorded = Origin(server.server_address[:2])  # type: ignore[arg-type]
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield recorded
+        server.shutdown()
+        thread.join()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A response as it came."""
+
+    status: int
+    head: str
+    body: bytes
+
+    def value(self, name: str) -> str | None:
+        """The value of the first field line with this name."""
+        match = re.search(rf"(?im)^{re.escape(name)}: *(.*?)\r?$", self.head)
+        return match[1] if match else None
+
+
+@pytest.fixture(scope="session")
+def ask() -> Callable[..., Answer]:
+    """Send one request, its target octet for octet, and read the answer until the connection closes."""
+
+    def ask(
+        address: tuple[str, int],
+        target: str | bytes,
+        host: str,
+        method: str = "GET",
+        fields: str = "",
+        body: str = "",
+    ) -> Answer:
+        raw = target if isinstance(target, bytes) else target.encode()
+        content = f"Content-Length: {len(body)}\r\n" if body else ""
+        rest = f" HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{fields}{content}\r\n{body}"
+        with socket.create_connection(address, timeout=TIMEOUT) as connection:
+            connection.sendall(method.encode() + b" " + raw + rest.encode())
+            received = b"".join(iter(lambda: connection.recv(65536), b""))
+        head, _, content_received = received.partition(b"\r\n\r\n")
+        return Answer(int(head.split(b" ", 2)[1]), head.decode("latin-1"), content_received)
+
+    return ask

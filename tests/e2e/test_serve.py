@@ -1,0 +1,193 @@
+"""`univocal serve` from the outside: what a client sends, what the origin server receives, what is said."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PORTS = ("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+SPELLINGS = [
+    "/wiki/A/B(c)",
+    "/wiki/A%2fB%28c%29",
+    "/wiki/A%2FB(c%29",
+    "/x/../wiki/%41/B(c)",
+    "/wiki/./A/B%28c)",
+]
+
+Fixture = Callable[..., Any]
+
+
+@pytest.fixture
+def configured(tmp_path: Path) -> Callable[[str], Path]:
+    """Write a univocal.toml whose listeners are on free ports."""
+
+    def write(text: str, server: str = "") -> Path:
+        file = tmp_path / "univocal.toml"
+        head = f'[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n{server}\n'
+        file.write_text(head + text)
+        return file
+
+    return write
+
+
+def test_every_spelling_is_one_resource(start: Fixture, origin: Any, ask: Fixture) -> None:
+    proxy = start("serve", "--upstream", origin.url, "--profile", "mediawiki", *PORTS).proxy
+    answers = [ask(proxy, spelling, "en.example") for spelling in SPELLINGS]
+    assert [answer.body for answer in answers] == [b"answer 1"] * len(SPELLINGS)
+    assert origin.lines == [b"GET /wiki/A/B(c) HTTP/1.1"]
+    assert answers[0].value("cache-status") == "univocal; fwd=uri-miss; stored"
+    assert all((answer.value("cache-status") or "").startswith("univocal; hit") for answer in answers[1:])
+
+
+def test_a_purge_by_any_spelling_removes_it(start: Fixture, origin: Any, ask: Fixture) -> None:
+    proxy = start("serve", "--upstream", origin.url, "--profile", "mediawiki", *PORTS).proxy
+    for number, spelling in enumerate(SPELLINGS, 1):
+        assert ask(proxy, "/wiki/A%2FB(c)", "en.example").body == b"answer %d" % number
+        purged = ask(proxy, spelling, "EN.example:80", "PURGE")
+        assert json.loads(purged.body) == {"purged": 1, "key": "http://en.example/wiki/A/B(c)"}
+
+
+def test_what_is_refused_never_reaches_the_origin(start: Fixture, origin: Any, ask: Fixture) -> None:
+    proxy = start("serve", "--upstream", origin.url, "--profile", "servlet", *PORTS).proxy
+    refused = {
+        "/a/..;/admin": "dot-segment-parameter",
+        "/a/%2e%2e/admin": "encoded-dot-segment",
+        "/a%2fb": "encoded-slash",
+        "/a%00": "control-character",
+        "/a#b": "fragment",
+        "/%c0%ae": "bad-utf-8",
+        "/a\\b": "backslash",
+    }
+    for target, reason in refused.items():
+        answer = ask(proxy, target, "en.example")
+        assert (answer.status, json.loads(answer.body)["reason"]) == (400, reason)
+        assert answer.value("content-type") == "application/problem+json"
+    assert origin.seen == []
+
+
+SITES = """
+[[sites]]
+hosts = ["en.example", "*.wiki.example"]
+aliases = ["www.en.example"]
+profile = "mediawiki"
+upstream = "{origin}"
+[[sites.routes]]
+path = "/api/rest_v1/"
+profile = "restbase"
+upstream = "{origin}/v1/"
+[[sites]]
+hosts = ["old.example"]
+aliases = ["older.example"]
+alias_answer = 308
+origin_host = "upstream"
+upstream = "{origin}"
+[sites.cache]
+ttl = 60
+"""
+
+
+def test_sites_routes_and_aliases(start: Fixture, configured: Fixture, origin: Any, ask: Fixture) -> None:
+    proxy = start("serve", "--config", str(configured(SITES.format(origin=origin.url)))).proxy
+    own = f"{origin.address[0]}:{origin.address[1]}"
+    table = [  # host and target as received, target and host as the origin gets them
+        ("en.example", "/wiki/A%2FB", "/wiki/A/B", "en.example"),
+        ("www.en.example", "/wiki/C%2FD", "/wiki/C/D", "en.example"),
+        ("de.wiki.example", "/x", "/x", "de.wiki.example"),
+        ("en.example", "/api/rest_v1/page/A%2fB%28", "/v1/page/A%2FB(", "en.example"),
+        ("old.example", "/a%28b", "/a%28b", own),
+    ]
+    for host, target, sent, sent_host in table:
+        assert ask(proxy, target, host).status == 200
+        assert origin.lines[-1] == b"GET %b HTTP/1.1" % sent.encode()
+        assert f"\r\nhost: {sent_host}\r\n".encode() in origin.seen[-1].lower()
+    assert len(origin.seen) == len(table)
+    ask(proxy, "/wiki/A/B", "www.en.example")
+    assert len(origin.seen) == len(table)
+
+
+def test_hosts_that_are_not_ours_and_aliases_that_move(
+    start: Fixture, configured: Fixture, origin: Any, ask: Fixture
+) -> None:
+    proxy = start("serve", "--config", str(configured(SITES.format(origin=origin.url)))).proxy
+    stranger, moved = ask(proxy, "/", "evil.example"), ask(proxy, "/a%7Eb?q", "older.example")
+    assert (stranger.status, json.loads(stranger.body)["reason"]) == (421, "unknown-host")
+    assert (moved.status, moved.value("location")) == (308, "http://old.example/a~b?q")
+    assert origin.seen == []
+
+
+def test_a_site_has_its_own_rules(start: Fixture, configured: Fixture, origin: Any, ask: Fixture) -> None:
+    origin.fields = "X-Nothing: of freshness"
+    proxy = start("serve", "--config", str(configured(SITES.format(origin=origin.url)))).proxy
+    assert [ask(proxy, "/", "old.example").body for _ in range(2)] == [b"answer 1", b"answer 1"]
+    assert [ask(proxy, "/", "en.example").body for _ in range(2)] == [b"answer 2", b"answer 3"]
+
+
+def test_who_may_purge(start: Fixture, configured: Fixture, origin: Any, ask: Fixture) -> None:
+    purge = '[purge]\nallow = ["192.0.2.1"]\ntoken_env = "SECRET"\n'
+    text = f'{purge}[[sites]]\nhosts = ["*"]\nupstream = "{origin.url}"'
+    running = start("serve", "--config", str(configured(text)), SECRET="s3cret")
+    tokens = [("", 403), ("Authorization: Bearer guess\r\n", 403), ("Authorization: Bearer s3cret\r\n", 200)]
+    for fields, status in tokens:
+        assert ask(running.proxy, "/", "en.example", "PURGE", fields).status == status
+        posted = ask(running.admin, "/-/purge", "admin", "POST", fields, '{"all": true}')
+        assert posted.status == status
+
+
+def test_limits(start: Fixture, configured: Fixture, origin: Any, ask: Fixture) -> None:
+    site = f'[[sites]]\nhosts = ["*"]\nupstream = "{origin.url}"'
+    limits = 'max_target = 100\nmax_fields = 5\nmax_body = "10 B"'
+    proxy = start("serve", "--config", str(configured(site, limits))).proxy
+    assert ask(proxy, "/" + "a" * 99, "en.example").status == 200
+    assert ask(proxy, "/" + "a" * 100, "en.example").status == 414
+    assert ask(proxy, "/", "en.example", fields="X: y\r\n" * 10).status == 431
+    assert ask(proxy, "/", "en.example", "POST", body="0123456789").status == 200
+    assert ask(proxy, "/", "en.example", "POST", body="0123456789x").status == 413
+
+
+def test_the_access_log(start: Fixture, origin: Any, ask: Fixture) -> None:
+    running = start("serve", "--upstream", origin.url, "--profile", "mediawiki", *PORTS)
+    for target in ("/wiki/A%2FB", "/wiki/A/B", "/wiki/%00"):
+        ask(running.proxy, target, "en.example")
+    assert running.end() == 0
+    lines = [json.loads(line) for line in running.out.splitlines()]
+    assert [(line["target"], line["status"], line["cache"]) for line in lines] == [
+        ("/wiki/A%2FB", 200, "uri-miss"),
+        ("/wiki/A/B", 200, "hit"),
+        ("/wiki/%00", 400, None),
+    ]
+    assert {line["url"] for line in lines[:2]} == {"http://en.example/wiki/A/B"}
+    assert lines[2]["reasons"] == ["control-character"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_cleanly(start: Fixture, origin: Any, ask: Fixture, number: int) -> None:
+    running = start("serve", "--upstream", origin.url, *PORTS)
+    with socket.create_connection(running.proxy) as idle:
+        assert ask(running.proxy, "/", "en.example").status == 200
+        assert running.end(number) == 0
+        assert idle.recv(1) == b""
+
+
+def test_an_origin_that_is_not_there(start: Fixture, ask: Fixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    proxy = start("serve", "--upstream", f"http://127.0.0.1:{port}", *PORTS).proxy
+    answer = ask(proxy, "/", "en.example")
+    assert (answer.status, json.loads(answer.body)["reason"]) == (502, "origin-unreachable")
+
+
+def test_a_port_in_use_is_one_clear_message(univocal: Fixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        ended = univocal(
+            "serve", "--upstream", "http://127.0.0.1:1", "--listen", address, "--admin", "127.0.0.1:0"
+        )
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(f"univocal: command line: --listen: found '{address}'; allowed: ")
+    assert ended.stderr.count("\n") == 1
