@@ -276,5 +276,7 @@ def _reasons(error: httptools.HttpParserError, piece: bytes) -> Sequence[str]:
         return ("bad-framing",)
     if "start char" in str(error) or "schema" in str(error):
         return ("no-leading-slash",)
+    if "server" in str(error):
+        return ("bad-target",)
     # llhttp lets no octet below 0x21 or above 0x7E pass and does not say which it was.
     return ("control-character",) if piece.isascii() else ("bad-target",)

@@ -12,6 +12,7 @@ from typing import Final
 
 from univocal.errors import by_rank
 from univocal.messages import Fields, values
+from univocal.uri.site import parse_authority
 
 __all__ = ["WATCHED", "ReadLimits", "SplitTarget", "faults", "field_octets", "is_authority", "split_target"]
 
@@ -19,11 +20,6 @@ __all__ = ["WATCHED", "ReadLimits", "SplitTarget", "faults", "field_octets", "is
 WATCHED: Final = frozenset((b"host", b"content-length", b"transfer-encoding", b"expect"))
 
 _ABSOLUTE_FORM: Final = re.compile(rb"https?://([^/?#]*)", re.IGNORECASE)
-
-# RFC 3986 §3.2.2 without percent-encoding, and a port: no userinfo. 253 octets are the longest name in DNS.
-_AUTHORITY: Final = re.compile(
-    rb"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._~!$&'()*+,;=-]{1,254})(?::([0-9]{0,5}))?"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +53,12 @@ def split_target(target: bytes) -> SplitTarget:
 
 def is_authority(value: bytes) -> bool:
     """Whether `value` is a host with or without a port, as `Host` and the absolute-form have it."""
-    return len(value) <= 260 and _is_authority(value)
+    return len(value) <= 300 and _is_authority(value)
 
 
 @lru_cache(maxsize=1024)
 def _is_authority(value: bytes) -> bool:
-    found = _AUTHORITY.fullmatch(value)
-    return found is not None and int(found[1] or 0) <= 65535
+    return parse_authority(value) is not None
 
 
 def faults(method: bytes, target: bytes, version: str, fields: Fields) -> tuple[str, ...]:
@@ -76,11 +71,13 @@ def faults(method: bytes, target: bytes, version: str, fields: Fields) -> tuple[
     if _ambiguous(version, fields):
         reasons.append("bad-framing")
     hosts = values(fields, b"host")
+    authority = split_target(target).authority
     # RFC 9112 §3.2: one Host; a request of HTTP/1.0 may go without.
-    if len(hosts) > 1 or (not hosts and version == "1.1") or not all(map(is_authority, hosts)):
+    named = hosts if authority is None else [*hosts, authority.rpartition(b"@")[2]]
+    if len(hosts) > 1 or (not hosts and version == "1.1") or not all(map(is_authority, named)):
         reasons.append("bad-host")
-    if not _is_target(method, target):
-        reasons.append("bad-target")
+    if fault := _target_fault(method, target, authority):
+        reasons.append(fault)
     return by_rank(reasons)
 
 
@@ -101,16 +98,15 @@ def _ambiguous(version: str, fields: Fields) -> bool:
     )
 
 
-def _is_target(method: bytes, target: bytes) -> bool:
-    """Whether the target has a form that the method may have (RFC 9112 §3.2); no authority-form here."""
-    if method == b"CONNECT":
-        return False
-    if target[:1] == b"/":
-        return True
-    if target[:1] == b"*":
-        return target == b"*" and method == b"OPTIONS"
-    authority = split_target(target).authority
-    return authority is not None and is_authority(authority)
+def _target_fault(method: bytes, target: bytes, authority: bytes | None) -> str:
+    """What forbids the target's form for this method, if anything (RFC 9112 §3.2); no authority-form here."""
+    if method == b"CONNECT" or (target == b"*" and method != b"OPTIONS"):
+        return "bad-target"
+    if authority is not None:
+        return "bad-target" if b"@" in authority else ""
+    if target[:1] == b"/" or target == b"*":
+        return ""
+    return "bad-target" if b"://" in target else "no-leading-slash"
 
 
 def field_octets(fields: Fields) -> int:
