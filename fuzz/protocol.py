@@ -21,6 +21,7 @@ import re
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -180,12 +181,8 @@ class Harness:
                 return
             body, more = body + message["body"], message["more_body"]
         target = scope["extensions"]["univocal.target"]["target"]
-        fields = scope["headers"]
-        if not target.startswith((b"/", b"*")):  # there, Host is the target's: compare what else there is
-            fields = [each for each in fields if each[0] != b"host"]
-        reading.requests.append(
-            (scope["method"].encode(), target, scope["http_version"].encode(), fields, body)
-        )
+        version, fields = scope["http_version"].encode(), comparable(target, scope["headers"])
+        reading.requests.append((scope["method"].encode(), target, version, fields, body))
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
         await send({"type": "http.response.body", "body": b""})
 
@@ -218,6 +215,12 @@ class Harness:
             still, seen = (still + 1, seen) if now == seen else (0, now)
 
 
+def comparable(target: bytes, fields: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """The fields without what one reader respells: h11 the codings, and we Host for an absolute-form."""
+    named = [(name, value.lower() if name == b"transfer-encoding" else value) for name, value in fields]
+    return named if target.startswith((b"/", b"*")) else [each for each in named if each[0] != b"host"]
+
+
 def by_h11(data: bytes) -> Reading:
     """What h11 makes of the octets."""
     reading, connection = Reading(), h11.Connection(h11.SERVER)
@@ -239,9 +242,7 @@ def by_h11(data: bytes) -> Reading:
             body += bytes(event.data)
         elif isinstance(event, h11.EndOfMessage):
             assert head is not None
-            fields = [(bytes(name), bytes(value)) for name, value in head.headers]
-            if not head.target.startswith((b"/", b"*")):
-                fields = [each for each in fields if each[0] != b"host"]
+            fields = comparable(head.target, head.headers)
             reading.requests.append((head.method, head.target, head.http_version, fields, body))
             connection.send(h11.Response(status_code=200, headers=[(b"content-length", b"0")]))
             if connection.our_state is h11.SWITCHED_PROTOCOL:
