@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from email.utils import formatdate
@@ -19,7 +20,7 @@ from .proxy.forward import forwards_left, request_fields, request_has_content, r
 from .proxy.upstream import Timeouts, Upstream
 from .responder import Message, Receive, Responder, Send, send_problem
 from .runtime import Access, Runtime, builtin_profiles
-from .scope import CANONICAL, Scope, received
+from .scope import CANONICAL, INTERIM, Scope, received
 from .trust import LOOPBACK, networks
 from .uri.profile import Profile
 from .uri.target import Canonical, origin_target
@@ -164,7 +165,16 @@ class ReverseProxy:
             return
         content = _content(receive) if request_has_content(fields) else None
         target, headers = self._respelled(scope, fields)
-        async with self.upstream.forward(method, target, headers, content) as (response, chunks):
+        interims: list[asyncio.Task[None]] = []
+
+        def interim(status: int, told: Fields) -> None:
+            message = {"type": INTERIM, "status": status, "headers": response_fields(told, status=status)}
+            interims.append(asyncio.ensure_future(send(message)))
+
+        passes = INTERIM in scope.get("extensions", {})
+        forwarded = self.upstream.forward(method, target, headers, content, interim if passes else None)
+        async with forwarded as (response, chunks):
+            await asyncio.gather(*interims)
             date = formatdate(time.time(), usegmt=True).encode()
             relayed = response_fields(response.fields, status=response.status, date=date)
             await send({"type": "http.response.start", "status": response.status, "headers": relayed})

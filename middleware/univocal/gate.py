@@ -13,7 +13,7 @@ from .cache.stored import Stored
 from .cache.vary import selecting_fields
 from .errors import by_rank, status_of
 from .messages import Fields, Received, Request, Response, values
-from .proxy.forward import request_has_content, strip_untrusted
+from .proxy.forward import strip_untrusted
 from .runtime import Runtime
 from .trust import Peer, believe
 from .uri.target import Canonical, Rejected, resolve
@@ -64,7 +64,7 @@ class Gate:
         return Admission(received, runtime, peer, found, request, rules, decision, found.observed)
 
     def _decide(self, found: Canonical, request: Request, rules: Rules, now: float) -> Decision:
-        if found.observed or found.target == b"*" or request_has_content(request.fields):
+        if found.observed or found.target == b"*":
             return Forward(
                 "bypass" if request.method in {b"GET", b"HEAD"} else "method", may_store=False, fallback=None
             )

@@ -19,7 +19,7 @@ from .outcome import Handling, Outcome, Times, announce, cache_status
 from .problem import problem
 from .purge import purge_received
 from .recording import Recording
-from .scope import CANONICAL, Scope, below_root, received, respell
+from .scope import CANONICAL, INTERIM, Scope, below_root, received, respell
 
 if TYPE_CHECKING:
     from .asgi import CacheMiddleware
@@ -32,7 +32,6 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
 # Seconds before a waiting client is watched: most answers are there by then, and watching costs a task.
 PATIENCE: Final = 0.1
-INTERIM: Final = "http.response.informational"
 FETCHED: Final = frozenset((b"GET", b"HEAD"))  # whatever else is passed on, content and all
 
 

@@ -113,6 +113,8 @@ class Upstream:
         except httpx.TransportError as error:
             raise _refused(error) from error
         try:
+            if response.status_code > 599:  # RFC 9110 §15: a status code is from 100 to 599
+                raise RefusedError("origin-bad-response")
             raw = [(name.lower(), value) for name, value in response.headers.raw]
             yield Response(response.status_code, raw), _content(response)
         finally:
