@@ -23,7 +23,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "middleware"))
+import httpx
+import uvicorn
+
+from univocal.proxy.origin import OriginTransport
 
 # What a browser sends besides Host.
 FIELDS = """user-agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0
@@ -59,17 +62,13 @@ KEEP = """upstream origin {{ server 127.0.0.1:{origin}; keepalive 64; keepalive_
 
 def application(kind: str, origin: int) -> Any:
     """A forwarding ASGI application over a transport, or with no origin behind it at all."""
-    import httpx
-
-    from univocal.proxy.origin import OriginTransport
-
     url, nothing = httpx.URL(f"http://127.0.0.1:{origin}/"), httpx.ByteStream(b"")
     limits = httpx.Limits(max_connections=1000)
     transport = httpx.AsyncHTTPTransport() if kind == "httpx" else OriginTransport()
     if kind == "httpx-1000":
         transport = httpx.AsyncHTTPTransport(limits=limits)
 
-    async def forward(scope: Any, receive: Any, send: Any) -> None:
+    async def forward(scope: Any, _receive: Any, send: Any) -> None:
         request = httpx.Request(
             scope["method"],
             url,
@@ -86,7 +85,7 @@ def application(kind: str, origin: int) -> Any:
         await send({"type": "http.response.body", "body": b""})
         await response.aclose()
 
-    async def answer(scope: Any, receive: Any, send: Any) -> None:
+    async def answer(_scope: Any, _receive: Any, send: Any) -> None:
         headers = [(b"content-type", b"text/plain"), (b"content-length", b"21")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"hello from the origin"})
@@ -95,8 +94,6 @@ def application(kind: str, origin: int) -> Any:
 
 
 def serve(kind: str, loop: str, port: int, origin: int) -> None:
-    import uvicorn
-
     uvicorn.run(
         application(kind, origin), port=port, http="httptools", loop=loop, lifespan="off", access_log=False,
         log_level="critical", proxy_headers=False, date_header=False, server_header=False,
@@ -112,7 +109,7 @@ def free_port() -> int:
 @contextlib.contextmanager
 def process(command: list[str], core: int, port: int) -> Iterator[None]:
     """A server on one core that listens on `port`."""
-    running = subprocess.Popen(command, preexec_fn=lambda: os.sched_setaffinity(0, {core}))
+    running = subprocess.Popen(["taskset", "-c", str(core), *command])
     try:
         for _ in range(200):
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
@@ -137,14 +134,9 @@ def nginx(body: str, core: int, port: int, origin: int = 0) -> Iterator[None]:
 def measure(port: int, seconds: int, connections: int, fields: list[str], core: int) -> float:
     """Requests per second; raises if any answer is not 2xx or a socket fails."""
     headers = [part for field in fields for part in ("-H", field)]
-    command = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", *headers, f"http://127.0.0.1:{port}/wiki/A"]
-    output = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=True,
-        preexec_fn=lambda: os.sched_setaffinity(0, {core}),
-    ).stdout
+    command = ["taskset", "-c", str(core), "wrk", "-t1", f"-c{connections}", f"-d{seconds}s", *headers]
+    command.append(f"http://127.0.0.1:{port}/wiki/A")
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     if "Non-2xx" in output or "Socket errors" in output:
         raise SystemExit(output)
     return float(re.search(r"Requests/sec:\s+([\d.]+)", output)[1])  # type: ignore[index]
@@ -166,9 +158,9 @@ def main() -> None:
         kind, loop, port, origin = options.serve
         serve(kind, loop, int(port), int(origin))
         return
-    for program in ("wrk", "nginx"):
+    for program in ("wrk", "nginx", "taskset"):
         if shutil.which(program) is None:
-            raise SystemExit(f"{program} is not installed (package {program})")
+            raise SystemExit(f"{program} is not installed")
     cores = sorted(os.sched_getaffinity(0))
     run(options, cores[0], cores[-1])
 

@@ -66,8 +66,12 @@ class Exchange(httpx.AsyncByteStream):
             # Reading the request's stream is what makes the server in front send its own 100.
             self._go_on()
         elif self._informational is not None:
-            self._informational(status, fields)
-        if self.sent:
+            try:
+                self._informational(status, fields)
+            except Exception as error:
+                self.connection.fail(error)
+                return
+        if self._upload is None:
             self.connection.reading.set(self._read)
 
     def began(self, status: int, version: bytes, fields: Fields) -> None:
@@ -104,6 +108,7 @@ class Exchange(httpx.AsyncByteStream):
 
     def _end(self, error: Exception | None) -> None:
         self._done, self._error = True, error
+        self.connection.reading.clear()
         upload, self._upload = self._upload, None
         if upload is not None:
             upload.cancel()
@@ -132,7 +137,7 @@ class Exchange(httpx.AsyncByteStream):
 
     async def _more(self) -> None:
         self._reader = self.connection.loop.create_future()
-        if self.sent:
+        if self._upload is None:
             self.connection.reading.set(self._read)
         try:
             await self._reader
@@ -169,15 +174,14 @@ class Exchange(httpx.AsyncByteStream):
 
     async def _send(self, content: httpx.AsyncByteStream) -> None:
         try:
-            if self._continued is not None and not await self._may_send(self._continued):
-                return
-            await self._write_content(content)
+            if self._continued is None or await self._may_send(self._continued):
+                await self._write_content(content)
+                self.sent = True
         except Exception as error:  # whatever the stream raises ends the exchange
             self._upload = None
             self.connection.fail(error)
         else:
             self._upload = None
-            self.sent = True
             if not self.head.done() or self._reader is not None:
                 self.connection.reading.set(self._read)
 

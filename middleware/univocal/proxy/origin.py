@@ -73,6 +73,11 @@ class OriginTransport(httpx.AsyncBaseTransport):
         connection = await pool.connect(timeout.get("connect"), timeout.get("pool"), fresh=True)
         return await _exchange(connection, request, head)
 
+    @property
+    def connections(self) -> int:
+        """How many connections are open, idle ones included."""
+        return sum(map(len, self._pools.values()))
+
     async def aclose(self) -> None:
         """Close every connection; requests under way fail."""
         for pool in self._pools.values():

@@ -32,6 +32,9 @@ class Pool:
         self._waiting: OrderedDict[asyncio.Future[Connection | None], None] = OrderedDict()
         self._closed = False
 
+    def __len__(self) -> int:
+        return len(self._open)
+
     def take_idle(self) -> Connection | None:
         """The connection that became idle last."""
         return self._idle.popitem()[0] if self._idle else None

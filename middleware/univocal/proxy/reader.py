@@ -74,7 +74,8 @@ class ResponseReader:
             self._surplus = True
             self.fault = self.fault or str(error) or "malformed"
         if self.complete:
-            self._surplus = self._surplus or self._blank_lines_follow(data)
+            self._surplus = self._surplus or (data[-1] in b"\r\n" and self._blank_lines_follow(data))
+            self._content = b""
         elif self._progress:
             self._barren = 0
         elif self._barren > MAX_HEAD:
@@ -109,7 +110,7 @@ class ResponseReader:
             self._pass_on(status)
         else:
             self._final, self._tunnel = True, status == 101
-            self._persists = parser.should_keep_alive()
+            self._persists = not self._tunnel and parser.should_keep_alive()
             self._head, self._fields = fields, self._sink.trailers
             self._sink.began(status, version, fields)
             if version == b"HTTP/1.0" and self._persists:
@@ -158,6 +159,6 @@ class ResponseReader:
 
     def _blank_lines_follow(self, data: bytes) -> bool:
         """Whether CRs and LFs stand behind the response, which the parser passes over in silence."""
-        if self._content:
+        if self._content and not values(self._head, b"transfer-encoding"):
             return not data.endswith(self._content)
         return data.endswith(b"\r\n\r\n\r\n")

@@ -1,0 +1,358 @@
+"""What origins do wrong, over real sockets: each fault has its error, and nothing is left behind."""
+
+import asyncio
+import socket
+import ssl
+
+import httpx
+import pytest
+
+OK = b"HTTP/1.1 200 OK\r\n"
+BROKEN = httpx.RemoteProtocolError
+HEAD = OK + b"Content-Length: 10\r\n\r\n"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+def says(*pieces, then="close"):
+    """A script that answers the first request with `pieces`."""
+
+    async def script(peer):
+        await peer.head()
+        for piece in pieces:
+            await peer.send(piece)
+            await asyncio.sleep(0)
+        if then == "reset":
+            await asyncio.sleep(0.005)
+            peer.reset()
+        elif then == "hang":
+            await peer.forever()
+
+    return script
+
+
+async def hangs_up(peer):
+    peer.close()
+
+
+async def resets_at_once(peer):
+    peer.reset()
+
+
+async def drips_its_head(peer):
+    await peer.head()
+    for octet in HEAD:
+        await peer.send(bytes((octet,)))
+        await asyncio.sleep(0.02)
+
+
+FAULTS = {
+    "closes before the request": (hangs_up, (BROKEN, httpx.ReadError)),
+    "resets before the request": (resets_at_once, (BROKEN, httpx.ReadError)),
+    "closes before the head": (says(), BROKEN),
+    "resets before the head": (says(then="reset"), httpx.ReadError),
+    "closes in the head": (says(HEAD[:20]), BROKEN),
+    "resets in the head": (says(HEAD[:20], then="reset"), httpx.ReadError),
+    "closes after the head": (says(HEAD), BROKEN),
+    "resets after the head": (says(HEAD, then="reset"), httpx.ReadError),
+    "closes after half of the content": (says(HEAD, b"hello"), BROKEN),
+    "resets after half of the content": (says(HEAD, b"hello", then="reset"), httpx.ReadError),
+    "closes between chunks": (says(CHUNKED, b"3\r\nabc\r\n"), BROKEN),
+    "closes before the last CRLF": (says(CHUNKED, b"3\r\nabc\r\n0\r\n"), BROKEN),
+    "resets content that ends with the connection": (
+        says(OK + b"\r\nabc", then="reset"), httpx.ReadError),
+    "says nothing": (says(then="hang"), httpx.ReadTimeout),
+    "stops in the head": (says(HEAD[:20], then="hang"), httpx.ReadTimeout),
+    "stops in the content": (says(HEAD, b"hello", then="hang"), httpx.ReadTimeout),
+    "drips its head": (drips_its_head, httpx.ReadTimeout),
+    "sends garbage": (says(b"\x16\x03\x01\x02\x00\x01garbage"), BROKEN),
+    "speaks SSH": (says(b"SSH-2.0-OpenSSH_9.6\r\n", then="hang"), BROKEN),
+    "sends garbage in a chunk": (says(CHUNKED, b"3\r\nabcd\r\n", then="hang"), BROKEN),
+    "sends a chunk size that is none": (says(CHUNKED, b"xyz\r\n", then="hang"), BROKEN),
+    "sends two Content-Lengths": (
+        says(OK + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd"), BROKEN),
+    "sends the same Content-Length twice": (
+        says(OK + b"Content-Length: 3\r\nContent-Length: 3\r\n\r\nabc"), BROKEN),
+    "sends Content-Length with Transfer-Encoding": (
+        says(OK + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), BROKEN),
+    "sends Transfer-Encoding with Content-Length": (
+        says(OK + b"Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n"), BROKEN),
+    "sends a folded field": (says(OK + b"A: b\r\n c\r\n\r\n"), BROKEN),
+    "sends a blank before the colon": (says(OK + b"A : b\r\n\r\n"), BROKEN),
+    "sends NUL in a field": (says(OK + b"A: b\0c\r\n\r\n"), BROKEN),
+    "speaks HTTP/0.9": (says(b"<html>"), BROKEN),
+    "claims HTTP/0.9": (says(b"HTTP/0.9 200 OK\r\n\r\n"), BROKEN),
+    "claims HTTP/2": (says(b"HTTP/2.0 200 OK\r\n\r\n"), BROKEN),
+    "sends status 099": (says(b"HTTP/1.1 099 Low\r\nContent-Length: 0\r\n\r\n"), BROKEN),
+    "switches protocols unasked": (
+        says(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: a\r\n\r\n"), BROKEN),
+    "never stops its head": (says(OK, *[b"A: %b\r\n" % (b"b" * 8000)] * 20, then="hang"),
+                             BROKEN),
+    "never stops a field": (says(OK + b"A: ", *[b"b" * 8000] * 20, then="hang"), BROKEN),
+    "never stops its trailers": (says(CHUNKED, b"0\r\n", *[b"A: %b\r\n" % (b"b" * 8000)] * 20, then="hang"),
+                                 BROKEN),
+    "never stops a chunk extension": (says(CHUNKED, b"1;", *[b"b" * 8000] * 20, then="hang"), BROKEN),
+    "never stops its interim responses": (says(*[b"HTTP/1.1 103 Early Hints\r\n\r\n"] * 40, then="hang"),
+                                          BROKEN),
+}  # fmt: skip
+TIMEOUT = {"connect": 1.0, "read": 0.05, "write": 0.05, "pool": 1.0}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_fault(serve, answered, transport, eventually, fault):
+    script, error = FAULTS[fault]
+    origin = await serve(script)
+    for _ in range(2):
+        with pytest.raises(error):
+            await answered(origin, timeout=TIMEOUT)
+    await eventually(lambda: origin.open == transport.connections == 0)
+
+
+async def test_what_came_before_the_fault_is_delivered(serve, transport, ask):
+    response = await transport.handle_async_request(ask(await serve(says(HEAD, b"hello"))))
+    stream = aiter(response.stream)
+    assert await anext(stream) == b"hello"
+    for _ in range(2):
+        with pytest.raises(httpx.RemoteProtocolError):
+            await anext(stream)
+
+
+async def test_nobody_listens(answered, ask):
+    class Nobody:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            url = httpx.URL(f"http://127.0.0.1:{probe.getsockname()[1]}/")
+
+    for _ in range(3):
+        with pytest.raises(httpx.ConnectError):
+            await answered(Nobody)
+
+
+async def test_a_name_that_is_none(answered):
+    class Nowhere:
+        url = httpx.URL("http://" + "a" * 70 + ".invalid/")
+
+    with pytest.raises(httpx.ConnectError):
+        await answered(Nowhere)
+
+
+@pytest.mark.parametrize("url", ["ftp://127.0.0.1/", "ws://127.0.0.1/", "//127.0.0.1/", "http:///a"])
+async def test_what_no_origin_speaks(answered, url):
+    class Elsewhere:
+        pass
+
+    Elsewhere.url = httpx.URL(url)
+    with pytest.raises(httpx.UnsupportedProtocol):
+        await answered(Elsewhere)
+
+
+async def test_hanging_in_the_handshake_is_a_connect_timeout(
+    serve, make_transport, answered, open_files, eventually
+):
+    async def silent(peer):
+        await peer.forever()
+
+    origin = await serve(silent)
+    origin.url = httpx.URL(f"https://127.0.0.1:{origin.port}/")
+    transport = make_transport(ssl_context=ssl.create_default_context())
+    before = open_files()
+    for _ in range(3):
+        with pytest.raises(httpx.ConnectTimeout):
+            await answered(origin, by=transport, timeout={"connect": 0.05})
+    await eventually(lambda: open_files() == before)
+    assert transport.connections == 0
+
+
+async def test_no_tls_where_tls_is_expected(serve, answered, make_transport):
+    async def plain(peer):
+        await peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    origin = await serve(plain)
+    origin.url = httpx.URL(f"https://127.0.0.1:{origin.port}/")
+    with pytest.raises(httpx.ConnectError):
+        await answered(origin, by=make_transport(ssl_context=ssl.create_default_context()))
+
+
+async def test_a_full_backlog_is_a_connect_timeout(answered):
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+
+        class Full:
+            url = httpx.URL(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+
+        async def get():
+            with pytest.raises((httpx.ConnectTimeout, httpx.ReadTimeout)) as caught:
+                await answered(Full, timeout={"connect": 0.1, "read": 0.1})
+            return caught.type
+
+        kinds = await asyncio.gather(*(get() for _ in range(10)))
+        assert httpx.ConnectTimeout in kinds
+
+
+@pytest.mark.parametrize("fault", ["close", "reset"])
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"])
+async def test_a_connection_that_died_while_idle_costs_nothing(serve, answered, fault, method):
+    async def script(peer):
+        await peer.head()
+        await peer.send(OK + b"Content-Length: 0\r\n\r\n")
+        if peer.origin.accepted == 1:
+            await peer.head()
+            peer.close() if fault == "close" else peer.reset()
+        else:
+            await peer.forever()
+
+    origin = await serve(script)
+    for _ in range(2):
+        assert await answered(origin, method=method) == (200, b"")
+    assert origin.accepted == 2
+    assert len(origin.heads) == 3
+
+
+async def test_the_retry_is_not_sent_to_another_idle_connection(serve, answered):
+    """After an origin's restart every idle connection is dead."""
+    dead = asyncio.Event()
+
+    async def script(peer):
+        first = peer.origin.accepted <= 5
+        while True:
+            await peer.head()
+            if first and dead.is_set():
+                return
+            await asyncio.sleep(0.01)
+            await peer.answer(b"ok")
+
+    origin = await serve(script)
+    await asyncio.gather(*(answered(origin) for _ in range(5)))
+    dead.set()
+    assert await asyncio.gather(*(answered(origin) for _ in range(5))) == [(200, b"ok")] * 5
+    assert origin.accepted == 10
+
+
+@pytest.mark.parametrize(
+    ("method", "fields", "content"),
+    [
+        ("POST", [], None),
+        ("PATCH", [], None),
+        ("purge", [], None),
+        ("PUT", [(b"content-length", b"2")], [b"ab"]),
+        ("GET", [(b"transfer-encoding", b"chunked")], [b"ab"]),
+    ],
+)
+async def test_what_is_never_sent_twice(serve, answered, method, fields, content):
+    async def script(peer):
+        await peer.head()
+        await peer.answer(b"ok")
+        await peer.head()
+
+    origin = await serve(script)
+    await answered(origin)
+    with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)):
+        await answered(origin, method=method, fields=fields, content=content)
+    assert len(origin.heads) == 2
+
+
+async def test_one_retry_and_not_another(serve, answered):
+    async def script(peer):
+        await peer.head()
+        if peer.origin.accepted == 1:
+            await peer.answer(b"ok")
+            await peer.head()
+
+    origin = await serve(script)
+    await answered(origin)
+    with pytest.raises(httpx.RemoteProtocolError):
+        await answered(origin)
+    assert len(origin.heads) == 3
+
+
+async def test_no_retry_after_an_octet_of_the_response(serve, answered):
+    async def script(peer):
+        await peer.head()
+        await peer.answer(b"ok")
+        await peer.head()
+        await peer.send(b"H")
+
+    origin = await serve(script)
+    await answered(origin)
+    with pytest.raises(httpx.RemoteProtocolError):
+        await answered(origin)
+    assert len(origin.heads) == 2
+
+
+async def test_what_an_idle_connection_says_is_no_response(serve, answered, eventually):
+    async def script(peer):
+        await peer.head()
+        await peer.answer(b"ok")
+        await asyncio.sleep(0.005)
+        await peer.send(OK + b"Content-Length: 4\r\n\r\nevil")
+        await peer.reader.read()
+
+    origin = await serve(script)
+    await answered(origin)
+    await eventually(lambda: origin.open == 0)
+    assert await answered(origin) == (200, b"ok")
+
+
+async def test_an_origin_that_disappears_and_comes_back_under_load(serve, answered, transport, eventually):
+    async def script(peer):
+        while True:
+            await peer.head()
+            await peer.answer(b"ok")
+
+    origin = await serve(script)
+    outcomes = {"ok": 0, "failed": 0}
+    over = asyncio.Event()
+
+    async def client():
+        while not over.is_set():
+            try:
+                await answered(origin, timeout=0.5)
+                outcomes["ok"] += 1
+            except httpx.TransportError:
+                outcomes["failed"] += 1
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as clients:
+        for _ in range(10):
+            clients.create_task(client())
+        for _ in range(3):
+            await eventually(lambda: outcomes["ok"] > 50)
+            await origin.stop()
+            await eventually(lambda: outcomes["failed"] > 20)
+            outcomes.update(ok=0, failed=0)
+            await origin.start(port=origin.port)
+        await eventually(lambda: outcomes["ok"] > 50)
+        outcomes["failed"] = 0
+        await eventually(lambda: outcomes["ok"] > 100)
+        over.set()
+    assert outcomes["failed"] == 0
+    assert transport.connections <= 10
+
+
+async def test_ten_thousand_faults_leave_nothing(serve, answered, transport, open_files, eventually):
+    quick = [
+        name
+        for name, (_, error) in FAULTS.items()
+        if error is not httpx.ReadTimeout and "never stops" not in name
+    ]
+
+    async def script(peer):
+        await FAULTS[quick[peer.origin.accepted % len(quick)]][0](peer)
+
+    origin = await serve(script)
+
+    async def client(times):
+        for _ in range(times):
+            with pytest.raises(httpx.TransportError):
+                await answered(origin, timeout=5.0)
+
+    await client(len(quick))
+    await eventually(lambda: origin.open == 0)
+    tasks, files = len(asyncio.all_tasks()), open_files()
+    async with asyncio.TaskGroup() as clients:
+        for _ in range(50):
+            clients.create_task(client(200))
+    await eventually(lambda: origin.open == 0)
+    await eventually(lambda: len(asyncio.all_tasks()) == tasks and open_files() == files)
+    assert transport.connections == 0
+    assert [pool._free for pool in transport._pools.values()] == [1000]

@@ -1,0 +1,208 @@
+"""TLS towards origins, and Unix sockets."""
+
+import asyncio
+import shutil
+import ssl
+import subprocess
+
+import httpx
+import pytest
+
+from univocal.proxy.origin import OriginTransport
+
+needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory):
+    """An authority, a server's certificate for origin.example and 127.0.0.1, a client's certificate."""
+    folder = tmp_path_factory.mktemp("certificates")
+
+    def openssl(*arguments):
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2",
+            "-subj", "/CN=authority", "-addext", "keyUsage=critical,keyCertSign")  # fmt: skip
+    for name, subject in (("server", "DNS:origin.example,IP:127.0.0.1"), ("client", "DNS:client.example")):
+        openssl("req", *key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+        (folder / "extensions").write_text(f"subjectAltName={subject}\n")
+        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
+                "-days", "2", "-extfile", "extensions", "-out", f"{name}.pem")  # fmt: skip
+    return folder
+
+
+@pytest.fixture
+def server_context(certificates):
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificates / "ca.pem")
+    context.load_cert_chain(certificates / "server.pem", certificates / "server.key")
+    context.asked = []
+    context.sni_callback = lambda _socket, name, context: context.asked.append(name)
+    return context
+
+
+@pytest.fixture
+def client_context(certificates):
+    return ssl.create_default_context(cafile=certificates / "ca.pem")
+
+
+async def echo(peer):
+    while True:
+        head = await peer.head()
+        await peer.answer(head + await peer.content())
+
+
+@needs_openssl
+async def test_exact_bytes_over_tls(serve, answered, make_transport, server_context, client_context):
+    origin = await serve(echo, ssl=server_context)
+    transport = make_transport(ssl_context=client_context)
+    for _ in range(3):
+        _, content = await answered(origin, b"/%2e/../\xff", by=transport)
+        assert content == b"GET /%2e/../\xff HTTP/1.1\r\nhost: en.example\r\n\r\n"
+    _, content = await answered(
+        origin,
+        by=transport,
+        method="PUT",
+        fields=[(b"transfer-encoding", b"chunked")],
+        content=[b"x" * 70_000] * 20,
+    )
+    assert content.endswith(b"\r\n\r\n" + b"x" * 1_400_000)
+    assert origin.accepted == 1
+
+
+@needs_openssl
+@pytest.mark.parametrize("own", [True, False], ids=["the system's authorities", "another name"])
+async def test_certificates_are_verified(
+    serve, answered, make_transport, server_context, client_context, own
+):
+    origin = await serve(echo, ssl=server_context)
+    if own:
+        transport = make_transport()
+    else:
+        transport = make_transport(ssl_context=client_context)
+        origin.url = httpx.URL(f"https://localhost:{origin.port}/")
+    with pytest.raises(httpx.ConnectError, match=r"(?i)certificate"):
+        await answered(origin, by=transport)
+    assert transport.connections == 0
+
+
+@needs_openssl
+async def test_the_name_asked_for_is_the_urls_or_the_one_given(
+    serve, answered, make_transport, server_context, client_context
+):
+    origin = await serve(echo, ssl=server_context)
+    transport = make_transport(ssl_context=client_context)
+    await answered(origin, by=transport)
+    await answered(origin, by=transport, sni_hostname="origin.example")
+    await answered(origin, by=transport, sni_hostname="origin.example")
+    assert server_context.asked == [None, "origin.example"]  # an address is no server name (RFC 6066 §3)
+    with pytest.raises(httpx.ConnectError):
+        await answered(origin, by=transport, sni_hostname="other.example")
+
+
+@needs_openssl
+async def test_client_certificates(
+    serve, answered, make_transport, server_context, client_context, certificates
+):
+    server_context.verify_mode = ssl.CERT_REQUIRED
+    origin = await serve(echo, ssl=server_context)
+    with pytest.raises((httpx.ReadError, httpx.RemoteProtocolError, httpx.ConnectError)):
+        await answered(origin, by=make_transport(ssl_context=client_context))
+    client_context.load_cert_chain(certificates / "client.pem", certificates / "client.key")
+    status, _ = await answered(origin, by=make_transport(ssl_context=client_context))
+    assert status == 200
+
+
+@needs_openssl
+@pytest.mark.parametrize(
+    ("pieces", "error"),
+    [
+        ([], httpx.RemoteProtocolError),
+        ([b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello"], httpx.RemoteProtocolError),
+        ([b"garbage garbage"], httpx.RemoteProtocolError),
+    ],
+)
+async def test_faults_over_tls_leave_nothing(
+    serve, answered, make_transport, server_context, client_context, pieces, error, open_files, eventually
+):
+    async def script(peer):
+        await peer.head()
+        for piece in pieces:
+            await peer.send(piece)
+
+    origin = await serve(script, ssl=server_context)
+    transport = make_transport(ssl_context=client_context)
+    before = open_files()
+    for _ in range(10):
+        with pytest.raises(error):
+            await answered(origin, by=transport)
+    await eventually(lambda: origin.open == transport.connections == 0)
+    await eventually(lambda: open_files() == before)
+
+
+@needs_openssl
+async def test_cancelled_and_timed_out_over_tls(
+    serve, answered, make_transport, server_context, client_context, open_files, eventually
+):
+    async def script(peer):
+        await peer.head()
+        await peer.forever()
+
+    origin = await serve(script, ssl=server_context)
+    transport = make_transport(ssl_context=client_context)
+    before = open_files()
+    for _ in range(5):
+        with pytest.raises(httpx.ReadTimeout):
+            await answered(origin, by=transport, timeout={"read": 0.02})
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(answered(origin, by=transport), 0.02)
+    await eventually(lambda: open_files() == before)
+    assert transport.connections == 0
+
+
+async def test_unix_sockets(serve, answered, make_transport, tmp_path):
+    path = str(tmp_path / "origin")
+    origin = await serve(echo, path=path)
+    transport = make_transport(uds=path)
+    for _ in range(3):
+        _, content = await answered(origin, b"/a/../b", by=transport)
+        assert content.startswith(b"GET /a/../b HTTP/1.1\r\nhost: en.example\r\n")
+    assert origin.accepted == 1
+
+
+async def test_a_unix_socket_that_is_not_there(answered, make_transport, tmp_path):
+    class Nobody:
+        url = httpx.URL("http://origin.example/")
+
+    with pytest.raises(httpx.ConnectError):
+        await answered(Nobody, by=make_transport(uds=str(tmp_path / "nothing")))
+
+
+async def test_the_authorities_are_loaded_once_and_only_for_https(
+    serve, answered, monkeypatch, make_transport
+):
+    loaded = []
+
+    def context():
+        loaded.append(1)
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+    monkeypatch.setattr(ssl, "create_default_context", context)
+
+    async def script(peer):
+        await peer.reader.read(1)
+
+    origin = await serve(script)
+    transport = make_transport()
+    with pytest.raises(httpx.TransportError):
+        await answered(origin, by=transport)
+    assert loaded == []
+    for _ in range(2):
+        origin.url = httpx.URL(f"https://127.0.0.{len(loaded) + 1}:{origin.port}/")
+        with pytest.raises(httpx.ConnectError):
+            await answered(origin, by=transport)
+    assert loaded == [1]
+
+
+def test_a_transport_can_be_made_before_the_event_loop_runs():
+    assert OriginTransport().connections == 0

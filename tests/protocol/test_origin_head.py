@@ -1,0 +1,143 @@
+"""A request's head on the wire: exact octets, or none."""
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from univocal.proxy.head import request_head
+
+
+def request(method="GET", target=b"/", fields=((b"host", b"a"),)):
+    return httpx.Request(
+        method,
+        "http://en.example:81/x",
+        headers=list(fields),
+        stream=httpx.ByteStream(b""),
+        extensions={"target": target},
+    )
+
+
+def test_head():
+    head = request_head(request(fields=[(b"Host", b"a"), (b"B", b""), (b"b", b"1 \xff\t2")]))
+    assert head.wire == b"GET / HTTP/1.1\r\nHost: a\r\nB: \r\nb: 1 \xff\t2\r\n\r\n"
+    assert head == (head.wire, 0, False, False, True, False)
+
+
+def test_host_is_the_urls_where_none_is_given():
+    assert request_head(request(fields=[(b"a", b"b")])).wire == (
+        b"GET / HTTP/1.1\r\nhost: en.example:81\r\na: b\r\n\r\n"
+    )
+
+
+def test_target_is_the_urls_where_none_is_given():
+    plain = httpx.Request("GET", "http://en.example/a%20b?c")
+    assert request_head(plain).wire.startswith(b"GET /a%20b?c HTTP/1.1\r\nHost: en.example\r\n")
+
+
+@pytest.mark.parametrize(
+    "target", [b"", b"/a b", b"/\r\n", b"/\n", b"/\r", b"/\t", b"/\0", b"/\x7f", b"/ HTTP/1.1\r\nx: y"]
+)
+def test_targets_that_would_end_the_request_line(target):
+    with pytest.raises(httpx.LocalProtocolError):
+        request_head(request(target=target))
+
+
+@pytest.mark.parametrize("octet", [octet for octet in range(256) if octet > 0x20 and octet != 0x7F])
+def test_every_other_octet_of_a_target_passes(octet):
+    target = b"/%c" % octet
+    assert request_head(request(target=target)).wire.startswith(b"GET %b HTTP/1.1\r\n" % target)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        (b"a", b"b\r\nc: d"), (b"a", b"b\nc: d"), (b"a", b"b\rc"), (b"a", b"b\0c"), (b"a", b"\r\n"),
+        (b"a\r\nb", b"c"), (b"a\0", b"c"), (b"a: b", b"c"), (b"a ", b"c"), (b"", b"c"), (b"a\xff", b"c"),
+        (b"a:", b""),
+        (b"host", b"b"), (b"HOST", b"a"),
+    ],
+)  # fmt: skip
+def test_fields_that_would_be_others(field):
+    with pytest.raises(httpx.LocalProtocolError):
+        request_head(request(fields=[(b"host", b"a"), field]))
+
+
+@pytest.mark.parametrize("method", ["", "GET ", "GE T", "GET\r\n", "G\xc9T", "CONNECT"])
+def test_methods_that_are_none(method):
+    with pytest.raises(httpx.LocalProtocolError):
+        request_head(request(method=method))
+
+
+@pytest.mark.parametrize(
+    ("fields", "length"),
+    [
+        ([], 0),
+        ([(b"content-length", b"0")], 0),
+        ([(b"Content-Length", b" 12 ")], 12),
+        ([(b"transfer-encoding", b"chunked")], None),
+        ([(b"Transfer-Encoding", b"Chunked")], None),
+    ],
+)
+def test_how_much_content_follows(fields, length):
+    head = request_head(request(fields=[(b"host", b"a"), *fields]))
+    assert head.length == length
+    assert head.repeatable == (length == 0)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [(b"content-length", b"1"), (b"content-length", b"1")],
+        [(b"content-length", b"1"), (b"Content-Length", b"2")],
+        [(b"content-length", b"1"), (b"transfer-encoding", b"chunked")],
+        [(b"transfer-encoding", b"chunked"), (b"transfer-encoding", b"chunked")],
+        [(b"transfer-encoding", b"gzip")],
+        [(b"transfer-encoding", b"gzip, chunked")],
+        [(b"content-length", b"+1")],
+        [(b"content-length", b"-1")],
+        [(b"content-length", b"1, 1")],
+        [(b"content-length", b"")],
+        [(b"content-length", b"0x1")],
+        [(b"content-length", b"1_0")],
+        [(b"content-length", b"9" * 5000)],
+    ],
+)
+def test_lengths_that_are_ambiguous(fields):
+    with pytest.raises(httpx.LocalProtocolError):
+        request_head(request(fields=[(b"host", b"a"), *fields]))
+
+
+@pytest.mark.parametrize(
+    ("fields", "expects", "upgrades"),
+    [
+        ([(b"expect", b"100-Continue")], True, False),
+        ([(b"expect", b"200-maybe")], False, False),
+        ([(b"upgrade", b"a"), (b"expect", b"100-continue")], True, True),
+    ],
+)
+def test_what_the_fields_ask_for(fields, expects, upgrades):
+    head = request_head(request(fields=[(b"host", b"a"), *fields]))
+    assert (head.expects_continue, head.upgrades) == (expects, upgrades)
+
+
+@pytest.mark.parametrize(
+    "method", ["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "POST", "PATCH", "PURGE"]
+)
+def test_what_may_be_repeated(method):
+    head = request_head(request(method=method))
+    assert head.repeatable == (method not in ("POST", "PATCH", "PURGE"))
+    assert head.is_head == (method == "HEAD")
+
+
+OCTETS = st.binary(max_size=8) | st.sampled_from([b"a", b"\r\n", b"a: b", b"x\r\n\r\nGET / HTTP/1.1"])
+
+
+@given(OCTETS, st.lists(st.tuples(OCTETS, OCTETS), max_size=3))
+def test_whatever_goes_out_is_one_request(target, fields):
+    try:
+        wire = request_head(request(target=target, fields=fields)).wire
+    except httpx.LocalProtocolError:
+        return
+    sent = [(b"host", b"en.example:81"), *fields]
+    assert wire.split(b"\r\n") == [b"GET %b HTTP/1.1" % target, *map(b": ".join, sent), b"", b""]

@@ -1,0 +1,224 @@
+"""Responses read whole, octet by octet and with others behind them: the parts are the same."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from univocal.proxy.reader import MAX_HEAD, MAX_INTERIM, ResponseReader
+
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+@dataclass
+class Told:
+    heads: list = field(default_factory=list)
+    content: bytes = b""
+    trailers: list = field(default_factory=list)
+
+    def interim(self, status, fields):
+        self.heads.append((status, fields))
+
+    def began(self, status, version, fields):
+        self.heads.append((status, version, fields))
+
+    def received(self, content):
+        assert content
+        self.content += content
+
+
+@dataclass
+class Read:
+    """What a response comes to; `ends` says by what: itself, the connection, or a fault."""
+
+    heads: list
+    content: bytes = b""
+    trailers: list = field(default_factory=list)
+    ends: str = "itself"
+    reusable: bool = True
+    is_head: bool = False
+    upgrades: bool = False
+
+
+H11 = b"HTTP/1.1"
+RESPONSES = {
+    OK + b"Content-Length: 5\r\n\r\nhello":
+        Read([(200, H11, [(b"content-length", b"5")])], b"hello"),
+    b"HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n":
+        Read([(200, H11, [(b"content-length", b"0")])]),
+    OK + b"A: \t b \t\r\na:\r\nContent-Length: 0\r\n\r\n":
+        Read([(200, H11, [(b"a", b"b"), (b"a", b""), (b"content-length", b"0")])]),
+    b"HTTP/1.1 204 None\r\n\r\n": Read([(204, H11, [])]),
+    b"HTTP/1.1 304 Same\r\nContent-Length: 5\r\n\r\n": Read([(304, H11, [(b"content-length", b"5")])]),
+    OK + b"Connection: Keep-Alive, CLOSE\r\nContent-Length: 2\r\n\r\nab":
+        Read([(200, H11, [(b"connection", b"Keep-Alive, CLOSE"), (b"content-length", b"2")])], b"ab",
+             reusable=False),
+    OK + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n":
+        Read([(200, H11, [(b"transfer-encoding", b"chunked")])], b"hello"),
+    OK + b"Transfer-Encoding: chunked\r\n\r\n00a;b=c\r\n0123456789\r\n1\r\n\n\r\n000\r\nX: y\r\nZ:\r\n\r\n":
+        Read([(200, H11, [(b"transfer-encoding", b"chunked")])], b"0123456789\n",
+             [(b"x", b"y"), (b"z", b"")]),
+    OK + b"\r\nhello": Read([(200, H11, [])], b"hello", ends="connection", reusable=False),
+    OK + b"Transfer-Encoding: foo\r\n\r\nhello":
+        Read([(200, H11, [(b"transfer-encoding", b"foo")])], b"hello", ends="connection", reusable=False),
+    b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nab":
+        Read([(200, b"HTTP/1.0", [(b"content-length", b"2")])], b"ab", reusable=False),
+    b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nab":
+        Read([(200, b"HTTP/1.0", [(b"connection", b"keep-alive"), (b"content-length", b"2")])], b"ab"),
+    b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nLink: a\r\n\r\n" + OK + b"Content-Length: 1\r\n\r\na":
+        Read([(100, []), (103, [(b"link", b"a")]), (200, H11, [(b"content-length", b"1")])], b"a"),
+    OK + b"Content-Length: 5\r\n\r\n":
+        Read([(200, H11, [(b"content-length", b"5")])], is_head=True),
+    OK + b"Transfer-Encoding: chunked\r\n\r\n":
+        Read([(200, H11, [(b"transfer-encoding", b"chunked")])], is_head=True),
+    OK + b"X: y\r\n\r\n": Read([(200, H11, [(b"x", b"y")])], is_head=True),
+    b"HTTP/1.0 200 OK\r\nX: y\r\n\r\n":
+        Read([(200, b"HTTP/1.0", [(b"x", b"y")])], is_head=True, reusable=False),
+    b"HTTP/1.0 200 OK\r\nConnection: a, keep-alive\r\n\r\n":
+        Read([(200, b"HTTP/1.0", [(b"connection", b"a, keep-alive")])], is_head=True),
+    OK + b"Connection: a\r\nConnection: close\r\n\r\n":
+        Read([(200, H11, [(b"connection", b"a"), (b"connection", b"close")])], is_head=True, reusable=False),
+    b"HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: a\r\n\r\n\0\1HTTP":
+        Read([(101, H11, [(b"connection", b"upgrade"), (b"upgrade", b"a")])], b"\0\1HTTP", ends="connection",
+             reusable=False, upgrades=True),
+}  # fmt: skip
+
+FAULTS = [
+    b"garbage\r\n\r\n",
+    b"HTTP/1.1 200 OK\n\n",
+    b"HTTP/1.1 20 OK\r\n\r\n",
+    b"HTTP/1.1 2000 OK\r\n\r\n",
+    b"HTTP/1.1 000 OK\r\n\r\n",
+    b"HTTP/1.1 099 OK\r\n\r\n",
+    b"HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: a\r\n\r\n",
+    b"HTTP/0.9 200 OK\r\n\r\n",
+    b"HTTP/1.2 200 OK\r\n\r\n",
+    b"HTTP/2.0 200 OK\r\n\r\n",
+    OK + b"Content-Length: 1\r\nContent-Length: 1\r\n\r\na",
+    OK + b"Content-Length: 1, 1\r\n\r\na",
+    OK + b"Content-Length: -1\r\n\r\na",
+    OK + b"Content-Length: 99999999999999999999\r\n\r\na",
+    OK + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    OK + b"Transfer-Encoding: foo\r\nContent-Length: 1\r\n\r\na",
+    OK + b"Transfer-Encoding: chunked\r\n\r\n-1\r\n\r\n",
+    OK + b"Transfer-Encoding: chunked\r\n\r\n1\r\nab\r\n",
+    OK + b"Transfer-Encoding: chunked\r\n\r\n10000000000000000\r\n",
+    OK + b" A: b\r\n\r\n",
+    OK + b"A: b\r\n c\r\n\r\n",
+    OK + b"A b\r\n\r\n",
+    OK + b": b\r\n\r\n",
+    OK + b"A: b\rc\r\n\r\n",
+    b"HTTP/1.1 103 Early\r\n\r\n" * (MAX_INTERIM + 1),
+    OK + b"A: " + b"b" * MAX_HEAD + b"\r\n\r\n",
+    OK + b"A: b\r\n" * (MAX_HEAD // 5) + b"\r\n",
+    b"HTTP/1.1 103 Early\r\nA: " + b"b" * MAX_HEAD + b"\r\n\r\n",
+]
+
+
+def whole(data):
+    return [data]
+
+
+def octet_by_octet(data):
+    return [data[place : place + 1] for place in range(len(data))]
+
+
+def by_sevens(data):
+    return [data[place : place + 7] for place in range(0, len(data), 7)]
+
+
+def read(reader, pieces, expected):
+    told = Told()
+    reader.expect(told, is_head=expected.is_head, upgrades=expected.upgrades)
+    assert not reader.began
+    for piece in pieces:
+        assert not reader.complete
+        assert not reader.fault
+        reader.feed(piece)
+    assert reader.began
+    return told
+
+
+@pytest.mark.parametrize("cut", [whole, by_sevens, octet_by_octet])
+@pytest.mark.parametrize("data", RESPONSES)
+def test_response(data, cut):
+    expected = RESPONSES[data]
+    reader = ResponseReader()
+    for _ in range(3 if expected.reusable else 1):
+        told = read(reader, cut(data), expected)
+        assert (told.heads, told.content, told.trailers) == (
+            expected.heads,
+            expected.content,
+            expected.trailers,
+        )
+        assert reader.fault == ""
+        assert reader.complete == (expected.ends == "itself")
+        assert reader.reusable == expected.reusable
+    if expected.ends == "connection":
+        assert reader.close()
+
+
+@pytest.mark.parametrize("surplus", [b"x", OK + b"Content-Length: 1\r\n\r\nx", b"\r\n", b"\0"])
+@pytest.mark.parametrize("data", [data for data, expected in RESPONSES.items() if expected.ends == "itself"])
+def test_what_stands_behind_a_response_is_no_part_of_it(data, surplus):
+    expected = RESPONSES[data]
+    reader = ResponseReader()
+    told = read(reader, [data + surplus], expected)
+    assert (told.heads, told.content, told.trailers) == (expected.heads, expected.content, expected.trailers)
+    assert reader.complete
+    assert not reader.reusable
+
+
+@pytest.mark.parametrize("data", [data for data, expected in RESPONSES.items() if not expected.upgrades])
+def test_a_response_cut_short_is_never_complete(data):
+    expected = RESPONSES[data]
+    start = data.rindex(b"\r\n\r\n") + 4 if expected.ends == "connection" else len(data)
+    for length in range(1, start):
+        reader = ResponseReader()
+        read(reader, [data[:length]], expected)
+        assert not reader.complete
+        assert not reader.close()
+
+
+@pytest.mark.parametrize("cut", [whole, by_sevens])
+@pytest.mark.parametrize("data", FAULTS)
+def test_fault(data, cut):
+    reader, told = ResponseReader(), Told()
+    reader.expect(told, is_head=False, upgrades=False)
+    for piece in cut(data):
+        reader.feed(piece)
+        if reader.fault:
+            break
+    assert reader.fault
+    assert not reader.complete
+    assert not reader.close()
+
+
+def test_a_head_as_large_as_allowed():
+    reader, told = ResponseReader(), Told()
+    reader.expect(told, is_head=False, upgrades=False)
+    value = b"b" * (MAX_HEAD - 100)
+    reader.feed(OK + b"A: %b\r\nContent-Length: 1\r\n\r\na" % value)
+    assert reader.complete
+    assert told.heads[0][2][0] == (b"a", value)
+
+
+def test_content_is_not_counted_as_head():
+    reader, told = ResponseReader(), Told()
+    reader.expect(told, is_head=False, upgrades=False)
+    reader.feed(OK + b"Content-Length: %d\r\n\r\n%b" % (4 * MAX_HEAD, b"x" * 4 * MAX_HEAD))
+    assert reader.complete
+    assert len(told.content) == 4 * MAX_HEAD
+
+
+@pytest.mark.parametrize(
+    "endless", [b"0\r\n" + b"A: b\r\n" * MAX_HEAD, b"1;" + b"x" * MAX_HEAD, b"0\r\nA: " + b"b" * MAX_HEAD]
+)
+def test_chunked_content_is_no_place_for_more(endless):
+    reader, told = ResponseReader(), Told()
+    reader.expect(told, is_head=False, upgrades=False)
+    reader.feed(OK + b"Transfer-Encoding: chunked\r\n\r\n")
+    for piece in range(0, len(endless), 1000):
+        reader.feed(endless[piece : piece + 1000])
+        if reader.fault:
+            break
+    assert reader.fault
