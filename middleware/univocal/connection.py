@@ -8,6 +8,7 @@ compares those with the installed version.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, cast
@@ -22,7 +23,7 @@ from univocal.errors import RefusedError
 from univocal.framing import ReadLimits
 from univocal.problem import Problem, problem
 
-__all__ = ["BETWEEN", "CONTENT", "HEAD", "OVERRIDES", "PIECE", "RELIES_ON", "BoundedConnection"]
+__all__ = ["BETWEEN", "CONTENT", "HEAD", "NEVER", "OVERRIDES", "PIECE", "RELIES_ON", "BoundedConnection"]
 
 # HttpToolsProtocol's methods that are replaced or extended, here and in ExactProtocol …
 OVERRIDES: Final = (
@@ -44,13 +45,11 @@ RELIES_ON: Final = (
     "_should_upgrade",
     "_should_upgrade_to_ws",
     "_start_asgi_task",
-    "_unset_keepalive_if_required",
     "eof_received",
     "handle_websocket_upgrade",
     "pause_writing",
     "resume_writing",
     "shutdown",
-    "timeout_keep_alive_handler",
 )
 
 # Where the parser stands in a connection's octets.
@@ -60,6 +59,7 @@ BETWEEN, HEAD, CONTENT = range(3)
 # connection has had parsed ahead is bounded by this and not by what the kernel had ready.
 PIECE: Final = 16384
 LINGER: Final = 2.0  # seconds in which a client may still read why it was refused (RFC 9112 §9.6)
+NEVER: Final = math.inf
 READ_LIMITS: Final = ReadLimits()
 
 
@@ -98,16 +98,17 @@ class BoundedConnection(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.limits = limits
+        self._keep_alive = max(self.timeout_keep_alive, 0.001)  # uvicorn's 0 is no time, not all time
         bounded = limits.max_target and limits.max_field_bytes
         self._max_silence = limits.max_target + limits.max_field_bytes + PIECE if bounded else 0
         self._phase = BETWEEN
         self._silence = 0  # octets that took the head, or the content, no further
         self._unparsed: bytes | memoryview = b""
         self._parsing = False
-        self._heard = False
         self._websocket = False  # the connection is another protocol's now
         self._refusal: Problem | None = None
-        self._deadline: asyncio.TimerHandle | None = None
+        self._due = NEVER  # the loop's time at which the client must have gone on
+        self._timer: asyncio.TimerHandle | None = None
 
     @classmethod
     def with_limits(cls, limits: ReadLimits) -> type[asyncio.Protocol]:
@@ -117,17 +118,17 @@ class BoundedConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.flow = Flow(transport)
-        self._await(self.limits.header_timeout)
+        self._wait(self.limits.header_timeout)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._set_deadline(None)
+        if self._timer is not None:
+            self._timer.cancel()
         self._unparsed = b""
         super().connection_lost(exc)
-        self._unset_keepalive_if_required()
+
+    # Octets
 
     def data_received(self, data: bytes) -> None:
-        self._unset_keepalive_if_required()
-        self._heard = True
         if self._refusal is None:
             self._unparsed = bytes(self._unparsed) + data if self._unparsed else data
             self._parse()
@@ -145,9 +146,15 @@ class BoundedConnection(HttpToolsProtocol):
                 self._feed(piece)
         finally:
             self._parsing = False
-        if self._refusal is None and not self._websocket:
-            self.flow.hold(bool(self.pipeline or self._unparsed))
-            self._mind_the_time()
+        if self._refusal is not None or self._websocket:
+            return
+        held = bool(self.pipeline or self._unparsed)
+        if held is not self.flow.held:
+            self.flow.hold(held)
+        if self._phase == CONTENT:
+            self._wait(self.limits.content_timeout)
+        elif self._phase == HEAD and self._due == NEVER:
+            self._wait(self.limits.header_timeout)
 
     def _feed(self, piece: bytes | memoryview) -> None:
         try:
@@ -157,23 +164,20 @@ class BoundedConnection(HttpToolsProtocol):
         except httptools.HttpParserError as error:
             self._refuse(_reasons(error, bytes(piece)))
         else:
-            self._silence += len(piece)
-            if self._phase != BETWEEN and 0 < self._max_silence < self._silence:
-                self._refuse(("fields-too-large",))
+            if self._phase != BETWEEN:
+                self._silence += len(piece)
+                if 0 < self._max_silence < self._silence:
+                    self._refuse(("fields-too-large",))
 
     def _past_upgrade(self, rest: bytes) -> None:
         """Go on after a head with Upgrade; `rest` is what follows it."""
         raise NotImplementedError
 
+    # Turns
+
     def _idle(self) -> bool:
         """Whether every request so far is answered."""
         return self.cycle is None or bool(self.cycle.response_complete)
-
-    def on_message_begin(self) -> None:
-        self.url = b""
-        self.headers = []
-        self._silence = 0
-        self._phase = HEAD
 
     def on_body(self, body: bytes) -> None:
         self._silence = 0
@@ -186,26 +190,32 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._phase = BETWEEN
-        self._set_deadline(None)
-        self.cycle.more_body = False
-        self.cycle.message_event.set()
+        self._due = NEVER
+        cycle = self.cycle
+        cycle.more_body = False
+        cycle.message_event.set()
+        if cycle.response_complete:
+            self._wait(self._keep_alive)
 
     def on_response_complete(self) -> None:
-        last = not self.pipeline
-        super().on_response_complete()
+        self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
-        if self._refusal is not None:
-            if last:
-                self._answer(self._refusal)
-        elif not self._parsing:
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        elif self._refusal is not None:
+            self._answer(self._refusal)
+        elif self._phase == BETWEEN:
+            self._wait(self._keep_alive)
+        if (self._unparsed or self.flow.held) and not self._parsing:
             self._parse()
 
     def _refuse(self, reasons: Sequence[str]) -> None:
         """Answer with a problem once all before it is answered, and end the connection."""
         self._refusal = problem(reasons)
         self._unparsed = b""
-        self._set_deadline(None)
+        self._due = NEVER
         self.flow.hold(False)
         self.logger.warning("Refused a request: %s", ", ".join(reasons))
         cycle = self.cycle
@@ -222,7 +232,6 @@ class BoundedConnection(HttpToolsProtocol):
             self._answer(self._refusal)
 
     def _answer(self, refusal: Problem) -> None:
-        self._unset_keepalive_if_required()
         fields = [*self.server_state.default_headers, *refusal.fields, (b"connection", b"close")]
         lines = b"".join(b"%b: %b\r\n" % field for field in fields)
         self.transport.write(b"HTTP/1.1 %b\r\n%b\r\n%b" % (refusal.status_line, lines, refusal.body))
@@ -232,38 +241,37 @@ class BoundedConnection(HttpToolsProtocol):
         # Closing on octets that were not read resets the connection, and the client may lose the answer.
         self.transport.write_eof()
         self.flow.resume_reading()
-        self._set_deadline(self.loop.call_later(LINGER, self.transport.abort))
+        self._wait(LINGER)
 
-    def _mind_the_time(self) -> None:
-        if self._phase == CONTENT:
-            self._await(self.limits.content_timeout)
+    # Time
+
+    def _wait(self, seconds: float) -> None:
+        """Give the client so many seconds from now on; 0: all it likes. One lazy timer serves all waits."""
+        if not seconds:
+            self._due = NEVER
             return
-        if self._phase == HEAD or not self._idle():
-            self._unset_keepalive_if_required()
-        if self._phase == HEAD or (self._idle() and self.timeout_keep_alive_task is None):
-            self._await(self.limits.header_timeout)
+        self._due = due = self.loop.time() + seconds
+        if self._timer is not None:
+            if self._timer.when() <= due:
+                return
+            self._timer.cancel()
+        self._timer = self.loop.call_at(due, self._tick)
 
-    def _await(self, seconds: float) -> None:
-        if self._deadline is None and seconds:
-            self._heard = False
-            self._deadline = self.loop.call_later(seconds, self._overdue, seconds)
-
-    def _overdue(self, seconds: float) -> None:
-        self._deadline = None
-        cycle = self.cycle
-        if self.flow.read_paused:
-            self._await(seconds)  # it is we who do not listen
-        elif self._phase == CONTENT and (self._heard or cycle.waiting_for_100_continue):
-            self._await(seconds)
-        elif self._phase != BETWEEN:
-            self._refuse(("request-timeout",))
-        elif not self.transport.is_closing():
+    def _tick(self) -> None:
+        self._timer = None
+        if self._due == NEVER or self.transport.is_closing():
+            return
+        if self.loop.time() < self._due:
+            self._timer = self.loop.call_at(self._due, self._tick)
+        elif self._refusal is not None:
+            self.transport.abort()
+        elif self._phase == BETWEEN:
             self.transport.close()  # nothing was asked
-
-    def _set_deadline(self, deadline: asyncio.TimerHandle | None) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-        self._deadline = deadline
+        elif self.flow.read_paused or (self._phase == CONTENT and self.cycle.waiting_for_100_continue):
+            # It is the client that waits, for us to read or to ask.
+            self._wait(self.limits.header_timeout if self._phase == HEAD else self.limits.content_timeout)
+        else:
+            self._refuse(("request-timeout",))
 
 
 def _reasons(error: httptools.HttpParserError, piece: bytes) -> Sequence[str]:

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import httptools
 from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
 
-from univocal.connection import BETWEEN, CONTENT, PIECE, BoundedConnection
+from univocal.connection import BETWEEN, CONTENT, HEAD, NEVER, PIECE, BoundedConnection
 from univocal.cycle import EARLY_HINT, INFORMATIONAL, ExactCycle
 from univocal.errors import RefusedError
 from univocal.framing import WATCHED, ReadLimits, faults, field_octets, split_target
@@ -42,8 +42,12 @@ class ExactProtocol(BoundedConnection):
         self._framing = b""  # of content that follows a head whose Upgrade is ignored
 
     def on_message_begin(self) -> None:
-        super().on_message_begin()
+        self.url = b""
+        self.headers = []
         self._watched = []
+        self._silence = 0
+        self._phase = HEAD
+        self._due = NEVER
 
     def on_url(self, url: bytes) -> None:
         self.url += url
@@ -70,7 +74,6 @@ class ExactProtocol(BoundedConnection):
         method, version = self.parser.get_method(), self.parser.get_http_version()
         if reasons := self._faults(method, version):
             raise RefusedError(reasons[0], reasons)
-        self._set_deadline(None)
         if not (self.parser.should_upgrade() and self._upgrade(method)):
             self._hand_over(method, version)
 
@@ -101,7 +104,7 @@ class ExactProtocol(BoundedConnection):
     def _past_upgrade(self, rest: bytes) -> None:
         """Go on after a head with Upgrade, which llhttp takes for the end of the message and of HTTP."""
         if self._websocket:
-            self._unparsed = b""
+            self._unparsed, self._due = b"", NEVER
             self.handle_websocket_upgrade()
             return
         self._unparsed = rest + bytes(self._unparsed)

@@ -19,6 +19,9 @@ class Timer:
     def cancel(self):
         self.cancelled = True
 
+    def when(self):
+        return self.due
+
 
 class Clock:
     """The part of an event loop that the protocol uses, with a time of its own."""
@@ -27,8 +30,11 @@ class Clock:
         self.now = 0.0
         self.timers = []
 
-    def call_later(self, delay, callback, *arguments):
-        timer = Timer(self.now + delay, callback, arguments)
+    def time(self):
+        return self.now
+
+    def call_at(self, due, callback, *arguments):
+        timer = Timer(due, callback, arguments)
         self.timers.append(timer)
         return timer
 

@@ -64,8 +64,8 @@ RESPONSES = {
         Read([(200, b"HTTP/1.0", [(b"content-length", b"2")])], b"ab", reusable=False),
     b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nab":
         Read([(200, b"HTTP/1.0", [(b"connection", b"keep-alive"), (b"content-length", b"2")])], b"ab"),
-    b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nLink: a\r\n\r\n" + OK + b"Content-Length: 1\r\n\r\na":
-        Read([(100, []), (103, [(b"link", b"a")]), (200, H11, [(b"content-length", b"1")])], b"a"),
+    b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 E\r\nLink: b\r\n\r\n" + OK + b"Content-Length: 1\r\n\r\nx":
+        Read([(100, []), (103, [(b"link", b"b")]), (200, H11, [(b"content-length", b"1")])], b"x"),
     OK + b"Content-Length: 5\r\n\r\n":
         Read([(200, H11, [(b"content-length", b"5")])], is_head=True),
     OK + b"Transfer-Encoding: chunked\r\n\r\n":
