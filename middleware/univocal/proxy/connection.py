@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -33,7 +35,6 @@ class Connection(asyncio.Protocol):
     def __init__(self, loop: asyncio.AbstractEventLoop, keeper: Keeper) -> None:
         self.loop = loop
         self.closed = False
-        self.blocked = False  # the origin takes no more for now
         self.reading = Deadline(loop, self._read_timed_out)
         self.idle = Deadline(loop, self.close)
         self._writing = Deadline(loop, self._write_timed_out)
@@ -41,6 +42,7 @@ class Connection(asyncio.Protocol):
         self._reader = ResponseReader()
         self._exchange: Exchange | None = None
         self._drain: asyncio.Future[None] | None = None
+        self._full = False
         self._paused = False
         self._reused = False
         self._transport: asyncio.Transport
@@ -56,6 +58,11 @@ class Connection(asyncio.Protocol):
         self._reader.expect(exchange, is_head=request.is_head, upgrades=request.upgrades)
         self.idle.clear()
         self._transport.write(request.wire)
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the origin takes no more for now, or will never again."""
+        return self._full or self._transport.is_closing()
 
     def write(self, data: bytes) -> None:
         self._transport.write(data)
@@ -74,7 +81,7 @@ class Connection(asyncio.Protocol):
             self._writing.clear()
 
     def resume_reading(self) -> None:
-        if self._paused:
+        if self._paused and not self.closed:
             self._paused = False
             self._transport.resume_reading()
 
@@ -115,7 +122,7 @@ class Connection(asyncio.Protocol):
             self._finish(exchange)
         elif reader.fault:
             self.fail(httpx.RemoteProtocolError(reader.fault))
-        elif exchange.wake() and not self._paused:
+        elif exchange.wake() and not (self._paused or self.closed):
             self._paused = True
             self._transport.pause_reading()
 
@@ -131,6 +138,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
         self._keeper.lost(self)
+        if self._exchange is not None and not self._exchange.sent:
+            self._salvage()
         if self._exchange is not None:
             kind = httpx.ReadError if self._exchange.sent else httpx.WriteError
             self.fail(self._broken(kind, f"the connection to the origin was lost: {exc}"))
@@ -139,12 +148,24 @@ class Connection(asyncio.Protocol):
         self.resume_writing()
 
     def pause_writing(self) -> None:
-        self.blocked = True
+        self._full = True
 
     def resume_writing(self) -> None:
-        self.blocked = False
+        self._full = False
         if self._drain is not None and not self._drain.done():
             self._drain.set_result(None)
+
+    def _salvage(self) -> None:
+        """Read an early refusal that arrived before the reset.
+
+        An event loop that fails to write looks no further, although an origin that refuses a request and
+        closes without reading its content causes just that, and the kernel still holds the response.
+        """
+        if self._transport.get_extra_info("sslcontext") is None:
+            descriptor = self._transport.get_extra_info("socket").fileno()
+            with contextlib.suppress(OSError):
+                while self._exchange is not None and (data := os.read(descriptor, 65536)):
+                    self.data_received(data)
 
     def _finish(self, exchange: Exchange) -> None:
         """The response is complete: the connection goes back, or away."""

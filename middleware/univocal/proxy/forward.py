@@ -25,6 +25,8 @@ HOP_BY_HOP: Final = frozenset(
     b"proxy-authorization proxy-connection te trailer transfer-encoding upgrade".split()
 )
 
+_REPLACED: Final = HOP_BY_HOP | {b"host"}
+
 # "A sender MUST NOT send a connection option corresponding to a field that is intended for all
 # recipients" (§7.6.1). A client that does wants a check or a cache key to miss what the origin needs.
 _PROTECTED: Final = frozenset(
@@ -60,12 +62,20 @@ _UNTRUSTED: Final = frozenset(
 )
 _UNTRUSTED_FAMILIES: Final = (b"x-forwarded-", b"x-original-")
 
+# What most requests have, told apart at once.
+_ORDINARY: Final = frozenset(
+    b"accept accept-encoding accept-language cache-control content-length content-type cookie dnt "
+    b"if-modified-since if-none-match origin pragma priority range referer sec-ch-ua sec-ch-ua-mobile "
+    b"sec-ch-ua-platform sec-fetch-dest sec-fetch-mode sec-fetch-site sec-fetch-user "
+    b"upgrade-insecure-requests user-agent".split()
+)
+
 # CGI and WSGI write every field name in capitals with "_" for "-" (some servers for any other sign, too),
 # so that to the application such a spelling is the field itself.
 _CGI_SIGNS: Final = b"!#$%&'*+.^_`|~"
 _AS_CGI_READS: Final = bytes.maketrans(_CGI_SIGNS, b"-" * len(_CGI_SIGNS))
 
-_TOKEN: Final = frozenset(b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+_TOKEN: Final = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def request_fields(
@@ -85,19 +95,19 @@ def request_fields(
     peer's address, `forwarded_for` the addresses before it that a trusted proxy vouched for. `trailers`
     says that the caller relays the response's trailers. Content whose length is unknown stays chunked.
     """
-    dropped = HOP_BY_HOP | _connection_options(fields)
+    named = dict(fields)
+    dropped = _REPLACED | _connection_options(fields) if b"connection" in named else _REPLACED
     forwarded = [(b"host", host)]
     forwarded += [
         field
         for field in fields
-        if field[0] not in dropped and field[0] != b"host" and not _is_untrusted(field[0])
+        if field[0] not in dropped and (field[0] in _ORDINARY or not _is_untrusted(field[0]))
     ]
-    names = {name for name, _ in fields}
-    if b"transfer-encoding" in names:
+    if b"transfer-encoding" in named:
         # RFC 9112 §6.3: Transfer-Encoding overrides Content-Length, and the coding is this hop's own.
         forwarded = [field for field in forwarded if field[0] != b"content-length"]
         forwarded.append((b"transfer-encoding", b"chunked"))
-    if trailers and b"te" in names and _accepts_trailers(fields):
+    if trailers and b"te" in named and _accepts_trailers(fields):
         # RFC 9110 §10.1.4: whoever sends TE names it in Connection.
         forwarded += [(b"te", b"trailers"), (b"connection", b"te")]
     forwarded += _origin_of(host if authority is None else authority, client, scheme, forwarded_for)
@@ -222,6 +232,6 @@ def _node(address: bytes) -> bytes:
 
 def _value(text: bytes) -> bytes:
     """`text` as a token where it is one, else as a quoted-string (RFC 9110 §5.6)."""
-    if text and _TOKEN.issuperset(text):
+    if text and not text.translate(None, _TOKEN):
         return text
     return b'"%b"' % text.replace(b"\\", b"\\\\").replace(b'"', b'\\"')

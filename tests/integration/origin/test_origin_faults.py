@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import ssl
+import threading
 
 import httpx
 import pytest
@@ -114,6 +115,37 @@ async def test_what_came_before_the_fault_is_delivered(serve, transport, ask):
     for _ in range(2):
         with pytest.raises(httpx.RemoteProtocolError):
             await anext(stream)
+
+
+@pytest.mark.parametrize("pause", [None, 0, 0.0005])
+async def test_an_early_refusal_outlives_the_reset_that_follows_it(answered, pause):
+    """The origin runs at its own pace: the reset may come between two turns of the event loop."""
+    refusal = b"HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno"
+
+    def refuse():
+        for _ in range(40):
+            peer, _ = listener.accept()
+            peer.recv(1)
+            peer.sendall(refusal)
+            peer.close()  # with much unread: the kernel resets
+
+    async def content():
+        for _ in range(400):
+            if pause is not None:
+                await asyncio.sleep(pause)
+            yield b"x" * 10_000
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        class Refusing:
+            url = httpx.URL(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        for _ in range(40):
+            fields = [(b"content-length", b"4000000")]
+            assert await answered(Refusing, method="POST", fields=fields, content=content()) == (413, b"no")
+        thread.join()
 
 
 async def test_nobody_listens(answered, ask):
