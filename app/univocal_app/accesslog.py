@@ -76,6 +76,10 @@ class AccessLog:
                 logger.error("the access log cannot be written: %s", error)
             self._failed = True
 
+    def close(self) -> None:
+        """Close the stream."""
+        self._stream.close()
+
 
 def open_log(where: str, form: Literal["json", "combined"]) -> AccessLog | None:
     """The access log of the settings `access_log` and `access_log_format`; None when it is "off"."""

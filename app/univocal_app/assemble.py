@@ -41,10 +41,8 @@ class House:
 
     def listeners(self, front: socket, back: socket) -> list[Listener]:
         """The two applications on their bound sockets."""
-        return [
-            Listener(self.proxy, front, ExactProtocol.with_limits(self.limits)),
-            Listener(self.admin, back),
-        ]
+        protocol = ExactProtocol.with_limits(self.limits)
+        return [Listener(self.proxy, front, protocol, lifespan="on"), Listener(self.admin, back)]
 
 
 def assemble(configuration: Configuration, source: str) -> House:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Final, NoReturn
@@ -183,9 +184,10 @@ def purge(
     except ValueError as error:
         _usage(str(error))
     results = []
-    for job in jobs:
-        results.append(purger.carry_out(job))
-        typer.echo(results[-1].line())
+    with closing(purger):
+        for job in jobs:
+            results.append(purger.carry_out(job))
+            typer.echo(results[-1].line())
     typer.echo(purging.summary(results), err=True)
     raise typer.Exit(0 if all(result.confirmed for result in results) else 1)
 

@@ -83,6 +83,10 @@ class Server:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port + 1}"
 
+    def close(self) -> None:
+        """Close the connection; the next question opens another."""
+        self._connection.close()
+
     def ask(
         self, method: str, target: str, fields: dict[str, str], content: bytes = b""
     ) -> tuple[int, bytes]:
@@ -117,6 +121,11 @@ class Purger:
             raise ValueError(f"the token in {token_env} is not printable ASCII")
         proxy = Server(via)
         return cls(proxy, Server(admin or proxy.neighbour()), token, soft=soft)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._proxy.close()
+        self._admin.close()
 
     def carry_out(self, job: Job) -> Result:
         """Send one job; every failure is a Result, too."""

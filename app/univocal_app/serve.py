@@ -32,6 +32,7 @@ class Listener:
     app: Any
     socket: socket.socket
     protocol: type[asyncio.Protocol] | Literal["h11"] = "h11"  # uvicorn's `http` setting
+    lifespan: Literal["on", "off"] = "off"  # whether the application has something to close at the end
 
 
 class _Server(uvicorn.Server):
@@ -105,6 +106,7 @@ def _settings(listener: Listener) -> uvicorn.Config:
         listener.app,
         http=listener.protocol,
         ws="none",
+        lifespan=listener.lifespan,
         access_log=False,
         log_config=None,
         # One reader and one writer of each: univocal's own (DESIGN §10).

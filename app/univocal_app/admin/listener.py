@@ -81,7 +81,7 @@ async def _purge(gate: Gate, request: Request) -> Response:
         purged = purge_selected(asked, gate.runtime, gate.store, time.time())
     except RefusedError as refused:
         return _refusal(refused)
-    except ValueError as error:  # JSONDecodeError is one
+    except (ValueError, RecursionError) as error:  # a JSONDecodeError is a ValueError
         return _unreadable(str(error))
     return Response(purged.body(), media_type="application/json", headers=_FRESH)
 

@@ -1,0 +1,60 @@
+"""The container files hang together: what they name exists, and the proxy takes its configuration."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from univocal_app.assemble import runtime_of
+from univocal_app.config import load
+
+
+@pytest.fixture(scope="module")
+def compose(root: Path) -> str:
+    """The compose file."""
+    return (root / "docker-compose.yml").read_text("utf-8")
+
+
+def test_the_stack_has_a_configuration_that_is_accepted(root: Path) -> None:
+    file = root / "compose" / "univocal.toml"
+    configuration = load(file)
+    runtime_of(configuration, str(file))
+    assert str(configuration.server.listen) == "0.0.0.0:8080"
+
+
+def test_every_upstream_is_a_service(root: Path, compose: str) -> None:
+    services = set(re.findall(r"(?m)^  ([a-z]+):$", compose))
+    configuration = load(root / "compose" / "univocal.toml")
+    assert {re.split("[:/]+", site.upstream.url)[1] for site in configuration.sites} <= services
+
+
+def test_what_is_mounted_or_built_exists(root: Path, compose: str) -> None:
+    named = re.findall(r"\"\./([^:\"]+):", compose) + re.findall(r"build: (\S+)", compose)
+    assert len(named) >= 4
+    assert all((root / name).exists() for name in named)
+
+
+def test_published_on_loopback_alone(compose: str) -> None:
+    assert re.findall(r"ports: (.*)", compose) == ['["127.0.0.1:8080:8080"]']
+
+
+@pytest.mark.parametrize("folder", [".", "compose/app"])
+def test_images(root: Path, folder: str) -> None:
+    text = (root / folder / "Dockerfile").read_text("utf-8")
+    users = re.findall(r"(?m)^USER (\S+)", text)
+    assert users
+    assert users[-1] not in {"root", "0"}
+    assert f" {users[-1]}\n" in text
+    assert text.startswith("FROM python:3.13-slim\n")
+    for sources in re.findall(r"(?m)^COPY (.*) \S+$", text):
+        assert all((root / folder / source).exists() for source in sources.split())
+
+
+def test_what_an_image_copies_is_not_ignored(root: Path) -> None:
+    kept = {
+        line[1:] for line in (root / ".dockerignore").read_text("utf-8").splitlines() if line.startswith("!")
+    }
+    copied = re.findall(r"(?m)^COPY (.*) \S+$", (root / "Dockerfile").read_text("utf-8"))
+    assert {source for sources in copied for source in sources.split()} <= kept

@@ -1,0 +1,86 @@
+"""`univocal demo`: every line that it prints is tried, in order, and gives what is said there to look for."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Fixture = Callable[..., Any]
+
+PORTS = ("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+
+# For each printed command: what its answer holds.
+EXPECTED = [
+    r"cache-status: univocal; fwd=uri-miss; stored[\s\S]*revision 1[\s\S]*number 1 ",
+    r"cache-status: univocal; hit[\s\S]*number 1 ",
+    r"^Steve_Fuller_\(sociologist\): revision 2\n$",
+    r'"purged": 1, "key": "http://wiki\.localhost(:\d+)?/wiki/Steve_Fuller_\(sociologist\)"',
+    r"revision 2",
+    r"AC/DC, revision 1",
+    r"Кошка, revision 1",
+    r"^The administrator's page",
+    r"400 Bad Request[\s\S]*dot-segment-parameter",
+    r"400 Bad Request[\s\S]*encoded-dot-segment",
+    r"received /shop/cart\n",
+    r"x-reads: 1\b[\s\S]*<svg",
+    r"x-reads: 1\b[\s\S]*cache-status: univocal; hit",
+    r'"purged": 1, "by": "prefix"',
+    r"^ok\n$",
+    r"canonical +http://wiki\.localhost(:\d+)?/wiki/A/B\(c\)",
+]
+
+
+@pytest.fixture
+def demo(start: Fixture) -> Any:
+    """A demo on free ports; it says what to try before anything is asked of it."""
+    return start("demo", *PORTS, until="every stage, and what it changed")
+
+
+def test_every_printed_command_shows_what_it_says(demo: Any, univocal: Fixture) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("needs curl (apt-get install curl)")
+    commands = [line.strip() for line in demo.said.splitlines() if re.match(r"  (curl|univocal) ", line)]
+    assert len(commands) == len(EXPECTED)
+    for command, expected in zip(commands, EXPECTED, strict=True):
+        words = shlex.split(command)
+        if words[0] == "univocal":
+            said = univocal(*words[1:]).stdout
+        else:
+            # A proxy of the environment's is not the one that is to be asked.
+            plain = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+            ended = subprocess.run(
+                ["curl", "-sS", *words[1:]], capture_output=True, text=True, timeout=20, check=True, env=plain
+            )
+            said = ended.stdout.replace("\r\n", "\n")
+        assert re.search(expected, said, re.MULTILINE | re.IGNORECASE), f"{command}\n{said}"
+
+
+def test_the_front_page_lists_the_sites_and_the_same_lines(demo: Any, ask: Fixture) -> None:
+    host = f"127.0.0.1:{demo.proxy[1]}"
+    page = ask(demo.proxy, "/", host)
+    assert page.status == 200
+    assert page.value("content-type") == "text/html; charset=utf-8"
+    text = page.body.decode()
+    for name in ("wiki", "servlet", "files"):
+        assert f'href="http://{name}.localhost:{demo.proxy[1]}/' in text
+    for line in re.findall(r"(?m)^  (curl .*)$", demo.said):
+        assert f"<pre>{line}</pre>" in text
+
+
+def test_a_page_written_through_the_proxy_is_invalidated(demo: Any, ask: Fixture) -> None:
+    host = f"wiki.localhost:{demo.proxy[1]}"
+    assert b"revision 1" in ask(demo.proxy, "/wiki/AC%2FDC", host).body
+    assert ask(demo.proxy, "/wiki/AC%2fDC", host, "PUT", body="New.").status == 200
+    assert b"revision 2" in ask(demo.proxy, "/wiki/AC/DC", host).body
+
+
+def test_an_interrupt_ends_all_of_it(demo: Any) -> None:
+    assert demo.end() == 0
+    assert demo.err == ""

@@ -1,0 +1,32 @@
+"""The program in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Fixture = Callable[..., Any]
+
+
+def test_explain(univocal: Fixture) -> None:
+    ended = univocal("explain", "http://en.example/wiki/A%2fB%28c%29", "--profile", "mediawiki", "--json")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert json.loads(ended.stdout)["canonical"] == "http://en.example/wiki/A/B(c)"
+
+
+def test_a_configuration_that_cannot_be(univocal: Fixture) -> None:
+    ended = univocal("serve", "--config", "/nowhere/univocal.toml")
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
+    assert ended.stderr.startswith("univocal: /nowhere/univocal.toml: ")
+
+
+def test_a_reader_that_leaves_is_no_traceback(root: Path) -> None:
+    program = f"{sys.executable} -m univocal_app profiles | true"
+    ended = subprocess.run(
+        ["sh", "-c", program], capture_output=True, text=True, timeout=20, check=False, cwd=root / "app"
+    )
+    assert "Traceback" not in ended.stderr

@@ -1,0 +1,167 @@
+"""The admin listener: what it shows, and whose purges it carries out (DESIGN §9)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from univocal import CacheMiddleware
+from univocal_app.admin import admin
+from univocal_app.assemble import runtime_of
+from univocal_app.config import validate
+from univocal_app.metrics import Metrics
+
+SETTINGS = {"sites": [{"hosts": ["en.example"], "profile": "mediawiki", "upstream": "http://127.0.0.1:1"}]}
+
+
+async def origin(scope: Any, receive: Any, send: Any) -> None:
+    fields = [(b"cache-control", b"max-age=60"), (b"surrogate-key", b"article")]
+    await send({"type": "http.response.start", "status": 200, "headers": fields})
+    await send({"type": "http.response.body", "body": b"content"})
+
+
+def client(app: Any, peer: str = "127.0.0.1", **fields: str) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(app, client=(peer, 50000))
+    return httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8081", headers=fields)
+
+
+@pytest.fixture
+async def house(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The proxy with four stored responses, and its admin application."""
+    monkeypatch.setenv("UNIVOCAL_PURGE_TOKEN", "s3cret")
+    configuration = validate(SETTINGS, "univocal.toml")
+    proxy = CacheMiddleware(origin, runtime=runtime_of(configuration, "univocal.toml"))
+    metrics = Metrics(proxy.store)
+    proxy.listeners = (metrics,)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(proxy)) as browser:
+        for path in ("/wiki/A", "/wiki/B/C", "/w/D", "/w/E"):
+            await browser.get(f"http://en.example{path}")
+            await browser.get(f"http://en.example{path}")
+    assert proxy.store.stats.entries == 4
+    return proxy, admin(proxy.gate, configuration, metrics)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told", "left"),
+    [
+        ({"url": "http://en.example/wiki/B%2fC"}, {"purged": 1, "key": "http://en.example/wiki/B/C"}, 3),
+        ({"url": "https://EN.example.:443/w/%44"}, {"purged": 1, "key": "https://en.example/w/D"}, 3),
+        (
+            {"urls": ["http://en.example/w/D", "http://en.example/w/E", "http://en.example/w/F"]},
+            {"purged": 2},
+            2,
+        ),
+        ({"prefix": "http://en.example/wik%69/"}, {"purged": 2, "by": "prefix"}, 2),
+        ({"tag": "article"}, {"purged": 4, "by": "tag", "value": "article"}, 0),
+        ({"tag": "other"}, {"purged": 0, "by": "tag", "value": "other"}, 4),
+        ({"all": True}, {"purged": 4, "by": "all"}, 0),
+        ({"all": True, "soft": True}, {"softened": 4, "by": "all"}, 4),
+    ],
+)
+async def test_purge(house: Any, asked: dict[str, Any], told: dict[str, Any], left: int) -> None:
+    proxy, application = house
+    async with client(application) as browser:
+        answer = await browser.post("/-/purge", json=asked)
+    assert answer.status_code == 200
+    assert told.items() <= answer.json().items()
+    assert proxy.store.stats.entries == left
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "said"),
+    [
+        (b"", 400, None),
+        (b"[]", 400, None),
+        (b"{}", 400, None),
+        (b"\xff", 400, None),
+        (b"[" * 100_000, 400, None),
+        (b'{"url": "http://en.example/", "tag": "a"}', 400, None),
+        (b'{"url": 3}', 400, None),
+        (b'{"soft": true}', 400, None),
+        (b'{"all": true, "soft": 1}', 400, None),
+        (b'{"url": "/wiki/A"}', 400, "bad-host"),
+        (b'{"url": "http://en.example/wiki/%00"}', 400, "control-character"),
+        (b'{"url": "http://other.example/"}', 421, "unknown-host"),
+        (b'{"url": "' + b"a" * 5_000_000 + b'"}', 413, "body-too-large"),
+    ],
+)
+async def test_what_names_no_purge_removes_nothing(
+    house: Any, content: bytes, status: int, said: str | None
+) -> None:
+    proxy, application = house
+    async with client(application) as browser:
+        answer = await browser.post("/-/purge", content=content)
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json().get("reason") == said
+    assert proxy.store.stats.entries == 4
+
+
+@pytest.mark.parametrize(
+    ("peer", "fields", "status"),
+    [
+        ("127.0.0.1", {}, 200),
+        ("192.0.2.1", {}, 403),
+        ("192.0.2.1", {"authorization": "Bearer s3cret"}, 200),
+        ("192.0.2.1", {"authorization": "Bearer s3cre"}, 403),
+        ("192.0.2.1", {"x-forwarded-for": "127.0.0.1"}, 403),
+        (
+            "127.0.0.1",
+            {"x-forwarded-for": "192.0.2.1"},
+            403,
+        ),  # loopback is a trusted proxy, and says for whom
+        ("127.0.0.1", {"origin": "http://evil.example"}, 403),  # another site's page
+        ("127.0.0.1", {"origin": "null"}, 403),
+        ("127.0.0.1", {"origin": "http://evil.example", "host": "evil.example"}, 403),  # a name pointed here
+        ("127.0.0.1", {"origin": "http://127.0.0.1:8081"}, 200),
+        ("127.0.0.1", {"origin": "http://localhost:8081", "host": "localhost:8081"}, 200),
+        ("127.0.0.1", {"origin": "http://[::1]:8081", "host": "[::1]:8081"}, 200),
+        ("127.0.0.1", {"origin": "http://[::1]", "host": "[::1]"}, 200),
+    ],
+)
+async def test_who_may(house: Any, peer: str, fields: dict[str, str], status: int) -> None:
+    proxy, application = house
+    async with client(application, peer, **fields) as browser:
+        answer = await browser.post("/-/purge", json={"all": True})
+    assert answer.status_code == status
+    assert proxy.store.stats.entries == (0 if status == 200 else 4)
+
+
+async def test_what_it_shows(house: Any) -> None:
+    _, application = house
+    async with client(application, "192.0.2.1") as browser:
+        health, ready = await browser.get("/-/health"), await browser.get("/-/ready")
+        shown, metrics = await browser.get("/-/config"), await browser.get("/metrics")
+        missing, wrong = await browser.get("/"), await browser.get("/-/purge")
+    assert (health.status_code, health.text, ready.status_code, ready.text) == (200, "ok\n", 200, "ready\n")
+    assert (missing.status_code, wrong.status_code) == (404, 405)
+    assert shown.json()["sites"][0]["upstream"] == "http://127.0.0.1:1"
+    assert shown.json()["server"]["listen"] == "127.0.0.1:8080"
+    assert "s3cret" not in shown.text
+    assert validate({"sites": [{**SETTINGS["sites"][0]}]}, "f").model_dump(mode="json") == json.loads(
+        shown.text
+    )
+    assert all(answer.headers["cache-control"] == "no-store" for answer in (health, ready, shown, metrics))
+
+
+async def test_metrics_count_what_happened(house: Any) -> None:
+    proxy, application = house
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(proxy)) as browser:
+        await browser.get("http://en.example/wiki/%00")
+        await browser.get("http://other.example/")
+    async with client(application) as browser:
+        lines = (await browser.get("/metrics")).text.splitlines()
+    for line in (
+        'univocal_requests_total{cache="uri-miss",site="en.example",status="2xx"} 4.0',
+        'univocal_requests_total{cache="hit",site="en.example",status="2xx"} 4.0',
+        'univocal_refused_total{reason="control-character",site=""} 1.0',
+        'univocal_refused_total{reason="unknown-host",site=""} 1.0',
+        'univocal_sent_bytes_total{site="en.example"} 56.0',
+        "univocal_stored_responses 4.0",
+        f"univocal_stored_bytes {float(proxy.store.stats.bytes)}",
+    ):
+        assert line in lines
+    assert not any("other.example" in line for line in lines)

@@ -1,0 +1,117 @@
+"""`univocal purge`: what it sends, octet for octet, and how it tells what it heard."""
+
+from __future__ import annotations
+
+import socketserver
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+
+@dataclass
+class Recorder:
+    """A server that answers every request with the next of `answers`."""
+
+    port: int = 0
+    answers: list[tuple[int, str]] = field(default_factory=list)
+    seen: list[bytes] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+@pytest.fixture
+def server() -> Iterator[Recorder]:
+    """What stands for the proxy and for its admin listener."""
+    recorder = Recorder()
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            while head := b"".join(iter(self.rfile.readline, b"\r\n")) if self.rfile.peek(1) else b"":
+                length = int(head.lower().partition(b"content-length:")[2].split(b"\r")[0])
+                recorder.seen.append(head + self.rfile.read(length))
+                status, body = recorder.answers.pop(0)
+                self.wfile.write(f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads = True
+        block_on_close = False
+
+    with Server(("127.0.0.1", 0), Handler) as listening:
+        recorder.port = listening.server_address[1]
+        thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield recorder
+        listening.shutdown()
+        thread.join()
+
+
+Run = Callable[..., Any]
+
+
+def test_urls(univocal: Run, server: Recorder) -> None:
+    server.answers = [
+        (200, '{"purged": 2, "key": "http://en.example/A/B"}'),
+        (200, '{"purged": 0, "key": "k"}'),
+    ]
+    ended = univocal("purge", "http://en.example:80/A%2fB/../c d?я", "https://x.example", "--via", server.url)
+    assert ended.returncode == 0
+    assert ended.stdout.splitlines() == [
+        "http://en.example:80/A%2fB/../c d?я\tpurged 2\thttp://en.example/A/B",
+        "https://x.example\tpurged 0\tk",
+    ]
+    assert ended.stderr == "2 stored responses; 2 confirmed, 0 failed\n"
+    assert [head.split(b"\r\n") for head in server.seen] == [
+        [b"PURGE /A%2fB/../c%20d?%D1%8F HTTP/1.1", b"Host: en.example:80", b"Content-Length: 0", b""],
+        [b"PURGE / HTTP/1.1", b"Host: x.example", b"Content-Length: 0", b""],
+    ]
+
+
+def test_tags_prefixes_soft_and_a_token(
+    univocal: Run, server: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET", "s3cret")
+    server.answers = [
+        (200, '{"softened": 3, "by": "tag", "value": "t"}'),
+        (200, '{"softened": 1, "by": "prefix"}'),
+    ]
+    options = ("--via", server.url, "--admin", server.url, "--soft", "--token-env", "SECRET")
+    ended = univocal("purge", "--tag", "t", "--prefix", "http://en.example/я/", *options)
+    assert (ended.returncode, ended.stderr) == (0, "4 stored responses; 2 confirmed, 0 failed\n")
+    by_tag, by_prefix = server.seen
+    assert by_tag.startswith(b"PURGE / HTTP/1.1\r\n")
+    for line in (b"Authorization: Bearer s3cret\r\n", b"Soft-Purge: 1\r\n", b"Surrogate-Key: t\r\n"):
+        assert line in by_tag
+    assert by_prefix.startswith(b"POST /-/purge HTTP/1.1\r\n")
+    assert b"Authorization: Bearer s3cret\r\n" in by_prefix
+    assert by_prefix.endswith(b'{"prefix": "http://en.example/%D1%8F/", "soft": true}')
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (403, '{"reason": "purge-forbidden"}', "failed: 403 purge-forbidden"),
+        (503, '{"reason": "shared-store-unavailable", "purged": 1}', "failed: 503 shared-store-unavailable"),
+        (200, "<html>", "failed: 200, not an answer of univocal's"),
+        (200, "[]", "failed: 200, not an answer of univocal's"),
+        (404, "{}", "failed: 404"),
+    ],
+)
+def test_what_is_not_confirmed_is_status_1(
+    univocal: Run, server: Recorder, status: int, body: str, said: str
+) -> None:
+    server.answers = [(status, body), (200, '{"purged": 1, "key": "k"}')]
+    ended = univocal("purge", "http://a/", "http://b/", "--via", server.url)
+    assert ended.returncode == 1
+    assert ended.stdout.splitlines() == [f"http://a/\t{said}", "http://b/\tpurged 1\tk"]
+    assert ended.stderr == "1 stored responses; 1 confirmed, 1 failed\n"
+
+
+def test_a_proxy_that_is_not_there(univocal: Run, server: Recorder) -> None:
+    ended = univocal("purge", "http://a/", "--via", "http://127.0.0.1:1")
+    assert (ended.returncode, ended.stderr) == (1, "0 stored responses; 0 confirmed, 1 failed\n")
+    assert "http://127.0.0.1:1 did not answer" in ended.stdout

@@ -1,0 +1,135 @@
+"""`[[sites]]` becomes sites, routes and rules; what cannot be is named by its place in the file."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any
+
+import pytest
+
+from univocal.errors import ConfigurationError
+from univocal.uri.target import Canonical, origin_target, resolve
+from univocal_app.assemble import runtime_of
+from univocal_app.config import validate
+
+UPSTREAM = 'upstream = "http://127.0.0.1:9001"\n'
+SITE = f'[[sites]]\nhosts = ["a"]\n{UPSTREAM}'
+
+
+def runtime(text: str) -> Any:
+    return runtime_of(validate(tomllib.loads(text), "univocal.toml"), "univocal.toml")
+
+
+def found(text: str, host: bytes, target: bytes) -> Canonical:
+    canonical = resolve(target, [host], b"http", runtime(text).sites)
+    assert isinstance(canonical, Canonical)
+    return canonical
+
+
+ROUTED = f"""
+[[sites]]
+hosts = ["en.example"]
+profile = "mediawiki"
+{UPSTREAM}
+[[sites.routes]]
+path = "/api/"
+profile = "restbase"
+upstream = "http://127.0.0.1:9002/v1/"
+[[sites.routes]]
+path = "/static/"
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "profile", "upstream", "sent"),
+    [
+        (b"/wiki/A%2FB", "mediawiki", "sites[0]", b"/wiki/A/B"),
+        (b"/api/A%2FB", "restbase", "sites[0].routes[0]", b"/v1/A%2FB"),
+        (b"/static/A%2FB", "mediawiki", "sites[0]", b"/static/A/B"),
+    ],
+)
+def test_routes(target: bytes, profile: str, upstream: str, sent: bytes) -> None:
+    canonical = found(ROUTED, b"en.example", target)
+    assert (canonical.route.profile.name, canonical.route.upstream) == (profile, upstream)
+    assert origin_target(canonical) == sent
+
+
+def test_a_site_for_every_host_is_asked_last() -> None:
+    text = f'[[sites]]\nhosts = ["*"]\n{UPSTREAM}[[sites]]\nhosts = ["en.example"]\n{UPSTREAM}'
+    assert found(text, b"en.example", b"/").site.name == "en.example"
+    assert found(text, b"other.example:8080", b"/").site.name == "*"
+
+
+def test_rules_of_a_site_over_those_for_all() -> None:
+    text = f"""
+    [cache]
+    ttl = 5
+    grace = 7
+    set_cookie = "explicit"
+    [[sites]]
+    hosts = ["a.example"]
+    {UPSTREAM}
+    [sites.cache]
+    ttl = 60
+    ttl_by_status = {{ 404 = 1 }}
+    bypass_cookies = ["session*"]
+    targeted = ["Univocal-Cache-Control"]
+    [[sites]]
+    hosts = ["b.example"]
+    {UPSTREAM}
+    """
+    rules = runtime(text).rules
+    own, other = rules["a.example"], rules["b.example"]
+    assert (own.ttl, own.grace, own.set_cookie, own.ttl_by_status) == (60, 7, "explicit", {404: 1})
+    assert (own.bypass_cookies, own.targeted) == (("session*",), (b"univocal-cache-control",))
+    assert (other.ttl, other.grace, other.ttl_by_status, other.targeted) == (
+        5,
+        7,
+        {},
+        (b"cdn-cache-control",),
+    )
+
+
+def test_limits_trust_and_purge(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", "s3cret")
+    server = '[server]\nmax_body = "1 KiB"\nmax_target = 9\ncache_status = "key"\ntrusted_proxies = ["::1"]\n'
+    purge = '[purge]\nallow = ["192.0.2.0/24"]\ntoken_env = "TOKEN"\n'
+    built = runtime(f'{server}{purge}[[sites]]\nhosts = ["*"]\n{UPSTREAM}')
+    assert (built.limits.max_body, built.limits.max_target, built.cache_status) == (1024, 9, "key")
+    assert [str(network) for network in built.trusted] == ["::1/128"]
+    assert ([str(network) for network in built.access.networks], built.access.token) == (
+        ["192.0.2.0/24"],
+        b"s3cret",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "said"),
+    [
+        (SITE.replace('"a"', '"a b"'), "sites[0].hosts", "a b"),
+        (SITE + 'aliases = ["*.b"]', "sites[0].aliases", "*.b"),
+        (SITE + SITE.replace('"a"', '"A."'), "sites[1].hosts", "A."),
+        (SITE + SITE.replace('"a"', '"b", "a"'), "sites[1].hosts", "a"),
+        (SITE.replace('"a"', '"*"') * 2, "sites", "*"),
+        (SITE.replace('"a"', '"*"') + 'aliases = ["a"]', "sites[0].aliases", "a"),
+        (SITE + 'profile = "x"', "sites[0].profile", "x"),
+        (SITE + '[[sites.routes]]\npath = "/a%2e/"', "sites[0].routes[0].path", "/a%2e/"),
+        (SITE + '[[sites.routes]]\npath = "/a"\nprofile = "x"', "sites[0].routes[0].profile", "x"),
+        (SITE + '[[sites.routes]]\npath = "/a"\n' * 2, "sites[0].routes", "/a"),
+        (SITE.replace("9001", "9001/../c"), "sites[0].upstream", "/../c"),
+    ],
+)
+def test_the_place_of_what_cannot_be(text: str, key: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        runtime(text)
+    assert (refusal.value.source, refusal.value.key) == ("univocal.toml", key)
+    assert said in str(refusal.value.found)
+
+
+def test_a_token_that_no_field_can_hold_is_refused_without_being_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("UNIVOCAL_PURGE_TOKEN", "two words")
+    with pytest.raises(ConfigurationError) as refusal:
+        runtime(SITE)
+    assert "two words" not in str(refusal.value)
