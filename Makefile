@@ -3,7 +3,7 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
-.PHONY: help demo test check format clean
+.PHONY: help demo test check conformance format clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
@@ -25,6 +25,9 @@ check: $(STAMP)  ## formatting, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+conformance: $(STAMP)  ## the public HTTP cache suite; CACHE_TESTS_GIT names where it is cloned from
+	$(BIN)/python conformance/run.py $(ARGS)
 
 format: $(STAMP)  ## rewrite the sources as `make check` wants them
 	$(BIN)/ruff check --fix .

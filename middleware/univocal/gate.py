@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from .cache.policy import Decision, Forward, Refuse, Rules, decide, invalidates
+from .cache.policy import Decision, Forward, Refuse, Rules, decide, invalidates, strip_cookies
 from .cache.store import Keys, Lease, MemoryStore, Tags
 from .cache.stored import Stored
 from .cache.vary import selecting_fields
@@ -59,7 +59,7 @@ class Gate:
         if found.target == b"*" and received.method != b"OPTIONS":
             return _refused(received, runtime, peer, ("bad-target",))
         rules = runtime.rules.get(found.site.name, RULES)
-        request = Request(received.method, found.target, _admitted(fields, found))
+        request = strip_cookies(Request(received.method, found.target, _admitted(fields, found)), rules)
         decision = self._decide(found, request, rules, now)
         return Admission(received, runtime, peer, found, request, rules, decision, found.observed)
 
