@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import select
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -58,6 +59,12 @@ class Connection(asyncio.Protocol):
         self._reader.expect(exchange, is_head=request.is_head, upgrades=request.upgrades)
         self.idle.clear()
         self._transport.write(request.wire)
+
+    def has_ended(self) -> bool:
+        """Whether the kernel knows of an end, or of octets, that the event loop has not looked at yet."""
+        poll = select.poll()
+        poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return bool(poll.poll(0))
 
     @property
     def blocked(self) -> bool:

@@ -62,6 +62,9 @@ class OriginTransport(httpx.AsyncBaseTransport):
         timeout = request.extensions.get("timeout") or _NO_TIMEOUT
         pool = self._pool(request)
         connection = pool.take_idle()
+        while connection is not None and not head.repeatable and connection.has_ended():
+            connection.close()
+            connection = pool.take_idle()
         if connection is None:
             connection = await pool.connect(timeout.get("connect"), timeout.get("pool"))
         try:

@@ -283,6 +283,38 @@ async def test_what_is_never_sent_twice(serve, answered, method, fields, content
     assert len(origin.heads) == 2
 
 
+async def test_what_is_never_sent_twice_is_not_sent_to_who_has_hung_up(ask, answered, reply):
+    """The end is in the kernel, but the event loop has had no turn to see it."""
+    hang_up, hung_up = threading.Event(), threading.Event()
+
+    def origin():
+        peers = [listener.accept()[0] for _ in range(3)]
+        for peer in peers:
+            peer.recv(1000)
+            peer.sendall(reply(b"first"))
+        hang_up.wait()
+        for peer in peers:
+            peer.close()
+        hung_up.set()
+        peer, _ = listener.accept()
+        peer.recv(1000)
+        peer.sendall(reply(b"second"))
+        peer.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        class Origin:
+            url = httpx.URL(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+
+        thread = threading.Thread(target=origin)
+        thread.start()
+        assert await asyncio.gather(*(answered(Origin) for _ in range(3))) == [(200, b"first")] * 3
+        hang_up.set()
+        hung_up.wait()
+        assert await answered(Origin, method="POST") == (200, b"second")
+        thread.join()
+
+
 async def test_one_retry_and_not_another(serve, answered):
     async def script(peer):
         await peer.head()
