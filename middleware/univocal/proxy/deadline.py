@@ -39,7 +39,7 @@ class Deadline:
 
     def close(self) -> None:
         """Not due any more, and nothing is left in the event loop."""
-        self._when = math.inf
+        self._when = self._armed = math.inf
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

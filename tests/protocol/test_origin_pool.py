@@ -1,0 +1,302 @@
+"""Who gets which connection, and deadlines: no sockets, no waiting."""
+
+import asyncio
+import math
+
+import httpx
+import pytest
+
+from univocal.proxy.deadline import Deadline
+from univocal.proxy.pool import Pool
+
+
+class Idle:
+    def set(self, seconds):
+        self.seconds = seconds
+
+
+class Connection:
+    """What a pool sees of a connection."""
+
+    def __init__(self, pool):
+        self.pool, self.closed, self.idle = pool, False, Idle()
+
+    def close(self):
+        if not self.closed:
+            self.closed = True
+            self.pool.withdraw(self)
+            asyncio.get_running_loop().call_soon(self.pool.lost, self)
+
+
+class Opening:
+    """Opens connections when told to."""
+
+    def __init__(self):
+        self.asked = []
+
+    async def __call__(self, factory):
+        self.asked.append(asyncio.get_running_loop().create_future())
+        return await self.asked[-1]
+
+
+def make(size):
+    opening = Opening()
+    pool = Pool(opening, size, 4.0)
+    return pool, opening
+
+
+async def turns(number=5):
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+async def opened(pool, opening):
+    task = asyncio.ensure_future(pool.connect(None, None))
+    await turns()
+    opening.asked[-1].set_result(Connection(pool))
+    return await task
+
+
+def waiting(pool, number, **how):
+    return [asyncio.ensure_future(pool.connect(None, None, **how)) for _ in range(number)]
+
+
+async def test_a_connection_put_back_goes_to_who_has_waited_longest():
+    pool, opening = make(1)
+    connection = await opened(pool, opening)
+    tasks = waiting(pool, 3)
+    await turns()
+    for task in tasks:
+        pool.put_back(connection)
+        assert await task is connection
+    pool.put_back(connection)
+    assert connection.idle.seconds == 4.0
+    assert pool.take_idle() is connection
+    assert pool.take_idle() is None
+    assert len(opening.asked) == len(pool) == 1
+
+
+async def test_last_in_first_out():
+    pool, opening = make(3)
+    connections = [await opened(pool, opening) for _ in range(3)]
+    for connection in connections:
+        pool.put_back(connection)
+    assert [pool.take_idle() for _ in range(4)] == [*reversed(connections), None]
+
+
+async def test_a_lost_connection_is_the_right_to_open_one():
+    pool, opening = make(1)
+    connection = await opened(pool, opening)
+    first, second = waiting(pool, 2)
+    await turns()
+    connection.close()
+    await turns()
+    assert len(opening.asked) == 2
+    new = Connection(pool)
+    opening.asked[1].set_result(new)
+    assert await first is new
+    pool.put_back(new)
+    assert await second is new
+
+
+@pytest.mark.parametrize("given", ["connection", "room"])
+async def test_who_is_cancelled_with_a_turn_in_hand_passes_it_on(given):
+    pool, opening = make(1)
+    connection = await opened(pool, opening)
+    first, second = waiting(pool, 2)
+    await turns()
+    pool.put_back(connection) if given == "connection" else pool.lost(connection)
+    first.cancel()
+    await turns()
+    assert first.cancelled()
+    if given == "room":
+        connection = Connection(pool)
+        opening.asked[-1].set_result(connection)
+    assert await second is connection
+
+
+async def test_who_is_cancelled_with_the_only_turn_in_hand_gives_it_back():
+    pool, opening = make(1)
+    connection = await opened(pool, opening)
+    [task] = waiting(pool, 1)
+    await turns()
+    pool.put_back(connection)
+    task.cancel()
+    await turns()
+    assert pool.take_idle() is connection
+
+
+async def test_a_connection_that_dies_on_its_way_to_who_waits():
+    pool, opening = make(1)
+    connection = await opened(pool, opening)
+    [task] = waiting(pool, 1)
+    await turns()
+    pool.put_back(connection)
+    connection.close()
+    await turns()
+    new = Connection(pool)
+    opening.asked[1].set_result(new)
+    assert await task is new
+    assert len(pool) == 1
+
+
+@pytest.mark.parametrize("error", [httpx.ConnectError("refused"), asyncio.CancelledError()])
+async def test_whoever_fails_to_open_one_makes_room(error):
+    pool, opening = make(1)
+    first, second = waiting(pool, 2)
+    await turns()
+    if isinstance(error, asyncio.CancelledError):
+        first.cancel()
+    else:
+        opening.asked[0].set_exception(error)
+    with pytest.raises(type(error)):
+        await first
+    await turns()
+    connection = Connection(pool)
+    opening.asked[1].set_result(connection)
+    assert await second is connection
+
+
+async def test_a_connection_that_was_closed_before_it_was_used_makes_room():
+    pool, opening = make(1)
+    for _ in range(3):
+        [task] = waiting(pool, 1)
+        await turns()
+        connection = Connection(pool)
+        connection.closed = True
+        opening.asked[-1].set_result(connection)
+        assert await task is connection
+        assert len(pool) == 0
+
+
+async def test_timeouts():
+    pool, opening = make(1)
+    with pytest.raises(httpx.ConnectTimeout):
+        await pool.connect(0.001, None)
+    connection = await opened(pool, opening)
+    with pytest.raises(httpx.PoolTimeout):
+        await pool.connect(None, 0.001)
+    pool.put_back(connection)
+    assert pool.take_idle() is connection
+
+
+async def test_fresh_takes_the_place_of_the_oldest_idle_one():
+    pool, opening = make(2)
+    connections = [await opened(pool, opening) for _ in range(2)]
+    for connection in connections:
+        pool.put_back(connection)
+    [task] = waiting(pool, 1, fresh=True)
+    await turns()
+    opening.asked[-1].set_result(new := Connection(pool))
+    assert await task is new
+    assert [connection.closed for connection in connections] == [True, False]
+    assert len(pool) == 2
+
+
+async def test_a_closed_pool_serves_nobody():
+    pool, opening = make(1)
+    connection = await opened(pool, opening)
+    [task] = waiting(pool, 1)
+    await turns()
+    pool.close()
+    for attempt in (task, pool.connect(None, None)):
+        with pytest.raises(httpx.ConnectError):
+            await attempt
+    await turns()
+    assert connection.closed
+    assert len(pool) == 0
+
+
+async def test_what_comes_back_to_a_closed_pool_is_closed():
+    pool, opening = make(2)
+    connection = await opened(pool, opening)
+    late = Connection(pool)
+    pool.close()
+    pool.put_back(late)
+    assert connection.closed
+    assert late.closed
+    assert pool.take_idle() is None
+
+
+class Clock:
+    """An event loop's timers, with a time of its own."""
+
+    def __init__(self):
+        self.now, self.timers, self.armed = 0.0, [], 0
+
+    def time(self):
+        return self.now
+
+    def call_at(self, when, callback):
+        timer = [when, callback]
+        self.timers.append(timer)
+        self.armed += 1
+
+        class Handle:
+            def cancel(_):
+                if timer in self.timers:
+                    self.timers.remove(timer)
+
+        return Handle()
+
+    def pass_to(self, when):
+        while self.timers and min(self.timers)[0] <= when:
+            self.timers.sort(key=lambda timer: timer[0])
+            self.now, callback = self.timers.pop(0)
+            callback()
+        self.now = when
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def due(clock):
+    clock.due = []
+    return Deadline(clock, lambda: clock.due.append(clock.now))
+
+
+def test_a_deadline_is_due_once(clock, due):
+    due.set(5)
+    clock.pass_to(4.9)
+    assert clock.due == []
+    clock.pass_to(100)
+    assert clock.due == [5]
+
+
+def test_a_deadline_moves_and_costs_no_timer(clock, due):
+    for second in range(100):
+        clock.pass_to(second)
+        due.set(60)
+    assert clock.armed <= 3
+    clock.pass_to(1000)
+    assert clock.due == [159]
+
+
+def test_a_deadline_moves_nearer(clock, due):
+    due.set(60)
+    due.set(1)
+    clock.pass_to(100)
+    assert clock.due == [1]
+
+
+@pytest.mark.parametrize("how", [Deadline.clear, lambda due: due.set(None)])
+def test_a_cleared_deadline_is_not_due(clock, due, how):
+    due.set(5)
+    how(due)
+    clock.pass_to(10)
+    assert clock.due == []
+    due.set(5)
+    clock.pass_to(20)
+    assert clock.due == [15]
+
+
+def test_a_closed_deadline_leaves_no_timer(clock, due):
+    due.close()
+    due.set(5)
+    due.close()
+    assert clock.timers == []
+    clock.pass_to(math.inf)
+    assert clock.due == []
