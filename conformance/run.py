@@ -3,9 +3,9 @@
     python conformance/run.py [--suite DIRECTORY | --git URL --commit COMMIT] [--set-cookie explicit|public]
 
 The suite is taken from a directory that holds it, or from a git URL (or git directory) at one commit; it
-needs node 20 or newer, and npm for undici, the client's HTTP library. Prints what did not pass, and the score.
-Exit status 0 if every required test passed, but for the one that wants Set-Cookie to be stored where that is not
-"explicit"; 1 otherwise, 2 for wrong usage.
+needs node 20 or newer, and npm for undici, its HTTP library. Prints what did not pass, and the score;
+exits with 0 if every required test passed (but for the one that wants Set-Cookie to be stored, where that is
+not "explicit"), with 1 otherwise, with 2 for wrong usage.
 """
 
 from __future__ import annotations
