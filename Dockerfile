@@ -7,7 +7,7 @@ COPY middleware middleware
 COPY profiles profiles
 RUN pip install --no-cache-dir --root-user-action=ignore '.[proxy]' && rm -rf /src/*
 
-RUN useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin univocal
+RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin univocal
 USER univocal
 WORKDIR /
 

@@ -11,7 +11,7 @@ from typing import Final
 from univocal.uri.profile import Profile
 from univocal.uri.segments import routing_view
 from univocal.uri.site import DEFAULT_PORTS, Sites, parse_authority
-from univocal.uri.target import Canonical, Rejected, Stage, explain_target, resolve
+from univocal.uri.target import Canonical, Rejected, Stage, explain_target, origin_target, resolve
 
 from .describe import printable, table
 
@@ -98,6 +98,8 @@ class Explanation:
                 return [("redirect", f"{status} to {printable(found.url)}")]
             case found:
                 verdict = [("canonical", printable(found.url)), ("key", printable(found.key))]
+                if (sent := origin_target(found)) != found.target:
+                    verdict.append(("origin gets", printable(sent)))
                 if found.observed:
                     verdict.append(
                         ("observed", f"{', '.join(found.observed)}: forwarded as received, past the cache")

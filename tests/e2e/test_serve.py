@@ -139,6 +139,27 @@ def test_who_may_purge(start: Fixture, configured: Fixture, origin: Any, ask: Fi
         assert posted.status == status
 
 
+def test_purging_from_the_command_line(start: Fixture, origin: Any, ask: Fixture, univocal: Fixture) -> None:
+    origin.fields = "Cache-Control: max-age=60\r\nSurrogate-Key: all odd"
+    running = start("serve", "--upstream", origin.url, "--profile", "mediawiki", *PORTS)
+    via = [
+        f"--{name}=http://{host}:{port}"
+        for name, (host, port) in (("via", running.proxy), ("admin", running.admin))
+    ]
+    for options, count in (
+        (["http://en.example/wiki/A%2fB"], 1),
+        (["--prefix", "http://en.example/wik%69/"], 2),
+        (["--tag", "odd"], 3),
+        (["--tag", "even"], 0),
+        (["--soft", "http://en.example/wiki/A/B", "http://en.example/w/C"], 2),
+    ):
+        for target in ("/wiki/A/B", "/wiki/D", "/w/C"):
+            ask(running.proxy, target, "en.example")
+        ended = univocal("purge", *options, *via)
+        assert ended.returncode == 0
+        assert ended.stderr.startswith(f"{count} stored responses; ")
+
+
 def test_limits(start: Fixture, configured: Fixture, origin: Any, ask: Fixture) -> None:
     site = f'[[sites]]\nhosts = ["*"]\nupstream = "{origin.url}"'
     limits = 'max_target = 100\nmax_fields = 5\nmax_body = "10 B"'

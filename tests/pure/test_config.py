@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
 from univocal.errors import ConfigurationError
 from univocal_app.config import load, validate
 from univocal_app.values import Address
