@@ -33,7 +33,8 @@ class ExactProtocol(BoundedConnection):
     An application finds the target in scope["extensions"]["univocal.target"]["target"], as it was received:
     with its fragment, in absolute-form, in asterisk-form. `path`, `raw_path` and `query_string` are without
     the fragment, and an absolute-form's authority stands in place of `Host` (RFC 9112 §3.2.2), so that an
-    application that reads nothing else is safe too.
+    application that reads nothing else is safe too. Before its response it may send interim ones, as the
+    extensions "http.response.informational" and "http.response.early_hint" say (see `univocal.cycle`).
     """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
