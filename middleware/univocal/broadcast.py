@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from types import TracebackType
 from typing import Final
 
 __all__ = ["Broadcast", "Departed", "Reader"]
@@ -67,11 +68,12 @@ class Broadcast:
         "_chunks",
         "_deserted",
         "_dropped",
+        "_error",
         "_news",
         "_readers",
         "_room",
+        "_traceback",
         "ended",
-        "error",
         "kept",
         "size",
         "window",
@@ -83,7 +85,8 @@ class Broadcast:
         self.kept = False
         self.size = 0  # octets written
         self.ended = False
-        self.error: BaseException | None = None
+        self._error: BaseException | None = None
+        self._traceback: TracebackType | None = None
         self._chunks: deque[bytes] = deque()
         self._dropped = 0  # chunks that every reader has passed
         self._readers: set[Reader] = set()
@@ -99,6 +102,12 @@ class Broadcast:
     def readers(self) -> int:
         """How many read."""
         return len(self._readers)
+
+    @property
+    def error(self) -> BaseException | None:
+        """What it was ended with, for every reader to raise again."""
+        # Each raise lengthens the traceback, which a thousand readers would find a thousand times as long.
+        return None if self._error is None else self._error.with_traceback(self._traceback)
 
     def join(self) -> Reader:
         """A new reader, from the first octet on: possible while nothing has been dropped."""
@@ -132,13 +141,15 @@ class Broadcast:
         self._chunks.append(chunk)
         self.size += len(chunk)
         self.ring()
+        if not self._readers:
+            self.passed()  # nobody else would drop it
         while not self.kept and self._readers and self.size - self._slowest() > self.window:
             await self._room.wait()
 
     def end(self, error: BaseException | None = None) -> None:
         """No more will come: for good, or because of an error, which every reader gets after the rest."""
         self.ended = True
-        self.error = error
+        self._error, self._traceback = error, error.__traceback__ if error is not None else None
         self.ring()
 
     def whole(self) -> bytes:

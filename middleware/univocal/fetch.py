@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from .broadcast import Broadcast, Reader
 from .cache.policy import Forward, Reuse, forwarded_fields, reuse_on_error, revalidation
 from .cache.represent import not_modified
+from .errors import RefusedError
 from .gate import Admission, Gate
 from .messages import Fields, Request, Response, values
 from .outcome import Handling
 from .recording import Recording
 
 __all__ = ["Answer", "Client", "CutShort", "Fetcher", "Flight", "Landing", "Origin"]
+
+logger: Final = logging.getLogger("univocal")
 
 
 class CutShort(Exception):  # noqa: N818  (what happened to the content, not a fault of ours)
@@ -94,6 +98,9 @@ class Flight:
         self.recording.finish()
         if not self.recording.mismatched:
             self.content.end()
+            # What the application does after its response concerns nobody who asks from now on.
+            self.recording.release()
+            self._ended(self)
 
     async def fly(self, origin: Origin) -> None:
         """Ask the origin; whatever happens, the waiting hear of it and the lease is given back."""
@@ -108,6 +115,9 @@ class Flight:
                 await self._ask(origin, forwarded_fields(self.admission.request, again))
         except Exception as raised:  # every reader raises it again
             error = raised
+            heard = not self.content.ended and self.content.readers > 0
+            if not heard and not isinstance(raised, RefusedError):
+                logger.exception("the application failed where no client waits for it")
         finally:
             if not self.content.ended:
                 self.content.end(error)
@@ -157,8 +167,11 @@ class Fetcher:
         assert isinstance(admission.decision, Reuse)
         request, decision = revalidation(admission.request, admission.decision.stored)
         again = replace(admission, request=request, decision=decision)
-        name = self.gate.flight_name(again, self.clock())
-        if name is None or name not in self._flights:
+        # A key that is marked uncacheable has no flights to join, but its stale response is not to be fetched
+        # once more for every hit.
+        assert admission.canonical is not None
+        name = self.gate.flight_name(again, self.clock()) or ("refresh", admission.canonical.key)
+        if name not in self._flights:
             self._launch(again, origin, name).unattended = True
 
     def _launch(self, admission: Admission, origin: Origin, name: Hashable | None) -> Flight:
@@ -248,6 +261,7 @@ class Fetcher:
             unchanged = not_modified(admission.request, response, now)
             if unchanged is not None:
                 flight.unattended = True
+                flight.content.leave(reader)
                 return Landing(admission, handling, unchanged)
         return Landing(admission, handling, response, reader)
 
@@ -255,8 +269,10 @@ class Fetcher:
 async def _until_landed(flight: Flight, reader: Reader, client: Client) -> None:
     """Wait until it is known what a flight brings, passing interim responses on. Raises Departed."""
     client.joined(reader)
-    interims = iter(flight.interims)
+    told = 0
     while not flight.landed:
         await flight.content.news(reader)
-        for status, fields in interims:
+        while told < len(flight.interims):
+            status, fields = flight.interims[told]
+            told += 1
             await client.interim(status, fields)
