@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
+
+from univocal import CacheMiddleware
 
 Fields = list[tuple[bytes, bytes]]
 
@@ -24,8 +27,21 @@ class Answered:
     def __getitem__(self, name: str) -> str:
         return ", ".join(value.decode("latin-1") for key, value in self.fields if key == name.encode())
 
+    @property
+    def handling(self) -> set[str]:
+        """What Cache-Status says, but for the cache's name."""
+        return set(self["cache-status"].split("; ")[1:])
 
-def scope_of(target: bytes, method: str, host: str | None, fields: Sequence[tuple[str, str]], **more: Any) -> dict[str, Any]:
+    @property
+    def problem(self) -> dict[str, Any]:
+        assert self["content-type"] == "application/problem+json"
+        assert int(self["content-length"]) == len(self.body)
+        return json.loads(self.body)
+
+
+def scope_of(
+    target: bytes, method: str, host: str | None, fields: Sequence[tuple[str, str]], **more: Any
+) -> dict[str, Any]:
     path, _, query = target.partition(b"?")
     headers = [(b"host", host.encode())] if host is not None else []
     headers += [(name.encode(), value.encode("latin-1")) for name, value in fields]
@@ -100,7 +116,9 @@ class Application:
         self.fields: Fields = [(b"cache-control", b"max-age=60")]
         self.body: bytes | None = None
         self.gate: asyncio.Event | None = None  # set by a test to hold answers back
+        self.cancelled = 0
         self.script: Callable[[dict[str, Any]], tuple[int, Fields, bytes] | None] = lambda scope: None
+        self._reached = asyncio.Event()
 
     @property
     def count(self) -> int:
@@ -110,9 +128,28 @@ class Application:
     def targets(self) -> list[bytes]:
         return [s["raw_path"] + (b"?" + s["query_string"] if s["query_string"] else b"") for s in self.scopes]
 
+    def fields_seen(self, index: int = -1) -> dict[str, str]:
+        """The fields with which a request arrived; of repeats the last."""
+        return {name.decode(): value.decode("latin-1") for name, value in self.scopes[index]["headers"]}
+
+    async def reached(self, count: int) -> None:
+        """Wait until so many requests have arrived."""
+        async with asyncio.timeout(5):
+            while self.count < count:
+                await self._reached.wait()
+
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         self.scopes.append(scope)
         number = self.count
+        self._reached.set()
+        self._reached.clear()
+        try:
+            await self._answer(scope, receive, send, number)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+    async def _answer(self, scope: dict[str, Any], receive: Any, send: Any, number: int) -> None:
         content, more = b"", True
         while more:
             message = await receive()
@@ -142,6 +179,12 @@ class Clock:
         return self.now
 
 
+async def idle() -> None:
+    """Let whatever can go on go on."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
@@ -155,3 +198,24 @@ def application() -> Application:
 @pytest.fixture
 def client_of() -> type[Client]:
     return Client
+
+
+@pytest.fixture
+def cached(application: Application, clock: Clock) -> Callable[..., Client]:
+    """A client of the application behind a CacheMiddleware: `cached(profile, app, **settings)`."""
+
+    def build(profile: Any = "asgi", app: Any = None, **settings: Any) -> Client:
+        return Client(CacheMiddleware(app or application, profile, clock=clock, **settings))
+
+    return build
+
+
+@pytest.fixture(name="idle")
+def idle_fixture() -> Callable[[], Any]:
+    return idle
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A waiting client is watched from the first moment on, not only after a while."""
+    monkeypatch.setattr("univocal.responder.PATIENCE", 0)

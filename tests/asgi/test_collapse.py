@@ -1,0 +1,472 @@
+"""Simultaneous misses of one key: one request to the application, and nobody worse off for having waited."""
+
+import asyncio
+import traceback
+
+import pytest
+
+from univocal import MemoryStore, Rules, Runtime
+from univocal.errors import RefusedError
+from univocal.runtime import Limits, builtin_profiles
+
+OPEN = [(b"cache-control", b"max-age=60")]
+CLOSED = [(b"cache-control", b"no-store")]
+
+
+def start(client, count, *arguments, **named):
+    return [asyncio.create_task(client(*arguments, **named)) for _ in range(count)]
+
+
+async def together(tasks):
+    async with asyncio.timeout(10):
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def streaming(chunks, fields=OPEN, status=200, complete=True):
+    """An application whose content comes in `chunks`; an Event among them holds the rest back."""
+
+    async def application(scope, receive, send):
+        await send({"type": "http.response.start", "status": status, "headers": list(fields)})
+        for chunk in chunks:
+            if isinstance(chunk, asyncio.Event):
+                await chunk.wait()
+            else:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        if complete:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    return application
+
+
+def counted(app):
+    async def counting(scope, receive, send):
+        counting.count += 1
+        await app(scope, receive, send)
+
+    counting.count = 0
+    return counting
+
+
+# One request for all
+
+
+async def test_a_thousand_simultaneous_misses_make_one_request(cached, application, idle):
+    client, application.gate = cached(), asyncio.Event()
+    waiting = start(client, 1000, "/a")
+    await idle()
+    application.gate.set()
+    answers = await together(waiting)
+    assert application.count == 1
+    assert {(answer.status, answer.body, answer.complete) for answer in answers} == {(200, b"answer 1", True)}
+
+
+async def test_the_spellings_of_one_url_wait_for_one_another(cached, application, idle):
+    client, application.gate = cached(), asyncio.Event()
+    waiting = [asyncio.create_task(client(target)) for target in ("/a(b)", "/a%28b%29", "/%61(b%29")]
+    await idle()
+    application.gate.set()
+    await together(waiting)
+    assert application.count == 1
+
+
+async def test_whoever_waited_is_told_that_it_was_collapsed(cached, application, idle):
+    client, application.gate = cached(), asyncio.Event()
+    waiting = start(client, 2, "/a")
+    await idle()
+    application.gate.set()
+    leader, follower = await together(waiting)
+    assert leader.handling == {"fwd=uri-miss", "stored"}
+    assert follower.handling == {"fwd=uri-miss", "collapsed"}
+
+
+async def test_whoever_comes_in_the_middle_of_the_content_gets_it_from_the_first_octet(cached, idle):
+    gate = asyncio.Event()
+    app = counted(streaming([b"first ", gate, b"second"]))
+    client = cached(app=app)
+    waiting = start(client, 1, "/a")
+    await idle()
+    waiting += start(client, 1, "/a")
+    await idle()
+    gate.set()
+    assert [answer.body for answer in await together(waiting)] == [b"first second"] * 2
+    assert app.count == 1
+
+
+async def test_different_urls_do_not_wait_for_one_another(cached, application):
+    client, application.gate = cached(), asyncio.Event()
+    waiting = [asyncio.create_task(client(target)) for target in ("/a", "/a?", "/b")]
+    await application.reached(3)
+    application.gate.set()
+    await together(waiting)
+
+
+@pytest.mark.parametrize(
+    ("method", "fields"),
+    [
+        ("GET", [("range", "bytes=0-1")]),
+        ("GET", [("cache-control", "no-store")]),
+        ("HEAD", []),
+        ("POST", []),
+    ],
+)
+async def test_what_another_answer_could_not_satisfy_does_not_wait(cached, application, method, fields):
+    client, application.gate = cached(), asyncio.Event()
+    waiting = start(client, 3, "/a", method, fields)
+    await application.reached(3)
+    application.gate.set()
+    await together(waiting)
+
+
+async def test_who_accepts_another_variant_forwards_by_itself(cached, application, idle):
+    client, application.gate = cached(), asyncio.Event()
+    application.fields = [*OPEN, (b"vary", b"accept-language")]
+    waiting = [
+        asyncio.create_task(client("/a", fields=[("accept-language", tongue)]))
+        for tongue in ("en", "ru", "en")
+    ]
+    await idle()
+    assert application.count == 1
+    application.gate.set()
+    answers = await together(waiting)
+    assert application.count == 2
+    assert answers[0].body == answers[2].body != answers[1].body
+
+
+async def test_variants_that_are_known_to_differ_do_not_wait_for_one_another(cached, application, clock):
+    client = cached()
+    application.fields = [*OPEN, (b"vary", b"accept-language")]
+    await client("/a", fields=[("accept-language", "de")])
+    application.gate = asyncio.Event()
+    waiting = [asyncio.create_task(client("/a", fields=[("accept-language", each)])) for each in ("en", "ru")]
+    await application.reached(3)
+    application.gate.set()
+    await together(waiting)
+
+
+async def test_a_client_with_credentials_does_not_get_what_came_for_another(cached, application, idle):
+    client, application.gate = cached(), asyncio.Event()
+    application.script = lambda scope: (
+        200,
+        CLOSED,
+        dict(scope["headers"]).get(b"authorization", b"nobody"),
+    )
+    waiting = [
+        asyncio.create_task(client("/a", fields=[("authorization", name)]))
+        for name in ("one", "two", "three")
+    ]
+    await idle()
+    application.gate.set()
+    assert [answer.body for answer in await together(waiting)] == [b"one", b"two", b"three"]
+
+
+async def test_who_waited_has_its_own_conditions_answered(cached, application, idle):
+    client, application.gate = cached(), asyncio.Event()
+    application.fields = [*OPEN, (b"etag", b'"v1"')]
+    waiting = start(client, 1, "/a")
+    waiting += start(client, 1, "/a", fields=[("if-none-match", '"v1"')])
+    await idle()
+    application.gate.set()
+    assert [answer.status for answer in await together(waiting)] == [200, 304]
+
+
+# What turns out uncacheable
+
+
+async def test_an_uncacheable_response_releases_all_at_once(cached, application, idle):
+    client, application.gate = cached(), asyncio.Event()
+    application.fields = CLOSED
+    waiting = start(client, 20, "/a")
+    await idle()
+    assert application.count == 1
+    first, application.gate = application.gate, asyncio.Event()
+    first.set()
+    await application.reached(20)  # all the rest at the same time: none has had an answer yet
+    application.gate.set()
+    answers = await together(waiting)
+    assert len({answer.body for answer in answers}) == 20
+
+
+async def test_that_a_key_was_uncacheable_is_remembered(cached, application):
+    client = cached()
+    application.fields = CLOSED
+    await client("/a")
+    application.gate = asyncio.Event()
+    waiting = start(client, 5, "/a")
+    await application.reached(6)
+    application.gate.set()
+    await together(waiting)
+
+
+async def test_that_a_key_was_uncacheable_is_forgotten_after_a_while(cached, application, clock, idle):
+    client = cached()
+    application.fields = CLOSED
+    await client("/a")
+    application.fields = OPEN
+    clock.now += 600
+    application.gate = asyncio.Event()
+    waiting = start(client, 5, "/a")
+    await idle()
+    application.gate.set()
+    await together(waiting)
+    assert application.count == 2
+
+
+async def test_content_that_grows_too_large_releases_who_comes_later(cached, idle):
+    gate = asyncio.Event()
+    app = counted(streaming([b"x" * 900, b"y" * 900, gate, b"z"]))
+    client = cached(app=app, store=MemoryStore(max_bytes=100_000, max_object_bytes=1000))
+    waiting = start(client, 1, "/a")
+    await idle()
+    waiting += start(client, 1, "/a")
+    await idle()
+    assert app.count == 2
+    gate.set()
+    assert {len(answer.body) for answer in await together(waiting)} == {1801}
+
+
+# Who leaves
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_the_first_to_ask_leaves_and_the_others_still_get_the_answer(cached, application, idle):
+    client, application.gate = cached(), asyncio.Event()
+    leave = asyncio.Event()
+    leader = asyncio.create_task(client("/a", leave=leave))
+    await application.reached(1)
+    followers = start(client, 3, "/a")
+    await idle()
+    leave.set()
+    assert (await leader).status == 0
+    application.gate.set()
+    assert {answer.body for answer in await together(followers)} == {b"answer 1"}
+    assert (application.count, application.cancelled) == (1, 0)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_once_all_have_left_the_application_is_cancelled(cached, application, idle):
+    client, application.gate = cached(), asyncio.Event()
+    leave = asyncio.Event()
+    waiting = start(client, 3, "/a", leave=leave)
+    await idle()
+    leave.set()
+    await together(waiting)
+    await idle()
+    assert (application.count, application.cancelled) == (1, 1)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_after_all_have_left_the_next_request_begins_anew(cached, application, idle):
+    client, application.gate = cached(), asyncio.Event()
+    leave = asyncio.Event()
+    waiting = start(client, 1, "/a", leave=leave)
+    await idle()
+    leave.set()
+    await together(waiting)
+    application.gate = None
+    assert (await client("/a")).body == b"answer 2"
+
+
+async def test_a_server_that_cancels_a_request_cancels_the_application(cached, application, idle):
+    client, application.gate = cached(), asyncio.Event()
+    (waiting,) = start(client, 1, "/a")
+    await application.reached(1)
+    waiting.cancel()
+    await together([waiting])
+    await idle()
+    assert application.cancelled == 1
+
+
+async def test_a_waiter_has_a_time_limit_and_then_asks_by_itself(clock, application, client_of, idle):
+    from univocal import CacheMiddleware
+
+    runtime = Runtime.everywhere(builtin_profiles()["asgi"], Rules(), limits=Limits(collapse_timeout=0.001))
+    client = client_of(CacheMiddleware(application, runtime=runtime, clock=clock))
+    application.gate = asyncio.Event()
+    waiting = start(client, 3, "/a")
+    await application.reached(3)
+    application.gate.set()
+    assert {answer.status for answer in await together(waiting)} == {200}
+
+
+# A purge in the meantime
+
+
+async def test_what_was_asked_for_before_a_purge_is_not_stored(cached, application):
+    client, application.gate = cached(), asyncio.Event()
+    waiting = start(client, 1, "/a")
+    await application.reached(1)
+    await client("/%61", "PURGE")
+    application.gate.set()
+    await together(waiting)
+    assert (await client("/a")).body == b"answer 2"
+
+
+async def test_who_comes_after_a_purge_does_not_wait_for_what_was_asked_for_before(cached, application):
+    client, application.gate = cached(), asyncio.Event()
+    waiting = start(client, 1, "/a")
+    await application.reached(1)
+    await client("/a", "PURGE")
+    waiting += start(client, 1, "/a")
+    await application.reached(2)
+    application.gate.set()
+    assert [answer.body for answer in await together(waiting)] == [b"answer 1", b"answer 2"]
+    assert (await client("/a")).body == b"answer 2"
+
+
+async def test_a_purge_by_tag_while_the_tagged_content_comes_wins(cached, idle):
+    gate = asyncio.Event()
+    app = counted(streaming([b"some", gate, b"more"], [*OPEN, (b"surrogate-key", b"news")]))
+    client = cached(app=app)
+    waiting = start(client, 1, "/a")
+    await idle()
+    await client("/", "PURGE", [("surrogate-key", "news")])
+    gate.set()
+    await together(waiting)
+    await client("/a")
+    assert app.count == 2
+
+
+async def test_a_post_while_a_get_is_under_way_keeps_it_from_being_stored(cached, application):
+    client, application.gate = cached(), asyncio.Event()
+    waiting = start(client, 1, "/a")
+    await application.reached(1)
+    old, application.gate = application.gate, None
+    await client("/a", "POST")
+    old.set()
+    await together(waiting)
+    assert "hit" not in (await client("/a")).handling
+
+
+# What goes wrong
+
+
+async def test_an_application_that_raises_raises_for_everyone(cached, idle):
+    gate = asyncio.Event()
+
+    async def application(scope, receive, send):
+        await gate.wait()
+        raise LookupError("the page")
+
+    client = cached(app=application)
+    waiting = start(client, 5, "/a")
+    await idle()
+    gate.set()
+    assert [type(error) for error in await together(waiting)] == [LookupError] * 5
+
+
+async def test_an_error_for_many_is_not_told_longer_from_one_to_the_next(cached, idle):
+    gate = asyncio.Event()
+
+    async def application(scope, receive, send):
+        await gate.wait()
+        raise LookupError("the page")
+
+    client = cached(app=application)
+    depths = []
+
+    async def ask():
+        try:
+            await client("/a")
+        except LookupError as error:
+            depths.append(len(traceback.extract_tb(error.__traceback__)))
+
+    waiting = [asyncio.create_task(ask()) for _ in range(10)]
+    await idle()
+    gate.set()
+    await together(waiting)
+    assert len(depths) == 10
+    assert max(depths) <= min(depths) + 2
+
+
+async def test_a_refusal_by_the_origin_is_everyones_answer(cached, idle):
+    gate = asyncio.Event()
+
+    async def application(scope, receive, send):
+        await gate.wait()
+        raise RefusedError("origin-unreachable")
+
+    client = cached(app=application)
+    waiting = start(client, 5, "/a")
+    await idle()
+    gate.set()
+    assert {(answer.status, answer.problem["reason"]) for answer in await together(waiting)} == {
+        (502, "origin-unreachable")
+    }
+
+
+async def test_content_that_is_cut_short_ends_nobodys_response(cached, idle):
+    gate = asyncio.Event()
+    app = counted(streaming([b"half", gate], complete=False))
+    client = cached(app=app)
+    waiting = start(client, 3, "/a")
+    await idle()
+    gate.set()
+    answers = await together(waiting)
+    assert {(answer.body, answer.complete) for answer in answers} == {(b"half", False)}
+    await client("/a")
+    assert app.count == 2
+
+
+async def test_an_error_in_the_middle_of_the_content_reaches_everyone(cached, idle):
+    gate = asyncio.Event()
+
+    async def application(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": OPEN})
+        await send({"type": "http.response.body", "body": b"half", "more_body": True})
+        await gate.wait()
+        raise LookupError("the rest")
+
+    client = cached(app=counted(application))
+    waiting = start(client, 3, "/a")
+    await idle()
+    gate.set()
+    assert [type(error) for error in await together(waiting)] == [LookupError] * 3
+    assert client.app.store.stats.responses == 0
+
+
+async def test_an_application_that_answers_nothing_hangs_nobody(cached):
+    async def application(scope, receive, send):
+        pass
+
+    answers = await together(start(cached(app=application), 3, "/a"))
+    assert {(answer.status, answer.complete) for answer in answers} == {(0, False)}
+
+
+async def test_nothing_is_left_of_what_went_wrong(cached, application, idle):
+    client = cached(app=streaming([b"half"], complete=False))
+    await client("/a")
+    await idle()
+    assert client.app.store.stats.reserved == 0
+
+
+# What goes on after the response
+
+
+async def test_work_after_the_response_holds_up_nobody_who_comes_later(cached, clock, idle):
+    gate = asyncio.Event()
+
+    async def application(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": OPEN})
+        await send({"type": "http.response.body", "body": b"done"})
+        await gate.wait()
+
+    client = cached(app=counted(application))
+    await client("/a")
+    clock.now += 3600
+    waiting = start(client, 3, "/a")
+    assert {answer.status for answer in await together(waiting)} == {200}
+    assert client.app.app.count == 2  # the second is again one for all three
+    assert client.app.store.stats.reserved == 0
+    gate.set()
+    await idle()
+
+
+async def test_an_error_after_the_response_is_logged(cached, caplog, idle):
+    async def application(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": OPEN})
+        await send({"type": "http.response.body", "body": b"done"})
+        raise LookupError("the afterwards")
+
+    assert (await cached(app=application)("/a")).body == b"done"
+    await idle()
+    assert "the afterwards" in caplog.text

@@ -1,0 +1,246 @@
+"""Content on its way: streamed while it is stored, bounded in memory, none kept that nobody reads."""
+
+import asyncio
+
+import pytest
+
+from univocal import CacheMiddleware, MemoryStore, Rules
+from univocal.broadcast import Broadcast, Departed
+
+OPEN = [(b"cache-control", b"max-age=60")]
+CHUNK = b"x" * 65536
+
+
+class Producer:
+    """An application that counts how much of its content it has been able to send."""
+
+    def __init__(self, chunks, fields=OPEN):
+        self.chunks, self.fields = chunks, fields
+        self.sent = self.ended = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def __call__(self, scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": list(self.fields)})
+        await self.gate.wait()
+        for _ in range(self.chunks):
+            await send({"type": "http.response.body", "body": CHUNK, "more_body": True})
+            self.sent += 1
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        self.ended += 1
+
+
+class SlowClient:
+    """Takes one message for every permit."""
+
+    def __init__(self):
+        self.permits = asyncio.Semaphore(0)
+        self.octets = 0
+        self.complete = False
+
+    async def receive(self):
+        await asyncio.Event().wait()
+
+    async def send(self, message):
+        await self.permits.acquire()
+        self.octets += len(message.get("body", b""))
+        self.complete = message["type"] == "http.response.body" and not message.get("more_body")
+
+
+def small(**settings):
+    return MemoryStore(max_bytes=8 << 20, max_object_bytes=1 << 20, **settings)
+
+
+async def test_the_first_octets_arrive_before_the_last_are_made(cached, idle):
+    gate = asyncio.Event()
+
+    async def application(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": OPEN})
+        await send({"type": "http.response.body", "body": b"early", "more_body": True})
+        await gate.wait()
+        await send({"type": "http.response.body", "body": b"late"})
+
+    messages = []
+
+    async def send(message):
+        messages.append(message)
+
+    client = cached(app=application)
+    scope = SCOPE | {"headers": [(b"host", b"en.example")]}
+    waiting = asyncio.create_task(client.app(scope, SlowClient().receive, send))
+    await idle()
+    assert [message.get("body") for message in messages] == [None, b"early"]
+    gate.set()
+    await waiting
+    assert b"".join(message.get("body", b"") for message in messages) == b"earlylate"
+
+
+SCOPE = {
+    "type": "http",
+    "method": "GET",
+    "scheme": "http",
+    "path": "/a",
+    "raw_path": b"/a",
+    "query_string": b"",
+    "headers": [(b"host", b"en.example")],
+    "client": ("127.0.0.1", 1),
+}
+
+
+@pytest.mark.parametrize("fields", [OPEN, [(b"cache-control", b"no-store")]])
+async def test_a_slow_reader_holds_back_what_is_not_stored(clock, idle, fields):
+    producer, reader = Producer(200, fields), SlowClient()
+    door = CacheMiddleware(producer, store=small(), clock=clock)
+    waiting = asyncio.create_task(door(dict(SCOPE), reader.receive, reader.send))
+    await idle()
+    # What is to be stored is held up to max_object_bytes; past that, a window.
+    assert producer.sent * len(CHUNK) <= (1 << 20) + (512 << 10)
+    reader.permits = None
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+
+
+async def test_what_is_too_large_streams_whole_and_is_not_stored(cached):
+    client = cached(app=Producer(100), store=small())
+    answer = await client("/a")
+    assert len(answer.body) == 100 * len(CHUNK)
+    assert answer.complete
+    assert (client.app.store.stats.responses, client.app.store.stats.reserved) == (0, 0)
+
+
+async def test_a_304_to_the_client_does_not_hold_up_content_too_large_to_store(cached, idle):
+    producer = Producer(100, [*OPEN, (b"etag", b'"v1"')])
+    client = cached(app=producer, store=small())
+    producer.gate.clear()
+    assert (await client("/a", fields=[("if-none-match", '"v1"')])).status == 304
+    producer.gate.set()
+    await idle()
+    assert producer.ended == 1
+    assert client.app.store.stats.reserved == 0
+
+
+async def test_content_after_a_304_to_the_client_is_stored_all_the_same(cached, idle):
+    producer = Producer(2, [*OPEN, (b"etag", b'"v1"')])
+    client = cached(app=producer, store=small())
+    assert (await client("/a", fields=[("if-none-match", '"v1"')])).status == 304
+    await idle()
+    assert "hit" in (await client("/a")).handling
+
+
+async def test_content_that_nobody_reads_is_not_kept(idle):
+    content = Broadcast(lambda: None, window=10)
+    for _ in range(100):
+        await content.write(b"x" * 100)
+    assert content.since(content.count) == []
+    assert len(content._chunks) == 0
+
+
+async def test_several_clients_read_at_their_own_pace(clock, idle):
+    producer = Producer(4)
+    door = CacheMiddleware(producer, store=small(), clock=clock)
+    slow, fast = SlowClient(), SlowClient()
+    waiting = [asyncio.create_task(door(dict(SCOPE), client.receive, client.send)) for client in (slow, fast)]
+    for _ in range(10):
+        fast.permits.release()
+    await idle()
+    assert fast.complete
+    assert not slow.complete
+    for _ in range(10):
+        slow.permits.release()
+    await asyncio.gather(*waiting)
+    assert slow.octets == fast.octets == 4 * len(CHUNK)
+
+
+async def test_a_reader_that_departs_ends_its_wait():
+    content = Broadcast(lambda: None)
+    reader = content.join()
+    reading = asyncio.create_task(reader.read())
+    await asyncio.sleep(0)
+    reader.depart()
+    with pytest.raises(Departed):
+        await reading
+
+
+async def test_every_interim_response_is_passed_on_in_order(cached, idle):
+    gates = [asyncio.Event(), asyncio.Event()]
+
+    async def application(scope, receive, send):
+        for number, gate in enumerate(gates):
+            link = [(b"link", b"</%d.css>; rel=preload" % number)]
+            await send({"type": "http.response.informational", "status": 103, "headers": link})
+            await gate.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": OPEN})
+        await send({"type": "http.response.body", "body": b""})
+
+    waiting = asyncio.create_task(cached(app=application)("/a"))
+    for gate in gates:
+        await idle()
+        gate.set()
+    answer = await waiting
+    assert [(status, fields[0][1][:3]) for status, fields in answer.interims] == [
+        (103, b"</0"),
+        (103, b"</1"),
+    ]
+
+
+async def test_interim_responses_are_not_stored(cached):
+    async def application(scope, receive, send):
+        await send({"type": "http.response.informational", "status": 103, "headers": [(b"link", b"</a>")]})
+        await send({"type": "http.response.start", "status": 200, "headers": OPEN})
+        await send({"type": "http.response.body", "body": b"final"})
+
+    client = cached(app=application)
+    await client("/a")
+    answer = await client("/a")
+    assert (answer.interims, answer.status, answer.body) == ([], 200, b"final")
+    assert "link" not in dict(answer.fields)
+
+
+async def test_interim_responses_stay_where_the_server_has_no_way_to_send_them(cached):
+    async def application(scope, receive, send):
+        assert "http.response.informational" not in scope["extensions"]
+        await send({"type": "http.response.start", "status": 200, "headers": OPEN})
+        await send({"type": "http.response.body", "body": b""})
+
+    assert (await cached(app=application)("/a", extensions={})).status == 200
+
+
+async def test_a_request_body_reaches_the_application_as_it_comes(cached, application):
+    answer = await cached()("/a", "POST", body=[b"one ", b"two ", b"three"])
+    assert answer.status == 200
+    assert application.contents == [b"one two three"]
+
+
+async def test_an_application_may_watch_for_its_client_to_leave(cached):
+    """Nobody leaves a request that is made on behalf of all who wait."""
+
+    async def application(scope, receive, send):
+        first = await receive()
+        assert first == {"type": "http.request", "body": b"", "more_body": False}
+        watching = asyncio.create_task(receive())
+        await send({"type": "http.response.start", "status": 200, "headers": OPEN})
+        await send({"type": "http.response.body", "body": b"%d" % watching.done()})
+        watching.cancel()
+
+    assert (await cached(app=application)("/a")).body == b"0"
+
+
+@pytest.mark.parametrize(
+    ("length", "sent", "stored"),
+    [(b"4", b"four", True), (b"5", b"four", False), (b"3", b"four", False), (b"0", b"four", False)],
+)
+async def test_content_of_another_length_than_was_said_is_not_stored(
+    cached, application, length, sent, stored
+):
+    application.fields, application.body = [*OPEN, (b"content-length", length)], sent
+    client = cached()
+    await client("/a")
+    assert client.app.store.stats.responses == int(stored)
+
+
+async def test_the_content_that_an_application_sends_to_a_head_is_not_stored_for_a_get(cached, application):
+    application.fields, application.body = OPEN, b"content"
+    client = cached(rules=Rules())
+    await client("/a", "HEAD")
+    application.body = b"of the GET"
+    assert (await client("/a")).body == b"of the GET"
