@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from email.utils import formatdate
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from .broadcast import Departed
 from .cache.policy import Refuse, Rules
@@ -18,7 +18,7 @@ from .messages import Fields
 from .outcome import Listener
 from .proxy.forward import forwards_left, request_fields, request_has_content, response_fields
 from .proxy.upstream import Timeouts, Upstream
-from .responder import Message, Receive, Responder, Send, send_problem
+from .responder import App, Door, Message, Receive, Responder, Send, send_problem
 from .runtime import Access, Runtime, builtin_profiles
 from .scope import CANONICAL, INTERIM, Scope, received
 from .trust import LOOPBACK, networks
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     import httpx
 
 __all__ = ["CacheMiddleware", "Origins", "ReverseProxy"]
-
-App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class CacheMiddleware:
@@ -67,21 +65,19 @@ class CacheMiddleware:
             )
         self.store = store or MemoryStore()
         self.gate = Gate(runtime, self.store)
-        self.clock = clock
-        self.fetcher = Fetcher(self.gate, clock)
-        self.listeners = tuple(listeners)
+        self._door = Door(app, self.gate, Fetcher(self.gate, clock), tuple(listeners), clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer an http or websocket scope; any other passes."""
         if scope["type"] == "http":
-            await Responder(self, scope, receive, send).run()
+            await Responder(self._door, scope, receive, send).run()
         elif scope["type"] == "websocket":
             await self._websocket(scope, receive, send)
         else:
             await self.app(scope, receive, send)
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        responder = Responder(self, scope, receive, send)
+        responder = Responder(self._door, scope, receive, send)
         admission = responder.admit()
         if isinstance(admission.decision, Refuse):
             await _refuse_websocket(scope, send, admission.reasons)

@@ -5,30 +5,28 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
 
 from .broadcast import Departed, Reader
 from .cache.policy import Forward, Refuse, Reuse, Validate, forwarded_fields
 from .cache.represent import represent
 from .errors import RefusedError, status_of
-from .fetch import Answer, CutShort
-from .gate import Admission
+from .fetch import Answer, CutShort, Fetcher
+from .gate import Admission, Gate
 from .messages import Fields, Request, Response
-from .outcome import Handling, Outcome, Times, announce, cache_status
+from .outcome import Handling, Listener, Outcome, Times, announce, cache_status
 from .problem import problem
 from .purge import purge_received
 from .recording import Recording
 from .scope import CANONICAL, INTERIM, Scope, below_root, received, respell
 
-if TYPE_CHECKING:
-    from .asgi import CacheMiddleware
-
-__all__ = ["Message", "Receive", "Responder", "Send", "send_problem"]
+__all__ = ["App", "Door", "Message", "Receive", "Responder", "Send", "send_problem"]
 
 Message: TypeAlias = dict[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
+App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 # Seconds before a waiting client is watched: most answers are there by then, and watching costs a task.
 PATIENCE: Final = 0.1
@@ -43,10 +41,21 @@ async def send_problem(send: Send, reasons: Sequence[str]) -> tuple[int, int]:
     return told.status, len(told.body)
 
 
+@dataclass(frozen=True, slots=True)
+class Door:
+    """What every exchange at one door shares; `app` answers what the store does not."""
+
+    app: App
+    gate: Gate
+    fetcher: Fetcher
+    listeners: tuple[Listener, ...]
+    clock: Callable[[], float]
+
+
 class Responder:
     """Carries out what the gate decides about one request."""
 
-    def __init__(self, door: CacheMiddleware, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, door: Door, scope: Scope, receive: Receive, send: Send) -> None:
         self._door = door
         self._scope = scope
         self._receive = receive
@@ -117,10 +126,9 @@ class Responder:
         self._status, self._octets = await send_problem(self._send, reasons)
 
     async def _purge(self) -> None:
-        door = self._door
-        purged = purge_received(
-            self._received, self._scope["headers"], door.gate.runtime, door.store, self._begun
-        )
+        gate = self._door.gate
+        headers = self._scope["headers"]
+        purged = purge_received(self._received, headers, gate.runtime, gate.store, self._begun)
         body = purged.body()
         fields = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         await self._respond(200, fields, body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -24,6 +25,10 @@ REASONS: Final[tuple[tuple[type[Exception], str], ...]] = (
     (httpx.RemoteProtocolError, "origin-bad-response"),
     (httpx.TransportError, "origin-unreachable"),
 )
+
+
+# Scheme, authority and path; nothing that a request line could not hold (RFC 9112 §3).
+_URL: Final = re.compile(r"(https?)://([^/?#@\s]+)((?:/[^?#\x00-\x20\x7F-\U0010FFFF]*)?)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,31 +54,24 @@ class Content(httpx.AsyncByteStream):
 class Upstream:
     """An origin server by its URL.
 
-    `authority` is what it is called by in `Host`; `path` stands before every target. Raises ConfigurationError for a URL that is none.
+    `authority` is what it is called by in `Host`; `path`, as it was written, stands before every target.
+    Raises ConfigurationError for what is no such URL.
     """
 
     def __init__(
         self, url: str, transport: httpx.AsyncBaseTransport | None = None, timeouts: Timeouts | None = None
     ) -> None:
+        written = _URL.fullmatch(url)
         try:
-            parsed = httpx.URL(url)
-        except httpx.InvalidURL as error:
-            raise ConfigurationError("upstream", "", url, f"a URL ({error})") from None
-        if (
-            parsed.scheme not in {"http", "https"}
-            or not parsed.host
-            or parsed.userinfo
-            or parsed.query
-            or parsed.fragment
-        ):
+            self._root = httpx.URL(f"{written[1]}://{written[2]}/") if written else httpx.URL("")
+        except httpx.InvalidURL:
+            self._root = httpx.URL("")
+        if written is None or not self._root.host or not 0 < (self._root.port or 80) < 65536:
             allowed = "http://HOST[:PORT][/PATH] or https://…, without user, query and fragment"
             raise ConfigurationError("upstream", "", url, allowed)
         self.url = url
-        self.authority = parsed.netloc
-        # Of what was written, not of what the URL class made of it.
-        self.path = b"/".join(url.encode().split(b"/")[3:]).rstrip(b"/")
-        self.path = b"/" + self.path if self.path else b""
-        self._root = parsed.copy_with(raw_path=b"/")
+        self.authority = self._root.netloc
+        self.path = (written[3] or "").rstrip("/").encode()
         self._transport = transport or httpx.AsyncHTTPTransport(
             trust_env=False, limits=httpx.Limits(max_connections=1000, max_keepalive_connections=None)
         )
@@ -93,10 +91,10 @@ class Upstream:
         content: AsyncIterator[bytes] | None,
         interim: Interim | None = None,
     ) -> AsyncIterator[tuple[Response, AsyncIterator[bytes]]]:
-        """Send a request whose target goes out byte for byte; the response's head and its content as it comes.
+        """Send a request, its target byte for byte; gives the response's head, and its content as it comes.
 
-        Raises RefusedError: origin-unreachable, origin-timeout, origin-bad-response, overloaded, or bad-target
-        for what no request line can hold; also from the content's iterator.
+        Raises RefusedError (also from the content's iterator): origin-unreachable, origin-timeout,
+        origin-bad-response, overloaded, or bad-target for what no request line can hold.
         """
         extensions: dict[str, Any] = {"target": target, "timeout": self._timeout}
         if interim is not None:
