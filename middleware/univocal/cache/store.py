@@ -96,7 +96,7 @@ class MemoryStore:
         if not self._leases.holds(lease, stored):
             return False
         if not stored.reusable:
-            self._drop(stored.key, [old for old in self._variants(stored.key) if old.vary == stored.vary])
+            self._drop(stored.key, self._variants(stored.key))
             return False
         if stored.cost > self.max_object_bytes or self._holds_better(stored):
             return False
@@ -167,8 +167,6 @@ class MemoryStore:
         return entry.variants if entry is not None else ()
 
     def _insert(self, stored: Stored) -> None:
-        if stored.search is not None:
-            self._replace_alike(stored, stored.search)
         entry = self._entries.get(stored.key)
         for old in self._variants(stored.key):
             if entry is not None and old.vary == stored.vary:
@@ -187,6 +185,8 @@ class MemoryStore:
         self._responses += 1
         for tag in stored.tags:
             self._tagged.setdefault(tag, set()).add(stored.key)
+        if stored.search is not None:
+            self._replace_alike(stored, stored.search)
         self._make_room(entry)
 
     def _make_room(self, spared: Entry) -> None:

@@ -27,10 +27,10 @@ NO_CONTENT: Final = frozenset({204, 304})
 
 # Measured on CPython (tests/pure/test_cache_cost.py): the objects of a response and its index entries,
 # without the octets they hold.
-_BASE_COST: Final = 1_150
-_SELECTING_COST: Final = 190
-_TAG_COST: Final = 420
-_SEARCH_COST: Final = 700
+_BASE_COST: Final = 1_000
+_SELECTING_COST: Final = 150
+_TAG_COST: Final = 350
+_SEARCH_COST: Final = 950
 
 _PHRASES: Final = {
     200: b"OK",

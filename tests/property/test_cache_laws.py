@@ -1,0 +1,343 @@
+"""Laws of the policy: whatever is received, ages, freshness, variants and ranges keep their promises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from univocal import fields as reading
+from univocal.cache.policy import (
+    Forward,
+    Refuse,
+    Reuse,
+    Rules,
+    Validate,
+    combine,
+    complete,
+    decide,
+    forwarded_fields,
+    freshen,
+    may_store,
+    reuse_on_error,
+)
+from univocal.cache.ranges import asked_ranges, content_range, within
+from univocal.cache.represent import represent
+from univocal.cache.search import no_vary_search
+from univocal.cache.stored import Stored
+from univocal.cache.tags import tags
+from univocal.cache.vary import matches, selecting_fields
+from univocal.messages import Fields, Request, Response, values
+
+NOW = 1_790_000_000.0
+KEY = b"0123 http en.example /a"
+
+# Pieces that mean something to a cache, and what has gone wrong with them somewhere.
+DIRECTIVE = st.sampled_from(
+    [
+        *(
+            "max-age=0",
+            "max-age=1",
+            "max-age=60",
+            "max-age=99999999999",
+            "max-age=-1",
+            'max-age="5"',
+            "max-age=x",
+        ),
+        *(
+            "s-maxage=0",
+            "s-maxage=60",
+            "no-store",
+            "no-cache",
+            'no-cache="a"',
+            "private",
+            'private="a"',
+            "public",
+        ),
+        *("must-revalidate", "proxy-revalidate", "must-understand", "stale-while-revalidate=5"),
+        *("stale-while-revalidate=x", "stale-if-error=5", "max-stale", "max-stale=3", "min-fresh=9"),
+        *("only-if-cached", 'ext="no-store,max-age=1"', "ext=", "=", "", '"'),
+    ]
+)
+DIRECTIVES = st.lists(DIRECTIVE, max_size=4).map(lambda found: ", ".join(found).encode())
+MOMENT = st.integers(-400_000, 400_000).map(lambda late: reading.imf_fixdate(NOW + late))
+DATE = MOMENT | st.sampled_from([b"0", b"", b"Thursday, 18-Aug-50 02:01:18 GMT", b"Sun Nov  6 08:49:37 1994"])
+AGE = st.integers(0, 2**40).map(lambda age: b"%d" % age) | st.sampled_from([b"x", b"-1", b"3, 4", b""])
+TAG = st.sampled_from([b'"1"', b'W/"1"', b'"2"', b"bare", b"*", b'"1", "2"', b""])
+SPEC = st.from_regex(rb"\Abytes=([0-9]{0,3}-[0-9]{0,3},?){1,4}\Z") | st.binary(max_size=12)
+NAMES = st.sampled_from([b"foo", b"Foo, bar", b"accept-encoding", b"accept-language, cookie", b"*", b""])
+FREE = st.text(st.characters(codec="latin-1", exclude_characters="\r\n\0"), max_size=12).map(
+    lambda text: text.encode("latin-1")
+)
+
+
+def field(name: bytes, value: st.SearchStrategy[bytes]) -> st.SearchStrategy[tuple[bytes, bytes]]:
+    return value.map(lambda read: (name, read))
+
+
+RESPONSE = st.lists(
+    field(b"cache-control", DIRECTIVES)
+    | field(b"cdn-cache-control", DIRECTIVES)
+    | field(b"expires", DATE)
+    | field(b"date", DATE)
+    | field(b"last-modified", DATE)
+    | field(b"age", AGE)
+    | field(b"etag", TAG)
+    | field(b"vary", NAMES)
+    | field(b"set-cookie", FREE)
+    | field(b"content-language", st.sampled_from([b"de", b"de, fr"]))
+    | field(b"content-range", st.sampled_from([b"bytes 0-4/10", b"bytes 4-9/10", b"bytes 0-4/*", b"x"]))
+    | field(b"no-vary-search", st.sampled_from([b"params", b'params=("x")', b"key-order", b"("]))
+    | field(b"surrogate-key", FREE)
+    | field(b"connection", st.sampled_from([b"close", b"etag, vary"])),
+    max_size=7,
+)
+REQUEST = st.lists(
+    field(b"cache-control", DIRECTIVES)
+    | field(b"pragma", st.sampled_from([b"no-cache", b"x"]))
+    | field(b"if-none-match", TAG)
+    | field(b"if-modified-since", DATE)
+    | field(b"if-range", TAG | DATE)
+    | field(b"range", SPEC)
+    | field(b"foo", FREE)
+    | field(b"accept-encoding", FREE)
+    | field(b"accept-language", st.sampled_from([b"de", b"en;q=0.5, de", b"*", b"x;q=9"]))
+    | field(b"cookie", FREE)
+    | field(b"authorization", FREE)
+    | field(b"content-length", st.sampled_from([b"0", b"1", b"x"])),
+    max_size=6,
+)
+RULES = st.builds(
+    Rules,
+    ttl=st.sampled_from([0, 30]),
+    heuristic=st.booleans(),
+    set_cookie=st.sampled_from(["public", "explicit", "never"]),
+    grace=st.sampled_from([0, 10]),
+    client_directives=st.sampled_from(["honour", "ignore"]),
+)
+STATUS = st.sampled_from([200, 200, 200, 206, 204, 301, 404, 503, 599])
+METHOD = st.sampled_from([b"GET", b"GET", b"HEAD", b"POST"])
+LATE = st.floats(-100_000, 1_000_000, allow_nan=False)
+BODY = b"0123456789"
+
+
+def store(request: Fields, status: int, response: Fields, rules: Rules, delay: float = 0.0) -> Stored | None:
+    begun = may_store(
+        KEY, Request(b"GET", b"/a", request), Response(status, response), rules, NOW - delay, NOW
+    )
+    if not isinstance(begun, Stored):
+        return None
+    return complete(begun, b"" if status == 204 else BODY[:5] if status == 206 else BODY)
+
+
+@settings(deadline=None)
+@given(REQUEST, STATUS, RESPONSE, RULES, st.floats(0, 100), LATE)
+def test_no_age_and_no_lifetime_is_negative(
+    request: Fields, status: int, response: Fields, rules: Rules, delay: float, late: float
+) -> None:
+    found = store(request, status, response, rules, delay)
+    if found is not None:
+        assert found.lifetime >= 0
+        assert found.initial_age >= delay - 1e-6
+        assert found.age(NOW + late) >= 0
+        assert found.age(NOW + late + 10) >= found.age(NOW + late)
+        assert values(found.fields, b"age") == []
+        assert found.cost >= len(found.head) + len(found.body) + len(found.key)
+
+
+@settings(deadline=None)
+@given(REQUEST, STATUS, RESPONSE, RULES)
+def test_what_forbids_storing_forbids_it(
+    request: Fields, status: int, response: Fields, rules: Rules
+) -> None:
+    targeted = any(name == b"cdn-cache-control" for name, _ in response)
+    told = reading.cache_control(values(response, b"cache-control"))
+    found = store(request, status, response, rules)
+    if found is not None and not targeted:
+        assert b"no-store" not in told or b"must-understand" in told
+        assert told.get(b"private", b"a") is not None
+        assert b"*" not in b"".join(values(response, b"vary"))
+        if values(found.fields, b"set-cookie"):
+            assert rules.set_cookie != "never"
+            assert rules.set_cookie == "explicit" or {b"public", b"s-maxage"} & told.keys()
+        if values(request, b"authorization"):
+            assert {b"public", b"s-maxage", b"must-revalidate"} & told.keys()
+
+
+@settings(deadline=None)
+@given(REQUEST, STATUS, RESPONSE, REQUEST, METHOD, RULES, LATE)
+def test_nothing_is_reused_stale_unless_somebody_allowed_it(
+    one: Fields, status: int, response: Fields, other: Fields, method: bytes, rules: Rules, late: float
+) -> None:
+    found = store(one, status, response, rules)
+    request, now = Request(method, b"/a", other), NOW + late
+    variants = [found] if found is not None else []
+    decision = decide(request, variants, rules, now)
+    for reused in (decision, reuse_on_error(decision, request, rules, None, now)):
+        if not isinstance(reused, Reuse):
+            continue
+        assert reused.stored is found
+        assert matches(found, other)
+        assert not found.no_cache
+        assert method in {b"GET", b"HEAD"}
+        if now >= found.fresh_until:
+            assert found.stale_usable or found.stale_while_revalidate or found.stale_if_error
+            assert reused.reason != "hit"
+        assert reused.revalidate_in_background is (reused.reason == "stale-while-revalidate")
+        answer = represent(request, found, reused.age, now)
+        assert answer.status in {status, 206, 304, 416}
+        assert method != b"HEAD" or answer.body == b""
+    assert isinstance(decision, Reuse | Validate | Forward | Refuse)
+    if isinstance(decision, Validate | Forward) and decision.fallback is not None:
+        assert decision.fallback.stale_usable or decision.fallback.stale_if_error or now < found.fresh_until
+    forwarded = forwarded_fields(request, decision)
+    if isinstance(decision, Validate):
+        assert set(decision.fields) <= set(forwarded)
+        assert {name for name, _ in forwarded} - {name for name, _ in other} <= {
+            n for n, _ in decision.fields
+        }
+
+
+@settings(deadline=None)
+@given(REQUEST, RESPONSE, REQUEST, RESPONSE, RULES)
+def test_a_304_never_changes_the_content(
+    one: Fields, response: Fields, other: Fields, news: Fields, rules: Rules
+) -> None:
+    found = store(one, 200, response, rules)
+    if found is None:
+        return
+    fresh = freshen(found, Request(b"GET", b"/a", other), Response(304, news), rules, NOW + 1, NOW + 2)
+    if fresh is not None:
+        assert (fresh.status, fresh.body, fresh.key) == (found.status, found.body, found.key)
+        for name in (b"content-length", b"content-range"):
+            assert values(fresh.fields, name) == values(found.fields, name)
+        assert fresh.age(NOW + 2) >= 1
+
+
+@settings(deadline=None)
+@given(st.lists(field(b"foo", FREE) | field(b"cookie", FREE), max_size=3), REQUEST)
+def test_a_variant_is_for_its_own_selecting_fields(one: Fields, other: Fields) -> None:
+    found = store(one, 200, [(b"cache-control", b"public, max-age=60"), (b"vary", b"foo, cookie")], Rules())
+    if found is None:
+        return
+    assert matches(found, one)
+    if matches(found, other):
+        assert values(one, b"cookie") == values(other, b"cookie")
+        assert _bare(one, b"foo") == _bare(other, b"foo")
+
+
+def _bare(fields: Fields, name: bytes) -> bytes | None:
+    """A field's value without what normalization may drop: blanks, and the difference of one line and two."""
+    found = values(fields, name)
+    return b",".join(found).replace(b" ", b"").replace(b"\t", b"") if found else None
+
+
+@settings(deadline=None)
+@given(st.sampled_from([b"accept-encoding", b"accept-language", b"foo", b"cookie"]), FREE)
+def test_a_normalized_value_is_its_own_normal_form(name: bytes, value: bytes) -> None:
+    ((_, once),) = selecting_fields((name,), [(name, value)])
+    assert once is not None
+    assert selecting_fields((name,), [(name, once)]) == ((name, once),)
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=40), SPEC)
+def test_a_range_is_what_a_slice_is(body: bytes, spec: bytes) -> None:
+    ranges = asked_ranges([(b"range", spec)])
+    covered: set[int] = set()
+    for start, end in ranges or []:
+        if start is None:
+            covered |= set(range(len(body))[-end:] if end else [])
+        else:
+            covered |= set(range(len(body))[start : len(body) if end is None else end + 1])
+    pieces = within(ranges or [], len(body))
+    assert [place for piece in pieces for place in range(piece.start, piece.stop)] == sorted(covered)
+
+
+@settings(deadline=None)
+@given(st.binary(min_size=2, max_size=30), st.data())
+def test_a_part_and_the_rest_are_the_whole(body: bytes, data: st.DataObject) -> None:
+    middle = data.draw(st.integers(1, len(body) - 1))
+    overlap = data.draw(st.integers(0, middle - 1))
+    halves = [(0, body[:middle]), (middle - overlap, body[middle - overlap :])]
+    if data.draw(st.booleans()):
+        halves.reverse()
+    responses = [
+        Response(
+            206,
+            [
+                (b"cache-control", b"max-age=60"),
+                (b"etag", b'"1"'),
+                (b"content-range", b"bytes %d-%d/%d" % (start, start + len(half) - 1, len(body))),
+            ],
+        )
+        for start, half in halves
+    ]
+    asked = Request(b"GET", b"/a", [])
+    begun = may_store(KEY, asked, responses[0], Rules(), NOW, NOW)
+    assert isinstance(begun, Stored)
+    found = complete(begun, halves[0][1])
+    assert found is not None
+    whole = combine(found, asked, responses[1], halves[1][1], Rules(), NOW, NOW)
+    assert whole is not None
+    assert (whole.status, whole.body, whole.whole) == (200, body, True)
+
+
+QUERY = st.lists(
+    st.tuples(st.sampled_from(["a", "b", "%61", "c+d", "c%20d"]), st.sampled_from(["1", "%31", "2", ""])),
+    max_size=5,
+).map(lambda pairs: "&".join(f"{name}={value}" for name, value in pairs).encode())
+
+
+@settings(deadline=None)
+@given(QUERY, QUERY, st.sampled_from([b"key-order", b'params=("b")', b"params", b'params, except=("a")']))
+def test_queries_are_the_same_if_what_counts_is_the_same(one: bytes, other: bytes, told: bytes) -> None:
+    variance = no_vary_search([(b"no-vary-search", told)])
+    assert variance is not None
+
+    def read(query: bytes) -> list[tuple[str, str]]:
+        pairs = [piece.split("=") for piece in query.decode().split("&") if piece]
+        plain = [tuple(part.replace("+", " ").replace("%20", " ") for part in pair) for pair in pairs]
+        plain = [(name.replace("%61", "a"), value.replace("%31", "1")) for name, value in plain]
+        if told.startswith(b"params"):
+            kept = {b'params=("b")': {"a", "c d"}, b"params": set(), b'params, except=("a")': {"a"}}[told]
+            return [pair for pair in plain if pair[0] in kept]
+        return sorted(plain, key=lambda pair: pair[0])
+
+    assert (variance.canonical(one) == variance.canonical(other)) is (read(one) == read(other))
+
+
+READERS: list[Any] = [
+    reading.members,
+    reading.entity_tag,
+    reading.entity_tags,
+    reading.delta_seconds,
+    lambda value: reading.cache_control([value]),
+    lambda value: reading.http_date(value, NOW),
+    lambda value: reading.age_value([(b"age", value)]),
+    lambda value: reading.content_length([(b"content-length", value)]),
+    lambda value: asked_ranges([(b"range", value)]),
+    lambda value: content_range([(b"content-range", value)]),
+    lambda value: no_vary_search([(b"no-vary-search", value)]),
+    lambda value: tags(
+        [(name, value) for name in (b"surrogate-key", b"cache-tag", b"xkey", b"cache-groups")]
+    ),
+    lambda value: may_store(
+        KEY, Request(b"GET", b"/a", []), Response(200, [(b"cdn-cache-control", value)]), Rules(), NOW, NOW
+    ),
+]
+
+
+@pytest.mark.parametrize("reader", READERS)
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=60) | st.text('"\\,;=()?:@*-%/ \tabcW019', max_size=60).map(str.encode))
+def test_no_value_makes_a_reader_fail(reader: Any, value: bytes) -> None:
+    reader(value)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 253_402_300_799))
+def test_a_date_is_read_as_it_was_written(seconds: int) -> None:
+    assert reading.http_date(reading.imf_fixdate(seconds), NOW) == seconds

@@ -1,0 +1,177 @@
+"""The memory store against a model that is a plain dictionary; and its budget, whatever happens."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from univocal.cache.policy import Rules, complete, may_store
+from univocal.cache.store import Everything, Keys, Lease, MemoryStore, Prefix, Selector, Tags
+from univocal.cache.stored import Stored
+from univocal.messages import Request, Response
+
+NOW = 1_790_000_000.0
+PATHS = st.sampled_from(["/a", "/a/b", "/c", "/s?x=1", "/s?x=2"])
+TAGS = st.sets(st.sampled_from([b"t", b"u", b"v"]), max_size=2).map(lambda found: b" ".join(sorted(found)))
+SELECTORS = st.one_of(
+    st.sets(PATHS, min_size=1).map(lambda paths: Keys(frozenset(key(path) for path in paths))),
+    st.sets(st.sampled_from([b"t", b"u"]), min_size=1).map(lambda names: Tags(frozenset(names))),
+    st.just(Tags(frozenset((b"v",)), origin=b"http h")),
+    st.just(Tags(frozenset((b"v",)), origin=b"http other")),
+    st.just(Prefix(frozenset((b"http h /a",)))),
+    st.just(Everything()),
+)
+
+
+def key(path: str) -> bytes:
+    return b"digest http h " + path.encode()
+
+
+def alike(path: str, other: str) -> bool:
+    """Whether No-Vary-Search, which every response below /s has, makes two paths the same."""
+    return path == other or (path.startswith("/s") and other.startswith("/s"))
+
+
+def response(path: str, tags: bytes, variant: int, size: int) -> Stored:
+    fields = [(b"cache-control", b"max-age=60"), (b"vary", b"foo"), (b"xkey", tags)]
+    if path.startswith("/s"):
+        fields.append((b"no-vary-search", b"params"))
+    request = Request(b"GET", path.encode(), [(b"foo", b"%d" % variant)])
+    begun = may_store(key(path), request, Response(200, fields), Rules(), NOW, NOW)
+    assert isinstance(begun, Stored)
+    done = complete(begun, bytes(size))
+    assert done is not None
+    return done
+
+
+def meant(selector: Selector, path: str, tags: frozenset[bytes]) -> bool:
+    match selector:
+        case Keys(names):
+            return any(alike(path, name.decode().split(" ")[3]) for name in names)
+        case Tags(names, origin=origin):
+            return bool(names & tags) and origin in {b"", b"http h"}
+        case Prefix():
+            return path.startswith("/a")
+        case _:
+            return True
+
+
+class StoreModel(RuleBasedStateMachine):
+    """Room for everything: the store is the dictionary."""
+
+    leases = Bundle("leases")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = MemoryStore()
+        self.model: dict[tuple[str, int], Stored] = {}
+        self.purged: dict[int, list[Selector]] = {}
+
+    @rule(target=leases, path=PATHS)
+    def begin(self, path: str) -> tuple[Lease, str]:
+        lease = self.store.begin(key(path), NOW)
+        self.purged[id(lease)] = []
+        return lease, path
+
+    @rule(lease=leases, tags=TAGS, variant=st.integers(0, 2))
+    def commit(self, lease: tuple[Lease, str], tags: bytes, variant: int) -> None:
+        held, path = lease
+        found = response(path, tags, variant, 10)
+        allowed = not any(meant(selector, path, found.tags) for selector in self.purged[id(held)])
+        # The law: a purge since the lease began that means this response keeps it out, and nothing else does.
+        assert self.store.commit(held, found) is allowed
+        if allowed:
+            for other, number in list(self.model):
+                if (other != path and alike(other, path)) or (other, number) == (path, variant):
+                    del self.model[other, number]
+            self.model[path, variant] = found
+
+    @rule(lease=consumes(leases))
+    def release(self, lease: tuple[Lease, str]) -> None:
+        self.store.release(lease[0])
+        del self.purged[id(lease[0])]
+
+    @rule(selector=SELECTORS)
+    def purge(self, selector: Selector) -> None:
+        gone = [place for place, found in self.model.items() if meant(selector, place[0], found.tags)]
+        assert self.store.purge(selector, NOW) == len(gone)
+        for place in gone:
+            del self.model[place]
+        for seen in self.purged.values():
+            seen.append(selector)
+
+    @rule(lease=leases, path=PATHS)
+    def purge_sparing(self, lease: tuple[Lease, str], path: str) -> None:
+        self.store.purge(Keys(frozenset((key(path),))), NOW, sparing=lease[0])
+        self.model = {place: found for place, found in self.model.items() if not alike(place[0], path)}
+        for number, seen in self.purged.items():
+            if number != id(lease[0]):
+                seen.append(Keys(frozenset((key(path),))))
+
+    @invariant()
+    def what_is_found_is_what_the_model_has(self) -> None:
+        for path in ("/a", "/a/b", "/c", "/s?x=1", "/s?x=2"):
+            expected = [found for (other, _), found in self.model.items() if alike(other, path)]
+            assert sorted(map(id, self.store.lookup(key(path)))) == sorted(map(id, expected))
+        stats = self.store.stats
+        assert stats.responses == len(self.model)
+        assert stats.bytes == sum(found.cost for found in self.model.values())
+
+
+class StoreBudget(RuleBasedStateMachine):
+    """Hardly room for anything: whatever happens, the budget holds and nothing is left behind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = MemoryStore(max_bytes=12_000, max_object_bytes=6_000, max_variants=3)
+        self.live: list[Lease] = []
+
+    @rule(path=PATHS, tags=TAGS, variant=st.integers(0, 5), size=st.integers(0, 6_000))
+    def put(self, path: str, tags: bytes, variant: int, size: int) -> None:
+        lease = self.store.begin(key(path), NOW)
+        found = response(path, tags, variant, size)
+        stored = self.store.commit(lease, found)
+        assert stored is (found.cost <= 6_000)
+        assert not stored or found in self.store.lookup(key(path))
+        self.store.release(lease)
+
+    @rule(path=PATHS)
+    def look(self, path: str) -> None:
+        assert len(self.store.lookup(key(path))) <= 3
+
+    @rule(path=PATHS, nbytes=st.integers(0, 4_000))
+    def receive(self, path: str, nbytes: int) -> None:
+        lease = self.store.begin(key(path), NOW)
+        self.store.reserve(lease, nbytes)
+        self.live.append(lease)
+
+    @rule()
+    def finish(self) -> None:
+        if self.live:
+            self.store.release(self.live.pop(0))
+
+    @rule(selector=SELECTORS)
+    def purge(self, selector: Selector) -> None:
+        assert self.store.purge(selector, NOW) >= 0
+
+    @invariant()
+    def the_budget_holds(self) -> None:
+        stats = self.store.stats
+        assert 0 <= stats.bytes <= 12_000
+        assert stats.reserved == sum(lease.reserved for lease in self.live) <= 6_000
+
+    def teardown(self) -> None:
+        for lease in self.live:
+            self.store.release(lease)
+        self.store.purge(Everything(), NOW)
+        stats = self.store.stats
+        assert (stats.entries, stats.responses, stats.bytes, stats.reserved) == (0, 0, 0, 0)
+        for path in ("/a", "/s?x=1", "/s?x=3"):
+            assert not self.store.lookup(key(path))
+
+
+StoreModel.TestCase.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+StoreBudget.TestCase.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+TestStoreModel = StoreModel.TestCase
+TestStoreBudget = StoreBudget.TestCase

@@ -1,0 +1,65 @@
+"""What a stored response is said to cost is what it costs (max_bytes is a promise about memory)."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import tracemalloc
+
+import pytest
+
+from univocal.cache.policy import Rules, complete, may_store
+from univocal.cache.store import MemoryStore
+from univocal.cache.stored import Stored
+from univocal.messages import Fields, Request, Response
+
+NOW = 1_790_000_000.0
+COUNT = 1_000
+
+
+def fill(store: MemoryStore, more: Fields, asked: Fields, body: int) -> None:
+    for number in range(COUNT):
+        name = b"0123456789abcdef http en.example /wiki/Page_%d?x=%d" % (number, number)
+        fields = [(b"cache-control", b"max-age=60"), (b"etag", b'"%d"' % number), *more]
+        response = Response(200, [(key, value.replace(b"#", b"%d" % number)) for key, value in fields])
+        request = Request(b"GET", b"/", [(key, b"%b%d" % (value, number)) for key, value in asked])
+        begun = may_store(name, request, response, Rules(), NOW, NOW)
+        assert isinstance(begun, Stored)
+        done = complete(begun, bytes(body))
+        assert done is not None
+        lease = store.begin(name, NOW)
+        assert store.commit(lease, done)
+        store.release(lease)
+
+
+@pytest.mark.parametrize(
+    ("more", "asked", "body"),
+    [
+        ([], [], 0),
+        ([], [], 5_000),
+        ([(b"server", b"x" * 300)], [], 100),
+        ([(b"vary", b"foo, bar")], [(b"foo", b"foo-"), (b"bar", b"bar-")], 100),
+        ([(b"xkey", b"tag-# other-# third-#")], [], 100),
+        ([(b"no-vary-search", b'params=("utm")')], [], 100),
+    ],
+)
+def test_the_estimate_is_what_the_allocator_was_asked_for(more: Fields, asked: Fields, body: int) -> None:
+    store = MemoryStore()
+    fill(MemoryStore(), more, asked, body)  # what is made once is not to be counted
+    gc.collect()
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    fill(store, more, asked, body)
+    gc.collect()
+    resident = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert 0.7 < resident / store.stats.bytes < 1.1
+
+
+def test_head_and_body_are_counted_whole() -> None:
+    store = MemoryStore()
+    fill(store, [], [], 10_000)
+    (one,) = store.lookup(b"0123456789abcdef http en.example /wiki/Page_7?x=7")
+    assert one.cost > sys.getsizeof(one.head) + sys.getsizeof(one.body) + sys.getsizeof(
+        one.key
+    ) + sys.getsizeof(one)

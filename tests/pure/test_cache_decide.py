@@ -1,0 +1,446 @@
+"""What is done about a request, given what is stored (RFC 9111 §4, §5.2.1; RFC 5861)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from univocal.cache.policy import (
+    Decision,
+    Forward,
+    Refuse,
+    Reuse,
+    Rules,
+    Validate,
+    complete,
+    decide,
+    forwarded_fields,
+    is_plain,
+    may_store,
+    reuse_on_error,
+    revalidation,
+    select,
+    strip_cookies,
+)
+from univocal.cache.stored import Stored, softened
+from univocal.messages import Fields, Request, Response
+
+NOW = 1_790_000_000.0
+KEY = b"0123 http en.example /a"
+
+
+def stored(
+    directives: str = "max-age=60",
+    *more: tuple[bytes, bytes],
+    status: int = 200,
+    body: bytes = b"0123456789",
+    request: Fields | None = None,
+    method: bytes = b"GET",
+    at: float = NOW,
+    **rules: Any,
+) -> Stored:
+    response = Response(status, [(b"cache-control", directives.encode()), *more])
+    begun = may_store(KEY, Request(method, b"/a", request or []), response, Rules(**rules), at, at)
+    assert isinstance(begun, Stored), begun
+    done = complete(begun, body)
+    assert done is not None
+    return done
+
+
+def asked(*fields: tuple[bytes, bytes], method: bytes = b"GET", target: bytes = b"/a") -> Request:
+    return Request(method, target, list(fields))
+
+
+def outcome(decision: Decision) -> str:
+    """A decision in a word: its kind, its reason, and what it may do."""
+    match decision:
+        case Reuse(reason=reason, revalidate_in_background=refresh):
+            return f"reuse {reason}" + (" and refresh" if refresh else "")
+        case Validate(reason=reason, fallback=fallback):
+            return f"validate {reason}" + (" or stale" if fallback else "")
+        case Forward(reason=reason, may_store=may_store, fallback=fallback):
+            return (
+                f"forward {reason}" + ("" if may_store else " unstored") + (" or stale" if fallback else "")
+            )
+        case Refuse(status=status, reason=reason):
+            return f"refuse {status} {reason}"
+
+
+TAG = (b"etag", b'"1"')
+CC = b"cache-control"
+
+
+@pytest.mark.parametrize(
+    ("directives", "more", "age", "request_directives", "expected"),
+    [
+        # fresh
+        ("max-age=60", [], 0, "", "reuse hit"),
+        ("max-age=60", [], 59.9, "", "reuse hit"),
+        ("max-age=60, must-revalidate", [], 59, "", "reuse hit"),
+        # stale
+        ("max-age=60", [], 60, "", "forward stale or stale"),
+        ("max-age=60", [TAG], 60, "", "validate stale or stale"),
+        (
+            "max-age=60",
+            [(b"last-modified", b"Sun, 06 Nov 1994 08:49:37 GMT")],
+            60,
+            "",
+            "validate stale or stale",
+        ),
+        ("max-age=60", [(b"last-modified", b"yesterday")], 60, "", "forward stale or stale"),
+        ("max-age=60, must-revalidate", [TAG], 60, "", "validate stale"),
+        ("max-age=60, proxy-revalidate", [TAG], 60, "", "validate stale"),
+        ("s-maxage=60", [TAG], 60, "", "validate stale"),
+        ("s-maxage=60, stale-if-error=5", [TAG], 60, "", "validate stale or stale"),
+        # no-cache
+        ("no-cache", [TAG], 0, "", "validate stale"),
+        ("max-age=60, no-cache", [TAG], 0, "", "validate stale"),
+        ('max-age=60, no-cache="set-cookie"', [TAG], 0, "", "reuse hit"),
+        # a client's directives
+        ("max-age=60", [TAG], 0, "no-cache", "validate request"),
+        ("max-age=60", [], 0, "no-cache", "forward request"),
+        ("max-age=60", [TAG], 9, "max-age=10", "reuse hit"),
+        ("max-age=60", [TAG], 11, "max-age=10", "validate request or stale"),
+        ("max-age=60", [TAG], 0, "max-age=0", "validate request or stale"),
+        ("max-age=60", [TAG], 0, "max-age=x", "reuse hit"),
+        ("max-age=60", [TAG], 9, "min-fresh=50", "reuse hit"),
+        ("max-age=60", [TAG], 11, "min-fresh=50", "validate request or stale"),
+        ("max-age=60", [TAG], 69, "max-stale=10", "reuse max-stale"),
+        ("max-age=60", [TAG], 71, "max-stale=10", "validate stale or stale"),
+        ("max-age=60", [TAG], 7100, "max-stale", "reuse max-stale"),
+        ("max-age=60", [TAG], 69, "max-stale=x", "validate stale or stale"),
+        ("max-age=60, must-revalidate", [TAG], 69, "max-stale", "validate stale"),
+        ("s-maxage=60", [TAG], 69, "max-stale", "validate stale"),
+        ("max-age=60", [TAG], 69, "max-stale, max-age=10", "validate stale or stale"),
+        ("max-age=60", [TAG], 0, "no-store", "reuse hit"),
+        ("max-age=60", [TAG], 61, "no-store", "forward stale unstored or stale"),
+        ("max-age=60", [TAG], 0, "only-if-cached", "reuse hit"),
+        ("max-age=60", [TAG], 61, "only-if-cached", "refuse 504 only-if-cached"),
+        ("max-age=60", [TAG], 61, "only-if-cached, max-stale", "reuse max-stale"),
+        ("max-age=60", [TAG], 0, "only-if-cached, no-cache", "refuse 504 only-if-cached"),
+        # stale-while-revalidate
+        ("max-age=60, stale-while-revalidate=4", [TAG], 63, "", "reuse stale-while-revalidate and refresh"),
+        ("max-age=60, stale-while-revalidate=4", [TAG], 64, "", "validate stale or stale"),
+        ("max-age=60, stale-while-revalidate=4", [TAG], 63, "max-age=10", "validate stale or stale"),
+        (
+            "max-age=60, stale-while-revalidate=4",
+            [TAG],
+            63,
+            "only-if-cached",
+            "reuse stale-while-revalidate and refresh",
+        ),
+        ("max-age=60, stale-while-revalidate=4, must-revalidate", [TAG], 63, "", "validate stale"),
+        ("s-maxage=60, stale-while-revalidate=4", [TAG], 63, "", "reuse stale-while-revalidate and refresh"),
+    ],
+)
+def test_one_stored_response(
+    directives: str, more: Fields, age: float, request_directives: str, expected: str
+) -> None:
+    fields = [(CC, request_directives.encode())] if request_directives else []
+    decision = decide(asked(*fields), [stored(directives, *more)], Rules(), NOW + age)
+    assert outcome(decision) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ([], "reuse hit"),
+        ([(b"pragma", b"no-cache")], "validate request"),
+        ([(b"pragma", b"x")], "reuse hit"),
+        ([(b"pragma", b"no-cache"), (CC, b"x")], "reuse hit"),
+        ([(b"if-match", b'"1"')], "forward request unstored"),
+        ([(b"if-unmodified-since", b"x")], "forward request unstored"),
+        ([(b"if-none-match", b'"1"')], "reuse hit"),
+        ([(b"if-modified-since", b"x")], "reuse hit"),
+        ([(b"range", b"bytes=0-1")], "reuse hit"),
+        ([(b"content-length", b"0")], "reuse hit"),
+        ([(b"content-length", b"7")], "forward bypass unstored"),
+        ([(b"transfer-encoding", b"chunked")], "forward bypass unstored"),
+        ([(b"cookie", b"a=b")], "reuse hit"),
+        ([(b"authorization", b"x")], "reuse hit"),
+    ],
+)
+def test_request_fields(fields: Fields, expected: str) -> None:
+    assert outcome(decide(asked(*fields), [stored("max-age=60", TAG)], Rules(), NOW)) == expected
+
+
+@pytest.mark.parametrize(
+    ("method", "variants", "expected"),
+    [
+        (b"GET", False, "forward uri-miss"),
+        (b"HEAD", False, "forward uri-miss"),
+        (b"HEAD", True, "reuse hit"),
+        (b"POST", True, "forward method"),
+        (b"PUT", True, "forward method unstored"),
+        (b"OPTIONS", True, "forward method unstored"),
+        (b"get", True, "forward method unstored"),
+    ],
+)
+def test_methods(method: bytes, variants: bool, expected: str) -> None:
+    assert outcome(decide(asked(method=method), [stored()] if variants else [], Rules(), NOW)) == expected
+
+
+def test_an_only_if_cached_miss_is_refused() -> None:
+    assert outcome(decide(asked((CC, b"only-if-cached")), [], Rules(), NOW)) == "refuse 504 only-if-cached"
+
+
+@pytest.mark.parametrize("directive", [b"no-cache", b"max-age=0", b"no-store", b"only-if-cached, max-stale"])
+def test_a_clients_directives_can_be_ignored(directive: bytes) -> None:
+    rules = Rules(client_directives="ignore")
+    assert outcome(decide(asked((CC, directive)), [stored("max-age=60", TAG)], rules, NOW)) == "reuse hit"
+    assert outcome(decide(asked((CC, directive)), [], rules, NOW)) == "forward uri-miss"
+
+
+@pytest.mark.parametrize(
+    ("bypass", "target", "passes"),
+    [
+        ("/admin/*", b"/admin/x/y?z", True),
+        ("/admin/*", b"/administrator", False),
+        ("/admin/*", b"/x?/admin/", False),
+        ("*.php", b"/a/b.php", True),
+        ("*.php", b"/a/b.php5", False),
+        ("/a?c", b"/abc", True),
+        ("/a?c", b"/ac", False),
+        ("/a+b", b"/a+b", True),
+        ("/a+b", b"/aab", False),
+        ("*/x/*/y*", b"/1/x/2/y3", True),
+        ("*/x/*/y*", b"/1/x/y3", False),
+        ("/ä*", "/äb".encode(), True),
+    ],
+)
+def test_paths_that_go_past_the_cache(bypass: str, target: bytes, passes: bool) -> None:
+    rules = Rules(bypass=("/never", bypass))
+    decision = decide(asked(target=target), [stored()], rules, NOW)
+    assert outcome(decision) == ("forward bypass unstored" if passes else "reuse hit")
+
+
+def test_globs_match_in_linear_time() -> None:
+    rules = Rules(bypass=("*a*a*a*a*a*a*a*a*a*a*b",))
+    assert outcome(decide(asked(target=b"/" + b"a" * 8000), [stored()], rules, NOW)) == "reuse hit"
+
+
+@pytest.mark.parametrize(
+    ("cookie", "passes"),
+    [(b"session=1", True), (b"a=1; wp_user=2", True), (b"sessions=1", False), (b"a=wp_", False)],
+)
+def test_cookies_that_go_past_the_cache(cookie: bytes, passes: bool) -> None:
+    rules = Rules(bypass_cookies=("session", "wp_*"))
+    request = asked((b"cookie", cookie))
+    assert not is_plain(request.fields, rules)
+    assert outcome(decide(request, [stored()], rules, NOW)) == (
+        "forward bypass unstored" if passes else "reuse hit"
+    )
+
+
+def test_stripped_cookies_are_gone_before_anything_is_decided() -> None:
+    rules = Rules(strip_cookies=("_ga*", "utm?"))
+    request = asked((b"a", b"1"), (b"cookie", b"_ga=1; keep=2;_gat=3"), (b"cookie", b"utmz=1"), (b"b", b"2"))
+    assert strip_cookies(request, rules).fields == [(b"a", b"1"), (b"cookie", b"keep=2"), (b"b", b"2")]
+    untouched = asked((b"cookie", b"keep=1;  odd"))
+    assert strip_cookies(untouched, rules) is untouched
+    assert strip_cookies(request, Rules()) is request
+
+
+def test_a_door_may_have_seen_that_a_request_is_plain() -> None:
+    plain = asked((b"host", b"en.example"), (b"cookie", b"a=b"), (b"accept-encoding", b"gzip"))
+    assert is_plain(plain.fields, Rules())
+    assert outcome(decide(plain, [stored()], Rules(), NOW, plain=True)) == "reuse hit"
+    assert outcome(decide(plain, [], Rules(bypass=("/a",)), NOW, plain=True)) == "forward bypass unstored"
+    for name in (b"range", b"if-none-match", b"cache-control", b"transfer-encoding"):
+        assert not is_plain([(name, b"x")], Rules())
+
+
+def test_of_several_variants_the_newest_that_matches_is_selected() -> None:
+    vary = (b"vary", b"foo")
+    one = stored("max-age=60", vary, request=[(b"foo", b"1")])
+    two = stored("max-age=60", vary, request=[(b"foo", b"2")], at=NOW + 1)
+    newer = stored("max-age=60", vary, request=[(b"foo", b"1")], at=NOW + 2)
+    assert select(asked((b"foo", b"1")), [newer, two, one]) is newer
+    assert select(asked((b"foo", b"2")), [newer, two, one]) is two
+    assert select(asked(), [newer, two, one]) is None
+    assert outcome(decide(asked(), [newer, two, one], Rules(), NOW)) == "forward vary-miss"
+
+
+def test_the_answer_to_a_head_answers_no_get() -> None:
+    head = stored(method=b"HEAD", body=b"")
+    assert outcome(decide(asked(method=b"HEAD"), [head], Rules(), NOW)) == "reuse hit"
+    assert outcome(decide(asked(), [head], Rules(), NOW)) == "forward miss"
+    assert outcome(decide(asked(), [head], Rules(), NOW + 99)) == "forward stale"
+
+
+def partial(spec: bytes, body: bytes, *more: tuple[bytes, bytes]) -> Stored:
+    return stored("max-age=60", (b"content-range", spec), *more, status=206, body=body)
+
+
+@pytest.mark.parametrize(
+    ("spec", "body", "fields", "age", "expected"),
+    [
+        (b"bytes 4-9/10", b"456789", [(b"range", b"bytes=-5")], 0, "reuse hit"),
+        (b"bytes 4-9/10", b"456789", [(b"range", b"bytes=6-8")], 0, "reuse hit"),
+        (b"bytes 4-9/10", b"456789", [(b"range", b"bytes=6-")], 0, "reuse hit"),
+        (b"bytes 4-9/10", b"456789", [(b"range", b"bytes=6-99")], 0, "reuse hit"),
+        (b"bytes 4-9/10", b"456789", [(b"range", b"bytes=3-8")], 0, "forward miss"),
+        (b"bytes 4-9/10", b"456789", [(b"range", b"bytes=-7")], 0, "forward miss"),
+        (b"bytes 4-9/10", b"456789", [(b"range", b"bytes=4-5,7-8")], 0, "forward miss"),
+        (b"bytes 4-9/10", b"456789", [(b"range", b"bytes=6-8")], 61, "forward stale"),
+        (b"bytes 0-4/10", b"01234", [(b"range", b"bytes=3-6")], 0, "forward miss"),
+        (b"bytes 0-4/*", b"01234", [(b"range", b"bytes=3-4")], 0, "reuse hit"),
+        (b"bytes 0-4/*", b"01234", [(b"range", b"bytes=-2")], 0, "forward miss"),
+        (b"bytes 0-4/10", b"01234", [], 0, "validate partial"),
+        (b"bytes 0-4/10", b"01234", [(CC, b"no-store")], 0, "forward miss unstored"),
+        (b"bytes 0-4/10", b"01234", [], 61, "forward stale"),
+        (b"bytes 4-9/10", b"456789", [], 0, "validate partial"),
+        (b"bytes 4-8/10", b"45678", [], 0, "forward miss"),
+        (b"bytes 0-4/*", b"01234", [], 0, "forward miss"),
+        (b"bytes 0-4/10", b"0123", [], 0, "forward miss"),  # shorter than it says
+        (b"bytes 0-4/10", b"01234", [(b"range", b"chapters=1")], 0, "forward miss"),
+    ],
+)
+def test_a_stored_part(spec: bytes, body: bytes, fields: Fields, age: float, expected: str) -> None:
+    assert outcome(decide(asked(*fields), [partial(spec, body)], Rules(), NOW + age)) == expected
+
+
+def test_a_part_answers_if_range_with_its_own_strong_validator_alone() -> None:
+    part = partial(b"bytes 0-4/10", b"01234", TAG)
+    for validator, expected in ((b'"1"', "reuse hit"), (b'"2"', "forward miss"), (b'W/"1"', "forward miss")):
+        request = asked((b"range", b"bytes=0-1"), (b"if-range", validator))
+        assert outcome(decide(request, [part], Rules(), NOW)) == expected
+
+
+def test_a_head_is_not_answered_from_a_part() -> None:
+    assert (
+        outcome(decide(asked(method=b"HEAD"), [partial(b"bytes 0-4/10", b"01234")], Rules(), NOW))
+        == "forward miss"
+    )
+
+
+def test_a_whole_response_is_preferred_to_a_newer_part() -> None:
+    whole = stored()
+    assert select(asked(), [partial(b"bytes 0-4/10", b"01234"), whole]) is whole
+
+
+def test_a_softened_response_is_stale_but_may_still_be_served_meanwhile() -> None:
+    soft = softened(stored("max-age=60, stale-while-revalidate=10", TAG), NOW + 5)
+    assert outcome(decide(asked(), [soft], Rules(), NOW + 6)) == "reuse stale-while-revalidate and refresh"
+    assert outcome(decide(asked(), [soft], Rules(), NOW + 15)) == "validate stale or stale"
+    assert outcome(decide(asked(), [softened(stored(), NOW)], Rules(), NOW)) == "forward stale or stale"
+
+
+@pytest.mark.parametrize(
+    ("directives", "request_directives", "late", "status", "expected"),
+    [
+        ("max-age=60", b"", 1, None, "reuse disconnected"),
+        ("max-age=60", b"", 9999, None, "reuse disconnected"),
+        ("max-age=60", b"", 1, 503, None),
+        ("max-age=60, must-revalidate", b"", 1, None, None),
+        ("max-age=60, proxy-revalidate", b"", 1, None, None),
+        ("s-maxage=60", b"", 1, None, None),
+        ("max-age=60, no-cache", b"", 1, None, None),
+        ("max-age=60, stale-if-error=5", b"", 5, 503, "reuse stale-if-error"),
+        ("max-age=60, stale-if-error=5", b"", 5, 500, "reuse stale-if-error"),
+        ("max-age=60, stale-if-error=5", b"", 5, 404, None),
+        ("max-age=60, stale-if-error=5", b"", 5, 501, None),
+        ("max-age=60, stale-if-error=5", b"", 6, 503, None),
+        ("s-maxage=60, stale-if-error=5", b"", 5, None, "reuse disconnected"),
+        ("s-maxage=60, stale-if-error=5", b"", 6, None, None),
+        ("max-age=60", b"stale-if-error=5", 5, 503, "reuse stale-if-error"),
+        ("max-age=60", b"stale-if-error=5", 6, 503, None),
+        ("s-maxage=60", b"stale-if-error=5", 5, 503, None),
+        ("max-age=60", b"max-age=0", -9, None, "reuse disconnected"),
+        ("max-age=60", b"max-age=0", -9, 503, "reuse stale-if-error"),
+        ("max-age=60", b"no-cache", -9, None, None),
+    ],
+)
+def test_what_is_served_in_place_of_an_error(
+    directives: str, request_directives: bytes, late: float, status: int | None, expected: str | None
+) -> None:
+    request = asked(*([(CC, request_directives)] if request_directives else []))
+    now = NOW + 60 + late
+    decision = decide(request, [stored(directives, TAG)], Rules(), now)
+    reused = reuse_on_error(decision, request, Rules(), status, now)
+    assert (None if reused is None else outcome(reused)) == expected
+    if reused is not None:
+        assert reused.age == 60 + late
+
+
+def test_without_anything_stored_there_is_nothing_to_serve_on_error() -> None:
+    assert reuse_on_error(Forward("uri-miss", True, None), asked(), Rules(), None, NOW) is None
+    assert reuse_on_error(Refuse(504, "only-if-cached"), asked(), Rules(), None, NOW) is None
+
+
+CONDITIONS = [(b"if-none-match", b'"mine"'), (b"if-modified-since", b"then")]
+
+
+@pytest.mark.parametrize(
+    ("decision", "kept"),
+    [
+        (Forward("uri-miss", True, None), [(b"range", b"bytes=0-1"), (b"if-range", b'"r"')]),
+        (
+            Forward("bypass", False, None),
+            [*CONDITIONS, (b"range", b"bytes=0-1"), (b"if-range", b'"r"')],
+        ),
+    ],
+)
+def test_a_clients_conditions_reach_the_origin_where_nothing_is_stored(
+    decision: Decision, kept: Fields
+) -> None:
+    request = asked((b"a", b"1"), *CONDITIONS, (b"range", b"bytes=0-1"), (b"if-range", b'"r"'))
+    assert forwarded_fields(request, decision) == [(b"a", b"1"), *kept]
+
+
+def test_a_validation_has_the_stored_validators() -> None:
+    modified = (b"last-modified", b"Sun, 06 Nov 1994 08:49:37 GMT")
+    request = asked((b"abc", b"123"), *CONDITIONS)
+    decision = decide(request, [stored("max-age=60", (b"etag", b'W/"1"'), modified)], Rules(), NOW + 61)
+    assert forwarded_fields(request, decision) == [
+        (b"abc", b"123"),
+        (b"if-none-match", b'W/"1"'),
+        (b"if-modified-since", b"Sun, 06 Nov 1994 08:49:37 GMT"),
+    ]
+
+
+def test_a_completion_asks_for_what_lacks() -> None:
+    for spec, body, lack in (
+        (b"bytes 0-4/10", b"01234", b"bytes=5-"),
+        (b"bytes 4-9/10", b"456789", b"bytes=0-3"),
+    ):
+        decision = decide(asked(), [partial(spec, body)], Rules(), NOW)
+        assert forwarded_fields(asked(), decision) == [(b"range", lack)]
+    decision = decide(asked(), [partial(b"bytes 0-4/10", b"01234", TAG)], Rules(), NOW)
+    assert forwarded_fields(asked(), decision) == [(b"range", b"bytes=5-"), (b"if-range", b'"1"')]
+
+
+def test_too_many_ranges_do_not_reach_the_origin() -> None:
+    many = (b"range", b"bytes=" + b",".join([b"0-"] * 33))
+    assert forwarded_fields(asked(many, (b"a", b"1")), Forward("uri-miss", True, None)) == [(b"a", b"1")]
+    few = (b"range", b"bytes=" + b",".join([b"0-"] * 32))
+    assert forwarded_fields(asked(few), Forward("uri-miss", True, None)) == [few]
+
+
+def test_a_post_keeps_its_conditions() -> None:
+    request = asked(*CONDITIONS, method=b"POST")
+    assert forwarded_fields(request, decide(request, [], Rules(), NOW)) == CONDITIONS
+
+
+def test_what_was_served_stale_is_fetched_again_whole() -> None:
+    request = asked((b"foo", b"1"), (b"range", b"bytes=0-1"), (CC, b"max-stale"), *CONDITIONS, method=b"HEAD")
+    again, decision = revalidation(request, stored("max-age=60", TAG))
+    assert (again.method, again.fields) == (b"GET", [(b"foo", b"1")])
+    assert outcome(decision) == "validate stale"
+    assert outcome(revalidation(request, stored())[1]) == "forward stale"
+
+
+@pytest.mark.parametrize("status", [301, 404, 503])
+def test_only_successes_are_validated(status: int) -> None:
+    found = stored("max-age=60", TAG, status=status)
+    assert outcome(decide(asked(), [found], Rules(), NOW + 61)) == "forward stale or stale"
+
+
+def test_decisions_are_values() -> None:
+    decision = decide(asked(), [], Rules(), NOW)
+    assert decision == Forward("uri-miss", may_store=True, fallback=None)
+    with pytest.raises(AttributeError):
+        decision.reason = "hit"  # type: ignore[misc, union-attr]
+    assert replace(stored(), reusable=False).reusable is False

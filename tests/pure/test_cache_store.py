@@ -1,0 +1,375 @@
+"""The memory store: bounded, with leases, purges, tags, variants, No-Vary-Search and eviction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from univocal.cache.policy import Rules, complete, may_store
+from univocal.cache.store import Everything, Keys, MemoryStore, Prefix, Selector, Tags
+from univocal.cache.stored import Stored
+from univocal.messages import Fields, Request, Response
+
+NOW = 1_790_000_000.0
+DIGEST = b"0123456789abcdef"
+
+
+def key(path: str = "/a", scheme: str = "http", host: str = "en.example", digest: bytes = DIGEST) -> bytes:
+    return b"%b %b %b %b" % (digest, scheme.encode(), host.encode(), path.encode())
+
+
+def stored(
+    name: bytes,
+    *more: tuple[bytes, bytes],
+    request: Fields | None = None,
+    body: bytes = b"hello",
+    status: int = 200,
+    method: bytes = b"GET",
+    at: float = NOW,
+) -> Stored:
+    fields = [(b"cache-control", b"max-age=60"), *more]
+    asked = Request(method, b"/a", request or [])
+    begun = may_store(name, asked, Response(status, fields), Rules(), at, at)
+    assert isinstance(begun, Stored)
+    done = complete(begun, body)
+    assert done is not None
+    return done
+
+
+def put(store: MemoryStore, response: Stored) -> bool:
+    lease = store.begin(response.key, NOW)
+    try:
+        return store.commit(lease, response)
+    finally:
+        store.release(lease)
+
+
+def test_what_is_committed_is_found_under_its_key_alone() -> None:
+    store = MemoryStore()
+    one = stored(key("/a"))
+    assert put(store, one)
+    assert list(store.lookup(key("/a"))) == [one]
+    for other in (key("/A"), key("/a?"), key("/a/"), key("/a", scheme="https"), key("/a", host="de.example")):
+        assert list(store.lookup(other)) == []
+    assert (store.stats.entries, store.stats.responses, store.stats.bytes) == (1, 1, one.cost)
+
+
+def test_variants_are_kept_side_by_side_newest_first() -> None:
+    store = MemoryStore()
+    vary = (b"vary", b"foo")
+    one, two = (stored(key(), vary, request=[(b"foo", value)]) for value in (b"1", b"2"))
+    again = stored(key(), vary, request=[(b"foo", b"1")], body=b"new")
+    for response in (one, two, again):
+        assert put(store, response)
+    assert list(store.lookup(key())) == [again, two]
+    assert store.stats.bytes == again.cost + two.cost
+
+
+def test_a_part_or_the_answer_to_a_head_does_not_displace_a_fresh_whole() -> None:
+    store = MemoryStore()
+    whole = stored(key())
+    part = stored(key(), (b"content-range", b"bytes 0-4/10"), status=206)
+    head = stored(key(), method=b"HEAD", body=b"")
+    late = stored(key(), (b"content-range", b"bytes 0-4/10"), status=206, at=NOW + 61)
+    assert put(store, part)
+    assert put(store, whole)
+    assert not put(store, part)
+    assert not put(store, head)
+    assert list(store.lookup(key())) == [whole]
+    assert put(store, late)
+    assert list(store.lookup(key())) == [late]
+
+
+def test_variants_of_one_key_are_capped() -> None:
+    store = MemoryStore(max_variants=3)
+    for number in range(10):
+        assert put(store, stored(key(), (b"vary", b"foo"), request=[(b"foo", b"%d" % number)]))
+    assert [one.vary[0][1] for one in store.lookup(key())] == [b"9", b"8", b"7"]
+    assert store.stats.responses == 3
+
+
+def test_one_key_takes_no_more_than_half() -> None:
+    store = MemoryStore(max_bytes=100_000)
+    assert put(store, stored(key("/other")))
+    for number in range(20):
+        assert put(
+            store, stored(key(), (b"vary", b"foo"), request=[(b"foo", b"%d" % number)], body=bytes(10_000))
+        )
+    assert sum(one.cost for one in store.lookup(key())) <= 50_000
+    assert store.lookup(key("/other"))
+
+
+@pytest.mark.parametrize(
+    ("selector", "gone"),
+    [
+        (Keys(frozenset((key("/a"),))), {"/a"}),
+        (Keys(frozenset((key("/a"), key("/b"), key("/nowhere")))), {"/a", "/b"}),
+        (Tags(frozenset((b"t",))), {"/a", "/ab"}),
+        (Tags(frozenset((b"t", b"u"))), {"/a", "/ab", "/b"}),
+        (Tags(frozenset((b"t",)), origin=b"http en.example"), {"/a", "/ab"}),
+        (Tags(frozenset((b"t",)), origin=b"http en"), set()),
+        (Tags(frozenset((b"t",)), origin=b"https en.example"), set()),
+        (Prefix(frozenset((b"http en.example /a",))), {"/a", "/ab"}),
+        (Prefix(frozenset((b"http en.example /a", b"http en.example /b"))), {"/a", "/ab", "/b"}),
+        (Prefix(frozenset((b"https en.example /",))), set()),
+        (Prefix(frozenset((b"http en",))), {"/a", "/ab", "/b", "/c"}),
+        (Prefix(frozenset()), set()),
+        (Everything(), {"/a", "/ab", "/b", "/c"}),
+    ],
+)
+def test_a_purge_removes_what_it_names_and_what_is_under_way(selector: Selector, gone: set[str]) -> None:
+    tagged = {"/a": b"t v", "/ab": b"t", "/b": b"u", "/c": b""}
+    for soft in (False, True):
+        chosen = type(selector)(**{**_settings(selector), "soft": soft})
+        store = MemoryStore()
+        leases = {}
+        for path, tags in tagged.items():
+            assert put(store, stored(key(path), (b"surrogate-key", tags)))
+            leases[path] = store.begin(key(path), NOW)
+        assert store.purge(chosen, NOW + 5) == len(gone)
+        found = {path: store.lookup(key(path)) for path in tagged}
+        if soft:
+            assert {path for path, (one,) in found.items() if one.fresh_until <= NOW + 5} == gone
+        else:
+            assert {path for path, ones in found.items() if not ones} == gone
+        for path, lease in leases.items():
+            assert store.commit(lease, stored(key(path), (b"surrogate-key", tagged[path]))) is (
+                path not in gone
+            )
+            store.release(lease)
+
+
+def _settings(selector: Selector) -> dict[str, Any]:
+    return {name: getattr(selector, name) for name in type(selector).__dataclass_fields__}
+
+
+def test_a_purge_takes_every_variant_and_the_answers_to_get_and_head() -> None:
+    store = MemoryStore()
+    for value in (b"1", b"2", b"3"):
+        assert put(store, stored(key(), (b"vary", b"foo"), request=[(b"foo", value)]))
+    assert put(store, stored(key(), (b"vary", b"foo"), request=[(b"foo", b"4")], method=b"HEAD", body=b""))
+    assert store.purge(Keys(frozenset((key(),))), NOW) == 4
+    assert store.stats.bytes == store.stats.entries == 0
+
+
+def test_a_purge_by_tag_leaves_the_variants_without_it() -> None:
+    store = MemoryStore()
+    kept = stored(key(), (b"vary", b"foo"), (b"xkey", b"a"), request=[(b"foo", b"1")])
+    for one in (kept, stored(key(), (b"vary", b"foo"), (b"xkey", b"a b"), request=[(b"foo", b"2")])):
+        assert put(store, one)
+    assert store.purge(Tags(frozenset((b"b",))), NOW) == 1
+    assert list(store.lookup(key())) == [kept]
+    assert store.purge(Tags(frozenset((b"b",))), NOW) == 0
+    assert store.purge(Tags(frozenset((b"a",))), NOW) == 1
+
+
+def test_what_was_fetched_before_a_purge_never_outlives_it() -> None:
+    store = MemoryStore()
+    before = store.begin(key(), NOW)
+    tagged = store.begin(key("/t"), NOW)
+    other = store.begin(key("/b"), NOW)
+    assert store.holds(before)
+    store.purge(Keys(frozenset((key(),))), NOW)
+    store.purge(Tags(frozenset((b"t",))), NOW)
+    after = store.begin(key(), NOW)
+    assert not store.holds(before)
+    assert store.holds(tagged)  # nobody knows its tags yet
+    assert store.holds(after)
+    assert not store.commit(before, stored(key()))
+    assert not store.commit(tagged, stored(key("/t"), (b"xkey", b"t")))
+    assert store.commit(other, stored(key("/b")))
+    assert store.commit(after, stored(key()))
+    for lease in (before, tagged, other, after):
+        store.release(lease)
+
+
+def test_a_lease_that_has_ended_commits_nothing() -> None:
+    store = MemoryStore()
+    lease = store.begin(key(), NOW)
+    store.release(lease)
+    store.release(lease)
+    assert not store.holds(lease)
+    assert not store.commit(lease, stored(key()))
+    assert not store.reserve(lease, 1)
+
+
+def test_the_answer_to_a_post_survives_the_purge_it_causes_and_no_other() -> None:
+    store = MemoryStore()
+    assert put(store, stored(key()))
+    for earlier, survives in ((False, True), (True, False)):
+        lease, bystander = store.begin(key(), NOW), store.begin(key(), NOW)
+        if earlier:
+            store.purge(Tags(frozenset((b"t",))), NOW)
+        store.purge(Keys(frozenset((key(),))), NOW, sparing=lease)
+        assert not store.lookup(key())
+        assert not store.commit(bystander, stored(key()))
+        assert store.commit(lease, stored(key(), (b"xkey", b"t"))) is survives
+        store.release(lease)
+        store.release(bystander)
+        store.purge(Everything(), NOW)
+
+
+def test_the_log_of_purges_is_bounded_and_forgets_on_the_safe_side() -> None:
+    store = MemoryStore()
+    old, ended = store.begin(key("/old"), NOW), store.begin(key("/ended"), NOW)
+    store.release(ended)
+    store.purge(Keys(frozenset(key(f"/{number}") for number in range(20_000))), NOW)
+    new = store.begin(key("/new"), NOW)
+    assert not store.holds(old)
+    assert not store.commit(old, stored(key("/old")))
+    assert store.commit(new, stored(key("/new")))
+    store.release(old)
+    store.release(new)
+
+
+def test_what_may_no_longer_be_stored_takes_its_predecessor_along() -> None:
+    store = MemoryStore()
+    once = stored(key())
+    once.reusable = False
+    assert put(store, stored(key()))
+    assert not put(store, once)
+    assert not store.lookup(key())
+
+
+def test_content_under_way_is_bounded() -> None:
+    store = MemoryStore(max_bytes=1000, max_object_bytes=200)
+    one, two, three = (store.begin(key(path), NOW) for path in ("/1", "/2", "/3"))
+    assert store.reserve(one, 100)
+    assert store.reserve(one, 100)
+    assert not store.reserve(one, 1)  # larger than an object may be
+    assert store.reserve(two, 50)
+    assert not store.reserve(three, 1)  # a quarter of the store is under way
+    assert store.stats.reserved == 250
+    store.release(one)
+    assert store.reserve(three, 100)
+    store.release(two)
+    store.release(three)
+    assert store.stats.reserved == 0
+
+
+def test_what_is_too_large_is_not_stored() -> None:
+    store = MemoryStore(max_bytes=1 << 20, max_object_bytes=5_000)
+    assert not put(store, stored(key(), body=bytes(5_000)))
+    assert put(store, stored(key(), body=bytes(3_000)))
+
+
+def test_the_store_never_exceeds_its_budget_and_spares_what_is_asked_for() -> None:
+    one = stored(key("/0"), body=bytes(1000))
+    store = MemoryStore(max_bytes=one.cost * 10 + 500)
+    assert put(store, one)
+    for number in range(1, 50):
+        store.lookup(key("/0"))
+        assert put(store, stored(key(f"/{number}"), body=bytes(1000)))
+        assert store.stats.bytes <= store.max_bytes
+    assert store.lookup(key("/0"))
+    assert store.lookup(key("/49"))
+    assert not store.lookup(key("/20"))
+    assert store.stats.evictions == 50 - store.stats.entries
+    assert store.stats.entries == 10
+
+
+def test_a_scan_does_not_flush_what_is_in_use() -> None:
+    hot = [key(f"/hot{number}") for number in range(5)]
+    store = MemoryStore(max_bytes=stored(key("/hot0")).cost * 20)
+    for name in hot:
+        assert put(store, stored(name))
+        store.lookup(name)
+    for number in range(1000):
+        put(store, stored(key(f"/scan{number}")))
+        if not number % 10:
+            assert all(store.lookup(name) for name in hot)
+
+
+def test_eviction_forgets_tags_and_variances() -> None:
+    more = ((b"xkey", b"t"), (b"no-vary-search", b"params"))
+    store = MemoryStore(max_bytes=stored(key("/0?x"), *more).cost * 3)
+    for number in range(20):
+        assert put(store, stored(key(f"/{number}?x"), *more))
+    held = store.stats.responses
+    assert 0 < held <= 3
+    assert store.purge(Tags(frozenset((b"t",))), NOW) == held
+    assert not store.lookup(key("/19?y"))
+    assert store.stats.bytes == 0
+
+
+def test_what_could_not_be_stored_is_remembered_for_a_while() -> None:
+    store = MemoryStore()
+    assert not store.is_uncacheable(key(), NOW)
+    store.mark_uncacheable(key(), NOW + 10)
+    assert store.is_uncacheable(key(), NOW + 9)
+    assert not store.is_uncacheable(key(), NOW + 10)
+    assert not store.is_uncacheable(key("/b"), NOW)
+    assert put(store, stored(key()))
+    assert not store.is_uncacheable(key(), NOW)
+
+
+def test_of_the_uncacheable_the_oldest_are_forgotten() -> None:
+    store = MemoryStore()
+    for number in range(10_001):
+        store.mark_uncacheable(key(f"/{number}"), NOW + 10)
+    assert not store.is_uncacheable(key("/0"), NOW)
+    assert store.is_uncacheable(key("/1"), NOW)
+
+
+SEARCH = b"no-vary-search"
+
+
+@pytest.mark.parametrize(
+    ("variance", "first", "second", "same"),
+    [
+        (b"params", "/a?x=1", "/a?y=2", True),
+        (b"params", "/a?x=1", "/a", True),
+        (b"params", "/a?x=1", "/b?x=1", False),
+        (b'params=("utm")', "/a?x=1&utm=2", "/a?utm=3&x=1", True),
+        (b'params=("utm")', "/a?x=1&utm=2", "/a?x=2&utm=2", False),
+        (b'params=("a b")', "/a?a+b=1", "/a?a%20b=2", True),
+        (b'params, except=("x")', "/a?x=1&y=2", "/a?z=3&x=1", True),
+        (b'params, except=("x")', "/a?x=1", "/a?x=2", False),
+        (b"key-order", "/a?x=1&y=2", "/a?y=2&x=1", True),
+        (b"key-order", "/a?x=1&x=2", "/a?x=2&x=1", False),
+        (b"key-order=?0", "/a?x=1&y=2", "/a?y=2&x=1", False),
+        (b'key-order, params=("z")', "/a?x=%31&y=2&z", "/a?y=2&x=1", True),
+        (b'params=("z")', "/a?x=1%26y=2", "/a?x=1&y=2", False),
+        (b'params=("z")', "/a?x=1", "/a?x=1&", True),
+        # unreadable: every part of the query matters
+        (b"params=1", "/a?x=1", "/a?x=2", False),
+        (b'params="x"', "/a?x=1", "/a?x=2", False),
+        (b"params=(x)", "/a?x=1", "/a?x=2", False),
+        (b'except=("x")', "/a?x=1&y=1", "/a?x=1&y=2", False),
+        (b'params=("y"), except=("x")', "/a?x=1&y=1", "/a?x=1&y=2", False),
+        (b"params, key-order=1", "/a?x=1", "/a?x=2", False),
+        (b"params,,", "/a?x=1", "/a?x=2", False),
+    ],
+)
+def test_a_variance_over_the_query(variance: bytes, first: str, second: str, same: bool) -> None:
+    store = MemoryStore()
+    one = stored(key(first), (SEARCH, variance))
+    assert put(store, one)
+    assert list(store.lookup(key(first))) == [one]
+    assert list(store.lookup(key(second))) == ([one] if same else [])
+    # a purge of one spelling takes the group along, and what is being fetched for it
+    lease = store.begin(key(first), NOW)
+    assert store.purge(Keys(frozenset((key(second),))), NOW) == same
+    assert store.commit(lease, one) is not same
+    store.release(lease)
+
+
+def test_the_newest_of_a_group_stands_for_all() -> None:
+    store = MemoryStore()
+    for number in range(100):
+        assert put(store, stored(key(f"/a?utm={number}"), (SEARCH, b'params=("utm")'), body=b"%d" % number))
+    assert store.stats.responses == 1
+    assert [one.body for one in store.lookup(key("/a"))] == [b"99"]
+    plain = stored(key("/a"), body=b"plain")
+    assert put(store, plain)
+    assert list(store.lookup(key("/a"))) == [plain]
+    assert store.purge(Keys(frozenset((key("/a?utm=x"),))), NOW) == 1
+
+
+def test_a_variance_holds_for_its_own_scheme_host_and_profile() -> None:
+    store = MemoryStore()
+    assert put(store, stored(key("/a?x"), (SEARCH, b"params")))
+    assert store.lookup(key("/a?y"))
+    for other in (key("/a?y", scheme="https"), key("/a?y", host="b.example"), key("/a?y", digest=b"f" * 16)):
+        assert not store.lookup(other)

@@ -1,0 +1,503 @@
+"""May a response be stored (RFC 9111 §3), and for how long is it fresh (§4.2)?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from univocal.cache.policy import Rules, Unstorable, complete, may_store
+from univocal.cache.stored import Stored
+from univocal.fields import imf_fixdate
+from univocal.messages import Fields, Request, Response
+
+NOW = 1_790_000_000.0
+KEY = b"0123 http en.example /a"
+DAY = 86_400
+MODIFIED = (b"last-modified", imf_fixdate(NOW - DAY))
+
+
+def lines(**fields: object) -> Fields:
+    return [(name.replace("_", "-").encode(), str(value).encode()) for name, value in fields.items()]
+
+
+def date(seconds: float) -> str:
+    return imf_fixdate(NOW + seconds).decode()
+
+
+def judged(
+    response: Fields,
+    *,
+    status: int = 200,
+    request: Fields | None = None,
+    method: bytes = b"GET",
+    target: bytes = b"/a",
+    delay: float = 0.0,
+    **rules: Any,
+) -> Stored | Unstorable:
+    asked = Request(method, target, request or [])
+    return may_store(KEY, asked, Response(status, response), Rules(**rules), NOW - delay, NOW)
+
+
+def reason(*args: Any, **kwargs: Any) -> str:
+    verdict = judged(*args, **kwargs)
+    return verdict.reason if isinstance(verdict, Unstorable) else "stored"
+
+
+# Every MUST NOT has a row that fires it and one that does not.
+@pytest.mark.parametrize(
+    ("directives", "expected"),
+    [
+        ("max-age=60", "stored"),
+        ("no-store, max-age=60", "no-store"),
+        ("No-StOrE", "no-store"),
+        ('x="no-store", max-age=60', "stored"),
+        ("private, max-age=60", "private"),
+        ('private="set-cookie", max-age=60', "stored"),
+        ("no-cache, max-age=60", "no freshness or validator"),
+        ("max-age=60, no-store, must-understand", "stored"),
+        ("max-age=60, must-understand", "stored"),
+        ("max-age=0", "no freshness or validator"),
+        ("max-age=0, stale-while-revalidate=5", "stored"),
+        ("max-age=0, stale-if-error=5", "stored"),
+        ("max-age=0, must-revalidate, stale-if-error=5", "no freshness or validator"),
+        ("max-age=-3600", "no freshness or validator"),
+        ("max-age='3600'", "no freshness or validator"),
+        ("max-age", "no freshness or validator"),
+        ("max-age =60", "no freshness or validator"),
+        ("s-maxage=nonsense, max-age=60", "no freshness or validator"),
+        ("public", "no freshness or validator"),
+    ],
+)
+def test_directives_decide(directives: str, expected: str) -> None:
+    assert reason(lines(cache_control=directives)) == expected
+
+
+@pytest.mark.parametrize(
+    "status", [200, 203, 204, 299, 301, 302, 303, 307, 308, 400, 404, 410, 499, 500, 503, 599]
+)
+def test_explicit_freshness_lets_any_final_status_be_stored(status: int) -> None:
+    assert reason(lines(cache_control="max-age=60"), status=status) == "stored"
+    # an error without explicit freshness is not kept
+    if status not in {200, 203, 204}:
+        assert reason([], status=status) != "stored"
+
+
+@pytest.mark.parametrize("status", [100, 103, 199, 304, 412, 416, 417, 428, 429, 431, 511])
+def test_statuses_that_are_never_stored(status: int) -> None:
+    assert reason(lines(cache_control="public, max-age=60"), status=status) == "status"
+
+
+def test_must_understand_forbids_what_is_not_understood() -> None:
+    assert reason(lines(cache_control="max-age=60, must-understand"), status=599) == "must-understand"
+    assert (
+        reason(lines(cache_control="max-age=60, no-store, must-understand"), status=599) == "must-understand"
+    )
+    assert reason(lines(cache_control="max-age=60"), status=599) == "stored"
+
+
+@pytest.mark.parametrize(
+    ("status", "directives", "expected"),
+    [
+        *[(status, "", "stored") for status in (200, 203, 204, 404, 405, 410, 414, 501)],
+        *[
+            (status, "", "status without freshness")
+            for status in (201, 202, 301, 308, 403, 502, 503, 504, 599)
+        ],
+        (599, "public", "stored"),
+    ],
+)
+def test_heuristics_are_for_statuses_that_allow_them(status: int, directives: str, expected: str) -> None:
+    fields = [MODIFIED, *lines(date=date(0))]
+    stored = judged([*fields, *lines(cache_control=directives)] if directives else fields, status=status)
+    assert (stored.reason if isinstance(stored, Unstorable) else "stored") == expected
+    if isinstance(stored, Stored):
+        assert stored.lifetime == DAY / 10
+
+
+@pytest.mark.parametrize(
+    ("request_fields", "more", "rules", "lifetime"),
+    [
+        ([], [], {}, DAY / 10),
+        ([], [], {"heuristic": False}, 0),
+        ([], [(b"cache-control", b"max-age=5")], {}, 5),
+        ([], [(b"expires", b"0")], {}, 0),
+        ([], [(b"set-cookie", b"a=b"), (b"cache-control", b"public")], {}, 0),
+        ([(b"cookie", b"a=b")], [(b"cache-control", b"public")], {}, 0),
+        ([(b"authorization", b"x")], [(b"cache-control", b"public")], {}, 0),
+        ([], [], {"ttl": 30}, 30),
+        ([], [(b"cache-control", b"max-age=5")], {"ttl": 30}, 5),
+        ([], [], {"ttl": 30, "ttl_by_status": {200: 7}}, 7),
+        ([], [], {"ttl_by_status": {404: 7}}, DAY / 10),
+    ],
+)
+def test_a_lifetime_is_only_assigned_where_nothing_is_said_and_nobody_named(
+    request_fields: Fields, more: Fields, rules: dict[str, Any], lifetime: float
+) -> None:
+    stored = judged([MODIFIED, *lines(date=date(0)), *more], request=request_fields, **rules)
+    assert isinstance(stored, Stored)
+    assert stored.lifetime == lifetime
+
+
+@pytest.mark.parametrize(
+    ("status", "rules", "expected"),
+    [
+        (200, {"ttl": 30}, "stored"),
+        (404, {"ttl": 30}, "no freshness or validator"),
+        (301, {"ttl": 30}, "status without freshness"),
+        (302, {"ttl": 30}, "status without freshness"),
+        (302, {"ttl_by_status": {302: 30}}, "stored"),
+        (500, {"ttl_by_status": {500: 1}}, "stored"),
+        (500, {"ttl": 30}, "status without freshness"),
+    ],
+)
+def test_ttl_is_for_successes_and_ttl_by_status_for_what_it_names(
+    status: int, rules: dict[str, Any], expected: str
+) -> None:
+    assert reason([], status=status, **rules) == expected
+
+
+@pytest.mark.parametrize(
+    ("directives", "expected"),
+    [
+        ("max-age=60", "authorization"),
+        ("max-age=60, public", "stored"),
+        ("max-age=60, must-revalidate", "stored"),
+        ("s-maxage=60", "stored"),
+        ("max-age=60, proxy-revalidate", "authorization"),
+    ],
+)
+def test_authorization_needs_the_origins_word(directives: str, expected: str) -> None:
+    assert reason(lines(cache_control=directives), request=[(b"authorization", b"Basic x")]) == expected
+
+
+@pytest.mark.parametrize(
+    ("directives", "public", "explicit", "never"),
+    [
+        ("max-age=60", "set-cookie", "stored", "set-cookie"),
+        ("max-age=60, public", "stored", "stored", "set-cookie"),
+        ("s-maxage=60", "stored", "stored", "set-cookie"),
+        ('max-age=60, no-cache="set-cookie"', "stored", "stored", "stored"),
+    ],
+)
+def test_set_cookie_as_configured(directives: str, public: str, explicit: str, never: str) -> None:
+    fields = [(b"set-cookie", b"a=b"), *lines(cache_control=directives)]
+    assert reason(fields, set_cookie="public") == public
+    assert reason(fields, set_cookie="explicit") == explicit
+    assert reason(fields, set_cookie="never") == never
+
+
+@pytest.mark.parametrize(
+    ("request_fields", "expected"),
+    [([], "stored"), ([(b"cookie", b"a=b")], "no freshness"), ([(b"x", b"cookie")], "stored")],
+)
+def test_what_is_only_validated_must_not_be_one_clients(request_fields: Fields, expected: str) -> None:
+    # An origin whose validator names the resource, not the user, would confirm one user's page to another.
+    assert reason([(b"etag", b'"1"')], request=request_fields) == expected
+    assert reason([(b"etag", b'"1"'), (b"cache-control", b"no-cache")], request=request_fields) == expected
+
+
+@pytest.mark.parametrize(
+    ("vary", "expected"),
+    [
+        ([b"foo"], "stored"),
+        ([b"*"], "vary"),
+        ([b"*, *"], "vary"),
+        ([b"*", b"*"], "vary"),
+        ([b", *"], "vary"),
+        ([b"", b"*"], "vary"),
+        ([b"*, foo"], "vary"),
+        ([b"foo, *"], "vary"),
+        ([b"foo*"], "stored"),
+        ([b"X-Forwarded-For"], "vary"),
+        ([b"forwarded"], "vary"),
+    ],
+)
+def test_a_star_anywhere_in_vary_forbids(vary: list[bytes], expected: str) -> None:
+    assert reason([(b"cache-control", b"max-age=60"), *((b"vary", value) for value in vary)]) == expected
+
+
+@pytest.mark.parametrize(
+    ("method", "status", "location", "directives", "expected"),
+    [
+        (b"GET", 200, None, "max-age=60", "stored"),
+        (b"HEAD", 200, None, "max-age=60", "stored"),
+        (b"POST", 200, "/a", "max-age=60", "stored"),
+        (b"POST", 200, "http://en.example/a", "max-age=60", "stored"),
+        (b"POST", 200, "http://other.example/a", "max-age=60", "method"),
+        (b"POST", 200, "/b", "max-age=60", "method"),
+        (b"POST", 200, None, "max-age=60", "method"),
+        (b"POST", 200, "/a", "public", "method"),
+        (b"POST", 200, "/a", "max-age=0", "method"),
+        (b"POST", 201, "/a", "max-age=60", "method"),
+        (b"PUT", 200, "/a", "max-age=60", "method"),
+        (b"get", 200, None, "max-age=60", "method"),
+        (b"OPTIONS", 200, None, "max-age=60", "method"),
+    ],
+)
+def test_the_method_must_allow_it(
+    method: bytes, status: int, location: str | None, directives: str, expected: str
+) -> None:
+    fields = lines(cache_control=directives, **({"content_location": location} if location else {}))
+    assert reason(fields, status=status, method=method) == expected
+
+
+@pytest.mark.parametrize(
+    ("field", "expected"),
+    [
+        ((b"x", b"a\r\nset-cookie: b"), "malformed"),
+        ((b"x\n", b"a"), "malformed"),
+        ((b"x", b"\0"), "malformed"),
+        ((b"x", b"a\tb"), "stored"),
+        ((b"surrogate-key", b" ".join(b"t%d" % n for n in range(1024))), "stored"),
+        ((b"surrogate-key", b" ".join(b"t%d" % n for n in range(1025))), "tags"),
+    ],
+)
+def test_what_could_not_be_kept_or_purged_is_not_stored(field: tuple[bytes, bytes], expected: str) -> None:
+    assert reason([(b"cache-control", b"max-age=60"), field]) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ([(b"content-range", b"bytes 0-4/10")], "stored"),
+        ([(b"content-range", b"bytes 0-4/*")], "stored"),
+        ([(b"content-range", b"bytes 0-10/10")], "partial"),
+        ([(b"content-range", b"bytes 4-0/10")], "partial"),
+        ([(b"content-range", b"bytes */10")], "partial"),
+        ([(b"content-range", b"bytes 0-4/10"), (b"content-range", b"bytes 0-4/10")], "partial"),
+        ([(b"content-type", b"multipart/byteranges; boundary=x")], "partial"),
+    ],
+)
+def test_a_partial_response_says_which_part_it_is(fields: Fields, expected: str) -> None:
+    assert reason([(b"cache-control", b"max-age=60"), *fields], status=206) == expected
+
+
+@pytest.mark.parametrize(
+    ("target", "content_type", "expected"),
+    [
+        (b"/account/x.css", b"text/html", "no freshness or validator"),
+        (b"/account;x.css", b"text/html; charset=utf-8", "no freshness or validator"),
+        (b"/account%00.CSS", b"text/html", "no freshness or validator"),
+        (b"/account/x.css?a=b.css", b"text/css", "stored"),
+        (b"/account?x.css", b"text/html", "stored"),
+        (b"/x.js", b"application/javascript", "stored"),
+        (b"/x.js", None, "no freshness or validator"),
+        (b"/x.svg", b"application/xhtml+xml", "no freshness or validator"),
+        (b"/x.zip", b"application/octet-stream", "stored"),
+        (b"/x.json", b"application/xhtml+xml", "no freshness or validator"),
+        (b"/x.html", b"text/html", "stored"),
+        (b"/a.b/c", b"text/html", "stored"),
+    ],
+)
+def test_web_cache_deception_gets_no_assigned_lifetime(
+    target: bytes, content_type: bytes | None, expected: str
+) -> None:
+    fields = [(b"content-type", content_type)] if content_type else []
+    assert reason(fields, target=target, ttl=60) == expected
+    # the origin's own word is another matter
+    assert reason([*fields, (b"cache-control", b"max-age=60")], target=target) == "stored"
+
+
+@pytest.mark.parametrize(
+    ("fields", "lifetime", "age"),
+    [
+        (lines(cache_control="max-age=60"), 60, 0),
+        (lines(cache_control="max-age=60, s-maxage=5"), 5, 0),
+        (lines(cache_control="s-maxage=5, max-age=60"), 5, 0),
+        (lines(cache_control="max-age=60", expires=date(-10), date=date(0)), 60, 0),
+        (lines(cache_control="max-age=0, s-maxage=60", expires="0"), 60, 0),
+        (lines(cache_control="max-age=3600", age="7200"), 3600, 7200),
+        (lines(cache_control="max-age=3600", age="30", date=date(-40)), 3600, 40),
+        (lines(cache_control="max-age=99999999999"), 2**31, 0),
+        (lines(expires=date(30), date=date(0)), 30, 0),
+        (lines(expires=date(300), date=date(400), etag='"a"'), 0, 0),
+        (lines(expires=date(10), date=date(-10), age="25"), 20, 25),
+        (lines(expires=date(20), date=date(10), age="15"), 10, 15),
+        (lines(expires=date(10), date="foo"), 10, 0),
+        (lines(expires="0", etag='"a"'), 0, 0),
+        (lines(cdn_cache_control="max-age=60", cache_control="max-age=1"), 60, 0),
+        (lines(cdn_cache_control="max-age=1", cache_control="max-age=60"), 1, 0),
+        (lines(cdn_cache_control="max-age=60", expires="0"), 60, 0),
+        (lines(cdn_cache_control="foobar, max-age=60", cache_control="no-store"), 60, 0),
+        (lines(cdn_cache_control='max-age="60"', cache_control="max-age=1"), 1, 0),
+        (lines(cdn_cache_control="max-age=60, &&&", cache_control="max-age=1"), 1, 0),
+        (lines(cdn_cache_control="MAX-AGE=60", cache_control="max-age=1"), 1, 0),
+        (lines(cdn_cache_control="max-age=60;x=1", cache_control="max-age=1"), 60, 0),
+        (lines(cdn_cache_control="", cache_control="max-age=1"), 1, 0),
+        (lines(surrogate_control="max-age=60", cache_control="max-age=1"), 1, 0),
+    ],
+)
+def test_lifetime_and_initial_age(fields: Fields, lifetime: float, age: float) -> None:
+    stored = judged(fields)
+    assert isinstance(stored, Stored)
+    assert (stored.lifetime, stored.initial_age) == (lifetime, age)
+
+
+@pytest.mark.parametrize(
+    ("targeted", "expected"),
+    [
+        ("private", "private"),
+        ("no-store", "no-store"),
+        ("no-cache", "no freshness or validator"),
+        ("no-store=?0, max-age=5", "stored"),
+        ("no-store=1, max-age=5", "stored"),  # of the wrong type: ignored with all its members
+        ('private=("set-cookie"), max-age=5', "private"),
+        ("max-age=-1", "no freshness or validator"),
+    ],
+)
+def test_a_targeted_field_stands_alone(targeted: str, expected: str) -> None:
+    fields = lines(cdn_cache_control=targeted, cache_control="max-age=10000", expires=date(100), date=date(0))
+    assert reason(fields) == expected
+
+
+def test_the_target_list_is_the_operators() -> None:
+    fields = lines(mine="max-age=7", cdn_cache_control="max-age=5", cache_control="max-age=1")
+    for targeted, lifetime in (((b"mine", b"cdn-cache-control"), 7), ((b"cdn-cache-control",), 5), ((), 1)):
+        stored = judged(fields, targeted=targeted)
+        assert isinstance(stored, Stored)
+        assert stored.lifetime == lifetime
+
+
+def test_the_age_counts_from_when_the_request_was_sent() -> None:
+    stored = judged(lines(cache_control="max-age=60", age="5"), delay=2.5)
+    assert isinstance(stored, Stored)
+    assert stored.initial_age == 7.5
+    assert stored.age(NOW + 0.6) == 8
+    assert stored.age(NOW - 1000) == 0
+
+
+def test_fields_of_a_connection_are_not_stored() -> None:
+    fields = [
+        *lines(
+            cache_control='max-age=60, no-cache="x-personal"',
+            connection="a, B, keep-alive",
+            a="1",
+            b="2",
+            c="3",
+        ),
+        *lines(keep_alive="x", te="x", upgrade="x", proxy_authenticate="x", transfer_encoding="chunked"),
+        *lines(
+            proxy_connection="x",
+            proxy_authentication_info="x",
+            trailer="x",
+            age="3",
+            x_personal="me",
+            date="x",
+        ),
+    ]
+    stored = judged(fields)
+    assert isinstance(stored, Stored)
+    assert [name for name, _ in stored.fields] == [b"cache-control", b"c", b"date"]
+
+
+def test_a_response_without_date_gets_that_of_its_receipt() -> None:
+    stored = judged(lines(cache_control="max-age=60"))
+    assert isinstance(stored, Stored)
+    assert stored.fields[-1] == (b"date", imf_fixdate(NOW))
+
+
+def test_the_head_is_rendered_with_repeats_and_a_length() -> None:
+    fields = [
+        *lines(cache_control="max-age=60, public", date=date(0)),
+        (b"set-cookie", b"a"),
+        (b"set-cookie", b"b: c"),
+    ]
+    stored = judged(fields, status=404)
+    assert isinstance(stored, Stored)
+    done = complete(stored, b"hello")
+    assert done is not None
+    assert done.head == (
+        b"HTTP/1.1 404 Not Found\r\ncache-control: max-age=60, public\r\ndate: " + date(0).encode() + b"\r\n"
+        b"set-cookie: a\r\nset-cookie: b: c\r\ncontent-length: 5\r\n"
+    )
+    assert done.fields == [*fields, (b"content-length", b"5")]
+    assert done.cost > len(done.head) + len(done.body)
+
+
+@pytest.mark.parametrize(
+    ("method", "status", "fields", "body", "completes"),
+    [
+        (b"GET", 200, lines(content_length="5"), b"hello", True),
+        (b"GET", 200, lines(content_length="6"), b"hello", False),
+        (b"GET", 200, lines(content_length="4"), b"hello", False),
+        (b"GET", 200, [], b"hello", True),
+        (b"HEAD", 200, lines(content_length="5"), b"", True),
+        (b"GET", 206, lines(content_range="bytes 0-4/10"), b"hello", True),
+        (b"GET", 206, lines(content_range="bytes 4-9/10"), b"01234", True),
+        (b"GET", 206, lines(content_range="bytes 0-3/10"), b"hello", False),
+        (b"GET", 206, lines(content_range="bytes 0-3/10"), b"", False),
+    ],
+)
+def test_a_body_cut_short_or_too_long_is_not_stored(
+    method: bytes, status: int, fields: Fields, body: bytes, completes: bool
+) -> None:
+    stored = judged([*lines(cache_control="max-age=60"), *fields], method=method, status=status)
+    assert isinstance(stored, Stored)
+    assert (complete(stored, body) is not None) is completes
+
+
+def test_no_length_is_added_where_there_is_no_content() -> None:
+    stored = judged(lines(cache_control="max-age=60"), status=204)
+    assert isinstance(stored, Stored)
+    done = complete(stored, b"")
+    assert done is not None
+    assert b"content-length" not in done.head
+
+
+@pytest.mark.parametrize(
+    ("fields", "tags"),
+    [
+        ([], set()),
+        (lines(surrogate_key="a b  c", xkey="d"), {b"a", b"b", b"c", b"d"}),
+        (lines(cache_tag="a, b c ,,d"), {b"a", b"b c", b"d"}),
+        (lines(cache_groups='"a", "b c";x=1'), {b"a", b"b c"}),
+        (lines(cache_groups='"a", b'), {b"a"}),
+        (lines(cache_groups='"a", '), set()),
+        (lines(xkey="a", cache_groups='"a"'), {b"a"}),
+    ],
+)
+def test_tags_have_many_names(fields: Fields, tags: set[bytes]) -> None:
+    stored = judged([*lines(cache_control="max-age=60"), *fields])
+    assert isinstance(stored, Stored)
+    assert stored.tags == tags
+
+
+@pytest.mark.parametrize(
+    ("directives", "grace", "usable", "revalidate", "on_error"),
+    [
+        ("max-age=1", 0, True, 0, 0),
+        ("max-age=1", 9, True, 9, 0),
+        ("max-age=1, stale-while-revalidate=4, stale-if-error=5", 9, True, 4, 5),
+        ("max-age=1, stale-while-revalidate=0", 9, True, 0, 0),
+        ("max-age=1, must-revalidate, stale-while-revalidate=4, stale-if-error=5", 9, False, 0, 0),
+        ("max-age=1, proxy-revalidate, stale-while-revalidate=4", 9, False, 0, 0),
+        ("max-age=1, no-cache, stale-while-revalidate=4", 9, False, 0, 0),
+        ("s-maxage=1", 9, False, 0, 0),
+        ("s-maxage=1, stale-while-revalidate=4, stale-if-error=5", 9, False, 4, 5),
+    ],
+)
+def test_whether_it_may_be_served_stale(
+    directives: str, grace: float, usable: bool, revalidate: float, on_error: float
+) -> None:
+    stored = judged(lines(cache_control=directives, etag='"a"'), grace=grace)
+    assert isinstance(stored, Stored)
+    windows = (stored.stale_usable, stored.stale_while_revalidate, stored.stale_if_error)
+    assert windows == (usable, revalidate, on_error)
+
+
+@pytest.mark.parametrize(
+    ("fields", "strong"),
+    [
+        (lines(etag='"a"'), b'"a"'),
+        (lines(etag='W/"a"', last_modified=date(-9), date=date(0)), None),
+        (lines(last_modified=date(-9), date=date(0)), date(-9).encode()),
+        (lines(last_modified=date(0), date=date(0)), None),
+        (lines(last_modified=date(-9)), None),
+        (lines(etag="bare"), None),
+    ],
+)
+def test_which_validator_is_strong(fields: Fields, strong: bytes | None) -> None:
+    stored = judged([*lines(cache_control="max-age=60"), *fields])
+    assert isinstance(stored, Stored)
+    assert stored.strong == strong

@@ -1,0 +1,257 @@
+"""What a 304, a HEAD or another 206 does to a stored response (RFC 9111 §3.2, §3.3, §4.3.3-5), and §4.4."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from univocal.cache.policy import Rules, combine, complete, freshen, invalidates, may_store
+from univocal.cache.stored import Stored
+from univocal.fields import imf_fixdate
+from univocal.messages import Fields, Request, Response, values
+
+NOW = 1_790_000_000.0
+LATER = NOW + 100
+ASKED = Request(b"GET", b"/a", [(b"foo", b"1"), (b"cookie", b"a=b")])
+DATED = (b"last-modified", imf_fixdate(NOW - 3000))
+TAGGED = (b"etag", b'"1"')
+
+
+def stored(
+    *more: tuple[bytes, bytes], status: int = 200, body: bytes = b"0123456789", **rules: Any
+) -> Stored:
+    fields = [(b"cache-control", b"max-age=60"), (b"date", imf_fixdate(NOW)), (b"test", b"old"), *more]
+    request = Request(b"GET", b"/a", [(b"foo", b"1")])
+    begun = may_store(b"d http h /a", request, Response(status, fields), Rules(**rules), NOW, NOW)
+    assert isinstance(begun, Stored)
+    done = complete(begun, body)
+    assert done is not None
+    return done
+
+
+def freshened(
+    found: Stored, *news: tuple[bytes, bytes], status: int = 304, request: Request = ASKED
+) -> Stored | None:
+    return freshen(found, request, Response(status, list(news)), Rules(), LATER - 1, LATER)
+
+
+def test_a_304_makes_fresh_and_updates_every_field_but_the_excepted() -> None:
+    found = stored(
+        TAGGED, (b"content-type", b"text/plain"), (b"kept", b"1"), (b"twice", b"1"), (b"twice", b"2")
+    )
+    news = [
+        TAGGED,
+        (b"date", imf_fixdate(LATER)),
+        (b"cache-control", b"max-age=3600"),
+        (b"test", b"new"),
+        (b"twice", b"3"),
+        (b"content-length", b"3"),
+        (b"content-type", b"text/html"),
+        (b"content-encoding", b"x"),
+        (b"content-range", b"x"),
+        (b"connection", b"private-hop"),
+        (b"private-hop", b"x"),
+        (b"keep-alive", b"x"),
+    ]
+    fresh = freshened(found, *news)
+    assert fresh is not None
+    assert fresh.reusable
+    assert (fresh.lifetime, fresh.age(LATER), fresh.body) == (3600, 1, found.body)
+    assert dict(fresh.fields) == {
+        b"etag": b'"1"',
+        b"date": imf_fixdate(LATER),
+        b"cache-control": b"max-age=3600",
+        b"test": b"new",
+        b"twice": b"3",
+        b"kept": b"1",
+        b"content-length": b"10",
+        b"content-type": b"text/plain",
+    }
+    assert fresh.cost > 0
+
+
+def test_a_304_without_a_date_is_of_when_it_came() -> None:
+    fresh = freshened(stored(TAGGED))
+    assert fresh is not None
+    assert values(fresh.fields, b"date") == [imf_fixdate(LATER)]
+    assert values(fresh.fields, b"test") == [b"old"]
+    assert fresh.fresh_until == LATER - 1 + 60
+
+
+def test_the_age_of_a_304_counts() -> None:
+    fresh = freshened(stored(TAGGED), (b"age", b"50"), (b"date", imf_fixdate(LATER)))
+    assert fresh is not None
+    assert fresh.age(LATER) == 51
+    assert values(fresh.fields, b"age") == []
+
+
+@pytest.mark.parametrize(
+    ("old", "news", "same"),
+    [
+        ([TAGGED], [TAGGED], True),
+        ([TAGGED], [(b"etag", b'W/"1"')], True),
+        ([TAGGED], [(b"etag", b'"2"')], False),
+        ([TAGGED], [], True),
+        ([DATED], [TAGGED], False),
+        ([DATED], [DATED], True),
+        ([DATED], [(b"last-modified", imf_fixdate(NOW))], False),
+        ([TAGGED, DATED], [TAGGED, (b"last-modified", imf_fixdate(NOW))], True),
+    ],
+)
+def test_a_304_for_another_representation_updates_nothing(old: Fields, news: Fields, same: bool) -> None:
+    assert (freshened(stored(*old), *news) is not None) is same
+
+
+@pytest.mark.parametrize(
+    ("news", "reusable"),
+    [
+        ([(b"cache-control", b"no-store")], False),
+        ([(b"cache-control", b"private, max-age=60")], False),
+        ([(b"set-cookie", b"a=b")], False),
+        ([(b"set-cookie", b"a=b"), (b"cache-control", b"public, max-age=60")], True),
+        ([(b"vary", b"*")], False),
+        ([(b"cache-control", b"no-cache")], True),
+        ([], True),
+    ],
+)
+def test_what_may_no_longer_be_stored_answers_once(news: Fields, reusable: bool) -> None:
+    fresh = freshened(stored(TAGGED), *news)
+    assert fresh is not None
+    assert fresh.reusable is reusable
+    assert fresh.body == b"0123456789"
+
+
+def test_a_cookie_of_whoever_validates_does_not_make_heuristic_content_personal() -> None:
+    heuristic = [(b"last-modified", imf_fixdate(NOW - 86_400)), (b"date", imf_fixdate(NOW))]
+    begun = may_store(b"k", Request(b"GET", b"/a", []), Response(200, heuristic), Rules(), NOW, NOW)
+    assert isinstance(begun, Stored)
+    fresh = freshened(begun)
+    assert fresh is not None
+    assert fresh.reusable
+    assert fresh.lifetime > 8000
+
+
+def test_a_304_may_change_the_selecting_fields() -> None:
+    fresh = freshened(stored(TAGGED), (b"vary", b"foo, cookie"))
+    assert fresh is not None
+    assert fresh.vary == ((b"cookie", b"a=b"), (b"foo", b"1"))
+
+
+@pytest.mark.parametrize(
+    ("news", "updates"),
+    [
+        ([TAGGED, (b"content-length", b"10")], True),
+        ([TAGGED], True),
+        ([(b"etag", b'"2"'), (b"content-length", b"10")], False),
+        ([TAGGED, (b"content-length", b"11")], False),
+    ],
+)
+def test_the_answer_to_a_head_updates_the_answer_to_a_get(news: Fields, updates: bool) -> None:
+    head = Request(b"HEAD", b"/a", [])
+    fields = [*news, (b"cache-control", b"max-age=1000")]
+    fresh = freshened(stored(TAGGED), *fields, status=200, request=head)
+    assert (fresh is not None) is updates
+    if fresh is not None:
+        assert (fresh.lifetime, fresh.bodiless, fresh.body) == (1000, False, b"0123456789")
+        assert values(fresh.fields, b"test") == [b"old"]
+    assert freshened(stored(TAGGED), *fields, status=410, request=head) is None
+
+
+def part(place: bytes, body: bytes, *more: tuple[bytes, bytes]) -> Stored:
+    return stored((b"content-range", place), *(more or (TAGGED,)), status=206, body=body)
+
+
+def combined(
+    found: Stored, place: bytes, body: bytes, *more: tuple[bytes, bytes], status: int = 206
+) -> Stored | None:
+    fields = [(b"content-range", place), (b"cache-control", b"max-age=60"), (b"date", imf_fixdate(LATER))]
+    response = Response(status, [*fields, *(more or (TAGGED,))])
+    return combine(found, ASKED, response, body, Rules(), LATER, LATER)
+
+
+def test_two_parts_become_a_whole() -> None:
+    for first, second in (((0, b"01234"), (5, b"56789")), ((5, b"56789"), (0, b"01234"))):
+        found = part(b"bytes %d-%d/10" % (first[0], first[0] + 4), first[1])
+        whole = combined(
+            found, b"bytes %d-%d/10" % (second[0], second[0] + 4), second[1], TAGGED, (b"test", b"new")
+        )
+        assert whole is not None
+        assert (whole.status, whole.part, whole.body) == (200, None, b"0123456789")
+        assert whole.head.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert values(whole.fields, b"content-range") == []
+        assert values(whole.fields, b"content-length") == [b"10"]
+        assert values(whole.fields, b"test") == [b"new"]
+        assert whole.born == LATER
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "joined", "place"),
+    [
+        ((b"bytes 0-3/10", b"0123"), (b"bytes 2-5/10", b"ABCD"), b"01ABCD", b"bytes 0-5/10"),
+        ((b"bytes 2-5/10", b"2345"), (b"bytes 0-3/10", b"ABCD"), b"ABCD45", b"bytes 0-5/10"),
+        ((b"bytes 1-5/10", b"12345"), (b"bytes 2-3/10", b"AB"), b"1AB45", b"bytes 1-5/10"),
+        ((b"bytes 0-1/*", b"01"), (b"bytes 2-3/*", b"23"), b"0123", b"bytes 0-3/*"),
+    ],
+)
+def test_parts_that_touch_are_one(
+    old: tuple[bytes, bytes], new: tuple[bytes, bytes], joined: bytes, place: bytes
+) -> None:
+    one = combined(part(*old), *new)
+    assert one is not None
+    assert (one.status, one.body, values(one.fields, b"content-range")) == (206, joined, [place])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ((b"bytes 0-3/10", b"0123"), (b"bytes 5-9/10", b"56789")),  # a gap
+        ((b"bytes 0-3/10", b"0123"), (b"bytes 4-9/11", b"456789")),  # another length
+        ((b"bytes 0-4/10", b"0123"), (b"bytes 4-9/10", b"456789")),  # shorter than it says
+        ((b"bytes 0-3/10", b"0123"), (b"bytes 4-9/10", b"45678")),
+        ((b"bytes 0-3/10", b"0123"), (b"bytes */10", b"")),
+        ((b"bytes 0-3/10", b"0123", (b"etag", b'"2"')), (b"bytes 4-9/10", b"456789")),
+        ((b"bytes 0-3/10", b"0123", (b"etag", b'W/"1"')), (b"bytes 4-9/10", b"456789", (b"etag", b'W/"1"'))),
+        ((b"bytes 0-3/10", b"0123", (b"x", b"y")), (b"bytes 4-9/10", b"456789", (b"x", b"y"))),
+        ((b"bytes 0-3/10", b"0123"), (b"bytes 4-9/10", b"456789", TAGGED, (b"cache-control", b"no-store"))),
+    ],
+)
+def test_parts_of_different_things_are_not_combined(old: tuple[Any, ...], new: tuple[Any, ...]) -> None:
+    assert combined(part(*old), *new) is None
+
+
+def test_only_206s_are_combined() -> None:
+    assert combined(part(b"bytes 0-3/10", b"0123"), b"bytes 4-9/10", b"456789", status=200) is None
+    assert combined(stored(TAGGED), b"bytes 4-9/10", b"456789") is None
+
+
+def test_parts_share_a_last_modified_if_it_is_strong() -> None:
+    assert combined(part(b"bytes 0-4/10", b"01234", DATED), b"bytes 5-9/10", b"56789", DATED) is not None
+
+
+@pytest.mark.parametrize(
+    ("method", "status", "fields", "references", "groups"),
+    [
+        (b"POST", 200, [], [b"/a"], set()),
+        (b"PUT", 204, [], [b"/a"], set()),
+        (b"DELETE", 301, [], [b"/a"], set()),
+        (b"M-SEARCH", 200, [], [b"/a"], set()),
+        (b"POST", 500, [(b"location", b"/b")], [], set()),
+        (b"POST", 404, [], [], set()),
+        (b"POST", 199, [], [], set()),
+        (b"GET", 200, [(b"location", b"/b")], [], set()),
+        (b"HEAD", 200, [], [], set()),
+        (b"OPTIONS", 200, [], [], set()),
+        (b"TRACE", 200, [], [], set()),
+        (b"POST", 201, [(b"location", b"/b"), (b"content-location", b"c")], [b"/a", b"/b", b"c"], set()),
+        (b"POST", 200, [(b"content-location", b"/a")], [b"/a"], set()),
+        (b"POST", 200, [(b"cache-group-invalidation", b'"g", "h i"')], [b"/a"], {b"g", b"h i"}),
+        (b"POST", 200, [(b"cache-group-invalidation", b"g")], [b"/a"], set()),
+        (b"GET", 200, [(b"cache-group-invalidation", b'"g"')], [], set()),
+        (b"POST", 500, [(b"cache-group-invalidation", b'"g"')], [], set()),
+    ],
+)
+def test_a_success_of_an_unsafe_method_invalidates(
+    method: bytes, status: int, fields: Fields, references: list[bytes], groups: set[bytes]
+) -> None:
+    assert invalidates(Request(method, b"/a", []), Response(status, fields)) == (references, groups)

@@ -1,0 +1,114 @@
+"""Selecting header fields and their normalization (RFC 9111 §4.1)."""
+
+from __future__ import annotations
+
+import pytest
+
+from univocal.cache.policy import Rules, complete, may_store
+from univocal.cache.stored import Stored
+from univocal.cache.vary import matches, selecting_fields, vary_names
+from univocal.messages import Fields, Request, Response
+
+NOW = 1_790_000_000.0
+
+
+def stored(vary: bytes, request: Fields, *more: tuple[bytes, bytes]) -> Stored:
+    response = Response(200, [(b"cache-control", b"public, max-age=60"), (b"vary", vary), *more])
+    begun = may_store(b"k", Request(b"GET", b"/a", request), response, Rules(), NOW, NOW)
+    assert isinstance(begun, Stored)
+    done = complete(begun, b"")
+    assert done is not None
+    return done
+
+
+def lines(*pairs: str) -> Fields:
+    return [
+        (name.encode(), value.encode("latin-1")) for name, value in (pair.split(":", 1) for pair in pairs)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("vary", "first", "second", "same"),
+    [
+        ("foo", ["foo:1"], ["foo:1"], True),
+        ("Foo", ["foo:1"], ["foo:1", "bar:2"], True),
+        ("foo", ["foo:1"], ["foo:2"], False),
+        ("foo", [], ["foo:1"], False),
+        ("foo", ["foo:1"], [], False),
+        ("foo", [], [], True),
+        ("foo", [], ["foo:"], False),
+        ("foo, bar", ["foo:1", "bar:a"], ["bar:a", "foo:1"], True),
+        ("foo, bar", ["foo:1", "bar:a"], ["foo:1", "bar:b"], False),
+        ("foo, bar", ["foo:1"], ["bar:1"], False),
+        ("foo", ["foo:1, 2"], ["foo:1", "foo:2"], True),
+        ("foo", ["foo:1,2"], ["foo: 1, 2 "], True),
+        ("foo", ["foo:1,2"], ["foo:2,1"], False),
+        ("foo", ['foo:"a, b"'], ['foo:"a,b"'], False),
+        ("foo", ["foo:A"], ["foo:a"], False),
+        # fields that are no lists are compared to the letter
+        ("cookie", ["cookie:a=1, b"], ["cookie:a=1,b"], False),
+        ("cookie", ["cookie:a, b"], ["cookie:a", "cookie:b"], False),
+        ("user-agent", ["user-agent:a, b"], ["user-agent:a,b"], False),
+        ("authorization", ["authorization:x"], ["authorization:x"], True),
+        # weighted lists have no order
+        ("accept-encoding", ["accept-encoding:gzip, br"], ["accept-encoding:BR,gzip;q=1.0"], True),
+        ("accept-encoding", ["accept-encoding:gzip;q=0.50"], ["accept-encoding:gzip; q=.5"], False),
+        ("accept-encoding", ["accept-encoding:gzip;q=0.50"], ["accept-encoding:gzip ; Q=0.5"], True),
+        ("accept-encoding", ["accept-encoding:gzip;q=0"], ["accept-encoding:gzip"], False),
+        ("accept-encoding", ["accept-encoding:gzip;q=0.0"], ["accept-encoding:gzip;q=0"], True),
+        ("accept-encoding", ["accept-encoding:gzip, gzip"], ["accept-encoding:gzip"], True),
+        ("accept-encoding", ["accept-encoding:gzip"], ["accept-encoding:"], False),
+        ("accept-encoding", ["accept-encoding:"], [], False),
+        ("accept-encoding", ["accept-encoding:br;v=1,gzip"], ["accept-encoding:gzip,br;v=1"], False),
+        ("accept-language", ["accept-language:en, de"], ["accept-language: de ,   eN"], True),
+        ("accept-language", ["accept-language:en, de"], ["accept-language:en, de;q=0.9"], False),
+        ("accept", ["accept:text/html, */*"], ["accept:*/*, text/html"], False),
+    ],
+)
+def test_which_requests_match(vary: str, first: list[str], second: list[str], same: bool) -> None:
+    one, other = lines(*first), lines(*second)
+    assert matches(stored(vary.encode(), one), other) is same
+    assert matches(stored(vary.encode(), other), one) is same
+    assert matches(stored(vary.encode(), one), one)
+
+
+@pytest.mark.parametrize(
+    ("language", "accepted", "selected"),
+    [
+        (b"de", "fr;q=0.5, de;q=1.0", True),
+        (b"DE", "fr;q=0.5, de", True),
+        (b"de", "fr, de", False),
+        (b"de", "fr, de;q=0.9", False),
+        (b"de", "de-AT, de;q=0.9", False),
+        (b"de-at", "de", False),
+        (b"de, fr", "de, fr;q=0.5", False),
+        (b"de", "de;q=0", False),
+        (b"de", "de;q=x", False),
+        (b"de", "*", False),
+    ],
+)
+def test_a_response_in_the_language_preferred_above_all_is_selected(
+    language: bytes, accepted: str, selected: bool
+) -> None:
+    response = stored(b"accept-language", lines("accept-language:en, de"), (b"content-language", language))
+    assert matches(response, lines(f"accept-language:{accepted}")) is selected
+
+
+def test_a_preferred_language_does_not_outdo_the_other_selecting_fields() -> None:
+    response = stored(
+        b"accept-language, foo", lines("accept-language:en, de", "foo:1"), (b"content-language", b"de")
+    )
+    assert matches(response, lines("accept-language:de", "foo:1"))
+    assert not matches(response, lines("accept-language:de", "foo:2"))
+
+
+def test_names_are_sorted_and_once() -> None:
+    assert vary_names([(b"vary", b"B, a"), (b"vary", b", b,")]) == (b"a", b"b")
+    assert vary_names([]) == ()
+
+
+def test_long_values_are_normalized_but_not_remembered() -> None:
+    value = ", ".join(f"x{number}" for number in range(400))
+    reverse = ", ".join(f"x{number}" for number in reversed(range(400)))
+    one = selecting_fields((b"accept-encoding",), lines(f"accept-encoding:{value}"))
+    assert one == selecting_fields((b"accept-encoding",), lines(f"accept-encoding:{reverse}"))

@@ -1,0 +1,187 @@
+"""Reading header fields (RFC 9110 §5.6, §8.8; RFC 9111 §5)."""
+
+from __future__ import annotations
+
+import pytest
+
+from univocal.fields import (
+    MAX_DELTA,
+    age_value,
+    cache_control,
+    combined,
+    content_length,
+    cookie_names,
+    delta_seconds,
+    entity_tag,
+    entity_tags,
+    http_date,
+    imf_fixdate,
+    members,
+    opaque_tag,
+)
+
+NOW = 1_790_000_000.0  # September 2026
+EVENT = 2_544_400_878  # 18 August 2050, 02:01:18
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (b"Sun, 06 Nov 1994 08:49:37 GMT", 784_111_777),
+        (b"Sunday, 06-Nov-94 08:49:37 GMT", 784_111_777),
+        (b"Sun Nov  6 08:49:37 1994", 784_111_777),
+        (b"Wed Nov 16 08:49:37 1994", 784_975_777),
+        (b" Thu, 18 Aug 2050 02:01:18 GMT ", EVENT),
+        (b"Thursday, 18-Aug-50 02:01:18 GMT", EVENT),
+        (b"THU, 18 AUG 2050 02:01:18 gMT", EVENT),
+        (b"Mon, 18 Aug 2050 02:01:18 GMT", EVENT),  # the weekday is not checked
+        (b"Thu, 29 Feb 2024 00:00:00 GMT", 1_709_164_800),
+        (b"Thu, 01 Jan 1970 00:00:00 GMT", 0),
+        (b"Sat, 31 Dec 2016 23:59:60 GMT", 1_483_228_800),  # a leap second
+        (b"Fri, 31 Dec 9999 23:59:59 GMT", 253_402_300_799),
+        (b"Thu, 18 Aug 2050 02:01:18 UTC", None),
+        (b"Thu, 18 Aug 2050 02:01:18 AEST", None),
+        (b"Thu, 18 Aug 50 02:01:18 GMT", None),
+        (b"Thu 18 Aug 2050 02:01:18 GMT", None),
+        (b"Thu, 18  Aug  2050 02:01:18 GMT", None),
+        (b"Thu, 18-Aug-2050 02:01:18 GMT", None),
+        (b"Thu, 18 Aug 2050 02.01.18 GMT", None),
+        (b"Thu, 18 Aug 2050 2:01:18 GMT", None),
+        (b"Thu, 18 Aug 2050 24:01:18 GMT", None),
+        (b"Thu, 18 Aug 2050 02:60:18 GMT", None),
+        (b"Thu, 31 Apr 2050 02:01:18 GMT", None),
+        (b"Thu, 00 Apr 2050 02:01:18 GMT", None),
+        (b"Sun, 29 Feb 2100 00:00:00 GMT", None),
+        (b"Wed, 29 Feb 2023 00:00:00 GMT", None),
+        (b"0", None),
+        (b"-1", None),
+        (b"", None),
+        (None, None),
+    ],
+)
+def test_an_http_date_has_three_forms_and_no_others(value: bytes | None, seconds: int | None) -> None:
+    assert http_date(value, NOW) == seconds
+
+
+@pytest.mark.parametrize(("year", "century"), [(b"76", 2076), (b"77", 1977), (b"26", 2026), (b"99", 1999)])
+def test_a_two_digit_year_is_at_most_fifty_years_ahead(year: bytes, century: int) -> None:
+    read = http_date(b"Sunday, 06-Nov-%b 08:49:37 GMT" % year, NOW)
+    assert read == http_date(b"Sun, 06 Nov %d 08:49:37 GMT" % century, NOW)
+
+
+def test_an_http_date_is_written_in_the_preferred_form() -> None:
+    assert imf_fixdate(784_111_777.9) == b"Sun, 06 Nov 1994 08:49:37 GMT"
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (b"0", 0),
+        (b"003600", 3600),
+        (b"2147483647", 2**31 - 1),
+        (b"2147483649", MAX_DELTA),
+        (b"9" * 5000, MAX_DELTA),
+        (b"0" * 5000 + b"7", 7),
+        (b"-1", None),
+        (b"1.0", None),
+        (b"'1'", None),
+        (b" 1", None),
+        (b"", None),
+        ("١".encode(), None),
+        (None, None),
+    ],
+)
+def test_delta_seconds_are_digits_and_do_not_overflow(value: bytes | None, seconds: int | None) -> None:
+    assert delta_seconds(value) == seconds
+
+
+@pytest.mark.parametrize(
+    ("lines", "seconds"),
+    [
+        ([], 0),
+        ([b"7200"], 7200),
+        ([b"7200, 0"], 7200),
+        ([b"0, 7200"], 0),
+        ([b"7200", b"0"], 7200),
+        ([b"0", b"7200"], 0),
+        ([b"abc"], 0),
+        ([b"-7200"], 0),
+        ([b"7200.0"], 0),
+        ([b"2147483649"], MAX_DELTA),
+    ],
+)
+def test_of_ages_the_first_counts_if_it_is_one(lines: list[bytes], seconds: int) -> None:
+    assert age_value([(b"age", line) for line in lines]) == seconds
+
+
+@pytest.mark.parametrize(
+    ("lines", "directives"),
+    [
+        ([b"max-age=1"], {b"max-age": b"1"}),
+        ([b"No-StOrE, MaX-aGe=1"], {b"no-store": None, b"max-age": b"1"}),
+        ([b'max-age="1"'], {b"max-age": b"1"}),
+        (
+            [b'ext="max-age=3600, \\"no-store", max-age=1'],
+            {b"ext": b'max-age=3600, "no-store', b"max-age": b"1"},
+        ),
+        ([b"max-age=1, max-age=2"], {b"max-age": b"1"}),
+        ([b"max-age=1", b"s-maxage=2"], {b"max-age": b"1", b"s-maxage": b"2"}),
+        ([b"max-age =1"], {b"max-age": b" 1"}),
+        ([b"max-age= 1"], {b"max-age": b" 1"}),
+        ([b'no-cache="a", no-cache'], {b"no-cache": None}),
+        ([b'no-cache, no-cache="a"'], {b"no-cache": None}),
+        ([b'private="a"', b'private="b"'], {b"private": b"a,b"}),
+        ([b" , ,public,"], {b"public": None}),
+        ([b'a="unterminated, no-store'], {b"a": b'"unterminated, no-store'}),
+        ([], {}),
+    ],
+)
+def test_cache_control_is_read_member_by_member(
+    lines: list[bytes], directives: dict[bytes, bytes | None]
+) -> None:
+    assert cache_control(lines) == directives
+
+
+@pytest.mark.parametrize(
+    ("value", "tags"),
+    [
+        (b'"a"', [b'"a"']),
+        (b'W/"a", "b"', [b'W/"a"', b'"b"']),
+        (b'"a,b","c"', [b'"a,b"', b'"c"']),
+        (b'"a" , bare, "b"', [b'"a"', b'"b"']),
+        (b'"abcdef\xfc"', [b'"abcdef\xfc"']),
+        (b'""', [b'""']),
+        (b'w/"a"', []),
+        (b"abc", []),
+        (b'"a', []),
+        (b"*", []),
+    ],
+)
+def test_a_list_of_entity_tags_keeps_the_well_formed(value: bytes, tags: list[bytes]) -> None:
+    assert entity_tags(value) == tags
+    assert entity_tag(value) == (tags[0] if tags and tags[0] == value else None)
+
+
+def test_the_weak_comparison_ignores_the_mark() -> None:
+    assert opaque_tag(b'W/"a"') == opaque_tag(b'"a"') == b'"a"'
+
+
+def test_lists_are_split_outside_of_quoted_strings() -> None:
+    assert members(b'a, "b,c" ,,d, "e\\",f"') == [b"a", b'"b,c"', b"d", b'"e\\",f"']
+
+
+def test_field_lines_are_one_value() -> None:
+    assert combined([(b"a", b"1"), (b"b", b"2"), (b"a", b"3")], b"a") == b"1, 3"
+    assert combined([], b"a") is None
+
+
+@pytest.mark.parametrize(
+    ("value", "length"), [(b"12", 12), (b"0", 0), (b"+1", None), (b"1, 1", None), (b"9" * 40, None)]
+)
+def test_a_content_length_is_digits(value: bytes, length: int | None) -> None:
+    assert content_length([(b"content-length", value)]) == length
+
+
+def test_cookies_have_names() -> None:
+    fields = [(b"cookie", b"a=1; b = 2;;c"), (b"cookie", b"d=e=f")]
+    assert cookie_names(fields) == [b"a", b"b", b"c", b"d"]
