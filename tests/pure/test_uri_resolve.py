@@ -174,7 +174,7 @@ def test_the_asterisk_is_for_options() -> None:
 def test_urls() -> None:
     assert accepted(resolve_url(b"https://A.example:443/%41?q", ANY)).url == b"https://a.example/A?q"
     assert reason(resolve_url(b"ftp://a/", ANY)) == "bad-target"
-    assert reason(resolve_url(b"http://u@a/", ANY)) == "bad-host"
+    assert reason(resolve_url(b"http://u@a/", ANY)) == "bad-target"
     assert reason(resolve_url(b"/a", ANY)) == "bad-target"
 
 

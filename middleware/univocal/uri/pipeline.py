@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from univocal.errors import by_rank
-from univocal.uri import query as queries
-from univocal.uri import segments
+from univocal.uri.charset import UTF_8
 from univocal.uri.profile import Profile
+from univocal.uri.query import BARE, Query, query_steps
+from univocal.uri.rewrite import rewriter
 from univocal.uri.ring import spellings
-from univocal.uri.suspicious import UTF_8, Inspector
+from univocal.uri.segments import path_steps
+from univocal.uri.suspicious import UTF_8_ESCAPES, Inspector, is_utf_8
 
-__all__ = ["Rejected", "Stage", "canonical_target", "explain_target", "rejected", "split"]
+__all__ = ["Declared", "Rejected", "Stage", "canonical_target", "explain_target", "rejected", "split"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +38,33 @@ class Rejected:
     reasons: tuple[str, ...]
 
 
-def canonical_target(target: bytes, profile: Profile) -> bytes | Rejected:
+Declared: TypeAlias = tuple[str, str]
+"""The charsets that a client declares for path and query: "utf-8", one of CHARSETS, or "" for none."""
+
+
+def canonical_target(target: bytes, profile: Profile, declared: Declared = ("", "")) -> bytes | Rejected:
     """The canonical form of an origin-form `target`, the same object if it is canonical already."""
-    pipeline = _pipeline(profile)
+    pipeline = _pipeline(profile, declared)
     if pipeline.plain.fullmatch(target):
         return target
     return pipeline.run(target, None)
 
 
-def explain_target(target: bytes, profile: Profile) -> tuple[list[Stage], bytes | Rejected]:
+def explain_target(
+    target: bytes, profile: Profile, declared: Declared = ("", "")
+) -> tuple[list[Stage], bytes | Rejected]:
     """What `canonical_target` gives, and each stage on the way, even of a target that is rejected."""
     stages: list[Stage] = []
-    result = _pipeline(profile).run(target, stages)
+    result = _pipeline(profile, declared).run(target, stages)
     return stages, result
 
 
 # The path and the query of a target; the query is b"" or begins with "?".
 _Parts: TypeAlias = tuple[bytes, bytes]
+
+# How often a target may change before it stays as it is. What rewriting, index names and trailing slashes
+# leave can be more for one another; rules that never come to rest on some target make it a bad one.
+_MOST_TURNS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +74,22 @@ class _Step:
     lossy: bool = False
 
 
-def _on_path(respell: Callable[[bytes], bytes]) -> Callable[[bytes, bytes], _Parts]:
-    return lambda path, query: (respell(path), query)
-
-
 class _Pipeline:
     """What a profile does to a target, in order; `plain` matches targets to which it does nothing."""
 
-    __slots__ = ("_inspect", "_refuses_fragment", "_steps", "plain")
+    __slots__ = ("_declared", "_inspect", "_minds_utf_8", "_refuses_fragment", "_steps", "_turns", "plain")
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: Profile, declared: Declared) -> None:
         self.plain = _plain(profile)
-        self._steps = tuple(_steps(profile))
+        self._declared = declared
+        self._steps = tuple(_Step(*step) for step in _steps(profile, declared))
+        self._turns = _MOST_TURNS if _is_restless(profile) else 1
         self._refuses_fragment = "fragment" in profile.sequences
+        listed = frozenset(profile.sequences)
+        # Whether octets are UTF-8 is for whoever makes UTF-8 of them to ask afterwards.
+        self._minds_utf_8 = "bad-utf-8" in listed and _transcodes(profile)
         self._inspect = Inspector(
-            frozenset(profile.sequences),
+            listed - {"bad-utf-8"} if self._minds_utf_8 else listed,
             profile.ring.decoded,
             profile.parameter_delimiters,
             reads_parameters=profile.reads_parameters,
@@ -84,73 +97,100 @@ class _Pipeline:
         )
 
     def run(self, target: bytes, stages: list[Stage] | None) -> bytes | Rejected:
+        """The canonical form of `target`, or why there is none; what each stage does goes to `stages`."""
         received, fragment, _ = target.partition(b"#")
-        path, query = split(received)
-        reasons = self._inspect(path)
+        reasons: set[str] = set()
         if fragment:
-            if self._refuses_fragment:
-                reasons.add("fragment")
+            reasons |= {"fragment"} if self._refuses_fragment else set()
             if stages is not None:
                 stages.append(Stage("fragment", target, received, lossy=True))
-        if not path.startswith(b"/"):
-            return rejected("no-leading-slash", *reasons)
-        if not reasons or stages is not None:
-            path, query = self._respelled(path, query, stages)
+        reasons |= self._misdeclared(received)
+        for turn in range(self._turns):
+            respelled = self._turn(received, reasons, stages, only_changes=turn > 0)
+            settled, received = respelled == received, respelled
+            if settled or (reasons and stages is None):
+                break
+        else:
+            reasons |= {"bad-target"} if self._turns > 1 else set()
         if reasons:
             return rejected(*reasons)
-        respelled = path + query
-        return target if respelled == target else respelled
+        return target if received == target else received
 
-    def _respelled(self, path: bytes, query: bytes, stages: list[Stage] | None) -> _Parts:
+    def _misdeclared(self, target: bytes) -> set[str]:
+        parts = zip(split(target), self._declared, strict=True)
+        return {"bad-utf-8"} if any(name == UTF_8 and not is_utf_8(part) for part, name in parts) else set()
+
+    def _turn(
+        self, target: bytes, reasons: set[str], stages: list[Stage] | None, *, only_changes: bool
+    ) -> bytes:
+        path, query = split(target)
+        reasons |= self._inspect(path)
+        if not path.startswith(b"/"):
+            reasons.add("no-leading-slash")
+            return target
+        if reasons and stages is None:
+            return target
         for step in self._steps:
             before = path + query if stages is not None else b""
             path, query = step.respell(path, query)
-            if stages is not None:
+            if stages is not None and not (only_changes and path + query == before):
                 stages.append(Stage(step.name, before, path + query, step.lossy))
-        return path, query
+        if self._minds_utf_8 and not is_utf_8(path):
+            reasons.add("bad-utf-8")
+        return path + query
 
 
-def _steps(profile: Profile) -> list[_Step]:
-    parameter = segments.parameter_pattern(profile.parameter_delimiters)
-    steps = []
-    if profile.parameters == "strip":
-        steps.append(
-            _Step("parameters", _on_path(lambda path: segments.strip_parameters(path, parameter)), lossy=True)
-        )
-    steps.append(_Step("ring", _on_path(profile.ring.canonical)))
-    if profile.merge_slashes and profile.reads_parameters:
-        steps.append(_Step("slashes", _on_path(lambda path: segments.remove_empty_segments(path, parameter))))
-    elif profile.merge_slashes:
-        steps.append(_Step("slashes", _on_path(segments.merge_slashes)))
-    # After the ring, since decoding can create dot segments.
-    if profile.dot_segments == "rfc3986":
-        steps.append(_Step("dot-segments", _on_path(segments.remove_dot_segments)))
-    elif profile.dot_segments == "servlet":
-        steps.append(
-            _Step(
-                "dot-segments", _on_path(lambda path: segments.remove_servlet_dot_segments(path, parameter))
-            )
-        )
-    steps.append(_Step("query", lambda path, query: (path, queries.encode_disallowed(query))))
-    return steps
+def _is_restless(profile: Profile) -> bool:
+    return bool(profile.rewrites or profile.index_names or profile.trailing_slash != "keep")
+
+
+def _transcodes(profile: Profile) -> bool:
+    return bool(profile.charset.path or profile.charset.trust_encoding_fields)
+
+
+def _steps(
+    profile: Profile, declared: Declared
+) -> Iterator[tuple[str, Callable[[bytes, bytes], _Parts], bool]]:
+    for name, respell, lossy in path_steps(profile, declared[0]):
+        yield name, _on_path(respell), lossy
+    if profile.rewrites:
+        rewrite = rewriter(profile.rewrites)
+        yield "rewrite", lambda path, query: split(rewrite(path + query)), True
+    for name, respell, lossy in query_steps(profile.query, profile.charset, declared[1]):
+        yield name, _on_query(respell), lossy
+
+
+def _on_path(respell: Callable[[bytes], bytes]) -> Callable[[bytes, bytes], _Parts]:
+    return lambda path, query: (respell(path), query)
+
+
+def _on_query(respell: Callable[[bytes], bytes]) -> Callable[[bytes, bytes], _Parts]:
+    return lambda path, query: (path, respell(query))
 
 
 def _plain(profile: Profile) -> re.Pattern[bytes]:
     """What matches canonical targets only, most of them: no dot begins a segment, nothing is suspicious."""
+    if _is_restless(profile):
+        return re.compile(b"(?!)")
     ring = profile.ring
     bare = set(ring.bare) - set(b"/?#\\") - set(profile.parameter_delimiters)
     escaped = set(ring.escaped) - set(b"/\\") - set(range(0x20)) - {0x7F}
     unit = spellings(bare, escaped)
-    if "bad-utf-8" in profile.sequences:
-        unit = b"(?:%b|%b)" % (spellings(bare, escaped - set(range(0x80, 0x100))), UTF_8)
+    if _transcodes(profile) or "bad-utf-8" in profile.sequences:
+        unit = spellings(bare, escaped - set(range(0x80, 0x100)))
+    if "bad-utf-8" in profile.sequences and not _transcodes(profile):
+        unit = b"(?:%b|%b)" % (unit, UTF_8_ESCAPES)
     segment = b"/(?![./])" if profile.merge_slashes else b"/(?!\\.)"
-    query = b"(?:\\?(?:[%b]++|%%[0-9A-Fa-f]{2})*+)?+" % re.escape(queries.BARE)
+    query = b"(?:\\?(?:[%b]++|%%[0-9A-Fa-f]{2})*+)?+" % re.escape(BARE)
+    charset = profile.charset
+    if profile.query != Query() or charset.query or charset.trust_encoding_fields:
+        query = b""
     return re.compile(b"(?:%b%b*+)++%b" % (segment, unit, query))
 
 
 @lru_cache(maxsize=1024)
-def _pipeline(profile: Profile) -> _Pipeline:
-    return _Pipeline(profile)
+def _pipeline(profile: Profile, declared: Declared) -> _Pipeline:
+    return _Pipeline(profile, declared)
 
 
 def split(target: bytes) -> tuple[bytes, bytes]:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-import tomllib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from univocal.errors import ProfileError, by_rank
+from univocal.uri.charset import Charset
+from univocal.uri.query import Query
+from univocal.uri.rewrite import Rule, first_overlap
 from univocal.uri.ring import DECODE, ENCODE, RINGS, DecoderRing
-from univocal.uri.suspicious import SEQUENCES
+from univocal.uri.schema import Tables, load, merged, with_defaults
 
 __all__ = ["Profile", "parse"]
 
-Tables: TypeAlias = Mapping[str, Any]
+# Part of every digest: to be raised when the same settings come to mean something else, so that a shared
+# store never answers with what an older univocal keyed.
+_VERSION: Final = 1
+
+_SUB_DELIMS: Final = b"!$&'()*+,;="
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,6 +36,12 @@ class Profile:
     dot_segments: str
     parameters: str
     parameter_delimiters: bytes
+    trailing_slash: str
+    index_names: tuple[bytes, ...]
+    query: Query
+    charset: Charset
+    rewrites: tuple[Rule, ...]
+    tags: tuple[tuple[bytes, bytes], ...]
     sequences: tuple[str, ...]
     mode: str
     digest: bytes = field(init=False)
@@ -45,155 +58,61 @@ class Profile:
         return self.parameters == "strip" or self.dot_segments == "servlet"
 
 
-# Part of every digest: to be raised when the same settings come to mean something else, so that a shared
-# store never answers with what an older univocal keyed.
-_VERSION: Final = 1
-
-
-@dataclass(frozen=True, slots=True)
-class _Setting:
-    default: Any
-    accepts: Callable[[Any], bool]
-    allowed: str
-
-
-def _text(default: str, allowed: str = "a string") -> _Setting:
-    return _Setting(default, lambda value: isinstance(value, str), allowed)
-
-
-def _flag() -> _Setting:
-    return _Setting(False, lambda value: isinstance(value, bool), "true or false")
-
-
-def _choice(*choices: str) -> _Setting:
-    """One of `choices`; the first is the default."""
-    return _Setting(choices[0], lambda value: value in choices, " | ".join(choices))
-
-
-def _list_of(names: frozenset[str], default: list[str]) -> _Setting:
-    def accepts(value: Any) -> bool:
-        return isinstance(value, list) and all(isinstance(name, str) and name in names for name in value)
-
-    return _Setting(default, accepts, "a list of " + ", ".join(by_rank(names)))
-
-
-def _is_ring(value: Any) -> bool:
-    if isinstance(value, list):
-        return len(value) == 256 and all(type(form) is int and 0 <= form <= 2 for form in value)
-    return value == "" or (isinstance(value, str) and value in RINGS)
-
-
-_RING: Final = _Setting("", _is_ring, f"{', '.join(RINGS)}, or 256 numbers: 0 encode, 1 decode, 2 keep")
-
-_SCHEMA: Final[dict[str, dict[str, _Setting]]] = {
-    "path": {
-        "ring": _RING,
-        "decode": _text(""),
-        "encode": _text(""),
-        "merge_slashes": _flag(),
-        "dot_segments": _choice("rfc3986", "servlet", "keep"),
-        "parameters": _choice("keep", "strip"),
-    },
-    "reject": {
-        "sequences": _list_of(SEQUENCES, ["control-character"]),
-        "mode": _choice("enforce", "observe"),
-    },
-}
-_TOP: Final = {"summary": _text(""), "extends": _text("")}
-
-
 def parse(texts: Mapping[str, str], known: Mapping[str, Profile] = {}) -> dict[str, Profile]:
     """The profiles whose TOML `texts` these are, by name; they may extend one another and the `known` ones.
 
     Raises ProfileError with the profile, the dotted key, what was found and what is allowed.
     """
-    own = {name: _load(f"profile {name}", text) for name, text in texts.items()}
-    return {name: _build(name, _merged(name, own, known, ())) for name in own}
-
-
-def _load(source: str, text: str) -> Tables:
-    try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ProfileError(source, "", str(error), "TOML") from None
-    for key, value in tables.items():
-        if key in _TOP:
-            _check(source, key, value, _TOP[key])
-            continue
-        if key not in _SCHEMA:
-            raise ProfileError(source, key, value, ", ".join([*_TOP, *_SCHEMA]))
-        if not isinstance(value, dict):
-            raise ProfileError(source, key, value, "a table")
-        for name, found in value.items():
-            if name not in _SCHEMA[key]:
-                raise ProfileError(source, f"{key}.{name}", found, "one of " + ", ".join(_SCHEMA[key]))
-            _check(source, f"{key}.{name}", found, _SCHEMA[key][name])
-    return tables
-
-
-def _check(source: str, key: str, found: object, setting: _Setting) -> None:
-    if not setting.accepts(found):
-        raise ProfileError(source, key, found, setting.allowed)
-
-
-def _merged(
-    name: str, own: Mapping[str, Tables], known: Mapping[str, Profile], path: tuple[str, ...]
-) -> Tables:
-    """The tables of the profile `name` over those of its ancestors: key by key, lists whole."""
-    if name not in own or name in path[-1:]:  # a file may extend the known profile whose name it takes
-        return known[name].settings
-    tables = own[name]
-    parent = tables.get("extends", "")
-    if not parent:
-        return tables
-    if parent in path or not (parent in known or (parent in own and parent != name)):
-        others = sorted({*own, *known} - {name, *path})
-        raise ProfileError(f"profile {name}", "extends", parent, " | ".join(others) or "nothing to extend")
-    inherited = _merged(parent, own, known, (*path, name))
-    merged = {key: value for key, value in inherited.items() if key in _SCHEMA}
-    for key, value in tables.items():
-        merged[key] = {**merged.get(key, {}), **value} if key in _SCHEMA else value
-    return merged
+    own = {name: load(f"profile {name}", text) for name, text in texts.items()}
+    parents = {name: profile.settings for name, profile in known.items()}
+    return {name: _build(name, merged(name, own, parents)) for name in own}
 
 
 def _build(name: str, tables: Tables) -> Profile:
     source = f"profile {name}"
-    path, reject = (
-        {key: tables.get(table, {}).get(key, setting.default) for key, setting in _SCHEMA[table].items()}
-        for table in ("path", "reject")
-    )
+    complete = with_defaults(tables)
+    path = complete["path"]
+    ring = _path_ring(source, path)
     profile = Profile(
         name=name,
         summary=tables.get("summary", ""),
         settings=tables,
-        ring=_ring(source, "path", path),
+        ring=ring,
         merge_slashes=path["merge_slashes"],
         dot_segments=path["dot_segments"],
         parameters=path["parameters"],
-        parameter_delimiters=b";",
-        sequences=by_rank(reject["sequences"]),
-        mode=reject["mode"],
+        parameter_delimiters=_octets(source, "path.parameter_delimiters", path["parameter_delimiters"]),
+        trailing_slash=path["trailing_slash"],
+        index_names=tuple(ring.canonical(name.encode()) for name in path["index_names"]),
+        query=_query(source, complete["query"]),
+        charset=Charset(**complete["charset"]),
+        rewrites=_rewrites(source, complete["rewrite"], ring),
+        tags=_tags(source, complete["tags"]),
+        sequences=by_rank(complete["reject"]["sequences"]),
+        mode=complete["reject"]["mode"],
     )
-    _refuse_vanishing_delimiters(source, profile)
+    _check_delimiters(source, profile)
+    _check_charset(source, profile)
     return profile
 
 
-def _ring(source: str, table: str, settings: Tables) -> DecoderRing:
-    ring = settings["ring"]
+def _path_ring(source: str, settings: Tables) -> DecoderRing:
     sets = [key for key in ("decode", "encode") if settings[key]]
+    ring = _ring(source, "path.ring", settings["ring"])
     if ring and sets:
-        raise ProfileError(
-            source, f"{table}.{sets[0]}", settings[sets[0]], f'nothing beside {table}.ring (or ring = "")'
-        )
-    if isinstance(ring, str) and ring:
-        return RINGS[ring]
+        allowed = 'nothing beside path.ring (or ring = "")'
+        raise ProfileError(source, f"path.{sets[0]}", settings[sets[0]], allowed)
+    if ring:
+        return ring
+    decode, encode = (_octets(source, f"path.{key}", settings[key]) for key in ("decode", "encode"))
+    _checked(source, "path.decode", settings["decode"], lambda: DecoderRing.from_sets(decode, b""))
+    return _checked(source, "path.encode", settings["encode"], lambda: DecoderRing.from_sets(decode, encode))
+
+
+def _ring(source: str, key: str, ring: str | list[int]) -> DecoderRing | None:
     if isinstance(ring, list):
-        return _checked(source, f"{table}.ring", ring, lambda: DecoderRing(bytes(ring)))
-    decode, encode = (_octets(source, f"{table}.{key}", settings[key]) for key in ("decode", "encode"))
-    _checked(source, f"{table}.decode", settings["decode"], lambda: DecoderRing.from_sets(decode, b""))
-    return _checked(
-        source, f"{table}.encode", settings["encode"], lambda: DecoderRing.from_sets(decode, encode)
-    )
+        return _checked(source, key, ring, lambda: DecoderRing(bytes(ring)))
+    return RINGS[ring] if ring else None
 
 
 def _checked(source: str, key: str, found: object, ring: Callable[[], DecoderRing]) -> DecoderRing:
@@ -211,14 +130,93 @@ def _octets(source: str, key: str, text: str) -> bytes:
         elif len(token) == 2 and all(digit in "0123456789abcdefABCDEF" for digit in token):
             octets.append(int(token, 16))
         else:
-            raise ProfileError(
-                source, key, token, "one ASCII character, or two hexadecimal digits, between blanks"
-            )
+            allowed = "one ASCII character, or two hexadecimal digits, between blanks"
+            raise ProfileError(source, key, token, allowed)
     return bytes(octets)
 
 
-def _refuse_vanishing_delimiters(source: str, profile: Profile) -> None:
+def _query(source: str, settings: Tables) -> Query:
+    ring = _ring(source, "query.ring", settings["ring"])
+    allow = settings["allow"]
+    return Query(
+        ring=ring and ring.for_queries(),
+        allow=None if allow is None else tuple(name.encode() for name in allow),
+        drop=tuple(name.encode() for name in settings["drop"]),
+        defaults=tuple((name.encode(), str(value).encode()) for name, value in settings["defaults"].items()),
+        drop_empty=settings["drop_empty"],
+        sort=settings["sort"],
+        drop_empty_mark=settings["drop_empty_mark"],
+    )
+
+
+def _rewrites(source: str, rows: list[dict[str, str]], ring: DecoderRing) -> tuple[Rule, ...]:
+    rules = tuple(Rule(row["from"].encode(), row["to"].encode(), row["at"]) for row in rows)
+    for number, rule in enumerate(rules):
+        key = f"rewrite[{number}]"
+        spells = _spells(rule.pattern, ring)
+        if not rule.pattern or spells is None:
+            raise ProfileError(
+                source, f"{key}.from", rows[number]["from"], "a part of a target, as the ring spells it"
+            )
+        if not rule.output or re.search(rb"[%\\#]|(?:^|/)\.\.?(?:/|$)", rule.output):
+            raise ProfileError(
+                source, f"{key}.to", rows[number]["to"], "a string without '%', '#', '\\' and dot segments"
+            )
+        if spells(rule.output) != rule.output:
+            raise ProfileError(
+                source, f"{key}.to", rows[number]["to"], "a part of a target, as the ring spells it"
+            )
+        if b"?" in rule.pattern and b"?" not in rule.output:
+            raise ProfileError(source, f"{key}.to", rows[number]["to"], "a '?', as there is one in `from`")
+    overlap = first_overlap(rules)
+    if overlap:
+        writer, matcher = (rules.index(rule) for rule in overlap)
+        allowed = (
+            f"nothing that rewrite[{matcher}].from = {rows[matcher]['from']!r} could match, even in part"
+        )
+        raise ProfileError(source, f"rewrite[{writer}].to", rows[writer]["to"], allowed)
+    return rules
+
+
+def _spells(pattern: bytes, ring: DecoderRing) -> Callable[[bytes], bytes] | None:
+    """How a part of a target is spelled where `pattern` occurs: in a path up to a "?", or in a query only."""
+
+    def from_path(text: bytes) -> bytes:
+        path, mark, query = text.partition(b"?")
+        return ring.canonical(path) + mark + in_query(query)
+
+    in_query = RINGS["rfc3986"].canonical
+    return next((spells for spells in (from_path, in_query) if spells(pattern) == pattern), None)
+
+
+def _tags(source: str, rows: list[dict[str, str]]) -> tuple[tuple[bytes, bytes], ...]:
+    for number, row in enumerate(rows):
+        for key, allowed in (
+            ("from", "a regular expression"),
+            ("to", "a tag, in which \\1 is the first group"),
+        ):
+            if not row[key]:
+                raise ProfileError(source, f"tags[{number}].{key}", "", allowed)
+        try:
+            anything = re.compile(row["from"].encode() + b"|").match(b"")
+        except re.error as error:
+            raise ProfileError(
+                source, f"tags[{number}].from", row["from"], f"a regular expression ({error})"
+            ) from None
+        try:
+            assert anything
+            anything.expand(row["to"].encode())
+        except (re.error, IndexError) as error:
+            raise ProfileError(source, f"tags[{number}].to", row["to"], f"a template ({error})") from None
+    return tuple((row["from"].encode(), row["to"].encode()) for row in rows)
+
+
+def _check_delimiters(source: str, profile: Profile) -> None:
     """A delimiter that was data must not become one, nor one become data, where parameters are read."""
+    key = "path.parameter_delimiters"
+    found = profile.settings.get("path", {}).get("parameter_delimiters", ";")
+    if not profile.parameter_delimiters or set(profile.parameter_delimiters) - set(_SUB_DELIMS):
+        raise ProfileError(source, key, found, "some of " + " ".join(_SUB_DELIMS.decode()))
     if not profile.reads_parameters:
         return
     for octet in profile.parameter_delimiters:
@@ -226,5 +224,18 @@ def _refuse_vanishing_delimiters(source: str, profile: Profile) -> None:
         if form == DECODE or (form == ENCODE and profile.parameters == "keep"):
             found = f"'{octet:c}' {'decoded' if form == DECODE else 'encoded'}"
             raise ProfileError(
-                source, "path", found, "a ring that keeps the delimiter of the parameters it reads"
+                source, key, found, "a ring that keeps the delimiter of the parameters it reads"
+            )
+
+
+def _check_charset(source: str, profile: Profile) -> None:
+    charset = profile.charset
+    if charset.origin == "legacy":
+        if not charset.path and not charset.query:
+            raise ProfileError(
+                source, "charset.origin", "legacy", "utf-8, or legacy with charset.path or charset.query"
+            )
+        if charset.path and "bad-utf-8" in profile.sequences:
+            raise ProfileError(
+                source, "reject.sequences", "bad-utf-8", "others, where the origin's paths are not UTF-8"
             )

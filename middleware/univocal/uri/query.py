@@ -1,20 +1,153 @@
-"""The query's canonical form."""
+"""The query's canonical form: its octets, and which parameters it has in which order.
+
+Every function takes a query that is b"" or begins with "?" and gives the same object back if nothing changes.
+Names and values are compared as a form's reader has them: decoded once, "+" being a space.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
-from univocal.uri.ring import RESERVED, UNRESERVED
+from univocal.uri.charset import Charset, part_transcoder
+from univocal.uri.ring import RESERVED, UNRESERVED, DecoderRing
 
-__all__ = ["BARE", "encode_disallowed"]
+__all__ = ["BARE", "Query", "query_steps"]
 
 # What may stand in a query besides escapes: RFC 3986 §3.4, and the "[" and "]" that browsers send bare.
 BARE: Final = bytes(octet for octet in UNRESERVED + RESERVED if octet != 0x23)
 
 _DISALLOWED: Final = re.compile(rb"%%(?![0-9A-Fa-f]{2})|[^%%%b]" % re.escape(BARE))
+_PART: Final = re.compile(rb"[^?&=]+")
+_ESCAPE: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
+
+Respell: TypeAlias = Callable[[bytes], bytes]
 
 
-def encode_disallowed(query: bytes) -> bytes:
-    """`query` as it is, but for octets that may not stand in one: they are encoded. Nothing is decoded."""
+@dataclass(frozen=True, slots=True)
+class Query:
+    """How queries are read; everything but the `ring` is lossy.
+
+    `drop` and `allow` are names or globs, `defaults` names and values; `allow` None lets all through.
+    """
+
+    ring: DecoderRing | None = None
+    allow: tuple[bytes, ...] | None = None
+    drop: tuple[bytes, ...] = ()
+    defaults: tuple[tuple[bytes, bytes], ...] = ()
+    drop_empty: bool = False
+    sort: bool = False
+    drop_empty_mark: bool = False
+
+
+def query_steps(settings: Query, charset: Charset, declared: str) -> Iterator[tuple[str, Respell, bool]]:
+    """What is done to a query, in order: the name of each step, the step, and whether it is lossy."""
+    yield "query", _encode_disallowed if settings.ring is None else _through(settings.ring), False
+    if charset.query or declared:
+        transcode = part_transcoder(charset.query, charset.origin, declared)
+        yield "query-charset", lambda query: _PART.sub(lambda part: transcode(part[0]), query), False
+    if settings.allow is not None:
+        allowed = _matcher(settings.allow)
+        yield "query-allow", _keeping(lambda part: allowed(_name(part))), True
+    if settings.drop:
+        dropped = _matcher(settings.drop)
+        yield "query-drop", _keeping(lambda part: not dropped(_name(part))), True
+    if settings.defaults:
+        yield "query-defaults", _without_defaults(dict(settings.defaults)), True
+    if settings.drop_empty:
+        yield (
+            "query-drop-empty",
+            _keeping(lambda part: part != b"" and part.partition(b"=")[1:] != (b"=", b"")),
+            True,
+        )
+    if settings.sort:
+        yield "query-sort", _sorted, True
+    if settings.drop_empty_mark:
+        yield "query-drop-empty-mark", lambda query: b"" if query == b"?" else query, True
+
+
+def _encode_disallowed(query: bytes) -> bytes:
+    """The query as it came, but for octets that may not stand in one; nothing is decoded."""
     return _DISALLOWED.sub(lambda octet: b"%%%02X" % ord(octet[0]), query)
+
+
+def _through(ring: DecoderRing) -> Respell:
+    """Names and values each through `ring`; the first "=" of a parameter and every "&" delimit."""
+
+    def respell(query: bytes) -> bytes:
+        parts = (part.partition(b"=") for part in query[1:].split(b"&"))
+        parameters = b"&".join(
+            ring.canonical(name) + equals + ring.canonical(value) for name, equals, value in parts
+        )
+        return query if query[1:] == parameters else b"?" + parameters
+
+    return respell
+
+
+def _keeping(keeps: Callable[[bytes], bool]) -> Respell:
+    """The query with the parameters that `keeps` is true of; without any, "?" goes, too."""
+
+    def respell(query: bytes) -> bytes:
+        if len(query) < 2:
+            return query
+        parts = query[1:].split(b"&")
+        kept = [part for part in parts if keeps(part)]
+        if len(kept) == len(parts):
+            return query
+        return b"?" + b"&".join(kept) if kept else b""
+
+    return respell
+
+
+def _without_defaults(defaults: dict[bytes, bytes]) -> Respell:
+    """The query without what equals its default; a repeated name stays: the origin knows which one counts."""
+
+    def respell(query: bytes) -> bytes:
+        names = [_name(part) for part in query[1:].split(b"&")]
+
+        def is_default(part: bytes) -> bool:
+            name = _name(part)
+            return (
+                name in defaults
+                and defaults[name] == _read(part.partition(b"=")[2])
+                and names.count(name) == 1
+            )
+
+        return _keeping(lambda part: not is_default(part))(query)
+
+    return respell
+
+
+def _sorted(query: bytes) -> bytes:
+    if b"&" not in query:
+        return query
+    parts = query[1:].split(b"&")
+    parts.sort(key=_name)
+    ordered = b"?" + b"&".join(parts)
+    return query if ordered == query else ordered
+
+
+def _name(part: bytes) -> bytes:
+    return _read(part.partition(b"=")[0])
+
+
+def _read(text: bytes) -> bytes:
+    return _ESCAPE.sub(lambda escape: bytes.fromhex(escape[1].decode()), text.replace(b"+", b" "))
+
+
+def _matcher(globs: Sequence[bytes]) -> Callable[[bytes], bool]:
+    """Whether a name is one of `globs`, in which "*" stands for any octets and "?" for one."""
+    names = frozenset(glob for glob in globs if b"*" not in glob and b"?" not in glob)
+    patterns = [_glob(glob) for glob in globs if glob not in names]
+    return lambda name: name in names or any(pattern.fullmatch(name) for pattern in patterns)
+
+
+def _glob(glob: bytes) -> re.Pattern[bytes]:
+    first, *rest = (re.escape(piece).replace(rb"\?", b".") for piece in glob.split(b"*"))
+    if not rest:
+        return re.compile(first, re.DOTALL)
+    # Each piece at its first place and for good: a name that an attacker chose is not tried in every way.
+    middle = b"".join(b"(?>.*?%b)" % piece for piece in rest[:-1])
+    return re.compile(b"%b%b.*%b" % (first, middle, rest[-1]), re.DOTALL)

@@ -38,15 +38,27 @@ class DecoderRing:
 
     `forms` holds 256 values. ENCODE and DECODE are absolute, KEEP lets both spellings through. Escapes come
     out in upper case and a stray "%" as "%25": a canonical path stays as it is, nothing is decoded twice.
-    Raises ValueError for a ring under which a path would be ambiguous.
+    Where `plus_is_space`, "+" is another spelling of "%20". Raises ValueError for a ring under which a path
+    would be ambiguous.
     """
 
-    __slots__ = ("_canonical", "_foreign", "_spelling", "bare", "decoded", "escaped", "forms")
+    __slots__ = (
+        "_canonical",
+        "_foreign",
+        "_spelling",
+        "bare",
+        "decoded",
+        "escaped",
+        "forms",
+        "plus_is_space",
+    )
 
-    def __init__(self, forms: bytes) -> None:
+    def __init__(self, forms: bytes, *, plus_is_space: bool = False) -> None:
         _refuse_ambiguous(forms)
         self.forms = forms
-        self.bare = bytes(octet for octet in range(256) if forms[octet] != ENCODE and octet != 0x25)
+        self.plus_is_space = plus_is_space
+        never = b"%+" if plus_is_space else b"%"
+        self.bare = bytes(octet for octet in range(256) if forms[octet] != ENCODE and octet not in never)
         self.decoded = bytes(octet for octet in range(256) if forms[octet] == DECODE)
         self.escaped = bytes(octet for octet in range(256) if forms[octet] != DECODE)
         encoded = bytes(octet for octet in range(256) if octet not in self.bare)
@@ -54,6 +66,8 @@ class DecoderRing:
             b"%%%02X" % o: b"%c" % o if forms[o] == DECODE else b"%%%02X" % o for o in range(256)
         }
         self._spelling |= {b"%c" % octet: b"%%%02X" % octet for octet in encoded}
+        if plus_is_space:
+            self._spelling[b"+"] = b"%20"
         self._canonical = re.compile(b"%b*+" % spellings(self.bare, self.escaped))
         self._foreign = re.compile(b"%%[0-9A-Fa-f]{2}|[%b]" % re.escape(encoded))
 
@@ -70,7 +84,12 @@ class DecoderRing:
         return cls(bytes(forms))
 
     def __repr__(self) -> str:
-        return f"DecoderRing({self.forms!r})"
+        return f"DecoderRing({self.forms!r}, plus_is_space={self.plus_is_space})"
+
+    def for_queries(self) -> DecoderRing:
+        """This ring for names and values of a query, where what delimits them is data only as an escape."""
+        forms = bytes(KEEP if o in b"&=+;" and form == DECODE else form for o, form in enumerate(self.forms))
+        return DecoderRing(forms, plus_is_space=self.plus_is_space)
 
     def canonical(self, path: bytes) -> bytes:
         """`path` with each octet in its one spelling; the same object if it is already."""
@@ -98,4 +117,28 @@ def _name(octet: int) -> str:
     return f"'{octet:c}'" if 0x20 < octet < 0x7F else f"0x{octet:02X}"
 
 
-RINGS: Final[Mapping[str, DecoderRing]] = {"rfc3986": DecoderRing.from_sets(b"", b"")}
+def _escaping(octets: bytes, *, keep: bytes = b"", plus_is_space: bool = False) -> DecoderRing:
+    """The ring of a server that decodes everything and escapes `octets` again, besides what is never bare."""
+    forms = bytearray([DECODE]) * 256
+    for octet in [*_NEVER_BARE, *_DELIMITING, *octets]:
+        forms[octet] = ENCODE
+    for octet in keep:
+        forms[octet] = KEEP
+    return DecoderRing(bytes(forms), plus_is_space=plus_is_space)
+
+
+# nginx escapes by one table per purpose (ngx_escape_uri), and since 1.21 also what RFC 3986 lets stand bare
+# nowhere. Its table for components and that of ngx_lua are for parts between slashes: there an escaped slash
+# was data.
+_NGINX_1_21: Final = b'"<>\\^`{|}'
+_COMPONENT: Final = bytes(octet for octet in RESERVED if octet != 0x2F)
+
+RINGS: Final[Mapping[str, DecoderRing]] = {
+    "rfc3986": DecoderRing.from_sets(b"", b""),
+    "nginx-uri": _escaping(_NGINX_1_21),
+    "nginx-args": _escaping(_NGINX_1_21 + b"&+;"),
+    "nginx-uri-component": _escaping(_NGINX_1_21 + _COMPONENT, keep=b"/"),
+    "nginx-1.13-uri": _escaping(b""),
+    "nginx-1.13-args": _escaping(b"&+"),
+    "ngx-lua": _escaping(_NGINX_1_21 + bytes(set(_COMPONENT) - set(b"!'()*")), keep=b"/", plus_is_space=True),
+}

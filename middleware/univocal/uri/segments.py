@@ -6,23 +6,59 @@ Every function takes a path that begins with "/" and gives the same object back 
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final, TypeAlias
 
+from univocal.uri.charset import part_transcoder
+from univocal.uri.profile import Profile
 from univocal.uri.ring import RINGS
 
 __all__ = [
+    "add_trailing_slash",
     "is_under",
     "merge_slashes",
-    "parameter_pattern",
+    "path_steps",
     "remove_dot_segments",
     "remove_empty_segments",
+    "remove_index_name",
     "remove_servlet_dot_segments",
+    "remove_trailing_slash",
     "routing_view",
     "strip_parameters",
 ]
 
 _SLASHES: Final = re.compile(rb"/{2,}")
+_SEGMENT: Final = re.compile(rb"[^/]+")
 _DOTS: Final = (b".", b"..")
+
+Respell: TypeAlias = Callable[[bytes], bytes]
+
+
+def path_steps(profile: Profile, declared: str) -> Iterator[tuple[str, Respell, bool]]:
+    """What `profile` does to a path, in order: the name of each step, the step, and whether it is lossy."""
+    parameter = re.compile(rb"[%b][^/]*" % re.escape(profile.parameter_delimiters))
+    if profile.parameters == "strip":
+        yield "parameters", partial(strip_parameters, parameter=parameter), True
+    yield "ring", profile.ring.canonical, False
+    if profile.charset.path or declared:
+        transcode = part_transcoder(profile.charset.path, profile.charset.origin, declared)
+        yield "charset", lambda path: _SEGMENT.sub(lambda segment: transcode(segment[0]), path), False
+    if profile.merge_slashes and profile.reads_parameters:
+        yield "slashes", partial(remove_empty_segments, parameter=parameter), False
+    elif profile.merge_slashes:
+        yield "slashes", merge_slashes, False
+    # After the ring, since decoding can create dot segments.
+    if profile.dot_segments == "rfc3986":
+        yield "dot-segments", remove_dot_segments, False
+    elif profile.dot_segments == "servlet":
+        yield "dot-segments", partial(remove_servlet_dot_segments, parameter=parameter), False
+    if profile.index_names:
+        yield "index-names", partial(remove_index_name, names=frozenset(profile.index_names)), True
+    if profile.trailing_slash == "add":
+        yield "trailing-slash", add_trailing_slash, True
+    elif profile.trailing_slash == "remove":
+        yield "trailing-slash", remove_trailing_slash, True
 
 
 def remove_dot_segments(path: bytes) -> bytes:
@@ -72,14 +108,26 @@ def remove_empty_segments(path: bytes, parameter: re.Pattern[bytes]) -> bytes:
     return path if len(kept) == len(segments) - 1 else b"/" + b"/".join([*kept, segments[-1]])
 
 
-def parameter_pattern(delimiters: bytes) -> re.Pattern[bytes]:
-    """What matches the parameters of a segment, from the first of `delimiters` to the next slash."""
-    return re.compile(rb"[%b][^/]*" % re.escape(delimiters))
-
-
 def strip_parameters(path: bytes, parameter: re.Pattern[bytes]) -> bytes:
     """`path` with the parameters cut off each segment."""
     return parameter.sub(b"", path) if parameter.search(path) else path
+
+
+def remove_index_name(path: bytes, names: frozenset[bytes]) -> bytes:
+    """`path` without a last segment that is one of `names`; the slash before it stays."""
+    end = path.rfind(b"/") + 1
+    return path[:end] if path[end:] in names else path
+
+
+def add_trailing_slash(path: bytes) -> bytes:
+    """`path` with a slash at its end, unless its last segment has a dot: that is a file's name."""
+    last = path[path.rfind(b"/") + 1 :]
+    return path if not last or b"." in last else path + b"/"
+
+
+def remove_trailing_slash(path: bytes) -> bytes:
+    """`path` without slashes at its end."""
+    return path.rstrip(b"/") or b"/" if path.endswith(b"/") and path != b"/" else path
 
 
 def routing_view(path: bytes) -> bytes:

@@ -10,20 +10,21 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-__all__ = ["SEQUENCES", "UTF_8", "Inspector"]
+__all__ = ["SEQUENCES", "UTF_8_ESCAPES", "Inspector", "is_utf_8"]
 
 
-def _is_not_utf_8(path: bytes) -> bool:
+def is_utf_8(text: bytes) -> bool:
+    """Whether `text`, its escapes decoded, is UTF-8 (RFC 3629)."""
     try:
-        _ESCAPE.sub(lambda escape: bytes.fromhex(escape[1].decode()), path).decode()
+        _ESCAPE.sub(lambda escape: bytes.fromhex(escape[1].decode()), text).decode()
     except UnicodeDecodeError:
-        return True
-    return False
+        return False
+    return True
 
 
 # The source of a pattern for one character beyond ASCII in upper-case escapes (RFC 3629 §4).
 _TAIL: Final = rb"%[89AB][0-9A-F]"
-UTF_8: Final = (
+UTF_8_ESCAPES: Final = (
     rb"(?:%(?:C[2-9A-F]|D[0-9A-F])T"
     rb"|%E(?:0%[AB][0-9A-F]|[1-9A-CEF]T|D%[89][0-9A-F])T"
     rb"|%F(?:0%[9AB][0-9A-F]|[1-3]T|4%8[0-9A-F])TT)"
@@ -36,7 +37,7 @@ _DOT_DOT: Final = re.compile(rb"(?:\.|%2[Ee]){2}")
 _OCTETS: Final[dict[str, Callable[[bytes], object]]] = {
     "control-character": re.compile(rb"[\x00-\x1F\x7F]|%(?:[01][0-9A-Fa-f]|7[Ff])").search,
     "bad-escape": re.compile(rb"%(?![0-9A-Fa-f]{2})").search,
-    "bad-utf-8": _is_not_utf_8,
+    "bad-utf-8": lambda path: not is_utf_8(path),
     "backslash": re.compile(rb"\\|%5[Cc]").search,
     "encoded-slash": re.compile(rb"%2[Ff]").search,
 }

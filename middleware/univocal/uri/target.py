@@ -8,15 +8,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from univocal.uri.pipeline import Rejected, Stage, canonical_target, explain_target, rejected, split
+from univocal.uri.charset import known_charset
+from univocal.uri.pipeline import Declared, Rejected, Stage, canonical_target, explain_target, rejected, split
 from univocal.uri.segments import is_under, routing_view
 from univocal.uri.site import DEFAULT_PORTS, Route, Site, Sites, parse_authority
+from univocal.uri.suspicious import is_utf_8
 
 __all__ = [
     "Canonical",
     "Rejected",
     "Stage",
     "canonical_target",
+    "encoding_fields",
     "explain_target",
     "origin_target",
     "resolve",
@@ -49,20 +52,27 @@ class Canonical:
 
 
 def resolve(
-    received: bytes, hosts: Sequence[bytes], scheme: bytes, sites: Sites, method: bytes = b"GET"
+    received: bytes,
+    hosts: Sequence[bytes],
+    scheme: bytes,
+    sites: Sites,
+    method: bytes = b"GET",
+    encodings: tuple[bytes, bytes] = (b"", b""),
 ) -> Canonical | Rejected:
     """Whom a request is for and what it asks, in one spelling (RFC 9112 §3.2, §3.3).
 
     `received` is the request target as it came, `hosts` the values of all Host field lines, `scheme` the
-    connection's. Recent results are remembered: a bounded number, of targets up to 1024 octets.
+    connection's, `encodings` the values of URI-Path-Encoding and URI-Query-Encoding, which count where a
+    profile trusts them. Recent results are remembered: a bounded number, of targets up to 1024 octets.
     """
     if len(hosts) != 1:
         return rejected("bad-host")
     if received == b"*" and method != b"OPTIONS":
         return rejected("bad-target")
+    declared = (known_charset(encodings[0]), known_charset(encodings[1])) if any(encodings) else _UNDECLARED
     if len(received) > _MEMORABLE or len(hosts[0]) > _MEMORABLE:
-        return _resolve(received, hosts[0], scheme, sites)
-    return _remembered(received, hosts[0], scheme, sites)
+        return _resolve(received, hosts[0], scheme, sites, declared)
+    return _remembered(received, hosts[0], scheme, sites, declared)
 
 
 def resolve_url(url: bytes, sites: Sites, method: bytes = b"GET") -> Canonical | Rejected:
@@ -70,7 +80,8 @@ def resolve_url(url: bytes, sites: Sites, method: bytes = b"GET") -> Canonical |
     absolute = _ABSOLUTE.fullmatch(url)
     if absolute is None:
         return rejected("bad-target")
-    return resolve(url, [absolute["authority"]], absolute["scheme"].lower(), sites, method)
+    host = absolute["authority"].rpartition(b"@")[2]
+    return resolve(url, [host], absolute["scheme"].lower(), sites, method)
 
 
 def origin_target(canonical: Canonical) -> bytes:
@@ -81,7 +92,23 @@ def origin_target(canonical: Canonical) -> bytes:
     return _at_upstream(path, canonical.route) + query
 
 
+def encoding_fields(canonical: Canonical) -> list[tuple[bytes, bytes]]:
+    """What tells the origin that the path or query is UTF-8, where the profile has made sure of it.
+
+    The fields of draft-montenegro-httpbis-uri-encoding; a client's own never go on. They depend on the target
+    alone: what a client declared is not to be told apart by the origin once it has one key.
+    """
+    charset = canonical.route.profile.charset
+    path, query = split(canonical.target)
+    said = (
+        (b"uri-path-encoding", path, charset.path or charset.trust_encoding_fields),
+        (b"uri-query-encoding", query, charset.query or charset.trust_encoding_fields),
+    )
+    return [(name, b"UTF-8") for name, text, transcoded in said if text and transcoded and is_utf_8(text)]
+
+
 _MEMORABLE: Final = 1024
+_UNDECLARED: Final = ("", "")
 _ABSOLUTE: Final = re.compile(
     rb"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<rest>.*)", re.DOTALL
 )
@@ -90,7 +117,9 @@ _ABSOLUTE: Final = re.compile(
 _UNSPEAKABLE: Final = re.compile(rb"[\x00-\x20\x7F]")
 
 
-def _resolve(received: bytes, host: bytes, scheme: bytes, sites: Sites) -> Canonical | Rejected:
+def _resolve(
+    received: bytes, host: bytes, scheme: bytes, sites: Sites, declared: Declared
+) -> Canonical | Rejected:
     authority = parse_authority(host)
     if authority is None:
         return rejected("bad-host")
@@ -112,7 +141,7 @@ def _resolve(received: bytes, host: bytes, scheme: bytes, sites: Sites) -> Canon
         return rejected("unknown-host")
     site, served_as = located
     redirect = site.alias_answer if served_as != (authority[0], port) else 0
-    return _of_site(received, site, redirect, *_served(site, served_as, scheme))
+    return _of_site(received, declared, site, redirect, *_served(site, served_as, scheme))
 
 
 def _served(site: Site, served_as: tuple[bytes, int], scheme: bytes) -> tuple[bytes, bytes]:
@@ -125,7 +154,7 @@ def _served(site: Site, served_as: tuple[bytes, int], scheme: bytes) -> tuple[by
 
 
 def _of_site(
-    received: bytes, site: Site, redirect: int, scheme: bytes, authority: bytes
+    received: bytes, declared: Declared, site: Site, redirect: int, scheme: bytes, authority: bytes
 ) -> Canonical | Rejected:
     route = site.routes[-1]
     target: bytes | Rejected = received
@@ -133,16 +162,19 @@ def _of_site(
     if received != b"*":
         if len(site.routes) > 1:
             route = site.route_of(routing_view(split(received.partition(b"#")[0])[0]))
-        target, observed = _accepted(received, site, route)
+        target, observed = _accepted(received, declared, site, route)
     if isinstance(target, Rejected):
         return target
     key = b"%b %b %b %b" % (route.profile.digest, scheme, authority, target)
     return Canonical(scheme, authority, target, key, site, route, observed, redirect)
 
 
-def _accepted(received: bytes, site: Site, route: Route) -> tuple[bytes | Rejected, tuple[str, ...]]:
+def _accepted(
+    received: bytes, declared: Declared, site: Site, route: Route
+) -> tuple[bytes | Rejected, tuple[str, ...]]:
     """The target to key and forward, or why there is none; and what a profile only observes."""
-    target = canonical_target(received, route.profile)
+    trusted = declared if route.profile.charset.trust_encoding_fields else _UNDECLARED
+    target = canonical_target(received, route.profile, trusted)
     if not isinstance(target, Rejected):
         strays = _strays(target, site, route)
         if not strays:

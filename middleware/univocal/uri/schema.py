@@ -1,0 +1,177 @@
+"""What a profile's file may hold: tables, keys, kinds and defaults; and how files extend one another."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from univocal.errors import ProfileError, by_rank
+from univocal.uri.charset import CHARSETS
+from univocal.uri.ring import RINGS
+from univocal.uri.suspicious import SEQUENCES
+
+__all__ = ["Tables", "load", "merged", "with_defaults"]
+
+Tables: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    default: Any
+    accepts: Callable[[Any], bool]
+    allowed: str
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _text(default: str = "") -> _Setting:
+    return _Setting(default, _is_text, "a string")
+
+
+def _flag() -> _Setting:
+    return _Setting(False, lambda value: isinstance(value, bool), "true or false")
+
+
+def _choice(*choices: str) -> _Setting:
+    """One of `choices`; the first is the default."""
+    return _Setting(choices[0], lambda value: value in choices, " | ".join(filter(None, choices)))
+
+
+def _list(default: list[str] | None, allowed: str, is_one: Callable[[Any], bool] = _is_text) -> _Setting:
+    return _Setting(default, lambda value: isinstance(value, list) and all(map(is_one, value)), allowed)
+
+
+def _is_segment(value: Any) -> bool:
+    return (
+        isinstance(value, str) and re.fullmatch(r"[^/?#%\s]+", value) is not None and value not in (".", "..")
+    )
+
+
+def _is_ring(value: Any) -> bool:
+    if isinstance(value, list):
+        return len(value) == 256 and all(type(form) is int and 0 <= form <= 2 for form in value)
+    return value == "" or (isinstance(value, str) and value in RINGS)
+
+
+def _are_defaults(value: Any) -> bool:
+    return isinstance(value, dict) and all(type(default) in (str, int) for default in value.values())
+
+
+_RING: Final = _Setting("", _is_ring, f"{', '.join(RINGS)}, or 256 numbers: 0 encode, 1 decode, 2 keep")
+_SEQUENCE: Final = _list(
+    ["control-character"],
+    "a list of " + ", ".join(by_rank(SEQUENCES)),
+    lambda name: _is_text(name) and name in SEQUENCES,
+)
+
+_TABLES: Final[dict[str, dict[str, _Setting]]] = {
+    "path": {
+        "ring": _RING,
+        "decode": _text(),
+        "encode": _text(),
+        "merge_slashes": _flag(),
+        "dot_segments": _choice("rfc3986", "servlet", "keep"),
+        "parameters": _choice("keep", "strip"),
+        "parameter_delimiters": _text(";"),
+        "trailing_slash": _choice("keep", "add", "remove"),
+        "index_names": _list([], "a list of names of files", _is_segment),
+    },
+    "query": {
+        "ring": _RING,
+        "sort": _flag(),
+        "drop": _list([], "a list of names or globs"),
+        "allow": _list(None, "a list of names or globs"),
+        "defaults": _Setting({}, _are_defaults, "a table of names and their default values"),
+        "drop_empty": _flag(),
+        "drop_empty_mark": _flag(),
+    },
+    "charset": {
+        "path": _choice("", *CHARSETS),
+        "query": _choice("", *CHARSETS),
+        "origin": _choice("utf-8", "legacy"),
+        "trust_encoding_fields": _flag(),
+    },
+    "reject": {
+        "sequences": _SEQUENCE,
+        "mode": _choice("enforce", "observe"),
+    },
+}
+_ARRAYS: Final[dict[str, dict[str, _Setting]]] = {
+    "rewrite": {"from": _text(), "to": _text(), "at": _choice("anywhere", "start", "end")},
+    "tags": {"from": _text(), "to": _text()},
+}
+_TOP: Final = {"summary": _text(), "extends": _text()}
+
+
+def load(source: str, text: str) -> Tables:
+    """The tables of a TOML `text`, with no key that is unknown and no value of a wrong kind."""
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ProfileError(source, "", str(error), "TOML") from None
+    for key, value in tables.items():
+        if key in _TOP:
+            _check(source, key, value, _TOP[key])
+        elif key in _TABLES:
+            _check_table(source, key, value, _TABLES[key])
+        elif key in _ARRAYS:
+            if not isinstance(value, list):
+                raise ProfileError(source, key, value, f"tables [[{key}]]")
+            for number, row in enumerate(value):
+                _check_table(source, f"{key}[{number}]", row, _ARRAYS[key])
+        else:
+            raise ProfileError(source, key, value, ", ".join([*_TOP, *_TABLES, *_ARRAYS]))
+    return tables
+
+
+def _check_table(source: str, key: str, table: object, settings: Mapping[str, _Setting]) -> None:
+    if not isinstance(table, dict):
+        raise ProfileError(source, key, table, "a table")
+    for name, found in table.items():
+        if name not in settings:
+            raise ProfileError(source, f"{key}.{name}", found, "one of " + ", ".join(settings))
+        _check(source, f"{key}.{name}", found, settings[name])
+
+
+def _check(source: str, key: str, found: object, setting: _Setting) -> None:
+    if not setting.accepts(found):
+        raise ProfileError(source, key, found, setting.allowed)
+
+
+def merged(
+    name: str, own: Mapping[str, Tables], known: Mapping[str, Tables], path: tuple[str, ...] = ()
+) -> Tables:
+    """The tables of the profile `name` over those of its ancestors: key by key, lists whole."""
+    if name not in own or name in path[-1:]:  # a file may extend the known profile whose name it takes
+        return known[name]
+    tables = own[name]
+    parent = tables.get("extends", "")
+    if not parent:
+        return tables
+    if parent in path or not (parent in known or (parent in own and parent != name)):
+        others = sorted({*own, *known} - {name, *path})
+        raise ProfileError(f"profile {name}", "extends", parent, " | ".join(others) or "nothing to extend")
+    inherited = merged(parent, own, known, (*path, name))
+    result = {key: value for key, value in inherited.items() if key not in _TOP}
+    for key, value in tables.items():
+        result[key] = {**result.get(key, {}), **value} if key in _TABLES else value
+    return result
+
+
+def with_defaults(tables: Tables) -> dict[str, Any]:
+    """Every table with every key, and the arrays of tables with every key in every row."""
+    complete: dict[str, Any] = {}
+    for table, settings in _TABLES.items():
+        complete[table] = _complete(tables.get(table, {}), settings)
+    for array, settings in _ARRAYS.items():
+        complete[array] = [_complete(row, settings) for row in tables.get(array, [])]
+    return complete
+
+
+def _complete(table: Tables, settings: Mapping[str, _Setting]) -> dict[str, Any]:
+    return {key: table.get(key, setting.default) for key, setting in settings.items()}
