@@ -80,7 +80,7 @@ class CacheMiddleware:
         responder = Responder(self._door, scope, receive, send)
         admission = responder.admit()
         if isinstance(admission.decision, Refuse):
-            await _refuse_websocket(scope, send, admission.reasons)
+            await _refuse_websocket(scope, send, admission.reasons or (admission.decision.reason,))
         else:
             await self.app(responder.inner_scope(admission.request), receive, send)
 
@@ -146,12 +146,12 @@ class ReverseProxy:
 
         try:
             await self._forward(scope, receive, starting)
-        except RefusedError as refused:
+        except (RefusedError, Departed) as ended:
             # Behind a cache the failure is the cache's to answer: it may have something stale to serve.
             if CANONICAL in scope.get("extensions", {}):
                 raise
-            if not started:
-                await send_problem(send, refused.reasons)
+            if isinstance(ended, RefusedError) and not started:
+                await send_problem(send, ended.reasons)
 
     async def _forward(self, scope: Scope, receive: Receive, send: Send) -> None:
         method = scope["method"].encode("latin-1")

@@ -12,8 +12,9 @@ from .cache.store import Keys, Lease, MemoryStore, Tags
 from .cache.stored import Stored
 from .cache.vary import selecting_fields
 from .errors import by_rank, status_of
+from .fields import content_length
 from .messages import Fields, Received, Request, Response, values
-from .proxy.forward import strip_untrusted
+from .proxy.forward import end_to_end, strip_untrusted
 from .runtime import Runtime
 from .trust import Peer, believe
 from .uri.target import Canonical, Rejected, resolve
@@ -137,12 +138,15 @@ def _oversize(received: Received, fields: Fields, runtime: Runtime) -> str:
         return "target-too-long"
     if limits.max_fields and len(fields) > limits.max_fields:
         return "fields-too-large"
+    if limits.max_body and (content_length(fields) or 0) > limits.max_body:
+        return "body-too-large"
     return ""
 
 
 def _admitted(fields: Fields, found: Canonical) -> Fields:
-    """The fields that may go on: one Host, and nothing that claims another URL (law 4)."""
-    return [(b"host", found.authority), *(field for field in strip_untrusted(fields) if field[0] != b"host")]
+    """The fields that may go on: one Host, nothing that claims another URL, nothing for this hop (law 4)."""
+    told = strip_untrusted(end_to_end(fields))
+    return [(b"host", found.authority), *(field for field in told if field[0] != b"host")]
 
 
 def _refused(received: Received, runtime: Runtime, peer: Peer, reasons: Sequence[str]) -> Admission:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,7 +13,7 @@ from .errors import RefusedError
 from .messages import Fields, Received, values
 from .runtime import Runtime
 from .trust import believe, within
-from .uri.target import Canonical, Rejected, resolve
+from .uri.target import Canonical, Rejected, resolve, resolve_url
 
 __all__ = ["Purged", "may_purge", "purge_received", "purge_selected"]
 
@@ -68,7 +68,11 @@ def purge_received(
     if tags:
         count = store.purge(Tags(frozenset(tags), soft=soft), now)
         return Purged(count, "tag", b" ".join(tags).decode("latin-1"), soft)
-    return _purge_url(received.target, peer.hosts, peer.scheme, runtime, store, now, soft=soft)
+    # PURGE removes both schemes, so an absolute-form may name either: the connection's does not matter.
+    said = received.target.partition(b"://")[0].lower()
+    scheme = said if said in {b"http", b"https"} else peer.scheme
+    found = _found(resolve(received.target, peer.hosts, scheme, runtime.sites))
+    return _purge_url(found, runtime, store, now, soft=soft)
 
 
 def purge_selected(asked: Mapping[str, object], runtime: Runtime, store: MemoryStore, now: float) -> Purged:
@@ -82,12 +86,13 @@ def purge_selected(asked: Mapping[str, object], runtime: Runtime, store: MemoryS
         case _ if not isinstance(soft, bool):
             raise ValueError("soft is true or false")
         case "url", str(url):
-            return _purge_url(_octets(url), (), b"", runtime, store, now, soft=soft)
+            return _purge_url(_named(url, runtime), runtime, store, now, soft=soft)
         case "urls", list(urls) if urls and all(isinstance(url, str) for url in urls):
-            purged = [_purge_url(_octets(url), (), b"", runtime, store, now, soft=soft) for url in urls]
+            named = [_named(url, runtime) for url in urls]  # one that is refused refuses all
+            purged = [_purge_url(each, runtime, store, now, soft=soft) for each in named]
             return Purged(sum(each.count for each in purged), "urls", str(len(purged)), soft)
         case "prefix", str(prefix):
-            return _purge_prefix(_octets(prefix), runtime, store, now, soft=soft)
+            return _purge_prefix(_named(prefix, runtime), runtime, store, now, soft=soft)
         case "tag", str(tag) if tag:
             return Purged(store.purge(Tags(frozenset((tag.encode(),)), soft=soft), now), "tag", tag, soft)
         case "all", True:
@@ -96,14 +101,11 @@ def purge_selected(asked: Mapping[str, object], runtime: Runtime, store: MemoryS
             raise ValueError("one of url, urls (a list), prefix, tag, or all: true")
 
 
-def _octets(url: str) -> bytes:
-    return url.encode("utf-8")
+def _named(url: str, runtime: Runtime) -> Canonical:
+    return _found(resolve_url(url.encode("utf-8"), runtime.sites))
 
 
-def _located(target: bytes, hosts: Sequence[bytes], scheme: bytes, runtime: Runtime) -> Canonical:
-    # PURGE removes both schemes, so an absolute-form may name either: the connection's does not matter.
-    said = target.partition(b"://")[0].lower()
-    found = resolve(target, hosts, said if said in {b"http", b"https"} else scheme or b"http", runtime.sites)
+def _found(found: Canonical | Rejected) -> Canonical:
     if isinstance(found, Rejected):
         raise RefusedError(found.reason, found.reasons)
     return found
@@ -116,23 +118,14 @@ def _both_schemes(found: Canonical, runtime: Runtime) -> list[Canonical]:
     return [found, *(twin for twin in twins if isinstance(twin, Canonical))]
 
 
-def _purge_url(
-    target: bytes,
-    hosts: Sequence[bytes],
-    scheme: bytes,
-    runtime: Runtime,
-    store: MemoryStore,
-    now: float,
-    *,
-    soft: bool,
-) -> Purged:
-    found = _located(target, hosts, scheme, runtime)
+def _purge_url(found: Canonical, runtime: Runtime, store: MemoryStore, now: float, *, soft: bool) -> Purged:
     keys = frozenset(each.key for each in _both_schemes(found, runtime))
     return Purged(store.purge(Keys(keys, soft=soft), now), "key", found.url.decode("latin-1"), soft)
 
 
-def _purge_prefix(target: bytes, runtime: Runtime, store: MemoryStore, now: float, *, soft: bool) -> Purged:
-    found = _located(target, (), b"", runtime)
+def _purge_prefix(
+    found: Canonical, runtime: Runtime, store: MemoryStore, now: float, *, soft: bool
+) -> Purged:
     twins = _both_schemes(found, runtime)
     prefixes = frozenset(b"%b %b %b" % (twin.scheme, twin.authority, twin.target) for twin in twins)
     selector: Selector = Prefix(prefixes, soft=soft)

@@ -62,7 +62,7 @@ def believe(received: Received, fields: Fields, trusted: Networks) -> Peer:
 
     The last value of each field counts, since it is the one that the trusted peer wrote; of the chain of
     addresses, the last that is not itself trusted. `Forwarded` (RFC 7239) is read where there is no
-    X-Forwarded-* at all.
+    X-Forwarded-* at all: its last element for host and scheme, since those before came from who knows whom.
     """
     hosts = values(fields, b"host")
     if not within(received.client, trusted) or not any(name in FORWARDED for name, _ in fields):
@@ -118,6 +118,7 @@ def _members(fields: Fields, name: bytes) -> list[bytes]:
 def _forwarded(fields: Fields) -> tuple[list[bytes], list[bytes], list[bytes]]:
     found: dict[bytes, list[bytes]] = {b"for": [], b"host": [], b"proto": []}
     for element in _members(fields, b"forwarded"):
+        found[b"host"], found[b"proto"] = [], []
         for pair in element.split(b";"):
             name, _, value = pair.partition(b"=")
             if (key := name.strip(b" \t").lower()) in found:

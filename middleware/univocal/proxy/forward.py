@@ -8,6 +8,7 @@ from typing import Final
 from univocal.messages import Field, Fields
 
 __all__ = [
+    "end_to_end",
     "forwards_left",
     "has_content",
     "request_fields",
@@ -137,6 +138,15 @@ def response_fields(
         forwarded.append((b"date", date))  # RFC 9110 §6.6.1
     forwarded.append((b"via", via))
     return forwarded
+
+
+def end_to_end(fields: Sequence[Field]) -> Fields:
+    """`fields` without those that Connection names, but for what is known to be meant for this hop.
+
+    A cache that chose a variant by such a field would keep what the origin server answered without it.
+    """
+    named = _connection_options(fields) - HOP_BY_HOP
+    return [field for field in fields if field[0] not in named]
 
 
 def strip_untrusted(fields: Sequence[Field]) -> Fields:
