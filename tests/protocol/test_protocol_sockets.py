@@ -137,7 +137,7 @@ def test_shutdown_waits_for_the_open_request(loop, parse_answers):
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_times_and_limits_of_a_server(loop, parse_answers):
-    limits = ReadLimits(max_target=20, header_timeout=0.1)
+    limits = ReadLimits(max_target=20, header_timeout=0.5)
     with serving(loop, ExactProtocol.with_limits(limits), server_header=False, date_header=False) as (
         address,
         _,
