@@ -309,6 +309,14 @@ def test_queries_are_the_same_if_what_counts_is_the_same(one: bytes, other: byte
     assert (variance.canonical(one) == variance.canonical(other)) is (read(one) == read(other))
 
 
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.sampled_from([b"a", b"x-b", b"set-cookie2"]), FREE), max_size=5))
+def test_a_head_gives_back_the_fields_it_was_made_of(fields: Fields) -> None:
+    found = store([], 200, [(b"cache-control", b"max-age=60"), (b"date", b"x"), *fields], Rules())
+    assert found is not None
+    assert found.fields[2:-1] == fields
+
+
 READERS: list[Any] = [
     reading.members,
     reading.entity_tag,

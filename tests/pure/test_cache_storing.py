@@ -247,6 +247,9 @@ def test_the_method_must_allow_it(
     [
         ((b"x", b"a\r\nset-cookie: b"), "malformed"),
         ((b"x\n", b"a"), "malformed"),
+        ((b"x: y", b"a"), "malformed"),
+        ((b"", b"a"), "malformed"),
+        ((b"Upper", b"a"), "malformed"),
         ((b"x", b"\0"), "malformed"),
         ((b"x", b"a\tb"), "stored"),
         ((b"surrogate-key", b" ".join(b"t%d" % n for n in range(1024))), "stored"),

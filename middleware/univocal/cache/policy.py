@@ -18,7 +18,7 @@ from univocal.cache.stored import Stored
 from univocal.cache.storing import Unstorable, complete, may_store
 from univocal.cache.validation import combine, completion, conditions, freshen
 from univocal.cache.vary import matches, selecting_fields
-from univocal.fields import content_length, first, without
+from univocal.fields import first, without
 from univocal.messages import Fields, Request
 
 __all__ = [
@@ -119,25 +119,26 @@ def decide(
     # the request method associated with the stored response allows it to be used for the presented request
     if method not in {b"GET", b"HEAD"}:
         return _POST if method == b"POST" else _METHOD
-    if rules.passes_path(request.target):
-        return _BYPASS
-    fields = request.fields
-    if is_plain(fields, rules) if plain is None else plain:
-        return _answer(request, variants, _NO_DIRECTIVES, now)
-    if (
-        (content_length(fields) or 0) > 0
-        or first(fields, b"transfer-encoding")
-        or rules.passes_cookies(fields)
-    ):
-        return _BYPASS
-    if any(name in _FOR_ORIGIN for name, _ in fields):
-        return _CONDITIONAL
-    asked = request_directives(fields) if rules.client_directives == "honour" else _NO_DIRECTIVES
-    decision = _answer(request, variants, asked, now)
+    if is_plain(request.fields, rules) if plain is None else plain:
+        return (
+            _BYPASS if rules.passes_path(request.target) else _answer(request, variants, _NO_DIRECTIVES, now)
+        )
+    honoured = rules.client_directives == "honour"
+    asked = request_directives(request.fields) if honoured else _NO_DIRECTIVES
+    decision = _past(request, rules) or _answer(request, variants, asked, now)
     # §5.2.1.7: only-if-cached: the cache responds using a stored response or with a 504
     if asked.only_if_cached and not isinstance(decision, Reuse):
         return Refuse(504, "only-if-cached")
     return decision
+
+
+def _past(request: Request, rules: Rules) -> Forward | None:
+    """Why a GET or HEAD goes past the cache, if it does: the rules, content, preconditions for the origin."""
+    fields = request.fields
+    content = first(fields, b"content-length") not in {None, b"0"} or first(fields, b"transfer-encoding")
+    if content or rules.passes_path(request.target) or rules.passes_cookies(fields):
+        return _BYPASS
+    return _CONDITIONAL if any(name in _FOR_ORIGIN for name, _ in fields) else None
 
 
 def _answer(request: Request, variants: Sequence[Stored], asked: RequestDirectives, now: float) -> Decision:
@@ -165,7 +166,6 @@ def select(request: Request, variants: Sequence[Stored]) -> Stored | None:
 
 
 def _judge(stored: Stored, asked: RequestDirectives, may_store: bool, now: float) -> Decision:
-    age = stored.age(now)
     remaining = stored.fresh_until - now
     # the stored response does not contain the no-cache directive, unless successfully validated (§5.2.2.4)
     if stored.no_cache:
@@ -176,12 +176,14 @@ def _judge(stored: Stored, asked: RequestDirectives, may_store: bool, now: float
     contented = asked is _NO_DIRECTIVES or _content_with(stored, asked, remaining, now)
     # the stored response is fresh (§4.2): response_is_fresh = (freshness_lifetime > current_age)
     if remaining > 0:
-        return Reuse(stored, age, "hit", False) if contented else _ask(stored, "request", may_store, stored)
+        if contented:
+            return Reuse(stored, stored.age(now), "hit", False)
+        return _ask(stored, "request", may_store, stored)
     # or allowed to be served stale (§4.2.4): by the client, or while it is validated (RFC 5861 §3)
     if contented and stored.stale_usable and asked.max_stale is not None and -remaining <= asked.max_stale:
-        return Reuse(stored, age, "max-stale", False)
+        return Reuse(stored, stored.age(now), "max-stale", False)
     if contented and -remaining < stored.stale_while_revalidate:
-        return Reuse(stored, age, "stale-while-revalidate", True)
+        return Reuse(stored, stored.age(now), "stale-while-revalidate", True)
     # or successfully validated (§4.3)
     usable = stored.stale_usable or stored.stale_if_error > 0
     return _ask(stored, "stale", may_store, stored if usable else None)

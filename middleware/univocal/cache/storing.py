@@ -28,7 +28,8 @@ _UNDERSTOOD: Final = frozenset(
     {*range(200, 207), 300, 301, 302, 303, 307, 308, *range(400, 418), 421, 422, 426, 451, *range(500, 506)}
 )
 
-_LINE_BREAK: Final = re.compile(rb"[\r\n\0]")
+_NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+")
+_ENDS_LINE: Final = re.compile(rb"[\r\n\0]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +88,8 @@ def _forbidden(key: bytes, exchange: Exchange, assessed: Assessed) -> str:
         ("authorization", first(request.fields, b"authorization") is not None and not _shared(directives)),
         # §4.1: a stored response with a Vary header field value containing "*" always fails to match
         ("vary", vary_names(response.fields) is None),
-        # What would end the head early does not get into one.
-        ("malformed", any(_LINE_BREAK.search(name + value) for name, value in response.fields)),
+        # What would end a line early does not get into a head.
+        ("malformed", not all(_NAME.fullmatch(n) and not _ENDS_LINE.search(v) for n, v in response.fields)),
         ("tags", len(tags(response.fields)) > MAX_TAGS),
     )
     return next((reason for reason, holds in clauses if holds), "")
