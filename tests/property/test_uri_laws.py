@@ -5,7 +5,7 @@ from pathlib import Path
 from urllib.parse import unquote, unquote_to_bytes
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from starlette.routing import Match, Mount
 from starlette.routing import Route as StarletteRoute
@@ -14,6 +14,9 @@ from univocal.errors import ProfileError
 from univocal.uri.profile import Profile, parse
 from univocal.uri.site import Route, Site, Sites
 from univocal.uri.target import Canonical, Rejected, canonical_target, explain_target, origin_target, resolve
+
+settings.register_profile("unhurried", deadline=None)  # other tests may have the processor
+settings.load_profile("unhurried")
 
 ROOT = Path(__file__).parents[2]
 BUILT_IN = parse({path.stem: path.read_text() for path in (ROOT / "profiles").glob("*.toml")})
@@ -133,7 +136,7 @@ def set_of(octets: bytes) -> st.SearchStrategy[bytes]:
 def profiles(draw: st.DrawFn) -> Profile:
     decode = draw(set_of(b":/[]@!$&'()*+,;=\\|"))
     encode = bytes(set(draw(set_of(b":[]@!$&'()*+,;="))) - set(decode))
-    settings = {
+    path: dict[str, object] = {
         "decode": " ".join(f"{octet:02X}" for octet in decode),
         "encode": " ".join(f"{octet:02X}" for octet in encode),
         "merge_slashes": draw(st.booleans()),
@@ -141,15 +144,58 @@ def profiles(draw: st.DrawFn) -> Profile:
         "parameters": draw(st.sampled_from(["keep", "strip"])),
     }
     sequences = draw(st.lists(st.sampled_from(REASONS), unique=True, max_size=3))
-    path = "\n".join(f"{key} = {toml(value)}" for key, value in settings.items())
+    tables: dict[str, object] = {"path": path, "reject": {"sequences": sequences}}
+    if draw(st.booleans()):
+        path |= {
+            "trailing_slash": draw(st.sampled_from(["keep", "add", "remove"])),
+            "index_names": draw(st.sampled_from([[], ["a"], ["a", "("]])),
+            "parameter_delimiters": draw(st.sampled_from([";", ", ;"])),
+        }
+        tables |= {"query": draw(QUERY_SETTINGS), "charset": draw(CHARSET_SETTINGS), "rewrite": draw(RULES)}
     try:
-        return parse({"generated": f"[path]\n{path}\n[reject]\nsequences = {sequences}"})["generated"]
+        return parse({"generated": "\n".join(f"{key} = {toml(value)}" for key, value in tables.items())})[
+            "generated"
+        ]
     except ProfileError:
         assume(False)
         raise
 
 
+QUERY_SETTINGS = st.fixed_dictionaries(
+    {
+        "ring": st.sampled_from(["", "rfc3986", "nginx-args", "nginx-uri", "ngx-lua"]),
+        "sort": st.booleans(),
+        "drop": st.sampled_from([[], ["a"], ["4*"], ["*A"]]),
+        "defaults": st.sampled_from([{}, {"a": "4"}]),
+        "drop_empty": st.booleans(),
+        "drop_empty_mark": st.booleans(),
+    },
+    optional={"allow": st.sampled_from([[], ["*"], ["a*", "1"]])},
+)
+CHARSET_SETTINGS = st.fixed_dictionaries(
+    {
+        "path": st.sampled_from(["", "windows-1251", "euc-jp", "iso-8859-1"]),
+        "query": st.sampled_from(["", "windows-1251", "euc-kr"]),
+        "origin": st.sampled_from(["utf-8", "utf-8", "legacy"]),
+    }
+)
+RULES = st.lists(
+    st.fixed_dictionaries(
+        {
+            "from": st.sampled_from(["a", "/a", "4", "1/", "a4", "-", "?a", "%C3%A9"]),
+            "to": st.sampled_from(["/", ".", "/.", "b", "x?y", "bb/", ";", "A"]),
+            "at": st.sampled_from(["anywhere", "start", "end"]),
+        }
+    ),
+    max_size=2,
+)
+
+
 def toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f'"{key}" = {toml(item)}' for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml, value)) + "]"
     return str(value).lower() if isinstance(value, bool) else f'"{value}"'
 
 
@@ -168,7 +214,7 @@ def test_what_comes_out_is_a_valid_origin_form(target: bytes, profile: Profile) 
     canonical = canonical_target(target, profile)
     if isinstance(canonical, Rejected):
         assert canonical.reasons[0] == canonical.reason
-        assert set(canonical.reasons) <= set(profile.sequences)
+        assert set(canonical.reasons) - {"no-leading-slash", "bad-target"} <= set(profile.sequences)
     else:
         bare = profile.ring.bare + b"%"
         path, _, query = canonical.partition(b"?")
@@ -187,8 +233,10 @@ def test_law_2_no_octet_is_decoded_twice(target: bytes, profile: Profile) -> Non
     """Who decodes the canonical form once gets what one gets who decodes the received one."""
     for stage in explain_target(target, profile)[0]:
         if stage.name in {"ring", "query"}:
-            assert unquote_to_bytes(stage.before) == unquote_to_bytes(stage.after)
-        else:  # removing something makes no escape of the rest
+            lua = stage.name == "query" and profile.query.ring and profile.query.ring.plus_is_space
+            before, after = (t.replace(b"+", b" ") if lua else t for t in (stage.before, stage.after))
+            assert unquote_to_bytes(before) == unquote_to_bytes(after)
+        elif "charset" not in stage.name:  # removing something makes no escape of the rest
             assert escapes(stage.after) <= escapes(stage.before)
 
 
@@ -200,7 +248,7 @@ def escapes(target: bytes) -> set[bytes]:
 def test_law_2_an_escaped_escape_stays_one(path: bytes, octet: int, profile: Profile) -> None:
     """%2528 never becomes "(", whatever stands around it."""
     canonical = canonical_target(path + b"/x%%25%02X" % octet, profile)
-    if not isinstance(canonical, Rejected):
+    if not isinstance(canonical, Rejected) and not profile.rewrites and profile.trailing_slash != "add":
         assert (
             canonical.endswith(b"x%%25%02X" % octet) or b";" in path  # which strips the rest of the segment
         )
@@ -211,7 +259,7 @@ def test_the_stages_are_what_canonicalizes(target: bytes, profile: Profile) -> N
     stages, explained = explain_target(target, profile)
     canonical = canonical_target(target, profile)
     assert explained == canonical
-    assert [stage.before for stage in stages] == [target, *[stage.after for stage in stages[:-1]]]
+    assert [stage.before for stage in stages] == [target, *[stage.after for stage in stages]][: len(stages)]
     if not isinstance(canonical, Rejected):
         assert stages[-1].after == canonical
 

@@ -154,7 +154,7 @@ def _rewrites(source: str, rows: list[dict[str, str]], ring: DecoderRing) -> tup
     for number, rule in enumerate(rules):
         key = f"rewrite[{number}]"
         spells = _spells(rule.pattern, ring)
-        if not rule.pattern or spells is None:
+        if not rule.pattern or b"#" in rule.pattern or spells is None:
             raise ProfileError(
                 source, f"{key}.from", rows[number]["from"], "a part of a target, as the ring spells it"
             )

@@ -1,0 +1,190 @@
+"""One charset for what clients send in two."""
+
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from univocal.errors import ProfileError
+from univocal.uri.charset import CHARSETS, known_charset
+from univocal.uri.profile import Profile, parse
+from univocal.uri.site import Route, Site, Sites
+from univocal.uri.target import (
+    Canonical,
+    Rejected,
+    canonical_target,
+    encoding_fields,
+    explain_target,
+    resolve,
+)
+
+ROOT = Path(__file__).parents[2]
+
+
+def own(settings: str) -> Profile:
+    return parse({"own": settings})["own"]
+
+
+def spelled(text: str, charset: str = "utf-8") -> bytes:
+    return quote(text, safe="/?=&", encoding=charset).encode()
+
+
+@pytest.mark.parametrize("name", CHARSETS)
+def test_every_charset_is_a_superset_of_ascii_and_only_that(name: str) -> None:
+    """No ASCII octet is part of anything but ASCII, so no delimiter and no dot can come or go."""
+    codec = CHARSETS[name]
+    ascii_octets = bytes(range(128))
+    assert ascii_octets.decode(codec) == ascii_octets.decode("ascii")
+    for octet in range(128, 256):
+        for following in range(128):
+            try:
+                decoded = bytes([octet, following]).decode(codec)
+            except UnicodeDecodeError:
+                continue
+            assert decoded[0] >= "\x80"
+            assert decoded[1:] == chr(following)
+
+
+@pytest.mark.parametrize(
+    ("settings", "target", "canonical"),
+    [
+        ('path = "windows-1251"', spelled("/Кирилл", "cp1251"), spelled("/Кирилл")),
+        ('path = "windows-1251"', spelled("/Кирилл"), spelled("/Кирилл")),
+        # Judged segment by segment, as links are put together.
+        ('path = "windows-1251"', spelled("/Кирилл") + spelled("/файл", "cp1251"), spelled("/Кирилл/файл")),
+        ('path = "windows-1251"', b"/%98%FF", b"/%98%FF"),  # 0x98 is no character there
+        ('path = "windows-1251"', "/Кирилл".encode("cp1251"), spelled("/Кирилл")),
+        ('path = "euc-jp"', spelled("/日本語", "euc_jp"), spelled("/日本語")),
+        ('path = "euc-jp"', b"/%c6", b"/%C6"),
+        ('path = "euc-kr"', spelled("/한국어", "euc_kr"), spelled("/한국어")),
+        ('path = "iso-8859-1"', b"/caf%e9", spelled("/café")),
+        # The query is another matter.
+        ('path = "iso-8859-1"', b"/caf%e9?q=caf%e9", spelled("/café") + b"?q=caf%e9"),
+        ('query = "iso-8859-1"', b"/caf%e9?q=caf%e9", b"/caf%E9?q=" + spelled("café")),
+        (
+            'query = "iso-8859-1"',
+            b"/?q=caf%c3%a9&caf%e9=%E9+%c3%a9",
+            b"/?q=caf%c3%a9&" + spelled("café=é+Ã©").replace(b"%2B", b"+"),
+        ),
+        # To an origin that never heard of UTF-8.
+        ('path = "windows-1251"\norigin = "legacy"', spelled("/Кирилл"), spelled("/Кирилл", "cp1251")),
+        (
+            'path = "windows-1251"\norigin = "legacy"',
+            spelled("/Кирилл", "cp1251"),
+            spelled("/Кирилл", "cp1251"),
+        ),
+        (
+            'path = "windows-1251"\norigin = "legacy"',
+            spelled("/日本/я"),
+            spelled("/日本") + spelled("/я", "cp1251"),
+        ),
+        ('path = "euc-kr"\norigin = "legacy"', spelled("/한국어"), spelled("/한국어", "euc_kr")),
+        ('path = "windows-1251"\norigin = "legacy"', spelled("/a?я"), spelled("/a?я")),
+        # What would be taken for another word is left in UTF-8: "Рё" in windows-1251 is "и" in UTF-8.
+        ('path = "windows-1251"\norigin = "legacy"', spelled("/Рё"), spelled("/Рё")),
+        ('path = "windows-1251"\norigin = "legacy"', spelled("/и"), spelled("/и", "cp1251")),
+    ],
+)
+def test_transcoding(settings: str, target: bytes, canonical: bytes) -> None:
+    profile = own(f"[charset]\n{settings}")
+    assert canonical_target(target, profile) == canonical
+    assert canonical_target(canonical, profile) == canonical
+
+
+def test_bad_utf_8_is_judged_after_transcoding() -> None:
+    profile = own('charset.path = "windows-1251"\nreject.sequences = ["bad-utf-8"]')
+    assert canonical_target(b"/%ff", profile) == spelled("/я")
+    assert canonical_target(b"/%98", profile) == Rejected("bad-utf-8", ("bad-utf-8",))
+
+
+def test_the_stage() -> None:
+    stages, _ = explain_target(
+        b"/%ff?%ff", own('charset = { path = "windows-1251", query = "windows-1251" }')
+    )
+    assert [
+        (stage.name, stage.before, stage.after, stage.lossy) for stage in stages if "charset" in stage.name
+    ] == [
+        ("charset", b"/%FF?%ff", b"/%D1%8F?%ff", False),
+        ("query-charset", b"/%D1%8F?%ff", b"/%D1%8F?%D1%8F", False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("charset.path = 'utf-16'", "charset.path"),
+        ("charset.path = 'shift_jis'", "charset.path"),
+        ("charset.path = 'cp1251'", "charset.path"),
+        ("charset.origin = 'windows-1251'", "charset.origin"),
+        ("charset.origin = 'legacy'", "charset.origin"),
+        (
+            "charset = { path = 'koi8-r', origin = 'legacy' }\nreject.sequences = ['bad-utf-8']",
+            "reject.sequences",
+        ),
+        ("charset.trust_encoding_fields = 1", "charset.trust_encoding_fields"),
+    ],
+)
+def test_charsets_that_cannot_be(text: str, key: str) -> None:
+    with pytest.raises(ProfileError) as refused:
+        own(text)
+    assert refused.value.key == key
+
+
+def sites(settings: str) -> Sites:
+    return Sites([], Site("s", (), (Route(b"/", own(settings), "o"),)))
+
+
+TRUSTING = sites('charset = { path = "windows-1251", trust_encoding_fields = true }')
+PLAIN = sites('charset.path = "windows-1251"')
+NO_LEGACY = sites("charset.trust_encoding_fields = true")
+
+
+@pytest.mark.parametrize(
+    ("some", "target", "encodings", "canonical"),
+    [
+        (TRUSTING, b"/%d1%8f", (b"", b""), b"/%D1%8F"),
+        (TRUSTING, b"/%d1%8f", (b"UTF-8", b""), b"/%D1%8F"),
+        (TRUSTING, b"/%d1%8f", (b" Windows-1251 ", b""), spelled("/СЏ")),
+        (TRUSTING, b"/%d1", (b"koi8-r", b""), spelled("/я")),
+        (TRUSTING, b"/%ff", (b"x-unknown", b""), spelled("/я")),
+        (TRUSTING, b"/%ff", (b"unicode_escape", b""), spelled("/я")),
+        (TRUSTING, b"/%ff", (b"UTF-8", b""), None),
+        (TRUSTING, b"/?%ff", (b"", b"utf-8"), None),
+        (TRUSTING, b"/?%ff", (b"", b"windows-1251"), b"/?" + spelled("я")),
+        (PLAIN, b"/%d1%8f", (b"windows-1251", b""), b"/%D1%8F"),
+        (PLAIN, b"/%ff", (b"UTF-8", b""), spelled("/я")),
+        (NO_LEGACY, b"/%ff", (b"", b""), b"/%FF"),
+        (NO_LEGACY, b"/%ff", (b"windows-1251", b""), spelled("/я")),
+    ],
+)
+def test_what_clients_declare(
+    some: Sites, target: bytes, encodings: tuple[bytes, bytes], canonical: bytes | None
+) -> None:
+    result = resolve(target, [b"a"], b"http", some, encodings=encodings)
+    if canonical is None:
+        assert result == Rejected("bad-utf-8", ("bad-utf-8",))
+    else:
+        assert isinstance(result, Canonical)
+        assert result.target == canonical
+        assert resolve(result.target, [b"a"], b"http", some) == result
+
+
+@pytest.mark.parametrize(
+    ("some", "target", "fields"),
+    [
+        (TRUSTING, b"/%ff?%d1%8f", [(b"uri-path-encoding", b"UTF-8"), (b"uri-query-encoding", b"UTF-8")]),
+        (TRUSTING, b"/a?%ff", [(b"uri-path-encoding", b"UTF-8")]),
+        (PLAIN, b"/a?b", [(b"uri-path-encoding", b"UTF-8")]),
+        (PLAIN, b"/%98", []),
+        (sites(""), b"/a?b", []),
+    ],
+)
+def test_what_the_origin_is_told(some: Sites, target: bytes, fields: list[tuple[bytes, bytes]]) -> None:
+    canonical = resolve(target, [b"a"], b"http", some)
+    assert isinstance(canonical, Canonical)
+    assert encoding_fields(canonical) == fields
+
+
+@pytest.mark.parametrize("value", [b"", b"idna", b"rot13", b"utf-7", b"utf8", b"zlib", b"../../x", b"\xff"])
+def test_other_charsets_are_unknown(value: bytes) -> None:
+    assert known_charset(value) == ""

@@ -1,0 +1,164 @@
+import pytest
+
+from univocal.errors import ProfileError
+from univocal.uri.profile import Profile, parse
+from univocal.uri.target import canonical_target, explain_target
+
+
+def own(settings: str) -> Profile:
+    return parse({"own": settings})["own"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "query", "canonical"),
+    [
+        # As it came, but for what may not stand in a query.
+        ("", b"?", b"?"),
+        ("", b"?a=%2f%7e&&b", b"?a=%2f%7e&&b"),
+        ("", b"?a=[b]/c?d:@!$'()*+,;", b"?a=[b]/c?d:@!$'()*+,;"),
+        ("", b'?a=<b>|"\\^`{}\xe9 %4g', b"?a=%3Cb%3E%7C%22%5C%5E%60%7B%7D%E9%20%254g"),
+        # sort: by name as a form's reader has it, repeats in their order.
+        ("query.sort = true", b"?b=1&a=2&c&b=0", b"?a=2&b=1&b=0&c"),
+        ("query.sort = true", b"?a=2&%61=1&A=0", b"?A=0&a=2&%61=1"),
+        ("query.sort = true", b"?a+b&a%20b&a&", b"?&a&a+b&a%20b"),
+        ("query.sort = true", b"?b=2", b"?b=2"),
+        ("query.sort = true", b"?", b"?"),
+        # drop: names and globs, in whatever spelling.
+        ('query.drop = ["utm_*", "fbclid"]', b"?utm_source=x&a=1&fbclid=y&utm_=z", b"?a=1"),
+        ('query.drop = ["utm_*"]', b"?a&utm%5Fsource=1&%75tm_x&xutm_y&UTM_z", b"?a&xutm_y&UTM_z"),
+        ('query.drop = ["utm_*"]', b"?utm_content=x;callback=evil", b""),
+        ('query.drop = ["a"]', b"?a%3D1&a=1&a", b"?a%3D1"),
+        ('query.drop = ["a?c"]', b"?abc&ac&a%0Ac&a%26c", b"?ac"),
+        ('query.drop = ["a.c"]', b"?abc&a.c", b"?abc"),
+        ('query.drop = ["*a*b*"]', b"?xaxbx&xbxax&ab", b"?xbxax"),
+        ('query.drop = ["*a*a"]', b"?a&aa&axa&ba", b"?a&ba"),
+        ('query.drop = ["*"]', b"?a&b", b""),
+        ('query.drop = ["*"]', b"?", b"?"),
+        # allow
+        ('query.allow = ["title", "x*"]', b"?title=A&y=1&xa&title=B&", b"?title=A&xa&title=B"),
+        ("query.allow = []", b"?a=1", b""),
+        ('query.allow = ["a*"]\nquery.drop = ["ab"]', b"?a&ab&b", b"?a"),
+        # defaults: only where the name stands once, as an origin takes the first or the last.
+        ('query.defaults = { lang = "en", page = 1 }', b"?page=1&x&lang=en", b"?x"),
+        ('query.defaults = { lang = "en" }', b"?lang=de&lang=en", b"?lang=de&lang=en"),
+        ('query.defaults = { lang = "en us" }', b"?l%61ng=en+us", b""),
+        ('query.defaults = { lang = "" }', b"?lang=&lang2=", b"?lang2="),
+        ('query.defaults = { lang = "en" }', b"?lang=EN", b"?lang=EN"),
+        # empty parameters: without a value after "=", or nothing at all; a bare name is a flag.
+        ("query.drop_empty = true", b"?a=&b=1&&c&=&=d", b"?b=1&c&=d"),
+        ("query.drop_empty = true", b"?&&", b""),
+        ("query.drop_empty = true", b"?", b"?"),
+        ("query.drop_empty_mark = true", b"?", b""),
+        ("query.drop_empty_mark = true", b"?&", b"?&"),
+        ("query.drop_empty_mark = true\nquery.drop_empty = true", b"?&", b""),
+        # A ring is for names and values; what delimits is never decoded.
+        ('query.ring = "rfc3986"', b"?%61=%2f%3d&%7e", b"?a=%2F%3D&~"),
+        ('query.ring = "nginx-uri"', b"?a%3Db=%26%2B%3b[%5B/%2f?+", b"?a%3Db=%26%2B%3B[[//%3F+"),
+        ('query.ring = "nginx-args"', b"?a=b+c;%28(:%3a", b"?a=b%2Bc%3B((::"),
+        ('query.ring = "nginx-1.13-args"', b"?a=|;+", b"?a=|;%2B"),
+        ('query.ring = "nginx-uri-component"', b"?a=b=c:/&d", b"?a=b%3Dc%3A/&d"),
+        ('query.ring = "ngx-lua"', b"?a+b=c%20d+%2b!'()*~:", b"?a%20b=c%20d%20%2B!'()*~%3A"),
+    ],
+)
+def test_queries(settings: str, query: bytes, canonical: bytes) -> None:
+    profile = own(settings)
+    assert canonical_target(b"/x" + query, profile) == b"/x" + canonical
+    assert canonical_target(b"/x" + canonical, profile) == b"/x" + canonical
+
+
+def test_the_stages_of_a_query() -> None:
+    settings = (
+        'query = { allow = ["*"], drop = ["d"], defaults = { e = "1" }, drop_empty = true, sort = true, '
+        "drop_empty_mark = true }"
+    )
+    stages, result = explain_target(b"/x?d=1&c=%7c|&b=&e=1&a", own(settings))
+    assert result == b"/x?a&c=%7c%7C"
+    assert [(stage.name, stage.lossy) for stage in stages if "query" in stage.name] == [
+        ("query", False),
+        ("query-allow", True),
+        ("query-drop", True),
+        ("query-defaults", True),
+        ("query-drop-empty", True),
+        ("query-sort", True),
+        ("query-drop-empty-mark", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("query.sort = 1", "query.sort"),
+        ("query.drop = 'a'", "query.drop"),
+        ("query.allow = [1]", "query.allow"),
+        ("query.defaults = ['a']", "query.defaults"),
+        ("query.defaults = { a = true }", "query.defaults"),
+        ("query.ring = 'x'", "query.ring"),
+        ("query.decode = ':'", "query.decode"),
+    ],
+)
+def test_query_settings_that_cannot_be(text: str, key: str) -> None:
+    with pytest.raises(ProfileError) as refused:
+        own(text)
+    assert refused.value.key == key
+
+
+def test_a_glob_is_matched_in_linear_time() -> None:
+    """Were each "*" tried in every way, this would take longer than the universe has."""
+    profile = own(f'query.drop = ["{"*a" * 30}b"]')
+    query = b"?" + b"a" * 6000
+    assert canonical_target(b"/" + query, profile) == b"/" + query
+
+
+@pytest.mark.parametrize(
+    ("settings", "path", "canonical"),
+    [
+        ('path.trailing_slash = "add"', b"/a/b", b"/a/b/"),
+        ('path.trailing_slash = "add"', b"/a/b.html", b"/a/b.html"),
+        ('path.trailing_slash = "add"', b"/a/?q", b"/a/?q"),
+        ('path.trailing_slash = "remove"', b"/a/b/", b"/a/b"),
+        ('path.trailing_slash = "remove"', b"/a//?q/", b"/a?q/"),
+        ('path.trailing_slash = "remove"', b"/", b"/"),
+        ('path.trailing_slash = "remove"', b"//", b"/"),
+        ('path.trailing_slash = "remove"', b"/a/b/..", b"/a"),
+        ('path.index_names = ["index.html", "index.php"]', b"/a/index.html", b"/a/"),
+        ('path.index_names = ["index.html"]', b"/index%2ehtml?q", b"/?q"),
+        ('path.index_names = ["index.html"]', b"/a/xindex.html", b"/a/xindex.html"),
+        ('path.index_names = ["index.html"]', b"/index.html/a", b"/index.html/a"),
+        ('path.index_names = ["a(b)"]\npath.encode = "( )"', b"/x/a(b)", b"/x/"),
+        (
+            'path = { index_names = ["index.html"], trailing_slash = "remove" }',
+            b"/a/index.html/index.html/",
+            b"/a",
+        ),
+        ('path = { index_names = ["index"], trailing_slash = "add" }', b"/a/index", b"/a/"),
+        ('path = { parameters = "strip", parameter_delimiters = "; , !" }', b"/a,x;y/b!;/c;", b"/a/b/c"),
+        ('path = { parameters = "strip", parameter_delimiters = "," }', b"/a;x,y", b"/a;x"),
+    ],
+)
+def test_the_other_path_settings(settings: str, path: bytes, canonical: bytes) -> None:
+    profile = own(settings)
+    assert canonical_target(path, profile) == canonical
+    assert canonical_target(canonical, profile) == canonical
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("path.index_names = ['a/b']", "path.index_names"),
+        ("path.index_names = ['..']", "path.index_names"),
+        ("path.index_names = ['']", "path.index_names"),
+        ("path.trailing_slash = 'x'", "path.trailing_slash"),
+        ("path.parameter_delimiters = ''", "path.parameter_delimiters"),
+        ("path.parameter_delimiters = '/'", "path.parameter_delimiters"),
+        ("path.parameter_delimiters = 'ab;'", "path.parameter_delimiters"),
+        ("path.parameter_delimiters = 'a'", "path.parameter_delimiters"),
+        (
+            "path = { parameters = 'strip', parameter_delimiters = '; ,', decode = ',' }",
+            "path.parameter_delimiters",
+        ),
+    ],
+)
+def test_path_settings_that_cannot_be(text: str, key: str) -> None:
+    with pytest.raises(ProfileError) as refused:
+        own(text)
+    assert refused.value.key == key

@@ -1,0 +1,181 @@
+"""Rewrite rules and tags: what a path is taken for, and what it is filed under."""
+
+import pytest
+
+from univocal.errors import ProfileError
+from univocal.uri.profile import Profile, parse
+from univocal.uri.rewrite import Rule, first_overlap
+from univocal.uri.tags import path_tags
+from univocal.uri.target import Rejected, canonical_target, explain_target
+
+
+def own(settings: str) -> Profile:
+    return parse({"own": settings})["own"]
+
+
+def rule(pattern: str, output: str, at: str = "anywhere") -> str:
+    return f'[[rewrite]]\nfrom = "{pattern}"\nto = "{output}"\nat = "{at}"\n'
+
+
+@pytest.mark.parametrize(
+    ("rules", "target", "canonical"),
+    [
+        (rule("/story_", "/story?id="), b"/story_5", b"/story?id=5"),
+        (rule("/story_", "/story?id="), b"/a/story%5F5", b"/a/story?id=5"),
+        (rule("/story_", "/story?id="), b"/story", b"/story"),
+        (rule("x", "y"), b"/xx/axb?x=x", b"/yy/ayb?y=y"),
+        (rule("/old/", "/new/", "start"), b"/old/old/", b"/new/old/"),
+        (rule("/old/", "/new/", "start"), b"/x/old/", b"/x/old/"),
+        (rule(".htm", ".html", "end"), b"/a.htm/b.htm", b"/a.htm/b.html"),
+        (rule(".htm", ".html", "end"), b"/a.htm?b.htm", b"/a.htm?b.html"),
+        (rule("/a", "/b", "start") + rule("/x", "/y"), b"/a/x", b"/b/y"),
+        # An escape is one octet: nothing begins within it.
+        (rule("2", "7"), b"/%282/%2528", b"/%287/%2578"),
+        (rule("F", "G"), b"/%2fF?%2F", b"/%2FG?%2F"),
+        (rule("%C3%A9", "e"), b"/caf%c3%a9", b"/cafe"),
+        # What comes of it is canonical again.
+        (rule("-", "/"), b"/a-..-b", b"/b"),
+        (rule("-", "/"), b"/a-", b"/a/"),
+        ("path.merge_slashes = true\n" + rule("-", "/"), b"/a--b", b"/a/b"),
+        ('path.index_names = ["i"]\n' + rule("/home", "/i", "end"), b"/a/home", b"/a/"),
+        ('query.drop = ["id"]\n' + rule("/story_", "/story?id="), b"/story_5", b"/story"),
+    ],
+)
+def test_rewriting(rules: str, target: bytes, canonical: bytes) -> None:
+    profile = own(rules)
+    assert canonical_target(target, profile) == canonical
+    assert canonical_target(canonical, profile) == canonical
+
+
+@pytest.mark.parametrize(
+    ("rules", "target", "reason"),
+    [
+        ('reject.sequences = ["dot-segment"]\n' + rule("-", "/"), b"/a-..-b", "dot-segment"),
+        ('reject.sequences = ["above-root"]\n' + rule("-", "/"), b"/..-b", "above-root"),
+        (rule("/a", "x"), b"/a", "no-leading-slash"),
+    ],
+)
+def test_what_a_rewrite_makes_is_judged_again(rules: str, target: bytes, reason: str) -> None:
+    result = canonical_target(target, own(rules))
+    assert isinstance(result, Rejected)
+    assert result.reason == reason
+
+
+def test_the_stage_and_its_turns() -> None:
+    stages, result = explain_target(b"/a-..-b", own(rule("-", "/")))
+    assert result == b"/b"
+    assert [(stage.name, stage.lossy) for stage in stages] == [
+        ("ring", False),
+        ("dot-segments", False),
+        ("rewrite", True),
+        ("query", False),
+        ("dot-segments", False),  # what the rewriting made, removed in a second turn
+    ]
+    assert stages[-1].before == b"/a/../b"
+
+
+@pytest.mark.parametrize(
+    ("rules", "writer", "matcher"),
+    [
+        ([("a", "a")], 0, 0),
+        ([("a", "ba")], 0, 0),
+        ([("ab", "b")], 0, 0),
+        ([("ab", "bb")], 0, 0),
+        ([("ab", "xa")], 0, 0),
+        ([("/index.php/wiki/", "/wiki/", "anywhere")], 0, 0),
+        ([("/index.php/", "/", "start")], 0, 0),
+        ([("a", "b"), ("b", "c")], 0, 1),
+        ([("b", "c"), ("a", "b")], 1, 0),
+        ([("a", "xy"), ("yz", "q")], 0, 1),
+        ([("/a", "/b", "start"), ("b/", "c")], 0, 1),
+        ([("x", "/a"), ("/a", "/b", "start")], 0, 1),
+        ([(".htm", ".x", "end"), ("a.x", "b", "end")], 0, 1),
+    ],
+)
+def test_overlapping_rules_are_refused(rules: list[tuple[str, ...]], writer: int, matcher: int) -> None:
+    with pytest.raises(ProfileError) as refused:
+        own("".join(rule(*row) for row in rules))
+    assert refused.value.key == f"rewrite[{writer}].to"
+    assert f"rewrite[{matcher}].from" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        [("/story_", "/story?id=")],
+        [("/index.php/wiki/", "/wiki/", "start")],
+        [(".htm", ".html", "end")],
+        [("/a", "/b", "start"), ("a/", "c/", "end")],
+    ],
+)
+def test_rules_that_leave_one_another_alone(rules: list[tuple[str, ...]]) -> None:
+    assert first_overlap([Rule(*(part.encode() for part in row[:2]), *row[2:]) for row in rules]) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("rewrite = 1", "rewrite"),
+        ("rewrite = [1]", "rewrite[0]"),
+        ("[[rewrite]]\nform = 'a'", "rewrite[0].form"),
+        (rule("", "a"), "rewrite[0].from"),
+        (rule("%", "a"), "rewrite[0].from"),
+        (rule("%2", "a"), "rewrite[0].from"),
+        (rule("%41", "a"), "rewrite[0].from"),
+        (rule("a b", "a"), "rewrite[0].from"),
+        (rule("#", "a"), "rewrite[0].from"),
+        ('path.encode = "("\n' + rule("a", "("), "rewrite[0].to"),
+        (rule("a", ""), "rewrite[0].to"),
+        (rule("a", "%41"), "rewrite[0].to"),
+        (rule("a", "b\\\\"), "rewrite[0].to"),
+        (rule("a", "b#"), "rewrite[0].to"),
+        (rule("a", "b\\n"), "rewrite[0].to"),
+        (rule("a", "b c"), "rewrite[0].to"),
+        (rule("a", "/../"), "rewrite[0].to"),
+        (rule("a", "/b/."), "rewrite[0].to"),
+        (rule("a", ".."), "rewrite[0].to"),
+        (rule("?a=", "/a/"), "rewrite[0].to"),
+        (rule("a", "b", "middle"), "rewrite[0].at"),
+        ("[[tags]]\nfrom = 'a'", "tags[0].to"),
+        ("[[tags]]\nto = 'a'", "tags[0].from"),
+        ("[[tags]]\nfrom = '('\nto = 'a'", "tags[0].from"),
+        ("[[tags]]\nfrom = 'a'\nto = '\\1'", "tags[0].to"),
+        ("[[tags]]\nfrom = 'a'\nto = '\\g<x>'", "tags[0].to"),
+    ],
+)
+def test_rules_that_cannot_be(text: str, key: str) -> None:
+    with pytest.raises(ProfileError) as refused:
+        own(text)
+    assert refused.value.key == key
+
+
+def test_a_query_may_hold_what_a_path_may_not() -> None:
+    profile = own('path.encode = "& ="\n' + rule("&sid=", "!s="))
+    assert canonical_target(b"/x&sid=/?a=1&sid=2", profile) == b"/x%26sid%3D/?a=1!s=2"
+
+
+THUMBNAILS = """
+[[tags]]
+from = "^(/[^/]+/[^/]+)/thumb/(./../[^/]+)/[^/]+$"
+to = '\\1/\\2'
+
+[[tags]]
+from = "^/wikipedia/"
+to = "wikipedia"
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "tags"),
+    [
+        (
+            b"/wikipedia/commons/thumb/3/37/F.jpg/200px-F.jpg?x",
+            {b"/wikipedia/commons/3/37/F.jpg", b"wikipedia"},
+        ),
+        (b"/wikipedia/commons/3/37/F.jpg", {b"wikipedia"}),
+        (b"/other?/wikipedia/", set()),
+    ],
+)
+def test_tags_from_paths(target: bytes, tags: set[bytes]) -> None:
+    assert path_tags(target, own(THUMBNAILS)) == tags
+    assert path_tags(target, own("")) == frozenset()
