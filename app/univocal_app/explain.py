@@ -11,7 +11,7 @@ from typing import Final
 from univocal.uri.profile import Profile
 from univocal.uri.segments import routing_view
 from univocal.uri.site import DEFAULT_PORTS, Sites, parse_authority
-from univocal.uri.target import Canonical, Rejected, Stage, explain_target, origin_target, resolve
+from univocal.uri.target import Canonical, Rejected, Stage, explain_target, origin_target, resolve_url
 
 from .describe import printable, table
 
@@ -45,6 +45,11 @@ class Url:
     @property
     def absolute(self) -> bytes:
         return b"%b://%b%b" % (self.scheme, self.authority, self.target)
+
+    @property
+    def origin_form(self) -> bytes:
+        """The request target (RFC 9112 §3.2.1): an empty path is "/"."""
+        return self.target if self.target.startswith(b"/") else b"/" + self.target
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,7 @@ class Explanation:
 
     def as_text(self) -> str:
         """For a terminal: what each stage changed, then the verdict."""
-        rows = [("received", printable(self.url.target or b"/"), "")]
+        rows = [("received", printable(self.url.origin_form), "")]
         for stage in self.stages:
             changed = stage.after != stage.before
             note = "drops what an origin may read" if stage.lossy and changed else ""
@@ -110,13 +115,9 @@ class Explanation:
 def explain(text: str, sites: Sites) -> Explanation:
     """What `sites` make of a URL. Raises ValueError for what is no URL."""
     url = Url.parse(text)
-    found = resolve(url.absolute, [url.authority], url.scheme, sites)
+    found = resolve_url(url.absolute, sites)
     profile = found.route.profile if isinstance(found, Canonical) else _profile(url, sites)
-    stages = (
-        explain_target(url.target if url.target[:1] not in {b"", b"?"} else b"/" + url.target, profile)[0]
-        if profile
-        else []
-    )
+    stages = explain_target(url.origin_form, profile)[0] if profile else []
     return Explanation(url, profile, stages, found)
 
 
@@ -126,6 +127,5 @@ def _profile(url: Url, sites: Sites) -> Profile | None:
         return None
     host, port = authority
     located = sites.locate(host, port or DEFAULT_PORTS[url.scheme])
-    return (
-        located[0].route_of(routing_view(url.target.partition(b"?")[0] or b"/")).profile if located else None
-    )
+    path = url.origin_form.partition(b"#")[0].partition(b"?")[0]
+    return located[0].route_of(routing_view(path)).profile if located else None

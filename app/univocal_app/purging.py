@@ -47,7 +47,8 @@ class Result:
 def jobs(urls: Sequence[str], tags: Sequence[str], prefixes: Sequence[str]) -> list[Job]:
     """Raises ValueError for what cannot be asked for, or if nothing is."""
     for text in [*urls, *prefixes]:
-        Url.parse(text)
+        if _UNSENDABLE.search(Url.parse(text).authority):
+            raise ValueError(f"{text!r} names no host")
     for tag in tags:
         if not re.fullmatch(r"[!-+\--~]+", tag):
             raise ValueError(f"{tag!r} is no tag: printable ASCII without blanks and commas")
@@ -147,10 +148,7 @@ class Purger:
         if job.by == "tag":
             return "/", fields | {"Surrogate-Key": job.value}
         url = Url.parse(_sendable(job.value))
-        target = url.target.decode("ascii")
-        return target if target.startswith("/") else f"/{target}", fields | {
-            "Host": url.authority.decode("latin-1")
-        }
+        return url.origin_form.decode("ascii"), fields | {"Host": url.authority.decode("latin-1")}
 
 
 def _sendable(text: str) -> str:

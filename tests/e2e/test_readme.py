@@ -16,6 +16,7 @@ import pytest
 
 from univocal.errors import REASONS
 from univocal.runtime import builtin_profiles
+from univocal.uri.target import Rejected, canonical_target
 from univocal_app.assemble import runtime_of
 from univocal_app.config import validate
 
@@ -101,6 +102,21 @@ def test_links_lead_somewhere(root: Path, page: str) -> None:
     for file in root.glob(page):
         for link in re.findall(r"\]\((?!https?:)([^)#]+)", file.read_text("utf-8")):
             assert (file.parent / link).exists(), f"{file.name}: {link}"
+
+
+def test_the_table_of_attacks(root: Path) -> None:
+    rows = re.findall(
+        r"(?m)^\| (\w+) \| `(/.*?)` \| (.*?) \|$", (root / "docs" / "security.md").read_text("utf-8")
+    )
+    assert len(rows) > 15
+    for profile, path, told in rows:
+        result = canonical_target(path.encode(), builtin_profiles()[profile])
+        expected = told.split("`")[1]
+        if told.startswith("400 "):
+            assert isinstance(result, Rejected)
+            assert result.reason == expected
+        else:
+            assert result == expected.encode()
 
 
 def test_the_reference_shows_the_defaults(root: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from univocal import CacheMiddleware
+from univocal import CacheMiddleware, MemoryStore
 from univocal_app.admin import admin
 from univocal_app.assemble import runtime_of
 from univocal_app.config import validate
@@ -33,9 +33,10 @@ async def house(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The proxy with four stored responses, and its admin application."""
     monkeypatch.setenv("UNIVOCAL_PURGE_TOKEN", "s3cret")
     configuration = validate(SETTINGS, "univocal.toml")
-    proxy = CacheMiddleware(origin, runtime=runtime_of(configuration, "univocal.toml"))
-    metrics = Metrics(proxy.store)
-    proxy.listeners = (metrics,)
+    store = MemoryStore()
+    metrics = Metrics(store)
+    runtime = runtime_of(configuration, "univocal.toml")
+    proxy = CacheMiddleware(origin, runtime=runtime, store=store, listeners=[metrics])
     async with httpx.AsyncClient(transport=httpx.ASGITransport(proxy)) as browser:
         for path in ("/wiki/A", "/wiki/B/C", "/w/D", "/w/E"):
             await browser.get(f"http://en.example{path}")
@@ -82,7 +83,7 @@ async def test_purge(house: Any, asked: dict[str, Any], told: dict[str, Any], le
         (b'{"url": 3}', 400, None),
         (b'{"soft": true}', 400, None),
         (b'{"all": true, "soft": 1}', 400, None),
-        (b'{"url": "/wiki/A"}', 400, "bad-host"),
+        (b'{"url": "/wiki/A"}', 400, "bad-target"),
         (b'{"url": "http://en.example/wiki/%00"}', 400, "control-character"),
         (b'{"url": "http://other.example/"}', 421, "unknown-host"),
         (b'{"url": "' + b"a" * 5_000_000 + b'"}', 413, "body-too-large"),
