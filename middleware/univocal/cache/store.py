@@ -9,7 +9,7 @@ from typing import Final
 
 from univocal.cache.leases import Lease, Leases
 from univocal.cache.search import NoVarySearch, split_key
-from univocal.cache.selectors import Everything, Keys, Prefix, Selector, Tags, matches
+from univocal.cache.selectors import Everything, Keys, Prefix, Selector, Tags, located, matches
 from univocal.cache.sieve import Entry, Sieve
 from univocal.cache.stored import Stored, softened
 
@@ -135,6 +135,9 @@ class MemoryStore:
                 keys = {each for key in wanted for each in (key, *self._alike_keys(key))}
             case Tags(wanted):
                 keys = {key for tag in wanted for key in self._tagged.get(tag, ())}
+            case Prefix(names):
+                begins = tuple(names)
+                keys = [key for key in self._entries if located(key).startswith(begins)]
             case _:
                 return list(self._entries.values())
         return [entry for key in keys if (entry := self._entries.get(key)) is not None]
