@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import select
-from collections.abc import Iterable
 from typing import Protocol
 
 import httpx
@@ -73,9 +72,6 @@ class Connection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         self._transport.write(data)
-
-    def writelines(self, data: Iterable[bytes]) -> None:
-        self._transport.writelines(data)
 
     async def drained(self, seconds: float | None) -> None:
         """Wait until the origin takes more; after `seconds` the exchange fails with httpx.WriteTimeout."""

@@ -197,7 +197,8 @@ class Exchange(httpx.AsyncByteStream):
                 continue
             sent += len(octets)
             if length is None:
-                connection.writelines((b"%x\r\n" % len(octets), octets, b"\r\n"))
+                # One write: writelines() of asyncio knows no back-pressure in some releases (3.12.1, 3.13.0).
+                connection.write(b"%x\r\n%b\r\n" % (len(octets), octets))
             elif sent > length:
                 raise httpx.LocalProtocolError("the content is longer than Content-Length says")
             else:
