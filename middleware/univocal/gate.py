@@ -54,11 +54,9 @@ class Gate:
         peer = believe(received, fields, runtime.trusted)
         if oversize := _oversize(received, fields, runtime):
             return _refused(received, runtime, peer, (oversize,))
-        found = resolve(received.target, peer.hosts, peer.scheme, runtime.sites)
+        found = resolve(received.target, peer.hosts, peer.scheme, runtime.sites, received.method)
         if isinstance(found, Rejected):
             return _refused(received, runtime, peer, found.reasons)
-        if found.target == b"*" and received.method != b"OPTIONS":
-            return _refused(received, runtime, peer, ("bad-target",))
         rules = runtime.rules.get(found.site.name, RULES)
         request = strip_cookies(Request(received.method, found.target, _admitted(fields, found)), rules)
         decision = self._decide(found, request, rules, now)
