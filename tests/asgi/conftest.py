@@ -76,11 +76,11 @@ class Client:
         fields: Sequence[tuple[str, str]] = (),
         body: Sequence[bytes] = (),
         leave: asyncio.Event | None = None,
-        host: str | None = "",
+        host: str | None = "same",
         **more: Any,
     ) -> Answered:
         raw = target.encode() if isinstance(target, str) else target
-        scope = scope_of(raw, method, self.host if host == "" else host, fields, **more)
+        scope = scope_of(raw, method, self.host if host == "same" else host, fields, **more)
         parts = list(body)
         answered = Answered(0, [], b"", complete=False)
 

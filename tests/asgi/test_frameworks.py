@@ -1,0 +1,329 @@
+"""Mounted into Starlette and FastAPI: routes see canonical paths, nobody leaves a mount, PURGE works."""
+
+import contextlib
+
+import httpx
+import pytest
+from fastapi import FastAPI, Request, WebSocket
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.responses import PlainTextResponse
+from starlette.routing import Mount, Route, WebSocketRoute
+
+from univocal import CacheMiddleware
+
+FRESH = {"cache-control": "max-age=60"}
+
+
+class Pages:
+    """Endpoints that count how often they are asked."""
+
+    def __init__(self):
+        self.count = 0
+
+    async def page(self, request):
+        self.count += 1
+        return PlainTextResponse(f"{request.path_params.get('title', '')}|{request.url.path}", headers=FRESH)
+
+    async def admin(self, request):
+        self.count += 1
+        return PlainTextResponse("the administrator's", headers=FRESH)
+
+
+def starlette_app(pages):
+    app = Starlette(routes=[Route("/wiki/{title:path}", pages.page), Route("/admin", pages.admin)])
+    app.add_middleware(CacheMiddleware)
+    return app
+
+
+def fastapi_app(pages):
+    app = FastAPI()
+    app.add_middleware(CacheMiddleware)
+
+    @app.get("/wiki/{title:path}")
+    async def page(request: Request):
+        return await pages.page(request)
+
+    @app.get("/admin")
+    async def admin(request: Request):
+        return await pages.admin(request)
+
+    return app
+
+
+@pytest.fixture
+def pages():
+    return Pages()
+
+
+@pytest.fixture(params=[starlette_app, fastapi_app], ids=["starlette", "fastapi"])
+def client(request, pages, client_of):
+    return client_of(request.param(pages))
+
+
+async def test_routes_see_the_one_spelling(client, pages):
+    for spelling in ("/wiki/Steve_(x)", "/wiki/Steve_%28x%29", "/%77iki%2FSteve_(x%29"):
+        answer = await client(spelling)
+        assert (answer.status, answer.body) == (200, b"Steve_(x)|/wiki/Steve_(x)")
+    assert pages.count == 1
+
+
+async def test_a_purge_goes_through_the_framework(client, pages):
+    await client("/wiki/A(b)")
+    answer = await client("/wiki/A%28b%29", "PURGE")
+    assert (answer.status, answer.body) == (200, b'{"purged": 1, "key": "http://en.example/wiki/A(b)"}\n')
+    await client("/wiki/A(b)")
+    assert pages.count == 2
+
+
+async def test_a_dot_segment_does_not_reach_a_route(client, pages):
+    for target in ("/wiki/../admin", "/wiki/%2e%2e/admin", "/wiki/..%2Fadmin"):
+        assert (await client(target)).status == 400
+    assert pages.count == 0
+
+
+async def test_what_is_not_there_is_the_frameworks_answer(client):
+    assert (await client("/nowhere")).status == 404
+
+
+async def test_a_client_of_httpx_whose_raw_path_has_the_query_is_understood(pages):
+    transport = httpx.ASGITransport(starlette_app(pages))
+    async with httpx.AsyncClient(transport=transport, base_url="http://en.example") as http:
+        for url in ("/wiki/A(b)?c=d", "/wiki/A%28b%29?c=d"):
+            answer = await http.get(url)
+            assert answer.text == "A(b)|/wiki/A(b)"
+    assert pages.count == 1
+
+
+async def test_an_exception_is_handled_by_the_framework(client_of):
+    async def broken(request):
+        raise LookupError
+
+    async def handled(request, error):
+        return PlainTextResponse("handled", 418)
+
+    app = Starlette(routes=[Route("/a", broken)], exception_handlers={LookupError: handled})
+    app.add_middleware(CacheMiddleware)
+    answer = await client_of(app)("/a")
+    assert (answer.status, answer.body) == (418, b"handled")
+
+
+# Mounts
+
+
+def within(pages, profile="asgi"):
+    """The cache is inside the mount."""
+    inner = Starlette(
+        routes=[Route("/cart", pages.page), Route("/wiki/{title:path}", pages.page), Route("/", pages.page)],
+        middleware=[Middleware(CacheMiddleware, profile=profile)],
+    )
+    return Starlette(routes=[Mount("/shop", inner), Route("/admin", pages.admin)])
+
+
+def around(pages, profile="asgi"):
+    """The cache is around the mount."""
+    inner = Starlette(
+        routes=[Route("/cart", pages.page), Route("/wiki/{title:path}", pages.page), Route("/", pages.page)]
+    )
+    outer = Starlette(routes=[Mount("/shop", inner), Route("/admin", pages.admin)])
+    outer.add_middleware(CacheMiddleware, profile=profile)
+    return outer
+
+
+@pytest.mark.parametrize("mounted", [within, around])
+async def test_a_mounted_route_is_found_by_any_spelling(pages, client_of, mounted):
+    client = client_of(mounted(pages))
+    for spelling in ("/shop/wiki/A(b)", "/sh%6fp/wiki/A%28b%29"):
+        assert (await client(spelling)).body == b"A(b)|/shop/wiki/A(b)"
+    assert pages.count == 1
+
+
+@pytest.mark.parametrize("mounted", [within, around])
+@pytest.mark.parametrize("profile", ["asgi", "rfc3986", "servlet", "nginx", "mediawiki"])
+@pytest.mark.parametrize(
+    "target",
+    ["/shop/../admin", "/shop/%2e%2e/admin", "/shop/x/../../admin", "/shop/..%2fadmin", "/shop/..;/admin"],
+)
+async def test_nobody_leaves_a_mount(pages, client_of, mounted, profile, target):
+    answer = await client_of(mounted(pages, profile))(target)
+    if mounted is within or answer.status == 400:
+        assert answer.status in {400, 404}
+        assert b"administrator" not in answer.body
+    else:  # around the mount the path is what it is: /admin, by the front door
+        assert (answer.status, pages.count) in {(200, 1), (404, 0)}
+
+
+@pytest.mark.parametrize("target", ["/shop/../admin", "/shop/x/../../admin", "/shop/%2e%2e/shopping"])
+async def test_what_leads_out_of_a_mount_is_above_its_root(pages, client_of, target):
+    answer = await client_of(within(pages, "rfc3986"))(target)
+    assert (answer.status, answer.problem["reasons"]) == (400, ["above-root"])
+
+
+async def test_dot_segments_that_stay_in_a_mount_are_removed(pages, client_of):
+    answer = await client_of(within(pages, "rfc3986"))("/shop/x/../cart")
+    assert (answer.status, answer.body) == (200, b"|/shop/cart")
+
+
+async def test_a_mounts_own_root_is_in_it(pages, client_of):
+    assert (await client_of(within(pages))("/shop/")).status == 200
+
+
+async def test_a_server_with_a_root_path(cached, application):
+    """uvicorn --root-path puts it before path and raw_path, not before what it received."""
+    client = cached()
+    seen = {"univocal.target": {"target": b"/a%28b%29?c"}}
+    shown = {"root_path": "/app", "path": "/app/a(b)", "raw_path": b"/app/a%28b%29", "query_string": b"c"}
+    assert (await client("/", extensions=seen, **shown)).status == 200
+    (scope,) = application.scopes
+    assert (scope["root_path"], scope["path"], scope["raw_path"]) == ("/app", "/app/a(b)", b"/app/a(b)")
+    assert "hit" in (await client("/", extensions={}, **shown)).handling
+
+
+async def test_a_root_path_is_left_by_no_spelling(cached):
+    client = cached("rfc3986")
+    answer = await client("/app/../admin", root_path="/app")
+    assert (answer.status, answer.problem["reason"]) == (400, "above-root")
+    assert (await client("/application", root_path="/app")).status == 400
+
+
+async def test_a_cache_inside_a_cache_agrees_with_it(pages, client_of):
+    app = within(pages)
+    app.add_middleware(CacheMiddleware)
+    client = client_of(app)
+    for spelling in ("/shop/wiki/A%2F(b)", "/shop/wiki/A/%28b)"):
+        assert (await client(spelling)).body == b"A/(b)|/shop/wiki/A/(b)"
+    assert pages.count == 1
+
+
+# WebSocket
+
+
+class Handshake:
+    """A client that opens a WebSocket."""
+
+    def __init__(self, app):
+        self.app = app
+
+    async def __call__(self, target, fields=(), *, denial=True, root_path="", host=b"en.example"):
+        path = target.encode().partition(b"?")[0]
+        scope = {
+            "type": "websocket",
+            "scheme": "ws",
+            "http_version": "1.1",
+            "path": httpx.URL(target).path if target.startswith("/") else target,
+            "raw_path": path,
+            "query_string": target.encode().partition(b"?")[2],
+            "root_path": root_path,
+            "headers": [(b"host", host), (b"connection", b"upgrade"), (b"upgrade", b"websocket"), *fields],
+            "client": ("198.51.100.7", 1),
+            "subprotocols": ["chat"],
+            "extensions": {"websocket.http.response": {}} if denial else {},
+        }
+        received = [{"type": "websocket.connect"}]
+        sent = []
+
+        async def receive():
+            return received.pop(0) if received else {"type": "websocket.disconnect", "code": 1000}
+
+        async def send(message):
+            sent.append(message)
+
+        await self.app(scope, receive, send)
+        return sent
+
+
+async def echo(socket: WebSocket):
+    await socket.accept(subprotocol="chat")
+    await socket.send_json([socket.scope["path"], socket.scope["raw_path"].decode(), socket.scope["scheme"]])
+    await socket.close()
+
+
+@pytest.fixture
+def handshake():
+    app = Starlette(routes=[WebSocketRoute("/chat/{room:path}", echo)])
+    app.add_middleware(CacheMiddleware)
+    return Handshake(app)
+
+
+async def test_a_websocket_is_opened_by_the_one_spelling(handshake):
+    accepted, message, _ = await handshake("/%63hat/a%28b%29")
+    assert (accepted["type"], accepted["subprotocol"]) == ("websocket.accept", "chat")
+    assert message["text"] == '["/chat/a(b)","/chat/a(b)","ws"]'
+
+
+@pytest.mark.parametrize(
+    ("target", "fields", "status", "reason"),
+    [
+        ("/chat/%00", [], 400, "control-character"),
+        ("/chat/../a", [], 400, "dot-segment"),
+        ("/chat/a", [(b"host", b"two.example")], 400, "bad-host"),
+        ("/chat/a", [(b"cache-control", b"only-if-cached")], 504, "only-if-cached"),
+    ],
+)
+async def test_a_handshake_is_refused_like_any_request(handshake, target, fields, status, reason):
+    start, body = await handshake(target, fields)
+    assert (start["type"], start["status"]) == ("websocket.http.response.start", status)
+    assert body["type"] == "websocket.http.response.body"
+    assert b'"reason": "%b"' % reason.encode() in body["body"]
+
+
+async def test_where_the_server_has_no_denial_the_handshake_is_closed(handshake):
+    assert await handshake("/chat/%00", denial=False) == [{"type": "websocket.close", "code": 1008}]
+
+
+async def test_a_websocket_does_not_leave_its_root(handshake):
+    (start, _) = await Handshake(CacheMiddleware(handshake.app, "rfc3986"))(
+        "/app/../chat/a", root_path="/app"
+    )
+    assert start["status"] == 400
+
+
+async def test_a_strangers_claims_do_not_reach_a_websocket():
+    scopes = []
+
+    async def app(scope, receive, send):
+        scopes.append(scope)
+
+    await Handshake(CacheMiddleware(app))(
+        "/a", [(b"x-forwarded-host", b"evil.example"), (b"x-real-ip", b"127.0.0.1")]
+    )
+    names = {name for name, _ in scopes[0]["headers"]}
+    assert names == {b"host", b"connection", b"upgrade"}
+    assert scopes[0]["subprotocols"] == ["chat"]
+
+
+# Lifespan and the rest
+
+
+async def test_lifespan_reaches_the_application():
+    events = []
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app):
+        events.append("up")
+        yield
+        events.append("down")
+
+    app = Starlette(lifespan=lifespan)
+    app.add_middleware(CacheMiddleware)
+    messages = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
+
+    async def receive():
+        return messages.pop(0)
+
+    async def send(message):
+        events.append(message["type"])
+
+    await app({"type": "lifespan", "asgi": {"version": "3.0"}}, receive, send)
+    assert events == ["up", "lifespan.startup.complete", "down", "lifespan.shutdown.complete"]
+
+
+async def test_scopes_of_a_kind_that_is_not_known_pass(cached, application):
+    scopes = []
+
+    async def app(scope, receive, send):
+        scopes.append(scope)
+
+    scope = {"type": "something.new"}
+    await cached(app=app).app(scope, None, None)
+    assert scopes == [scope]
