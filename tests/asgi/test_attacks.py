@@ -1,0 +1,382 @@
+"""What an attacker may send, and what neither the application nor the next client may notice of it."""
+
+import asyncio
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from univocal import CacheMiddleware, ReverseProxy, Rules, Runtime
+from univocal.runtime import builtin_profiles
+from univocal.uri.site import Route, Site, Sites
+
+OPEN = [(b"cache-control", b"max-age=60")]
+KNOWN = builtin_profiles()
+PROFILES = sorted(KNOWN)
+
+CLAIMS = [
+    "X-Forwarded-For",
+    "X-Forwarded-Host",
+    "X-Forwarded-Proto",
+    "X-Forwarded-Port",
+    "X-Forwarded-Prefix",
+    "X-Forwarded-Scheme",
+    "X-Forwarded-Uri",
+    "Forwarded",
+    "X-Host",
+    "X-HTTP-Host-Override",
+    "X-Original-URL",
+    "X-Original-URI",
+    "X-Original-Host",
+    "X-Rewrite-URL",
+    "X-HTTP-Method-Override",
+    "X-HTTP-Method",
+    "X-Method-Override",
+    "X-Real-IP",
+    "True-Client-IP",
+    "X-Envoy-Original-Path",
+    "Proxy",
+    "X_Forwarded_Host",
+    "X-Forwarded_Proto",
+]
+
+
+# Claims
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "OPTIONS"])
+@pytest.mark.parametrize("name", [name for name in CLAIMS if name != "True-Client-IP"])
+async def test_a_strangers_claim_does_not_reach_the_application(cached, application, name, method):
+    await cached()("/a", method, fields=[(name.lower(), "evil.example"), ("x-harmless", "kept")])
+    seen = application.fields_seen()
+    assert "evil.example" not in seen.values()
+    assert seen["x-harmless"] == "kept"
+    assert application.scopes[0]["method"] == method
+
+
+async def test_a_strangers_claims_change_neither_host_nor_scheme_nor_client(cached, application):
+    claims = [
+        ("x-forwarded-host", "evil.example"),
+        ("x-forwarded-proto", "https"),
+        ("x-forwarded-for", "127.0.0.1"),
+        ("forwarded", "for=127.0.0.1;host=evil.example;proto=https"),
+    ]
+    await cached()("/a", fields=claims, client=("198.51.100.7", 1))
+    (scope,) = application.scopes
+    assert (application.fields_seen()["host"], scope["scheme"]) == ("en.example", "http")
+    assert scope["client"] == ("198.51.100.7", 1)
+
+
+async def test_what_a_trusted_proxy_claims_is_believed(cached, application):
+    claims = [
+        ("x-forwarded-host", "shown.example"),
+        ("x-forwarded-proto", "https"),
+        ("x-forwarded-for", "198.51.100.7"),
+    ]
+    client = cached(trusted_proxies=["127.0.0.0/8"])
+    await client("/a", fields=claims)
+    (scope,) = application.scopes
+    assert (application.fields_seen()["host"], scope["scheme"]) == ("shown.example", "https")
+    assert scope["client"][0] == "198.51.100.7"
+    assert "hit" in (await client("/a", host="shown.example", scheme="https")).handling
+
+
+@pytest.mark.parametrize("value", ["a@b", "a/b", "", "a%2fb", "evil.example:99999"])
+async def test_what_is_no_host_is_none_from_a_trusted_proxy_either(cached, application, value):
+    answer = await cached(trusted_proxies=["127.0.0.1"])("/a", fields=[("x-forwarded-host", value or ",")])
+    if value:
+        assert answer.problem["reason"] == "bad-host"
+    else:
+        assert application.fields_seen()["host"] == "en.example"
+
+
+# Keys
+
+
+async def test_no_path_collides_with_a_variants_key(cached, application):
+    application.fields = [*OPEN, (b"vary", b"accept-language")]
+    client = cached("rfc3986")
+    await client("/a", fields=[("accept-language", "en")])
+    for target in ("/a accept-language en", "/a%00en", "/a::en", "/a?accept-language=en", "/a#en"):
+        assert "hit" not in (await client(target, fields=[("accept-language", "en")])).handling
+
+
+@given(
+    first=st.tuples(st.binary(max_size=12), st.sampled_from([b"a", b"b", b"a:81"]), st.booleans()),
+    second=st.tuples(st.binary(max_size=12), st.sampled_from([b"a", b"b", b"a:81"]), st.booleans()),
+)
+def test_keys_are_injective(first, second):
+    from univocal.uri.target import Canonical, resolve
+
+    sites = Runtime.everywhere(KNOWN["rfc3986"], Rules()).sites
+    found = [
+        resolve(b"/" + path, [host], b"https" if secure else b"http", sites)
+        for path, host, secure in (first, second)
+    ]
+    if all(isinstance(each, Canonical) for each in found):
+        one, other = ((each.scheme, each.authority, each.target) for each in found)
+        assert (found[0].key == found[1].key) is (one == other)
+
+
+async def test_profiles_do_not_share_what_is_stored(clock, application, client_of):
+    from univocal import MemoryStore
+
+    store = MemoryStore()
+    for profile in PROFILES:
+        client = client_of(CacheMiddleware(application, profile, store=store, clock=clock))
+        assert "hit" not in (await client("/a")).handling
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("/a", "/a/"),
+        ("//a", "/a"),
+        ("/A", "/a"),
+        ("/a", "/a?"),
+        ("/\ufb00", "/ff"),
+        ("/e\u0301", "/\u00e9"),
+        ("/a;b", "/a"),
+        ("/a?b=1&a=2", "/a?a=2&b=1"),
+        ("/a%2Fb", "/a/b"),
+        ("/a%25", "/a%2525"),
+        ("/a?utm_content=x;callback=evil", "/a?utm_content=x"),
+    ],
+)
+async def test_twins_stay_two(cached, application, one, other):
+    client = cached("rfc3986")
+    await client(one)
+    await client(other)
+    assert application.count == 2
+
+
+# Poison
+
+
+@pytest.mark.parametrize("kind", ["length", "chunked"])
+async def test_a_get_with_content_goes_past_the_cache_with_its_content(cached, application, kind):
+    said = [("content-length", "5")] if kind == "length" else [("transfer-encoding", "chunked")]
+    client = cached()
+    answer = await client("/a", fields=said, body=[b"param"])
+    assert answer.handling == {"fwd=bypass"}
+    assert application.contents == [b"param"]
+    assert client.app.store.stats.responses == 0
+    await client("/a")
+    assert (await client("/a", fields=said, body=[b"param"])).handling == {"fwd=bypass"}
+
+
+async def test_content_that_was_not_announced_does_not_reach_the_application(cached, application):
+    """As in HTTP/2, where content needs no Content-Length: what is stored must not depend on it."""
+    await cached()("/a", body=[b"param=evil"])
+    assert application.contents == [b""]
+
+
+def reflecting(name):
+    def origin(request):
+        value = request.headers.get(name, "none")
+        return httpx.Response(200, headers={"cache-control": "max-age=60", "vary": name}, text=value)
+
+    return origin
+
+
+@pytest.mark.parametrize("name", ["accept-language", "x-requested-with", "accept", "x-tenant"])
+async def test_naming_a_field_in_connection_does_not_store_the_answer_without_it(clock, client_of, name):
+    proxy = ReverseProxy("http://origin.example", httpx.MockTransport(reflecting(name)))
+    client = client_of(CacheMiddleware(proxy, "rfc3986", clock=clock))
+    await client("/a", fields=[("connection", name), (name, "mine")])
+    assert (await client("/a", fields=[(name, "mine")])).body == b"mine"
+    assert (await client("/a")).body == b"none"
+
+
+@pytest.mark.parametrize(
+    "name", ["Host", "Authorization", "Cookie", "Content-Length", "Cache-Control", "Range", "X-Forwarded-For"]
+)
+async def test_connection_does_not_name_away_what_matters(clock, client_of, name):
+    seen = []
+
+    def origin(request):
+        seen.append(request.headers)
+        return httpx.Response(200)
+
+    proxy = ReverseProxy("http://origin.example", httpx.MockTransport(origin))
+    client = client_of(CacheMiddleware(proxy, "rfc3986", clock=clock))
+    fields = [
+        ("connection", f"close, {name}"),
+        ("authorization", "x"),
+        ("cookie", "a=b"),
+        ("range", "bytes=0-1"),
+    ]
+    fields += [("cache-control", "no-cache"), ("content-length", "1")]
+    await client("/a", "POST", fields, body=[b"x"])
+    assert name.lower() in seen[0]
+    assert "connection" not in seen[0] or name.lower() not in seen[0]["connection"].lower()
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        ("cookie", "session=mine"),
+        ("user-agent", "curl"),
+        ("origin", "http://evil.example"),
+        ("referer", "http://evil.example"),
+        ("x-anything", "1"),
+        ("accept", "text/evil"),
+        ("if-none-match", '"x"'),
+        ("x-forwarded-host", "evil.example"),
+    ],
+)
+async def test_what_is_not_in_the_key_does_not_change_what_is_stored(cached, application, field):
+    client = cached()
+    first = await client("/a")
+    await client("/a", fields=[field])
+    assert (await client("/a")).body == first.body
+    assert application.count == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (200, [(b"cache-control", b"private")]),
+        (200, []),
+        (200, [(b"cache-control", b"max-age=60"), (b"set-cookie", b"who=me")]),
+        (200, [(b"vary", b"*"), (b"cache-control", b"max-age=60")]),
+    ],
+)
+@pytest.mark.parametrize(
+    "target", ["/account/x.css", "/account;x.css", "/account%3Bx.css", "/account/%2fx.css"]
+)
+async def test_a_path_like_a_files_does_not_make_an_account_cacheable(cached, application, answer, target):
+    application.script = lambda scope: (*answer, dict(scope["headers"]).get(b"cookie", b"nobody"))
+    client = cached("rfc3986")
+    assert (await client(target, fields=[("cookie", "who=victim")])).body == b"who=victim"
+    assert (await client(target)).body == b"nobody"
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+async def test_a_redirect_without_a_lifetime_is_not_kept(cached, application, status):
+    application.status, application.fields = status, [(b"location", b"/evil")]
+    client = cached()
+    await client("/a")
+    application.fields = [(b"location", b"/good")]
+    assert (await client("/a"))["location"] == "/good"
+
+
+async def test_an_error_provoked_by_one_client_is_not_the_next_ones(cached, application):
+    application.script = lambda scope: (431, [], b"too large") if len(scope["headers"]) > 20 else None
+    client = cached(rules=Rules(ttl=60))
+    assert (await client("/a", fields=[(f"x-{n}", "1") for n in range(30)])).status == 431
+    assert (await client("/a")).status == 200
+
+
+async def test_a_field_that_would_break_a_head_is_not_stored(cached, application):
+    application.fields = [*OPEN, (b"x-injected", b"a\r\nset-cookie: b=c")]
+    client = cached()
+    await client("/a")
+    assert client.app.store.stats.responses == 0
+
+
+@pytest.mark.parametrize(
+    "target", ["//evil.example/x", "/\\evil.example", "/@evil.example", "/http://evil.example"]
+)
+async def test_a_path_never_becomes_an_authority(clock, client_of, target):
+    seen = []
+
+    def origin(request):
+        seen.append((request.url.host, request.extensions["target"]))
+        return httpx.Response(200)
+
+    client = client_of(
+        CacheMiddleware(
+            ReverseProxy("http://origin.example", httpx.MockTransport(origin)), "rfc3986", clock=clock
+        )
+    )
+    await client(target)
+    assert [host for host, _ in seen] == ["origin.example"]
+
+
+# Law 4: what the application sees is a function of key and route
+
+JUNK = st.lists(
+    st.tuples(
+        st.sampled_from([name.lower() for name in CLAIMS if name != "True-Client-IP"]),
+        st.sampled_from(
+            ["evil.example", "https", "/admin", "127.0.0.1", "DELETE", "for=1.2.3.4;host=evil.example"]
+        ),
+    ),
+    max_size=4,
+)
+PIECES = st.lists(
+    st.sampled_from(
+        ["/", "a", "A", "%61", ".", "..", "%2e", "%2E%2e", "%2F", "%2f", ";", ";x=y", "(", "%28", "%25", "%", "?", "b=c", "&", "+", "%20", "é", "%C3%A9", "api", "//", "#", "|", "\\", "@", ":"]
+    ),
+    max_size=8,
+)
+HOSTS = st.sampled_from(
+    ["en.example", "EN.example", "en.example.", "en.example:80", "www.en.example", "ru.example:8080"]
+)
+
+
+def world(name):
+    site = Site(
+        "wiki",
+        ("en.example", "ru.example"),
+        (Route(b"/", KNOWN[name], "all"), Route(b"/api/", KNOWN["restbase"], "api", b"/v1/")),
+        aliases=("www.en.example",),
+    )
+    seen = []
+
+    async def app(scope, receive, send):
+        seen.append(scope)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    return CacheMiddleware(app, runtime=Runtime(Sites([site]))), seen
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+@given(
+    name=st.sampled_from(PROFILES),
+    pieces=PIECES,
+    host=HOSTS,
+    junk=JUNK,
+    absolute=st.booleans(),
+    method=st.sampled_from(["GET", "POST"]),
+)
+def test_what_the_application_sees_follows_from_key_and_route(
+    client_of, name, pieces, host, junk, absolute, method
+):
+    target = "/" + "".join(pieces)
+    if absolute:
+        target, host = f"http://{host}{target}", "other.example"
+
+    async def ask():
+        door, seen = world(name)
+        client = client_of(door)
+        answer = await client(target, method, fields=junk, host=host)
+        return door, seen, answer
+
+    _, seen, answer = asyncio.run(ask())
+    if not seen:
+        assert 400 <= answer.status < 500
+        return
+    (scope,) = seen
+    found = scope["extensions"]["univocal.canonical"]["canonical"]
+    query = b"?" + scope["query_string"] if b"?" in found.target else b""
+    assert scope["raw_path"] + query == found.target
+    assert scope["extensions"]["univocal.target"]["target"] == found.target
+    assert found.key == b" ".join(
+        [found.route.profile.digest, scope["scheme"].encode(), dict(scope["headers"])[b"host"], found.target]
+    )
+    assert (scope["method"], scope["root_path"]) == (method, "")
+    assert {key for key, _ in scope["headers"]} == {b"host"}
+
+    async def again():
+        """The one spelling, sent as it is, is the same to the application."""
+        door, seen = world(name)
+        await client_of(door)(found.target, method, host=found.authority.decode())
+        return seen[0]
+
+    repeated = asyncio.run(again())
+    for part in ("path", "raw_path", "query_string", "scheme", "headers", "method"):
+        assert repeated[part] == scope[part]
