@@ -106,6 +106,7 @@ class Upstream:
             stream=Content(content) if content is not None else httpx.ByteStream(b""),
             extensions=extensions,
         )
+        request.method = method.decode("latin-1")  # methods are case-sensitive (RFC 9110 §9.1): not to httpx
         try:
             response = await self._transport.handle_async_request(request)
         except httpx.TransportError as error:
