@@ -1,0 +1,406 @@
+"""ReverseProxy over a mocked origin: what is sent, what comes back, what failures are called."""
+
+import httpx
+import pytest
+import respx
+
+from univocal import CacheMiddleware, ConfigurationError, ReverseProxy
+
+STRANGER = ("198.51.100.7", 4711)
+
+
+class Mock:
+    """An origin that keeps its requests and answers with `answer`, or raises it."""
+
+    def __init__(self):
+        self.requests, self.contents = [], []
+        self.answer = httpx.Response(200, text="from the origin", headers={"cache-control": "max-age=60"})
+
+    async def __call__(self, request):
+        self.requests.append(request)
+        self.contents.append(await request.aread())
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    @property
+    def targets(self):
+        return [request.extensions["target"] for request in self.requests]
+
+    @property
+    def fields(self):
+        return [(name.lower(), value) for name, value in self.requests[-1].headers.raw]
+
+
+@pytest.fixture
+def origin():
+    return Mock()
+
+
+@pytest.fixture
+def client(origin, clock, client_of):
+    proxy = ReverseProxy("http://origin.example:9000", httpx.MockTransport(origin))
+    return client_of(CacheMiddleware(proxy, "mediawiki", clock=clock))
+
+
+def proxied(client_of, clock, origin, url="http://origin.example:9000", profile="mediawiki", **settings):
+    proxy = ReverseProxy(url, httpx.MockTransport(origin), **settings)
+    return client_of(CacheMiddleware(proxy, profile, clock=clock))
+
+
+# What is sent
+
+
+@pytest.mark.parametrize(
+    ("target", "sent"),
+    [
+        ("/wiki/A%2fB%28c%29?d=%2f", b"/wiki/A/B(c)?d=%2f"),
+        ("/a|b", b"/a%7Cb"),
+        ("/a?", b"/a?"),
+        ("//a//b", b"//a//b"),
+        ("http://en.example", b"/"),
+        ("/a%2e%2e/b", b"/a../b"),
+        ("/%D0%9a", b"/%D0%9A"),
+    ],
+)
+async def test_the_canonical_target_is_sent_byte_for_byte(client, origin, target, sent):
+    await client(target)
+    assert origin.targets == [sent]
+
+
+async def test_a_path_in_the_url_stands_before_every_target(client_of, clock, origin):
+    client = proxied(client_of, clock, origin, "http://origin.example/base/")
+    await client("/a%28b%29?c")
+    await client("*", "OPTIONS")
+    assert origin.targets == [b"/base/a(b)?c", b"*"]
+
+
+async def test_who_asked_for_what_is_told_to_the_origin(client, origin):
+    await client("/a", client=STRANGER, scheme="https")
+    told = dict(origin.fields)
+    assert told[b"host"] == b"en.example"
+    assert told[b"via"] == b"1.1 univocal"
+    assert told[b"x-forwarded-for"] == b"198.51.100.7"
+    assert told[b"x-forwarded-host"] == b"en.example"
+    assert told[b"x-forwarded-proto"] == b"https"
+    assert told[b"forwarded"] == b"for=198.51.100.7;host=en.example;proto=https"
+
+
+async def test_a_strangers_chain_is_not_continued(client, origin):
+    await client("/a", fields=[("x-forwarded-for", "127.0.0.1"), ("forwarded", "for=x")], client=STRANGER)
+    assert [value for name, value in origin.fields if name == b"x-forwarded-for"] == [b"198.51.100.7"]
+    assert not any(b"for=x" in value for _, value in origin.fields)
+
+
+async def test_a_trusted_proxys_chain_is_continued(origin, clock, client_of):
+    proxy = ReverseProxy("http://origin.example", httpx.MockTransport(origin))
+    client = client_of(CacheMiddleware(proxy, clock=clock, trusted_proxies=["127.0.0.1"]))
+    await client("/a", fields=[("x-forwarded-for", "198.51.100.7"), ("via", "1.1 edge")])
+    told = dict(origin.fields)
+    assert told[b"x-forwarded-for"] == b"198.51.100.7, 127.0.0.1"
+    assert [value for name, value in origin.fields if name == b"via"] == [b"1.1 edge", b"1.1 univocal"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "host"),
+    [("site", b"en.example"), ("upstream", b"origin.example:9000"), ("other.example", b"other.example")],
+)
+async def test_the_host_that_is_sent_is_configured(client_of, clock, origin, setting, host):
+    client = proxied(client_of, clock, origin, origin_host=setting)
+    await client("/a")
+    told = dict(origin.fields)
+    assert (told[b"host"], told[b"x-forwarded-host"]) == (host, b"en.example")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "connection",
+        "keep-alive",
+        "proxy-connection",
+        "proxy-authorization",
+        "te",
+        "trailer",
+        "upgrade",
+        "x-named",
+        "http2-settings",
+    ],
+)
+async def test_fields_for_this_hop_end_here(client, origin, name):
+    await client("/a", fields=[("connection", "x-named"), (name, "x-named")])
+    assert name not in origin.requests[0].headers
+
+
+async def test_fields_arrive_in_order_with_repeats(client, origin):
+    await client("/a", fields=[("x-b", "1"), ("x-a", "2"), ("x-b", "3")])
+    assert [field for field in origin.fields if field[0].startswith(b"x-") and len(field[0]) == 3] == [
+        (b"x-b", b"1"),
+        (b"x-a", b"2"),
+        (b"x-b", b"3"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "body", "length", "coding"),
+    [
+        ([("content-length", "6")], [b"abc", b"def"], b"6", None),
+        ([("transfer-encoding", "chunked")], [b"abc", b"def"], None, b"chunked"),
+        ([("transfer-encoding", "chunked"), ("content-length", "6")], [b"abc", b"def"], None, b"chunked"),
+    ],
+)
+async def test_content_passes(client, origin, said, body, length, coding):
+    await client("/a", "POST", said, body=body)
+    told = dict(origin.fields)
+    assert origin.contents == [b"abcdef"]
+    assert (told.get(b"content-length"), told.get(b"transfer-encoding")) == (length, coding)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "DELETE", "OPTIONS"])
+async def test_a_request_without_content_announces_none(client, origin, method):
+    await client("/a", method)
+    told = dict(origin.fields)
+    assert b"transfer-encoding" not in told
+    assert origin.contents == [b""]
+
+
+@pytest.mark.parametrize("method", ["get", "PATCH", "M-SEARCH", "PROPFIND"])
+async def test_methods_pass_as_they_are(client, origin, method):
+    await client("/a", method)
+    assert origin.requests[0].method == method
+
+
+@pytest.mark.parametrize(("left", "forwarded"), [("0", None), ("1", b"0"), ("x", b"x")])
+async def test_max_forwards_counts_hops(client, origin, left, forwarded):
+    answer = await client("/a", "OPTIONS", [("max-forwards", left)])
+    assert answer.status == 200
+    assert [dict(origin.fields)[b"max-forwards"]] == [forwarded] if origin.requests else forwarded is None
+
+
+# What comes back
+
+
+async def test_the_response_passes_with_its_fields(client, origin):
+    origin.answer = httpx.Response(
+        201,
+        headers=[
+            ("Set-Cookie", "a=b"),
+            ("Set-Cookie", "c=d"),
+            ("Connection", "X-Hop"),
+            ("X-Hop", "1"),
+            ("Keep-Alive", "5"),
+            ("X-End", "to end"),
+        ],
+        content=b"made",
+    )
+    answer = await client("/a")
+    assert (answer.status, answer.body) == (201, b"made")
+    assert [value for name, value in answer.fields if name == b"set-cookie"] == [b"a=b", b"c=d"]
+    names = {name for name, _ in answer.fields}
+    assert names.isdisjoint({b"connection", b"x-hop", b"keep-alive"})
+    assert names >= {b"x-end", b"via", b"date", b"cache-status"}
+
+
+async def test_a_date_of_the_origins_stays(client, origin):
+    origin.answer = httpx.Response(200, headers={"date": "Mon, 05 Jan 1970 00:00:00 GMT"})
+    assert (await client("/a"))["date"] == "Mon, 05 Jan 1970 00:00:00 GMT"
+
+
+@pytest.mark.parametrize("status", [204, 304])
+async def test_statuses_without_content(client, origin, status):
+    origin.answer = httpx.Response(status, headers={"etag": '"v1"'})
+    answer = await client("/a", "POST")
+    assert (answer.status, answer.body, answer.complete) == (status, b"", True)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "reason"),
+    [
+        (httpx.ConnectError("refused"), 502, "origin-unreachable"),
+        (httpx.ReadError("reset"), 502, "origin-unreachable"),
+        (httpx.WriteError("broken pipe"), 502, "origin-unreachable"),
+        (httpx.RemoteProtocolError("garbage"), 502, "origin-bad-response"),
+        (httpx.ConnectTimeout("slow"), 504, "origin-timeout"),
+        (httpx.ReadTimeout("slow"), 504, "origin-timeout"),
+        (httpx.WriteTimeout("slow"), 504, "origin-timeout"),
+        (httpx.PoolTimeout("full"), 503, "overloaded"),
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("behind", [True, False], ids=["behind a cache", "alone"])
+async def test_a_failure_has_its_name(client_of, clock, origin, error, status, reason, method, behind):
+    proxy = ReverseProxy("http://origin.example", httpx.MockTransport(origin))
+    client = client_of(CacheMiddleware(proxy, clock=clock) if behind else proxy)
+    origin.answer = error
+    answer = await client("/a", method)
+    assert (answer.status, answer.problem["reason"]) == (status, reason)
+    assert str(error).encode() not in answer.body
+
+
+class Cut(httpx.AsyncByteStream):
+    async def __aiter__(self):
+        yield b"half"
+        raise httpx.RemoteProtocolError("closed")
+
+
+@pytest.mark.parametrize("behind", [True, False], ids=["behind a cache", "alone"])
+async def test_an_answer_that_is_cut_is_not_made_whole(client_of, clock, origin, behind):
+    proxy = ReverseProxy("http://origin.example", httpx.MockTransport(origin))
+    client = client_of(CacheMiddleware(proxy, clock=clock) if behind else proxy)
+    origin.answer = httpx.Response(200, headers={"cache-control": "max-age=60"}, stream=Cut())
+    answer = await client("/a")
+    assert (answer.status, answer.body, answer.complete) == (200, b"half", False)
+    if behind:
+        assert client.app.store.stats.responses == 0
+
+
+async def test_a_status_that_is_none_is_a_bad_response(client, origin):
+    origin.answer = httpx.Response(700)
+    assert (await client("/a")).problem["reason"] == "origin-bad-response"
+
+
+async def test_an_answer_is_closed_when_its_client_leaves(client_of, clock, origin, idle):
+    closed = []
+
+    class Endless(httpx.AsyncByteStream):
+        async def __aiter__(self):
+            while True:
+                yield b"x" * 65536
+
+        async def aclose(self):
+            closed.append(True)
+
+    origin.answer = httpx.Response(200, headers={"cache-control": "no-store"}, stream=Endless())
+    client = proxied(client_of, clock, origin)
+    messages = []
+
+    class GoneError(Exception):
+        pass
+
+    async def send(message):
+        messages.append(message)
+        if len(messages) > 3:
+            raise GoneError
+
+    async def receive():
+        return {"type": "http.disconnect"}
+
+    scope = {"type": "http", "method": "GET", "scheme": "http", "path": "/a", "query_string": b""}
+    with pytest.raises(GoneError):
+        await client.app(scope | {"headers": [(b"host", b"en.example")]}, receive, send)
+    await idle()
+    assert closed == [True]
+
+
+async def test_a_client_that_leaves_while_it_sends_ends_the_request_quietly(client_of, origin):
+    proxy = ReverseProxy("http://origin.example", httpx.MockTransport(origin))
+    parts = [{"type": "http.request", "body": b"a", "more_body": True}, {"type": "http.disconnect"}]
+    sent = []
+
+    async def receive():
+        return parts.pop(0)
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "scheme": "http", "path": "/a", "query_string": b""}
+    fields = [(b"host", b"en.example"), (b"content-length", b"9")]
+    await proxy(scope | {"headers": fields}, receive, send)
+    assert sent == []
+
+
+# With respx, and the rest
+
+
+@respx.mock
+async def test_the_default_transport_is_one_that_respx_mocks(client_of, clock):
+    route = respx.get("http://origin.example/a(b)").mock(return_value=httpx.Response(200, text="mocked"))
+    client = client_of(CacheMiddleware(ReverseProxy("http://origin.example"), clock=clock))
+    assert (await client("/a%28b%29")).body == b"mocked"
+    assert route.called
+
+
+@respx.mock
+async def test_a_response_of_the_mocked_origin_is_stored_and_purged(client_of, clock):
+    route = respx.get("http://origin.example/a").mock(
+        return_value=httpx.Response(200, headers={"cache-control": "max-age=60"})
+    )
+    client = client_of(CacheMiddleware(ReverseProxy("http://origin.example"), clock=clock))
+    await client("/a")
+    assert "hit" in (await client("/%61")).handling
+    assert (await client("/a", "PURGE")).body.startswith(b'{"purged": 1')
+    await client("/a")
+    assert route.call_count == 2
+
+
+@respx.mock
+async def test_conditions_travel_to_the_origin_and_its_304_back(client_of, clock):
+    route = respx.get("http://origin.example/a").mock(
+        side_effect=[
+            httpx.Response(200, headers={"cache-control": "max-age=60", "etag": '"v1"'}, text="kept"),
+            httpx.Response(304, headers={"cache-control": "max-age=60", "etag": '"v1"'}),
+        ]
+    )
+    client = client_of(CacheMiddleware(ReverseProxy("http://origin.example"), clock=clock))
+    await client("/a")
+    clock.now += 100
+    answer = await client("/a")
+    assert (answer.status, answer.body) == (200, b"kept")
+    assert route.calls[1].request.headers["if-none-match"] == '"v1"'
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "origin.example",
+        "ftp://origin.example",
+        "http://",
+        "http://me:secret@origin.example",
+        "http://origin.example/?a",
+        "http://origin.example/#a",
+        "http://origin.example:port",
+    ],
+)
+def test_what_is_no_origin_is_refused(url):
+    with pytest.raises(ConfigurationError) as raised:
+        ReverseProxy(url)
+    assert raised.value.key == "" or "upstream" in str(raised.value)
+
+
+async def test_a_reverse_proxy_alone_forwards_what_it_received(client_of, origin):
+    client = client_of(ReverseProxy("http://origin.example", httpx.MockTransport(origin)))
+    assert (await client("/a%28b%29?c")).status == 200
+    assert origin.targets == [b"/a%28b%29?c"]
+
+
+async def test_a_websocket_is_closed(client_of, origin):
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    proxy = ReverseProxy("http://origin.example", httpx.MockTransport(origin))
+    await proxy({"type": "websocket"}, None, send)
+    assert sent == [{"type": "websocket.close", "code": 1011}]
+
+
+async def test_a_lifespans_end_closes_the_transport():
+    class Transport(httpx.AsyncBaseTransport):
+        closed = False
+
+        async def aclose(self):
+            self.closed = True
+
+    transport = Transport()
+    messages = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
+    sent = []
+
+    async def receive():
+        return messages.pop(0)
+
+    async def send(message):
+        sent.append(message["type"])
+
+    await ReverseProxy("http://origin.example", transport)({"type": "lifespan"}, receive, send)
+    assert transport.closed
+    assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
