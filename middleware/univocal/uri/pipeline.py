@@ -108,7 +108,7 @@ class _Pipeline:
         for turn in range(self._turns):
             respelled = self._turn(received, reasons, stages, only_changes=turn > 0)
             settled, received = respelled == received, respelled
-            if settled or (reasons and stages is None):
+            if settled:
                 break
         else:
             reasons |= {"bad-target"} if self._turns > 1 else set()
@@ -127,8 +127,6 @@ class _Pipeline:
         reasons |= self._inspect(path)
         if not path.startswith(b"/"):
             reasons.add("no-leading-slash")
-            return target
-        if reasons and stages is None:
             return target
         for step in self._steps:
             before = path + query if stages is not None else b""
