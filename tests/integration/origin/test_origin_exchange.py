@@ -439,3 +439,26 @@ async def test_content_must_be_asynchronous(serve, transport, ask):
     request.stream = Sync()
     with pytest.raises(httpx.LocalProtocolError):
         await transport.handle_async_request(request)
+
+
+async def test_httpx_clients_can_use_it(serve, transport):
+    async def script(peer):
+        while True:
+            head = await peer.head()
+            content = await peer.content()
+            if head.startswith(b"GET /old "):
+                await peer.send(b"HTTP/1.1 302 Found\r\nLocation: /new\r\nContent-Length: 0\r\n\r\n")
+            else:
+                await peer.answer(head.splitlines()[0] + b" " + content, b"X: y")
+
+    origin = await serve(script)
+    async with httpx.AsyncClient(transport=transport, base_url=origin.url, follow_redirects=True) as client:
+        moved = await client.get("/old")
+        assert (moved.status_code, moved.text, moved.headers["x"]) == (200, "GET /new HTTP/1.1 ", "y")
+        assert moved.http_version == "HTTP/1.1"
+        posted = await client.post("/form", json={"a": 1})
+        assert posted.text == 'POST /form HTTP/1.1 {"a":1}'
+        async with client.stream("GET", "/stream") as streamed:
+            assert b"".join([chunk async for chunk in streamed.aiter_raw()]) == b"GET /stream HTTP/1.1 "
+    assert origin.accepted == 1
+    assert transport.connections == 0
