@@ -36,13 +36,14 @@ class House:
     """What `univocal serve` serves: the proxy on one listener, the admin application on another."""
 
     proxy: CacheMiddleware
+    origins: Origins
     admin: Starlette
     limits: ReadLimits
 
     def listeners(self, front: socket, back: socket) -> list[Listener]:
         """The two applications on their bound sockets."""
         protocol = ExactProtocol.with_limits(self.limits)
-        return [Listener(self.proxy, front, protocol, lifespan="on"), Listener(self.admin, back)]
+        return [Listener(self.proxy, front, protocol), Listener(self.admin, back)]
 
 
 def assemble(configuration: Configuration, source: str) -> House:
@@ -54,10 +55,11 @@ def assemble(configuration: Configuration, source: str) -> House:
     metrics = Metrics(store)
     log = open_log(configuration.server.access_log, configuration.server.access_log_format)
     listeners: list[Tell] = [metrics] if log is None else [log, metrics]
-    proxy = CacheMiddleware(
-        Origins(_proxies(configuration)), runtime=runtime, store=store, listeners=listeners
+    origins = Origins(_proxies(configuration))
+    proxy = CacheMiddleware(origins, runtime=runtime, store=store, listeners=listeners)
+    return House(
+        proxy, origins, admin(proxy.gate, configuration, metrics), _read_limits(configuration.server)
     )
-    return House(proxy, admin(proxy.gate, configuration, metrics), _read_limits(configuration.server))
 
 
 def profiles_of(configuration: Configuration, source: str) -> dict[str, Profile]:

@@ -96,7 +96,7 @@ def serve(
     house = assemble(configuration.model_copy(update={"server": server}), source)
     front, back = bind(server.listen, source, "server.listen"), bind(server.admin, source, "server.admin")
     said = f"univocal: serving http://{address_of(front)}/, admin listener http://{address_of(back)}/"
-    run(house.listeners(front, back), ready=lambda: typer.echo(said, err=True))
+    run(house.listeners(front, back), lambda: typer.echo(said, err=True), house.origins.aclose)
 
 
 @app.command()

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -32,7 +32,6 @@ class Listener:
     app: Any
     socket: socket.socket
     protocol: type[asyncio.Protocol] | Literal["h11"] = "h11"  # uvicorn's `http` setting
-    lifespan: Literal["on", "off"] = "off"  # whether the application has something to close at the end
 
 
 class _Server(uvicorn.Server):
@@ -72,17 +71,29 @@ def address_of(listening: socket.socket) -> Address:
     return Address(*listening.getsockname()[:2])
 
 
-def run(listeners: Sequence[Listener], ready: Callable[[], None] = lambda: None) -> None:
+def run(
+    listeners: Sequence[Listener],
+    ready: Callable[[], None] = lambda: None,
+    close: Callable[[], Awaitable[None]] | None = None,
+) -> None:
     """Serve until SIGINT or SIGTERM, then end what is under way; a second signal ends at once.
 
-    `ready` is called when every listener accepts connections.
+    `ready` is called when every listener accepts connections, `close` after the last of them has ended.
     """
     logging.basicConfig(level=logging.WARNING, format="univocal: %(levelname)s: %(message)s")
+    logging.getLogger("uvicorn.error").addFilter(_is_news)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(listeners, ready))
+        runner.run(_serve(listeners, ready, close))
 
 
-async def _serve(listeners: Sequence[Listener], ready: Callable[[], None]) -> None:
+def _is_news(record: logging.LogRecord) -> bool:
+    # uvicorn logs the cancellation of each response that outlasts the grace as if it were a fault.
+    return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)
+
+
+async def _serve(
+    listeners: Sequence[Listener], ready: Callable[[], None], close: Callable[[], Awaitable[None]] | None
+) -> None:
     servers = [_Server(_settings(listener)) for listener in listeners]
 
     def end() -> None:
@@ -93,12 +104,16 @@ async def _serve(listeners: Sequence[Listener], ready: Callable[[], None]) -> No
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, end)
-    async with asyncio.TaskGroup() as group:
-        for server, listener in zip(servers, listeners, strict=True):
-            group.create_task(server.serve([listener.socket]))
-        for server in servers:
-            await server.accepting.wait()
-        ready()
+    try:
+        async with asyncio.TaskGroup() as group:
+            for server, listener in zip(servers, listeners, strict=True):
+                group.create_task(server.serve([listener.socket]))
+            for server in servers:
+                await server.accepting.wait()
+            ready()
+    finally:
+        if close is not None:
+            await close()
 
 
 def _settings(listener: Listener) -> uvicorn.Config:
@@ -106,7 +121,7 @@ def _settings(listener: Listener) -> uvicorn.Config:
         listener.app,
         http=listener.protocol,
         ws="none",
-        lifespan=listener.lifespan,
+        lifespan="off",  # `run` closes what is to be closed, after a forced end too
         access_log=False,
         log_config=None,
         # One reader and one writer of each: univocal's own (DESIGN §10).

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -193,6 +194,27 @@ def test_a_signal_ends_it_cleanly(start: Fixture, origin: Any, ask: Fixture, num
         assert ask(running.proxy, "/", "en.example").status == 200
         assert running.end(number) == 0
         assert idle.recv(1) == b""
+
+
+def connect_forever(address: tuple[str, int]) -> NoReturn:
+    while True:
+        socket.create_connection(address).close()
+
+
+def test_a_second_signal_does_not_wait_for_an_origin_that_hangs(start: Fixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        running = start("serve", "--upstream", f"http://127.0.0.1:{silent.getsockname()[1]}", *PORTS)
+        with socket.create_connection(running.proxy) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: en.example\r\n\r\n")
+            accepted, _ = silent.accept()
+            with accepted:
+                running.process.send_signal(signal.SIGTERM)
+                with pytest.raises(ConnectionRefusedError):
+                    connect_forever(running.proxy)  # the first signal closes the listeners, then waits
+                assert running.process.poll() is None
+                began = time.monotonic()
+                assert running.end() == 0
+    assert time.monotonic() - began < 5
 
 
 def test_an_origin_that_is_not_there(start: Fixture, ask: Fixture) -> None:

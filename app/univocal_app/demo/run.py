@@ -40,7 +40,8 @@ def demo(listen: Address, admin: Address) -> None:
     at = Ports(address_of(front), address_of(back), addresses["wiki"], addresses["servlet"])
     page.router.routes.append(Route("/", _answer(as_page(at))))
     house = assemble(validate(settings(at.proxy, addresses), COMMAND_LINE), COMMAND_LINE)
-    run([*origins.values(), *house.listeners(front, back)], ready=lambda: typer.echo(as_text(at)))
+    listeners = [*origins.values(), *house.listeners(front, back)]
+    run(listeners, lambda: typer.echo(as_text(at)), house.origins.aclose)
 
 
 def settings(proxy: Address, origins: dict[str, Address]) -> dict[str, Any]:
