@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from .cache.store import Everything, Keys, MemoryStore, Prefix, Selector, Tags
 from .errors import RefusedError
 from .messages import Fields, Received, values
+from .patterns import compiled
 from .runtime import Runtime
 from .trust import believe, within
 from .uri.target import Canonical, Rejected, resolve, resolve_url
@@ -20,6 +22,7 @@ __all__ = ["Purged", "may_purge", "purge_received", "purge_selected"]
 # What names tags in a PURGE: Varnish's xkey module, Fastly's and Cloudflare's fields.
 TAG_FIELDS: Final = (b"xkey-purge", b"xkey", b"surrogate-key", b"cache-tag")
 SOFT_FIELDS: Final = (b"soft-purge", b"fastly-soft-purge", b"xkey-softpurge")
+_ABSOLUTE: Final = re.compile(rb"https?://[^/]*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +30,15 @@ class Purged:
     """What a purge removed, or marked stale."""
 
     count: int
-    by: str  # "key", "tag", "prefix" or "all"
+    by: str  # "key", "urls", "tag", "prefix", "pattern" or "all"
     value: str
     soft: bool = False
 
     def body(self) -> bytes:
         """The answer's content (JSON)."""
-        verb = "softened" if self.soft else "purged"
-        told: dict[str, object] = {verb: self.count}
+        told: dict[str, object] = {"softened" if self.soft else "purged": self.count}
+        if self.by == "pattern":
+            told = {"banned": True}  # it works lazily: nobody knows yet how many it means
         if self.by == "key":
             told["key"] = self.value
         else:
@@ -57,7 +61,11 @@ def may_purge(client: str | None, fields: Fields, runtime: Runtime) -> bool:
 def purge_received(
     received: Received, fields: Fields, runtime: Runtime, store: MemoryStore, now: float
 ) -> Purged:
-    """Carry out a PURGE request. Raises RefusedError: who may (403), then target and host (400, 421)."""
+    """Carry out a PURGE or BAN request. Raises RefusedError: who may (403), then target and host (400, 421).
+
+    With `X-Purge-Method: regex`, as WordPress's plugins send it, and with BAN the target is a pattern for the
+    paths of its host.
+    """
     peer = believe(received, fields, runtime.trusted)
     if not may_purge(peer.client, fields, runtime):
         raise RefusedError("purge-forbidden")
@@ -71,12 +79,14 @@ def purge_received(
     # PURGE removes both schemes, so an absolute-form may name either: the connection's does not matter.
     said = received.target.partition(b"://")[0].lower()
     scheme = said if said in {b"http", b"https"} else peer.scheme
+    if received.method == b"BAN" or values(fields, b"x-purge-method") == [b"regex"]:
+        return _ban_paths(received.target, peer.hosts, scheme, runtime, store, now, soft=soft)
     found = _found(resolve(received.target, peer.hosts, scheme, runtime.sites))
     return _purge_url(found, runtime, store, now, soft=soft)
 
 
 def purge_selected(asked: Mapping[str, object], runtime: Runtime, store: MemoryStore, now: float) -> Purged:
-    """Carry out a purge named by one of `url`, `urls`, `prefix`, `tag`, `all`, and `soft`.
+    """Carry out a purge named by one of `url`, `urls`, `prefix`, `pattern`, `tag`, `all`, and `soft`.
 
     Raises RefusedError for a URL that the canonicalizer refuses, ValueError for anything that names no purge.
     """
@@ -95,10 +105,12 @@ def purge_selected(asked: Mapping[str, object], runtime: Runtime, store: MemoryS
             return _purge_prefix(_named(prefix, runtime), runtime, store, now, soft=soft)
         case "tag", str(tag) if tag:
             return Purged(store.purge(Tags(frozenset((tag.encode(),)), soft=soft), now), "tag", tag, soft)
+        case "pattern", str(expression):
+            return _ban(expression, store, now, soft=soft)
         case "all", True:
             return Purged(store.purge(Everything(soft=soft), now), "all", "*", soft)
         case _:
-            raise ValueError("one of url, urls (a list), prefix, tag, or all: true")
+            raise ValueError("one of url, urls (a list), prefix, pattern, tag, or all: true")
 
 
 def _named(url: str, runtime: Runtime) -> Canonical:
@@ -121,6 +133,31 @@ def _both_schemes(found: Canonical, runtime: Runtime) -> list[Canonical]:
 def _purge_url(found: Canonical, runtime: Runtime, store: MemoryStore, now: float, *, soft: bool) -> Purged:
     keys = frozenset(each.key for each in _both_schemes(found, runtime))
     return Purged(store.purge(Keys(keys, soft=soft), now), "key", found.url.decode("latin-1"), soft)
+
+
+def _ban_paths(
+    target: bytes,
+    hosts: Sequence[bytes],
+    scheme: bytes,
+    runtime: Runtime,
+    store: MemoryStore,
+    now: float,
+    *,
+    soft: bool,
+) -> Purged:
+    absolute = _ABSOLUTE.match(target)
+    root, path = (absolute[0] + b"/", target[absolute.end() :]) if absolute else (b"/", target)
+    found = _found(resolve(root, hosts, scheme, runtime.sites))
+    expression = rb"^https?://%b%b" % (re.escape(found.authority), path)
+    try:
+        return _ban(expression.decode("latin-1"), store, now, soft=soft)
+    except ValueError as error:
+        raise RefusedError("bad-target") from error
+
+
+def _ban(expression: str, store: MemoryStore, now: float, *, soft: bool) -> Purged:
+    count = store.purge(compiled(expression, soft=soft), now)
+    return Purged(count, "pattern", expression, soft)
 
 
 def _purge_prefix(

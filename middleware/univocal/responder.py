@@ -30,6 +30,7 @@ App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 # Seconds before a waiting client is watched: most answers are there by then, and watching costs a task.
 PATIENCE: Final = 0.1
+PURGES: Final = frozenset((b"PURGE", b"BAN"))
 FETCHED: Final = frozenset((b"GET", b"HEAD"))  # whatever else is passed on, content and all
 
 
@@ -84,7 +85,7 @@ class Responder:
     async def run(self) -> None:
         """Answer the request, and tell the listeners how it went."""
         try:
-            if self._received.method == b"PURGE":
+            if self._received.method in PURGES:
                 await self._purge()
             else:
                 await self._carry_out(self.admit())

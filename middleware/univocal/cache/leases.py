@@ -6,7 +6,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from univocal.cache.selectors import Everything, Selector, matches
+from univocal.cache.selectors import Everything, Pattern, Selector, matches
 from univocal.cache.stored import Stored
 
 __all__ = ["Lease", "Leases"]
@@ -95,4 +95,4 @@ class Leases:
 
 
 def _weight(selector: Selector) -> int:
-    return 1 if isinstance(selector, Everything) else 1 + len(selector.names)
+    return 1 if isinstance(selector, Everything | Pattern) else 1 + len(selector.names)

@@ -1,13 +1,14 @@
-"""What a purge names: keys, tags, prefixes, everything."""
+"""What a purge names: keys, tags, prefixes, patterns, everything."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from univocal.cache.search import NoVarySearch
 
-__all__ = ["Everything", "Keys", "Prefix", "Selector", "Tags", "located", "matches"]
+__all__ = ["Everything", "Keys", "Pattern", "Prefix", "Selector", "Tags", "located", "matches", "url_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +37,33 @@ class Prefix:
 
 
 @dataclass(frozen=True, slots=True)
+class Pattern:
+    """The responses in whose canonical URL `search` finds what the expression describes."""
+
+    expression: str
+    search: Callable[[bytes], bool] = field(compare=False, repr=False)
+    soft: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Everything:
     """All responses."""
 
     soft: bool = False
 
 
-Selector: TypeAlias = Keys | Tags | Prefix | Everything
+Selector: TypeAlias = Keys | Tags | Prefix | Pattern | Everything
 
 
 def located(key: bytes) -> bytes:
     """A key without its profile's digest: b"scheme authority target"."""
     return key.partition(b" ")[2]
+
+
+def url_of(key: bytes) -> bytes:
+    """The canonical URL of a key."""
+    scheme, authority, target = located(key).split(b" ", 2)
+    return b"%b://%b%b" % (scheme, authority, target)
 
 
 def matches(selector: Selector, key: bytes, tags: frozenset[bytes], search: NoVarySearch | None) -> bool:
@@ -61,5 +77,7 @@ def matches(selector: Selector, key: bytes, tags: frozenset[bytes], search: NoVa
             return not tags.isdisjoint(wanted) and (not origin or located(key).startswith(origin + b" "))
         case Prefix(prefixes):
             return located(key).startswith(tuple(prefixes))
+        case Pattern(_, found):
+            return found(url_of(key))
         case Everything():
             return True

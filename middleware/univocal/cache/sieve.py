@@ -10,12 +10,13 @@ __all__ = ["Entry", "Sieve"]
 
 
 class Entry:
-    """All stored responses of one key, newest first; a node of the queue."""
+    """All stored responses of one key, newest first, and the last ban they met; a node of the queue."""
 
-    __slots__ = ("cost", "key", "newer", "older", "variants", "visited")
+    __slots__ = ("cost", "key", "newer", "older", "tested", "variants", "visited")
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes, tested: int) -> None:
         self.key: Final = key
+        self.tested = tested
         self.variants: tuple[Stored, ...] = ()
         self.cost = 0
         self.visited = False

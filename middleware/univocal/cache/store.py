@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from univocal.cache.alike import Alike
+from univocal.cache.bans import Bans
 from univocal.cache.leases import Lease, Leases
-from univocal.cache.search import NoVarySearch, split_key
-from univocal.cache.selectors import Everything, Keys, Prefix, Selector, Tags, located, matches
+from univocal.cache.selectors import Everything, Keys, Pattern, Prefix, Selector, Tags, located, matches
 from univocal.cache.sieve import Entry, Sieve
 from univocal.cache.stored import Stored, softened
 
-__all__ = ["Everything", "Keys", "Lease", "MemoryStore", "Prefix", "Selector", "Stats", "Tags"]
+__all__ = ["Everything", "Keys", "Lease", "MemoryStore", "Pattern", "Prefix", "Selector", "Stats", "Tags"]
 
 # How many keys are remembered as uncacheable at most.
 _MARKER_LIMIT: Final = 10_000
+# How many entries each commit tests against the live bans, so that these are forgotten some time.
+_SWEPT: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What the store holds: keys, responses, octets, octets reserved for content under way; evictions."""
+    """What the store holds: keys, responses, octets, octets reserved for what is under way; evictions; bans."""
 
     entries: int
     responses: int
     bytes: int
     reserved: int
     evictions: int
+    bans: int
 
 
 class MemoryStore:
@@ -44,31 +48,40 @@ class MemoryStore:
         self._entries: dict[bytes, Entry] = {}
         self._sieve = Sieve()
         self._tagged: dict[bytes, set[bytes]] = {}
-        self._variances: dict[bytes, dict[NoVarySearch, int]] = {}
-        self._alike: dict[tuple[NoVarySearch, bytes, bytes], bytes] = {}
+        self._alike = Alike()
+        self._bans = Bans()
+        self._round: deque[bytes] = deque()  # keys that the sweep under way has still to test
+        self._round_began = 0  # with this ban
         self._bytes = self._responses = self._evictions = 0
         self._uncacheable: OrderedDict[int, float] = OrderedDict()
 
     @property
     def stats(self) -> Stats:
         """What is held now."""
-        return Stats(len(self._entries), self._responses, self._bytes, self._leases.reserved, self._evictions)
+        return Stats(
+            len(self._entries),
+            self._responses,
+            self._bytes,
+            self._leases.reserved,
+            self._evictions,
+            len(self._bans),
+        )
 
     def lookup(self, key: bytes) -> Sequence[Stored]:
         """The stored responses of a key, newest first."""
         entry = self._entries.get(key)
+        if entry is not None and entry.tested != self._bans.newest:
+            entry = self._test(entry)
         if entry is not None:
             entry.visited = True
             return entry.variants
-        return self._lookup_alike(key) if self._variances else ()
+        return self._lookup_alike(key) if self._alike else ()
 
     def _lookup_alike(self, key: bytes) -> Sequence[Stored]:
         """The stored responses of another key that No-Vary-Search makes the same."""
-        path, query = split_key(key)
-        for variance in self._variances.get(path, ()):
-            other = self._alike.get((variance, path, variance.canonical(query)))
-            entry = self._entries.get(other) if other is not None else None
-            if entry is not None:
+        for other, variance in list(self._alike.keys(key)):
+            entry = self._entries.get(other)
+            if entry is not None and (entry := self._test(entry)) is not None:
                 entry.visited = True
                 return tuple(stored for stored in entry.variants if stored.search == variance)
         return ()
@@ -100,7 +113,10 @@ class MemoryStore:
             return False
         if stored.cost > self.max_object_bytes or self._holds_better(stored):
             return False
+        if stored.search is not None and not self._alike.admits(stored.key, stored.search):
+            return False
         self._insert(stored)
+        self.sweep(_SWEPT)
         self._uncacheable.pop(hash(stored.key), None)
         return True
 
@@ -114,25 +130,34 @@ class MemoryStore:
     def purge(self, selector: Selector, now: float, *, sparing: Lease | None = None) -> int:
         """Remove what is selected, or mark it stale, and keep what is being fetched from being stored.
 
-        The number of stored responses that were meant. The lease `sparing` may still commit: what it fetches
-        is newer than what the purge is about (a POST that invalidates its target and brings its new state).
+        The number of stored responses that were meant; 0 for a pattern, which only becomes a ban. The lease
+        `sparing` may still commit: what it fetches is newer than what the purge is about (a POST that
+        invalidates its target and brings its new state).
         """
         self._leases.purged(selector, sparing)
-        found = 0
-        for entry in self._candidates(selector):
-            meant = [one for one in entry.variants if matches(selector, entry.key, one.tags, one.search)]
-            found += len(meant)
-            if selector.soft:
-                entry.variants = tuple(softened(one, now) if one in meant else one for one in entry.variants)
-            else:
-                self._drop(entry.key, meant)
-        return found
+        if isinstance(selector, Pattern):
+            if self._bans.full:
+                self.sweep(len(self._entries) + len(self._round))
+            self._bans.add(selector, now)
+            return 0
+        return sum(self._remove(entry, selector, now) for entry in self._candidates(selector))
+
+    def _remove(self, entry: Entry, selector: Selector, now: float) -> int:
+        """Remove or soften what a selector means of one entry; how many responses that are."""
+        meant = [one for one in entry.variants if matches(selector, entry.key, one.tags, one.search)]
+        if selector.soft:
+            entry.variants = tuple(softened(one, now) if one in meant else one for one in entry.variants)
+        else:
+            self._drop(entry.key, meant)
+        return len(meant)
 
     def _candidates(self, selector: Selector) -> list[Entry]:
         keys: Iterable[bytes]
         match selector:
             case Keys(wanted):
-                keys = {each for key in wanted for each in (key, *self._alike_keys(key))}
+                keys = {
+                    each for key in wanted for each in (key, *(other for other, _ in self._alike.keys(key)))
+                }
             case Tags(wanted):
                 keys = {key for tag in wanted for key in self._tagged.get(tag, ())}
             case Prefix(names):
@@ -142,12 +167,27 @@ class MemoryStore:
                 return list(self._entries.values())
         return [entry for key in keys if (entry := self._entries.get(key)) is not None]
 
-    def _alike_keys(self, key: bytes) -> Iterator[bytes]:
-        path, query = split_key(key)
-        for variance in self._variances.get(path, ()):
-            other = self._alike.get((variance, path, variance.canonical(query)))
-            if other is not None:
-                yield other
+    # ── bans ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _test(self, entry: Entry) -> Entry | None:
+        """The entry, less what a ban means that it has not met yet; None if nothing is left."""
+        for ban in self._bans.since(entry.tested):
+            self._remove(entry, ban.pattern, ban.time)
+        entry.tested = self._bans.newest
+        return entry if entry.variants else None
+
+    def sweep(self, most: int) -> None:
+        """Test up to that many entries against the live bans; those that all have met are forgotten."""
+        if not self._bans:
+            return
+        if not self._round:
+            self._round, self._round_began = deque(self._entries), self._bans.newest
+        for _ in range(min(most, len(self._round))):
+            entry = self._entries.get(self._round.popleft())
+            if entry is not None:
+                self._test(entry)
+        if not self._round:
+            self._bans.forget(self._round_began)
 
     # ── the uncacheable ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -171,11 +211,13 @@ class MemoryStore:
 
     def _insert(self, stored: Stored) -> None:
         entry = self._entries.get(stored.key)
+        if entry is not None:
+            entry = self._test(entry)  # what is new has nothing to do with the bans that others have not met
         for old in self._variants(stored.key):
             if entry is not None and old.vary == stored.vary:
                 self._forget(entry, old)
         if entry is None:
-            entry = self._entries[stored.key] = Entry(stored.key)
+            entry = self._entries[stored.key] = Entry(stored.key, self._bans.newest)
             self._sieve.add(entry)
         # One key never takes more than half of the store: its oldest variants go.
         while entry.variants and (
@@ -189,7 +231,9 @@ class MemoryStore:
         for tag in stored.tags:
             self._tagged.setdefault(tag, set()).add(stored.key)
         if stored.search is not None:
-            self._replace_alike(stored, stored.search)
+            other = self._alike.add(stored.key, stored.search)
+            if other is not None:
+                self._drop(other, [old for old in self._variants(other) if old.search == stored.search])
         self._make_room(entry)
 
     def _make_room(self, spared: Entry) -> None:
@@ -202,17 +246,6 @@ class MemoryStore:
                 continue
             self._evictions += len(victim.variants)
             self._drop(victim.key, victim.variants)
-
-    def _replace_alike(self, stored: Stored, variance: NoVarySearch) -> None:
-        """Let a response stand for all keys its variance makes the same; an older one under another goes."""
-        path, query = split_key(stored.key)
-        alias = (variance, path, variance.canonical(query))
-        other = self._alike.get(alias)
-        if other is not None and other != stored.key:
-            self._drop(other, [old for old in self._variants(other) if old.search == variance])
-        self._alike[alias] = stored.key
-        counts = self._variances.setdefault(path, {})
-        counts[variance] = counts.get(variance, 0) + 1
 
     def _drop(self, key: bytes, dropped: Sequence[Stored]) -> None:
         """Remove stored responses of one key, and the entry with the last of them."""
@@ -238,16 +271,5 @@ class MemoryStore:
                 if not keys:
                     del self._tagged[tag]
         if stored.search is not None:
-            self._forget_alike(entry, stored.search)
-
-    def _forget_alike(self, entry: Entry, variance: NoVarySearch) -> None:
-        path, query = split_key(entry.key)
-        alias = (variance, path, variance.canonical(query))
-        if self._alike.get(alias) == entry.key and not any(one.search == variance for one in entry.variants):
-            del self._alike[alias]
-        counts = self._variances[path]
-        counts[variance] -= 1
-        if not counts[variance]:
-            del counts[variance]
-        if not counts:
-            del self._variances[path]
+            last = not any(one.search == stored.search for one in entry.variants)
+            self._alike.remove(entry.key, stored.search, last=last)

@@ -1,0 +1,144 @@
+"""Bans: patterns that work lazily, are bounded, and win over what is being fetched."""
+
+from __future__ import annotations
+
+import pytest
+
+from univocal.cache.bans import MOST_BANS
+from univocal.cache.policy import complete, may_store
+from univocal.cache.rules import Rules
+from univocal.cache.selectors import url_of
+from univocal.cache.store import MemoryStore, Pattern
+from univocal.cache.stored import Stored
+from univocal.messages import Request, Response
+
+NOW = 1_000_000.0
+
+
+def key_of(path: str, host: str = "en.example") -> bytes:
+    return f"d http {host} {path}".encode()
+
+
+def stored_at(path: str, vary: str = "") -> Stored:
+    fields = [(b"cache-control", b"max-age=60"), (b"etag", b'"1"')]
+    request = Request(b"GET", path.encode(), [(b"foo", vary.encode())] if vary else [])
+    if vary:
+        fields.append((b"vary", b"foo"))
+    head = may_store(key_of(path), request, Response(200, fields), Rules(), NOW, NOW)
+    assert isinstance(head, Stored)
+    done = complete(head, b"body")
+    assert done is not None
+    return done
+
+
+def keep(store: MemoryStore, *paths: str) -> None:
+    for path in paths:
+        lease = store.begin(key_of(path), NOW)
+        assert store.commit(lease, stored_at(path))
+        store.release(lease)
+
+
+def pattern(text: bytes, *, soft: bool = False) -> Pattern:
+    return Pattern(text.decode(), lambda url: text in url, soft)
+
+
+def held(store: MemoryStore, *paths: str) -> list[str]:
+    return [path for path in paths if store.lookup(key_of(path))]
+
+
+def test_a_ban_removes_what_it_means_and_nothing_else() -> None:
+    store = MemoryStore()
+    keep(store, "/a/1", "/a/2", "/b/1")
+    assert store.purge(pattern(b"example/a/"), NOW) == 0
+    assert held(store, "/a/1", "/a/2", "/b/1") == ["/b/1"]
+    assert store.stats.entries == 1
+
+
+def test_what_is_stored_after_a_ban_stays() -> None:
+    store = MemoryStore()
+    keep(store, "/a")
+    store.purge(pattern(b"/a"), NOW)
+    keep(store, "/a", "/ab")
+    assert held(store, "/a", "/ab") == ["/a", "/ab"]
+
+
+def test_a_new_variant_does_not_hide_an_old_one_from_a_ban() -> None:
+    store = MemoryStore()
+    old, new = stored_at("/a", vary="one"), stored_at("/a", vary="two")
+    store.commit(store.begin(key_of("/a"), NOW), old)
+    store.purge(pattern(b"/a"), NOW)
+    store.commit(store.begin(key_of("/a"), NOW), new)
+    assert store.lookup(key_of("/a")) == (new,)
+
+
+def test_what_was_asked_for_before_a_ban_is_not_stored() -> None:
+    store = MemoryStore()
+    banned, other = store.begin(key_of("/a"), NOW), store.begin(key_of("/b"), NOW)
+    store.purge(pattern(b"/a"), NOW)
+    assert not store.commit(banned, stored_at("/a"))
+    assert store.commit(other, stored_at("/b"))
+
+
+def test_a_soft_ban_makes_stale() -> None:
+    store = MemoryStore()
+    keep(store, "/a")
+    store.purge(pattern(b"/a", soft=True), NOW + 5)
+    assert [one.fresh_until for one in store.lookup(key_of("/a"))] == [NOW + 5]
+
+
+def test_a_sweep_tests_everything_and_forgets_the_bans() -> None:
+    store = MemoryStore()
+    keep(store, *(f"/{number}" for number in range(10)))
+    store.purge(pattern(b"/7"), NOW)
+    store.sweep(5)
+    assert store.stats.bans == 1
+    store.sweep(5)
+    assert (store.stats.bans, store.stats.entries) == (0, 9)
+
+
+def test_a_ban_set_during_a_sweep_outlives_it() -> None:
+    store = MemoryStore()
+    keep(store, *(f"/{number}" for number in range(10)))
+    store.purge(pattern(b"/7"), NOW)
+    store.sweep(9)
+    store.purge(pattern(b"/0"), NOW)
+    store.sweep(1)
+    assert store.stats.bans == 1
+    assert held(store, "/0", "/1") == ["/1"]
+
+
+def test_commits_sweep_along() -> None:
+    store = MemoryStore()
+    keep(store, *(f"/{number}" for number in range(10)))
+    store.purge(pattern(b"/7"), NOW)
+    keep(store, "/x", "/y", "/z")
+    assert store.stats.bans == 0
+    assert held(store, "/7", "/8") == ["/8"]
+
+
+def test_the_same_pattern_again_is_one_ban() -> None:
+    store = MemoryStore()
+    keep(store, "/a")
+    for _ in range(5):
+        store.purge(pattern(b"/b"), NOW)
+    assert store.stats.bans == 1
+
+
+def test_live_bans_are_bounded_and_none_is_lost() -> None:
+    store = MemoryStore()
+    keep(store, "/0", "/keep")
+    for number in range(MOST_BANS + 10):
+        store.purge(pattern(b"example/%d" % number), NOW)
+        assert store.stats.bans <= MOST_BANS
+    assert held(store, "/0", "/keep") == ["/keep"]
+
+
+@pytest.mark.parametrize(
+    ("key", "url"),
+    [
+        (b"d http en.example /a?b=c", b"http://en.example/a?b=c"),
+        (b"d https en.example:8443 /", b"https://en.example:8443/"),
+    ],
+)
+def test_a_pattern_sees_the_canonical_url(key: bytes, url: bytes) -> None:
+    assert url_of(key) == url
