@@ -19,7 +19,7 @@ from .outcome import Handling, Listener, Outcome, Times, announce, cache_status
 from .problem import problem
 from .purge import purge_received
 from .recording import Recording
-from .scope import CANONICAL, INTERIM, Scope, below_root, received, respell
+from .scope import CANONICAL, EARLY_HINT, INTERIM, Scope, below_root, received, respell
 
 __all__ = ["App", "Door", "Message", "Receive", "Responder", "Send", "send_problem"]
 
@@ -242,6 +242,8 @@ class Responder:
                         await answer.finish()
                 case kind if kind == INTERIM:
                     await answer.interim(message["status"], list(message["headers"]))
+                case kind if kind == EARLY_HINT:
+                    await answer.interim(103, [(b"link", link) for link in message["links"]])
 
         await self._door.app(self.inner_scope(request), receive, send)
 

@@ -12,16 +12,17 @@ from urllib.parse import quote, unquote
 from .messages import Received, Request
 from .uri.target import Canonical
 
-__all__ = ["CANONICAL", "EXTENSION", "INTERIM", "Scope", "below_root", "received", "respell"]
+__all__ = ["CANONICAL", "EARLY_HINT", "EXTENSION", "INTERIM", "Scope", "below_root", "received", "respell"]
 
 Scope = dict[str, Any]
 
 EXTENSION: Final = "univocal.target"  # {"target": bytes}: what was received, or what is canonical
+EARLY_HINT: Final = "http.response.early_hint"  # {"links": […]}: the ASGI extension for 103
 INTERIM: Final = "http.response.informational"  # {"status": 103, "headers": […]}: a message for any 1xx
 CANONICAL: Final = "univocal.canonical"  # {"canonical", "peer", "chain"}: for a ReverseProxy behind the cache
 
 # What an application may ask of its server past a cache that reads its messages.
-_PASSED_EXTENSIONS: Final = frozenset(("tls", INTERIM, "websocket.http.response"))
+_PASSED_EXTENSIONS: Final = frozenset(("tls", INTERIM, EARLY_HINT, "websocket.http.response"))
 
 
 def received(scope: Mapping[str, Any]) -> Received:

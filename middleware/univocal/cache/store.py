@@ -24,7 +24,7 @@ _SWEPT: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What the store holds: keys, responses, octets, octets reserved for what is under way; evictions; bans."""
+    """What the store holds: keys, responses, octets; octets of what is under way; evictions; live bans."""
 
     entries: int
     responses: int
