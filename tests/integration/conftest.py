@@ -98,6 +98,7 @@ class Origin:
             b"answer %d" % len(self.requests), "Cache-Control: max-age=60"
         )
         self.gate: asyncio.Event | None = None
+        self.connections = 0
         self.closing = False  # after each response
         self.left = asyncio.Event()  # the other end closed a connection that still had an answer to get
         self.arrived = asyncio.Event()
@@ -121,6 +122,7 @@ class Origin:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        self.connections += 1
         try:
             with contextlib.suppress(EOFError, OSError, asyncio.CancelledError):
                 while await self._exchange(reader, writer):
@@ -275,6 +277,12 @@ async def front(serve: Any, origin: Origin, clock: Clock, transport: Any) -> Any
     yield start
     for proxy in proxies:
         await proxy.upstream.aclose()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A waiting client is watched from the first moment on, not only after a while."""
+    monkeypatch.setattr("univocal.responder.PATIENCE", 0)
 
 
 @pytest.fixture(name="reply")
