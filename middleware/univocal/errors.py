@@ -11,7 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["REASONS", "ConfigurationError", "ProfileError", "RefusedError", "UnivocalError", "by_rank", "status_of"]
+__all__ = [
+    "REASONS",
+    "ConfigurationError",
+    "ProfileError",
+    "RefusedError",
+    "UnivocalError",
+    "by_rank",
+    "status_of",
+]
 
 # Every reason for which univocal itself answers, with its status and a title. The order is the order of
 # precedence: of several reasons the first in this table is the request's `reason`.

@@ -16,12 +16,14 @@ from .fields import content_length
 from .messages import Fields, Received, Request, Response, values
 from .proxy.forward import end_to_end, strip_untrusted
 from .runtime import Runtime
-from .trust import Peer, believe
-from .uri.target import Canonical, Rejected, resolve
+from .trust import ENCODINGS, Peer, believe
+from .uri.tags import path_tags
+from .uri.target import Canonical, Rejected, encoding_fields, resolve
 
 __all__ = ["Admission", "Gate"]
 
 RULES: Final = Rules()
+_OURS: Final = frozenset((b"host", *ENCODINGS))  # fields that are written anew
 _HAS_SCHEME: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*:").match
 
 
@@ -54,11 +56,15 @@ class Gate:
         peer = believe(received, fields, runtime.trusted)
         if oversize := _oversize(received, fields, runtime):
             return _refused(received, runtime, peer, (oversize,))
-        found = resolve(received.target, peer.hosts, peer.scheme, runtime.sites, received.method)
+        found = resolve(
+            received.target, peer.hosts, peer.scheme, runtime.sites, received.method, peer.encodings
+        )
         if isinstance(found, Rejected):
             return _refused(received, runtime, peer, found.reasons)
         rules = runtime.rules.get(found.site.name, RULES)
-        request = strip_cookies(Request(received.method, found.target, _admitted(fields, found)), rules)
+        tags = path_tags(found.target, found.route.profile)
+        request = Request(received.method, found.target, _admitted(fields, found), tags)
+        request = strip_cookies(request, rules)
         decision = self._decide(found, request, rules, now)
         return Admission(received, runtime, peer, found, request, rules, decision, found.observed)
 
@@ -144,7 +150,8 @@ def _oversize(received: Received, fields: Fields, runtime: Runtime) -> str:
 def _admitted(fields: Fields, found: Canonical) -> Fields:
     """The fields that may go on: one Host, nothing that claims another URL, nothing for this hop (law 4)."""
     told = strip_untrusted(end_to_end(fields))
-    return [(b"host", found.authority), *(field for field in told if field[0] != b"host")]
+    kept = [field for field in told if field[0] not in _OURS]
+    return [(b"host", found.authority), *kept, *encoding_fields(found)]
 
 
 def _refused(received: Received, runtime: Runtime, peer: Peer, reasons: Sequence[str]) -> Admission:

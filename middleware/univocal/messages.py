@@ -27,11 +27,12 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request's head; `target` is canonical."""
+    """A request's head; `target` is canonical, `tags` are derived from it: a response's, besides its own."""
 
     method: bytes
     target: bytes
     fields: Fields
+    tags: frozenset[bytes] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ def purge_received(
     scheme = said if said in {b"http", b"https"} else peer.scheme
     if received.method == b"BAN" or values(fields, b"x-purge-method") == [b"regex"]:
         return _ban_paths(received.target, peer.hosts, scheme, runtime, store, now, soft=soft)
-    found = _found(resolve(received.target, peer.hosts, scheme, runtime.sites))
+    found = _found(resolve(received.target, peer.hosts, scheme, runtime.sites, encodings=peer.encodings))
     return _purge_url(found, runtime, store, now, soft=soft)
 
 

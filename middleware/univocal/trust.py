@@ -11,11 +11,12 @@ from typing import Final, TypeAlias
 from .errors import ConfigurationError
 from .messages import Fields, Received, values
 
-__all__ = ["LOOPBACK", "Networks", "Peer", "believe", "networks", "within"]
+__all__ = ["ENCODINGS", "LOOPBACK", "Networks", "Peer", "believe", "networks", "within"]
 
 Networks: TypeAlias = tuple[IPv4Network | IPv6Network, ...]
 LOOPBACK: Final = ("127.0.0.0/8", "::1/128")
 
+ENCODINGS: Final = (b"uri-path-encoding", b"uri-query-encoding")
 FORWARDED: Final = frozenset((b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"forwarded"))
 
 
@@ -49,12 +50,14 @@ def within(address: str | None, allowed: Networks) -> bool:
 class Peer:
     """What is believed of a request's sender."""
 
-    hosts: list[
-        bytes
-    ]  # every value that names the authority: more than one is for the canonicalizer to refuse
+    hosts: list[bytes]  # every value that names the authority: of more than one none is believed
     scheme: bytes
     client: str | None
     chain: tuple[bytes, ...] = ()  # addresses before `received.client`, as trusted proxies reported them
+    encodings: tuple[bytes, bytes] = (
+        b"",
+        b"",
+    )  # charsets it declares, of path and query
 
 
 def believe(received: Received, fields: Fields, trusted: Networks) -> Peer:
@@ -66,7 +69,7 @@ def believe(received: Received, fields: Fields, trusted: Networks) -> Peer:
     """
     hosts = values(fields, b"host")
     if not within(received.client, trusted) or not any(name in FORWARDED for name, _ in fields):
-        return Peer(hosts, received.scheme, received.client)
+        return Peer(hosts, received.scheme, received.client, (), _declared(fields))
     chain = _members(fields, b"x-forwarded-for")
     authority = _members(fields, b"x-forwarded-host")
     scheme = _members(fields, b"x-forwarded-proto")
@@ -77,7 +80,16 @@ def believe(received: Received, fields: Fields, trusted: Networks) -> Peer:
         scheme=_scheme(scheme, received.scheme),
         client=_client(chain, received.client, trusted),
         chain=tuple(chain),
+        encodings=_declared(fields),
     )
+
+
+def _declared(fields: Fields) -> tuple[bytes, bytes]:
+    """What draft-montenegro-httpbis-uri-encoding lets a client say; said twice, it is not said."""
+    if not any(name in ENCODINGS for name, _ in fields):
+        return b"", b""
+    path, query = (values(fields, name) for name in ENCODINGS)
+    return path[0] if len(path) == 1 else b"", query[0] if len(query) == 1 else b""
 
 
 def _scheme(said: list[bytes], otherwise: bytes) -> bytes:

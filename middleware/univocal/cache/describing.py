@@ -137,7 +137,7 @@ def describe(key: bytes, exchange: Exchange, assessed: Assessed, rules: Rules) -
         bodiless=exchange.request.method == b"HEAD",
         language=languages[0] if len(languages) == 1 else None,
         search=no_vary_search(fields),
-        tags=tags(response.fields),
+        tags=tags(response.fields) | exchange.request.tags,
         reusable=True,
         cost=0,
     )

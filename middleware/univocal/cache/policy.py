@@ -7,7 +7,7 @@ invalidation (§4.4). Reasons are the tokens of Cache-Status (RFC 9211 §2.2).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from univocal.cache.directives import RequestDirectives, request_directives
@@ -244,7 +244,7 @@ def reuse_on_error(
 def revalidation(request: Request, stored: Stored) -> tuple[Request, Decision]:
     """The request and the decision with which a response served stale is fetched again in the background."""
     fields = without(request.fields, [*READS])
-    return Request(b"GET", request.target, fields), _ask(stored, "stale", True, None)
+    return replace(request, method=b"GET", fields=fields), _ask(stored, "stale", True, None)
 
 
 def forwarded_fields(request: Request, decision: Decision) -> Fields:

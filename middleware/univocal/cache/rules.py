@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from univocal.fields import cookie_names
@@ -102,4 +102,4 @@ def strip_cookies(request: Request, rules: Rules) -> Request:
         kept = [pair for pair in pairs if pair and not rules.strips(pair.partition(b"=")[0].strip(b" \t"))]
         if kept:
             fields.append((name, b"; ".join(kept)))
-    return Request(request.method, request.target, fields)
+    return replace(request, fields=fields)

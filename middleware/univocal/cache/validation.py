@@ -69,7 +69,7 @@ def _rebuilt(stored: Stored, exchange: Exchange, updated: Response, rules: Rules
     aged = Response(updated.status, [*without(updated.fields, [b"date"]), *told])
     request = exchange.request
     # A cookie of whoever validates does not make content personal that the origin has just confirmed.
-    impersonal = Request(b"GET", request.target, without(request.fields, [b"cookie"]))
+    impersonal = replace(request, method=b"GET", fields=without(request.fields, [b"cookie"]))
     news = replace(exchange, request=impersonal, response=aged)
     judged = verdict(stored.key, news, rules)
     kept = isinstance(judged, Stored)
