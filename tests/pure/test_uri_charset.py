@@ -45,6 +45,15 @@ def test_every_charset_is_a_superset_of_ascii_and_only_that(name: str) -> None:
             assert decoded[1:] == chr(following)
 
 
+@pytest.mark.parametrize("name", CHARSETS)
+def test_no_ascii_octet_appears_by_transcoding(name: str) -> None:
+    codec = CHARSETS[name]
+    high = [bytes([octet]) for octet in range(0x80, 0x100)]
+    leads = [b"\x8f" + octet for octet in high] if name == "euc-jp" else []
+    for octets in [*high, *(one + other for one in [*high, *leads] for other in high)]:
+        assert all(character >= "\x80" for character in octets.decode(codec, errors="ignore"))
+
+
 @pytest.mark.parametrize(
     ("settings", "target", "canonical"),
     [
@@ -80,6 +89,11 @@ def test_every_charset_is_a_superset_of_ascii_and_only_that(name: str) -> None:
         ),
         ('path = "euc-kr"\norigin = "legacy"', spelled("/한국어"), spelled("/한국어", "euc_kr")),
         ('path = "windows-1251"\norigin = "legacy"', spelled("/a?я"), spelled("/a?я")),
+        (
+            'path = "euc-jp"\norigin = "legacy"',
+            spelled("/¥/‾"),
+            spelled("/¥/‾"),
+        ),  # "\\" and "~" in Python's EUC-JP
         # What would be taken for another word is left in UTF-8: "Рё" in windows-1251 is "и" in UTF-8.
         ('path = "windows-1251"\norigin = "legacy"', spelled("/Рё"), spelled("/Рё")),
         ('path = "windows-1251"\norigin = "legacy"', spelled("/и"), spelled("/и", "cp1251")),

@@ -117,6 +117,7 @@ def test_a_glob_is_matched_in_linear_time() -> None:
         ('path.trailing_slash = "add"', b"/a/?q", b"/a/?q"),
         ('path.trailing_slash = "remove"', b"/a/b/", b"/a/b"),
         ('path.trailing_slash = "remove"', b"/a//?q/", b"/a?q/"),
+        ('path.trailing_slash = "remove"', b"/a" + b"/" * 20, b"/a"),
         ('path.trailing_slash = "remove"', b"/", b"/"),
         ('path.trailing_slash = "remove"', b"//", b"/"),
         ('path.trailing_slash = "remove"', b"/a/b/..", b"/a"),

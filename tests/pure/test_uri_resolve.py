@@ -247,6 +247,13 @@ def test_aliases(host: bytes, url: bytes, redirect: int) -> None:
         assert (canonical.url, canonical.redirect) == (url, redirect and answer)
 
 
+def test_an_alias_takes_the_port_that_the_host_has() -> None:
+    sites = Sites([site("en.example:8080", aliases=("www.example", "old.example:81"))])
+    for host in (b"www.example", b"www.example:99", b"old.example:81"):
+        assert accepted(resolve(b"/", [host], b"http", sites)).authority == b"en.example:8080"
+    assert reason(resolve(b"/", [b"old.example"], b"http", sites)) == "unknown-host"
+
+
 @pytest.mark.parametrize(
     ("unified", "scheme", "host", "url"),
     [

@@ -106,6 +106,7 @@ def test_overlapping_rules_are_refused(rules: list[tuple[str, ...]], writer: int
         [("/index.php/wiki/", "/wiki/", "start")],
         [(".htm", ".html", "end")],
         [("/a", "/b", "start"), ("a/", "c/", "end")],
+        [(".htm", ".html", "end"), ("lx", "q")],
     ],
 )
 def test_rules_that_leave_one_another_alone(rules: list[tuple[str, ...]]) -> None:

@@ -222,6 +222,8 @@ def test_kept_parameters_do_not_change_the_path(tail: str) -> None:
         (b"/a;jsessionid=1%2f/b;x", b"/a;jsessionid=1%2F/b;x"),
         (b"/a%3Bb;c", b"/a%3Bb;c"),
         (b"/a;b/../c", b"/c"),
+        (b"/a/;x/../b", b"/b"),
+        (b"/a/;x", b"/a/;x"),
     ],
 )
 def test_parameters_kept(target: bytes, canonical: bytes) -> None:

@@ -115,6 +115,9 @@ def own(text: str) -> Profile:
         ('path.merge_slashes = true\nreject.sequences = ["dot-dot-after-empty-segment"]', b"/a//../b", []),
         ('reject.sequences = ["empty-segment-parameter"]', b"/a/;x/b", ["empty-segment-parameter"]),
         ('reject.sequences = ["backslash", "encoded-slash"]', b"/\\%2f", ["backslash", "encoded-slash"]),
+        ('path.parameters = "strip"\nreject.sequences = ["above-root"]', b"/..;x/b", ["above-root"]),
+        ('path.parameters = "strip"\nreject.sequences = ["dot-segment"]', b"/a/%2e;x", ["dot-segment"]),
+        ('reject.sequences = ["dot-segment"]', b"/a/..;x/b", []),
         ('path.dot_segments = "keep"\nreject.sequences = ["above-root"]', b"/a/../../b", ["above-root"]),
     ],
 )
