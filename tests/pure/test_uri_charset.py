@@ -1,12 +1,12 @@
 """One charset for what clients send in two."""
 
-from pathlib import Path
+import re
 from urllib.parse import quote
 
 import pytest
 
 from univocal.errors import ProfileError
-from univocal.uri.charset import CHARSETS, known_charset
+from univocal.uri.charset import CHARSETS, known_charset, part_transcoder
 from univocal.uri.profile import Profile, parse
 from univocal.uri.site import Route, Site, Sites
 from univocal.uri.target import (
@@ -17,8 +17,6 @@ from univocal.uri.target import (
     explain_target,
     resolve,
 )
-
-ROOT = Path(__file__).parents[2]
 
 
 def own(settings: str) -> Profile:
@@ -45,13 +43,17 @@ def test_every_charset_is_a_superset_of_ascii_and_only_that(name: str) -> None:
             assert decoded[1:] == chr(following)
 
 
+@pytest.mark.parametrize("origin", ["utf-8", "legacy"])
 @pytest.mark.parametrize("name", CHARSETS)
-def test_no_ascii_octet_appears_by_transcoding(name: str) -> None:
-    codec = CHARSETS[name]
-    high = [bytes([octet]) for octet in range(0x80, 0x100)]
-    leads = [b"\x8f" + octet for octet in high] if name == "euc-jp" else []
-    for octets in [*high, *(one + other for one in [*high, *leads] for other in high)]:
-        assert all(character >= "\x80" for character in octets.decode(codec, errors="ignore"))
+def test_no_ascii_octet_appears_by_transcoding(name: str, origin: str) -> None:
+    transcode = part_transcoder(name, origin, "")
+    high = [b"%%%02X" % octet for octet in range(0x80, 0x100)]
+    leads = [b"%8F" + octet for octet in high] if name == "euc-jp" else []
+    pairs = [one + other for one in [*high, *leads] for other in high] if name.startswith("euc") else []
+    characters = [quote(character).encode() for character in map(chr, range(0x80, 0x3100))]
+    for part in [*high, *pairs, *characters]:
+        assert not re.search(rb"%[0-7]", transcode(part)), part
+        assert transcode(transcode(part)) == transcode(part)
 
 
 @pytest.mark.parametrize(

@@ -82,9 +82,11 @@ def _texts(runs: list[bytes], charset: str) -> list[str] | None:
     """The runs read in `charset`; None if they are none of it."""
     decode = codecs.lookup(CHARSETS.get(charset, charset)).decode
     try:
-        return [decode(run, "strict")[0] for run in runs]
+        texts = [decode(run, "strict")[0] for run in runs]
     except UnicodeDecodeError:
         return None
+    # Python's EUC-JP has one sequence for "~".
+    return None if any(character < "\x80" for text in texts for character in text) else texts
 
 
 def _in_legacy(texts: list[str], legacy: str) -> list[bytes] | None:
@@ -98,7 +100,7 @@ def _in_legacy(texts: list[str], legacy: str) -> list[bytes] | None:
         runs = [encode(text, "strict")[0] for text in texts]
     except UnicodeEncodeError:
         return None
-    # EUC-JP has "\" for a yen sign.
+    # Python's EUC-JP has "\" for a yen sign, and "~" for an overline.
     if any(octet < 0x80 for run in runs for octet in run):
         return None
     return runs if _undeclared(runs, legacy) == texts else None

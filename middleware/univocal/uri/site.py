@@ -30,15 +30,21 @@ _IPV4: Final = re.compile(rb"(?:(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(?:
 class Route:
     """A path prefix, how targets under it are read, and where they go.
 
-    `upstream` names an origin; with an `upstream_path`, that replaces the prefix on the way there.
+    `upstream` names an origin; with an `upstream_path`, that replaces the prefix on the way there, or the
+    canonical path takes the place of the `{path}` in it. With `forward` "received", which goes with no
+    `upstream_path`, the origin gets the target as it came; the canonical one is the key nevertheless.
     """
 
     prefix: bytes
     profile: Profile
     upstream: str
     upstream_path: bytes = b""
+    forward: str = "canonical"
 
     def __post_init__(self) -> None:
+        if self.forward == "received" and self.upstream_path:
+            allowed = '"canonical" where the upstream has a path'
+            raise ConfigurationError("routes", "forward", self.forward, allowed)
         for key, path in (("path", self.prefix), ("upstream", self.upstream_path or b"/")):
             if not path.startswith(b"/") or b"?" in path or b"#" in path or routing_view(path) != path:
                 allowed = "a path that begins with '/', percent-encoded, without dot segments, '?' and '#'"

@@ -33,7 +33,8 @@ class Canonical:
 
     `key` is injective: none of the four parts that it joins holds a blank. If `observed` is not empty,
     `target` is the received one and the request goes past the cache. `redirect` is 0, or the status with
-    which an alias is sent to `url`.
+    which an alias is sent to `url`. `received` is what the origin gets where a route forwards targets as
+    they came: an answer to it answers no other spelling.
     """
 
     scheme: bytes
@@ -44,6 +45,7 @@ class Canonical:
     route: Route
     observed: tuple[str, ...] = ()
     redirect: int = 0
+    received: bytes = b""
 
     @property
     def url(self) -> bytes:
@@ -86,6 +88,8 @@ def resolve_url(url: bytes, sites: Sites, method: bytes = b"GET") -> Canonical |
 
 def origin_target(canonical: Canonical) -> bytes:
     """The target as the origin gets it: the canonical one, the upstream's path in place of the prefix."""
+    if canonical.received:
+        return canonical.received
     path, query = split(canonical.target)
     if not canonical.route.upstream_path or path == b"*":
         return canonical.target
@@ -108,6 +112,7 @@ def encoding_fields(canonical: Canonical) -> list[tuple[bytes, bytes]]:
 
 
 _MEMORABLE: Final = 1024
+_PLACE: Final = b"{path}"
 _UNDECLARED: Final = ("", "")
 _ABSOLUTE: Final = re.compile(
     rb"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<rest>.*)", re.DOTALL
@@ -166,7 +171,10 @@ def _of_site(
     if isinstance(target, Rejected):
         return target
     key = b"%b %b %b %b" % (route.profile.digest, scheme, authority, target)
-    return Canonical(scheme, authority, target, key, site, route, observed, redirect)
+    came = received.partition(b"#")[0] if route.forward == "received" else b""
+    if _UNSPEAKABLE.search(came):
+        return rejected("control-character")
+    return Canonical(scheme, authority, target, key, site, route, observed, redirect, came)
 
 
 def _accepted(
@@ -194,12 +202,16 @@ def _strays(target: bytes, site: Site, route: Route) -> list[str]:
         site.route_of(routing_view(path)) is route and is_under(path, route.prefix)
     ):
         return ["crosses-route"]
-    if route.upstream_path and not is_under(routing_view(_at_upstream(path, route)), route.upstream_path):
+    root = route.upstream_path.partition(_PLACE)[0]
+    if root and not is_under(routing_view(_at_upstream(path, route)), root):
         return ["above-root"]
     return []
 
 
 def _at_upstream(path: bytes, route: Route) -> bytes:
+    before, place, after = route.upstream_path.partition(_PLACE)
+    if place:
+        return before.rstrip(b"/") + path + after
     rest = path[len(route.prefix.rstrip(b"/")) :]
     return route.upstream_path.rstrip(b"/") + rest if rest else route.upstream_path
 
