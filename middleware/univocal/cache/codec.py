@@ -1,0 +1,157 @@
+"""A stored response as octets, for the shared tier: compact, versioned, and a miss if it cannot be read.
+
+A description is one line that the scripts in Redis read, the tags as netstrings, and netstrings that only
+this module reads:
+
+    FORMAT w|p fresh_until response_time usable_until number-of-tags LF
+    tag… numbers etag last_modified strong language (name value)… head
+
+An optional value is "-", or "+" and the value. The content stands beside the description, not in it.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from typing import Final
+
+from univocal.cache.stored import Part, Stored
+
+__all__ = ["FORMAT", "decode", "encode", "usable_until", "variant"]
+
+FORMAT: Final = 1
+# Seconds for which a response is kept beyond its freshness because it may be validated, or served when the
+# origin server cannot be reached; and seconds for which anything is kept at most.
+KEEP: Final = 3_600.0
+LIMIT: Final = 30 * 86_400.0
+
+_NUMBER: Final = re.compile(rb"-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:e[+-]?[0-9]{1,3})?")
+_LENGTH: Final = re.compile(rb"(0|[1-9][0-9]{0,8}):")
+_FIRST_LINE: Final = re.compile(rb"%d ([wp]) (\S+) (\S+) (\S+) ([0-9]{1,4})\n" % FORMAT)
+# A head is written as it is: what stands in it must be lines, none of them empty.
+_HEAD: Final = re.compile(rb"HTTP/1\.1 ([1-5][0-9]{2}) [^\r\n\0]*\r\n(?:[^\r\n\0:]+: [^\r\n\0]*\r\n)*")
+
+
+def usable_until(stored: Stored) -> float:
+    """Until when a response can be of use, fresh or stale (seconds since the epoch)."""
+    stale = stored.stale_usable or stored.etag is not None or stored.last_modified is not None
+    window = max(stored.stale_while_revalidate, stored.stale_if_error, KEEP if stale else 0.0)
+    return min(max(stored.fresh_until, stored.response_time) + window, stored.response_time + LIMIT)
+
+
+def variant(stored: Stored) -> bytes:
+    """What tells the responses of one key apart: a digest of the selecting header fields, 16 octets."""
+    selecting = [piece for name, value in stored.vary for piece in (name, _optional(value))]
+    return sha256(b"".join(map(_netstring, selecting))).digest()[:16]
+
+
+def encode(stored: Stored) -> bytes:
+    """The description of a response that has its content; a No-Vary-Search is not told."""
+    line = b"%d %b %b %b %b %d\n" % (
+        FORMAT,
+        b"w" if stored.whole else b"p",
+        _number(stored.fresh_until),
+        _number(stored.response_time),
+        _number(usable_until(stored)),
+        len(stored.tags),
+    )
+    part = stored.part
+    flags = (stored.no_cache, stored.stale_usable, stored.bodiless, part is not None)
+    lengths = (stored.cost, len(stored.body), *((part.first, part.last) if part else (0, 0)))
+    complete = -1 if part is None or part.complete is None else part.complete
+    times = (stored.born, stored.stale_while_revalidate, stored.stale_if_error, stored.modified)
+    numbers = [*map(int, flags), *lengths, complete, *map(float, times)]
+    pieces = [
+        *sorted(stored.tags),
+        b" ".join(map(_number, numbers)),
+        *map(_optional, (stored.etag, stored.last_modified, stored.strong, stored.language)),
+        *(piece for name, value in stored.vary for piece in (name, _optional(value))),
+        stored.head,
+    ]
+    return line + b"".join(map(_netstring, pieces))
+
+
+def decode(key: bytes, described: bytes, body: bytes) -> Stored | None:
+    """The response that was encoded; None for whatever else the octets may be."""
+    try:
+        return _decoded(key, described, body)
+    except ValueError:
+        return None
+
+
+def _decoded(key: bytes, described: bytes, body: bytes) -> Stored:
+    first = _FIRST_LINE.match(described)
+    if first is None:
+        raise ValueError
+    pieces = _pieces(described, first.end())
+    tags, pieces = pieces[: int(first[5])], pieces[int(first[5]) :]
+    numbers, etag, last_modified, strong, language, *vary, head = pieces
+    no_cache, stale_usable, bodiless, partial, *more = (_read(each) for each in numbers.split(b" "))
+    cost, length, start, last, complete, *times = more
+    born, stale_while_revalidate, stale_if_error, modified = times
+    status = _HEAD.fullmatch(head)
+    if status is None or length != len(body) or cost < len(head) + len(body) or len(tags) != int(first[5]):
+        raise ValueError
+    return Stored(
+        key=key,
+        status=int(status[1]),
+        head=head,
+        body=body,
+        vary=tuple(zip(vary[::2], map(_given, vary[1::2]), strict=True)),
+        response_time=_read(first[3]),
+        born=born,
+        fresh_until=_read(first[2]),
+        no_cache=bool(no_cache),
+        stale_usable=bool(stale_usable),
+        stale_while_revalidate=stale_while_revalidate,
+        stale_if_error=stale_if_error,
+        etag=_given(etag),
+        last_modified=_given(last_modified),
+        modified=modified,
+        strong=_given(strong),
+        part=Part(int(start), int(last), None if complete < 0 else int(complete)) if partial else None,
+        bodiless=bool(bodiless),
+        language=_given(language),
+        search=None,
+        tags=frozenset(tags),
+        reusable=True,
+        cost=int(cost),
+    )
+
+
+def _netstring(piece: bytes) -> bytes:
+    return b"%d:%b" % (len(piece), piece)
+
+
+def _pieces(octets: bytes, position: int) -> list[bytes]:
+    """The netstrings from a position to the end."""
+    found = []
+    while position < len(octets):
+        length = _LENGTH.match(octets, position)
+        if length is None:
+            raise ValueError
+        position = length.end() + int(length[1])
+        found.append(octets[length.end() : position])
+    if position != len(octets):
+        raise ValueError
+    return found
+
+
+def _number(value: float) -> bytes:
+    return repr(value).encode()
+
+
+def _read(text: bytes) -> float:
+    if not _NUMBER.fullmatch(text):
+        raise ValueError
+    return float(text)
+
+
+def _optional(value: bytes | None) -> bytes:
+    return b"-" if value is None else b"+" + value
+
+
+def _given(piece: bytes) -> bytes | None:
+    if piece[:1] not in {b"-", b"+"} or (piece[:1] == b"-" and len(piece) > 1):
+        raise ValueError
+    return piece[1:] if piece[:1] == b"+" else None

@@ -1,0 +1,200 @@
+"""A stored response as octets: what comes back is what went in, or a miss."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from univocal.cache.codec import KEEP, LIMIT, decode, encode, usable_until, variant
+from univocal.cache.names import Banned, Fruitless, Names
+from univocal.cache.policy import Rules, complete, may_store
+from univocal.cache.selectors import Everything, Keys, Pattern, Prefix, Selector, Tags
+from univocal.cache.stored import Part, Stored
+from univocal.messages import Fields, Request, Response
+
+NOW = 1_790_000_000.25
+KEY = b"0123456789abcdef http en.example /wiki/A?b=\xc3\xa9"
+NAMES = Names("0" * 39 + "a")
+
+
+def stored(more: Fields, asked: Fields = [], status: int = 200, body: bytes = b"content") -> Stored:  # noqa: B006
+    request = Request(b"GET", b"/wiki/A", asked)
+    response = Response(status, [(b"cache-control", b"max-age=60"), *more])
+    begun = may_store(KEY, request, response, Rules(), NOW, NOW)
+    assert isinstance(begun, Stored)
+    done = complete(begun, body)
+    assert done is not None
+    return done
+
+
+RESPONSES = [
+    stored([]),
+    stored([(b"etag", b'"a"'), (b"last-modified", b"Tue, 15 Sep 2026 10:00:00 GMT")]),
+    stored([(b"vary", b"foo, bar")], [(b"foo", b""), (b"x", b"y")]),
+    stored([(b"xkey", b"a b"), (b"cache-tag", b"c d,e:\xff"), (b"content-language", b"De")]),
+    stored([(b"content-range", b"bytes 0-6/9")], status=206),
+    stored([(b"content-range", b"bytes 0-6/*")], status=206),
+    stored([(b"x", b""), (b"x", b"a: b"), (b"y", b"\xff\t1")], status=299),
+    stored([(b"cache-control", b"must-revalidate, stale-if-error=5, stale-while-revalidate=7")]),
+    stored([], body=b""),
+    replace(stored([(b"etag", b'W/"a"')]), bodiless=True, no_cache=True, fresh_until=NOW - 1),
+]
+
+octets = st.binary(max_size=20)
+seconds = st.floats(-1e12, 1e12)
+positions = st.integers(0, 2**50)
+anything = st.builds(
+    replace,
+    st.sampled_from(RESPONSES),
+    body=octets,
+    vary=st.lists(st.tuples(octets, st.none() | octets), max_size=3).map(tuple),
+    response_time=seconds,
+    born=seconds,
+    fresh_until=seconds,
+    stale_while_revalidate=seconds,
+    stale_if_error=seconds,
+    modified=seconds,
+    no_cache=st.booleans(),
+    stale_usable=st.booleans(),
+    bodiless=st.booleans(),
+    etag=st.none() | octets,
+    last_modified=st.none() | octets,
+    strong=st.none() | octets,
+    language=st.none() | octets,
+    part=st.none() | st.builds(Part, positions, positions, st.none() | positions),
+    tags=st.frozensets(octets, max_size=4),
+    cost=st.integers(10_000, 2**40),
+)
+
+
+def facts(one: Stored) -> dict[str, object]:
+    return {each.name: getattr(one, each.name) for each in fields(one)}
+
+
+@pytest.mark.parametrize("one", RESPONSES)
+def test_what_went_in_comes_back(one: Stored) -> None:
+    read = decode(KEY, encode(one), one.body)
+    assert read is not None
+    assert facts(read) == facts(one)
+
+
+@given(anything)
+def test_whatever_the_facts_are(one: Stored) -> None:
+    read = decode(KEY, encode(one), one.body)
+    assert read is not None
+    assert facts(read) == facts(one)
+
+
+@pytest.mark.parametrize("one", RESPONSES)
+def test_a_description_cut_short_anywhere_is_a_miss(one: Stored) -> None:
+    described = encode(one)
+    assert all(decode(KEY, described[:length], one.body) is None for length in range(len(described)))
+
+
+@pytest.mark.parametrize(
+    ("found", "other"),
+    [
+        (b"1 w", b"2 w"),  # another version
+        (b"1 w", b"1 x"),
+        (b"60", b"nan"),
+        (b"60", b"inf"),
+        (b"60", b"1_0"),
+        (b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 O\n\r\n"),
+        (b"cache-control: max-age=60\r\n", b"\r\ncontrol: max-age=600000\r\n"),  # a body within the head
+        (b"+", b"*"),
+    ],
+)
+def test_what_is_altered_is_a_miss(found: bytes, other: bytes) -> None:
+    one = stored([(b"etag", b'"a"')])
+    described = encode(replace(one, born=60.0))
+    assert found in described
+    assert decode(KEY, described.replace(found, other, 1), one.body) is None
+
+
+def test_content_of_another_length_is_a_miss() -> None:
+    one = stored([])
+    assert decode(KEY, encode(one), one.body[:-1]) is None
+
+
+@given(st.sampled_from(RESPONSES), st.data())
+def test_no_octets_are_an_error(one: Stored, data: st.DataObject) -> None:
+    described = bytearray(encode(one))
+    for _ in range(data.draw(st.integers(1, 3))):
+        described[data.draw(st.integers(0, len(described) - 1))] = data.draw(st.integers(0, 255))
+    read = decode(KEY, bytes(described), one.body)
+    assert read is None or b"\r\n\r\n" not in read.head
+
+
+@given(octets)
+def test_nor_are_octets_of_others(described: bytes) -> None:
+    assert decode(KEY, described, b"") is None
+
+
+def test_variants_differ_by_their_selecting_fields_alone() -> None:
+    vary = [(b"vary", b"foo")]
+    alike = {
+        variant(one) for one in (stored(vary, [(b"foo", b"1")]), stored(vary, [(b"foo", b"1")], body=b"x"))
+    }
+    assert len(alike) == 1
+    others = (stored(vary, []), stored(vary, [(b"foo", b"")]), stored(vary, [(b"foo", b"-")]), stored([]))
+    assert len({variant(one) for one in others} | alike) == 5
+
+
+@pytest.mark.parametrize(
+    ("one", "seconds"),
+    [
+        (replace(stored([]), stale_usable=False), 60),
+        (stored([]), 60 + KEEP),
+        (replace(stored([(b"etag", b'"a"')]), stale_usable=False), 60 + KEEP),
+        (replace(stored([]), stale_usable=False, stale_while_revalidate=7200.0), 60 + 7200),
+        (replace(stored([]), fresh_until=NOW - 5, stale_usable=False), 0),
+        (stored([(b"cache-control", b"s-maxage=99999999")]), LIMIT),
+    ],
+)
+def test_how_long_a_response_is_of_use(one: Stored, seconds: float) -> None:
+    assert usable_until(one) == NOW + seconds
+
+
+def never(url: bytes) -> bool:
+    raise AssertionError(url)
+
+
+@pytest.mark.parametrize(
+    ("selector", "meant"),
+    [
+        (Tags(frozenset((b"a b", b":", b""))), {Tags(frozenset((tag,))) for tag in (b"a b", b":", b"")}),
+        (Tags(frozenset((b"a",)), origin=b"http a:1"), {Tags(frozenset((b"a",)), origin=b"http a:1")}),
+        (Prefix(frozenset((b"http a /",)), soft=True), {Prefix(frozenset((b"http a /",)))}),
+        (Pattern("a.*é", never), {Banned("a.*é")}),
+        (Everything(), {Everything()}),
+        (Keys(frozenset((KEY,))), set()),
+    ],
+)
+def test_what_is_told_of_a_purge_is_heard(selector: Selector, meant: set[object]) -> None:
+    assert {NAMES.heard(notice) for notice in NAMES.notices(selector)} == meant
+
+
+def test_an_entry_says_its_key() -> None:
+    for key in (KEY, b"", b":e:", b"x\0y"):
+        assert NAMES.key(NAMES.entry(key)) == key
+        assert NAMES.heard(NAMES.entry(key)) == Keys(frozenset((key,)))
+        assert NAMES.heard(NAMES.fruitless(key)) == Fruitless(key)
+
+
+def test_what_is_not_ours_means_nothing() -> None:
+    for name in (b"", b"univocal:1:", NAMES.lock(KEY), NAMES.log, Names("b" * 40).entry(KEY)):
+        assert NAMES.heard(name) is None
+
+
+def test_names_are_injective() -> None:
+    keys = (KEY, b"log", b"e:" + KEY, b"")
+    made = [name(key) for name in (NAMES.entry, NAMES.lock, NAMES.fruitless) for key in keys]
+    tags = [NAMES.tags + key for key in keys]
+    assert len({*made, *tags, NAMES.log}) == len(made) + len(tags) + 1
+
+
+def test_a_prefix_is_no_glob() -> None:
+    assert NAMES.pattern(b"http a /[*]?\\").endswith(b":e:* http a /\\[\\*\\]\\?\\\\*")
