@@ -110,6 +110,7 @@ class RouteTable(Table):
     path: Prefix
     profile: str | None = None  # the site's
     upstream: Origin | None = None  # the site's
+    forward: Literal["canonical", "received"] | None = None  # the site's
 
 
 class SiteTable(Table):
@@ -119,6 +120,7 @@ class SiteTable(Table):
     scheme: Literal["keep", "http", "https"] = "keep"
     profile: str = "rfc3986"
     upstream: Origin
+    forward: Literal["canonical", "received"] = "canonical"
     origin_host: Annotated[str, Field(min_length=1)] = "site"
     origin: OriginTable = OriginTable()
     cache: PolicyTable = PolicyTable()

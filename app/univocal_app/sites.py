@@ -12,7 +12,7 @@ from univocal.errors import ConfigurationError
 from univocal.uri.profile import Profile
 from univocal.uri.site import Route, Site, Sites
 
-from .config import PolicyTable, SiteTable
+from .config import PolicyTable, RouteTable, SiteTable
 from .values import Upstream
 
 __all__ = ["EVERYWHERE", "SiteReader", "rules", "upstreams"]
@@ -53,11 +53,11 @@ class SiteReader:
             )
         owned = upstreams(place, table)
         routes = [
-            self._route(f"{place}.routes[{number}]", route.path, route.profile or table.profile, place, owned)
+            self._route(f"{place}.routes[{number}]", route, table, place, owned)
             for number, route in enumerate(table.routes)
         ]
         if not any(route.prefix == b"/" for route in routes):
-            routes.append(self._route(place, "/", table.profile, place, owned))
+            routes.append(self._route(place, RouteTable(path="/"), table, place, owned))
         with self._placed(place):
             return Site(
                 name=table.hosts[0],
@@ -68,12 +68,21 @@ class SiteReader:
                 scheme=table.scheme.encode(),
             )
 
-    def _route(self, place: str, path: str, profile: str, site: str, owned: Mapping[str, Upstream]) -> Route:
+    def _route(
+        self, place: str, route: RouteTable, table: SiteTable, site: str, owned: Mapping[str, Upstream]
+    ) -> Route:
+        profile = route.profile or table.profile
         if profile not in self.profiles:
             raise ConfigurationError(self.source, f"{place}.profile", profile, ", ".join(self.profiles))
         name = place if place in owned else site
         with self._placed(place):
-            return Route(path.encode(), self.profiles[profile], name, owned[name].path.encode())
+            return Route(
+                prefix=route.path.encode(),
+                profile=self.profiles[profile],
+                upstream=name,
+                upstream_path=owned[name].path.encode(),
+                forward=route.forward or table.forward,
+            )
 
     @contextmanager
     def _placed(self, place: str) -> Iterator[None]:

@@ -10,7 +10,7 @@ from typing import Final
 from .cache.policy import Decision, Forward, Refuse, Rules, decide, invalidates, strip_cookies
 from .cache.store import Keys, Lease, MemoryStore, Tags
 from .cache.stored import Stored
-from .cache.vary import selecting_fields
+from .cache.vary import TARGET, selecting_fields, selection
 from .errors import by_rank, status_of
 from .fields import content_length
 from .messages import Fields, Received, Request, Response, values
@@ -119,8 +119,9 @@ class Gate:
         if self.store.is_uncacheable(found.key, now):
             return None
         variants = self.store.lookup(found.key)
-        names = tuple(name for name, _ in variants[0].vary) if variants else ()
-        return found.key, selecting_fields(names, request.fields)
+        if not variants:
+            return found.key, selection([], request.fields)
+        return found.key, selecting_fields(tuple(name for name, _ in variants[0].vary), request.fields)
 
 
 def _refer(reference: bytes, base: Canonical, runtime: Runtime) -> Canonical | None:
@@ -151,7 +152,8 @@ def _admitted(fields: Fields, found: Canonical) -> Fields:
     """The fields that may go on: one Host, nothing that claims another URL, nothing for this hop (law 4)."""
     told = strip_untrusted(end_to_end(fields))
     kept = [field for field in told if field[0] not in _OURS]
-    return [(b"host", found.authority), *kept, *encoding_fields(found)]
+    admitted = [(b"host", found.authority), *kept, *encoding_fields(found)]
+    return [(TARGET, found.received), *admitted] if found.received else admitted
 
 
 def _refused(received: Received, runtime: Runtime, peer: Peer, reasons: Sequence[str]) -> Admission:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
+from .cache.vary import TARGET
 from .messages import Received, Request
 from .uri.target import Canonical
 
@@ -66,7 +67,7 @@ def respell(scope: Scope, found: Canonical, request: Request, client: str | None
             "raw_path": path,
             "query_string": query,
             "scheme": _scheme(scope["type"], found.scheme),
-            "headers": request.fields,
+            "headers": [field for field in request.fields if field[0] != TARGET],
             "client": (client, port) if client else None,
             "extensions": passed | {EXTENSION: {"target": found.target}},
         }

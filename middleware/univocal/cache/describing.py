@@ -19,7 +19,7 @@ from univocal.cache.rules import Rules
 from univocal.cache.search import no_vary_search
 from univocal.cache.stored import Stored, render_head
 from univocal.cache.tags import tags
-from univocal.cache.vary import selecting_fields, vary_names
+from univocal.cache.vary import selection
 from univocal.fields import entity_tag, first, http_date, imf_fixdate, members, without
 from univocal.messages import Fields, Request, Response, values
 
@@ -121,7 +121,7 @@ def describe(key: bytes, exchange: Exchange, assessed: Assessed, rules: Rules) -
         status=response.status,
         head=render_head(response.status, fields),
         body=b"",
-        vary=selecting_fields(vary_names(response.fields) or (), exchange.request.fields),
+        vary=selection(response.fields, exchange.request.fields),
         response_time=response_time,
         born=born,
         fresh_until=born + assessed.lifetime,

@@ -11,7 +11,7 @@ from univocal.cache.ranges import content_range, missing
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored, with_content
 from univocal.cache.storing import verdict
-from univocal.cache.vary import selecting_fields, vary_names
+from univocal.cache.vary import selection
 from univocal.fields import content_length, entity_tag, first, opaque_tag, without
 from univocal.messages import Fields, Request, Response
 
@@ -74,7 +74,7 @@ def _rebuilt(stored: Stored, exchange: Exchange, updated: Response, rules: Rules
     judged = verdict(stored.key, news, rules)
     kept = isinstance(judged, Stored)
     fresh = judged if isinstance(judged, Stored) else describe(stored.key, news, assess(news, rules), rules)
-    vary = selecting_fields(vary_names(aged.fields) or (), request.fields)
+    vary = selection(aged.fields, request.fields)
     fresh = replace(fresh, vary=vary, bodiless=stored.bodiless, reusable=kept)
     return with_content(fresh, fresh.fields, body)
 

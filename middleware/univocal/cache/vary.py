@@ -10,10 +10,14 @@ from univocal.cache.stored import Selecting, Stored
 from univocal.fields import members
 from univocal.messages import Fields, values
 
-__all__ = ["matches", "selecting_fields", "vary_names"]
+__all__ = ["TARGET", "matches", "selecting_fields", "selection", "vary_names"]
 
 # Fields that an intermediary writes per client: what the origin saw of them is not what the request had.
 _PER_CLIENT: Final = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip"})
+
+# The target that the origin got, where that is not the canonical one: a selecting field that no response need
+# name, and that no client can send, since ":" is in no field's name.
+TARGET: Final = b":target"
 
 # Fields that are no lists: of these no blank may be dropped.
 _LITERAL: Final = frozenset(
@@ -26,6 +30,7 @@ _LITERAL: Final = frozenset(
         b"range",
         b"referer",
         b"user-agent",
+        TARGET,
     }
 )
 
@@ -44,6 +49,12 @@ def vary_names(fields: Fields) -> tuple[bytes, ...] | None:
     if b"*" in names or not names.isdisjoint(_PER_CLIENT):
         return None
     return tuple(sorted(names))
+
+
+def selection(response: Fields, request: Fields) -> Selecting:
+    """What a request must share with the one that got this response to be answered by it."""
+    names = vary_names(response) or ()
+    return selecting_fields((TARGET, *names) if request[:1] and request[0][0] == TARGET else names, request)
 
 
 def selecting_fields(names: tuple[bytes, ...], fields: Fields) -> Selecting:

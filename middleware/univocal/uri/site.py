@@ -11,11 +11,12 @@ from univocal.errors import ConfigurationError
 from univocal.uri.profile import Profile
 from univocal.uri.segments import is_under, routing_view
 
-__all__ = ["DEFAULT_PORTS", "Authority", "Route", "Site", "Sites", "parse_authority"]
+__all__ = ["DEFAULT_PORTS", "PLACE", "Authority", "Route", "Site", "Sites", "parse_authority"]
 
 Authority: TypeAlias = tuple[bytes, int | None]
 """A host in its one spelling and a port; None: none was given."""
 
+PLACE: Final = b"{path}"  # where a canonical path goes in an upstream's
 DEFAULT_PORTS: Final = {b"http": 80, b"https": 443}
 
 # Registered names are DNS names here. RFC 3986 would let a host hold sub-delims and escapes, too, but no
@@ -45,7 +46,8 @@ class Route:
         if self.forward == "received" and self.upstream_path:
             allowed = '"canonical" where the upstream has a path'
             raise ConfigurationError("routes", "forward", self.forward, allowed)
-        for key, path in (("path", self.prefix), ("upstream", self.upstream_path or b"/")):
+        upstream_path = (self.upstream_path or b"/").replace(PLACE, b"", 1)
+        for key, path in (("path", self.prefix), ("upstream", upstream_path)):
             if not path.startswith(b"/") or b"?" in path or b"#" in path or routing_view(path) != path:
                 allowed = "a path that begins with '/', percent-encoded, without dot segments, '?' and '#'"
                 raise ConfigurationError("routes", key, path.decode("latin-1"), allowed)

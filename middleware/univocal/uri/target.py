@@ -11,7 +11,7 @@ from typing import Final
 from univocal.uri.charset import known_charset
 from univocal.uri.pipeline import Declared, Rejected, Stage, canonical_target, explain_target, rejected, split
 from univocal.uri.segments import is_under, routing_view
-from univocal.uri.site import DEFAULT_PORTS, Route, Site, Sites, parse_authority
+from univocal.uri.site import DEFAULT_PORTS, PLACE, Route, Site, Sites, parse_authority
 from univocal.uri.suspicious import is_utf_8
 
 __all__ = [
@@ -112,7 +112,6 @@ def encoding_fields(canonical: Canonical) -> list[tuple[bytes, bytes]]:
 
 
 _MEMORABLE: Final = 1024
-_PLACE: Final = b"{path}"
 _UNDECLARED: Final = ("", "")
 _ABSOLUTE: Final = re.compile(
     rb"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<rest>.*)", re.DOTALL
@@ -202,14 +201,14 @@ def _strays(target: bytes, site: Site, route: Route) -> list[str]:
         site.route_of(routing_view(path)) is route and is_under(path, route.prefix)
     ):
         return ["crosses-route"]
-    root = route.upstream_path.partition(_PLACE)[0]
+    root = route.upstream_path.partition(PLACE)[0]
     if root and not is_under(routing_view(_at_upstream(path, route)), root):
         return ["above-root"]
     return []
 
 
 def _at_upstream(path: bytes, route: Route) -> bytes:
-    before, place, after = route.upstream_path.partition(_PLACE)
+    before, place, after = route.upstream_path.partition(PLACE)
     if place:
         return before.rstrip(b"/") + path + after
     rest = path[len(route.prefix.rstrip(b"/")) :]

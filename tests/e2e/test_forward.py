@@ -1,0 +1,78 @@
+"""The three ways a target reaches an upstream: as its key, as it came, and in a template."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Fixture = Callable[..., Any]
+
+
+@pytest.fixture
+def serve(start: Fixture, origin: Any, tmp_path: Path) -> Fixture:
+    """`univocal serve` with one site; "@" in the settings is the origin's URL."""
+
+    def serve(settings: str) -> tuple[str, int]:
+        file = tmp_path / "univocal.toml"
+        head = '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n[[sites]]\nhosts = ["en.example"]\n'
+        file.write_text(head + settings.replace("@", origin.url))
+        address: tuple[str, int] = start("serve", "--config", str(file)).proxy
+        return address
+
+    return serve
+
+
+def test_received_targets_are_variants_of_one_key(serve: Fixture, origin: Any, ask: Fixture) -> None:
+    proxy = serve('profile = "nginx"\nupstream = "@"\nforward = "received"\n')
+    spellings = ["/a%2Fb", "/a/b", "//a/./b", "/a%2fb"]
+    first = [ask(proxy, spelling, "en.example").body for spelling in spellings]
+    assert [line.split(b" ")[1].decode() for line in origin.lines] == spellings
+    assert [ask(proxy, spelling, "en.example").body for spelling in spellings] == first
+    assert len(set(first)) == len(spellings)
+    purged = json.loads(ask(proxy, "/x/..//a/b", "en.example", "PURGE").body)
+    assert purged == {"purged": 4, "key": "http://en.example/a/b"}
+    assert ask(proxy, "/a/b", "en.example").body not in first
+
+
+def test_received_targets_are_judged_all_the_same(serve: Fixture, origin: Any, ask: Fixture) -> None:
+    proxy = serve('profile = "nginx"\nupstream = "@"\nforward = "received"\n')
+    assert ask(proxy, "/a%00b", "en.example").status == 400
+    assert ask(proxy, "/../a", "en.example").status == 400
+    assert origin.lines == []
+
+
+def test_a_prefix_is_replaced_and_escaped_again(serve: Fixture, origin: Any, ask: Fixture) -> None:
+    proxy = serve('profile = "nginx"\nupstream = "@"\n[[sites.routes]]\npath = "/foo"\nupstream = "@/bar"\n')
+    ask(proxy, "/foo/%5B-%5D", "en.example")
+    assert origin.lines == [b"GET /bar/[-] HTTP/1.1"]
+
+
+@pytest.mark.parametrize(
+    ("target", "sent"),
+    [
+        ("/a%0D%0AX-Evil:%201/b", None),  # a decoded line break ends nginx's request line; here it is refused
+        ("/a%20b%3Fc%23d", b"/x/a%20b%3Fc%23d"),
+        ("/a%2Fb%5B?q=1", b"/x/a/b[?q=1"),
+    ],
+)
+def test_a_template_never_lets_anything_into_the_request_line(
+    serve: Fixture, origin: Any, ask: Fixture, target: str, sent: bytes | None
+) -> None:
+    proxy = serve('profile = "nginx"\nupstream = "@/x{path}"\n')
+    answer = ask(proxy, target, "en.example")
+    assert answer.status == (200 if sent else 400)
+    assert [line.split(b" ")[1] for line in origin.lines] == ([sent] if sent else [])
+
+
+def test_received_goes_with_no_path_on_the_upstream(univocal: Fixture, tmp_path: Path) -> None:
+    file = tmp_path / "univocal.toml"
+    site = '[[sites]]\nhosts = ["en.example"]\nupstream = "http://127.0.0.1:9/v1/"\nforward = "received"\n'
+    file.write_text(site)
+    ended = univocal("check", "--config", str(file))
+    assert ended.returncode == 2
+    assert "sites[0].forward" in ended.stderr
+    assert "received" in ended.stderr
