@@ -6,7 +6,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from univocal.cache.selectors import Everything, Pattern, Selector, matches
+from univocal.cache.selectors import Everything, Pattern, Selector, matches, may_match
 from univocal.cache.stored import Stored
 
 __all__ = ["Lease", "Leases"]
@@ -81,16 +81,17 @@ class Leases:
             self._weight -= _weight(forgotten)
 
     def holds(self, lease: Lease, stored: Stored | None) -> bool:
-        """Whether no purge since the lease began concerns its key, or the response that came."""
+        """Whether no purge since the lease began concerns the response that came, or any that may come."""
         if not lease.live or lease.began < self._forgotten:
             return False
-        tags, search = (stored.tags, stored.search) if stored is not None else (frozenset[bytes](), None)
-        keys = {lease.key} if stored is None else {lease.key, stored.key}
+        since = (
+            selector for number, selector in self._log if number > lease.began and number not in lease.spared
+        )
+        if stored is None:
+            return not any(may_match(selector, lease.key) for selector in since)
+        keys = {lease.key, stored.key}
         return not any(
-            number > lease.began
-            and number not in lease.spared
-            and any(matches(selector, key, tags, search) for key in keys)
-            for number, selector in self._log
+            matches(selector, key, stored.tags, stored.search) for selector in since for key in keys
         )
 
 

@@ -6,9 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from univocal.cache.search import NoVarySearch
+from univocal.cache.search import NoVarySearch, split_key
 
-__all__ = ["Everything", "Keys", "Pattern", "Prefix", "Selector", "Tags", "located", "matches", "url_of"]
+__all__ = [
+    "Everything",
+    "Keys",
+    "Pattern",
+    "Prefix",
+    "Selector",
+    "Tags",
+    "located",
+    "matches",
+    "may_match",
+    "url_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +92,15 @@ def matches(selector: Selector, key: bytes, tags: frozenset[bytes], search: NoVa
             return found(url_of(key))
         case Everything():
             return True
+
+
+def may_match(selector: Selector, key: bytes) -> bool:
+    """Whether a response of this key may turn out to be meant, while its tags and variance are not known."""
+    match selector:
+        case Keys(keys):
+            path, _ = split_key(key)
+            return any(split_key(other)[0] == path for other in keys)
+        case Tags(_, _, origin):
+            return not origin or located(key).startswith(origin + b" ")
+        case _:
+            return matches(selector, key, frozenset(), None)
