@@ -174,7 +174,7 @@ def test_what_was_fetched_before_a_purge_never_outlives_it() -> None:
     store.purge(Tags(frozenset((b"t",))), NOW)
     after = store.begin(key(), NOW)
     assert not store.holds(before)
-    assert store.holds(tagged)  # nobody knows its tags yet
+    assert not store.holds(tagged)  # nobody knows its tags yet: who comes now does not wait for it
     assert store.holds(after)
     assert not store.commit(before, stored(key()))
     assert not store.commit(tagged, stored(key("/t"), (b"xkey", b"t")))
