@@ -1,0 +1,313 @@
+"""Real servers as oracles, a client that asks them for any target, and targets that are worth asking for."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import re
+import shutil
+import socket
+import socketserver
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from univocal.runtime import builtin_profiles
+from univocal.uri.profile import Profile, parse
+from univocal.uri.target import Rejected, canonical_target
+
+HERE = Path(__file__).parent
+FUZZER = HERE.parents[2] / "fuzz" / "uri.py"
+TIMEOUT = 60
+AT_ONCE = 64
+
+JARS_AT = Path("/usr/share/java")
+JARS = ("catalina", "coyote", "util", "util-scan", "juli", "api", "servlet-api", "annotations-api")
+JARS += ("jaspic-api", "el-api", "jni")
+
+
+# Targets
+
+
+@pytest.fixture(scope="session")
+def generated() -> Iterator[Callable[[int, int], list[bytes]]]:
+    """generated(seed, number): all short targets, and so many random ones, as fuzz/uri.py makes them."""
+    spec = importlib.util.spec_from_file_location("fuzz_uri_targets", FUZZER)
+    assert spec
+    assert spec.loader
+    fuzzer = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = fuzzer
+    spec.loader.exec_module(fuzzer)
+
+    def generated(seed: int, number: int) -> list[bytes]:
+        chance = random.Random(seed)
+        drawn = (fuzzer.random_target(chance) for _ in range(number))
+        return list(dict.fromkeys([*fuzzer.short_targets(4), *drawn]))
+
+    yield generated
+    del sys.modules[spec.name]
+
+
+@pytest.fixture(scope="session")
+def built_in() -> dict[str, Profile]:
+    return builtin_profiles()
+
+
+@pytest.fixture(scope="session")
+def derived(built_in: dict[str, Profile]) -> Callable[[str, str], Profile]:
+    """derived(parent, text): a profile that extends a built-in one."""
+    return lambda parent, text: parse({"derived": f'extends = "{parent}"\n{text}'}, built_in)["derived"]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a profile makes of targets."""
+
+    accepted: dict[bytes, bytes]
+    refused: dict[bytes, Rejected]
+
+    @property
+    def all(self) -> list[bytes]:
+        """The received targets and the canonical ones."""
+        return [*self.accepted, *self.refused, *self.accepted.values()]
+
+
+@pytest.fixture(scope="session")
+def judge() -> Callable[[list[bytes], Profile], Judged]:
+    def judge(targets: list[bytes], profile: Profile) -> Judged:
+        results = {target: canonical_target(target, profile) for target in targets}
+        return Judged(
+            {target: result for target, result in results.items() if isinstance(result, bytes)},
+            {target: result for target, result in results.items() if isinstance(result, Rejected)},
+        )
+
+    return judge
+
+
+# The client
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A server's answer; status 0: it hung up without one."""
+
+    status: int
+    body: bytes = b""
+    location: bytes = b""
+
+    @property
+    def refused(self) -> bool:
+        return self.status in {0, 400}
+
+
+class Client:
+    """Asks a server for targets exactly as they are, each once, over connections that it may keep."""
+
+    def __init__(self, family: socket.AddressFamily, address: str | tuple[str, int]) -> None:
+        self.family, self.address = family, address
+        self.answers: dict[bytes, Answer] = {}
+
+    def one(self, target: bytes) -> Answer:
+        """The answer to one target."""
+        return self.ask([target])[target]
+
+    def ask(self, targets: Iterable[bytes]) -> dict[bytes, Answer]:
+        """The answer to each target."""
+        asked = list(dict.fromkeys(targets))
+        answers = self.answers
+        waiting = [target for target in reversed(asked) if target not in answers]
+        while waiting:
+            before = len(waiting)
+            self._on_one_connection(waiting, answers, AT_ONCE)
+            if len(waiting) == before:  # unanswered, perhaps because of what was sent after it
+                self._on_one_connection(waiting, answers, 1)
+            if len(waiting) == before:
+                answers[waiting.pop()] = Answer(0)
+        return {target: answers[target] for target in asked}
+
+    def _on_one_connection(self, waiting: list[bytes], answers: dict[bytes, Answer], at_once: int) -> None:
+        with socket.socket(self.family, socket.SOCK_STREAM) as connection:
+            connection.settimeout(TIMEOUT)
+            connection.connect(self.address)
+            stream = connection.makefile("rb")
+            while waiting:
+                batch = waiting[-at_once:][::-1]
+                try:
+                    connection.sendall(b"".join(map(_request, batch)))
+                    for target in batch:
+                        answer, goes_on = _read_answer(stream)
+                        if answer is None:
+                            return
+                        answers[target] = answer
+                        waiting.pop()
+                        if not goes_on:
+                            return
+                except ConnectionError:
+                    return
+                if at_once == 1:
+                    return
+
+
+def _request(target: bytes) -> bytes:
+    return b"GET %b HTTP/1.1\r\nHost: origin.example\r\n\r\n" % target
+
+
+def _read_answer(stream: BinaryIO) -> tuple[Answer | None, bool]:
+    """An answer, if there is one, and whether another may follow."""
+    status_line = stream.readline()
+    status = re.match(rb"HTTP/1\.1 (\d{3})", status_line)
+    if status is None:
+        return None, False
+    fields: dict[bytes, bytes] = {}
+    while (line := stream.readline()) not in (b"\r\n", b""):
+        name, _, value = line.partition(b":")
+        fields[name.lower()] = value.strip()
+    closes = fields.get(b"connection", b"").lower() == b"close"
+    length = int(fields.get(b"content-length", b"-1" if closes else b"0"))
+    return Answer(int(status[1]), stream.read(length), fields.get(b"location", b"")), not closes
+
+
+# The servers
+
+
+@pytest.fixture(scope="session")
+def directory() -> Iterator[Path]:
+    """A directory for one run, with a name short enough for the address of a socket in it."""
+    with tempfile.TemporaryDirectory(prefix="univocal-") as name:
+        yield Path(name)
+
+
+def _ended(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(10)
+
+
+@dataclass(frozen=True)
+class Nginx:
+    """A running nginx: one client for each of its servers."""
+
+    merging: Client
+    not_merging: Client
+    proxying: Client
+    directory: Path
+
+
+class _Echo(socketserver.StreamRequestHandler):
+    """An origin that answers each request with what it got before the first CR LF."""
+
+    def handle(self) -> None:
+        while line := self.rfile.readline():
+            while self.rfile.readline() not in (b"\r\n", b""):
+                pass
+            line = line.rstrip(b"\r\n")
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(line), line))
+
+
+class _Origin(socketserver.ThreadingUnixStreamServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        """nginx hangs up when it ends."""
+
+
+@pytest.fixture(scope="session")
+def nginx(directory: Path) -> Iterator[Nginx]:
+    """nginx with the servers of nginx.conf, and the origin behind them."""
+    program = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
+    if program is None:
+        pytest.skip("needs nginx (Debian package nginx-light)")
+    prefix = directory / "nginx"
+    listed = prefix / "listed"
+    listed.mkdir(parents=True)
+    configuration = (HERE / "nginx.conf").read_text().replace("PREFIX", str(prefix))
+    (prefix / "nginx.conf").write_text(configuration)
+    command = [program, "-p", str(prefix), "-c", str(prefix / "nginx.conf"), "-e", str(prefix / "error.log")]
+    with _Origin(str(prefix / "origin.sock"), _Echo) as origin:
+        threading.Thread(target=origin.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            names = ("merging", "not-merging", "proxying")
+            clients = [Client(socket.AF_UNIX, str(prefix / f"{name}.sock")) for name in names]
+            _until_it_answers(process, clients[-1], prefix / "error.log")
+            yield Nginx(*clients, listed)
+        finally:
+            _ended(process)
+            origin.shutdown()
+
+
+def _until_it_answers(process: subprocess.Popen[bytes], client: Client, log: Path) -> None:
+    end = time.monotonic() + TIMEOUT
+    while True:
+        try:
+            assert client.one(b"/").status
+        except OSError:
+            said = log.read_text() if log.exists() else ""
+            assert process.poll() is None, f"it has ended: {said}"
+            assert time.monotonic() < end, f"it does not answer: {said}"
+            time.sleep(0.05)
+        else:
+            return
+
+
+@dataclass(frozen=True)
+class Tomcat:
+    """A running Tomcat: as it comes, with rejectSuspiciousURIs, with encodedSolidusHandling="passthrough"."""
+
+    plain: Client
+    strict: Client
+    passthrough: Client
+
+
+@pytest.fixture(scope="session")
+def tomcat(directory: Path) -> Iterator[Tomcat]:
+    """Tomcat 10.1 from Debian's jars with the applications of Origin.java."""
+    java = shutil.which("java")
+    jars = [JARS_AT / f"tomcat10-{name}.jar" for name in JARS]
+    missing = [jar.name for jar in jars if not jar.exists()]
+    if missing:
+        pytest.skip(f"needs {', '.join(missing)} (Debian package libtomcat10-java)")
+    if java is None or shutil.which("javac") is None:
+        pytest.skip("needs java and its compiler (Debian package default-jdk-headless)")
+    base = directory / "tomcat"
+    base.mkdir()
+    log = base / "log"
+    command = [java, "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-cp", ":".join(map(str, jars))]
+    with log.open("wb") as errors:
+        process = subprocess.Popen(
+            [*command, str(HERE / "Origin.java"), str(base)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+        )
+        try:
+            ports = _printed(process, log)
+            yield Tomcat(*[Client(socket.AF_INET, ("127.0.0.1", port)) for port in ports])
+        finally:
+            _ended(process)
+            assert process.stdin
+            assert process.stdout
+            process.stdin.close()
+            process.stdout.close()
+
+
+def _printed(process: subprocess.Popen[bytes], log: Path) -> Sequence[int]:
+    """The ports that the program prints when it listens."""
+    watchdog = threading.Timer(TIMEOUT, process.kill)
+    watchdog.start()
+    assert process.stdout
+    line = process.stdout.readline()
+    watchdog.cancel()
+    assert re.fullmatch(rb"\d+ \d+ \d+\n", line), f"it does not start: {log.read_text()}"
+    return [int(port) for port in line.split()]

@@ -1,0 +1,197 @@
+"""Law 3 with Tomcat as the judge: what has one key goes to one servlet, with one path and parameters."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from pathlib import Path
+from urllib.parse import unquote_to_bytes
+
+import pytest
+
+from univocal.uri.target import Rejected, canonical_target
+
+EXAMPLES = json.loads((Path(__file__).parents[2] / "pure" / "vectors" / "servlet.json").read_text())
+
+PLAIN = ""
+LENIENT = "[reject]\nsequences = []\n"
+KEPT = '[path]\nparameters = "keep"\n'
+NOT_MERGING = "[path]\nmerge_slashes = false\n"
+QUERY_RING = '[query]\nring = "{}"\n'
+
+# What Tomcat takes bare nowhere in a target (RFC 9112 §3.2 does not, either); we respell it.
+NEVER_BARE = re.compile(rb'[\x80-\xff"<>\[\]\\^`{|}]')
+STRAY = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+
+
+def seen(answer):
+    """The servlet, its application and path, and the parameters; or where Tomcat redirects to."""
+    if answer.status == 302:
+        path, mark, query = answer.location.partition(b"?")
+        return re.sub(b";[^/]*", b"", path), mark, unquote_to_bytes(query.replace(b"+", b" "))
+    assert answer.status == 200, answer
+    name, *told = answer.body.split(b"\n")
+    context, servlet_path, path_info, parameters, _ = (
+        None if text == b"-" else bytes.fromhex(text.decode()) for text in told
+    )
+    return name, context, servlet_path, path_info, parameters
+
+
+def readable(target):
+    """Whether Tomcat reads the parameters as everyone else; one with a stray "%" it drops."""
+    return not STRAY.search(target.partition(b"?")[2])
+
+
+def path_only(seen):
+    return seen[:-1]
+
+
+@pytest.fixture(scope="session")
+def without(built_in):
+    """The `[reject]` table of the servlet profile but for one reason."""
+
+    def without(reason):
+        listed = [name for name in built_in["servlet"].sequences if name != reason]
+        assert len(listed) < len(built_in["servlet"].sequences)
+        return f"[reject]\nsequences = {json.dumps(listed)}\n"
+
+    return without
+
+
+@pytest.mark.parametrize(
+    ("connector", "settings"),
+    [
+        ("plain", PLAIN),
+        ("strict", PLAIN),
+        ("plain", KEPT),
+        ("plain", LENIENT),
+        ("plain", QUERY_RING.format("rfc3986")),
+        ("plain", QUERY_RING.format("nginx-args")),
+        ("plain", QUERY_RING.format("ngx-lua")),
+    ],
+)
+def test_what_has_one_key_is_one_to_tomcat(tomcat, generated, judge, derived, connector, settings):
+    """And the reverse: what is one to Tomcat has one key, where parameters are not kept."""
+    judged = judge(generated(1, 4000), derived("servlet", settings))
+    answers = getattr(tomcat, connector).ask(judged.all)
+    keys = {}
+    for received, canonical in judged.accepted.items():
+        if answers[received].refused:
+            continue
+        reads = seen if readable(received) else lambda answer: path_only(seen(answer))
+        assert reads(answers[received]) == reads(answers[canonical]), (received, canonical)
+        key = keys.setdefault(path_only(seen(answers[received])), canonical.partition(b"?")[0])
+        if settings != KEPT:
+            assert key == canonical.partition(b"?")[0], (received, canonical)
+    assert len(keys) > 300
+    assert len(judged.accepted) > 1.5 * len(set(judged.accepted.values()))
+
+
+def test_what_has_one_key_is_one_with_encoded_slashes(tomcat, generated, judge, derived, without):
+    """Tomcat lets %2f and %2F through as they come, and tells them apart; no specification does."""
+    judged = judge(generated(1, 4000), derived("servlet", without("encoded-slash")))
+    answers = tomcat.passthrough.ask(judged.all)
+    slashes = 0
+
+    def reads(answer):
+        return [re.sub(b"%2f", b"%2F", text or b"-") for text in path_only(seen(answer))]
+
+    for received, canonical in judged.accepted.items():
+        if not answers[received].refused:
+            assert reads(answers[received]) == reads(answers[canonical]), (received, canonical)
+            slashes += b"%2F" in canonical
+    assert slashes > 500
+
+
+def test_nothing_canonical_is_refused_that_was_not_when_received(tomcat, generated, judge, built_in):
+    judged = judge(generated(1, 4000), built_in["servlet"])
+    for client in (tomcat.plain, tomcat.strict):
+        answers = client.ask(judged.all)
+        for received, canonical in judged.accepted.items():
+            assert answers[received].refused or not answers[canonical].refused, (received, canonical)
+
+
+# Where the two differ.
+
+
+def test_tomcat_refuses_only_what_no_target_may_hold_bare(tomcat, generated, judge, built_in):
+    judged = judge(generated(1, 4000), built_in["servlet"])
+    answers = tomcat.plain.ask(judged.all)
+    for received, canonical in judged.accepted.items():
+        assert not answers[received].refused or NEVER_BARE.search(received), received
+        assert not answers[canonical].refused or NEVER_BARE.search(canonical.partition(b"?")[2]), canonical
+
+
+def test_the_examples_of_the_specification(tomcat, built_in):
+    """What the profile accepts of the 84, Tomcat dispatches as the specification says, if it takes it."""
+    refused = set()
+    for target, decoded, reasons in EXAMPLES:
+        answer = tomcat.plain.one(target.encode())
+        result = canonical_target(target.encode(), built_in["servlet"])
+        assert isinstance(result, Rejected) == bool(reasons)
+        if reasons:
+            continue
+        if answer.refused:
+            refused.add(target)
+            answer = tomcat.plain.one(result)
+        _, context, servlet_path, path_info, _ = seen(answer)
+        assert (context + servlet_path + (path_info or b"")).decode() == decoded, target
+    assert refused == {"/foo/pass:[...]/bar"}
+
+
+LAXER = {
+    "control-character": (b"/foo/a%01", b"/a\x01"),
+    "encoded-slash": (b"/foo/a;%2f", b"/a"),
+    "backslash": (b"/foo/a;%5c", b"/a"),
+    "empty-segment-parameter": (b"/;/foo/a", b"/a"),
+    "encoded-dot-segment": (b"/x/%2e%2e/foo/a", b"/a"),
+    "dot-segment-parameter": (b"/x/..;/foo/a", b"/a"),
+    "bad-escape": (b"/foo/a;%2", b"/a"),
+    "bad-utf-8": (b"/foo/a;%c0%ae", b"/a"),
+    "dot-dot-after-empty-segment": (b"/x//../foo/a", b"/a"),
+}
+STRICTLY = {"bad-escape", "backslash", "bad-utf-8"}  # rejectSuspiciousURIs lets these pass still
+
+
+@pytest.mark.parametrize("reason", LAXER)
+def test_where_tomcat_is_laxer(tomcat, derived, reason):
+    target, path_info = LAXER[reason]
+    settings = NOT_MERGING if reason == "dot-dot-after-empty-segment" else PLAIN
+    result = canonical_target(target, derived("servlet", settings))
+    assert isinstance(result, Rejected)
+    assert result.reasons == (reason,)
+    assert path_only(seen(tomcat.plain.one(target))) == (b"foo", b"", b"/foo", path_info)
+    merged = reason == "dot-dot-after-empty-segment"
+    assert tomcat.strict.one(target).refused == (reason not in STRICTLY and not merged)
+
+
+def test_tomcat_is_laxer_in_nothing_else(tomcat, generated, judge, built_in):
+    judged = judge(generated(1, 4000), built_in["servlet"])
+    plain, strict = tomcat.plain.ask(judged.refused), tomcat.strict.ask(judged.refused)
+    for answers, laxer in ((plain, set(LAXER) - {"dot-dot-after-empty-segment"}), (strict, STRICTLY)):
+        reasons = [result.reasons for target, result in judged.refused.items() if not answers[target].refused]
+        assert set(itertools.chain(*reasons)) == laxer
+
+
+@pytest.mark.parametrize("target", [b"/foo/...;", b"/foo/..%2e", b"/foo/.%2e%2E/"])
+def test_where_rejecting_what_is_suspicious_is_stricter_than_the_specification(tomcat, built_in, target):
+    """Three dots are no dot segment."""
+    assert isinstance(canonical_target(target, built_in["servlet"]), bytes)
+    assert tomcat.strict.one(target).refused
+    assert not tomcat.plain.one(target).refused
+
+
+def test_tomcat_drops_a_parameter_with_a_stray_percent_sign(tomcat, built_in):
+    """Its canonical spelling has a value: the one that other readers see."""
+    assert canonical_target(b"/foo?a=1&b=%zz", built_in["servlet"]) == b"/foo?a=1&b=%25zz"
+    assert seen(tomcat.plain.one(b"/foo?a=1&b=%zz"))[-1] == b"a=1\n"
+    assert seen(tomcat.plain.one(b"/foo?a=1&b=%25zz"))[-1] == b"a=1\nb=%zz\n"
+
+
+@pytest.mark.parametrize(
+    "target", [b"/shop/..;/admin/x", b"/shop/%2e%2e/admin/x", b"/shop/x;/../..;a=b/admin/x"]
+)
+def test_the_way_into_another_application_is_closed(tomcat, built_in, target):
+    assert seen(tomcat.plain.one(target))[:2] == (b"admin", b"")
+    assert isinstance(canonical_target(target, built_in["servlet"]), Rejected)
