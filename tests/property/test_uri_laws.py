@@ -12,6 +12,7 @@ from starlette.routing import Route as StarletteRoute
 
 from univocal.errors import ProfileError
 from univocal.uri.profile import Profile, parse
+from univocal.uri.ring import KEEP
 from univocal.uri.site import Route, Site, Sites
 from univocal.uri.target import Canonical, Rejected, canonical_target, explain_target, origin_target, resolve
 
@@ -328,6 +329,27 @@ def test_law_3_the_origin_reads_what_was_received(name: str, read: object, path:
     canonical = canonical_target(path, BUILT_IN[name])
     if not isinstance(canonical, Rejected):
         assert read(canonical) == read(path)  # type: ignore[operator]
+
+
+def as_told(path: bytes, profile: Profile) -> object:
+    """What an origin reads to which the two spellings of an octet differ only if the ring keeps both."""
+    text = ""
+    for escape, octet in re.findall(rb"(?s)%([0-9A-Fa-f]{2})|(.)", path):
+        number = int(escape, 16) if escape else ord(octet)
+        text += chr(number + 0x100 if escape and profile.ring.forms[number] == KEEP else number)
+    segments = text.encode()[1:].split(b"/")
+    if profile.merge_slashes:
+        segments = [*filter(None, segments[:-1]), segments[-1]]
+    return segments if profile.dot_segments == "keep" else resolved(segments)
+
+
+@given(PATHS, profiles())
+def test_law_3_for_generated_profiles(path: bytes, profile: Profile) -> None:
+    assume(not (profile.reads_parameters or profile.rewrites or profile.index_names or profile.charset.path))
+    assume(profile.trailing_slash == "keep")
+    canonical = canonical_target(path, profile)
+    if not isinstance(canonical, Rejected):
+        assert as_told(canonical, profile) == as_told(path, profile)
 
 
 @given(TARGETS)
