@@ -4,7 +4,8 @@
 
 Every proxy runs on one core and forwards each request of wrk (on the other core, with the origin, an
 nginx that answers 200 with a few octets). The two transports stand in the same small ASGI application
-under uvicorn. Needs wrk and nginx; prints requests per second, the best of the rounds.
+under uvicorn. Needs wrk and nginx. Prints requests per second, the best of the rounds; and requests per
+second of the proxy's CPU time, which is the same on an idle machine and hardly changes on a busy one.
 """
 
 from __future__ import annotations
@@ -107,39 +108,50 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def process(command: list[str], core: int, port: int) -> Iterator[None]:
-    """A server on one core that listens on `port`."""
+def process(command: list[str], core: int, port: int) -> Iterator[int]:
+    """A server on one core that listens on `port`: its process id."""
     running = subprocess.Popen(["taskset", "-c", str(core), *command])
     try:
         for _ in range(200):
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
                 break
             time.sleep(0.05)
-        yield
+        yield running.pid
     finally:
         running.terminate()
         running.wait()
 
 
 @contextlib.contextmanager
-def nginx(body: str, core: int, port: int, origin: int = 0) -> Iterator[None]:
+def nginx(body: str, core: int, port: int, origin: int = 0) -> Iterator[int]:
     with tempfile.TemporaryDirectory() as folder:
         body = body.format(port=port, origin=origin)
         configuration = Path(folder, "nginx.conf")
         configuration.write_text(NGINX.format(folder=folder, body=body))
-        with process(["nginx", "-p", folder, "-c", str(configuration)], core, port):
-            yield
+        with process(["nginx", "-p", folder, "-c", str(configuration)], core, port) as pid:
+            yield pid
 
 
-def measure(port: int, seconds: int, connections: int, fields: list[str], core: int) -> float:
-    """Requests per second; raises if any answer is not 2xx or a socket fails."""
+def cpu_seconds(pid: int) -> float:
+    """The CPU time that a process has used."""
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def measure(pid: int, port: int, seconds: int, connections: int, fields: list[str], core: int) -> list[float]:
+    """Requests per second, and per second of CPU time; raises if any answer is not 2xx or a socket fails."""
     headers = [part for field in fields for part in ("-H", field)]
     command = ["taskset", "-c", str(core), "wrk", "-t1", f"-c{connections}", f"-d{seconds}s", *headers]
     command.append(f"http://127.0.0.1:{port}/wiki/A")
+    began = cpu_seconds(pid)
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    used = cpu_seconds(pid) - began
     if "Non-2xx" in output or "Socket errors" in output:
         raise SystemExit(output)
-    return float(re.search(r"Requests/sec:\s+([\d.]+)", output)[1])  # type: ignore[index]
+    total, rate = (re.search(form, output) for form in (r"(\d+) requests in", r"Requests/sec:\s+([\d.]+)"))
+    assert total is not None, output
+    assert rate is not None, output
+    return [float(rate[1]), int(total[1]) / used]
 
 
 def main() -> None:
@@ -187,26 +199,28 @@ def run(options: argparse.Namespace, core: int, other: int) -> None:
                 if options.only not in name:
                     continue
                 port = free_port()
-                with start(port):
-                    measure(port, 1, options.connections, [], other)
+                with start(port) as pid:
+                    measure(pid, port, 1, options.connections, [], other)
                     found = [
-                        measure(port, options.seconds, options.connections, fields, other)
+                        number
                         for fields in ([], FIELDS)
+                        for number in measure(pid, port, options.seconds, options.connections, fields, other)
                     ]
-                best[name] = [max(pair) for pair in zip(best.get(name, [0.0, 0.0]), found, strict=True)]
+                best[name] = [max(pair) for pair in zip(best.get(name, [0.0] * 4), found, strict=True)]
     report(best, options)
 
 
 def report(best: dict[str, list[float]], options: argparse.Namespace) -> None:
-    print(f"{options.connections} connections, requests/s (best of {options.rounds} × {options.seconds} s)\n")
-    print(f"{'':36}{'1 field':>10}{'13 fields':>12}")
-    for name, (plain, browser) in best.items():
-        print(f"{name:36}{plain:10,.0f}{browser:12,.0f}")
+    print(f"{options.connections} connections, best of {options.rounds} × {options.seconds} s\n")
+    print(f"{'':42}{'1 field':>18}{'13 fields':>20}")
+    print(f"{'':42}" + f"{'requests/s':>10}{'/CPU s':>10}" * 2)
+    for name, numbers in best.items():
+        print(f"{name:42}" + "".join(f"{number:10,.0f}" for number in numbers))
     ours = best.get("uvicorn, OriginTransport")
     for name in ("uvicorn, httpx default", "nginx, default", "nginx, keep-alive"):
         if ours and name in best:
-            ratios = [mine / theirs for mine, theirs in zip(ours, best[name], strict=True)]
-            print(f"{'OriginTransport / ' + name:36}{ratios[0]:10.2f}{ratios[1]:12.2f}")
+            ratios = (mine / theirs for mine, theirs in zip(ours, best[name], strict=True))
+            print(f"{'OriginTransport / ' + name:42}" + "".join(f"{ratio:10.2f}" for ratio in ratios))
 
 
 def me(kind: str, loop: str, port: int, origin: int) -> list[str]:

@@ -1,8 +1,11 @@
 """Responses read whole, octet by octet and with others behind them: the parts are the same."""
 
+import itertools
 from dataclasses import dataclass, field
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from univocal.proxy.reader import MAX_HEAD, MAX_INTERIM, ResponseReader
 
@@ -222,3 +225,37 @@ def test_chunked_content_is_no_place_for_more(endless):
         if reader.fault:
             break
     assert reader.fault
+
+
+def cut_at(data, places):
+    edges = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
+    return [data[start:end] for start, end in itertools.pairwise(edges) if start < end]
+
+
+@given(st.sampled_from(list(RESPONSES)), st.lists(st.integers(min_value=0), max_size=8))
+def test_however_it_is_cut(data, places):
+    expected, reader = RESPONSES[data], ResponseReader()
+    told = read(reader, cut_at(data, places), expected)
+    assert (told.heads, told.content, told.trailers) == (expected.heads, expected.content, expected.trailers)
+
+
+@given(
+    st.sampled_from([*RESPONSES, *FAULTS[:20]]),
+    st.lists(st.tuples(st.integers(min_value=0), st.binary(max_size=3)), max_size=3),
+    st.lists(st.integers(min_value=0), max_size=3),
+)
+def test_damaged_responses_are_read_alike_however_they_are_cut(data, damage, places):
+    for number, octets in damage:
+        place = number % len(data)
+        data = data[:place] + octets + data[place + 1 :]
+    outcomes = []
+    for pieces in ([data], cut_at(data, places)):
+        reader, told = ResponseReader(), Told()
+        reader.expect(told, is_head=False, upgrades=True)
+        for piece in pieces:
+            if not (reader.complete or reader.fault):
+                reader.feed(piece)
+        outcomes.append(
+            (told.heads, told.content, reader.complete, bool(reader.fault) and not reader.complete)
+        )
+    assert outcomes[0] == outcomes[1]

@@ -75,6 +75,8 @@ class Connection(asyncio.Protocol):
 
     async def drained(self, seconds: float | None) -> None:
         """Wait until the origin takes more; after `seconds` the exchange fails with httpx.WriteTimeout."""
+        if self.closed:
+            raise httpx.WriteError("the connection is closed")
         self._writing.set(seconds)
         self._drain = self.loop.create_future()
         try:
