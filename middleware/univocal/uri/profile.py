@@ -191,23 +191,17 @@ def _spells(pattern: bytes, ring: DecoderRing) -> Callable[[bytes], bytes] | Non
 
 def _tags(source: str, rows: list[dict[str, str]]) -> tuple[tuple[bytes, bytes], ...]:
     for number, row in enumerate(rows):
-        for key, allowed in (
-            ("from", "a regular expression"),
-            ("to", "a tag, in which \\1 is the first group"),
-        ):
-            if not row[key]:
-                raise ProfileError(source, f"tags[{number}].{key}", "", allowed)
+        tried = "from"
         try:
-            anything = re.compile(row["from"].encode() + b"|").match(b"")
-        except re.error as error:
-            raise ProfileError(
-                source, f"tags[{number}].from", row["from"], f"a regular expression ({error})"
-            ) from None
-        try:
-            assert anything
-            anything.expand(row["to"].encode())
+            anything = re.compile(row["from"].encode() + b"|")
+            tried = "to"
+            anything.sub(row["to"].encode(), b"")  # raises for groups that there are not
         except (re.error, IndexError) as error:
-            raise ProfileError(source, f"tags[{number}].to", row["to"], f"a template ({error})") from None
+            allowed = f"a regular expression, and groups of it as in \\1 ({error})"
+            raise ProfileError(source, f"tags[{number}].{tried}", row[tried], allowed) from None
+        for key in ("from", "to"):
+            if not row[key]:
+                raise ProfileError(source, f"tags[{number}].{key}", "", "a string that is not empty")
     return tuple((row["from"].encode(), row["to"].encode()) for row in rows)
 
 

@@ -7,6 +7,7 @@ Names and values are compared as a form's reader has them: decoded once, "+" bei
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -28,7 +29,7 @@ Respell: TypeAlias = Callable[[bytes], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """How queries are read; everything but the `ring` is lossy.
+    """How queries are read: by which `ring`, and what makes no difference, which is all lossy.
 
     `drop` and `allow` are names or globs, `defaults` names and values; `allow` None lets all through.
     """
@@ -47,7 +48,7 @@ def query_steps(settings: Query, charset: Charset, declared: str) -> Iterator[tu
     yield "query", _encode_disallowed if settings.ring is None else _through(settings.ring), False
     if charset.query or declared:
         transcode = part_transcoder(charset.query, charset.origin, declared)
-        yield "query-charset", lambda query: _PART.sub(lambda part: transcode(part[0]), query), False
+        yield "query-charset", lambda query: _PART.sub(lambda part: transcode(part[0]), query), True
     if settings.allow is not None:
         allowed = _matcher(settings.allow)
         yield "query-allow", _keeping(lambda part: allowed(_name(part))), True
@@ -105,15 +106,11 @@ def _without_defaults(defaults: dict[bytes, bytes]) -> Respell:
     """The query without what equals its default; a repeated name stays: the origin knows which one counts."""
 
     def respell(query: bytes) -> bytes:
-        names = [_name(part) for part in query[1:].split(b"&")]
+        times = Counter(_name(part) for part in query[1:].split(b"&"))
 
         def is_default(part: bytes) -> bool:
             name = _name(part)
-            return (
-                name in defaults
-                and defaults[name] == _read(part.partition(b"=")[2])
-                and names.count(name) == 1
-            )
+            return times[name] == 1 and defaults.get(name) == _read(part.partition(b"=")[2])
 
         return _keeping(lambda part: not is_default(part))(query)
 

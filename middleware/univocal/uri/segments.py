@@ -43,7 +43,7 @@ def path_steps(profile: Profile, declared: str) -> Iterator[tuple[str, Respell, 
     yield "ring", profile.ring.canonical, False
     if profile.charset.path or declared:
         transcode = part_transcoder(profile.charset.path, profile.charset.origin, declared)
-        yield "charset", lambda path: _SEGMENT.sub(lambda segment: transcode(segment[0]), path), False
+        yield "charset", lambda path: _SEGMENT.sub(lambda segment: transcode(segment[0]), path), True
     if profile.merge_slashes and profile.reads_parameters:
         yield "slashes", partial(remove_empty_segments, parameter=parameter), False
     elif profile.merge_slashes:
