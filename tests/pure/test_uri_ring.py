@@ -79,3 +79,29 @@ def test_disallowed_printable_octets_may_be_decoded_by_a_ring_of_numbers() -> No
     """nginx before 1.21 left these bare."""
     ring = DecoderRing(forms(_7C=DECODE, _5E=KEEP))
     assert ring.canonical(b"/%7c|%5e^") == b"/||%5E^"
+
+
+@pytest.mark.parametrize(
+    ("name", "bits"),
+    [
+        # The second to fourth word of the tables in ngx_escape_uri and of ngx_lua's own; the others are full.
+        ("nginx-uri", (0xD000002D, 0x50000000, 0xB8000001)),
+        ("nginx-args", (0xD800086D, 0x50000000, 0xB8000001)),
+        ("nginx-uri-component", (0xFC009FFF, 0x78000001, 0xB8000001)),
+        ("nginx-1.13-uri", (0x80000029, 0x00000000, 0x80000000)),
+        ("nginx-1.13-args", (0x80000869, 0x00000000, 0x80000000)),
+        ("ngx-lua", (0xFC00987D, 0x78000001, 0xB8000001)),
+    ],
+)
+def test_the_rings_of_nginx_escape_what_its_tables_do(name: str, bits: tuple[int, int, int]) -> None:
+    ring = RINGS[name]
+    words = (0xFFFFFFFF, *bits, *[0xFFFFFFFF] * 4)
+    for octet in set(range(256)) - set(b"/"):
+        escapes = bool(words[octet >> 5] & 1 << (octet & 31))
+        assert ring.canonical(b"%%%02x" % octet) == (b"%%%02X" % octet if escapes else b"%c" % octet)
+    parts = bits[0] & 1 << (0x2F & 31)  # of a table for parts between slashes, an escaped slash is data
+    assert ring.canonical(b"/%2f") == (b"/%2F" if parts else b"//")
+
+
+def test_plus_is_a_space_to_ngx_lua() -> None:
+    assert RINGS["ngx-lua"].canonical(b"a+b%2b%20") == b"a%20b%2B%20"
