@@ -32,14 +32,14 @@ class Keeper(Protocol):
 class Connection(asyncio.Protocol):
     """One connection; `closed` as soon as it must not be used any more."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, keeper: Keeper) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, keeper: Keeper, max_head: int) -> None:
         self.loop = loop
         self.closed = False
         self.reading = Deadline(loop, self._read_timed_out)
         self.idle = Deadline(loop, self.close)
         self._writing = Deadline(loop, self._write_timed_out)
         self._keeper = keeper
-        self._reader = ResponseReader()
+        self._reader = ResponseReader(max_head)
         self._exchange: Exchange | None = None
         self._drain: asyncio.Future[None] | None = None
         self._full = False

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
 from types import MappingProxyType
 from typing import Final
 
 import httpx
 
-from univocal.proxy.connection import Connection, StaleConnectionError
+from univocal.proxy.connection import Connection, Keeper, StaleConnectionError
 from univocal.proxy.exchange import Exchange
 from univocal.proxy.head import RequestHead, request_head
 from univocal.proxy.pool import Pool
@@ -30,8 +29,9 @@ class OriginTransport(httpx.AsyncBaseTransport):
     "http_version" (bytes) and "trailers", a list of fields that is filled by the end of the stream.
 
     `max_connections` is per origin; a connection is idle for `idle_timeout` seconds at most, which should
-    be less than origins grant. Without `ssl_context` certificates are verified against the system's
-    authorities. `uds` is the path of a Unix socket for every origin. One transport serves one event loop.
+    be less than origins grant; a response's head has at most `max_head` octets. Without `ssl_context`
+    certificates are verified against the system's authorities. `uds` is the path of a Unix socket for
+    every origin. One transport serves one event loop.
     """
 
     wants_url: Final = False  # of a request's URL only scheme, host and port are read
@@ -43,11 +43,13 @@ class OriginTransport(httpx.AsyncBaseTransport):
         uds: str | None = None,
         max_connections: int = 1000,
         idle_timeout: float = 4.0,
+        max_head: int = 64 * 1024,
     ) -> None:
         self._ssl_context = ssl_context
         self._uds = uds
         self._max_connections = max_connections
         self._idle_timeout = idle_timeout
+        self._max_head = max_head
         self._pools: dict[tuple[str, bytes, int | None, str | None], Pool] = {}
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -99,21 +101,25 @@ class OriginTransport(httpx.AsyncBaseTransport):
             host, port = url.raw_host.decode("ascii"), url.port or (443 if url.scheme == "https" else 80)
             context = self._context() if url.scheme == "https" else None
 
-            async def open_connection(factory: Callable[[], Connection]) -> Connection:
-                return await self._open(factory, host, port, context, sni)
+            async def open_connection(keeper: Keeper) -> Connection:
+                return await self._open(keeper, host, port, context, sni)
 
             pool = self._pools[origin] = Pool(open_connection, self._max_connections, self._idle_timeout)
         return pool
 
     async def _open(
         self,
-        factory: Callable[[], Connection],
+        keeper: Keeper,
         host: str,
         port: int,
         context: ssl.SSLContext | None,
         sni: str | None,
     ) -> Connection:
         loop = asyncio.get_running_loop()
+
+        def factory() -> Connection:
+            return Connection(loop, keeper, self._max_head)
+
         name = (sni or host) if context is not None else None
         try:
             if self._uds is None:

@@ -9,18 +9,18 @@ from typing import TypeAlias
 
 import httpx
 
-from univocal.proxy.connection import Connection
+from univocal.proxy.connection import Connection, Keeper
 
 __all__ = ["Open", "Pool"]
 
-Open: TypeAlias = Callable[[Callable[[], Connection]], Awaitable[Connection]]
+Open: TypeAlias = Callable[[Keeper], Awaitable[Connection]]
 
 
 class Pool:
     """At most `max_connections` to one origin; idle ones are taken last in, first out.
 
     So the warmest serves next, and what only a peak needed is idle for `idle_timeout` seconds and
-    closed. `open_connection` opens one from a factory and raises httpx.ConnectError.
+    closed. `open_connection` opens one for its keeper and raises httpx.ConnectError.
     """
 
     def __init__(self, open_connection: Open, max_connections: int, idle_timeout: float) -> None:
@@ -53,10 +53,9 @@ class Pool:
             connection = await self._turn(pool)
             if connection is not None:
                 return connection
-        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(connect):
-                connection = await self._open_connection(lambda: Connection(loop, self))
+                connection = await self._open_connection(self)
         except TimeoutError:
             self._pass_on(None)
             raise httpx.ConnectTimeout("the origin did not accept the connection in time") from None

@@ -10,8 +10,6 @@ from univocal.messages import Fields, values
 
 __all__ = ["ResponseReader", "Sink"]
 
-# Octets of one head, of the trailers, or of chunk extensions in a row.
-MAX_HEAD: Final = 64 * 1024
 MAX_INTERIM: Final = 32
 
 _VERSIONS: Final = {"1.0": b"HTTP/1.0", "1.1": b"HTTP/1.1"}
@@ -28,14 +26,18 @@ class Sink(Protocol):
 
 
 class ResponseReader:
-    """Reads one response after the other from a connection (RFC 9112 §6.3)."""
+    """Reads one response after the other from a connection (RFC 9112 §6.3).
+
+    `max_head` bounds the octets of one head, of the trailers, and of chunk extensions in a row.
+    """
 
     __slots__ = (
-        "_barren", "_content", "_fields", "_final", "_head", "_interims", "_is_head", "_parser", "_persists",
-        "_progress", "_sink", "_surplus", "_tunnel", "_upgrades", "began", "complete", "fault",
+        "_barren", "_content", "_fields", "_final", "_head", "_interims", "_is_head", "_max_head", "_parser",
+        "_persists", "_progress", "_sink", "_surplus", "_tunnel", "_upgrades", "began", "complete", "fault",
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, max_head: int) -> None:
+        self._max_head = max_head
         self._parser = httptools.HttpResponseParser(self)
 
     def expect(self, sink: Sink, *, is_head: bool, upgrades: bool) -> None:
@@ -78,7 +80,7 @@ class ResponseReader:
             self._content = b""
         elif self._progress:
             self._barren = 0
-        elif self._barren > MAX_HEAD:
+        elif self._barren > self._max_head:
             self.fault = self.fault or "the response's head is too large"
 
     def close(self) -> bool:
@@ -99,7 +101,7 @@ class ResponseReader:
             return
         fields, parser = self._fields, self._parser
         self._progress = True
-        if self._barren > MAX_HEAD and sum(len(name) + len(value) + 4 for name, value in fields) > MAX_HEAD:
+        if self._barren > self._max_head and _size(fields) > self._max_head:
             self.fault = "the response's head is too large"
             return
         status = parser.get_status_code()
@@ -162,3 +164,8 @@ class ResponseReader:
         if self._content and not values(self._head, b"transfer-encoding"):
             return not data.endswith(self._content)
         return data.endswith(b"\r\n\r\n\r\n")
+
+
+def _size(fields: Fields) -> int:
+    """The octets of field lines."""
+    return sum(len(name) + len(value) + 4 for name, value in fields)

@@ -420,3 +420,14 @@ async def test_timers_do_not_pile_up(serve, answered):
     for _ in range(200):
         await answered(origin)
     assert len(loop._scheduled) < 10
+
+
+async def test_a_head_of_the_size_that_is_allowed(serve, answered, make_transport):
+    async def script(peer):
+        await peer.head()
+        await peer.answer(b"ok", b"X: " + b"y" * 500)
+
+    origin = await serve(script)
+    assert await answered(origin, by=make_transport(max_head=600)) == (200, b"ok")
+    with pytest.raises(httpx.RemoteProtocolError, match="too large"):
+        await answered(origin, by=make_transport(max_head=400))
