@@ -1,0 +1,64 @@
+"""A reload swaps the runtime; what is under way keeps its own. And nothing stays behind of what is over."""
+
+import asyncio
+
+from univocal import Rules, Runtime
+from univocal.runtime import builtin_profiles
+from univocal.uri.profile import parse
+
+KNOWN = builtin_profiles()
+
+
+def runtime(profile, rules=None):
+    return Runtime.everywhere(KNOWN[profile], rules or Rules())
+
+
+async def test_a_profile_that_changed_does_not_use_what_the_old_one_keyed(cached):
+    client = cached("rfc3986")
+    await client("/a")
+    client.app.gate.runtime = runtime("mediawiki")
+    assert "hit" not in (await client("/a")).handling
+    client.app.gate.runtime = runtime("rfc3986")
+    assert "hit" in (await client("/a")).handling
+
+
+async def test_the_digest_is_of_what_matters(cached):
+    client = cached("rfc3986")
+    await client("/a")
+    text = 'summary = "the same by another name"\nextends = "rfc3986"'
+    client.app.gate.runtime = Runtime.everywhere(parse({"renamed": text}, KNOWN)["renamed"], Rules())
+    assert "hit" in (await client("/a")).handling
+
+
+async def test_a_request_under_way_keeps_the_configuration_that_it_began_with(cached, application):
+    client = cached("rfc3986", rules=Rules(ttl=60))
+    application.gate, application.fields = asyncio.Event(), []
+    asking = asyncio.create_task(client("/a"))
+    await application.reached(1)
+    client.app.gate.runtime = runtime("rfc3986", Rules(set_cookie="never"))
+    application.gate.set()
+    assert "stored" in (await asking).handling
+    assert "hit" in (await client("/a")).handling
+
+
+async def test_rules_that_changed_hold_for_the_next_request(cached, application):
+    client = cached("rfc3986")
+    await client("/a")
+    client.app.gate.runtime = runtime("rfc3986", Rules(bypass=("/a",)))
+    assert (await client("/a")).handling == {"fwd=bypass"}
+
+
+async def test_nothing_stays_behind_of_what_is_over(cached, application, idle):
+    client = cached()
+    await client("/stored")
+    await client("/stored", fields=[("range", "bytes=0-1")])
+    await client("/a", "HEAD")
+    await client("/a", "POST")
+    await client("/a", fields=[("if-none-match", "*")])
+    application.fields = [(b"cache-control", b"no-store")]
+    await client("/uncacheable")
+    await client("/%00")
+    await client("/stored", "PURGE")
+    await idle()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert client.app.store.stats.reserved == 0
