@@ -89,7 +89,7 @@ def test_disallowed_printable_octets_may_be_decoded_by_a_ring_of_numbers() -> No
         ("nginx-args", (0xD800086D, 0x50000000, 0xB8000001)),
         ("nginx-uri-component", (0xFC009FFF, 0x78000001, 0xB8000001)),
         ("nginx-1.13-uri", (0x80000029, 0x00000000, 0x80000000)),
-        ("nginx-1.13-args", (0x80000869, 0x00000000, 0x80000000)),
+        ("nginx-1.13-args", (0x88000869, 0x00000000, 0x80000000)),
         ("ngx-lua", (0xFC00987D, 0x78000001, 0xB8000001)),
     ],
 )

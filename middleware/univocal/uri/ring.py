@@ -139,6 +139,6 @@ RINGS: Final[Mapping[str, DecoderRing]] = {
     "nginx-args": _escaping(_NGINX_1_21 + b"&+;"),
     "nginx-uri-component": _escaping(_NGINX_1_21 + _COMPONENT, keep=b"/"),
     "nginx-1.13-uri": _escaping(b""),
-    "nginx-1.13-args": _escaping(b"&+"),
+    "nginx-1.13-args": _escaping(b"&+;"),
     "ngx-lua": _escaping(_NGINX_1_21 + bytes(set(_COMPONENT) - set(b"!'()*")), keep=b"/", plus_is_space=True),
 }
