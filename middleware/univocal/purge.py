@@ -148,8 +148,11 @@ def _ban_paths(
     absolute = _ABSOLUTE.match(target)
     root, path = (absolute[0] + b"/", target[absolute.end() :]) if absolute else (b"/", target)
     found = _found(resolve(root, hosts, scheme, runtime.sites))
-    expression = rb"^https?://%b%b" % (re.escape(found.authority), path)
+    if not path.startswith(b"/"):
+        raise RefusedError("no-leading-slash")
     try:
+        compiled(path.decode("latin-1"))  # by itself, so that it cannot end the group that it is put into
+        expression = rb"^https?://%b(?:%b)" % (re.escape(found.authority), path)
         return _ban(expression.decode("latin-1"), store, now, soft=soft)
     except ValueError as error:
         raise RefusedError("bad-target") from error

@@ -1,5 +1,6 @@
 """PURGE at the door and purges by name: who may, what goes, what is answered."""
 
+import asyncio
 import json
 
 import pytest
@@ -360,3 +361,74 @@ async def test_a_store_may_be_shared_and_purged_through_either_door(clock, appli
     assert "hit" in (await clients[1]("/a")).handling
     assert told(await clients[1]("/a", "PURGE"))[1]["purged"] == 1
     assert "hit" not in (await clients[0]("/a")).handling
+
+
+# By pattern: a BAN, or a PURGE as WordPress's plugins send it
+
+
+REGEX = [("x-purge-method", "regex")]
+
+
+@pytest.fixture
+async def shelf(cached):
+    pytest.importorskip("re2", reason="patterns need google-re2 (univocal[re2])")
+    client = cached("rfc3986")
+    for host in ("en.example", "en.example.com", "en.example:8080", "ru.example"):
+        for target in ("/blog/1", "/blog/2", "/shop"):
+            await stored(client, target, host=host)
+    return client
+
+
+async def left(client):
+    """Which of the shelf's responses are still there."""
+    asked = [("cache-control", "only-if-cached")]
+    return {
+        host + target
+        for host in ("en.example", "en.example.com", "en.example:8080", "ru.example")
+        for target in ("/blog/1", "/blog/2", "/shop")
+        if (await client(target, fields=asked, host=host)).status == 200
+    }
+
+
+@pytest.mark.parametrize(
+    ("pattern", "gone"),
+    [
+        ("/blog/.*", {"en.example/blog/1", "en.example/blog/2"}),
+        ("/blog/1$", {"en.example/blog/1"}),
+        ("/(shop|blog/2)", {"en.example/shop", "en.example/blog/2"}),
+        ("/blog/1|/shop", {"en.example/blog/1", "en.example/shop"}),
+        ("http://en.example/shop", {"en.example/shop"}),
+        ("/nothing", set()),
+    ],
+)
+@pytest.mark.parametrize(("method", "fields"), [("BAN", []), ("PURGE", REGEX)])
+async def test_a_pattern_is_for_the_paths_of_its_host(shelf, method, fields, pattern, gone):
+    before = await left(shelf)
+    answer = await shelf(pattern, method, fields)
+    assert told(answer)[1].items() >= {"banned": True, "by": "pattern"}.items()
+    assert before - await left(shelf) == gone
+
+
+@pytest.mark.parametrize("pattern", ["/)|(", "/a)|(?:.*", "/[", "/(", "*", ".*", "|.*", "/" + "a" * 2000])
+async def test_a_pattern_that_is_none_bans_nothing(shelf, pattern):
+    before = await left(shelf)
+    assert (await shelf(pattern, "BAN")).status == 400
+    assert await left(shelf) == before
+
+
+@pytest.mark.parametrize(("method", "fields"), [("BAN", []), ("PURGE", REGEX)])
+async def test_who_may_not_purge_may_not_ban(shelf, method, fields):
+    before = await left(shelf)
+    assert (await shelf("/.*", method, fields, client=STRANGER)).status == 403
+    assert await left(shelf) == before
+
+
+async def test_what_was_asked_for_before_a_ban_is_not_stored(cached, application):
+    pytest.importorskip("re2", reason="patterns need google-re2 (univocal[re2])")
+    client, application.gate = cached(), asyncio.Event()
+    asking = asyncio.create_task(client("/a"))
+    await application.reached(1)
+    await client("/.*", "BAN")
+    application.gate.set()
+    await asking
+    assert "hit" not in (await client("/a")).handling
