@@ -127,7 +127,7 @@ def _escaping(octets: bytes, *, keep: bytes = b"", plus_is_space: bool = False) 
     return DecoderRing(bytes(forms), plus_is_space=plus_is_space)
 
 
-# nginx escapes by one table per purpose (ngx_escape_uri), and since 1.21 also what RFC 3986 lets stand bare
+# nginx escapes by one table per purpose (ngx_escape_uri), and since 1.21.1 what RFC 3986 lets stand bare
 # nowhere. Its table for components and that of ngx_lua are for parts between slashes: there an escaped slash
 # was data.
 _NGINX_1_21: Final = b'"<>\\^`{|}'
