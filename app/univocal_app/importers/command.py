@@ -1,0 +1,110 @@
+"""`univocal profiles import`: a profile from another program's configuration; and how it goes with `show`."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from typer.core import TyperGroup
+
+from univocal.errors import ConfigurationError
+
+from . import ats, nginx, varnish
+from .imported import Imported, Source
+from .writing import line_of, ordered, profile_text, sites_text
+
+__all__ = ["ShowOrImport", "import_profile"]
+
+LARGEST: Final = 2**20  # octets of a file; the largest ring, rule or server is far from it
+
+
+class Format(StrEnum):
+    """Whose configuration is read."""
+
+    VARNISH = "varnish"
+    ATS = "ats"
+    NGINX = "nginx"
+
+
+READERS: Final = {Format.VARNISH: varnish.read, Format.ATS: ats.read, Format.NGINX: nginx.read}
+
+
+class ShowOrImport(TyperGroup):
+    """The commands of `univocal profiles`; what names none of them is an argument of `show`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        named = args and (args[0] in self.commands or args[0] == "--help")
+        return super().parse_args(ctx, args if named else ["show", *args])
+
+
+def import_profile(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A VCL or C file, a remap rule, an nginx.conf.")
+    ],
+    source: Annotated[Format, typer.Option("--from", help="Whose file it is.")],
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="The profile's name (its file's).")] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where the profile goes (standard output).")
+    ] = None,
+    sites: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where its sites go, as a univocal.toml.")
+    ] = None,
+    pick: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Which of several rings, rules or servers.")
+    ] = None,
+) -> None:
+    """Write the profile that a Varnish ring, an ATS rule or an nginx server amounts to.
+
+    What cannot be taken over is said on standard error, line by line, and in comments of the profile.
+    """
+    imported = READERS[source](Source(str(file), _read(file), pick))
+    name = name or (output or file).stem
+    for note in ordered(imported):
+        typer.echo(f"{file}: {line_of(note)}", err=True)
+    if output is not None and output.stem != name:
+        typer.echo(
+            f"{output}: a profile is called as its file, {output.stem!r}; its sites say {name!r}", err=True
+        )
+    if sites is not None:
+        _write_sites(sites, imported, name, output)
+    text = profile_text(imported, file.name, name)
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        _write(output, text)
+
+
+def _read(file: Path) -> str:
+    try:
+        with file.open("rb") as opened:
+            octets = opened.read(LARGEST + 1)
+    except OSError as error:
+        raise ConfigurationError(str(file), "", error.strerror or str(error), "a readable file") from None
+    if len(octets) > LARGEST:
+        raise ConfigurationError(str(file), "", f"more than {LARGEST} octets", "the part that is imported")
+    return octets.decode("utf-8", "replace")
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, "utf-8")
+    except OSError as error:
+        raise ConfigurationError(
+            str(file), "", error.strerror or str(error), "a file that can be written"
+        ) from None
+
+
+def _write_sites(file: Path, imported: Imported, name: str, output: Path | None) -> None:
+    if not imported.sites:
+        raise ConfigurationError(
+            str(file), "", "no site", "--sites with rules or servers that have an upstream"
+        )
+    beside = file.resolve().parent
+    directory = beside / "profiles" if output is None else output.resolve().parent
+    if directory == beside:
+        allowed = "another directory than the profile's, in which every *.toml is a profile"
+        raise ConfigurationError(str(file), "", str(file.parent), allowed)
+    _write(file, sites_text(imported, name, os.path.relpath(directory, beside)))

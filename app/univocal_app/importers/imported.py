@@ -1,0 +1,46 @@
+"""What an importer hands on: a profile's settings, sites, and notes on what it could not take over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from univocal.errors import ConfigurationError
+
+__all__ = ["Imported", "Note", "Source", "Table"]
+
+Table: TypeAlias = Mapping[str, Any]
+"""A table of TOML: strings, integers, booleans, lists of them, and lists of tables."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What univocal does otherwise than the file says, and the line that says it; 0: the file as a whole."""
+
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A profile as the tables of its file, `[[sites]]` that use it, and what is not the same in them."""
+
+    summary: str
+    extends: str
+    path: Table
+    notes: Sequence[Note]
+    sites: Sequence[Table] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The file that is imported; `pick` names one of several rings, rules or servers in it."""
+
+    name: str
+    text: str
+    pick: str | None = None
+
+    def error(self, line: int, found: str, allowed: str) -> ConfigurationError:
+        """What cannot be imported; line 0 is the file as a whole."""
+        return ConfigurationError(self.name, f"line {line}" if line else "", found, allowed)

@@ -1,0 +1,144 @@
+"""nginx's servers and locations as a profile, sites and routes; what they do besides is said line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from univocal.runtime import builtin_profiles
+from univocal.uri.profile import parse
+
+from .imported import Imported, Note, Source
+from .nginx_locations import Reading, host_field, left_out, read_server
+from .nginx_syntax import Directive
+from .nginx_syntax import parse as parse_directives
+from .sites import SiteWriter
+
+__all__ = ["read"]
+
+_HOSTS: Final = {"$host": "site", "$http_host": "site", "$proxy_host": "upstream"}
+_OF_A_SERVER: Final = frozenset({"location", "proxy_pass", "server_name"})
+_READ_ELSEWHERE: Final = frozenset({"merge_slashes", "upstream"})
+
+
+def read(source: Source) -> Imported:
+    """The profile of nginx as `source` sets it, and the sites of its servers. Raises ConfigurationError."""
+    directives = parse_directives(source)
+    if not directives:
+        raise source.error(0, "no directive", "a server, a location or a proxy_pass of nginx")
+    notes: list[Note] = []
+    upstreams = {each.arguments[0]: each for each in _all(directives, "upstream") if each.arguments}
+    servers = _picked(source, list(_servers(directives, "$proxy_host", notes)))
+    merging = _merge_slashes(source, directives, [server for server, _ in servers])
+    text = 'extends = "nginx"\n' + ("" if merging else "[path]\nmerge_slashes = false\n")
+    writer = SiteWriter(parse({"imported": text}, builtin_profiles())["imported"], notes)
+    for server, inherited in servers:
+        _server(server, inherited, writer, upstreams)
+    return Imported(
+        summary="Imported from a configuration of nginx",
+        extends="nginx",
+        path={} if merging else {"merge_slashes": False},
+        notes=notes,
+        sites=writer.sites,
+    )
+
+
+def _all(directives: list[Directive], name: str) -> Iterator[Directive]:
+    for directive in directives:
+        if directive.name == name:
+            yield directive
+        yield from _all(directive.block or [], name)
+
+
+def _servers(
+    directives: list[Directive], inherited: str, notes: list[Note]
+) -> Iterator[tuple[Directive, str]]:
+    """Each server, and the Host field that it inherits; locations that stand alone are one, too."""
+    inherited = host_field(directives, inherited)
+    alone = any(each.name in _OF_A_SERVER for each in directives)
+    if alone:
+        block = [each for each in directives if each.name not in {"server", "http", *_READ_ELSEWHERE}]
+        yield Directive("server", [], directives[0].line, block), inherited
+    for directive in directives:
+        if directive.name == "server":
+            yield directive, inherited
+        elif directive.name == "http":
+            yield from _servers(directive.block or [], inherited, notes)
+        elif not (alone or directive.name in _READ_ELSEWHERE or directive.is_host_field):
+            notes.append(left_out(directive))
+
+
+def _picked(source: Source, servers: list[tuple[Directive, str]]) -> list[tuple[Directive, str]]:
+    if source.pick is None:
+        return servers
+    picked = [pair for pair in servers if source.pick in (*_names(pair[0]), f"line {pair[0].line}")]
+    if not picked:
+        names = [name for server, _ in servers for name in _names(server) or [f"line {server.line}"]]
+        raise source.error(0, f"no server {source.pick}", f"--pick with one of: {', '.join(names[:40])}")
+    return picked
+
+
+def _names(server: Directive) -> list[str]:
+    return [name for each in server.block or [] if each.name == "server_name" for name in each.arguments]
+
+
+def _merge_slashes(source: Source, directives: list[Directive], servers: list[Directive]) -> bool:
+    """Whether slashes are merged, which is one setting for all sites of a profile; nginx does by default."""
+    own = [[each for each in server.block or [] if each.name == "merge_slashes"] for server in servers]
+    owned = {id(each) for block in own for each in block}
+    outside = [each for each in _outside_servers(directives) if id(each) not in owned]
+    default = _flag(source, outside[-1]) if outside else True
+    found = {_flag(source, block[-1]) if block else default for block in own} or {default}
+    if len(found) > 1:
+        names = ", ".join((_names(server) or [f"line {server.line}"])[0] for server in servers)
+        raise source.error(0, "servers with merge_slashes on and off", f"--pick with one of: {names}")
+    return found.pop()
+
+
+def _outside_servers(directives: list[Directive]) -> Iterator[Directive]:
+    for directive in directives:
+        if directive.name == "merge_slashes":
+            yield directive
+        elif directive.name == "http":
+            yield from _outside_servers(directive.block or [])
+
+
+def _flag(source: Source, directive: Directive) -> bool:
+    if directive.arguments not in (["on"], ["off"]):
+        raise source.error(directive.line, directive.written(), "merge_slashes on | off")
+    return directive.arguments == ["on"]
+
+
+def _server(
+    server: Directive, inherited: str, writer: SiteWriter, upstreams: Mapping[str, Directive]
+) -> None:
+    block = server.block or []
+    reading = Reading(upstreams, writer.profile, writer.notes, host_field(block, inherited))
+    read_server(block, reading)
+    hosts = [host for _, host in sorted(reading.routes, key=lambda pair: pair[0].path != "/")]
+    for other in [host for host in dict.fromkeys(hosts) if host != hosts[0]]:
+        where = ", ".join(route.path for route, host in reading.routes if host == other)
+        writer.notes.append(Note(server.line, f"Host {other} at {where}: a site has one origin_host"))
+    origin_host = _origin_host(hosts[0] if hosts else "$proxy_host", server, writer.notes)
+    routes = [route for route, _ in reading.routes]
+    writer.add(server.line, list(_hosts(server, writer.notes)), routes, origin_host)
+
+
+def _origin_host(value: str, server: Directive, notes: list[Note]) -> str:
+    if value in _HOSTS or "$" not in value:
+        return _HOSTS.get(value, value)
+    notes.append(Note(server.line, f"Host {value}: a variable; the site's own host is sent"))
+    return "site"
+
+
+def _hosts(server: Directive, notes: list[Note]) -> Iterator[str]:
+    names = _names(server)
+    if not names:
+        yield "*"
+    for name in names:
+        if name.startswith("~") or "$" in name or name.endswith(".*"):
+            notes.append(Note(server.line, f"server_name {name}: hosts are names, or *.name"))
+        elif name.startswith("."):
+            yield from (name[1:], f"*{name}")
+        else:
+            yield "*" if name in {"_", ""} else name

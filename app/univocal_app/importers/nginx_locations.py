@@ -1,0 +1,161 @@
+"""nginx's locations as routes: where a prefix and a proxy_pass amount to one, and why they do not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from univocal.uri.profile import Profile
+
+from .imported import Note
+from .nginx_syntax import Directive
+from .sites import Mapped
+
+__all__ = ["Reading", "host_field", "left_out", "read_server"]
+
+_NOT_OURS: Final = "not part of a profile or a route"
+_REWRITES: Final = "changes what a URL means; [[rewrite]] knows substrings only (docs/profiles.md)"
+_SERVES: Final = "nginx answers this by itself; univocal maps paths to origin servers only"
+_GUARDS: Final = "guards what nginx serves; univocal does not"
+_WHY: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("rewrite", "if", "set", "map", "try_files", "break", "error_page"), _REWRITES),
+    **dict.fromkeys(("return", "root", "alias", "index", "autoindex", "fastcgi_pass", "uwsgi_pass"), _SERVES),
+    **dict.fromkeys(("scgi_pass", "grpc_pass", "memcached_pass", "random_index", "empty_gif"), _SERVES),
+    **dict.fromkeys(("allow", "deny", "auth_basic", "auth_request", "internal", "limit_except"), _GUARDS),
+    **dict.fromkeys(("satisfy", "limit_req", "limit_conn", "valid_referers", "secure_link"), _GUARDS),
+    "include": "the other file is not read; import it as well",
+    "listen": "where univocal listens is [server] listen, or --listen",
+    "proxy_redirect": "univocal leaves Location as the origin server sent it",
+}
+
+# The three ways of proxy_pass: the target as it came, the path put into a template, the prefix replaced.
+_AS_RECEIVED: Final = re.compile(r"(https?://[^/$]+)(?:\$request_uri)?")
+_TEMPLATE: Final = re.compile(r"(https?://[^/$]+(?:/[^$?]*)?)\$(?:document_)?uri(\$is_args\$args)?")
+_REPLACED: Final = re.compile(r"https?://[^/$]+/[^$]*")
+
+_LEFT_OUT_KINDS: Final = {"=": "one path", "~": "a regular expression", "~*": "a regular expression"}
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What holds at one place of the file, and what is found there: routes with their Host fields, notes."""
+
+    upstreams: Mapping[str, Directive]
+    profile: Profile
+    notes: list[Note]
+    host: str
+    routes: list[tuple[Mapped, str]] = field(default_factory=list)
+
+    def note(self, directive: Directive, text: str) -> None:
+        self.notes.append(Note(directive.line, f"{directive.written()}: {text}"))
+
+
+def left_out(directive: Directive) -> Note:
+    """That a directive has no place in a profile or a route, and why."""
+    return Note(directive.line, f"{directive.written()}: {_WHY.get(directive.name, _NOT_OURS)}")
+
+
+def host_field(block: list[Directive], inherited: str) -> str:
+    """The Host that is sent; as in nginx, a block with any proxy_set_header of its own inherits none."""
+    own = [each for each in block if each.name == "proxy_set_header"]
+    hosts = [each.arguments[1] for each in own if each.is_host_field]
+    return hosts[-1] if hosts else "$proxy_host" if own else inherited
+
+
+def read_server(block: list[Directive], reading: Reading) -> None:
+    """The routes of a server's locations, and notes on what else is in it."""
+    for directive in block:
+        if directive.name == "location":
+            _location(directive, reading)
+        elif directive.name == "proxy_pass":
+            _pass(directive, "/", reading)
+        elif directive.name not in {"server_name", "merge_slashes"} and not directive.is_host_field:
+            reading.notes.append(left_out(directive))
+
+
+def _location(location: Directive, reading: Reading) -> None:
+    *modifier, path = location.arguments or [""]
+    if modifier not in ([], ["^~"]) or not path.startswith("/"):
+        kind = _LEFT_OUT_KINDS.get("".join(modifier), "no prefix")
+        reading.note(location, f"{kind}; routes are prefixes of paths, so it is left out")
+        return
+    block = location.block or []
+    inner = replace(reading, host=host_field(block, reading.host))
+    before = len(reading.routes)
+    for directive in block:
+        if directive.name == "location":
+            _location(directive, inner)
+        elif directive.name == "proxy_pass":
+            _pass(directive, path, inner)
+        elif not directive.is_host_field:
+            reading.notes.append(left_out(directive))
+    if len(reading.routes) == before:
+        reading.note(location, "no proxy_pass that could be taken over, so no route")
+    elif path.endswith("/") and path != "/":
+        reading.note(location, f"nginx sends {path[:-1]} to {path} with 301; here it is not of this route")
+    elif path != "/":
+        reading.note(location, f"is of {path}x, too, in nginx; a route is of whole segments")
+
+
+def _pass(directive: Directive, path: str, reading: Reading) -> None:
+    resolved = _resolved(directive, reading)
+    if resolved is None:
+        return
+    url, host = resolved
+    upstream, forward = url, "canonical"
+    if received := _AS_RECEIVED.fullmatch(url):
+        upstream, forward = received[1], "received"
+    elif template := _TEMPLATE.fullmatch(url):
+        upstream = template[1] + "{path}"
+        if template[2] is None:
+            reading.note(directive, "nginx drops the query; here it goes on")
+    elif not _REPLACED.fullmatch(url):
+        reading.note(directive, "variables other than $uri and $request_uri; left out")
+        return
+    elif not _replaces_segments(path, url, directive, reading):
+        return
+    mapped = Mapped(_spelled(path, reading.profile), upstream, forward, directive.line)
+    reading.routes.append((mapped, host))
+
+
+def _spelled(path: str, profile: Profile) -> str:
+    """A location, which nginx compares with decoded paths, as the profile spells it."""
+    octets = path.encode()
+    for octet in (b"%", b"?", b"#"):
+        octets = octets.replace(octet, b"%%%02X" % ord(octet))
+    return profile.ring.canonical(octets).decode()
+
+
+def _replaces_segments(path: str, url: str, directive: Directive, reading: Reading) -> bool:
+    """Whether nginx, which replaces octets, replaces segments here; a doubled slash is only said."""
+    if path.endswith("/") and not url.endswith("/"):
+        reading.note(directive, f"nginx makes {url}x of {path}x, not {url}/x; left out")
+        return False
+    if url.endswith("/") and not path.endswith("/"):
+        reading.note(directive, f"nginx makes {url}/x of {path}/x; here it is {url}x")
+    return True
+
+
+def _resolved(directive: Directive, reading: Reading) -> tuple[str, str] | None:
+    """The URL of a proxy_pass, a server of the upstream in place of its name; and the Host sent there."""
+    url = directive.arguments[0] if directive.arguments else ""
+    match = re.fullmatch(r"(https?://)([^/$:]+)(.*)", url, re.DOTALL)
+    if match is None:
+        reading.note(directive, "no http:// or https:// and a host; left out")
+        return None
+    upstream = reading.upstreams.get(match[2])
+    if upstream is None:
+        return url, reading.host
+    block = upstream.block or []
+    reading.notes.extend(left_out(each) for each in block if each.name != "server")
+    named = [each.arguments[0] for each in block if each.name == "server" and each.arguments]
+    servers = [server for server in named if not server.startswith("unix:")]
+    if not servers:
+        reading.note(upstream, "no server with a host and a port; left out")
+        return None
+    if len(named) > 1:
+        reading.note(upstream, f"only {servers[0]} is taken of {', '.join(named)}")
+    host = match[2] if reading.host == "$proxy_host" else reading.host
+    return f"{match[1]}{servers[0]}{match[3]}", host

@@ -1,0 +1,62 @@
+"""An import as files: the profile's, with its notes as comments, and the sites' as a univocal.toml."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from ..describe import printable
+from .imported import Imported, Note, Table
+
+__all__ = ["line_of", "ordered", "profile_text", "sites_text"]
+
+
+def line_of(note: Note) -> str:
+    """A note on one line that no terminal obeys."""
+    place = f"line {note.line}: " if note.line else ""
+    return place + printable(note.text.encode("utf-8", "surrogateescape"))
+
+
+def profile_text(imported: Imported, file: str, name: str) -> str:
+    """The profile as a file in the format of profiles/*.toml; its sites follow as comments."""
+    lines = [f"# Imported from {printable(file.encode('utf-8', 'surrogateescape'))}."]
+    if imported.notes:
+        lines += ["# What is otherwise there, or could not be taken over:"]
+        lines += [f"#   {line_of(note)}" for note in ordered(imported)]
+    lines += [f"summary = {_toml(imported.summary)}", f"extends = {_toml(imported.extends)}"]
+    if imported.path:
+        lines += ["", "[path]", *(f"{key} = {_toml(value)}" for key, value in imported.path.items())]
+    if imported.sites:
+        lines += ["", "# For univocal.toml:"]
+        lines += [f"# {line}".rstrip() for line in _sites(imported, name)]
+    return "\n".join(lines) + "\n"
+
+
+def sites_text(imported: Imported, name: str, profiles: str) -> str:
+    """A univocal.toml of the sites, which looks for the profile in the directory `profiles`."""
+    return "\n".join([f"profiles = [{_toml(profiles)}]", "", *_sites(imported, name)]) + "\n"
+
+
+def ordered(imported: Imported) -> list[Note]:
+    """Each note once, in the order of the file."""
+    return sorted(dict.fromkeys(imported.notes), key=lambda note: note.line)
+
+
+def _sites(imported: Imported, name: str) -> Iterator[str]:
+    for number, site in enumerate(imported.sites):
+        if number:
+            yield ""
+        yield "[[sites]]"
+        yield from _keys({"hosts": site["hosts"], "profile": name} | dict(site))
+        for route in site.get("routes", []):
+            yield from ("", "[[sites.routes]]", *_keys(route))
+
+
+def _keys(table: Table) -> Iterator[str]:
+    return (f"{key} = {_toml(value)}" for key, value in table.items() if key != "routes")
+
+
+def _toml(value: Any) -> str:
+    # TOML's basic strings and integers are written as JSON's, but for DEL, which it wants escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
