@@ -19,6 +19,7 @@ from .assemble import assemble, profiles_of, runtime_of
 from .config import COMMAND_LINE, Configuration, PurgeTable, load, validate
 from .demo import demo as run_demo
 from .describe import describe, table
+from .importers.command import ShowOrImport, import_profile
 from .serve import address_of, bind, run
 from .values import Address, parse_address
 
@@ -134,7 +135,12 @@ def _everywhere(upstream: str | None, profile: str | None) -> Configuration:
     return validate({"sites": [site]}, COMMAND_LINE)
 
 
-@app.command()
+shelf: Final = typer.Typer(cls=ShowOrImport, help="List the profiles, show one, or import one.")
+shelf.command("import")(import_profile)
+app.add_typer(shelf, name="profiles")
+
+
+@shelf.command("show")
 def profiles(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="One profile, with every setting.")
