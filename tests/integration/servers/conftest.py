@@ -111,8 +111,10 @@ class Answer:
 class Client:
     """Asks a server for targets exactly as they are, each once, over connections that it may keep."""
 
-    def __init__(self, family: socket.AddressFamily, address: str | tuple[str, int]) -> None:
-        self.family, self.address = family, address
+    def __init__(
+        self, family: socket.AddressFamily, address: str | tuple[str, int], at_once: int = AT_ONCE
+    ) -> None:
+        self.family, self.address, self.at_once = family, address, at_once
         self.answers: dict[bytes, Answer] = {}
 
     def one(self, target: bytes) -> Answer:
@@ -126,7 +128,7 @@ class Client:
         waiting = [target for target in reversed(asked) if target not in answers]
         while waiting:
             before = len(waiting)
-            self._on_one_connection(waiting, answers, AT_ONCE)
+            self._on_one_connection(waiting, answers, self.at_once)
             if len(waiting) == before:  # unanswered, perhaps because of what was sent after it
                 self._on_one_connection(waiting, answers, 1)
             if len(waiting) == before:
@@ -152,8 +154,6 @@ class Client:
                             return
                 except ConnectionError:
                     return
-                if at_once == 1:
-                    return
 
 
 def _request(target: bytes) -> bytes:
@@ -173,6 +173,12 @@ def _read_answer(stream: BinaryIO) -> tuple[Answer | None, bool]:
     closes = fields.get(b"connection", b"").lower() == b"close"
     length = int(fields.get(b"content-length", b"-1" if closes else b"0"))
     return Answer(int(status[1]), stream.read(length), fields.get(b"location", b"")), not closes
+
+
+@pytest.fixture(scope="session")
+def client_at() -> type[Client]:
+    """client_at(family, address, at_once): a client of whatever listens there."""
+    return Client
 
 
 # The servers

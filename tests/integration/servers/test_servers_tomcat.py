@@ -67,7 +67,7 @@ def without(built_in):
         ("plain", KEPT),
         ("plain", LENIENT),
         ("plain", QUERY_RING.format("rfc3986")),
-        ("plain", QUERY_RING.format("nginx-args")),
+        ("plain", QUERY_RING.format("nginx-uri-component")),
         ("plain", QUERY_RING.format("ngx-lua")),
     ],
 )

@@ -1,0 +1,79 @@
+"""A short run of fuzz/uri.py, and whether it would notice."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from univocal.uri import pipeline, segments, target
+from univocal.uri.ring import DecoderRing
+
+SOURCE = Path(__file__).parents[2] / "fuzz" / "uri.py"
+
+
+@pytest.fixture(scope="module")
+def fuzzer():
+    spec = importlib.util.spec_from_file_location("fuzz_uri", SOURCE)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+
+
+def test_no_law_is_broken(fuzzer):
+    found, seen = fuzzer.findings(1, targets=3000)
+    assert found == []
+    assert seen["profiles"] > 40
+    assert 1000 < seen["keys"] < seen["accepted"] < seen["targets"]
+
+
+@pytest.fixture
+def forgetful():
+    """Nothing that was made before, or of what is broken, is remembered."""
+    remembered = (pipeline._pipeline, target._remembered)
+    for cache in remembered:
+        cache.cache_clear()
+    yield
+    for cache in remembered:
+        cache.cache_clear()
+
+
+canonical = DecoderRing.canonical
+
+
+def decodes_twice(ring, path):
+    return canonical(ring, canonical(ring, path).replace(b"%25", b"%"))
+
+
+def encodes_twice(ring, path):
+    return canonical(ring, path).replace(b"%2F", b"%252F")
+
+
+def halves_slashes(path):
+    return path.replace(b"//", b"/")
+
+
+def forgives_strays(*_):
+    return []
+
+
+def keeps_the_prefix(path, route):
+    return route.upstream_path.rstrip(b"/") + path + b" "
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "broken", "law"),
+    [
+        (DecoderRing, "canonical", decodes_twice, "law 2"),
+        (DecoderRing, "canonical", encodes_twice, "law 2"),
+        (segments, "merge_slashes", halves_slashes, "law 1"),
+        (target, "_strays", forgives_strays, "law 5"),
+        (target, "_at_upstream", keeps_the_prefix, "law 4"),
+    ],
+)
+def test_a_broken_law_is_noticed(fuzzer, forgetful, monkeypatch, owner, name, broken, law):
+    monkeypatch.setattr(owner, name, broken)
+    found, _ = fuzzer.findings(1, targets=2000)
+    assert any(wrong.startswith(law) for _, _, wrong in found)
