@@ -200,3 +200,23 @@ async def test_a_response_of_a_request_that_asked_whether_its_client_is_there(cl
     app = Starlette(routes=[Route("/a", page)])
     app.add_middleware(CacheMiddleware)
     assert (await client_of(app)("/a")).body == b"False"
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_client_that_leaves_is_noticed_through_a_function_as_middleware(client_of, application, idle):
+    app = FastAPI()
+    app.mount("/", application)
+    app.add_middleware(CacheMiddleware)
+
+    @app.middleware("http")
+    async def note(request: Request, call_next):
+        return await call_next(request)
+
+    application.gate, leave = asyncio.Event(), asyncio.Event()
+    asking = asyncio.create_task(client_of(app)("/a", leave=leave))
+    await application.reached(1)
+    await idle()
+    leave.set()
+    await asyncio.gather(asking, return_exceptions=True)
+    await idle()
+    assert application.cancelled == 1

@@ -24,6 +24,7 @@ STEPS = st.one_of(
     st.tuples(st.just("get"), st.sampled_from(["GET", "HEAD"]), st.sampled_from(FIELDS)),
     st.tuples(st.just("answer"), st.integers(0, 5)),
     st.tuples(st.just("fail"), st.integers(0, 5)),
+    st.tuples(st.just("cut"), st.integers(0, 5)),
     st.tuples(st.just("leave"), st.integers(0, 5)),
     st.tuples(st.just("write"), st.sampled_from(["url", "tag", "post", "soft", "both"])),
     st.tuples(st.just("control"), st.sampled_from(LIFETIMES), st.booleans(), st.booleans()),
@@ -69,8 +70,11 @@ class Book:
         if not self.free:
             gate = asyncio.get_running_loop().create_future()
             self.held.append(gate)
-            if not await gate:
-                raise ConnectionError
+            match await gate:
+                case "fail":
+                    raise ConnectionError
+                case "cut":
+                    return
         if not early:
             await send(start)
         await send({"type": "http.response.body", "body": b"" if same else version})
@@ -97,10 +101,8 @@ class History:
                 leave = asyncio.Event()
                 task = asyncio.create_task(self.client("/book", method, fields, leave=leave))
                 self.asked.append((task, leave, self.least))
-            case "answer", index:
-                self.book.let_go(index, True)
-            case "fail", index:
-                self.book.let_go(index, False)
+            case (("answer" | "fail" | "cut"), index):
+                self.book.let_go(index, kind)
             case "leave", index if self.asked:
                 self.asked[index % len(self.asked)][1].set()
             case "write", by:
@@ -126,7 +128,7 @@ class History:
     async def end(self):
         self.book.free = True
         while self.book.held:
-            self.book.let_go(0, True)
+            self.book.let_go(0, "answer")
             await self.idle()
         tasks = [task for task, _, _ in self.asked]
         return await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 10)
