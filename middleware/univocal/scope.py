@@ -5,6 +5,7 @@ Servers differ in what they hand over; the bytes that were received are preferre
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -21,6 +22,8 @@ EXTENSION: Final = "univocal.target"  # {"target": bytes}: what was received, or
 EARLY_HINT: Final = "http.response.early_hint"  # {"links": […]}: the ASGI extension for 103
 INTERIM: Final = "http.response.informational"  # {"status": 103, "headers": […]}: a message for any 1xx
 CANONICAL: Final = "univocal.canonical"  # {"canonical", "peer", "chain"}: for a ReverseProxy behind the cache
+
+_ORIGIN: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*").match
 
 # What an application may ask of its server past a cache that reads its messages.
 _PASSED_EXTENSIONS: Final = frozenset(("tls", INTERIM, EARLY_HINT, "websocket.http.response"))
@@ -44,8 +47,12 @@ def _target(scope: Mapping[str, Any]) -> bytes:
     if extension is not None:
         # A server that was given a root path puts it before raw_path, not before what it received.
         target: bytes = extension["target"]
-        path = target.partition(b"?")[0]
-        return bytes(raw[: -len(path)]) + target if path[:1] == b"/" and raw.endswith(path) else target
+        origin = absolute[0] if (absolute := _ORIGIN(target)) else b""
+        rest = target[len(origin) :]
+        path = rest.partition(b"?")[0]
+        if path[:1] == raw[:1] == b"/" and raw.endswith(path):
+            return origin + bytes(raw[: -len(path)]) + rest
+        return target
     if b"?" in raw or not scope["query_string"]:  # some test clients leave the query in raw_path
         return bytes(raw)
     return bytes(raw) + b"?" + bytes(scope["query_string"])

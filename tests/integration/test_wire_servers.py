@@ -119,6 +119,9 @@ async def test_a_server_with_a_root_path_in_front_of_fastapi(serve, http):
     front = await serve(app, http=http, root_path="/app")
     answer = await front.ask("/w%69ki/./A?b")
     assert json.loads(answer.content) == ["A", "/app", "http://en.example/app/wiki/A?b"]
+    if http == EXACT:
+        absolute = await front.ask("http://en.example/w%69ki/A?b")
+        assert absolute.content == answer.content
     for target in ("/../../admin", "/wiki/../../admin"):
         assert (await front.ask(target)).status == 400
 

@@ -146,7 +146,7 @@ def end_to_end(fields: Sequence[Field]) -> Fields:
     A cache that chose a variant by such a field would keep what the origin server answered without it.
     """
     named = _connection_options(fields) - HOP_BY_HOP
-    return [field for field in fields if field[0] not in named]
+    return [field for field in fields if field[0] not in named] if named else list(fields)
 
 
 def strip_untrusted(fields: Sequence[Field]) -> Fields:
