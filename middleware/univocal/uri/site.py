@@ -46,7 +46,8 @@ class Route:
         if self.forward == "received" and self.upstream_path:
             allowed = '"canonical" where the upstream has a path'
             raise ConfigurationError("routes", "forward", self.forward, allowed)
-        upstream_path = (self.upstream_path or b"/").replace(PLACE, b"", 1)
+        # In place of "{path}" any segment may stand, so what follows it must not become a dot segment.
+        upstream_path = (self.upstream_path or b"/").replace(PLACE, b"/", 1).replace(b"//", b"/")
         for key, path in (("path", self.prefix), ("upstream", upstream_path)):
             if not path.startswith(b"/") or b"?" in path or b"#" in path or routing_view(path) != path:
                 allowed = "a path that begins with '/', percent-encoded, without dot segments, '?' and '#'"
