@@ -1,0 +1,271 @@
+"""The shared tier: what every node stores and purges, in Redis or Valkey, behind each node's memory.
+
+Memory answers first. What it lacks is read from Redis and put into it; what a node fetches is stored in Redis
+first. Redis tells every node which keys change, and memory forgets those. So memory holds nothing that was
+purged, on whichever node, before the time that the tracking connection last confirmed: `trusted_until` is
+that time and `bound` seconds. While there is no such connection a node goes on from memory alone, emptied
+first, with what it stores served for `detached_ttl` seconds at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from univocal.cache.attachment import Attachment
+from univocal.cache.codec import decode, encode, usable_until, variant
+from univocal.cache.names import Names
+from univocal.cache.scripts import BEGIN, COMMIT, LOOKUP, RELEASE
+from univocal.cache.selectors import Keys, Pattern, Selector, located
+from univocal.cache.store import Lease, MemoryStore
+from univocal.cache.stored import Stored
+from univocal.cache.waiting import Times, UnavailableError
+from univocal.errors import RefusedError
+
+if TYPE_CHECKING:
+    from univocal.cache.tracking import Link
+
+__all__ = ["SharedLease", "SharedStore", "Times"]
+
+T = TypeVar("T")
+
+# How often a key is read that changes while it is read.
+_READINGS: Final = 3
+
+
+@dataclass(slots=True, eq=False)
+class SharedLease:
+    """The right to store what is being fetched, here and in Redis, unless it is purged meanwhile."""
+
+    key: bytes
+    local: Lease
+    token: str  # empty: Redis knows nothing of it
+
+
+class SharedStore:
+    """A memory store and the Redis behind it.
+
+    `clock` gives seconds since the epoch, `detached_ttl` is in seconds. `pattern` makes a selector of an
+    expression, for bans that other nodes set; without it they empty memory. Use it from one event loop,
+    between `start` and `aclose`. Raises ConfigurationError for a URL of no Redis, or without redis-py.
+    """
+
+    def __init__(
+        self,
+        memory: MemoryStore,
+        url: str,
+        clock: Callable[[], float],
+        detached_ttl: float = 5.0,
+        *,
+        times: Times | None = None,
+        max_connections: int = 32,
+        pattern: Callable[[str], Pattern] | None = None,
+    ) -> None:
+        self.memory: Final = memory
+        self.clock: Final = clock
+        self.detached_ttl: Final = detached_ttl
+        self.times: Final = times or Times()
+        self._attachment = Attachment(memory, url, clock, self.times, max_connections, pattern)
+
+    @property
+    def connected(self) -> bool:
+        """Whether Redis tells this node what changes."""
+        return self._attachment.connected
+
+    @property
+    def bound(self) -> float:
+        """Seconds for which a node may serve, at most, what was purged on another."""
+        return self._attachment.bound
+
+    @property
+    def trusted_until(self) -> float:
+        """Until when memory may be served from: later it is as if it were empty (seconds since the epoch)."""
+        return self._attachment.trusted_until
+
+    async def start(self, patience: float = 1.0) -> None:
+        """Connect, and wait up to `patience` seconds for it; if that is not enough, it goes on by itself."""
+        await self._attachment.start(patience)
+
+    async def aclose(self) -> None:
+        """Disconnect; what memory stores from then on is bounded."""
+        await self._attachment.aclose()
+
+    async def purge(self, selector: Selector, now: float, *, sparing: SharedLease | None = None) -> int:
+        """Remove what is selected on every node, or mark it stale: the number of responses that were meant.
+
+        Of prefixes, patterns and everything the cost is one walk through all keys of Redis's database, in
+        small steps. Raises RefusedError if Redis did not confirm: then it is purged here, and there as soon
+        as it is back.
+        """
+        if sparing is None:
+            return await self._attachment.purge(selector, now, None, None)
+        return await self._attachment.purge(selector, now, sparing.local, (sparing.key, sparing.token))
+
+    # ── a miss ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def lookup(self, key: bytes, now: float) -> Sequence[Stored]:
+        """The responses that all nodes store under a key, newest first; memory holds them from now on."""
+        return (await self._look(key, now))[0]
+
+    async def obtain(self, key: bytes, judge: Callable[[Sequence[Stored]], T | None]) -> T | SharedLease:
+        """What `judge` makes of the responses that all nodes store; or else a lease to fetch one.
+
+        While another node fetches this key it is waited for, `Times.patience` at most; once that node ended
+        with nothing to store, no node waits for another again.
+        """
+        loop = asyncio.get_running_loop()
+        until, alone = loop.time() + self.times.patience, True
+        while True:
+            variants, seen = await self._look(key, self.clock())
+            found = judge(variants)
+            if found is not None:
+                return found
+            left = until - loop.time()
+            with self._attachment.bell.listening(key) as heard:
+                lease, wait = await self._begin(key, seen if alone and left > 0 else None)
+                if lease is not None:
+                    return lease
+                alone = not (wait and await heard(min(left, wait)))
+
+    async def _look(self, key: bytes, now: float) -> tuple[Sequence[Stored], bytes | None]:
+        """The stored responses of a key and the token of the last commit among them; None: it is unknown."""
+        with suppress(UnavailableError):
+            for _ in range(_READINGS):
+                # The lease is older than the reading: what is purged after the reading is told after it, too.
+                lease = self.memory.begin(key, now)
+                try:
+                    read, seen = await self._read(key, now)
+                    for one in read:
+                        self.memory.commit(lease, one)
+                    if all(self.memory.holds(lease, one) for one in read):
+                        return read[::-1], seen
+                finally:
+                    self.memory.release(lease)
+        return (), None
+
+    async def _read(self, key: bytes, now: float) -> tuple[list[Stored], bytes]:
+        """What Redis holds of use, oldest first. Raises UnavailableError."""
+        link = self._attachment.link
+        if link is None:
+            raise UnavailableError("no changes are told")
+        names = link.names
+        seen, *found = await link.run(LOOKUP, [names.entry(key)], [key, names.tags])
+        read = (decode(key, *pair) for pair in zip(found[::2], found[1::2], strict=True))
+        usable = [one for one in read if one is not None and usable_until(one) > now]
+        return sorted(usable, key=lambda one: one.response_time), seen
+
+    # ── leases ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def begin(self, key: bytes) -> SharedLease:
+        """A lease for what is about to be fetched, whoever else fetches it; whoever takes it releases it."""
+        lease, _ = await self._begin(key, None)
+        assert lease is not None
+        return lease
+
+    async def _begin(self, key: bytes, seen: bytes | None) -> tuple[SharedLease | None, float]:
+        """A lease for which others wait, if none has one, and the entry is as it was `seen`; or any, if None.
+
+        Else how many seconds another still has its own, 0 if the entry changed.
+        """
+        lease = SharedLease(key, self.memory.begin(key, self.clock()), "")
+        link = self._attachment.link
+        if link is None:
+            return lease, 0.0
+        names, token = link.names, secrets.token_hex(8)
+        keys = [names.lock(key), names.log, names.entry(key)]
+        lock, life = (int(1000 * seconds) for seconds in (self.times.lock, self.times.lease))
+        try:
+            alone, last = int(seen is not None), seen or b""
+            begun, wait = await link.run(BEGIN, keys, [token, lock, life, alone, last])
+        except UnavailableError:
+            return lease, 0.0
+        except BaseException:
+            self.memory.release(lease.local)
+            raise
+        if begun == 1:
+            lease.token = token
+            return lease, 0.0
+        self.memory.release(lease.local)
+        return None, wait / 1000
+
+    async def release(self, lease: SharedLease) -> None:
+        """End a lease; those who wait for it are told if nothing was stored under it."""
+        self.memory.release(lease.local)
+        link, token, lease.token = self._attachment.link, lease.token, ""
+        if link is not None and token:
+            with suppress(UnavailableError):
+                keys = [link.names.lock(lease.key), link.names.fruitless(lease.key)]
+                await link.run(RELEASE, keys, [token])
+
+    async def commit(self, lease: SharedLease, stored: Stored) -> bool:
+        """Store a response for all nodes; False if it was purged since the lease began, or is not to be kept.
+
+        One with a No-Vary-Search stays in this node's memory, as does all while Redis is away.
+        """
+        link, now = self._attachment.link, self.clock()
+        if not stored.reusable:
+            with suppress(RefusedError):
+                await self.purge(Keys(frozenset((stored.key,))), now)
+            return False
+        if link is None or not lease.token:
+            return self._keep(lease.local, stored, now)
+        keep = int(1000 * (usable_until(stored) - now))
+        if stored.search is not None or stored.cost > self.memory.max_object_bytes or keep <= 0:
+            return self.memory.commit(lease.local, stored)
+        described, token = encode(stored), lease.token
+        with self._attachment.bell.listening(stored.key) as heard:
+            try:
+                done = await link.run(COMMIT, *self._commit(link.names, token, stored, described, keep))
+            except UnavailableError:
+                return self._keep(lease.local, stored, now)
+            if not done:
+                return False
+            lease.token = ""
+            await heard(self.times.command)
+        await self._confirm(link, stored, described)
+        return True
+
+    def _commit(
+        self, names: Names, token: str, stored: Stored, described: bytes, keep: int
+    ) -> tuple[list[bytes], list[bytes | int | str]]:
+        key = stored.key
+        origin = b" ".join(located(key).split(b" ")[:2])
+        keys = [names.lock(key), names.log, names.entry(key), *(names.tags + tag for tag in stored.tags)]
+        fields = [b"t%b\0%b" % (of, tag) for tag in stored.tags for of in (b"", origin)]
+        own: list[bytes | int | str] = [
+            token,
+            variant(stored),
+            described,
+            stored.body,
+            keep,
+            key,
+            self.memory.max_variants,
+        ]
+        return keys, [*own, *fields]
+
+    async def _confirm(self, link: Link, stored: Stored, described: bytes) -> None:
+        """Put into memory what was just stored in Redis, if it is still there.
+
+        Memory was told of this change like of any other's and has forgotten the key. So it is asked once more
+        before memory has it again: what changes after the answer is told after the new lease began.
+        """
+        lease = self.memory.begin(stored.key, self.clock())
+        try:
+            if await link.description(link.names.entry(stored.key), variant(stored)) == described:
+                self.memory.commit(lease, stored)
+        except UnavailableError:
+            pass
+        finally:
+            self.memory.release(lease)
+
+    def _keep(self, lease: Lease, stored: Stored, now: float) -> bool:
+        """Store in memory alone, for as long as other nodes' purges may go unheard."""
+        until = min(stored.fresh_until, now + self.detached_ttl)
+        bounded = replace(
+            stored, fresh_until=until, stale_usable=False, stale_while_revalidate=0.0, stale_if_error=0.0
+        )
+        return self.memory.commit(lease, bounded)

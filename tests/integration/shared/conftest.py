@@ -1,0 +1,182 @@
+"""A real Redis on a free port, and nodes: each a memory store with a shared store behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from univocal.cache.policy import Rules, complete, may_store
+from univocal.cache.selectors import Keys, Pattern
+from univocal.cache.shared import SharedLease, SharedStore, Times
+from univocal.cache.store import MemoryStore
+from univocal.cache.stored import Stored
+from univocal.messages import Fields, Request, Response
+
+KEY = b"0123456789abcdef http en.example /wiki/A"
+TIMES = Times(heartbeat=0.2, command=2.0, patience=5.0)
+
+
+def key(path: str) -> bytes:
+    return b"0123456789abcdef http en.example " + path.encode()
+
+
+def response(
+    name: bytes = KEY, body: bytes = b"content", more: Fields | None = None, asked: Fields | None = None
+) -> Stored:
+    """A response that is fresh for a minute."""
+    now = time.time()
+    fields = [(b"cache-control", b"max-age=60"), *(more or [])]
+    begun = may_store(name, Request(b"GET", b"/", asked or []), Response(200, fields), Rules(), now, now)
+    assert isinstance(begun, Stored)
+    done = complete(begun, body)
+    assert done is not None
+    return done
+
+
+def pattern(expression: str) -> Pattern:
+    search = re.compile(expression.encode()).search
+    return Pattern(expression, lambda url: search(url) is not None)
+
+
+class Server:
+    """A redis-server that can be killed and started again."""
+
+    def __init__(self, directory: Path) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.directory = directory
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self.client = redis.Redis(port=self.port, decode_responses=False)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *options: str) -> None:
+        command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", *options]
+        log = (self.directory / "redis.log").open("ab")
+        with log:
+            self.process = subprocess.Popen(command, cwd=self.directory, stdout=log, stderr=log)
+        for _ in range(200):
+            try:
+                self.client.ping()
+            except redis.ConnectionError:
+                time.sleep(0.02)
+            else:
+                return
+        raise AssertionError("redis-server does not start")
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+        self.client.close()
+
+    def names(self, pattern: str = "*") -> list[bytes]:
+        return sorted(self.client.scan_iter(pattern))
+
+    def entry(self, name: bytes = KEY) -> bytes:
+        return b"univocal:1:" + self.client.info("server")["run_id"].encode() + b":e:" + name
+
+
+@dataclass
+class Node:
+    """One process, as it were."""
+
+    memory: MemoryStore
+    store: SharedStore
+
+    async def put(self, stored: Stored) -> bool:
+        lease = await self.store.begin(stored.key)
+        try:
+            return await self.store.commit(lease, stored)
+        finally:
+            await self.store.release(lease)
+
+    def bodies(self, name: bytes = KEY) -> list[bytes]:
+        """What memory alone would serve."""
+        trusted = self.store.clock() < self.store.trusted_until
+        return [one.body for one in self.memory.lookup(name)] if trusted else []
+
+    async def read(self, name: bytes = KEY) -> list[bytes]:
+        return [one.body for one in await self.store.lookup(name, self.store.clock())]
+
+    async def get(self, name: bytes, origin: Callable[[], Awaitable[Stored]]) -> bytes:
+        """What a request gets: of memory, of the shared tier, of the origin."""
+        held = self.bodies(name)
+        if held:
+            return held[0]
+        found = await self.store.obtain(name, lambda variants: variants[0].body if variants else None)
+        if not isinstance(found, SharedLease):
+            return found
+        try:
+            stored = await origin()
+            await self.store.commit(found, stored)
+        finally:
+            await self.store.release(found)
+        return stored.body
+
+    async def purge(self, name: bytes = KEY) -> int:
+        return await self.store.purge(Keys(frozenset((name,))), self.store.clock())
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    if shutil.which("redis-server") is None:
+        pytest.skip("needs redis-server (Debian package redis-server)")
+    started = Server(tmp_path)
+    started.start()
+    yield started
+    started.kill()
+
+
+@pytest.fixture
+async def join(server: Server) -> AsyncIterator[Callable[..., Awaitable[Node]]]:
+    """Adds a node."""
+    nodes: list[Node] = []
+
+    async def added(connected: bool = True, **settings: Any) -> Node:
+        memory = MemoryStore()
+        times = replace(TIMES, **settings.pop("times", {}))
+        url = settings.pop("url", server.url)
+        store = SharedStore(memory, url, time.time, times=times, pattern=pattern, **settings)
+        node = Node(memory, store)
+        nodes.append(node)
+        await node.store.start(5.0 if connected else 0.1)
+        assert node.store.connected is connected
+        return node
+
+    yield added
+    for node in nodes:
+        await node.store.aclose()
+
+
+@pytest.fixture
+def until() -> Callable[..., Awaitable[None]]:
+    """Waits for a condition, some seconds at most."""
+
+    async def waited(condition: Callable[[], object], seconds: float = 5.0) -> None:
+        async with asyncio.timeout(seconds):
+            while not condition():  # noqa: ASYNC110  (what it waits for says nothing)
+                await asyncio.sleep(0.005)
+
+    return waited
+
+
+@pytest.fixture
+def made() -> Callable[..., Stored]:
+    return response
+
+
+@pytest.fixture
+def named() -> Callable[[str], bytes]:
+    return key

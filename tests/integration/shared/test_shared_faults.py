@@ -1,0 +1,282 @@
+"""Redis goes, comes back, hangs, or is another: memory serves nothing that a purge may have meant."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import time
+
+import pytest
+
+from univocal.cache.selectors import Everything, Tags
+from univocal.cache.shared import SharedLease
+from univocal.errors import RefusedError
+
+KEY = b"0123456789abcdef http en.example /wiki/A"
+
+
+def nothing(variants):
+    return variants[0] if variants else None
+
+
+def drop_tracking(server):
+    """Cut the tracking connections alone."""
+    for client in server.client.client_list():
+        if int(client["sub"]):
+            server.client.client_kill_filter(_id=client["id"])
+
+
+async def test_without_redis_a_node_goes_on_from_memory_for_a_while(join, made, server):
+    server.kill()
+    node = await join(connected=False, detached_ttl=0.3)
+    assert await node.put(made())
+    (one,) = node.memory.lookup(KEY)
+    assert one.fresh_until <= time.time() + 0.3
+    assert not one.stale_usable
+    with pytest.raises(RefusedError, match="shared-store-unavailable"):
+        await node.purge()
+    assert node.bodies() == []
+    assert await node.read() == []
+
+
+async def test_redis_killed_and_started_again(join, made, server, until):
+    first, second = await join(), await join()
+    for node in (first, second):
+        await node.put(made())
+        assert await node.read()
+    server.kill()
+    await until(lambda: not first.store.connected and not second.store.connected)
+    assert first.bodies() == second.bodies() == []
+    assert await first.put(made(body=b"detached"))
+    assert first.bodies() == [b"detached"]
+    server.start()
+    await until(lambda: first.store.connected and second.store.connected)
+    assert first.bodies() == []
+    assert await first.put(made(body=b"anew"))
+    assert await second.read() == [b"anew"]
+
+
+async def test_what_another_run_stored_is_a_miss(join, made, server, until):
+    node = await join()
+    await node.put(made())
+    old = server.entry()
+    server.client.save()  # what is on disk comes back, without the purges that followed
+    await node.purge()
+    server.kill()
+    await until(lambda: not node.store.connected)
+    server.start()
+    assert server.client.exists(old)
+    await until(lambda: node.store.connected)
+    assert server.entry() != old
+    assert await node.read() == []
+
+
+async def test_a_lease_of_another_run_stores_nothing(join, made, server, until):
+    node = await join()
+    lease = await node.store.begin(KEY)
+    server.kill()
+    await until(lambda: not node.store.connected)
+    server.start()
+    await until(lambda: node.store.connected)
+    assert not await node.store.commit(lease, made())
+    assert node.bodies() == []
+
+
+async def test_a_lost_tracking_connection_empties_memory(join, made, server, until):
+    first, second = await join(), await join()
+    await first.put(made())
+    await second.read()
+    drop_tracking(server)
+    await until(lambda: not second.bodies())
+    await until(lambda: first.store.connected and second.store.connected)
+    assert second.bodies() == []
+    assert await second.read() == [b"content"]
+    await first.purge()
+    await until(lambda: not second.bodies())
+
+
+async def test_purged_while_the_tracking_connection_was_away(join, made, server, until):
+    first, second = await join(), await join()
+    await first.put(made())
+    await second.read()
+    drop_tracking(server)
+    assert await first.purge() == 1
+    await until(lambda: not second.bodies())
+    await until(lambda: second.store.connected)
+    assert await second.read() == []
+
+
+async def test_a_lease_outlives_a_tracking_connection_but_no_purge_meanwhile(join, made, server, until):
+    first, second = await join(), await join()
+    kept, purged = await first.store.begin(KEY), await first.store.begin(b"a b c d")
+    drop_tracking(server)
+    await until(lambda: not first.store.connected)
+    await until(lambda: first.store.connected and second.store.connected)
+    await second.purge(b"a b c d")
+    assert await first.store.commit(kept, made())
+    assert not await first.store.commit(purged, made(b"a b c d"))
+
+
+async def test_a_redis_that_hangs_holds_nobody_up(join, made, server, until):
+    node = await join(times={"command": 0.3})
+    await node.put(made())
+    os.kill(server.process.pid, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        assert await node.read(b"another") == []
+        assert isinstance(await node.store.obtain(b"another", nothing), SharedLease)
+        assert await node.put(made(b"another"))
+        with pytest.raises(RefusedError):
+            await node.purge()
+        assert time.monotonic() - began < 2.5
+        await until(lambda: not node.store.connected, 1.0)
+        began = time.monotonic()
+        assert await node.put(made(b"more"))
+        assert await node.read(b"third") == []
+        assert time.monotonic() - began < 0.1
+    finally:
+        os.kill(server.process.pid, signal.SIGCONT)
+    await until(lambda: node.store.connected)
+
+
+async def test_memory_is_not_trusted_beyond_what_was_confirmed(join, made, server):
+    node = await join(times={"heartbeat": 0.1, "command": 0.2})
+    await node.put(made())
+    assert node.bodies() == [b"content"]
+    os.kill(server.process.pid, signal.SIGSTOP)
+    stopped = time.time()
+    try:
+        time.sleep(0.35)  # noqa: ASYNC251  (the whole process stalls: nothing can be noticed)
+        assert node.store.connected
+        assert node.memory.lookup(KEY)
+        assert node.bodies() == []
+        assert node.store.trusted_until <= stopped + node.store.bound
+    finally:
+        os.kill(server.process.pid, signal.SIGCONT)
+
+
+async def test_a_purge_that_was_not_confirmed_is_made_up_for(join, made, server, until):
+    first, second = await join(times={"command": 0.3}), await join()
+    await first.put(made(more=[(b"xkey", b"red")]))
+    await second.read()
+    os.kill(server.process.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(RefusedError):
+            await first.store.purge(Tags(frozenset((b"red",))), time.time())
+    finally:
+        os.kill(server.process.pid, signal.SIGCONT)
+    await until(lambda: first.store.connected)
+    await until(lambda: not second.bodies())
+    assert await first.read() == await second.read() == []
+
+
+async def test_too_many_unconfirmed_purges_become_one_of_everything(join, made, server, until):
+    first, second = await join(times={"command": 0.3}), await join()
+    await second.put(made())
+    os.kill(server.process.pid, signal.SIGSTOP)
+    try:
+        for number in range(2):
+            tags = frozenset(b"%d-%d" % (number, each) for each in range(600))
+            with pytest.raises(RefusedError):
+                await first.store.purge(Tags(tags), time.time())
+        await until(lambda: not first.store.connected)
+    finally:
+        os.kill(server.process.pid, signal.SIGCONT)
+    await until(lambda: first.store.connected)
+    assert await second.read() == []
+
+
+async def test_another_server_behind_the_same_address_is_not_mistaken(join, made, server, tmp_path, until):
+    """A failover that leaves old connections up: the address leads elsewhere, for a while for some."""
+    other = type(server)(tmp_path)
+    other.start()
+    target = [server.port]
+    tunnels: set[asyncio.Task[None]] = set()
+
+    async def pump(reader, writer):
+        try:
+            while data := await reader.read(65536):
+                writer.write(data)
+        except OSError:
+            pass
+        finally:
+            writer.close()
+
+    async def tunnel(reader, writer):
+        onward, back = await asyncio.open_connection("127.0.0.1", target[0])
+        for pair in ((reader, back), (onward, writer)):
+            task = asyncio.create_task(pump(*pair))
+            tunnels.add(task)
+            task.add_done_callback(tunnels.discard)
+
+    gateway = await asyncio.start_server(tunnel, "127.0.0.1", 0)
+    try:
+        port = gateway.sockets[0].getsockname()[1]
+        node = await join(url=f"redis://127.0.0.1:{port}/0")
+        await node.put(made())
+        target[0] = other.port
+        drop_tracking(server)
+        await until(lambda: not node.store.connected)
+        await until(lambda: node.store.connected)
+        assert await node.read() == []
+        assert await node.put(made(body=b"other"))
+        assert [name for name in other.client.scan_iter() if name.endswith(KEY)]
+        # A new connection for commands that finds the old server is not used.
+        target[0] = server.port
+        await asyncio.gather(*(node.read() for _ in range(3)))
+        server.client.client_kill_filter(_type="normal", skipme=True)
+        other.client.client_kill_filter(_type="normal", skipme=True)
+        with pytest.raises(RefusedError):
+            await node.purge()
+    finally:
+        await node.store.aclose()
+        gateway.close()
+        await asyncio.gather(*tunnels)
+        other.kill()
+
+
+async def test_closing_leaves_a_memory_that_is_bounded(join, made):
+    node = await join()
+    await node.put(made())
+    await node.store.aclose()
+    assert not node.store.connected
+    assert node.bodies() == []
+    assert await node.put(made())
+    assert node.memory.lookup(KEY)[0].fresh_until <= time.time() + 5
+
+
+async def test_who_waits_for_another_node_is_woken_when_redis_goes(join, server):
+    first, second = await join(times={"patience": 30}), await join(times={"patience": 30})
+    assert isinstance(await first.store.obtain(KEY, nothing), SharedLease)
+    waiting = asyncio.create_task(second.store.obtain(KEY, nothing))
+    await asyncio.sleep(0.05)
+    server.kill()
+    assert isinstance(await asyncio.wait_for(waiting, 2.0), SharedLease)
+
+
+async def test_no_socket_is_left(join, server, until):
+    node = await join()
+    await asyncio.gather(*(node.read(b"%d" % number) for number in range(20)))
+    assert server.client.info("clients")["connected_clients"] > 2
+    await node.store.aclose()
+    await until(lambda: server.client.info("clients")["connected_clients"] == 1)
+
+
+async def test_a_password_that_is_refused_leaves_the_node_detached(join, made, server):
+    server.client.config_set("requirepass", "secret")
+    node = await join(connected=False)
+    assert await node.put(made())
+    with pytest.raises(RefusedError):
+        await node.store.purge(Everything(), time.time())
+
+
+async def test_a_port_where_nothing_answers(join, made):
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        port = silent.getsockname()[1]
+        node = await join(connected=False, url=f"redis://127.0.0.1:{port}/0")
+        assert await node.put(made())
+        assert node.bodies() == [b"content"]

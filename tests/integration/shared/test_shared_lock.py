@@ -1,0 +1,142 @@
+"""The lock that collapses the nodes' misses into one request is the lease (DESIGN §3)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from univocal.cache.selectors import Everything, Tags
+from univocal.cache.shared import SharedLease
+
+KEY = b"0123456789abcdef http en.example /wiki/A"
+
+
+def nothing(variants):
+    return variants[0] if variants else None
+
+
+async def test_many_misses_on_many_nodes_are_one_request(join, made):
+    nodes = [await join(), await join(), await join()]
+    asked = []
+
+    async def origin():
+        asked.append(1)
+        await asyncio.sleep(0.1)
+        return made()
+
+    got = await asyncio.gather(*(node.get(KEY, origin) for node in nodes for _ in range(10)))
+    assert got == [b"content"] * 30
+    assert len(asked) == 1
+
+
+async def test_the_same_for_many_keys_at_once(join, made, named):
+    nodes = [await join(), await join(), await join()]
+    asked: dict[bytes, int] = {}
+
+    async def once(node, name):
+        async def origin():
+            asked[name] = asked.get(name, 0) + 1
+            await asyncio.sleep(0)
+            return made(name)
+
+        assert await node.get(name, origin) == b"content"
+
+    names = [named(f"/{number}") for number in range(40)]
+    await asyncio.gather(*(once(node, name) for name in names for node in nodes))
+    assert set(asked.values()) == {1}
+    assert len(asked) == 40
+
+
+async def test_nobody_waits_in_line_for_what_is_not_stored(join):
+    nodes = [await join(), await join(), await join()]
+    began = time.monotonic()
+    asked = []
+
+    async def fetched(node):
+        lease = await node.store.obtain(KEY, nothing)
+        assert isinstance(lease, SharedLease)
+        asked.append(1)
+        await asyncio.sleep(0.15)
+        await node.store.release(lease)
+
+    await asyncio.gather(*(fetched(node) for node in nodes for _ in range(5)))
+    assert len(asked) == 15
+    assert time.monotonic() - began < 1.0
+
+
+async def test_a_dead_node_blocks_nobody_for_long(join):
+    first, second = await join(times={"lock": 0.2}), await join()
+    assert isinstance(await first.store.obtain(KEY, nothing), SharedLease)
+    began = time.monotonic()
+    assert isinstance(await second.store.obtain(KEY, nothing), SharedLease)
+    assert 0.1 < time.monotonic() - began < 1.0
+    # Nor does who waits wait longer than it wants to.
+    third = await join(times={"patience": 0.1})
+    began = time.monotonic()
+    assert isinstance(await third.store.obtain(KEY, nothing), SharedLease)
+    assert time.monotonic() - began < 1.0
+
+
+async def test_a_result_that_does_not_satisfy_is_not_waited_for_again(join, made):
+    first, second = await join(), await join()
+    lease = await first.store.obtain(KEY, nothing)
+    waiting = asyncio.create_task(second.store.obtain(KEY, lambda variants: None))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    await first.store.commit(lease, made())
+    assert isinstance(await waiting, SharedLease)
+
+
+@pytest.mark.parametrize("selector", [None, Everything()])
+async def test_a_purge_ends_the_lock_and_who_waits_fetches_anew(join, made, selector):
+    first, second = await join(), await join()
+    old = await first.store.obtain(KEY, nothing)
+    waiting = asyncio.create_task(second.store.obtain(KEY, nothing))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    await (first.purge() if selector is None else first.store.purge(selector, time.time()))
+    new = await asyncio.wait_for(waiting, 1.0)
+    assert isinstance(new, SharedLease)
+    assert not await first.store.commit(old, made(body=b"old"))
+    await first.store.release(old)
+    assert await second.store.commit(new, made(body=b"new"))
+    assert await first.read() == await second.read() == [b"new"]
+
+
+async def test_a_purge_of_a_tag_leaves_the_lock(join, made):
+    first, second = await join(), await join()
+    lease = await first.store.obtain(KEY, nothing)
+    await second.store.purge(Tags(frozenset((b"red",))), time.time())
+    waiting = asyncio.create_task(second.store.obtain(KEY, nothing))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    await first.store.commit(lease, made())
+    assert (await waiting).body == b"content"
+
+
+async def test_leases_that_are_not_alone_neither_wait_nor_block(join, made):
+    first, second = await join(), await join()
+    lease = await first.store.begin(KEY)
+    other = await second.store.obtain(KEY, nothing)
+    assert isinstance(other, SharedLease)
+    assert await first.store.commit(lease, made(body=b"1"))
+    assert await second.store.commit(other, made(body=b"2"))
+    assert await first.read() == [b"2"]
+
+
+async def test_a_released_lease_stores_nothing(join, made):
+    node = await join()
+    lease = await node.store.begin(KEY)
+    await node.store.release(lease)
+    await node.store.release(lease)
+    assert not await node.store.commit(lease, made())
+
+
+async def test_a_lease_that_ran_out_stores_nothing_for_others(join, made):
+    first, second = await join(times={"lease": 0.05}), await join()
+    lease = await first.store.begin(KEY)
+    await asyncio.sleep(0.15)
+    assert not await first.store.commit(lease, made())
+    assert await second.read() == []
