@@ -212,7 +212,7 @@ class SharedStore:
                 await self.purge(Keys(frozenset((stored.key,))), now)
             return False
         if link is None or not lease.token:
-            return self._keep(lease.local, stored, now)
+            return self._keep(lease.local, stored)
         keep = int(1000 * (usable_until(stored) - now))
         if stored.search is not None or stored.cost > self.memory.max_object_bytes or keep <= 0:
             return self.memory.commit(lease.local, stored)
@@ -221,7 +221,7 @@ class SharedStore:
             try:
                 done = await link.run(COMMIT, *self._commit(link.names, token, stored, described, keep))
             except UnavailableError:
-                return self._keep(lease.local, stored, now)
+                return self._keep(lease.local, stored)
             if not done:
                 return False
             lease.token = ""
@@ -262,9 +262,11 @@ class SharedStore:
         finally:
             self.memory.release(lease)
 
-    def _keep(self, lease: Lease, stored: Stored, now: float) -> bool:
-        """Store in memory alone, for as long as other nodes' purges may go unheard."""
-        until = min(stored.fresh_until, now + self.detached_ttl)
+    def _keep(self, lease: Lease, stored: Stored) -> bool:
+        """Store in memory alone, for as long as other nodes' purges may go unheard since it was asked for."""
+        until = min(stored.fresh_until, lease.time + self.detached_ttl)
+        if until <= self.clock():
+            return False
         bounded = replace(
             stored, fresh_until=until, stale_usable=False, stale_while_revalidate=0.0, stale_if_error=0.0
         )

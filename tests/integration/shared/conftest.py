@@ -104,8 +104,9 @@ class Node:
 
     def bodies(self, name: bytes = KEY) -> list[bytes]:
         """What memory alone would serve."""
-        trusted = self.store.clock() < self.store.trusted_until
-        return [one.body for one in self.memory.lookup(name)] if trusted else []
+        now = self.store.clock()
+        held = self.memory.lookup(name) if now < self.store.trusted_until else ()
+        return [one.body for one in held if one.fresh_until > now]
 
     async def read(self, name: bytes = KEY) -> list[bytes]:
         return [one.body for one in await self.store.lookup(name, self.store.clock())]

@@ -1,0 +1,114 @@
+"""At random, with faults in between: nothing older than the last acknowledged purge and a stated bound."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+
+import pytest
+
+from univocal.cache.selectors import Everything, Keys, Prefix, Tags
+from univocal.errors import RefusedError
+
+KEYS = [
+    b"0123456789abcdef http en.example /%b/%d" % (part, number)
+    for part in (b"a", b"b")
+    for number in range(6)
+]
+DETACHED = 0.5
+
+
+class Origin:
+    """What the truth is, and when it was said to be known everywhere."""
+
+    def __init__(self, made, chance):
+        self.made = made
+        self.chance = chance
+        self.versions = dict.fromkeys(KEYS, 0)
+        self.acknowledged = {key: [(0.0, 0)] for key in KEYS}
+        self.asked = self.served = self.refused = 0
+        self.oldest = 0.0  # seconds for which something purged was still served
+
+    async def answer(self, key):
+        self.asked += 1
+        version = self.versions[key]
+        await asyncio.sleep(self.chance.expovariate(100))
+        more = [(b"xkey", b"all " + key.rpartition(b"/")[2])]
+        return self.made(key, b"%d" % version, more)
+
+    async def purge(self, node):
+        key = self.chance.choice(KEYS)
+        directory, _, last = key.rpartition(b"/")
+        selector, meant = self.chance.choices(
+            [
+                (Keys(frozenset((key,))), [key]),
+                (Tags(frozenset((last,))), [each for each in KEYS if each.endswith(b"/" + last)]),
+                (Prefix(frozenset((directory[17:],))), [each for each in KEYS if each.startswith(directory)]),
+                (Everything(), KEYS),
+            ],
+            [20, 4, 2, 1],
+        )[0]
+        for each in meant:
+            self.versions[each] += 1
+        now = {each: self.versions[each] for each in meant}
+        try:
+            await node.store.purge(selector, time.time())
+        except RefusedError:
+            self.refused += 1
+            return
+        for each, version in now.items():
+            self.acknowledged[each].append((time.time(), version))
+
+    async def get(self, node):
+        key = self.chance.choice(KEYS)
+        began = time.time()
+        version = int(await node.get(key, lambda: self.answer(key)))
+        self.served += 1
+        missed = [at for at, purged in self.acknowledged[key] if purged > version and at < began]
+        if missed:
+            self.oldest = max(self.oldest, began - min(missed))
+
+
+async def repeat(until, pause, chance, act):
+    while time.time() < until:
+        await act()
+        await asyncio.sleep(chance.expovariate(1 / pause))
+
+
+async def disturb(server, seconds):
+    """Every fault once, with time to come back."""
+    part = seconds / 5
+    await asyncio.sleep(part)
+    for client in server.client.client_list():
+        if int(client["sub"]):
+            server.client.client_kill_filter(_id=client["id"])
+    await asyncio.sleep(part)
+    os.kill(server.process.pid, signal.SIGSTOP)
+    await asyncio.sleep(part / 2)
+    os.kill(server.process.pid, signal.SIGCONT)
+    await asyncio.sleep(part / 2)
+    server.kill()
+    await asyncio.sleep(part / 2)
+    await asyncio.to_thread(server.start)
+
+
+@pytest.mark.parametrize("faults", [False, True])
+async def test_nothing_purged_is_served_beyond_the_bound(join, made, server, faults, record_property):
+    chance = random.Random(7)
+    times = {"heartbeat": 0.2, "command": 0.4, "patience": 1.0}
+    nodes = [await join(times=times, detached_ttl=DETACHED) for _ in range(3)]
+    origin = Origin(made, chance)
+    seconds = 6.0 if faults else 2.0
+    until = time.time() + seconds
+    readers = [repeat(until, 0.002, chance, lambda node=node: origin.get(node)) for node in nodes * 3]
+    purgers = [repeat(until, 0.02, chance, lambda node=node: origin.purge(node)) for node in nodes]
+    await asyncio.gather(*readers, *purgers, *([disturb(server, seconds)] if faults else []))
+    bound = max(nodes[0].store.bound, DETACHED) if faults else nodes[0].store.bound
+    record_property("oldest", origin.oldest)
+    assert origin.oldest <= bound
+    assert origin.served > 5 * origin.asked / 4
+    assert sum(len(each) for each in origin.acknowledged.values()) > 40
+    assert bool(origin.refused) == faults
