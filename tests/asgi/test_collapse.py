@@ -326,6 +326,42 @@ async def test_a_purge_by_tag_while_the_tagged_content_comes_wins(cached, idle):
     assert app.count == 2
 
 
+@pytest.mark.parametrize(
+    ("told", "target", "purged"),
+    [
+        ((b"surrogate-key", b"news"), "/", [("surrogate-key", "news")]),
+        ((b"no-vary-search", b'params=("utm")'), "/a?utm=2", []),
+    ],
+)
+async def test_who_comes_after_a_purge_does_not_wait_for_what_may_turn_out_to_be_meant(
+    cached, application, told, target, purged
+):
+    client, application.gate = cached(), asyncio.Event()
+    application.fields = [*OPEN, told]
+    waiting = start(client, 1, "/a?utm=1")
+    await application.reached(1)
+    await client(target, "PURGE", purged)
+    waiting += start(client, 1, "/a?utm=1")
+    await application.reached(2)
+    application.gate.set()
+    assert [answer.body for answer in await together(waiting)] == [b"answer 1", b"answer 2"]
+
+
+@pytest.mark.parametrize(
+    ("target", "host"), [("/b", "en.example"), ("/a", "ru.example"), ("/", "en.example")]
+)
+async def test_a_purge_of_something_else_parts_nobody(cached, application, idle, target, host):
+    client, application.gate = cached(), asyncio.Event()
+    waiting = start(client, 1, "/a")
+    await application.reached(1)
+    await client(target, "PURGE", host=host)
+    waiting += start(client, 1, "/a")
+    await idle()
+    application.gate.set()
+    assert [answer.body for answer in await together(waiting)] == [b"answer 1"] * 2
+    assert "hit" in (await client("/a")).handling
+
+
 async def test_a_post_while_a_get_is_under_way_keeps_it_from_being_stored(cached, application):
     client, application.gate = cached(), asyncio.Event()
     waiting = start(client, 1, "/a")
