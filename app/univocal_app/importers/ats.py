@@ -89,7 +89,11 @@ def _rules(text: str) -> Iterator[_Rule]:
         words = list(_words(line.strip().removeprefix("--").strip()))
         named = _FIELD.match(" ".join(words))
         starts = words[:1] and not continued and (words[0] in _KINDS or words[0].startswith("regex_"))
-        if starts or (named and named[1] == "type") or (rule is None and words):
+        if (
+            starts
+            or (named and named[1] == "type")
+            or (rule is None and any("@pparam=" in word for word in words))
+        ):
             if rule is not None:
                 yield rule
             rule = _Rule(number)
@@ -123,7 +127,7 @@ def _read_into(
         text = word.strip("'").removeprefix("@")
         key, _, value = text.partition("=")
         if key == "pparam":
-            rule.parameters.append((line, value.strip('"')))
+            rule.parameters.append((line, value.strip("\"'")))
         elif key != "plugin" and word.strip("'").startswith("@"):
             rule.options.append((line, word))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from univocal.uri.profile import Profile
+from univocal.uri.ring import RESERVED
 
 from .imported import Note
 from .nginx_syntax import Directive
@@ -34,6 +35,9 @@ _WHY: Final[Mapping[str, str]] = {
 _AS_RECEIVED: Final = re.compile(r"(https?://[^/$]+)(?:\$request_uri)?")
 _TEMPLATE: Final = re.compile(r"(https?://[^/$]+(?:/[^$?]*)?)\$(?:document_)?uri(\$is_args\$args)?")
 _REPLACED: Final = re.compile(r"https?://[^/$]+/[^$]*")
+
+# Routes are chosen by a path in which reserved octets are as they came: an escape of one crosses routes.
+_RESERVED: Final = frozenset(RESERVED) - frozenset(b"/")
 
 _LEFT_OUT_KINDS: Final = {"=": "one path", "~": "a regular expression", "~*": "a regular expression"}
 
@@ -116,8 +120,10 @@ def _pass(directive: Directive, path: str, reading: Reading) -> None:
         return
     elif not _replaces_segments(path, url, directive, reading):
         return
-    mapped = Mapped(_spelled(path, reading.profile), upstream, forward, directive.line)
-    reading.routes.append((mapped, host))
+    spelled = _spelled(path, reading.profile)
+    if set(spelled.encode()) & _RESERVED:
+        reading.note(directive, f"{spelled} is taken in this spelling only; with escapes it is refused")
+    reading.routes.append((Mapped(spelled, upstream, forward, directive.line), host))
 
 
 def _spelled(path: str, profile: Profile) -> str:

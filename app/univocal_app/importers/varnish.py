@@ -37,10 +37,15 @@ _AS_RFC_3986: Final = Note(
 
 @dataclass(frozen=True, slots=True)
 class _Array:
-    name: str
+    before: str  # the code that its name is in, if it has one
     line: int
     forms: list[int]  # by octet
     lines: list[int]
+
+    @property
+    def name(self) -> str:
+        named = _NAMED.search(self.before)
+        return named[1] if named else f"line {self.line}"
 
     @property
     def is_ring(self) -> bool:
@@ -103,10 +108,9 @@ def _arrays(text: str) -> Iterator[_Array]:
     line, counted = 1, 0
     for braces in _BRACES.finditer(code):
         line, counted = line + code.count("\n", counted, braces.start()), braces.start()
-        named = _NAMED.search(code[max(0, braces.start() - _BEFORE) : braces.start()])
         parsed = _numbers(braces[1], line)
         if parsed is not None:
-            yield _Array(named[1] if named else f"line {line}", line, *parsed)
+            yield _Array(code[max(0, braces.start() - _BEFORE) : braces.start()], line, *parsed)
 
 
 def _blank(found: re.Match[str]) -> str:

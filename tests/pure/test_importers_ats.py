@@ -1,0 +1,207 @@
+"""Remap rules with two sets of octets, from remap.config, YAML and a comment."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from univocal.errors import ConfigurationError
+from univocal.runtime import builtin_profiles
+from univocal.uri.profile import parse
+from univocal.uri.ring import DECODE, ENCODE
+from univocal_app.importers.ats import read
+from univocal_app.importers.imported import Source
+from univocal_app.importers.writing import profile_text
+
+BUILT_IN = builtin_profiles()
+WIKI = '@pparam="3A 2F 40 21 24 28 29 2A 2C 3B" @pparam="5B 5D 26 27 2B 3D"'
+SCRIPT = "@plugin=tslua.so @pparam=/etc/trafficserver/lua/normalize-path.lua"
+RULE = f"map http://en.example http://127.0.0.1:9001 {SCRIPT} "
+
+YAML = """\
+mapping_rules:
+    - type: map
+      target: http://upload.example
+      replacement: https://swift.example   # TLS
+      params:
+          - '@plugin=/usr/lib/trafficserver/modules/tslua.so'
+          - '@pparam=/etc/trafficserver/lua/normalize-path.lua'
+          # decode    /
+          - '@pparam="2F"'
+          # encode    !  $  &  '  (  )  *  +  ,  :  ;  =  @  [  ]
+          - '@pparam="21 24 26 27 28 29 2A 2B 2C 3A 3B 3D 40 5B 5D"'
+          - '@plugin=/usr/lib/trafficserver/modules/tslua.so'
+          - '@pparam=/etc/trafficserver/lua/another.lua'
+    - type: map
+      target: http://misc.example
+      replacement: https://misc.internal.example:30443
+    - type: regex_map
+      target: 'http://(.*)/api/rest_v1'
+      replacement: https://rest.internal.example:7443/api/rest_v1
+      params:
+          - '@plugin=/usr/lib/trafficserver/modules/tslua.so'
+          - '@pparam=/etc/trafficserver/lua/normalize-path.lua'
+          - '@pparam="3A 40 21 24 28 29 2A 2C 3B 27"'
+          - '@pparam="5B 5D 26 2B 3D"'
+"""
+
+
+def imported(text, pick=None):
+    return read(Source("remap.config", text, pick))
+
+
+def profile(result):
+    return parse({"mine": profile_text(result, "remap.config", "mine")}, BUILT_IN)["mine"]
+
+
+def said(result):
+    return [(note.line, note.text) for note in result.notes if note.line]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        RULE + WIKI,
+        f"map http://en.example http://127.0.0.1:9001 \\\n    {SCRIPT} \\\n    {WIKI}\n",
+        f"-- Usage:\n-- map / https://apps.example {SCRIPT} \\\n--     {WIKI}\n\njit.off(true, true)\n",
+        WIKI,
+        WIKI.replace('"', "'").lower(),
+        "# a rule\n\n" + RULE + WIKI.replace(" @", "\t@") + "  # with a comment",
+    ],
+)
+def test_the_sets_of_mediawiki_are_the_built_in_profile(text):
+    assert profile(imported(text)).digest == BUILT_IN["mediawiki"].digest
+
+
+def test_the_sets_of_upload_in_yaml():
+    result = imported(YAML, "http://upload.example")
+    assert profile(result).digest == BUILT_IN["upload"].digest
+    assert result.sites == [
+        {"hosts": ["upload.example"], "upstream": "https://swift.example", "origin_host": "upstream"}
+    ]
+    assert "rules without these sets are left out: lines 14, 17" in [note.text for note in result.notes]
+
+
+def test_rules_with_different_sets_are_picked_from():
+    with pytest.raises(
+        ConfigurationError, match=r"different sets.*http://upload\.example, http://\(\.\*\)/api"
+    ):
+        imported(YAML)
+    with pytest.raises(ConfigurationError, match=r"no rule nope.*--pick with one of: http://upload"):
+        imported(YAML, "nope")
+    result = imported(YAML, "line 17")
+    assert (result.path["decode"], result.path["encode"]) == ("! $ ' ( ) * , : ; @", "& + = [ ]")
+    assert [line for line, text in said(result) if "regex_map" in text] == [17]
+    assert result.sites == []
+
+
+def test_rules_of_one_host_become_routes_of_its_site():
+    text = "\n".join(
+        f"map {target} {to} {SCRIPT} {WIKI}"
+        for target, to in [
+            ("http://en.example/", "http://127.0.0.1:9001"),
+            ("http://en.example/api/", "http://127.0.0.1:9002/v1/"),
+            ("http://de.example:8080", "http://127.0.0.1:9003"),
+            ("ws://en.example", "ws://127.0.0.1:9001"),
+            ("http://en.example/x", "http://127.0.0.1:9002/y/"),
+            ("http://bad host/", "http://127.0.0.1:9002"),
+        ]
+    )
+    result = imported(text.replace("@plugin", "@action=allow @plugin", 1).replace("bad host", "bad_host%"))
+    assert result.sites == [
+        {
+            "hosts": ["en.example"],
+            "upstream": "http://127.0.0.1:9001",
+            "origin_host": "upstream",
+            "routes": [
+                {"path": "/api/", "upstream": "http://127.0.0.1:9002/v1/"},
+                {"path": "/x", "upstream": "http://127.0.0.1:9002/y/"},
+            ],
+        },
+        {"hosts": ["de.example:8080"], "upstream": "http://127.0.0.1:9003", "origin_host": "upstream"},
+    ]
+    expected = [
+        (1, "@action=allow"),
+        (4, "map ws://en.example: only `map`"),
+        (5, "/x and http://127.0.0.1:9002/y/ do not both end"),
+        (5, "/x is a prefix of octets there"),
+        (6, "the host 'bad_host%' is left out"),
+        (6, "no site is written"),
+    ]
+    assert [line for line, _ in said(result)] == [line for line, _ in expected]
+    assert all(text.startswith(begins) for (_, text), (_, begins) in zip(said(result), expected, strict=True))
+
+
+def test_a_host_without_a_rule_for_its_root_answers_502_there():
+    result = imported(f"map http://a.example/api http://127.0.0.1:1/api {SCRIPT} {WIKI}")
+    assert result.sites[0]["upstream"] == "http://127.0.0.1:9"
+    assert any("nothing is mapped at /" in text for _, text in said(result))
+
+
+@pytest.mark.parametrize(
+    ("decode", "encode", "octet", "form", "text"),
+    [
+        ("25", "", 0x25, ENCODE, "'%': decoded there, encoded here"),
+        ("20 2F", "", 0x20, ENCODE, "0x20: decoded there, encoded here"),
+        ("2F", "2D", 0x2D, DECODE, "'-': encoded there, decoded here"),
+        ("", "2F", 0x2F, DECODE, "'/': encoded there, decoded here"),
+        ("3B", "3B", 0x3B, ENCODE, "3B is in both sets: encoded, since the script encodes last"),
+    ],
+)
+def test_what_no_ring_of_ours_may_do_is_said(decode, encode, octet, form, text):
+    result = imported(f'{RULE} @pparam="{decode}" \\\n @pparam="{encode}"')
+    ((line, found),) = said(result)
+    assert profile(result).ring.forms[octet] == form
+    assert found.startswith(text)
+    assert line == (2 if octet in bytes.fromhex(encode) else 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", "no rule with two sets"),
+        ("map http://a http://b", "no rule with two sets"),
+        (RULE, r"line 1: found '0 set after"),
+        (RULE + '@pparam="2F"', r"line 1: found '1 set after"),
+        (RULE + '@pparam="2F 2" @pparam=""', r"line 1: found '2F 2'"),
+        (RULE + '\\\n@pparam="2F" \\\n@pparam="GG"', r"line 3: found 'GG'"),
+        ('@pparam="" @pparam=""', "no rule with two sets"),
+        ("\x00\ufffd" * 1000, "no rule with two sets"),
+    ],
+)
+def test_what_has_no_two_sets_is_refused_in_one_message(text, found):
+    with pytest.raises(ConfigurationError, match=found):
+        imported(text)
+
+
+@pytest.mark.parametrize("unit", ['"', "'", "\\", "@pparam=", "2F ", '@pparam="2', "- ", "map ", "type: "])
+def test_no_text_takes_long(unit):
+    with pytest.raises(ConfigurationError):
+        imported(unit * (2**18 // len(unit)))
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                "map",
+                "regex_map",
+                "http://a/",
+                "http://b",
+                "@pparam=2F",
+                '@pparam="5B 5D"',
+                SCRIPT,
+                "\\\n",
+                "\n",
+                "#",
+                '"',
+                "- type: map\n",
+            ]
+        )
+    )
+)
+def test_any_rules_become_a_profile_that_loads_or_a_message(words):
+    try:
+        result = imported(" ".join(words))
+    except ConfigurationError:
+        return
+    profile(result)

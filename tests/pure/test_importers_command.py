@@ -1,0 +1,160 @@
+"""`univocal profiles import` from the outside: where things are written, what is said, and no traceback."""
+
+import sys
+
+import pytest
+
+from univocal.runtime import builtin_profiles, read_profiles
+from univocal_app.cli import main
+
+RING = "size_t ring[256] = {" + ",".join(map(str, builtin_profiles()["mediawiki"].ring.forms)) + "};"
+SERVER = "server { server_name en.example; listen 80;\nlocation / { proxy_pass http://127.0.0.1:9001; }\n}\n"
+
+
+@pytest.fixture
+def univocal(monkeypatch, capsys, tmp_path):
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["univocal", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return (ended.value.code or 0, *capsys.readouterr())
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    return run
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "ring.vcl").write_text(RING)
+    (tmp_path / "nginx.conf").write_text(SERVER)
+    return tmp_path
+
+
+def test_a_profile_goes_to_standard_output_or_a_file(univocal, files):
+    status, out, err = univocal("profiles", "import", "--from", "varnish", "ring.vcl")
+    assert status == 0
+    assert out.startswith("# Imported from ring.vcl.\n")
+    assert err == (
+        "ring.vcl: dot segments, slashes and parameters are read as in RFC 3986: "
+        "a ring does not speak of them\n"
+    )
+    (files / "profiles" / "first.toml").write_text(out)
+    result = univocal(
+        "profiles", "import", "ring.vcl", "--from", "varnish", "--output", "profiles/second.toml"
+    )
+    assert (result[0], result[1]) == (0, "")
+    known = read_profiles([files / "profiles"], builtin_profiles())
+    assert known["first"].digest == known["second"].digest == known["mediawiki"].digest
+    assert known["second"].summary == "Imported from a Varnish decoder ring: ring"
+
+
+def test_sites_are_a_configuration_that_univocal_takes(univocal, files):
+    arguments = ("profiles", "import", "--from", "nginx", "nginx.conf", "--name", "mine")
+    status, out, err = univocal(*arguments, "--output", "profiles/mine.toml", "--sites", "univocal.toml")
+    assert (status, out) == (0, "")
+    assert err == "nginx.conf: line 1: listen 80: where univocal listens is [server] listen, or --listen\n"
+    assert univocal("check", "--config", "univocal.toml")[:2] == (
+        0,
+        "univocal.toml: 1 site, nothing to object to\n",
+    )
+    explained = univocal("explain", "--config", "univocal.toml", "http://en.example/a%2fb")
+    assert explained[0] == 0
+    assert "profile mine" in explained[1]
+    commented = (files / "profiles" / "mine.toml").read_text().partition("# For univocal.toml:\n")[2]
+    sites = (files / "univocal.toml").read_text().partition("\n\n")[2]
+    assert [
+        line.removeprefix("# ").removeprefix("#") for line in commented.splitlines()
+    ] == sites.splitlines()
+
+
+def test_a_name_that_is_not_the_file_s_is_said(univocal, files):
+    _, _, err = univocal(
+        "profiles", "import", "--from", "varnish", "ring.vcl", "--name", "a", "--output", "profiles/b.toml"
+    )
+    assert "profiles/b.toml: a profile is called as its file, 'b'; its sites say 'a'" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["nowhere.vcl"],
+            "univocal: nowhere.vcl: found 'No such file or directory'; allowed: a readable file",
+        ),
+        (["."], "univocal: .: found 'Is a directory'; allowed: a readable file"),
+        (["large"], "univocal: large: found 'more than 1048576 octets'; allowed: the part that is imported"),
+        (
+            ["nginx.conf"],
+            "univocal: nginx.conf: found 'no array of numbers'; allowed: an array of 256 numbers",
+        ),
+        (["/dev/zero"], "found 'more than 1048576 octets'"),
+        (
+            ["ring.vcl", "--output", "no/where.toml"],
+            "univocal: no/where.toml: found 'No such file or directory'",
+        ),
+        (["ring.vcl", "--sites", "univocal.toml"], "univocal: univocal.toml: found 'no site'"),
+        (
+            ["ring.vcl", "--pick", "other"],
+            "univocal: ring.vcl: found 'no array other'; allowed: --pick with one of: ring",
+        ),
+    ],
+)
+def test_what_cannot_be_is_one_message_and_status_2(univocal, files, arguments, said):
+    (files / "large").write_bytes(b"{" * (2**20 + 1))
+    status, out, err = univocal("profiles", "import", "--from", "varnish", *arguments)
+    assert (status, out) == (2, "")
+    assert said in err
+    assert "Traceback" not in err
+
+
+def test_sites_do_not_stand_among_profiles(univocal, files):
+    arguments = (
+        "profiles",
+        "import",
+        "--from",
+        "nginx",
+        "nginx.conf",
+        "--output",
+        "mine.toml",
+        "--sites",
+        "univocal.toml",
+    )
+    status, _, err = univocal(*arguments)
+    assert status == 2
+    assert "another directory than the profile's" in err
+    assert not (files / "mine.toml").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["ring.vcl"], ["--from", "apache", "ring.vcl"], ["--from", "varnish"]]
+)
+def test_usage(univocal, files, arguments):
+    status, _, err = univocal("profiles", "import", *arguments)
+    assert status == 2
+    assert "univocal profiles import [OPTIONS]" in err
+
+
+def test_no_octet_of_the_file_is_obeyed_by_a_terminal(univocal, files):
+    (files / "evil.conf").write_bytes(
+        b"server { location / { proxy_pass http://a; } x\x1b[31m\x07\xff\x7f '\n'; }"
+    )
+    status, out, err = univocal("profiles", "import", "--from", "nginx", "evil.conf")
+    assert status == 0
+    assert "x\\x1b[31m\\x07" in err
+    assert all(letter.isprintable() or letter == "\n" for letter in out + err)
+    (files / "profiles" / "evil.toml").write_text(out)
+    assert "evil" in read_profiles([files / "profiles"], builtin_profiles())
+
+
+def test_listing_and_showing_go_on_beside_it(univocal, files):
+    assert "mediawiki" in univocal("profiles")[1]
+    assert univocal("profiles", "mediawiki") == univocal("profiles", "show", "mediawiki")
+    (files / "profiles" / "import.toml").write_text('summary = "called as a command is"\n')
+    (files / "univocal.toml").write_text(
+        'profiles = ["profiles"]\n[[sites]]\nhosts = ["*"]\nupstream = "http://127.0.0.1:1"\n'
+    )
+    assert "called as a command is" in univocal("profiles", "show", "import", "--config", "univocal.toml")[1]
+    assert "called as a command is" in univocal("profiles", "--config", "univocal.toml")[1]

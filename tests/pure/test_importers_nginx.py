@@ -1,0 +1,425 @@
+"""nginx's servers and locations: what becomes a route, and that whatever does not is said with its line."""
+
+import tomllib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from univocal.errors import ConfigurationError
+from univocal.runtime import builtin_profiles
+from univocal.uri.profile import parse
+from univocal.uri.target import Canonical, origin_target, resolve
+from univocal_app.config import validate
+from univocal_app.importers.imported import Source
+from univocal_app.importers.nginx import read
+from univocal_app.importers.writing import profile_text, sites_text
+from univocal_app.sites import SiteReader
+
+BUILT_IN = builtin_profiles()
+
+
+def imported(text, pick=None):
+    return read(Source("nginx.conf", text, pick))
+
+
+def profile(result):
+    return parse({"mine": profile_text(result, "nginx.conf", "mine")}, BUILT_IN)["mine"]
+
+
+def sites(result):
+    """The sites as univocal reads them from the file that is written."""
+    configuration = validate(tomllib.loads(sites_text(result, "mine", "profiles")), "univocal.toml")
+    return SiteReader("univocal.toml", {"mine": profile(result)}).read(configuration.sites)
+
+
+def sent(result, target, host=b"en.example"):
+    """What the origin gets, and from which route."""
+    found = resolve(target, [host], b"http", sites(result))
+    assert isinstance(found, Canonical), found
+    return found.route.prefix, origin_target(found)
+
+
+def said(result):
+    return {(note.line, note.text) for note in result.notes}
+
+
+def table(result):
+    (site,) = result.sites
+    return site
+
+
+# The profile.
+
+
+@pytest.mark.parametrize(
+    ("text", "merges"),
+    [
+        ("merge_slashes off;", False),
+        ("location / { proxy_pass http://127.0.0.1:1; }", True),
+        ("server { merge_slashes on; }", True),
+        ("server { merge_slashes off; location / { proxy_pass http://127.0.0.1:1; } }", False),
+        ("http { merge_slashes off; server { listen 80; } }", False),
+        ("http { merge_slashes off; server { merge_slashes on; } }", True),
+        ("merge_slashes off; location / { proxy_pass http://127.0.0.1:1; }", False),
+        ("location / { proxy_pass http://127.0.0.1:1; } merge_slashes off;", False),
+    ],
+)
+def test_merge_slashes(text, merges):
+    result = imported(text)
+    assert profile(result).merge_slashes is merges
+    assert (profile(result).digest == BUILT_IN["nginx"].digest) is merges
+    assert not any("merge_slashes" in note for _, note in said(result))
+
+
+def test_servers_that_differ_in_merge_slashes_are_picked_from():
+    text = "server { server_name a.example b.example; merge_slashes off; }\nserver { server_name c.example; }"
+    with pytest.raises(ConfigurationError, match=r"on and off.*--pick with one of: a\.example, c\.example"):
+        imported(text)
+    assert not profile(imported(text, "b.example")).merge_slashes
+    assert profile(imported(text, "line 2")).merge_slashes
+    with pytest.raises(ConfigurationError, match=r"no server x.*a\.example, b\.example, c\.example"):
+        imported(text, "x")
+    with pytest.raises(ConfigurationError, match="line 1: found 'merge_slashes maybe'"):
+        imported("merge_slashes maybe;")
+
+
+# Routes.
+
+
+def test_a_prefix_is_replaced():
+    result = imported(
+        "server { server_name en.example; location /foo { proxy_pass http://127.0.0.1:9000/bar; } }"
+    )
+    assert table(result) == {
+        "hosts": ["en.example"],
+        "upstream": "http://127.0.0.1:9",
+        "origin_host": "upstream",
+        "routes": [{"path": "/foo", "upstream": "http://127.0.0.1:9000/bar"}],
+    }
+    assert sent(result, b"/foo/%5B-%5D") == (b"/foo", b"/bar/[-]")
+    assert sent(result, b"/foobar") == (b"/", b"/foobar")
+    assert {text for _, text in said(result)} == {
+        "nothing is mapped at /: what no route takes is answered with 502 (http://127.0.0.1:9)",
+        "location /foo: is of /foox, too, in nginx; a route is of whole segments",
+    }
+
+
+def test_without_a_path_the_target_goes_on_as_it_came():
+    result = imported(
+        "location / { proxy_pass http://127.0.0.1:1; }\n"
+        "location /a/ { proxy_pass http://127.0.0.1:2/; }\n"
+        "location /b/ { proxy_pass http://127.0.0.1:3$request_uri; }\n"
+    )
+    assert table(result)["forward"] == "received"
+    assert [route.get("forward") for route in table(result)["routes"]] == ["canonical", None]
+    assert sent(result, b"/x%2fy//z") == (b"/", b"/x%2fy//z")
+    assert sent(result, b"/a/x%2fy//z") == (b"/a/", b"/x/y/z")
+    assert sent(result, b"/b/x%2fy//z") == (b"/b/", b"/b/x%2fy//z")
+
+
+def test_a_template_holds_the_path():
+    result = imported(
+        "location / { proxy_pass http://127.0.0.1:1/x$uri$is_args$args; }\n"
+        "location /b/ { proxy_pass http://127.0.0.1:1/y$document_uri; }\n"
+    )
+    assert sent(result, b"/%5B%0D?q".replace(b"%0D", b"")) == (b"/", b"/x/[?q")
+    assert sent(result, b"/b/%20") == (b"/b/", b"/y/b/%20")
+    assert (
+        2,
+        "proxy_pass http://127.0.0.1:1/y$document_uri: nginx drops the query; here it goes on",
+    ) in said(result)
+
+
+@pytest.mark.parametrize(
+    ("location", "target"),
+    [
+        ('"/a b"', b"/a%20b/x"),
+        ("/k\u00e4se", b"/k%C3%A4se/x"),
+        ("/100%", b"/100%25/x"),
+        ("/100%25", b"/100%2525/x"),
+        ("'/a\"b'", b"/a%22b/x"),
+        ("/a[1]", b"/a[1]/%78"),
+        ("/what?", b"/what%3F/x"),
+        ("^~ /plain", b"/plain/x"),
+    ],
+)
+def test_a_location_is_what_nginx_compares_with_a_decoded_path(location, target):
+    result = imported(f"location {location} {{ proxy_pass http://127.0.0.1:1/r; }}")
+    assert sent(result, target)[1] == b"/r/x"
+
+
+def test_a_location_with_a_reserved_octet_has_one_spelling():
+    result = imported("location /a[1]/ { proxy_pass http://127.0.0.1:1/; }")
+    assert resolve(b"/a%5B1%5D/x", [b"en.example"], b"http", sites(result)).reasons == ("crosses-route",)
+    assert any(
+        "/a[1]/ is taken in this spelling only; with escapes it is refused" in text
+        for _, text in said(result)
+    )
+
+
+def test_nested_locations_and_the_longest_prefix():
+    result = imported(
+        "location / { proxy_pass http://127.0.0.1:1;\n"
+        "  location /a/ { location /a/b/ { proxy_pass http://127.0.0.1:3/; }\n"
+        "  proxy_pass http://127.0.0.1:2/; } }"
+    )
+    assert sent(result, b"/a/b/c") == (b"/a/b/", b"/c")
+    assert sent(result, b"/a/c") == (b"/a/", b"/c")
+
+
+# Hosts.
+
+
+def test_hosts():
+    result = imported(
+        "server { server_name en.example *.wiki.example .both.example _ ~^x www.* $hostname bad/host;\n"
+        "location / { proxy_pass http://127.0.0.1:1; } }\n"
+        "server { server_name EN.example en.example; location / { proxy_pass http://127.0.0.1:2; } }"
+    )
+    assert [site["hosts"] for site in result.sites] == [["*"], ["EN.example"]]
+    notes = "\n".join(text for _, text in sorted(said(result)))
+    for name in (
+        "server_name ~^x:",
+        "server_name www.*:",
+        "server_name $hostname:",
+        "the host 'bad/host'",
+        "line 1's",
+    ):
+        assert name in notes
+
+
+@pytest.mark.parametrize(
+    ("header", "origin_host"),
+    [
+        ("", "upstream"),
+        ("proxy_set_header Host $host;", "site"),
+        ("proxy_set_header host $http_host;", "site"),
+        ("proxy_set_header Host $proxy_host;", "upstream"),
+        ("proxy_set_header Host other.example;", "other.example"),
+        ("proxy_set_header X-Real-IP $remote_addr;", "upstream"),
+    ],
+)
+def test_the_host_that_is_sent(header, origin_host):
+    for text in (
+        f"server {{ {header} location / {{ proxy_pass http://127.0.0.1:1; }} }}",
+        f"http {{ {header} server {{ location / {{ proxy_pass http://127.0.0.1:1; }} }} }}",
+        f"http {{ proxy_set_header Host $host; server {{ location / {{ {header or 'proxy_set_header a b;'}\n"
+        "proxy_pass http://127.0.0.1:1; } } }",
+    ):
+        assert table(imported(text))["origin_host"] == origin_host
+
+
+def test_hosts_that_differ_by_location_and_variables_are_said():
+    result = imported(
+        "server { location / { proxy_pass http://127.0.0.1:1; proxy_set_header Host $host:$server_port; }\n"
+        "location /a/ { proxy_pass http://127.0.0.1:1/; proxy_set_header Host a.example; } }"
+    )
+    assert (1, "Host a.example at /a/: a site has one origin_host") in said(result)
+    assert (1, "Host $host:$server_port: a variable; the site's own host is sent") in said(result)
+    assert table(result)["origin_host"] == "site"
+
+
+def test_an_upstream_by_name():
+    result = imported(
+        "upstream wiki { least_conn; server 127.0.0.1:9001 weight=2; server unix:/x; server b.example; }\n"
+        "upstream sock { server unix:/run/x; }\n"
+        "location / { proxy_pass http://wiki; }\nlocation /s/ { proxy_pass http://sock/; }"
+    )
+    assert table(result)["upstream"] == "http://127.0.0.1:9001"
+    assert table(result)["origin_host"] == "wiki"
+    assert "routes" not in table(result)
+    assert {(line, text.partition(":")[0]) for line, text in said(result)} == {
+        (1, "least_conn"),
+        (1, "upstream wiki"),
+        (2, "upstream sock"),
+        (4, "location /s/"),
+    }
+
+
+# What has no place in a profile or a route.
+
+
+@pytest.mark.parametrize(
+    ("directive", "why"),
+    [
+        ("rewrite ^/a(.*)$ /b$1 last;", "changes what a URL means"),
+        ("if ($request_uri ~ x) { return 403; }", "changes what a URL means"),
+        ("try_files $uri /index.php;", "changes what a URL means"),
+        ("set $x $uri;", "changes what a URL means"),
+        ("error_page 404 /404.html;", "changes what a URL means"),
+        ("return 301 https://$host$request_uri;", "nginx answers this by itself"),
+        ("root /srv;", "nginx answers this by itself"),
+        ("alias /srv/;", "nginx answers this by itself"),
+        ("fastcgi_pass unix:/run/php.sock;", "nginx answers this by itself"),
+        ("deny all;", "guards what nginx serves"),
+        ('auth_basic "closed";', "guards what nginx serves"),
+        ("internal;", "guards what nginx serves"),
+        ("include more.conf;", "the other file is not read"),
+        ("proxy_redirect off;", "univocal leaves Location"),
+        ("gzip on;", "not part of a profile or a route"),
+        ("anything_else a 'b c';", "not part of a profile or a route"),
+        ("proxy_set_header X-Real-IP $remote_addr;", "not part of a profile or a route"),
+        ("location = /exact { proxy_pass http://127.0.0.1:2; }", "one path; routes are prefixes"),
+        ("location ~* \\.(gif|png)$ { proxy_pass http://127.0.0.1:2; }", "a regular expression; routes are"),
+        ("location @named { proxy_pass http://127.0.0.1:2; }", "no prefix; routes are prefixes"),
+        ("location { proxy_pass http://127.0.0.1:2; }", "no prefix; routes are prefixes"),
+        ("location /empty/ { }", "no proxy_pass that could be taken over"),
+        ("location /v/ { proxy_pass http://$backend; }", "no http:// or https:// and a host"),
+        ("location /v/ { proxy_pass http://a$uri/x; }", "variables other than $uri"),
+        ("location /v/ { proxy_pass http://a/x$request_uri; }", "variables other than $uri"),
+        ("location /v/ { proxy_pass; }", "no http:// or https:// and a host"),
+        ("location /v/ { proxy_pass http://unix:/run/x:/; }", "/v/ is left out: found"),
+        ("location /v/ { proxy_pass http://a/%2e/; }", "/v/ is left out: found"),
+        ("location /v/../w { proxy_pass http://a/; }", "/v/../w is left out: found"),
+        (
+            "location /v/ { proxy_pass http://a/x; }",
+            "nginx makes http://a/xx of /v/x, not http://a/x/x; left out",
+        ),
+        ("location /v { proxy_pass http://a/; }", "nginx makes http://a//x of /v/x; here it is http://a/x"),
+        ("location /v/ { proxy_pass http://a/; }", "nginx sends /v to /v/ with 301"),
+    ],
+)
+@pytest.mark.parametrize(
+    "around",
+    [
+        "server {{\n{} location / {{ proxy_pass http://127.0.0.1:1; }} }}",
+        "location / {{ proxy_pass http://127.0.0.1:1;\n{} }}",
+    ],
+)
+def test_nothing_is_dropped_silently(directive, why, around):
+    result = imported(around.format(directive))
+    assert [text for line, text in said(result) if line == 2 and why in text] != []
+    note = next(text for _, text in said(result) if why in text)
+    assert f"#   line 2: {note}" in profile_text(result, "nginx.conf", "mine")
+    assert table(result)["upstream"] == "http://127.0.0.1:1"
+    profile(result)
+    sites(result)
+
+
+def test_outside_servers_too():
+    text = "worker_processes 2;\nevents { }\nhttp {\nmap $uri $x { a b; }\n"
+    text += "server { location / { proxy_pass http://a; } }\n}"
+    assert {(line, note.partition(":")[0]) for line, note in said(imported(text))} == {
+        (1, "worker_processes 2"),
+        (2, "events"),
+        (4, "map $uri $x"),
+    }
+
+
+def test_two_locations_of_one_path():
+    result = imported("location /a/ { proxy_pass http://a/; }\nlocation /a/ { proxy_pass http://b/; }")
+    assert (2, "/a/ is left out: line 1 has it, too") in said(result)
+
+
+# Syntax.
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", "no directive"),
+        ("# only a comment", "no directive"),
+        ("server {", "line 1: found 'server'; allowed: a directive that ends with ';'"),
+        ("server {\n  listen 80\n}", "line 3: found \"'}' after 'listen'\""),
+        ("}", "line 1: found \"'}' without a block\""),
+        ("\n;", "line 2: found \"';' without a directive before it\""),
+        ("{ }", "without a directive before it"),
+        ('server_name "a;\n', "line 1: found 'a quotation mark that nothing closes'"),
+        ("a 'b", "a quotation mark that nothing closes"),
+        ("a {" * 17, "blocks 16 deep"),
+        ("listen 80", "line 1: found 'listen'"),
+    ],
+)
+def test_what_is_no_configuration_is_refused_with_the_line(text, found):
+    with pytest.raises(ConfigurationError) as refused:
+        imported(text)
+    assert found in str(refused.value)
+
+
+def test_quotes_comments_and_braces_of_variables():
+    result = imported(
+        "# location /no { proxy_pass http://a; }\n"
+        "location '/it\\'s' { proxy_pass \"http://127.0.0.1:1/\\\"\"; }\n"
+        "location /a#b { proxy_pass http://127.0.0.1:2/c; add_header X ${uri}x; add_header Y a}b; }\n"
+    )
+    assert [route["path"] for route in table(result)["routes"]] == ["/a%23b"]
+    assert (2, "/it's is left out: found '/\"'; allowed") in {
+        (line, text.partition(": a path")[0]) for line, text in said(result)
+    }
+    assert (3, "add_header X ${uri}x: not part of a profile or a route") in said(result)
+    assert (3, "add_header Y a}b: not part of a profile or a route") in said(result)
+
+
+@pytest.mark.parametrize(
+    "unit", ["{", "'", '"', "\\", "${", "$", "a ", "a;", "location /a { proxy_pass http://b; } "]
+)
+def test_no_text_takes_long(unit):
+    text = unit * (2**17 // len(unit))
+    try:
+        imported(text)
+    except ConfigurationError:
+        return
+    assert unit in {"a;", "location /a { proxy_pass http://b; } "}
+
+
+WORDS = [
+    "server {",
+    "location / {",
+    "location /a/ {",
+    "location ~ x {",
+    "}",
+    "proxy_pass http://a/b/;",
+    "proxy_pass http://a;",
+]
+WORDS += [
+    "server_name a.example;",
+    "merge_slashes off;",
+    "http {",
+    "upstream a {",
+    "server b:1;",
+    "rewrite x y;",
+    "\n",
+    "'",
+    "#",
+]
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=30))
+def test_any_configuration_loads_as_univocal_writes_it_or_is_a_message(words):
+    try:
+        result = imported(" ".join(words))
+    except ConfigurationError:
+        return
+    profile(result)
+    if result.sites:
+        sites(result)
+
+
+UNKNOWN = st.lists(st.integers(0, 99).map("directive_{} a;".format), max_size=3)
+LOCATIONS = st.lists(
+    st.builds(
+        "location {} {{ {} {} }}".format,
+        st.sampled_from(["/", "/a", "/a/", "= /b", "~ x", "@y", "/../z"]),
+        UNKNOWN.map(" ".join),
+        st.sampled_from(["", "proxy_pass http://a/b/;", "proxy_pass http://$x;", "proxy_pass http://a;"]),
+    )
+)
+
+
+@given(UNKNOWN, LOCATIONS)
+def test_every_directive_becomes_a_route_or_is_said(unknown, locations):
+    result = imported("server { listen 80; " + " ".join([*unknown, *locations]) + "}")
+    told = " ".join(text for _, text in said(result))
+    for line in [*unknown, *locations]:
+        name, _, rest = line.partition(" ")
+        if name != "location":
+            assert f"{name} a" in told
+            continue
+        path = rest.partition(" {")[0]
+        routes = [
+            route["path"] for site in result.sites for route in [{"path": "/"}, *site.get("routes", [])]
+        ]
+        assert path in routes or path in told
+        if path.startswith("/"):
+            assert all(each in told for each in rest.split() if each.startswith("directive_"))

@@ -1,0 +1,202 @@
+"""Decoder rings in C: what is read, which array is taken, and that no correction goes unsaid."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from univocal.errors import ConfigurationError
+from univocal.runtime import builtin_profiles
+from univocal.uri.profile import parse
+from univocal.uri.ring import DECODE, ENCODE, KEEP, RINGS, DecoderRing
+from univocal_app.importers.imported import Source
+from univocal_app.importers.varnish import read
+from univocal_app.importers.writing import profile_text
+
+BUILT_IN = builtin_profiles()
+GENERIC = RINGS["rfc3986"].forms
+
+# Tables beside a ring in Wikimedia's normalize_path.inc.vcl.erb: flags of 256 octets, and their values.
+HEX_FINDER = bytes(chr(octet) in "0123456789ABCDEFabcdef" for octet in range(256))
+HEX_VALUES = bytes(int(chr(o), 16) if chr(o) in "0123456789ABCDEFabcdef" else 0 for o in range(256))
+
+
+def array(forms, name="ring", write=str):
+    rows = [", ".join(write(form) for form in forms[row : row + 32]) for row in range(0, 256, 32)]
+    return f"static const size_t {name}[256] = {{\n    " + ",\n    ".join(rows) + "\n};\n"
+
+
+def imported(text, pick=None):
+    return read(Source("ring.vcl", text, pick))
+
+
+def profile(result, name="mine"):
+    return parse({name: profile_text(result, "ring.vcl", name)}, BUILT_IN)[name]
+
+
+@pytest.mark.parametrize("name", ["rfc3986", "mediawiki", "restbase", "upload"])
+def test_a_built_in_profile_comes_back_with_its_digest(name):
+    assert profile(imported(array(BUILT_IN[name].ring.forms))).digest == BUILT_IN[name].digest
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_every_built_in_ring_comes_back(name):
+    result = imported(array(BUILT_IN[name].ring.forms))
+    assert repr(profile(result).ring) == repr(BUILT_IN[name].ring)
+    assert [note for note in result.notes if note.line] == []
+
+
+def test_a_named_ring_is_named():
+    assert imported(array(RINGS["nginx-args"].forms)).path == {"ring": "nginx-args"}
+    assert imported(array(GENERIC)).path == {}
+
+
+def test_a_ring_that_sets_cannot_say_is_256_numbers():
+    forms = bytearray(GENERIC)
+    forms[ord("<")] = KEEP
+    result = imported(array(forms))
+    assert result.path == {"ring": list(forms)}
+    assert profile(result).ring.forms == bytes(forms)
+
+
+LEGAL = st.builds(
+    lambda custom, ugly: DecoderRing(bytes({**dict(enumerate(GENERIC)), **custom, **ugly}.values())),
+    st.dictionaries(st.sampled_from(b":@[]!$&'()*+,;="), st.sampled_from([ENCODE, DECODE, KEEP])),
+    st.dictionaries(st.sampled_from(b'<>|{}"\\^`'), st.sampled_from([ENCODE, DECODE, KEEP])),
+)
+
+
+@given(LEGAL, st.sampled_from([str, hex, "0{:o}".format, "{}U".format, '{} /* " */'.format, "\n{}".format]))
+def test_any_ring_comes_back_however_its_numbers_are_written(ring, write):
+    result = imported(array(ring.forms, write=write))
+    assert repr(profile(result).ring) == repr(ring)
+    assert [note for note in result.notes if note.line] == []
+
+
+@given(st.binary(min_size=256, max_size=256).map(lambda octets: bytes(octet % 3 for octet in octets)))
+def test_any_256_forms_become_a_ring_that_loads_and_each_change_is_said(forms):
+    result = imported(array(forms))
+    ring = profile(result).ring
+    said = "\n".join(note.text for note in result.notes)
+    changed = [octet for octet in range(256) if ring.forms[octet] != forms[octet]]
+    assert bool(changed) == any(" there, " in note.text for note in result.notes)
+    for octet in changed:
+        if not (
+            forms[octet - 1] != ring.forms[octet - 1]
+            or forms[(octet + 1) % 256] != ring.forms[(octet + 1) % 256]
+        ):
+            assert (f"'{octet:c}'" if 0x20 < octet < 0x7F else f"0x{octet:02X}") in said
+
+
+@pytest.mark.parametrize(
+    ("octet", "form", "becomes", "said"),
+    [
+        (0x25, DECODE, ENCODE, "'%': decoded there, encoded here: a decoded '%' would begin an escape"),
+        (0x25, KEEP, ENCODE, "'%': kept as it comes there, encoded here"),
+        (0x3F, DECODE, KEEP, "'?': decoded there, kept as it comes here: decoded, it would end the path"),
+        (0x23, DECODE, KEEP, "'#': decoded there"),
+        (0x2F, ENCODE, DECODE, "'/': encoded there, decoded here: '/' between segments is never encoded"),
+        (0x41, ENCODE, DECODE, "'A': encoded there, decoded here: unreserved"),
+        (0x7E, KEEP, DECODE, "'~': kept as it comes there, decoded here: unreserved"),
+        (0x20, DECODE, ENCODE, "0x20: decoded there, encoded here: bare, it could end the request line"),
+        (0x0A, KEEP, ENCODE, "0x0A: kept as it comes there, encoded here"),
+        (0xC3, DECODE, ENCODE, "0xC3: decoded there, encoded here"),
+    ],
+)
+def test_what_no_ring_of_ours_may_do_is_corrected_and_said_with_its_line(octet, form, becomes, said):
+    forms = bytearray(GENERIC)
+    forms[octet] = form
+    result = imported("// one line\n" + array(forms), pick="ring")
+    (note,) = [note for note in result.notes if note.line]
+    assert profile(result).ring.forms[octet] == becomes
+    assert note.text.startswith(said)
+    assert note.line == 3 + octet // 32
+
+
+def test_runs_of_octets_are_said_once():
+    forms = bytearray(GENERIC)
+    forms[0x80:] = bytes([KEEP]) * 128
+    (note,) = [note for note in imported(array(forms)).notes if note.line]
+    assert note.text.startswith("0x80 to 0xFF: kept as it comes there, encoded here")
+
+
+def test_comments_strings_and_characters_are_no_code():
+    text = (
+        "/* {" + "1," * 256 + "} */\n"
+        "# {0, 1} it's a comment of VCL\n"
+        'set req.http.X = "{0,1,2";\n'
+        "static const char quote = '\"';\n" + array(GENERIC) + "/* never closed {1,2}\n"
+    )
+    assert profile(imported(text)).ring.forms == GENERIC
+
+
+def test_designated_initializers_are_read_as_c_does():
+    kept = "".join(f"[{octet}] = 2, " for octet in b":/?#[]@!$&'()*+,;=")
+    text = (
+        "int ring[256] = { ['a' ... 'z'] = 1, ['A' ... 'Z'] = 1, ['0' ... '9'] = 1, ['-'] = 1, ['.'] = 1,"
+        f"['_'] = 1, ['~'] = 1, {kept} [255] = 0 }};"
+    )
+    assert profile(imported(text)).ring.forms == GENERIC
+
+
+# Which array.
+
+
+def test_tables_of_hexadecimal_digits_are_not_taken_for_a_ring():
+    text = array(GENERIC, "decoder_ring") + array(HEX_FINDER, "hex_finder") + array(HEX_VALUES, "hex_dec")
+    result = imported(text)
+    assert result.summary.endswith(": decoder_ring")
+    assert [note.text for note in result.notes if "hex_" in note.text] == [
+        "hex_finder: another array of 256; --pick hex_finder imports it"
+    ]
+
+
+def test_of_two_rings_one_is_picked():
+    text = array(GENERIC, "generic") + array(BUILT_IN["mediawiki"].ring.forms, "wiki")
+    with pytest.raises(
+        ConfigurationError, match=r"2 arrays.*--pick with one of: generic \(line 1\), wiki \(line 11\)"
+    ):
+        imported(text)
+    assert profile(imported(text, "wiki")).digest == BUILT_IN["mediawiki"].digest
+    assert profile(imported(text, "line 11")).digest == BUILT_IN["mediawiki"].digest
+    with pytest.raises(ConfigurationError, match=r"no array nope.*generic"):
+        imported(text, "nope")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("", "no array of numbers"),
+        ("sub vcl_recv { return (hash); }", "no array of numbers"),
+        (array(HEX_VALUES, "hex_dec"), r"hex_dec \(line 1, 256 numbers, the largest 15\)"),
+        (array(GENERIC).replace("0, 0, 0,", "0, 0,", 1), r"ring \(line 1, 255 numbers, the largest 2\)"),
+        (array(GENERIC).replace("0, 0,", "0, ENCODE,", 1), "no array of numbers"),
+        (array(GENERIC).replace("0, 0,", "0, -1,", 1), "no array of numbers"),
+        (array(GENERIC).replace("0, 0,", "0, 08,", 1), "no array of numbers"),
+        (array(GENERIC).replace("0, 0,", "0, 99999999999,", 1), "no array of numbers"),
+        ("int ring[] = { [0 ... 99999] = 1 };", "no array of numbers"),
+        ("int ring[] = { [9 ... 3] = 1 };", "no array of numbers"),
+        ("int ring[] = {};", "no array of numbers"),
+        ("{" * 3000, "no array of numbers"),
+        ("\x00\x1b[2J\ufffd" * 300, "no array of numbers"),
+    ],
+)
+def test_what_is_no_ring_is_refused_in_one_message(text, found):
+    with pytest.raises(
+        ConfigurationError, match=found + ".*an array of 256 numbers: 0 encode, 1 decode, 2 keep"
+    ):
+        imported(text)
+
+
+@pytest.mark.parametrize(
+    "unit", ["/*", "//", '"', "'", "{", "[", "a[", "{1,", "a=", "{}", "= {1}", "[0 ... 255]=1,"]
+)
+def test_no_text_takes_long(unit):
+    """Much of what a pattern could try again from every place."""
+    with pytest.raises(ConfigurationError):
+        imported("{" + unit * (2**18 // len(unit)))
+
+
+@given(st.text(alphabet="{}[]=,'\"/*#\\ \n012xuL.a", max_size=200))
+def test_any_text_is_a_ring_or_a_message(text):
+    with pytest.raises(ConfigurationError):
+        imported(text)
