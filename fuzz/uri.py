@@ -67,7 +67,8 @@ def short_targets(length: int) -> Iterator[bytes]:
 def random_target(chance: random.Random) -> bytes:
     """A path put together of nasty pieces, or another spelling of a decent one; often with a query."""
     if chance.random() < 0.6:
-        path = chance.choice(STARTS) + b"".join(chance.choices(PIECES, k=chance.randrange(9)))
+        pieces = (chance.choice(chance.choice((SHORT, PIECES))) for _ in range(chance.randrange(9)))
+        path = chance.choice(STARTS) + b"".join(pieces)
     else:
         path = respelled(chance.choice(BASES), chance)
     match chance.randrange(4):
@@ -173,9 +174,10 @@ def random_sites(profiles: list[Profile], chance: random.Random) -> Sites:
     """One site with an alias and up to four routes, each with its own profile."""
     routes = []
     for prefix in [b"/", *some(chance, [b"/a", b"/foo", b"/foo/", b"/shop/admin/", b"/..a", b"/~"], 3)]:
-        to = chance.choice((b"", b"", b"/", b"/v1", b"/v1/"))
+        to = chance.choice((b"", b"", b"/", b"/v1", b"/v1/", b"/v1{path}", b"/{path}/x"))
+        forward = chance.choice(("canonical", "canonical", "received")) if not to else "canonical"
         try:
-            routes.append(Route(prefix, chance.choice(profiles), "origin", to))
+            routes.append(Route(prefix, chance.choice(profiles), "origin", to, forward))
         except ConfigurationError:  # not as the profile spells it
             continue
     scheme = chance.choice((b"keep", b"keep", b"http", b"https"))
@@ -260,8 +262,10 @@ def laws_4_and_5(target: bytes, sites: Sites, sent: dict[bytes, object], chance:
     if found.observed:
         return ""
     if found.route.upstream_path:
-        if not to_origin.startswith(found.route.upstream_path.rstrip(b"/")):
+        if leaves(to_origin.partition(b"?")[0], found.route):
             return f"law 4: {to_origin!r} is not under {found.route.upstream_path!r}"
+    elif found.received:  # as it came: each spelling has an answer of its own under the one key
+        to_origin = found.target
     elif to_origin != found.target:
         return f"law 4: {to_origin!r} is sent for {found.target!r}"
     request = (to_origin, found.scheme, found.authority, found.route)
@@ -277,6 +281,21 @@ def laws_4_and_5(target: bytes, sites: Sites, sent: dict[bytes, object], chance:
 
 
 DECLARED = (("", ""), ("utf-8", ""), ("windows-1251", "utf-8"), ("", "euc-jp"), ("koi8-r", "iso-8859-5"))
+
+
+def leaves(path: bytes, route: Route) -> bool:
+    """Whether a path has dot segments that were to be removed, or is outside its upstream's without them."""
+    segments: list[bytes] = []
+    for segment in path.split(b"/")[1:]:
+        if segment in {b".", b".."} and route.profile.dot_segments != "keep":
+            return True
+        if segment == b"..":
+            segments = segments[:-1]
+        elif segment != b".":
+            segments.append(segment)
+    under = [each for each in route.upstream_path.partition(b"{")[0].split(b"/") if each]
+    return segments[: len(under)] != under
+
 
 TARGETS_PER_PROFILE = 60
 

@@ -121,6 +121,14 @@ def test_what_has_one_key_is_one_to_starlette(starlette, generated, judge, deriv
     assert len(judged.accepted) > 1.2 * len(set(judged.accepted.values()))
 
 
+@pytest.mark.parametrize(
+    ("profile", "received"), [("rfc3986", b"/foo/.."), ("nginx", b"/foo//"), ("servlet", b"/foo/a;b")]
+)
+def test_a_profile_that_does_not_fit_is_found_out(starlette, built_in, profile, received):
+    canonical = canonical_target(received, built_in[profile])
+    assert seen(starlette.one(received)) != seen(starlette.one(canonical))
+
+
 LAXER = {
     "control-character": (b"/foo/a%0Ab", ["name", "/foo/a\nb", {"name": "a\nb"}, []]),
     "bad-utf-8": (b"/foo/%E8", ["name", "/foo/\ufffd", {"name": "\ufffd"}, []]),

@@ -104,6 +104,16 @@ def test_what_has_one_key_is_one_with_encoded_slashes(tomcat, generated, judge, 
     assert slashes > 500
 
 
+@pytest.mark.parametrize(
+    ("settings", "received"),
+    [(NOT_MERGING, b"/foo//."), ('[path]\ndot_segments = "rfc3986"\n', b"/foo/x/..")],
+)
+def test_a_profile_that_does_not_fit_is_found_out(tomcat, derived, settings, received):
+    """Tomcat merges slashes whatever it is told, and leaves no slash where a dot segment was last."""
+    canonical = canonical_target(received, derived("servlet", settings))
+    assert seen(tomcat.plain.one(received)) != seen(tomcat.plain.one(canonical))
+
+
 def test_nothing_canonical_is_refused_that_was_not_when_received(tomcat, generated, judge, built_in):
     judged = judge(generated(1, 4000), built_in["servlet"])
     for client in (tomcat.plain, tomcat.strict):
