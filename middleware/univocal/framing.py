@@ -14,7 +14,16 @@ from univocal.errors import by_rank
 from univocal.messages import Fields, values
 from univocal.uri.site import parse_authority
 
-__all__ = ["WATCHED", "ReadLimits", "SplitTarget", "faults", "field_octets", "is_authority", "split_target"]
+__all__ = [
+    "WATCHED",
+    "ReadLimits",
+    "SplitTarget",
+    "faults",
+    "field_octets",
+    "is_ambiguous",
+    "is_authority",
+    "split_target",
+]
 
 # The fields that `faults` reads, so that a server can set them aside while they arrive.
 WATCHED: Final = frozenset((b"host", b"content-length", b"transfer-encoding", b"expect"))
@@ -68,7 +77,7 @@ def faults(method: bytes, target: bytes, version: str, fields: Fields) -> tuple[
         if name == b"host" and is_authority(value):
             return ()
     reasons = []
-    if _ambiguous(version, fields):
+    if is_ambiguous(fields, version):
         reasons.append("bad-framing")
     hosts = values(fields, b"host")
     authority = split_target(target).authority
@@ -81,7 +90,7 @@ def faults(method: bytes, target: bytes, version: str, fields: Fields) -> tuple[
     return by_rank(reasons)
 
 
-def _ambiguous(version: str, fields: Fields) -> bool:
+def is_ambiguous(fields: Fields, version: str = "1.1") -> bool:
     """Whether another recipient may see the message's end elsewhere (RFC 9112 §6.3, §11.2)."""
     if version not in {"1.1", "1.0"}:
         return True

@@ -13,6 +13,7 @@ from .cache.stored import Stored
 from .cache.vary import TARGET, selecting_fields, selection
 from .errors import by_rank, status_of
 from .fields import content_length
+from .framing import is_ambiguous
 from .messages import Fields, Received, Request, Response, values
 from .proxy.forward import end_to_end, strip_untrusted
 from .runtime import Runtime
@@ -24,6 +25,7 @@ __all__ = ["Admission", "Gate"]
 
 RULES: Final = Rules()
 _OURS: Final = frozenset((b"host", *ENCODINGS))  # fields that are written anew
+_FRAMING: Final = frozenset((b"content-length", b"transfer-encoding"))
 _HAS_SCHEME: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*:").match
 
 
@@ -54,8 +56,8 @@ class Gate:
         """Who is asked for what, and what is to be done about it. Touches nothing but the memory store."""
         runtime = self.runtime
         peer = believe(received, fields, runtime.trusted)
-        if oversize := _oversize(received, fields, runtime):
-            return _refused(received, runtime, peer, (oversize,))
+        if fault := _fault(received, fields, runtime):
+            return _refused(received, runtime, peer, (fault,))
         found = resolve(
             received.target, peer.hosts, peer.scheme, runtime.sites, received.method, peer.encodings
         )
@@ -137,8 +139,12 @@ def _refer(reference: bytes, base: Canonical, runtime: Runtime) -> Canonical | N
     return found if same and isinstance(found, Canonical) else None
 
 
-def _oversize(received: Received, fields: Fields, runtime: Runtime) -> str:
+def _fault(received: Received, fields: Fields, runtime: Runtime) -> str:
+    """What forbids a message whatever it asks for."""
     limits = runtime.limits
+    # Not every server refuses what another one behind us would read as two messages.
+    if (framing := [field for field in fields if field[0] in _FRAMING]) and is_ambiguous(framing):
+        return "bad-framing"
     if limits.max_target and len(received.target) > limits.max_target:
         return "target-too-long"
     if limits.max_fields and len(fields) > limits.max_fields:
