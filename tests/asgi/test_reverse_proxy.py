@@ -145,7 +145,6 @@ async def test_fields_arrive_in_order_with_repeats(client, origin):
     [
         ([("content-length", "6")], [b"abc", b"def"], b"6", None),
         ([("transfer-encoding", "chunked")], [b"abc", b"def"], None, b"chunked"),
-        ([("transfer-encoding", "chunked"), ("content-length", "6")], [b"abc", b"def"], None, b"chunked"),
     ],
 )
 async def test_content_passes(client, origin, said, body, length, coding):
