@@ -3,7 +3,7 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
-.PHONY: help demo test check conformance format clean
+.PHONY: help demo test check bench fuzz conformance format clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
@@ -25,6 +25,13 @@ check: $(STAMP)  ## formatting, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+bench: $(STAMP)  ## every measurement in benchmarks/; needs wrk and nginx for some of them
+	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	for each in benchmarks/*.py; do echo "== $$each"; PYTHONPATH=app:middleware $(BIN)/python $$each || exit 1; done
+
+fuzz: $(STAMP)  ## the parser beside h11, the canonicalizer against its laws; SECONDS=60 each
+	for each in fuzz/*.py; do PYTHONPATH=app:middleware $(BIN)/python $$each --seconds $(or $(SECONDS),60) || exit 1; done
 
 conformance: $(STAMP)  ## the public HTTP cache suite; CACHE_TESTS_GIT names where it is cloned from
 	$(BIN)/python conformance/run.py $(ARGS)
