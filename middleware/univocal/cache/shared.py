@@ -111,13 +111,28 @@ class SharedStore:
         """The responses that all nodes store under a key, newest first; memory holds them from now on."""
         return (await self._look(key, now))[0]
 
-    async def obtain(self, key: bytes, judge: Callable[[Sequence[Stored]], T | None]) -> T | SharedLease:
+    async def obtain(
+        self, key: bytes, judge: Callable[[Sequence[Stored]], T | None], local: Lease | None = None
+    ) -> T | SharedLease:
         """What `judge` makes of the responses that all nodes store; or else a lease to fetch one.
 
         While another node fetches this key it is waited for, `Times.patience` at most; once that node ended
-        with nothing to store, no node waits for another again.
+        with nothing to store, no node waits for another again. The lease takes the memory store's along, if
+        there is one already.
         """
-        loop = asyncio.get_running_loop()
+        lease = SharedLease(key, local or self.memory.begin(key, self.clock()), "")
+        keep = local is not None
+        try:
+            found = await self._awaited(lease, judge)
+            keep = keep or found is None
+        finally:
+            if not keep:
+                self.memory.release(lease.local)
+        return lease if found is None else found
+
+    async def _awaited(self, lease: SharedLease, judge: Callable[[Sequence[Stored]], T | None]) -> T | None:
+        """What `judge` finds; None once the lease has begun."""
+        loop, key = asyncio.get_running_loop(), lease.key
         until, alone = loop.time() + self.times.patience, True
         while True:
             variants, seen = await self._look(key, self.clock())
@@ -126,9 +141,9 @@ class SharedStore:
                 return found
             left = until - loop.time()
             with self._attachment.bell.listening(key) as heard:
-                lease, wait = await self._begin(key, seen if alone and left > 0 else None)
-                if lease is not None:
-                    return lease
+                wait = await self._begin(lease, seen if alone and left > 0 else None)
+                if wait is None:
+                    return None
                 alone = not (wait and await heard(min(left, wait)))
 
     async def _look(self, key: bytes, now: float) -> tuple[Sequence[Stored], bytes | None]:
@@ -160,37 +175,33 @@ class SharedStore:
 
     # ── leases ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def begin(self, key: bytes) -> SharedLease:
+    async def begin(self, key: bytes, local: Lease | None = None) -> SharedLease:
         """A lease for what is about to be fetched, whoever else fetches it; whoever takes it releases it."""
-        lease, _ = await self._begin(key, None)
-        assert lease is not None
+        lease = SharedLease(key, local or self.memory.begin(key, self.clock()), "")
+        await self._begin(lease, None)
         return lease
 
-    async def _begin(self, key: bytes, seen: bytes | None) -> tuple[SharedLease | None, float]:
-        """A lease for which others wait, if none has one, and the entry is as it was `seen`; or any, if None.
+    async def _begin(self, lease: SharedLease, seen: bytes | None) -> float | None:
+        """Let a lease begin for which others wait, if there is none and the entry is as it was `seen`.
 
-        Else how many seconds another still has its own, 0 if the entry changed.
+        Else how many seconds another still has its own, 0 if the entry changed. With None for `seen` it
+        begins whatever others do, and nobody waits for it.
         """
-        lease = SharedLease(key, self.memory.begin(key, self.clock()), "")
         link = self._attachment.link
         if link is None:
-            return lease, 0.0
+            return None
         names, token = link.names, secrets.token_hex(8)
-        keys = [names.lock(key), names.log, names.entry(key)]
+        keys = [names.lock(lease.key), names.log, names.entry(lease.key)]
         lock, life = (int(1000 * seconds) for seconds in (self.times.lock, self.times.lease))
+        alone, last = int(seen is not None), seen or b""
         try:
-            alone, last = int(seen is not None), seen or b""
             begun, wait = await link.run(BEGIN, keys, [token, lock, life, alone, last])
         except UnavailableError:
-            return lease, 0.0
-        except BaseException:
-            self.memory.release(lease.local)
-            raise
-        if begun == 1:
-            lease.token = token
-            return lease, 0.0
-        self.memory.release(lease.local)
-        return None, wait / 1000
+            return None
+        if begun != 1:
+            return float(wait / 1000)
+        lease.token = token
+        return None
 
     async def release(self, lease: SharedLease) -> None:
         """End a lease; those who wait for it are told if nothing was stored under it."""
