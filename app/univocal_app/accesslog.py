@@ -13,6 +13,7 @@ from typing import BinaryIO, Final, Literal
 
 from univocal.errors import ConfigurationError
 from univocal.outcome import Outcome
+from univocal.purge import Purged
 
 __all__ = ["AccessLog", "as_combined", "as_json", "open_log"]
 
@@ -29,7 +30,7 @@ CLIENT_LEFT: Final = (
 def as_json(outcome: Outcome) -> bytes:
     """One JSON object; octets outside ASCII and control characters are escaped."""
     handling = outcome.handling
-    told = {
+    told: dict[str, object] = {
         "time": _iso(int(outcome.times.start)) + f".{int(outcome.times.start % 1 * 1000):03d}Z",
         "client": outcome.client,
         "method": _text(outcome.received.method),
@@ -45,29 +46,56 @@ def as_json(outcome: Outcome) -> bytes:
         "detail": handling.detail or None,
         "reasons": outcome.reasons,
     }
+    if (purged := outcome.purged) is not None:
+        order = purged.order
+        told["purge"] = {
+            "by": order.by,
+            "names": order.names,
+            "soft": order.selector.soft,
+            "count": purged.count,
+        }
     return json.dumps(told, separators=(",", ":")).encode("ascii") + b"\n"
 
 
 def as_combined(outcome: Outcome) -> bytes:
-    """The "combined" format of Apache httpd and nginx; an Outcome knows neither referrer nor user agent."""
+    """The "combined" format of Apache httpd and nginx; an Outcome knows neither referrer nor user agent.
+
+    Where the user agent would stand, the line of a purge tells what was purged.
+    """
     request = f"{_escaped(outcome.received.method)} {_escaped(outcome.received.target)} HTTP/1.1"
     line = (
         f"{outcome.client or '-'} - - [{_clf(int(outcome.times.start))}] "
-        f'"{request}" {outcome.status or CLIENT_LEFT} {outcome.bytes} "-" "-"\n'
+        f'"{request}" {outcome.status or CLIENT_LEFT} {outcome.bytes} "-" "{_purge(outcome.purged)}"\n'
     )
     return line.encode("ascii", "backslashreplace")
+
+
+def _purge(purged: Purged | None) -> str:
+    if purged is None:
+        return "-"
+    order, count = purged.order, "?" if purged.count is None else purged.count
+    names = " ".join(order.names).translate(_ESCAPES)
+    return f"{'soft purge' if order.selector.soft else 'purge'} by {order.by}: {names}: {count}"
 
 
 FORMATS: Final[dict[str, Callable[[Outcome], bytes]]] = {"json": as_json, "combined": as_combined}
 
 
 class AccessLog:
-    """Writes each outcome to `stream` as one line; a stream that fails is said so once, requests go on."""
+    """Writes each outcome to `stream` as one line; a stream that fails is said so once, requests go on.
 
-    def __init__(self, stream: BinaryIO, form: Callable[[Outcome], bytes]) -> None:
+    With `purges_only` it leaves out what no purge was asked for by.
+    """
+
+    def __init__(
+        self, stream: BinaryIO, form: Callable[[Outcome], bytes], *, purges_only: bool = False
+    ) -> None:
         self._stream, self._form, self._failed = stream, form, False
+        self._purges_only = purges_only
 
     def __call__(self, outcome: Outcome) -> None:
+        if self._purges_only and outcome.decision is not None:
+            return
         try:
             self._stream.write(self._form(outcome))
             self._stream.flush()
@@ -81,10 +109,10 @@ class AccessLog:
         self._stream.close()
 
 
-def open_log(where: str, form: Literal["json", "combined"]) -> AccessLog | None:
-    """The access log of the settings `access_log` and `access_log_format`; None when it is "off"."""
+def open_log(where: str, form: Literal["json", "combined"]) -> AccessLog:
+    """The log of `access_log` and `access_log_format`; "off" leaves the purges alone, on stderr."""
     if where == "off":
-        return None
+        return AccessLog(sys.stderr.buffer, FORMATS[form], purges_only=True)
     if where == "stdout":
         return AccessLog(sys.stdout.buffer, FORMATS[form])
     try:

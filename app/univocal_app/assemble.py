@@ -54,12 +54,10 @@ def assemble(configuration: Configuration, source: str) -> House:
     )
     metrics = Metrics(store)
     log = open_log(configuration.server.access_log, configuration.server.access_log_format)
-    listeners: list[Tell] = [metrics] if log is None else [log, metrics]
+    listeners: list[Tell] = [log, metrics]
     origins = Origins(_proxies(configuration))
     proxy = CacheMiddleware(origins, runtime=runtime, store=store, listeners=listeners)
-    return House(
-        proxy, origins, admin(proxy.gate, configuration, metrics), _read_limits(configuration.server)
-    )
+    return House(proxy, origins, admin(proxy, configuration, metrics), _read_limits(configuration.server))
 
 
 def profiles_of(configuration: Configuration, source: str) -> dict[str, Profile]:

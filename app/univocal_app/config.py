@@ -91,6 +91,7 @@ class PolicyTable(Table):
     bypass: list[str] = []
     bypass_cookies: list[str] = []
     strip_cookies: list[str] = []
+    strip_tags: bool = False
     client_directives: Literal["honour", "ignore"] = "honour"
     targeted: list[str] = ["CDN-Cache-Control"]
 

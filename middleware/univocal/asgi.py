@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from .broadcast import Departed
 from .cache.policy import Refuse, Rules
 from .cache.store import MemoryStore
+from .door import App, Door, Message, Receive, Send, send_problem
 from .errors import ConfigurationError, RefusedError
 from .fetch import Fetcher
 from .gate import Gate
@@ -18,7 +19,7 @@ from .messages import Fields
 from .outcome import Listener
 from .proxy.forward import forwards_left, request_fields, request_has_content, response_fields
 from .proxy.upstream import Timeouts, Upstream
-from .responder import App, Door, Message, Receive, Responder, Send, send_problem
+from .responder import Responder
 from .runtime import Access, Runtime, builtin_profiles
 from .scope import CANONICAL, INTERIM, Scope, received
 from .trust import LOOPBACK, networks
@@ -65,7 +66,8 @@ class CacheMiddleware:
             )
         self.store = store or MemoryStore()
         self.gate = Gate(runtime, self.store)
-        self._door = Door(app, self.gate, Fetcher(self.gate, clock), tuple(listeners), clock)
+        self.listeners = tuple(listeners)
+        self._door = Door(app, self.gate, Fetcher(self.gate, clock), self.listeners, clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer an http or websocket scope; any other passes."""

@@ -9,6 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 from .cache.policy import Decision
 from .messages import Field, Received
+from .purge import Purged
 from .uri.target import Canonical
 
 __all__ = ["Handling", "Listener", "Outcome", "Times", "announce", "cache_status"]
@@ -45,13 +46,14 @@ class Outcome:
     site: str  # empty where no site was found
     received: Received
     canonical: Canonical | None
-    decision: Decision | None  # None: a PURGE
+    decision: Decision | None  # None: a purge
     status: int  # 0: the client left before there was one
     bytes: int  # octets of content sent
     times: Times
     client: str | None
     handling: Handling
     reasons: tuple[str, ...] = ()  # why it was refused, or would have been (mode "observe")
+    purged: Purged | None = None  # what a purge was about, if that is known, and what came of it
 
 
 Listener: TypeAlias = Callable[[Outcome], None]

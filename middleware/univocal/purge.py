@@ -1,12 +1,13 @@
-"""PURGE: who may, what goes (DESIGN §9). The same for the method and for the admin listener."""
+"""PURGE: who may, what goes (DESIGN §9). The same for the methods and for the admin listener."""
 
 from __future__ import annotations
 
 import hmac
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Final
 
 from .cache.store import Everything, Keys, MemoryStore, Prefix, Selector, Tags
@@ -14,79 +15,123 @@ from .errors import RefusedError
 from .messages import Fields, Received, values
 from .patterns import compiled
 from .runtime import Runtime
-from .trust import believe, within
+from .trust import Peer, within
 from .uri.target import Canonical, Rejected, resolve, resolve_url
 
-__all__ = ["Purged", "may_purge", "purge_received", "purge_selected"]
+__all__ = ["PURGES", "Order", "Purged", "carry_out", "may_purge", "order_by_name", "order_of"]
+
+PURGES: Final = frozenset((b"PURGE", b"BAN"))
 
 # What names tags in a PURGE: Varnish's xkey module, Fastly's and Cloudflare's fields.
-TAG_FIELDS: Final = (b"xkey-purge", b"xkey", b"surrogate-key", b"cache-tag")
-SOFT_FIELDS: Final = (b"soft-purge", b"fastly-soft-purge", b"xkey-softpurge")
+TAG_FIELDS: Final = (b"xkey-purge", b"xkey-softpurge", b"xkey", b"surrogate-key", b"cache-tag")
+SOFT_FIELDS: Final = (b"soft-purge", b"fastly-soft-purge")
 _ABSOLUTE: Final = re.compile(rb"https?://[^/]*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Purged:
-    """What a purge removed, or marked stale."""
+class Order:
+    """A purge as the store can carry it out, and what it is about in words."""
 
-    count: int
+    selector: Selector
     by: str  # "key", "urls", "tag", "prefix", "pattern" or "all"
-    value: str
-    soft: bool = False
+    names: tuple[str, ...]  # canonical URLs, tags, the prefix or the pattern; "*" for all
+    canonical: Canonical | None = None  # of a purge by one URL
+
+    @property
+    def value(self) -> str:
+        """What the answer says of it: the name, or how many URLs there were."""
+        return str(len(self.names)) if self.by == "urls" else " ".join(self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """What came of an order: how many stored responses went or were marked stale; None: not confirmed."""
+
+    order: Order
+    count: int | None = None
 
     def body(self) -> bytes:
         """The answer's content (JSON)."""
-        told: dict[str, object] = {"softened" if self.soft else "purged": self.count}
-        if self.by == "pattern":
+        order = self.order
+        told: dict[str, object] = {"softened" if order.selector.soft else "purged": self.count}
+        if order.by == "pattern":
             told = {"banned": True}  # it works lazily: nobody knows yet how many it means
-        if self.by == "key":
-            told["key"] = self.value
+        if order.by == "key":
+            told["key"] = order.value
         else:
-            told |= {"by": self.by, "value": self.value}
+            told |= {"by": order.by, "value": order.value}
         return json.dumps(told).encode() + b"\n"
 
 
-def may_purge(client: str | None, fields: Fields, runtime: Runtime) -> bool:
-    """Whether this client may purge: by its address, or by the token, compared in constant time."""
-    if within(client, runtime.access.networks):
-        return True
-    if not runtime.access.token:
-        return False
+def carry_out(order: Order, store: MemoryStore, now: float) -> Purged:
+    """Purge the store."""
+    return Purged(order, store.purge(order.selector, now))
+
+
+# Who may
+
+
+def may_purge(peer: Peer, fields: Fields, runtime: Runtime) -> bool:
+    """Whether this client may purge: by the token, compared in constant time, or by its address.
+
+    The address of a browser is not that of whoever wrote the page which it shows: what a page asks for
+    counts only where the page comes from here.
+    """
     given = [
         value[7:].strip() for value in values(fields, b"authorization") if value[:7].lower() == b"bearer "
     ]
-    return len(given) == 1 and hmac.compare_digest(given[0], runtime.access.token)
+    if runtime.access.token and len(given) == 1 and hmac.compare_digest(given[0], runtime.access.token):
+        return True
+    return within(peer.client, runtime.access.networks) and not _from_elsewhere(fields)
 
 
-def purge_received(
-    received: Received, fields: Fields, runtime: Runtime, store: MemoryStore, now: float
-) -> Purged:
-    """Carry out a PURGE or BAN request. Raises RefusedError: who may (403), then target and host (400, 421).
+def _from_elsewhere(fields: Fields) -> bool:
+    """Whether a browser sends this for the page of another site.
+
+    The page's host must be the request's, and an address: a name can be pointed anywhere (DNS rebinding).
+    """
+    origins, hosts = values(fields, b"origin"), values(fields, b"host")
+    if not origins:
+        return False
+    if len(origins) > 1 or len(hosts) != 1 or origins[0].partition(b"://")[2] != hosts[0]:
+        return True
+    host = hosts[0].decode("latin-1")
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+    try:
+        return not ip_address(name.strip("[]"))
+    except ValueError:
+        return name != "localhost"
+
+
+# What goes
+
+
+def order_of(received: Received, fields: Fields, peer: Peer, runtime: Runtime) -> Order:
+    """What a PURGE or BAN request asks for. Raises RefusedError: who may (403), then target and host.
 
     With `X-Purge-Method: regex`, as WordPress's plugins send it, and with BAN the target is a pattern for the
     paths of its host.
     """
-    peer = believe(received, fields, runtime.trusted)
-    if not may_purge(peer.client, fields, runtime):
+    if not may_purge(peer, fields, runtime):
         raise RefusedError("purge-forbidden")
     soft = any(value.strip() == b"1" for name in SOFT_FIELDS for value in values(fields, name))
+    soft = soft or bool(values(fields, b"xkey-softpurge"))
     tags = (
         b" ".join(value for name in TAG_FIELDS for value in values(fields, name)).replace(b",", b" ").split()
     )
     if tags:
-        count = store.purge(Tags(frozenset(tags), soft=soft), now)
-        return Purged(count, "tag", b" ".join(tags).decode("latin-1"), soft)
+        return Order(Tags(frozenset(tags), soft=soft), "tag", tuple(tag.decode("latin-1") for tag in tags))
     # PURGE removes both schemes, so an absolute-form may name either: the connection's does not matter.
     said = received.target.partition(b"://")[0].lower()
     scheme = said if said in {b"http", b"https"} else peer.scheme
     if received.method == b"BAN" or values(fields, b"x-purge-method") == [b"regex"]:
-        return _ban_paths(received.target, peer.hosts, scheme, runtime, store, now, soft=soft)
+        return _paths(received.target, peer.hosts, scheme, runtime, soft=soft)
     found = _found(resolve(received.target, peer.hosts, scheme, runtime.sites, encodings=peer.encodings))
-    return _purge_url(found, runtime, store, now, soft=soft)
+    return _urls([found], "key", runtime, soft=soft)
 
 
-def purge_selected(asked: Mapping[str, object], runtime: Runtime, store: MemoryStore, now: float) -> Purged:
-    """Carry out a purge named by one of `url`, `urls`, `prefix`, `pattern`, `tag`, `all`, and `soft`.
+def order_by_name(asked: Mapping[str, object], runtime: Runtime) -> Order:
+    """What one of `url`, `urls`, `prefix`, `pattern`, `tag`, `all`, and `soft`, ask for.
 
     Raises RefusedError for a URL that the canonicalizer refuses, ValueError for anything that names no purge.
     """
@@ -96,19 +141,18 @@ def purge_selected(asked: Mapping[str, object], runtime: Runtime, store: MemoryS
         case _ if not isinstance(soft, bool):
             raise ValueError("soft is true or false")
         case "url", str(url):
-            return _purge_url(_named(url, runtime), runtime, store, now, soft=soft)
+            return _urls([_named(url, runtime)], "key", runtime, soft=soft)
         case "urls", list(urls) if urls and all(isinstance(url, str) for url in urls):
-            named = [_named(url, runtime) for url in urls]  # one that is refused refuses all
-            purged = [_purge_url(each, runtime, store, now, soft=soft) for each in named]
-            return Purged(sum(each.count for each in purged), "urls", str(len(purged)), soft)
+            # One that is refused refuses all.
+            return _urls([_named(url, runtime) for url in urls], "urls", runtime, soft=soft)
         case "prefix", str(prefix):
-            return _purge_prefix(_named(prefix, runtime), runtime, store, now, soft=soft)
+            return _prefix(_named(prefix, runtime), runtime, soft=soft)
         case "tag", str(tag) if tag:
-            return Purged(store.purge(Tags(frozenset((tag.encode(),)), soft=soft), now), "tag", tag, soft)
+            return Order(Tags(frozenset((tag.encode(),)), soft=soft), "tag", (tag,))
         case "pattern", str(expression):
-            return _ban(expression, store, now, soft=soft)
+            return Order(compiled(expression, soft=soft), "pattern", (expression,))
         case "all", True:
-            return Purged(store.purge(Everything(soft=soft), now), "all", "*", soft)
+            return Order(Everything(soft=soft), "all", ("*",))
         case _:
             raise ValueError("one of url, urls (a list), prefix, pattern, tag, or all: true")
 
@@ -123,28 +167,26 @@ def _found(found: Canonical | Rejected) -> Canonical:
     return found
 
 
-def _both_schemes(found: Canonical, runtime: Runtime) -> list[Canonical]:
+def _both_schemes(found: Canonical, runtime: Runtime) -> Iterable[Canonical]:
     twins = (
         resolve(found.target, [found.authority], scheme, runtime.sites) for scheme in (b"http", b"https")
     )
     return [found, *(twin for twin in twins if isinstance(twin, Canonical))]
 
 
-def _purge_url(found: Canonical, runtime: Runtime, store: MemoryStore, now: float, *, soft: bool) -> Purged:
-    keys = frozenset(each.key for each in _both_schemes(found, runtime))
-    return Purged(store.purge(Keys(keys, soft=soft), now), "key", found.url.decode("latin-1"), soft)
+def _urls(found: Sequence[Canonical], by: str, runtime: Runtime, *, soft: bool) -> Order:
+    keys = frozenset(twin.key for each in found for twin in _both_schemes(each, runtime))
+    names = tuple(each.url.decode("latin-1") for each in found)
+    return Order(Keys(keys, soft=soft), by, names, found[0] if by == "key" else None)
 
 
-def _ban_paths(
-    target: bytes,
-    hosts: Sequence[bytes],
-    scheme: bytes,
-    runtime: Runtime,
-    store: MemoryStore,
-    now: float,
-    *,
-    soft: bool,
-) -> Purged:
+def _prefix(found: Canonical, runtime: Runtime, *, soft: bool) -> Order:
+    twins = _both_schemes(found, runtime)
+    prefixes = frozenset(b"%b %b %b" % (twin.scheme, twin.authority, twin.target) for twin in twins)
+    return Order(Prefix(prefixes, soft=soft), "prefix", (found.url.decode("latin-1"),))
+
+
+def _paths(target: bytes, hosts: Sequence[bytes], scheme: bytes, runtime: Runtime, *, soft: bool) -> Order:
     absolute = _ABSOLUTE.match(target)
     root, path = (absolute[0] + b"/", target[absolute.end() :]) if absolute else (b"/", target)
     found = _found(resolve(root, hosts, scheme, runtime.sites))
@@ -152,21 +194,7 @@ def _ban_paths(
         raise RefusedError("no-leading-slash")
     try:
         compiled(path.decode("latin-1"))  # by itself, so that it cannot end the group that it is put into
-        expression = rb"^https?://%b(?:%b)" % (re.escape(found.authority), path)
-        return _ban(expression.decode("latin-1"), store, now, soft=soft)
+        expression = (rb"^https?://%b(?:%b)" % (re.escape(found.authority), path)).decode("latin-1")
+        return Order(compiled(expression, soft=soft), "pattern", (expression,))
     except ValueError as error:
         raise RefusedError("bad-target") from error
-
-
-def _ban(expression: str, store: MemoryStore, now: float, *, soft: bool) -> Purged:
-    count = store.purge(compiled(expression, soft=soft), now)
-    return Purged(count, "pattern", expression, soft)
-
-
-def _purge_prefix(
-    found: Canonical, runtime: Runtime, store: MemoryStore, now: float, *, soft: bool
-) -> Purged:
-    twins = _both_schemes(found, runtime)
-    prefixes = frozenset(b"%b %b %b" % (twin.scheme, twin.authority, twin.target) for twin in twins)
-    selector: Selector = Prefix(prefixes, soft=soft)
-    return Purged(store.purge(selector, now), "prefix", found.url.decode("latin-1"), soft)

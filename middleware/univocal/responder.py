@@ -4,53 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
 
 from .broadcast import Departed, Reader
 from .cache.policy import Forward, Refuse, Reuse, Validate, forwarded_fields
 from .cache.represent import represent
+from .cache.tags import TAGGING
+from .door import Door, Message, Receive, Send, send_problem
 from .errors import RefusedError, status_of
-from .fetch import Answer, CutShort, Fetcher
-from .gate import Admission, Gate
+from .fetch import Answer, CutShort
+from .fields import without
+from .gate import Admission
 from .messages import Fields, Request, Response
-from .outcome import Handling, Listener, Outcome, Times, announce, cache_status
-from .problem import problem
-from .purge import purge_received
+from .outcome import Handling, Outcome, Times, announce, cache_status
+from .purge import PURGES, Purged, carry_out, order_of
 from .recording import Recording
 from .scope import CANONICAL, EARLY_HINT, INTERIM, Scope, below_root, received, respell
+from .trust import believe
 
-__all__ = ["App", "Door", "Message", "Receive", "Responder", "Send", "send_problem"]
-
-Message: TypeAlias = dict[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
-App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+__all__ = ["Responder"]
 
 # Seconds before a waiting client is watched: most answers are there by then, and watching costs a task.
 PATIENCE: Final = 0.1
-PURGES: Final = frozenset((b"PURGE", b"BAN"))
 FETCHED: Final = frozenset((b"GET", b"HEAD"))  # whatever else is passed on, content and all
-
-
-async def send_problem(send: Send, reasons: Sequence[str]) -> tuple[int, int]:
-    """Answer with problem details (RFC 9457); the status and the number of octets sent."""
-    told = problem(reasons)
-    await send({"type": "http.response.start", "status": told.status, "headers": list(told.fields)})
-    await send({"type": "http.response.body", "body": told.body, "more_body": False})
-    return told.status, len(told.body)
-
-
-@dataclass(frozen=True, slots=True)
-class Door:
-    """What every exchange at one door shares; `app` answers what the store does not."""
-
-    app: App
-    gate: Gate
-    fetcher: Fetcher
-    listeners: tuple[Listener, ...]
-    clock: Callable[[], float]
 
 
 class Responder:
@@ -68,6 +46,8 @@ class Responder:
         self._status = 0
         self._octets = 0
         self._admission: Admission | None = None
+        self._purged: Purged | None = None
+        self._client = self._received.client
         self._handling = Handling()
         self._reasons: tuple[str, ...] = ()
         self._watch: asyncio.TimerHandle | asyncio.Task[None] | None = None
@@ -80,6 +60,7 @@ class Responder:
             refuse = Refuse(status_of("above-root"), "above-root")
             admission = replace(admission, decision=refuse, reasons=("above-root",))
         self._admission, self._reasons = admission, admission.reasons
+        self._client = admission.peer.client
         return admission
 
     async def run(self) -> None:
@@ -127,12 +108,17 @@ class Responder:
         self._status, self._octets = await send_problem(self._send, reasons)
 
     async def _purge(self) -> None:
-        gate = self._door.gate
-        headers = self._scope["headers"]
-        purged = purge_received(self._received, headers, gate.runtime, gate.store, self._begun)
-        body = purged.body()
-        fields = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-        await self._respond(200, fields, body)
+        gate, fields = self._door.gate, self._scope["headers"]
+        runtime = gate.runtime
+        peer = believe(self._received, fields, runtime.trusted)
+        self._client = peer.client
+        order = order_of(self._received, fields, peer, runtime)
+        self._purged = Purged(order)
+        self._purged = carry_out(order, gate.store, self._begun)
+        body = self._purged.body()
+        await self._respond(
+            200, [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))], body
+        )
 
     async def _reuse(self, admission: Admission, handling: Handling) -> None:
         assert isinstance(admission.decision, Reuse)
@@ -284,6 +270,8 @@ class Responder:
     async def _start(self, status: int, fields: Fields) -> None:
         self._status = status
         self._first = time.perf_counter()
+        if self._admission is not None and self._admission.rules.strip_tags:
+            fields = without(fields, TAGGING)
         await self._send({"type": "http.response.start", "status": status, "headers": fields})
 
     async def _write(self, chunk: bytes, *, more: bool) -> None:
@@ -294,8 +282,8 @@ class Responder:
         if not self._door.listeners:
             return
         now = time.perf_counter()
-        admission = self._admission
-        found = admission.canonical if admission else None
+        admission, purged = self._admission, self._purged
+        found = admission.canonical if admission else purged.order.canonical if purged else None
         outcome = Outcome(
             site=found.site.name if found else "",
             received=self._received,
@@ -304,9 +292,10 @@ class Responder:
             status=self._status,
             bytes=self._octets,
             times=Times(self._begun, (self._first or now) - self._ticks, now - self._ticks),
-            client=admission.peer.client if admission else self._received.client,
+            client=self._client,
             handling=self._handling,
             reasons=self._reasons,
+            purged=purged,
         )
         announce(self._door.listeners, outcome)
 

@@ -36,6 +36,7 @@ class Rules:
 
     `ttl` and `ttl_by_status` give a lifetime to responses without explicit freshness. `bypass` are globs on
     the path, `bypass_cookies` and `strip_cookies` globs on cookie names ("*" any run of characters, "?" one).
+    With `strip_tags` clients do not see the fields that name tags; stored responses keep them.
     `targeted` are the targeted cache control fields that are ours: the first valid one wins (RFC 9213).
     """
 
@@ -47,6 +48,7 @@ class Rules:
     bypass: tuple[str, ...] = ()
     bypass_cookies: tuple[str, ...] = ()
     strip_cookies: tuple[str, ...] = ()
+    strip_tags: bool = False
     client_directives: Literal["honour", "ignore"] = "honour"
     targeted: tuple[bytes, ...] = (b"cdn-cache-control",)
     reads: frozenset[bytes] = field(init=False, repr=False, compare=False)

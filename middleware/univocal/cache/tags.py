@@ -9,7 +9,10 @@ import http_sf
 from univocal.fields import combined
 from univocal.messages import Fields, values
 
-__all__ = ["MAX_TAGS", "groups", "tags"]
+__all__ = ["MAX_TAGS", "TAGGING", "groups", "tags"]
+
+# The fields of a response that name it for purges.
+TAGGING: Final = frozenset((b"surrogate-key", b"xkey", b"cache-tag", b"cache-groups"))
 
 # A response with more tags than this is not stored: leaving some out would let it outlive its purge.
 MAX_TAGS: Final = 1_024

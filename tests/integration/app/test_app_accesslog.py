@@ -5,13 +5,17 @@ from __future__ import annotations
 import io
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from univocal.cache.policy import Forward
+from univocal.cache.selectors import Keys
 from univocal.errors import ConfigurationError
 from univocal.messages import Received
 from univocal.outcome import Handling, Outcome, Times
+from univocal.purge import Order, Purged
 from univocal_app.accesslog import AccessLog, as_combined, as_json, open_log
 
 HOSTILE = b'/a"\\\x1b[2J\r\n\x00\xff{"b":1}'
@@ -74,6 +78,40 @@ def test_what_is_escaped_can_be_read_again() -> None:
     assert rb'"GET /a\x22\x5C\x1B[2J\x0D\x0A\x00\xFF{\x22b\x22:1} HTTP/1.1"' in as_combined(outcome(HOSTILE))
 
 
+URL = "http://en.example/a"
+
+
+def purge(names: tuple[str, ...] = (URL,), *, soft: bool = False, count: int | None = 2) -> Outcome:
+    order = Order(Keys(frozenset(), soft=soft), "key", names)
+    return replace(outcome(), decision=None, purged=Purged(order, count))
+
+
+def test_the_line_of_a_purge_tells_what_was_purged() -> None:
+    assert json.loads(as_json(purge()))["purge"] == {"by": "key", "names": [URL], "soft": False, "count": 2}
+    assert as_combined(purge()).endswith(f' "-" "purge by key: {URL}: 2"\n'.encode())
+    unconfirmed = purge(soft=True, count=None)
+    assert json.loads(as_json(unconfirmed))["purge"]["count"] is None
+    assert as_combined(unconfirmed).endswith(f' "-" "soft purge by key: {URL}: ?"\n'.encode())
+
+
+@pytest.mark.parametrize("form", [as_json, as_combined])
+def test_no_octet_of_a_tag_ends_a_line(form: object) -> None:
+    assert callable(form)
+    line = form(purge((HOSTILE.decode("latin-1"), "\u2028я")))
+    assert all(0x20 <= octet < 0x7F for octet in line[:-1])
+    assert line.count(b'"') == 6 or json.loads(line)
+
+
+def test_purges_alone(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    log = open_log("off", "json")
+    kept = Forward("uri-miss", may_store=True, fallback=None)
+    for each in (replace(outcome(), decision=kept), purge(), replace(purge(), purged=None, status=403)):
+        log(each)
+    out, err = capsysbinary.readouterr()
+    assert out == b""
+    assert [json.loads(line)["status"] for line in err.splitlines()] == [200, 403]
+
+
 def test_a_stream_that_fails_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     class Full(io.BytesIO):
         def write(self, _: object) -> int:
@@ -89,7 +127,6 @@ def test_a_stream_that_fails_is_said_once(caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_open_log(tmp_path: Path) -> None:
-    assert open_log("off", "json") is None
     for _ in range(2):  # a second start goes on in the same file
         log = open_log(str(tmp_path / "access.log"), "combined")
         assert log is not None

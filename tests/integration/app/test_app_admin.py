@@ -8,7 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from univocal import CacheMiddleware, MemoryStore
+from univocal import CacheMiddleware, MemoryStore, Outcome
+from univocal_app.accesslog import as_json
 from univocal_app.admin import admin
 from univocal_app.assemble import runtime_of
 from univocal_app.config import validate
@@ -29,20 +30,27 @@ def client(app: Any, peer: str = "127.0.0.1", **fields: str) -> httpx.AsyncClien
 
 
 @pytest.fixture
-async def house(monkeypatch: pytest.MonkeyPatch) -> Any:
+def heard() -> list[Outcome]:
+    """Every Outcome."""
+    return []
+
+
+@pytest.fixture
+async def house(heard: list[Outcome], monkeypatch: pytest.MonkeyPatch) -> Any:
     """The proxy with four stored responses, and its admin application."""
     monkeypatch.setenv("UNIVOCAL_PURGE_TOKEN", "s3cret")
     configuration = validate(SETTINGS, "univocal.toml")
     store = MemoryStore()
     metrics = Metrics(store)
     runtime = runtime_of(configuration, "univocal.toml")
-    proxy = CacheMiddleware(origin, runtime=runtime, store=store, listeners=[metrics])
+    proxy = CacheMiddleware(origin, runtime=runtime, store=store, listeners=[metrics, heard.append])
     async with httpx.AsyncClient(transport=httpx.ASGITransport(proxy)) as browser:
         for path in ("/wiki/A", "/wiki/B/C", "/w/D", "/w/E"):
             await browser.get(f"http://en.example{path}")
             await browser.get(f"http://en.example{path}")
     assert proxy.store.stats.entries == 4
-    return proxy, admin(proxy.gate, configuration, metrics)
+    heard.clear()
+    return proxy, admin(proxy, configuration, metrics)
 
 
 @pytest.mark.parametrize(
@@ -129,6 +137,65 @@ async def test_who_may(house: Any, peer: str, fields: dict[str, str], status: in
         answer = await browser.post("/-/purge", json={"all": True})
     assert answer.status_code == status
     assert proxy.store.stats.entries == (0 if status == 200 else 4)
+
+
+@pytest.mark.parametrize(
+    ("asked", "by", "names", "count"),
+    [
+        ({"url": "http://en.example/w/%44"}, "key", ["http://en.example/w/D"], 1),
+        (
+            {"urls": ["http://en.example/w/%44", "http://en.example/w/F"]},
+            "urls",
+            ["http://en.example/w/D", "http://en.example/w/F"],
+            1,
+        ),
+        ({"prefix": "http://en.example/wiki/"}, "prefix", ["http://en.example/wiki/"], 2),
+        ({"tag": "two words"}, "tag", ["two words"], 0),
+        ({"all": True}, "all", ["*"], 4),
+    ],
+)
+async def test_an_audit_line_for_every_purge(
+    house: Any, heard: list[Outcome], asked: Any, by: str, names: list[str], count: int
+) -> None:
+    _, application = house
+    async with client(application, "192.0.2.1", authorization="Bearer s3cret") as browser:
+        await browser.post("/-/purge", json=asked)
+    (outcome,) = heard
+    assert (outcome.client, outcome.status) == ("192.0.2.1", 200)
+    line = json.loads(as_json(outcome))
+    assert (line["method"], line["target"]) == ("POST", "/-/purge")
+    assert line["purge"] == {"by": by, "names": names, "soft": False, "count": count}
+
+
+@pytest.mark.parametrize(
+    ("peer", "content", "status"),
+    [("192.0.2.1", b'{"all": true}', 403), ("127.0.0.1", b"{}", 400), ("127.0.0.1", b'{"url": "/"}', 400)],
+)
+async def test_an_audit_line_for_every_purge_that_is_refused(
+    house: Any, heard: list[Outcome], peer: str, content: bytes, status: int
+) -> None:
+    _, application = house
+    async with client(application, peer) as browser:
+        await browser.post("/-/purge", content=content)
+    (outcome,) = heard
+    assert (outcome.client, outcome.status, outcome.purged) == (peer, status, None)
+
+
+@pytest.mark.parametrize("method", ["PURGE", "BAN"])
+async def test_the_methods_work_here_too(house: Any, heard: list[Outcome], method: str) -> None:
+    if method == "BAN":
+        pytest.importorskip("re2", reason="patterns need google-re2 (univocal[re2])")
+    proxy, application = house
+    async with client(application) as browser:
+        answer = await browser.request(method, "/wiki/A", headers={"host": "en.example"})
+        await browser.request(method, "/-/health", headers={"host": "en.example"})
+        elsewhere = await browser.request(method, "/wiki/A")
+    assert answer.status_code == 200
+    assert elsewhere.json()["reason"] == "unknown-host"
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(proxy)) as browser:
+        missed = await browser.get("http://en.example/wiki/A")
+    assert "fwd=uri-miss" in missed.headers["cache-status"]
+    assert heard[0].purged is not None
 
 
 async def test_what_it_shows(house: Any) -> None:

@@ -1,0 +1,108 @@
+"""Purges at the admin listener: by name, `POST /-/purge`, and by PURGE and BAN."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp
+
+from univocal.asgi import CacheMiddleware
+from univocal.errors import RefusedError
+from univocal.messages import Fields
+from univocal.outcome import Handling, Outcome, Times, announce
+from univocal.problem import problem
+from univocal.purge import PURGES, Purged, carry_out, may_purge, order_by_name
+from univocal.scope import received
+from univocal.trust import Peer, believe
+
+__all__ = ["FRESH", "PurgeMethods", "purge"]
+
+MAX_PURGE: Final = 4 * 2**20  # octets of a purge request's content
+FRESH: Final = {"cache-control": "no-store"}
+
+
+class PurgeMethods:
+    """Hands PURGE and BAN to the proxy, whatever their target; everything else to the application.
+
+    The proxy's own parser knows no BAN, this listener's takes any method.
+    """
+
+    def __init__(self, app: ASGIApp, proxy: CacheMiddleware) -> None:
+        self._app, self._proxy = app, proxy
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        named = scope["type"] == "http" and scope["method"].encode("latin-1") in PURGES
+        await (self._proxy if named else self._app)(scope, receive, send)
+
+
+async def purge(proxy: CacheMiddleware, request: Request) -> Response:
+    """Carry out what the request's content names, if its sender may; the proxy's listeners hear of it."""
+    begun, ticks = time.time(), time.perf_counter()
+    said, fields = received(request.scope), list(request.scope["headers"])
+    peer = believe(said, fields, proxy.gate.runtime.trusted)
+    asked = _Asked(proxy, peer, fields)
+    response = await asked.answer(request)
+    seconds = time.perf_counter() - ticks
+    found = asked.purged.order.canonical if asked.purged else None
+    outcome = Outcome(
+        site=found.site.name if found else "",
+        received=said,
+        canonical=found,
+        decision=None,
+        status=response.status_code,
+        bytes=len(response.body),
+        times=Times(begun, seconds, seconds),
+        client=peer.client,
+        handling=Handling(detail=next(iter(asked.reasons), "")),
+        reasons=asked.reasons,
+        purged=asked.purged,
+    )
+    announce(proxy.listeners, outcome)
+    return response
+
+
+@dataclass
+class _Asked:
+    """One request, and what becomes of it."""
+
+    proxy: CacheMiddleware
+    peer: Peer
+    fields: Fields
+    purged: Purged | None = None
+    reasons: tuple[str, ...] = ()
+
+    async def answer(self, request: Request) -> Response:
+        try:
+            purged = await self._purge(request)
+        except RefusedError as refused:
+            self.reasons = refused.reasons
+            told = problem(refused.reasons)
+            response = Response(told.body, told.status)
+            response.raw_headers = list(told.fields)
+            return response
+        except (ValueError, RecursionError) as error:  # a JSONDecodeError is a ValueError
+            said = {"type": "about:blank", "title": "Bad Request", "status": 400, "detail": str(error)}
+            return JSONResponse(said, 400, headers=FRESH, media_type="application/problem+json")
+        return Response(purged.body(), media_type="application/json", headers=FRESH)
+
+    async def _purge(self, request: Request) -> Purged:
+        gate = self.proxy.gate
+        if not may_purge(self.peer, self.fields, gate.runtime):
+            raise RefusedError("purge-forbidden")
+        content = b""
+        async for chunk in request.stream():
+            content += chunk
+            if len(content) > MAX_PURGE:
+                raise RefusedError("body-too-large")
+        asked = json.loads(content)
+        if not isinstance(asked, dict):
+            raise ValueError("the content is no JSON object")
+        order = order_by_name(asked, gate.runtime)
+        self.purged = Purged(order)
+        self.purged = carry_out(order, gate.store, time.time())
+        return self.purged
