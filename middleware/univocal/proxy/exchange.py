@@ -71,8 +71,7 @@ class Exchange(httpx.AsyncByteStream):
             except Exception as error:
                 self.connection.fail(error)
                 return
-        if self._upload is None:
-            self.connection.reading.set(self._read)
+        self._await_origin()
 
     def began(self, status: int, version: bytes, fields: Fields) -> None:
         """The final response's head is complete."""
@@ -137,8 +136,7 @@ class Exchange(httpx.AsyncByteStream):
 
     async def _more(self) -> None:
         self._reader = self.connection.loop.create_future()
-        if self._upload is None:
-            self.connection.reading.set(self._read)
+        self._await_origin()
         try:
             await self._reader
         except asyncio.CancelledError:
@@ -163,7 +161,7 @@ class Exchange(httpx.AsyncByteStream):
     def send(self, content: object) -> None:
         """Send the request's content, if it has any, while the response is waited for: it may come early."""
         if self.sent:
-            self.connection.reading.set(self._read)
+            self._await_origin()
             return
         if not isinstance(content, httpx.AsyncByteStream):
             self.connection.fail(httpx.LocalProtocolError("the request's stream is not asynchronous"))
@@ -176,14 +174,12 @@ class Exchange(httpx.AsyncByteStream):
         try:
             if self._continued is None or await self._may_send(self._continued):
                 await self._write_content(content)
-                self.sent = True
         except Exception as error:  # whatever the stream raises ends the exchange
             self._upload = None
             self.connection.fail(error)
         else:
             self._upload = None
-            if not self.head.done() or self._reader is not None:
-                self.connection.reading.set(self._read)
+            self._await_origin()
 
     async def _may_send(self, continued: asyncio.Future[None]) -> bool:
         """Wait for 100 (Continue), a while; False: a final response came instead."""
@@ -205,10 +201,22 @@ class Exchange(httpx.AsyncByteStream):
                 connection.write(octets)
             if connection.blocked:
                 await connection.drained(self._write)
+            if sent == length:  # the stream's end may be long in coming, the response not
+                self._all_sent()
         if length is None:
             connection.write(b"0\r\n\r\n")
+            self._all_sent()
         elif sent < length:
             raise httpx.LocalProtocolError("the content is shorter than Content-Length says")
+
+    def _all_sent(self) -> None:
+        self.sent = True
+        self._await_origin()
+
+    def _await_origin(self) -> None:
+        """Let the time run for the head or the next octets, where it is the origin that is waited for."""
+        if (self.sent or self._upload is None) and (not self.head.done() or self._reader is not None):
+            self.connection.reading.set(self._read)
 
     def _go_on(self) -> None:
         if self._continued is not None and not self._continued.done():

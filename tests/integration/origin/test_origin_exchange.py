@@ -359,6 +359,38 @@ async def test_a_response_may_come_before_the_request_has_ended(serve, transport
         await anext(echoed)
 
 
+@pytest.mark.parametrize("stage", ["answers", "silent"])
+async def test_content_is_sent_when_its_octets_are(serve, answered, stage):
+    """A server may tell of the end of a request's content later than of its last octets."""
+
+    async def script(peer):
+        while True:
+            await peer.head()
+            await peer.content()
+            if stage == "answers":
+                await peer.answer(b"ok")
+
+    async def content():
+        yield b"hello"
+        await asyncio.Event().wait()
+
+    origin = await serve(script)
+    for _ in range(3):
+        request = answered(
+            origin,
+            method="PUT",
+            fields=[(b"content-length", b"5")],
+            content=content(),
+            timeout={"read": 0.05},
+        )
+        if stage == "answers":
+            assert await request == (200, b"ok")
+        else:
+            with pytest.raises(httpx.ReadTimeout):
+                await request
+    assert origin.accepted == (1 if stage == "answers" else 3)
+
+
 async def test_an_early_refusal_ends_the_upload(serve, answered, eventually):
     async def script(peer):
         await peer.head()

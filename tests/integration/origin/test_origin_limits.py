@@ -211,6 +211,22 @@ async def test_after_the_content_the_response_is_due(serve, answered):
         await answered(origin, method="PUT", fields=fields, content=[b"ab"], timeout={"read": 0.03})
 
 
+async def test_a_large_piece_of_content_is_on_its_way_until_it_is_taken(serve, answered):
+    size = 32 * MIB  # more than the kernel's buffers hold
+
+    async def script(peer):
+        await peer.head()
+        await asyncio.sleep(0.3)
+        await peer.reader.readexactly(size)
+        await peer.answer(b"ok")
+
+    answer = await answered(
+        await serve(script), method="PUT", fields=[(b"content-length", b"%d" % size)], content=[b"x" * size],
+        timeout={"read": 0.2},
+    )  # fmt: skip
+    assert answer == (200, b"ok")
+
+
 async def test_write_timeout(serve, answered, eventually):
     over = asyncio.Event()
 
