@@ -50,7 +50,7 @@ public class Origin {
         }
     }
 
-    static Connector connector(Tomcat tomcat, boolean rejectSuspicious, String encodedSolidus) {
+    static void connector(Tomcat tomcat, boolean rejectSuspicious, String encodedSolidus) {
         Connector connector = new Connector("HTTP/1.1");
         connector.setProperty("address", "127.0.0.1");
         connector.setProperty("maxKeepAliveRequests", "-1");
@@ -59,7 +59,6 @@ public class Origin {
         connector.setRejectSuspiciousURIs(rejectSuspicious);
         connector.setEncodedSolidusHandling(encodedSolidus);
         tomcat.getService().addConnector(connector);
-        return connector;
     }
 
     static void application(Tomcat tomcat, String path, String base) {
@@ -78,13 +77,17 @@ public class Origin {
         String base = new File(arguments[0]).getAbsolutePath();
         Tomcat tomcat = new Tomcat();
         tomcat.setBaseDir(base);
-        Connector plain = connector(tomcat, false, "reject");
-        Connector strict = connector(tomcat, true, "reject");
-        Connector passthrough = connector(tomcat, false, "passthrough");
+        connector(tomcat, false, "reject");
+        connector(tomcat, true, "reject");
+        connector(tomcat, false, "passthrough");
+        connector(tomcat, false, "decode");
         application(tomcat, "", base);
         application(tomcat, "/shop", base);
         tomcat.start();
-        System.out.printf("%d %d %d%n", plain.getLocalPort(), strict.getLocalPort(), passthrough.getLocalPort());
+        for (Connector connector : tomcat.getService().findConnectors()) {
+            System.out.print(connector.getLocalPort() + " ");
+        }
+        System.out.println();
         while (System.in.read() >= 0) {}
         System.exit(0);
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import random
 import re
 import shutil
@@ -15,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -47,6 +49,7 @@ def generated() -> Iterator[Callable[[int, int], list[bytes]]]:
     sys.modules[spec.name] = fuzzer
     spec.loader.exec_module(fuzzer)
 
+    @cache
     def generated(seed: int, number: int) -> list[bytes]:
         chance = random.Random(seed)
         drawn = (fuzzer.random_target(chance) for _ in range(number))
@@ -65,6 +68,23 @@ def built_in() -> dict[str, Profile]:
 def derived(built_in: dict[str, Profile]) -> Callable[[str, str], Profile]:
     """derived(parent, text): a profile that extends a built-in one."""
     return lambda parent, text: parse({"derived": f'extends = "{parent}"\n{text}'}, built_in)["derived"]
+
+
+@pytest.fixture(scope="session")
+def drawn() -> Callable[..., list[str]]:
+    """drawn(seed, number, always): settings of rings that decode and encode any octets and decode `always`."""
+
+    def drawn(seed: int, number: int, always: str = "") -> list[str]:
+        chance, texts = random.Random(seed), []
+        for _ in range(number):
+            often = chance.random()
+            decoded = [octet for octet in ":@!$&'()*+,=[];\\|<" if chance.random() < often]
+            encoded = [octet for octet in ":@!$&'()*+,=[];" if octet not in decoded and chance.random() < 0.5]
+            sets = [json.dumps(" ".join(each)) for each in ([*decoded, *always], encoded)]
+            texts.append("[path]\ndecode = {}\nencode = {}\n".format(*sets))
+        return texts
+
+    return drawn
 
 
 @dataclass(frozen=True)
@@ -273,11 +293,12 @@ def _until_it_answers(process: subprocess.Popen[bytes], client: Client, log: Pat
 
 @dataclass(frozen=True)
 class Tomcat:
-    """A running Tomcat: as it comes, with rejectSuspiciousURIs, with encodedSolidusHandling="passthrough"."""
+    """A running Tomcat: as it comes, with rejectSuspiciousURIs, and with each encodedSolidusHandling."""
 
     plain: Client
     strict: Client
     passthrough: Client
+    decoding: Client
 
 
 @pytest.fixture(scope="session")
@@ -319,5 +340,5 @@ def _printed(process: subprocess.Popen[bytes], log: Path) -> Sequence[int]:
     assert process.stdout
     line = process.stdout.readline()
     watchdog.cancel()
-    assert re.fullmatch(rb"\d+ \d+ \d+\n", line), f"it does not start: {log.read_text()}"
+    assert re.fullmatch(rb"(?:\d+ ){4}\n", line), f"it does not start: {log.read_text()}"
     return [int(port) for port in line.split()]

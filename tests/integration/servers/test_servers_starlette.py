@@ -121,6 +121,17 @@ def test_what_has_one_key_is_one_to_starlette(starlette, generated, judge, deriv
     assert len(judged.accepted) > 1.2 * len(set(judged.accepted.values()))
 
 
+def test_every_ring_fits(starlette, generated, judge, derived, drawn):
+    """Whether "/" is decoded or kept."""
+    targets = generated(2, 600)[-600:]
+    for number, ring in enumerate([*drawn(1, 8), *drawn(2, 8, "/")]):
+        judged = judge(targets, derived("asgi", ring))
+        answers = starlette.ask(judged.all)
+        for received, canonical in judged.accepted.items():
+            same = answers[received].refused or seen(answers[received]) == seen(answers[canonical])
+            assert same, (number, ring, received, canonical)
+
+
 @pytest.mark.parametrize(
     ("profile", "received"), [("rfc3986", b"/foo/.."), ("nginx", b"/foo//"), ("servlet", b"/foo/a;b")]
 )

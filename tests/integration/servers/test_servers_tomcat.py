@@ -10,6 +10,7 @@ from urllib.parse import unquote_to_bytes
 
 import pytest
 
+from univocal.errors import ProfileError
 from univocal.uri.target import Rejected, canonical_target
 
 EXAMPLES = json.loads((Path(__file__).parents[2] / "pure" / "vectors" / "servlet.json").read_text())
@@ -17,6 +18,9 @@ EXAMPLES = json.loads((Path(__file__).parents[2] / "pure" / "vectors" / "servlet
 PLAIN = ""
 LENIENT = "[reject]\nsequences = []\n"
 KEPT = '[path]\nparameters = "keep"\n'
+DECODING = """[path]
+decode = ": @ ! $ & ' ( ) * + , = /"
+"""
 NOT_MERGING = "[path]\nmerge_slashes = false\n"
 QUERY_RING = '[query]\nring = "{}"\n'
 
@@ -66,6 +70,8 @@ def without(built_in):
         ("strict", PLAIN),
         ("plain", KEPT),
         ("plain", LENIENT),
+        ("plain", KEPT + LENIENT),
+        ("decoding", DECODING + LENIENT),
         ("plain", QUERY_RING.format("rfc3986")),
         ("plain", QUERY_RING.format("nginx-uri-component")),
         ("plain", QUERY_RING.format("ngx-lua")),
@@ -82,15 +88,17 @@ def test_what_has_one_key_is_one_to_tomcat(tomcat, generated, judge, derived, co
         reads = seen if readable(received) else lambda answer: path_only(seen(answer))
         assert reads(answers[received]) == reads(answers[canonical]), (received, canonical)
         key = keys.setdefault(path_only(seen(answers[received])), canonical.partition(b"?")[0])
-        if settings != KEPT:
+        if KEPT not in settings:
             assert key == canonical.partition(b"?")[0], (received, canonical)
     assert len(keys) > 300
     assert len(judged.accepted) > 1.5 * len(set(judged.accepted.values()))
 
 
-def test_what_has_one_key_is_one_with_encoded_slashes(tomcat, generated, judge, derived, without):
+@pytest.mark.parametrize("settings", [PLAIN, KEPT, LENIENT, KEPT + LENIENT])
+def test_what_has_one_key_is_one_with_encoded_slashes(tomcat, generated, judge, derived, without, settings):
     """Tomcat lets %2f and %2F through as they come, and tells them apart; no specification does."""
-    judged = judge(generated(1, 4000), derived("servlet", without("encoded-slash")))
+    allowed = "" if LENIENT in settings else without("encoded-slash")
+    judged = judge(generated(1, 4000), derived("servlet", settings + allowed))
     answers = tomcat.passthrough.ask(judged.all)
     slashes = 0
 
@@ -102,6 +110,47 @@ def test_what_has_one_key_is_one_with_encoded_slashes(tomcat, generated, judge, 
             assert reads(answers[received]) == reads(answers[canonical]), (received, canonical)
             slashes += b"%2F" in canonical
     assert slashes > 500
+
+
+@pytest.mark.parametrize(
+    ("connector", "parameters"),
+    [
+        ("plain", "strip"),
+        ("plain", "keep"),
+        ("passthrough", "strip"),
+        ("passthrough", "keep"),
+        ("decoding", "strip"),
+    ],
+)
+def test_every_ring_fits_that_leaves_delimiters_alone(
+    tomcat, generated, judge, derived, drawn, connector, parameters
+):
+    """A ring that would make data of a delimiter or the reverse is refused when it is loaded."""
+    targets, fitting = generated(2, 600)[::4], 0
+    for ring in drawn(1, 20, "/" if connector == "decoding" else ""):
+        try:
+            profile = derived("servlet", f'{ring}parameters = "{parameters}"\n{LENIENT}')
+        except ProfileError:
+            continue
+        fitting += 1
+        judged = judge(targets, profile)
+        answers = getattr(tomcat, connector).ask(judged.all)
+        for received, canonical in judged.accepted.items():
+            if not answers[received].refused and not answers[canonical].refused:
+                paths = [path_only(seen(answers[each])) for each in (received, canonical)]
+                one, other = ([re.sub(b"%2f", b"%2F", text or b"-") for text in path] for path in paths)
+                assert one == other, (ring, received, canonical)
+    assert fitting > 5
+
+
+def test_decoded_slashes_do_not_come_out_of_parameters(tomcat, derived):
+    """What Tomcat takes for a parameter of the root would be /admin to it."""
+    assert path_only(seen(tomcat.decoding.one(b"/;%2fadmin"))) == (b"default", b"", b"/", None)
+    stripping = derived("servlet", DECODING + LENIENT)
+    assert canonical_target(b"/;%2fadmin", stripping) == b"/"
+    with pytest.raises(ProfileError) as refused:
+        derived("servlet", DECODING + 'parameters = "keep"\n' + LENIENT)
+    assert "path.parameters" in str(refused.value) or "path.decode" in str(refused.value)
 
 
 @pytest.mark.parametrize(
