@@ -95,6 +95,7 @@ class Attachment:
                 shared = await purge(self._link, selector, now, spared)
         except (UnavailableError, TimeoutError):
             self._owe(selector)
+            self.lost()
             self._tracking.doubt()
             raise RefusedError("shared-store-unavailable") from None
         # What was read from Redis while it was being purged there.

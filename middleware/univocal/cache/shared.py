@@ -121,14 +121,16 @@ class SharedStore:
         there is one already.
         """
         lease = SharedLease(key, local or self.memory.begin(key, self.clock()), "")
-        keep = local is not None
         try:
             found = await self._awaited(lease, judge)
-            keep = keep or found is None
-        finally:
-            if not keep:
-                self.memory.release(lease.local)
-        return lease if found is None else found
+        except BaseException:
+            await self.release(lease)  # else others would wait for a request that nobody makes
+            raise
+        if found is None:
+            return lease
+        if local is None:
+            self.memory.release(lease.local)
+        return found
 
     async def _awaited(self, lease: SharedLease, judge: Callable[[Sequence[Stored]], T | None]) -> T | None:
         """What `judge` finds; None once the lease has begun."""
@@ -178,7 +180,11 @@ class SharedStore:
     async def begin(self, key: bytes, local: Lease | None = None) -> SharedLease:
         """A lease for what is about to be fetched, whoever else fetches it; whoever takes it releases it."""
         lease = SharedLease(key, local or self.memory.begin(key, self.clock()), "")
-        await self._begin(lease, None)
+        try:
+            await self._begin(lease, None)
+        except BaseException:
+            await self.release(lease)
+            raise
         return lease
 
     async def _begin(self, lease: SharedLease, seen: bytes | None) -> float | None:
@@ -190,18 +196,19 @@ class SharedStore:
         link = self._attachment.link
         if link is None:
             return None
-        names, token = link.names, secrets.token_hex(8)
+        names, lease.token = link.names, secrets.token_hex(8)
         keys = [names.lock(lease.key), names.log, names.entry(lease.key)]
         lock, life = (int(1000 * seconds) for seconds in (self.times.lock, self.times.lease))
         alone, last = int(seen is not None), seen or b""
         try:
-            begun, wait = await link.run(BEGIN, keys, [token, lock, life, alone, last])
+            begun, wait = await link.run(BEGIN, keys, [lease.token, lock, life, alone, last])
         except UnavailableError:
+            lease.token = ""
             return None
-        if begun != 1:
-            return float(wait / 1000)
-        lease.token = token
-        return None
+        if begun == 1:
+            return None
+        lease.token = ""
+        return float(wait / 1000)
 
     async def release(self, lease: SharedLease) -> None:
         """End a lease; those who wait for it are told if nothing was stored under it."""

@@ -140,3 +140,21 @@ async def test_a_lease_that_ran_out_stores_nothing_for_others(join, made):
     await asyncio.sleep(0.15)
     assert not await first.store.commit(lease, made())
     assert await second.read() == []
+
+
+async def test_whoever_gives_up_leaves_no_lock_behind(join, server):
+    first, second = await join(), await join()
+    for turns in range(12):
+        asking = asyncio.create_task(first.store.obtain(KEY, nothing))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        asking.cancel()
+        (got,) = await asyncio.gather(asking, return_exceptions=True)
+        if isinstance(got, SharedLease):
+            await first.store.release(got)
+        began = time.monotonic()
+        lease = await second.store.obtain(KEY, nothing)
+        assert isinstance(lease, SharedLease)
+        assert time.monotonic() - began < 1.0
+        await second.store.release(lease)
+    assert server.names("*:l:*") == []
