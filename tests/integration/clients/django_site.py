@@ -1,0 +1,97 @@
+"""A Django project in one file: `django_site.py PORT [PROXY]`.
+
+Without the address of a proxy univocal's middleware is mounted before it. Its purges go to the proxy, or to
+itself: by URL when a book is edited, by tag when an author is.
+"""
+
+from __future__ import annotations
+
+import sys
+from urllib.parse import quote
+from urllib.request import Request, urlopen
+
+import django
+import uvicorn
+from django.conf import settings
+
+PORT = int(sys.argv[1])
+PROXY = sys.argv[2] if len(sys.argv) > 2 else None
+
+settings.configure(
+    SECRET_KEY="only a test's",
+    ALLOWED_HOSTS=["*"],
+    ROOT_URLCONF=__name__,
+    MIDDLEWARE=[
+        "django.middleware.http.ConditionalGetMiddleware",
+        "django.middleware.common.CommonMiddleware",
+    ],
+)
+django.setup()
+
+from django.core.asgi import get_asgi_application  # noqa: E402
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse  # noqa: E402
+from django.urls import path  # noqa: E402
+from django.views.decorators.cache import cache_control  # noqa: E402
+from django.views.decorators.csrf import csrf_exempt  # noqa: E402
+from django.views.decorators.vary import vary_on_headers  # noqa: E402
+
+from univocal import CacheMiddleware  # noqa: E402
+
+author = {"name": "Ursula"}
+texts: dict[str, str] = {}
+asked = {"count": 0}
+
+
+@csrf_exempt
+@cache_control(public=True, s_maxage=3600)
+@vary_on_headers("Accept-Language")
+def book(request: HttpRequest, title: str) -> HttpResponse:
+    if request.method == "PUT":  # invalidates by itself (RFC 9111 §4.4)
+        texts[title] = request.body.decode()
+        return HttpResponse(status=204)
+    asked["count"] += 1
+    text = f"{title} by {author['name']}: {texts.get(title, 'no text')}"
+    return HttpResponse(text, "text/plain", headers={"Surrogate-Key": "author"})
+
+
+@cache_control(public=True, s_maxage=3600)
+def export(request: HttpRequest) -> StreamingHttpResponse:
+    asked["count"] += 1
+    return StreamingHttpResponse((f"line {number}\n" for number in range(3)), content_type="text/plain")
+
+
+@csrf_exempt
+def edit(request: HttpRequest, title: str) -> HttpResponse:
+    texts[title] = request.body.decode()
+    purge(quote(f"/books/{title}"), {})
+    return HttpResponse(status=204)
+
+
+@csrf_exempt
+def rename(request: HttpRequest) -> HttpResponse:
+    author["name"] = request.body.decode()
+    purge("/", {"Surrogate-Key": "author"})
+    return HttpResponse(status=204)
+
+
+def purge(target: str, headers: dict[str, str]) -> None:
+    address = PROXY or f"http://127.0.0.1:{PORT}"
+    urlopen(Request(address + target, method="PURGE", headers={"Host": "en.example", **headers})).close()
+
+
+def count(request: HttpRequest) -> HttpResponse:
+    return HttpResponse(asked["count"], headers={"Cache-Control": "no-store"})
+
+
+urlpatterns = [
+    path("books/<path:title>", book),
+    path("export", export),
+    path("editor/books/<path:title>", edit),
+    path("editor/author", rename),
+    path("count", count),
+]
+
+if __name__ == "__main__":
+    application = get_asgi_application()
+    mounted = application if PROXY else CacheMiddleware(application)
+    uvicorn.run(mounted, port=PORT, log_level="warning", lifespan="off")

@@ -1,0 +1,68 @@
+"""A Django project behind `univocal serve`, and with the middleware mounted; its views purge."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("django", reason="needs Django (univocal[clients])")
+
+SPELLINGS = ["/books/A(b)", "/books/A%28b%29", "/%62ooks/A(b%29"]
+
+
+@pytest.fixture(scope="module", params=["behind", "mounted"])
+def places(request: pytest.FixtureRequest, port: Any, site: Any, serve: Any) -> Any:
+    """Where readers ask and where editors do."""
+    origin = port()
+    if request.param == "mounted":
+        mounted = site("django_site.py", origin)
+        return mounted, mounted
+    proxy = serve(origin, "asgi")
+    return proxy.front, site("django_site.py", origin, proxy.front)
+
+
+def test_a_book_is_one_resource_until_it_is_edited(places: Any) -> None:
+    front, editors = places
+    answers = [front.ask(spelling) for spelling in SPELLINGS]
+    assert {answer.body for answer in answers} == {"A(b) by Ursula: no text"}
+    assert ["hit" in answer.cache for answer in answers] == [False, True, True]
+    front.ask("/books/other")
+    assert editors.ask("/editor/books/A%28b)", "POST", body="second").status == 204
+    assert front.ask(SPELLINGS[2]).body == "A(b) by Ursula: second"
+    assert "hit" in front.ask("/books/other").cache
+
+
+def test_a_purge_reaches_every_variant(places: Any) -> None:
+    front, editors = places
+    for tongue in ("en", "ru"):
+        front.ask("/books/v", Accept_Language=tongue)
+        assert "hit" in front.ask("/books/v", Accept_Language=tongue).cache
+    editors.ask("/editor/books/v", "POST", body="second")
+    for tongue in ("en", "ru"):
+        assert front.ask("/books/v", Accept_Language=tongue).body.endswith("second")
+
+
+def test_what_shares_a_tag_goes_together(places: Any) -> None:
+    front, editors = places
+    for title in ("x", "y"):
+        front.ask(f"/books/{title}")
+    editors.ask("/editor/author", "POST", body="U. K. L. G.")
+    assert [front.ask(f"/books/{title}").body for title in "xy"] == [
+        f"{title} by U. K. L. G.: no text" for title in "xy"
+    ]
+
+
+def test_an_unsafe_method_invalidates_what_it_changes(places: Any) -> None:
+    front, _ = places
+    front.ask("/books/p")
+    assert front.ask("/books/%70", "PUT", body="put").status == 204
+    assert front.ask("/books/p").body.endswith(": put")
+
+
+def test_what_streams_and_what_validates(places: Any) -> None:
+    front, _ = places
+    assert front.ask("/export").body == "line 0\nline 1\nline 2\n"
+    assert "hit" in front.ask("/export").cache
+    first = front.ask("/books/e")
+    assert front.ask("/books/e", If_None_Match=first.fields["etag"]).status == 304

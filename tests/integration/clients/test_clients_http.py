@@ -1,0 +1,214 @@
+"""Purges as curl, MediaWiki and WordPress's plugins send them to `univocal serve`."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+TITLES = ["/wiki/Steve_Fuller_(sociologist)", "/wiki/A/B", "/wiki/C%3F?action=raw"]
+
+
+@pytest.fixture(scope="module")
+def origin() -> Iterator[int]:
+    """An origin server that counts; the port."""
+    count = 0
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            nonlocal count
+            count += 1
+            body = b"answer %d" % count
+            self.send_response(200)
+            self.send_header("Cache-Control", "s-maxage=3600")
+            self.send_header("Surrogate-Key", "all " + self.path.partition("/")[2].partition("/")[0])
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def proxy(origin: int, serve: Any) -> Any:
+    return serve(origin, "mediawiki", "strip_tags = true")
+
+
+@pytest.fixture
+def filled(proxy: Any) -> Any:
+    """The proxy with all titles stored, under two hosts."""
+    proxy.admin.ask("/-/purge", "POST", "admin", '{"all": true}')
+    for title in TITLES:
+        for host in ("en.example", "ru.example"):
+            assert "stored" in proxy.front.ask(title, host=host).cache
+    return proxy
+
+
+def stored(proxy: Any, host: str = "en.example") -> list[bool]:
+    """Which of the titles are still there."""
+    asked = {"Cache_Control": "only-if-cached"}
+    return [proxy.front.ask(title, host=host, **asked).status == 200 for title in TITLES]
+
+
+# curl
+
+
+@pytest.fixture
+def curl() -> Any:
+    program = shutil.which("curl")
+    if program is None:
+        pytest.skip("needs curl")
+
+    def curl(*arguments: str) -> Any:
+        ended = subprocess.run(
+            [program, "-sS", *arguments], capture_output=True, text=True, timeout=30, check=True
+        )
+        return json.loads(ended.stdout)
+
+    return curl
+
+
+def test_curl(filled: Any, curl: Any) -> None:
+    told = curl("-X", "PURGE", "-H", "Host: en.example", f"{filled.front}/wiki/A%2fB")
+    assert told == {"purged": 1, "key": "http://en.example/wiki/A/B"}
+    assert (stored(filled), stored(filled, "ru.example")) == ([True, False, True], [True] * 3)
+
+
+def test_curl_with_dot_segments_kept(filled: Any, curl: Any) -> None:
+    told = curl("--path-as-is", "-X", "PURGE", "-H", "Host: www.en.example", f"{filled.front}/x/../wiki/A/B")
+    assert told == {"purged": 1, "key": "http://en.example/wiki/A/B"}
+
+
+@pytest.mark.parametrize("listener", ["front", "admin"])
+def test_curl_through_a_proxy(filled: Any, curl: Any, listener: str) -> None:
+    """An absolute-form: `-x` names the proxy, as MediaWiki's curl is told."""
+    url = "http://en.example/wiki/Steve_Fuller_%28sociologist%29"
+    told = curl("-x", str(getattr(filled, listener)), "-X", "PURGE", url)
+    assert told == {"purged": 1, "key": "http://en.example/wiki/Steve_Fuller_(sociologist)"}
+
+
+def test_curl_softly_by_tag(filled: Any, curl: Any) -> None:
+    fields = ["-H", "Surrogate-Key: wiki", "-H", "Soft-Purge: 1"]
+    told = curl("-X", "PURGE", *fields, str(filled.front))
+    assert told == {"softened": 6, "by": "tag", "value": "wiki"}
+    assert "fwd=stale" in filled.front.ask(TITLES[0]).cache
+
+
+def test_curl_bans_at_the_admin_listener(filled: Any, curl: Any) -> None:
+    pytest.importorskip("re2", reason="patterns need google-re2 (univocal[re2])")
+    told = curl("-X", "BAN", "-H", "Host: en.example", f"{filled.admin}/wiki/(A|C).*")
+    assert told["banned"] is True
+    assert (stored(filled), stored(filled, "ru.example")) == ([True, False, False], [True] * 3)
+
+
+def test_the_parser_of_the_proxy_knows_no_ban(filled: Any) -> None:
+    assert filled.front.ask("/wiki/.*", "BAN").status == 400
+    assert stored(filled) == [True] * 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"url": "https://www.en.example/wiki/A%2FB"}, {"purged": 1, "key": "https://en.example/wiki/A/B"}),
+        ({"prefix": "http://en.example/%77iki/"}, {"purged": 3, "by": "prefix"}),
+        ({"tag": "wiki", "soft": True}, {"softened": 6, "by": "tag", "value": "wiki"}),
+        ({"all": True}, {"purged": 6, "by": "all", "value": "*"}),
+    ],
+)
+def test_curl_posts_to_the_admin_listener(filled: Any, curl: Any, asked: Any, told: Any) -> None:
+    assert told.items() <= curl("-d", json.dumps(asked), f"{filled.admin}/-/purge").items()
+
+
+def test_every_purge_is_in_the_log(filled: Any, curl: Any) -> None:
+    seen = len(filled.purges)
+    curl("-X", "PURGE", "-H", "Host: en.example", f"{filled.front}/wiki/A%2fB")
+    curl("-d", '{"tag": "wiki"}', f"{filled.admin}/-/purge")
+    stored(filled)
+    by_url, by_tag = filled.purges[seen:]
+    assert (by_url["client"], by_url["method"], by_url["status"]) == ("127.0.0.1", "PURGE", 200)
+    assert (by_url["target"], by_url["url"]) == ("/wiki/A%2fB", "http://en.example/wiki/A/B")
+    assert by_url["purge"] == {
+        "by": "key",
+        "names": ["http://en.example/wiki/A/B"],
+        "soft": False,
+        "count": 1,
+    }
+    assert by_tag["purge"] == {"by": "tag", "names": ["wiki"], "soft": False, "count": 5}
+
+
+def test_tags_are_not_shown(filled: Any) -> None:
+    assert filled.front.ask(TITLES[0]).fields["surrogate-key"] is None
+
+
+# MediaWiki: $wgCdnServers
+
+
+def exchanges(address: Any, request: str, count: int) -> list[tuple[int, dict[str, Any]]]:
+    """Send octets, and read so many answers."""
+    with socket.create_connection((address.host, address.port), timeout=30) as connection:
+        connection.sendall(request.encode())
+        reader = connection.makefile("rb")
+        answers = []
+        for _ in range(count):
+            status = int(reader.readline().split()[1])
+            head = b"".join(iter(reader.readline, b"\r\n"))
+            length = int(re.search(rb"(?i)content-length: (\d+)", head)[1])  # type: ignore[index]
+            answers.append((status, json.loads(reader.read(length))))
+        return answers
+
+
+def test_mediawiki_purges_many_on_one_connection(filled: Any) -> None:
+    """CdnCacheUpdate: MultiHttpClient takes the cache for a proxy, keeps its connections, and pipelines."""
+    fields = "Host: en.example\r\nConnection: Keep-Alive\r\nProxy-Connection: Keep-Alive\r\n"
+    urls = [f"http://en.example{title}" for title in TITLES]
+    urls[0] = urls[0].replace("(", "%28").replace(")", "%29")
+    agent = "User-Agent: MediaWiki/1.44.0 MediaWiki\\Deferred\\CdnCacheUpdate\r\n"
+    sent = "".join(f"PURGE {url} HTTP/1.1\r\n{fields}{agent}\r\n" for url in urls)
+    told = [{"purged": 1, "key": f"http://en.example{title}"} for title in TITLES]
+    assert exchanges(filled.front, sent, 3) == [(200, each) for each in told]
+    assert (stored(filled), stored(filled, "ru.example")) == ([False] * 3, [True] * 3)
+
+
+def test_an_absolute_form_of_http_1_0_needs_no_host(filled: Any) -> None:
+    """As MediaWiki's SquidPurgeClient sent it."""
+    sent = f"PURGE http://en.example{TITLES[1]} HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n"
+    assert exchanges(filled.front, sent, 1) == [(200, {"purged": 1, "key": "http://en.example/wiki/A/B"})]
+
+
+# WordPress: Proxy Cache Purge and those like it
+
+
+@pytest.mark.parametrize(
+    ("target", "way", "left"),
+    [
+        ("/wiki/A/B", "exact", [True, False, True]),
+        ("/wiki/A%2fB", "default", [True, False, True]),
+        ("/wiki/A/.*", "regex", [True, False, True]),
+        ("/.*", "regex", [False, False, False]),
+    ],
+)
+def test_wordpress(filled: Any, target: str, way: str, left: list[bool]) -> None:
+    if way == "regex":
+        pytest.importorskip("re2", reason="patterns need google-re2 (univocal[re2])")
+    answer = filled.front.ask(target, "PURGE", X_Purge_Method=way)
+    assert answer.status == 200
+    assert (stored(filled), stored(filled, "ru.example")) == (left, [True] * 3)

@@ -1,0 +1,48 @@
+"""Wagtail's frontend cache module, its HTTP backend as it is: what an editor publishes, readers see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("wagtail", reason="needs Wagtail (univocal[clients])")
+
+
+@pytest.fixture(scope="module")
+def wagtail(port: Any, serve: Any, started: Any, tmp_path_factory: Any) -> Any:
+    """The proxy, and the origin where the editor works."""
+    origin = port()
+    proxy = serve(origin, "asgi")
+    database = tmp_path_factory.mktemp("wagtail") / "site.sqlite"
+    site = Path(__file__).parent / "wagtail_site"
+    run = f"import sys, runpy; sys.path.insert(0, {str(site.parent)!r}); runpy.run_module('wagtail_site')"
+    started(origin, "-c", run, str(origin), str(proxy.front), str(database))
+    return proxy, type(proxy.front)("127.0.0.1", origin)
+
+
+@pytest.mark.parametrize(
+    ("slug", "spellings"),
+    [
+        ("news", ["/news/", "/%6Eews/", "/n%65ws/"]),
+        ("caf%C3%A9", ["/caf%C3%A9/", "/caf%c3%a9/", "/c%61f%C3%A9/"]),
+    ],
+)
+def test_what_is_published_is_seen(wagtail: Any, slug: str, spellings: list[str]) -> None:
+    proxy, editors = wagtail
+    for number, spelling in enumerate(spellings):
+        before = proxy.front.ask(spelling).body
+        assert ["hit" in proxy.front.ask(other).cache for other in spellings] == [True] * 3
+        assert editors.ask(f"/editor/{slug}/", "POST", body=f"published {number}").status == 204
+        assert proxy.front.ask(spelling).body == f"published {number}" != before
+    told = proxy.purges[-1]
+    assert (told["client"], told["status"], told["purge"]["count"]) == ("127.0.0.1", 200, 1)
+    assert told["purge"]["names"] == [f"http://en.example/{slug}/"]
+
+
+def test_what_is_unpublished_is_gone(wagtail: Any) -> None:
+    proxy, editors = wagtail
+    assert [proxy.front.ask("/news/").status for _ in range(2)] == [200, 200]
+    editors.ask("/editor/news/", "POST")
+    assert proxy.front.ask("/news/").status == 404

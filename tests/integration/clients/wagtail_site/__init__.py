@@ -1,0 +1,1 @@
+"""A Wagtail site under en.example: `python -m wagtail_site PORT PROXY DATABASE`."""
