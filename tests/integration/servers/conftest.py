@@ -72,7 +72,7 @@ def derived(built_in: dict[str, Profile]) -> Callable[[str, str], Profile]:
 
 @pytest.fixture(scope="session")
 def drawn() -> Callable[..., list[str]]:
-    """drawn(seed, number, always): settings of rings that decode and encode at random, and decode `always`."""
+    """drawn(seed, number, always): settings, rings that decode and encode at random but decode `always`."""
 
     def drawn(seed: int, number: int, always: str = "") -> list[str]:
         chance, texts = random.Random(seed), []

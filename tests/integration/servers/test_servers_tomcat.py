@@ -148,9 +148,8 @@ def test_decoded_slashes_do_not_come_out_of_parameters(tomcat, derived):
     assert path_only(seen(tomcat.decoding.one(b"/;%2fadmin"))) == (b"default", b"", b"/", None)
     stripping = derived("servlet", DECODING + LENIENT)
     assert canonical_target(b"/;%2fadmin", stripping) == b"/"
-    with pytest.raises(ProfileError) as refused:
+    with pytest.raises(ProfileError, match="'/'"):
         derived("servlet", DECODING + 'parameters = "keep"\n' + LENIENT)
-    assert "path.parameters" in str(refused.value) or "path.decode" in str(refused.value)
 
 
 @pytest.mark.parametrize(
