@@ -112,10 +112,7 @@ class Attachment:
 
     async def attached(self, names: Names) -> None:
         """From here on changes are told: pay what is owed, forget what may have changed before."""
-        old, self._link = (
-            self._link,
-            self._new_link(names),
-        )
+        old, self._link = self._link, self._new_link(names)
         if old is not None:
             await old.aclose()
             if old.names != names:

@@ -63,6 +63,7 @@ class Link:
         )
         self._client = redis.Redis(connection_pool=self._pool)
         self._scripts: dict[str, Any] = {}
+        self._closed = False
 
     async def _greet(self, connection: redis.Connection) -> None:
         await connection.on_connect()
@@ -104,9 +105,13 @@ class Link:
                 return await command
         except (RedisError, OSError, TimeoutError) as error:
             raise UnavailableError(str(error)) from error
+        finally:
+            if self._closed:  # meanwhile: nobody else would close this command's connection
+                await self._pool.disconnect()
 
     async def aclose(self) -> None:
         """Close every connection, those in use included."""
+        self._closed = True
         await self._pool.disconnect()
 
 
