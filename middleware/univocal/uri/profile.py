@@ -220,6 +220,11 @@ def _check_delimiters(source: str, profile: Profile) -> None:
             raise ProfileError(
                 source, key, found, "a ring that keeps the delimiter of the parameters it reads"
             )
+    # In a parameter that is kept, a slash that was data would begin a segment.
+    slash = profile.ring.forms[0x2F] == DECODE and "encoded-slash" not in profile.sequences
+    if profile.parameters == "keep" and slash:
+        allowed = "strip, as this ring decodes '/', or encoded-slash among reject.sequences"
+        raise ProfileError(source, "path.parameters", "keep", allowed)
 
 
 def _check_charset(source: str, profile: Profile) -> None:

@@ -87,8 +87,14 @@ class DecoderRing:
         return f"DecoderRing({self.forms!r}, plus_is_space={self.plus_is_space})"
 
     def for_queries(self) -> DecoderRing:
-        """This ring for names and values of a query, where what delimits them is data only as an escape."""
-        forms = bytes(KEEP if o in b"&=+;" and form == DECODE else form for o, form in enumerate(self.forms))
+        """This ring for names and values of a query, where what delimits them is data only as an escape.
+
+        A bare "+" is a space to whoever reads forms, and a bare ";" delimits for some: neither is encoded.
+        """
+        kept = {octet for octet in b"&=+;" if self.forms[octet] == DECODE} | set(
+            b";" if self.plus_is_space else b"+;"
+        )
+        forms = bytes(KEEP if octet in kept else form for octet, form in enumerate(self.forms))
         return DecoderRing(forms, plus_is_space=self.plus_is_space)
 
     def canonical(self, path: bytes) -> bytes:
