@@ -20,6 +20,7 @@ from .config import COMMAND_LINE, Configuration, PurgeTable, load, validate
 from .demo import demo as run_demo
 from .describe import describe, table
 from .importers.command import ShowOrImport, import_profile
+from .progress import progress
 from .serve import address_of, bind, run
 from .values import Address, parse_address
 
@@ -168,11 +169,17 @@ def check(config: Annotated[Path, typer.Option("--config", metavar="FILE", help=
 
 @app.command()
 def purge(
-    urls: Annotated[list[str] | None, typer.Argument(metavar="URL", help="Any spelling.")] = None,
+    urls: Annotated[
+        list[str] | None, typer.Argument(metavar="URL", help="Any spelling; - reads standard input.")
+    ] = None,
     *,
+    file: Annotated[list[str] | None, typer.Option(metavar="FILE", help="URLs, one a line.")] = None,
     tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="Responses with this tag.")] = None,
     prefix: Annotated[
         list[str] | None, typer.Option(metavar="URL", help="Everything below (admin listener).")
+    ] = None,
+    pattern: Annotated[
+        list[str] | None, typer.Option(metavar="RE2", help="URLs in which it is found (admin listener).")
     ] = None,
     soft: Annotated[bool, typer.Option("--soft", help="Mark stale instead of removing.")] = False,
     via: Annotated[str, typer.Option(metavar="URL", help="The proxy.")] = "http://127.0.0.1:8080",
@@ -183,17 +190,21 @@ def purge(
         str, typer.Option(metavar="NAME", help="The environment variable that holds the token.")
     ] = PurgeTable().token_env,
 ) -> None:
-    """Remove URLs, tags or prefixes from a running proxy's cache. Exit status: 0 if each was confirmed."""
+    """Purge a running proxy by URLs, tags, prefixes or patterns. Exit status: 0 if each was confirmed."""
+    if not (urls or file or tag or prefix or pattern):
+        _usage("nothing to purge: give a URL, --file, --tag, --prefix or --pattern")
     try:
         purger = purging.Purger.from_options(via, admin, token_env, soft=soft)
-        jobs = purging.jobs(urls or [], tag or [], prefix or [])
+        listed = purging.read_urls([*(file or []), *(url for url in urls or [] if url == "-")])
+        named = [url for url in urls or [] if url != "-"]
+        jobs = purging.jobs([*named, *listed], tag or [], prefix or [], pattern or [])
     except ValueError as error:
         _usage(str(error))
     results = []
-    with closing(purger):
+    with closing(purger), progress("purging", len(jobs)) as tell:
         for job in jobs:
             results.append(purger.carry_out(job))
-            typer.echo(results[-1].line())
+            tell(results[-1].line())
     typer.echo(purging.summary(results), err=True)
     raise typer.Exit(0 if all(result.confirmed for result in results) else 1)
 

@@ -1,4 +1,4 @@
-"""The client side of PURGE: URLs and tags through the proxy, prefixes through the admin listener."""
+"""The client side of PURGE: URLs and tags go to the proxy, prefixes and patterns to its admin listener."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import http.client
 import json
 import os
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from .explain import Url
 
-__all__ = ["Job", "Purger", "Result", "jobs", "summary"]
+__all__ = ["Job", "Purger", "Result", "jobs", "read_urls", "summary"]
 
 TIMEOUT: Final = 30  # seconds
 
@@ -24,28 +26,43 @@ _UNSENDABLE: Final = re.compile(rb"[^!-~]")
 class Job:
     """One thing to purge."""
 
-    by: Literal["url", "tag", "prefix"]
+    by: Literal["url", "tag", "prefix", "pattern"]
     value: str
 
 
 @dataclass(frozen=True)
 class Result:
-    """What the proxy said to one job; `count` is None unless it confirmed."""
+    """What the proxy said to one job; the `count` of a pattern, which works lazily, is 0."""
 
     job: Job
-    count: int | None
     said: str
-
-    @property
-    def confirmed(self) -> bool:
-        return self.count is not None
+    confirmed: bool = False
+    count: int = 0
 
     def line(self) -> str:
         return f"{self.job.value}\t{self.said}"
 
 
-def jobs(urls: Sequence[str], tags: Sequence[str], prefixes: Sequence[str]) -> list[Job]:
-    """Raises ValueError for what cannot be asked for, or if nothing is."""
+def read_urls(names: Sequence[str]) -> list[str]:
+    """The URLs in these files, one a line; "-" is standard input, blank lines and those with # are skipped.
+
+    Raises ValueError for a file that cannot be read.
+    """
+    lines: list[str] = []
+    for name in names:
+        try:
+            octets = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+            lines += octets.decode("utf-8-sig").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"{name!r} is no file of URLs in UTF-8: {error}") from None
+    urls = (line.strip() for line in lines)
+    return [url for url in urls if url and not url.startswith("#")]
+
+
+def jobs(
+    urls: Sequence[str], tags: Sequence[str], prefixes: Sequence[str], patterns: Sequence[str] = ()
+) -> list[Job]:
+    """Raises ValueError for what cannot be asked for."""
     for text in [*urls, *prefixes]:
         if _UNSENDABLE.search(Url.parse(text).authority):
             raise ValueError(f"{text!r} names no host")
@@ -55,16 +72,15 @@ def jobs(urls: Sequence[str], tags: Sequence[str], prefixes: Sequence[str]) -> l
     found = [Job("url", url) for url in urls]
     found += [Job("tag", tag) for tag in tags]
     found += [Job("prefix", prefix) for prefix in prefixes]
-    if not found:
-        raise ValueError("nothing to purge: give a URL, --tag or --prefix")
-    return found
+    return found + [Job("pattern", pattern) for pattern in patterns]
 
 
 def summary(results: Sequence[Result]) -> str:
     """One line over all results."""
-    confirmed = [result.count for result in results if result.count is not None]
+    confirmed = [result for result in results if result.confirmed]
     failed = len(results) - len(confirmed)
-    return f"{sum(confirmed)} stored responses; {len(confirmed)} confirmed, {failed} failed"
+    count = sum(result.count for result in confirmed)
+    return f"{count} stored responses; {len(confirmed)} confirmed, {failed} failed"
 
 
 class Server:
@@ -130,15 +146,17 @@ class Purger:
 
     def carry_out(self, job: Job) -> Result:
         """Send one job; every failure is a Result, too."""
-        server = self._admin if job.by == "prefix" else self._proxy
+        by_name = job.by in {"prefix", "pattern"}
+        server = self._admin if by_name else self._proxy
         try:
-            if job.by == "prefix":
-                asked = json.dumps({"prefix": _sendable(job.value), "soft": self._soft}).encode()
+            if by_name:
+                value = _sendable(job.value) if job.by == "prefix" else job.value
+                asked = json.dumps({job.by: value, "soft": self._soft}).encode()
                 status, content = server.ask("POST", "/-/purge", self._fields, asked)
             else:
                 status, content = server.ask("PURGE", *self._request(job))
         except (OSError, http.client.HTTPException) as error:
-            return Result(job, None, f"{server.url} did not answer: {error or type(error).__name__}")
+            return Result(job, f"{server.url} did not answer: {error or type(error).__name__}")
         return _result(job, status, content)
 
     def _request(self, job: Job) -> tuple[str, dict[str, str]]:
@@ -164,10 +182,11 @@ def _result(job: Job, status: int, content: bytes) -> Result:
         if not isinstance(told, dict):
             raise ValueError
     except ValueError:
-        return Result(job, None, f"failed: {status}, not an answer of univocal's")
-    verb = next((verb for verb in ("purged", "softened") if isinstance(told.get(verb), int)), None)
+        return Result(job, f"failed: {status}, not an answer of univocal's")
+    verb = next((verb for verb in ("purged", "softened", "banned") if isinstance(told.get(verb), int)), None)
     if status != 200 or verb is None:
-        return Result(
-            job, None, f"failed: {status} {told.get('reason') or told.get('detail') or ''}".rstrip()
-        )
-    return Result(job, told[verb], f"{verb} {told[verb]}\t{told.get('key') or told.get('value')}")
+        return Result(job, f"failed: {status} {told.get('reason') or told.get('detail') or ''}".rstrip())
+    about = told.get("key") or told.get("value")
+    if verb == "banned":
+        return Result(job, f"{verb}\t{about}", confirmed=True)
+    return Result(job, f"{verb} {told[verb]}\t{about}", confirmed=True, count=told[verb])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import socketserver
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -115,3 +117,44 @@ def test_a_proxy_that_is_not_there(univocal: Run, server: Recorder) -> None:
     ended = univocal("purge", "http://a/", "--via", "http://127.0.0.1:1")
     assert (ended.returncode, ended.stderr) == (1, "0 stored responses; 0 confirmed, 1 failed\n")
     assert "http://127.0.0.1:1 did not answer" in ended.stdout
+
+
+def test_urls_from_files_and_from_standard_input(
+    univocal: Run, server: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.answers = [(200, '{"purged": 1, "key": "k"}')] * 5
+    file = tmp_path / "urls.txt"
+    file.write_bytes("\ufeffhttp://a/1\r\n\n# not this\n  http://a/я \n".encode())
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"http://a/3\nhttp://a/4")))
+    ended = univocal("purge", "-", "http://a/0", "--file", str(file), "--via", server.url)
+    assert ended.returncode == 0
+    assert [line.partition("\t")[0] for line in ended.stdout.splitlines()] == [
+        f"http://a/{name}" for name in ("0", "1", "я", "3", "4")
+    ]
+    assert [head.split(b" ")[1] for head in server.seen] == [b"/0", b"/1", b"/%D1%8F", b"/3", b"/4"]
+    assert ended.stderr == "5 stored responses; 5 confirmed, 0 failed\n"
+
+
+def test_a_file_without_urls_is_no_error(univocal: Run, tmp_path: Path) -> None:
+    (tmp_path / "none").touch()
+    ended = univocal("purge", "--file", str(tmp_path / "none"))
+    assert (ended.returncode, ended.stderr) == (0, "0 stored responses; 0 confirmed, 0 failed\n")
+
+
+@pytest.mark.parametrize("content", [None, b"http://a/\xff", b"http://a/\n/no-host\n"])
+def test_a_file_that_cannot_be_is_status_2(
+    univocal: Run, server: Recorder, tmp_path: Path, content: bytes | None
+) -> None:
+    file = tmp_path / "urls"
+    if content is not None:
+        file.write_bytes(content)
+    assert univocal("purge", "--file", str(file), "--via", server.url).returncode == 2
+    assert server.seen == []
+
+
+def test_a_pattern(univocal: Run, server: Recorder) -> None:
+    server.answers = [(200, '{"banned": true, "by": "pattern", "value": "^http://a/.*x"}')]
+    ended = univocal("purge", "--pattern", "^http://a/.*x", "--soft", "--admin", server.url)
+    assert ended.returncode == 0
+    assert ended.stdout == "^http://a/.*x\tbanned\t^http://a/.*x\n"
+    assert server.seen[0].endswith(b'{"pattern": "^http://a/.*x", "soft": true}')

@@ -1,0 +1,135 @@
+"""`univocal purge` against `univocal serve`: many URLs, on a terminal and without one."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MANY = 300
+NUMBERS = range(MANY)
+
+
+@pytest.fixture(scope="module")
+def proxy(serve: Any, port: Any) -> Any:
+    """The proxy with many stored responses."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Cache-Control", "s-maxage=3600")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield serve(server.server_port, "mediawiki")
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def filled(proxy: Any) -> Any:
+    for number in NUMBERS:
+        proxy.front.ask(f"/wiki/Page_({number})")
+    return proxy
+
+
+def command(proxy: Any, *arguments: str) -> list[str]:
+    via = ("--via", str(proxy.front), "--admin", str(proxy.admin))
+    return [sys.executable, "-m", "univocal_app", "purge", *via, *arguments]
+
+
+def environment() -> dict[str, str]:
+    root = Path(__file__).parents[3]
+    paths = os.pathsep.join(str(root / source) for source in ("app", "middleware"))
+    return {**os.environ, "PYTHONPATH": paths, "TERM": "xterm", "COLUMNS": "100", "NO_COLOR": "1"}
+
+
+def spelled() -> str:
+    return "".join(f"http://en.example/wiki/Page_%28{number}%29\n" for number in NUMBERS)
+
+
+def test_many_urls_from_standard_input(filled: Any) -> None:
+    ended = subprocess.run(
+        command(filled, "-"),
+        input=spelled(),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    lines = ended.stdout.splitlines()
+    assert len(lines) == MANY
+    assert lines[7] == ("http://en.example/wiki/Page_%287%29\tpurged 1\thttp://en.example/wiki/Page_(7)")
+    assert ended.stderr == f"{MANY} stored responses; {MANY} confirmed, 0 failed\n"
+    assert "uri-miss" in filled.front.ask("/wiki/Page_(7)").cache
+
+
+def test_one_that_fails_is_said_and_the_others_go(filled: Any, tmp_path: Path) -> None:
+    file = tmp_path / "urls"
+    file.write_text("http://elsewhere.example/\n" + spelled())
+    ended = subprocess.run(
+        command(filled, "--file", str(file)),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert ended.stdout.startswith("http://elsewhere.example/\tfailed: 421 unknown-host\n")
+    assert ended.stderr.endswith(f"{MANY} confirmed, 1 failed\n")
+
+
+@pytest.mark.parametrize("stdout", ["terminal", "pipe"])
+def test_a_progress_bar_on_a_terminal(filled: Any, tmp_path: Path, stdout: str) -> None:
+    file = tmp_path / "urls"
+    file.write_text(spelled())
+    ours, theirs = pty.openpty()
+    shown = bytearray()
+
+    def watch() -> None:
+        try:
+            while octets := os.read(ours, 65536):
+                shown.extend(octets)
+        except OSError:  # what Linux says when the other end is closed
+            pass
+
+    with subprocess.Popen(
+        command(filled, "--file", str(file)),
+        env=environment(),
+        stdout=theirs if stdout == "terminal" else subprocess.PIPE,
+        stderr=theirs,
+    ) as process:
+        os.close(theirs)
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        lines = process.stdout.read().splitlines() if process.stdout else []
+        assert process.wait(60) == 0
+    watcher.join()
+    os.close(ours)
+    text = shown.decode()
+    assert re.search(rf"purging .*\b\d+/{MANY}", text)
+    assert f"{MANY} confirmed, 0 failed" in text
+    if stdout == "pipe":
+        assert len(lines) == MANY
+        assert "purged 1" not in text
+    else:
+        assert text.count("purged 1") == MANY
