@@ -375,13 +375,14 @@ async def test_content_is_sent_when_its_octets_are(serve, answered, stage):
         await asyncio.Event().wait()
 
     origin = await serve(script)
+    timeout = 2.0 if stage == "answers" else 0.05
     for _ in range(3):
         request = answered(
             origin,
             method="PUT",
             fields=[(b"content-length", b"5")],
             content=content(),
-            timeout={"read": 0.05},
+            timeout=timeout,
         )
         if stage == "answers":
             assert await request == (200, b"ok")

@@ -95,7 +95,6 @@ FAULTS = {
     "never stops its interim responses": (says(*[b"HTTP/1.1 103 Early Hints\r\n\r\n"] * 40, then="hang"),
                                           BROKEN),
 }  # fmt: skip
-TIMEOUT = {"connect": 1.0, "read": 0.05, "write": 0.05, "pool": 1.0}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -104,7 +103,7 @@ async def test_fault(serve, answered, transport, eventually, fault):
     origin = await serve(script)
     for _ in range(2):
         with pytest.raises(error):
-            await answered(origin, timeout=TIMEOUT)
+            await answered(origin, timeout=0.05 if error is httpx.ReadTimeout else 2.0)
     await eventually(lambda: origin.open == transport.connections == 0)
 
 

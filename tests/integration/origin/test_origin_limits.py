@@ -121,14 +121,14 @@ async def test_a_dead_idle_connection_makes_room_for_the_retry(serve, answered, 
 
 async def test_idle_connections_grow_old(serve, answered, make_transport, eventually):
     origin = await serve(echo)
-    transport = make_transport(idle_timeout=0.05)
+    transport = make_transport(idle_timeout=0.2)
     await asyncio.gather(*(answered(origin, by=transport) for _ in range(3)))
     assert transport.connections == 3
     began = time.monotonic()
     while transport.connections > 1:  # one is kept young
         await answered(origin, by=transport)
         await asyncio.sleep(0.005)
-    assert 0.03 < time.monotonic() - began < 1
+    assert 0.15 < time.monotonic() - began < 2
     assert origin.accepted == 3
     await eventually(lambda: origin.open == transport.connections == 0)
 
@@ -150,51 +150,51 @@ async def test_read_timeout_comes_in_time(serve, answered, stage):
     began = time.monotonic()
     with pytest.raises(httpx.ReadTimeout):
         await answered(origin, timeout={"read": 0.05})
-    assert 0.045 < time.monotonic() - began < 0.5
+    assert 0.045 < time.monotonic() - began < 1
 
 
 async def test_read_timeout_is_between_reads(serve, answered):
     async def script(peer):
         await peer.head()
         await peer.send(b"HTTP/1.1 102 Processing\r\n\r\n")
-        await asyncio.sleep(0.04)
+        await asyncio.sleep(0.06)
         await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n")
         for _ in range(5):
-            await asyncio.sleep(0.04)
+            await asyncio.sleep(0.06)
             await peer.send(b"x")
 
-    assert await answered(await serve(script), timeout={"read": 0.1}) == (200, b"xxxxx")
+    assert await answered(await serve(script), timeout={"read": 0.3}) == (200, b"xxxxx")
 
 
 async def test_a_slow_reader_is_no_slow_origin(serve, transport, ask):
     origin = await serve(echo)
-    response = await transport.handle_async_request(ask(origin, timeout={"read": 0.03}))
-    await asyncio.sleep(0.06)
+    response = await transport.handle_async_request(ask(origin, timeout={"read": 0.2}))
+    await asyncio.sleep(0.25)
     assert (await response.aread()).startswith(b"GET / ")
 
     async def script(peer):
         await peer.head()
         await peer.send(b"HTTP/1.1 200 OK\r\n\r\nab")
-        await asyncio.sleep(0.06)
+        await asyncio.sleep(0.25)
         await peer.send(b"cd")
 
-    response = await transport.handle_async_request(ask(await serve(script), timeout={"read": 0.05}))
+    response = await transport.handle_async_request(ask(await serve(script), timeout={"read": 0.2}))
     stream = aiter(response.stream)
     assert await anext(stream) == b"ab"
-    await asyncio.sleep(0.08)
+    await asyncio.sleep(0.3)
     assert await anext(stream) == b"cd"
 
 
 async def test_a_slow_sender_is_no_slow_origin(serve, answered):
     async def content():
         for _ in range(3):
-            await asyncio.sleep(0.03)
+            await asyncio.sleep(0.08)
             yield b"ab"
 
     origin = await serve(echo)
     fields = [(b"content-length", b"6")]
     _, echoed = await answered(
-        origin, method="PUT", fields=fields, content=content(), timeout={"read": 0.05, "write": 0.05}
+        origin, method="PUT", fields=fields, content=content(), timeout={"read": 0.2, "write": 0.2}
     )
     assert echoed.endswith(b"ababab")
 
@@ -290,10 +290,11 @@ async def test_a_slow_reader_slows_the_origin(serve, transport, ask):
             sent += 65536
 
     response = await transport.handle_async_request(ask(await serve(script)))
-    await asyncio.sleep(0.1)
-    before = sent
-    await asyncio.sleep(0.05)
-    assert sent == before < 32 * MIB  # what the kernel's buffers hold
+    before = -1
+    while sent != before:  # until the kernel's buffers are full
+        before = sent
+        await asyncio.sleep(0.1)
+    assert sent < 40 * MIB
     stream = aiter(response.stream)
     for _ in range(2000):
         await anext(stream)
