@@ -27,7 +27,7 @@ from urllib.parse import quote
 
 from univocal.runtime import builtin_profiles
 from univocal.uri.pipeline import _pipeline
-from univocal.uri.profile import Profile
+from univocal.uri.profile import Profile, parse
 from univocal.uri.site import Route, Site, Sites
 from univocal.uri.target import Rejected, canonical_target, resolve
 
@@ -42,6 +42,20 @@ WRITERS = {
     "rawurlencode": "",
     "MediaWiki": ";@$!*(),/:",
 }
+# What costs most: settings that may have to be applied again to what they leave.
+SETTINGS = """
+extends = "mediawiki"
+[path]
+trailing_slash = "remove"
+index_names = ["index.html"]
+[query]
+sort = true
+drop = ["utm_*"]
+[[rewrite]]
+from = "/story_"
+to = "/story?id="
+at = "start"
+"""
 OTHERS = {
     "ada-url": ("ada_url", "normalize_url"),
     "yarl": ("yarl", "URL"),
@@ -123,6 +137,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     received = targets(parser.parse_args().seed)
     profiles = builtin_profiles()
+    profiles["many settings"] = parse({"many settings": SETTINGS}, profiles)["many settings"]
     lists = {name: split(profile, received) for name, profile in profiles.items()}
     print(f"{len(received)} URLs; Python {platform.python_version()}, {platform.machine()}\n")
     print("canonical targets: same object back, and known as such by one match")

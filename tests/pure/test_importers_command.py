@@ -38,8 +38,8 @@ def test_a_profile_goes_to_standard_output_or_a_file(univocal, files):
     assert status == 0
     assert out.startswith("# Imported from ring.vcl.\n")
     assert err == (
-        "ring.vcl: dot segments, slashes and parameters are read as in RFC 3986: "
-        "a ring does not speak of them\n"
+        "ring.vcl: dot segments, slashes, parameters and fragments are as in the profile rfc3986: "
+        "a ring is of octets\n"
     )
     (files / "profiles" / "first.toml").write_text(out)
     result = univocal(

@@ -18,6 +18,7 @@ from typing import Final
 from univocal.uri.profile import parse
 from univocal.uri.ring import DECODE, ENCODE, RINGS, DecoderRing
 
+from ..describe import printable
 from .imported import Imported, Note, Source
 from .rings import corrected, path_settings
 from .sites import Mapped, SiteWriter
@@ -35,8 +36,9 @@ _URL: Final = re.compile(r"(https?)://([^/?#\s]+)(/[^?#\s]*)?")
 
 _ALWAYS: Final = (
     "unreserved octets are decoded, too (%41 is A), and octets that may not stand bare are escaped",
-    "dot segments, slashes and parameters are read as in RFC 3986: the two sets do not speak of them",
+    "dot segments, slashes, parameters and fragments are as in the profile rfc3986: the sets are of octets",
 )
+_HOST: Final = 'the Host sent is the upstream\'s; where pristine_host_hdr is on, set origin_host = "site"'
 
 
 @dataclass(slots=True)
@@ -72,8 +74,10 @@ def read(source: Source) -> Imported:
     if others:
         notes.append(Note(0, f"rules without these sets are left out: lines {', '.join(others)}"))
     _write(writer, [rule for rule, _ in chosen])
+    if writer.sites:
+        notes.append(Note(0, _HOST))
     return Imported(
-        summary=f"Imported from a remap rule: {first.name}",
+        summary=f"Imported from a remap rule: {printable(first.name.encode())}",
         extends="rfc3986",
         path=path_settings(ring),
         notes=[*(Note(0, text) for text in _ALWAYS), *notes, *writer.notes],

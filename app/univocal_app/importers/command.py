@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from univocal.errors import ConfigurationError
 
+from ..describe import printable
 from . import ats, nginx, varnish
 from .imported import Imported, Source
 from .writing import line_of, ordered, profile_text, sites_text
@@ -61,7 +62,7 @@ def import_profile(
     What cannot be taken over is said on standard error, line by line, and in comments of the profile.
     """
     imported = READERS[source](Source(str(file), _read(file), pick))
-    name = name or (output or file).stem
+    name = printable(os.fsencode(name or (output or file).stem))
     for note in ordered(imported):
         typer.echo(f"{file}: {line_of(note)}", err=True)
     if output is not None and output.stem != name:

@@ -31,7 +31,7 @@ _MOST: Final = 256  # elements by designators: a range of them is written in a f
 _BEFORE: Final = 200  # how far before its "{" an array's name is looked for
 
 _AS_RFC_3986: Final = Note(
-    0, "dot segments, slashes and parameters are read as in RFC 3986: a ring does not speak of them"
+    0, "dot segments, slashes, parameters and fragments are as in the profile rfc3986: a ring is of octets"
 )
 
 
