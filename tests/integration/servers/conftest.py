@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -30,10 +30,6 @@ HERE = Path(__file__).parent
 FUZZER = HERE.parents[2] / "fuzz" / "uri.py"
 TIMEOUT = 60
 AT_ONCE = 64
-
-JARS_AT = Path("/usr/share/java")
-JARS = ("catalina", "coyote", "util", "util-scan", "juli", "api", "servlet-api", "annotations-api")
-JARS += ("jaspic-api", "el-api", "jni")
 
 
 # Targets
@@ -211,13 +207,24 @@ def directory() -> Iterator[Path]:
         yield Path(name)
 
 
+# A server that would outlive a test run that is killed ends with the input that the run holds open.
+UNTIL_THE_INPUT_ENDS = 'exec 3<&0; "$@" & server=$!; (cat <&3; kill $server) & wait $server'
+
+
 def _ended(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
+    assert process.stdin
+    process.stdin.close()
     try:
-        process.wait(10)
+        process.wait(20)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait(10)
+
+
+@pytest.fixture(scope="session")
+def ended() -> Callable[[subprocess.Popen[bytes]], None]:
+    """ended(process): closes the input that it lives by, and waits for it."""
+    return _ended
 
 
 @dataclass(frozen=True)
@@ -266,7 +273,12 @@ def nginx(directory: Path) -> Iterator[Nginx]:
     command = [program, "-p", str(prefix), "-c", str(prefix / "nginx.conf"), "-e", str(prefix / "error.log")]
     with _Origin(str(prefix / "origin.sock"), _Echo) as origin:
         threading.Thread(target=origin.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", UNTIL_THE_INPUT_ENDS, "sh", *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         try:
             names = ("merging", "not-merging", "proxying")
             clients = [Client(socket.AF_UNIX, str(prefix / f"{name}.sock")) for name in names]
@@ -289,56 +301,3 @@ def _until_it_answers(process: subprocess.Popen[bytes], client: Client, log: Pat
             time.sleep(0.05)
         else:
             return
-
-
-@dataclass(frozen=True)
-class Tomcat:
-    """A running Tomcat: as it comes, with rejectSuspiciousURIs, and with each encodedSolidusHandling."""
-
-    plain: Client
-    strict: Client
-    passthrough: Client
-    decoding: Client
-
-
-@pytest.fixture(scope="session")
-def tomcat(directory: Path) -> Iterator[Tomcat]:
-    """Tomcat 10.1 from Debian's jars with the applications of Origin.java."""
-    java = shutil.which("java")
-    jars = [JARS_AT / f"tomcat10-{name}.jar" for name in JARS]
-    missing = [jar.name for jar in jars if not jar.exists()]
-    if missing:
-        pytest.skip(f"needs {', '.join(missing)} (Debian package libtomcat10-java)")
-    if java is None or shutil.which("javac") is None:
-        pytest.skip("needs java and its compiler (Debian package default-jdk-headless)")
-    base = directory / "tomcat"
-    base.mkdir()
-    log = base / "log"
-    command = [java, "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-cp", ":".join(map(str, jars))]
-    with log.open("wb") as errors:
-        process = subprocess.Popen(
-            [*command, str(HERE / "Origin.java"), str(base)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-        )
-        try:
-            ports = _printed(process, log)
-            yield Tomcat(*[Client(socket.AF_INET, ("127.0.0.1", port)) for port in ports])
-        finally:
-            _ended(process)
-            assert process.stdin
-            assert process.stdout
-            process.stdin.close()
-            process.stdout.close()
-
-
-def _printed(process: subprocess.Popen[bytes], log: Path) -> Sequence[int]:
-    """The ports that the program prints when it listens."""
-    watchdog = threading.Timer(TIMEOUT, process.kill)
-    watchdog.start()
-    assert process.stdout
-    line = process.stdout.readline()
-    watchdog.cancel()
-    assert re.fullmatch(rb"(?:\d+ ){4}\n", line), f"it does not start: {log.read_text()}"
-    return [int(port) for port in line.split()]

@@ -5,7 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import shutil
+import socket
+import subprocess
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import unquote_to_bytes
 
 import pytest
@@ -13,7 +18,14 @@ import pytest
 from univocal.errors import ProfileError
 from univocal.uri.target import Rejected, canonical_target
 
-EXAMPLES = json.loads((Path(__file__).parents[2] / "pure" / "vectors" / "servlet.json").read_text())
+HERE = Path(__file__).parent
+JARS_AT = Path("/usr/share/java")
+JARS = ("catalina", "coyote", "util", "util-scan", "juli", "api", "servlet-api", "annotations-api")
+JARS += ("jaspic-api", "el-api", "jni")
+CONNECTORS = ("plain", "strict", "passthrough", "decoding")  # as Origin.java makes and prints them
+TIMEOUT = 60
+
+EXAMPLES = json.loads((HERE.parents[1] / "pure" / "vectors" / "servlet.json").read_text())
 
 PLAIN = ""
 LENIENT = "[reject]\nsequences = []\n"
@@ -27,6 +39,45 @@ QUERY_RING = '[query]\nring = "{}"\n'
 # What Tomcat takes bare nowhere in a target (RFC 9112 §3.2 does not, either); we respell it.
 NEVER_BARE = re.compile(rb'[\x80-\xff"<>\[\]\\^`{|}]')
 STRAY = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+
+
+@pytest.fixture(scope="module")
+def tomcat(directory, client_at, ended):
+    """Tomcat 10.1 from Debian's jars with the applications of Origin.java: a client of each connector."""
+    java = shutil.which("java")
+    jars = [JARS_AT / f"tomcat10-{name}.jar" for name in JARS]
+    missing = [jar.name for jar in jars if not jar.exists()]
+    if missing:
+        pytest.skip(f"needs {', '.join(missing)} (Debian package libtomcat10-java)")
+    if java is None or shutil.which("javac") is None:
+        pytest.skip("needs java and its compiler (Debian package default-jdk-headless)")
+    base = directory / "tomcat"
+    base.mkdir()
+    options = ["-XX:TieredStopAtLevel=1", "-Xshare:auto", "-cp", ":".join(map(str, jars))]
+    with (base / "log").open("wb") as errors:
+        process = subprocess.Popen(
+            [java, *options, str(HERE / "Origin.java"), str(base)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+        )
+    try:
+        ports = printed(process, base / "log")
+        clients = [client_at(socket.AF_INET, ("127.0.0.1", port)) for port in ports]
+        yield SimpleNamespace(**dict(zip(CONNECTORS, clients, strict=True)))
+    finally:
+        ended(process)
+        process.stdout.close()
+
+
+def printed(process, log):
+    """The ports that the program prints when it listens."""
+    watchdog = threading.Timer(TIMEOUT, process.kill)
+    watchdog.start()
+    line = process.stdout.readline()
+    watchdog.cancel()
+    assert re.fullmatch(rb"(?:\d+ ){4}\n", line), f"it does not start: {log.read_text()}"
+    return [int(port) for port in line.split()]
 
 
 def seen(answer):
