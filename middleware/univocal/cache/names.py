@@ -12,7 +12,7 @@ What varies stands last, as the octets it is, so no two things share a name.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from univocal.cache.codec import FORMAT
@@ -42,18 +42,17 @@ class Names:
     """The names within one namespace: that of one run of one server."""
 
     run_id: str
+    root: bytes = field(init=False, repr=False)  # what every name begins with
+    tracked: tuple[bytes, bytes] = field(init=False, repr=False)  # and those that every node hears of
 
-    @property
-    def root(self) -> bytes:
-        return b"univocal:%d:%b:" % (FORMAT, self.run_id.encode())
-
-    @property
-    def tracked(self) -> tuple[bytes, bytes]:
-        """The prefixes whose changes every node hears of."""
-        return self.root + b"e:", self.root + b"x:"
+    def __post_init__(self) -> None:
+        root = b"univocal:%d:%b:" % (FORMAT, self.run_id.encode())
+        object.__setattr__(self, "root", root)
+        object.__setattr__(self, "tracked", (root + b"e:", root + b"x:"))
 
     @property
     def log(self) -> bytes:
+        """The log of purges."""
         return self.root + b"log"
 
     @property
@@ -62,9 +61,11 @@ class Names:
         return self.root + b"t:"
 
     def entry(self, key: bytes) -> bytes:
+        """The stored responses of a cache key."""
         return b"%be:%b" % (self.root, key)
 
     def lock(self, key: bytes) -> bytes:
+        """The leases of a cache key."""
         return b"%bl:%b" % (self.root, key)
 
     def key(self, entry: bytes) -> bytes:

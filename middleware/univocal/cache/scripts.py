@@ -278,7 +278,12 @@ local function concerned(described)
   return false
 end
 for _, entry in ipairs(KEYS) do
-  for _, id in ipairs(described_in(entry)) do
+  local ids = described_in(entry)
+  if ARGV[1] == '' and #ARGV < 2 then
+    found = found + redis.call('DEL', entry) * #ids
+    ids = {}
+  end
+  for _, id in ipairs(ids) do
     local described = redis.call('HGET', entry, 'm' .. id)
     if concerned(described) then
       drop(entry, id, described, ARGV[1])

@@ -19,7 +19,7 @@ class Times:
     """How long things take at most, in seconds."""
 
     command: float = 1.0  # one command, the connection for it included
-    purge: float = 30.0  # a purge, of however much
+    purge: float = 120.0  # a purge, of however much
     heartbeat: float = 0.5  # between two questions whether the tracking connection is up
     patience: float = 5.0  # a request waits for what another node fetches
     lock: float = 10.0  # others wait for a node that says nothing more
