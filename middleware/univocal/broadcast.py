@@ -29,9 +29,9 @@ class Reader:
         self.departed = False
 
     async def read(self) -> tuple[bytes, bool]:
-        """All that has come since the last read, and whether more may follow; empty only at the end.
+        """What has come since the last read, a window full at most, and whether more may follow.
 
-        Raises Departed, or the error with which the broadcast was ended.
+        Empty only at the end. Raises Departed, or the error with which the broadcast was ended.
         """
         cast = self._broadcast
         while cast.count == self._index and not cast.ended:
@@ -43,7 +43,7 @@ class Reader:
         data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         self._position += len(data)
         cast.passed()
-        return data, not cast.ended or cast.error is not None
+        return data, not cast.ended or cast.error is not None or self._index < cast.count
 
     def __enter__(self) -> Reader:
         return self
@@ -150,16 +150,19 @@ class Broadcast:
         """No more will come: for good, or because of an error, which every reader gets after the rest."""
         self.ended = True
         self._error, self._traceback = error, error.__traceback__ if error is not None else None
+        self.kept = False  # nobody joins what has ended: what all have passed can go
+        self.passed()
         self.ring()
 
-    def whole(self) -> bytes:
-        """All that was written: possible while it was kept."""
-        return self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
-
     def since(self, index: int) -> list[bytes]:
-        """The chunks from `index` on."""
-        first = index - self._dropped
-        return [self._chunks[i] for i in range(first, len(self._chunks))]
+        """The chunks from `index` on, until they fill a window."""
+        chunks, size = [], 0
+        for position in range(index - self._dropped, len(self._chunks)):
+            chunks.append(self._chunks[position])
+            size += len(chunks[-1])
+            if size >= self.window:
+                break
+        return chunks
 
     def passed(self) -> None:
         """Drop what every reader has passed, unless it is kept, and let the writer go on."""

@@ -151,16 +151,16 @@ class Recording:
         if not isinstance(verdict, Unstorable):
             self.storing = verdict
             return
-        self._store.mark_uncacheable(self._key, now + UNCACHEABLE)
-        if response.status < 500 and (isinstance(decision, Validate) or _fallback(decision) is not None):
-            # The origin no longer lets this be stored: what was stored is not to be served in its place.
+        if response.status >= 500:
+            return  # it says nothing of what comes when the origin is well again
+        # One client's answer says nothing of what others get.
+        if not any(name == b"authorization" for name, _ in request.fields):
+            self._store.mark_uncacheable(self._key, now + UNCACHEABLE)
+        if decision.reason == "stale":
+            # The origin no longer lets this be stored: what is stale is not to be served in its place.
             self._store.purge(Keys(frozenset((self._key,))), now)
 
 
 def _may_store(decision: Decision) -> bool:
     # A Validate is only ever decided where the response may be stored.
     return isinstance(decision, Validate) or (isinstance(decision, Forward) and decision.may_store)
-
-
-def _fallback(decision: Decision) -> Stored | None:
-    return decision.fallback if isinstance(decision, Forward) else None

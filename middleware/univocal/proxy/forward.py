@@ -56,6 +56,7 @@ _UNTRUSTED: Final = frozenset(
     # method
     b"x-http-method x-http-method-override x-method x-method-override x-request-method "
     # peer address
+    b"true-client-ip cf-connecting-ip cf-connecting-ipv6 fastly-client-ip x-azure-clientip "
     b"x-real-ip real-ip x-client-ip client-ip x-cluster-client-ip proxy-client-ip wl-proxy-client-ip "
     b"x-originating-ip x-remote-ip x-remote-addr x-proxyuser-ip x-custom-ip-authorization "
     # environment
