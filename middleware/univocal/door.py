@@ -31,9 +31,10 @@ class Door:
     clock: Callable[[], float]
 
 
-async def send_problem(send: Send, reasons: Sequence[str]) -> tuple[int, int]:
+async def send_problem(send: Send, reasons: Sequence[str], *, close: bool = False) -> tuple[int, int]:
     """Answer with problem details (RFC 9457); the status and the number of octets sent."""
     told = problem(reasons)
-    await send({"type": "http.response.start", "status": told.status, "headers": list(told.fields)})
+    fields = [*told.fields, (b"connection", b"close")] if close else list(told.fields)
+    await send({"type": "http.response.start", "status": told.status, "headers": fields})
     await send({"type": "http.response.body", "body": told.body, "more_body": False})
     return told.status, len(told.body)

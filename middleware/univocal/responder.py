@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from .broadcast import Departed, Reader
+from .broadcast import WINDOW, Departed, Reader
 from .cache.policy import Forward, Refuse, Reuse, Validate, forwarded_fields
 from .cache.represent import represent
 from .cache.tags import TAGGING
@@ -105,7 +105,9 @@ class Responder:
         if self._status:
             return  # too late for another status: the response ends without its end
         self._first = time.perf_counter()
-        self._status, self._octets = await send_problem(self._send, reasons)
+        # After ambiguous framing nobody knows where the next request begins (RFC 9112 §6.3).
+        close = reasons[0] == "bad-framing" and self._scope.get("http_version", "").startswith("1")
+        self._status, self._octets = await send_problem(self._send, reasons, close=close)
 
     async def _purge(self) -> None:
         gate, fields = self._door.gate, self._scope["headers"]
@@ -275,8 +277,14 @@ class Responder:
         await self._send({"type": "http.response.start", "status": status, "headers": fields})
 
     async def _write(self, chunk: bytes, *, more: bool) -> None:
+        """Send content, in pieces: a server copies what a slow client does not take at once."""
         self._octets += len(chunk)
-        await self._send({"type": "http.response.body", "body": chunk, "more_body": more})
+        last = max(0, len(chunk) - 1) // WINDOW * WINDOW
+        for start in range(0, last, WINDOW):
+            piece = chunk[start : start + WINDOW]
+            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+        rest = chunk[last:] if last else chunk
+        await self._send({"type": "http.response.body", "body": rest, "more_body": more})
 
     def _announce(self) -> None:
         if not self._door.listeners:
