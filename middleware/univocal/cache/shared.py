@@ -116,9 +116,9 @@ class SharedStore:
     ) -> T | SharedLease:
         """What `judge` makes of the responses that all nodes store; or else a lease to fetch one.
 
-        While another node fetches this key it is waited for, `Times.patience` at most; once that node ended
-        with nothing to store, no node waits for another again. The lease takes the memory store's along, if
-        there is one already.
+        While another node fetches this key it is waited for, `Times.patience` at most. Who waited in vain,
+        for nothing came to be stored, or nothing that `judge` takes, waits for no other. The lease takes the
+        memory store's along, if there is one already.
         """
         lease = SharedLease(key, local or self.memory.begin(key, self.clock()), "")
         try:
@@ -135,18 +135,21 @@ class SharedStore:
     async def _awaited(self, lease: SharedLease, judge: Callable[[Sequence[Stored]], T | None]) -> T | None:
         """What `judge` finds; None once the lease has begun."""
         loop, key = asyncio.get_running_loop(), lease.key
-        until, alone = loop.time() + self.times.patience, True
+        until, alone, last = loop.time() + self.times.patience, True, None
         while True:
             variants, seen = await self._look(key, self.clock())
             found = judge(variants)
             if found is not None:
                 return found
+            # What another node brought is for other requests than this one.
+            alone, last = alone and (last is None or not seen or seen == last), seen
             left = until - loop.time()
             with self._attachment.bell.listening(key) as heard:
                 wait = await self._begin(lease, seen if alone and left > 0 else None)
                 if wait is None:
                     return None
-                alone = not (wait and await heard(min(left, wait)))
+                if wait:
+                    alone = not await heard(min(left, wait))
 
     async def _look(self, key: bytes, now: float) -> tuple[Sequence[Stored], bytes | None]:
         """The stored responses of a key and the token of the last commit among them; None: it is unknown."""

@@ -80,13 +80,14 @@ async def test_a_dead_node_blocks_nobody_for_long(join):
 
 
 async def test_a_result_that_does_not_satisfy_is_not_waited_for_again(join, made):
-    first, second = await join(), await join()
-    lease = await first.store.obtain(KEY, nothing)
-    waiting = asyncio.create_task(second.store.obtain(KEY, lambda variants: None))
-    await asyncio.sleep(0.05)
-    assert not waiting.done()
-    await first.store.commit(lease, made())
-    assert isinstance(await waiting, SharedLease)
+    nodes = [await join(times={"patience": 30}) for _ in range(3)]
+    lease = await nodes[0].store.obtain(KEY, nothing)
+    waiting = [asyncio.create_task(node.store.obtain(KEY, lambda variants: None)) for node in nodes * 2]
+    await asyncio.sleep(0.1)
+    assert not any(task.done() for task in waiting)
+    await nodes[0].store.commit(lease, made())
+    got = await asyncio.wait_for(asyncio.gather(*waiting), 3.0)
+    assert all(isinstance(one, SharedLease) for one in got)
 
 
 @pytest.mark.parametrize("selector", [None, Everything()])
