@@ -205,12 +205,12 @@ def test_without_a_path_the_target_goes_on_as_it_came(nginx, generated, derived)
     routes = (Route(b"/", profile, "o"), Route(b"/as-received/", profile, "o", forward="received"))
     some = Sites([Site("s", ("origin.example",), routes)])
     sent = {}
-    for target in generated(1, 10_000):
+    for target in generated(1, 4000):
         found = resolve(b"/as-received" + target, [b"origin.example"], b"http", some)
         if isinstance(found, Canonical) and found.route is routes[1]:
             sent[b"/as-received" + target] = origin_target(found)
     answers = nginx.proxying.ask(sent)
-    assert len(sent) > 2000
+    assert len(sent) > 1500
     for received, target in sent.items():
         assert answers[received].body == b"GET %b HTTP/1.1" % target, received
 
@@ -221,12 +221,12 @@ def test_a_template_holds_what_a_variable_does_in_escapes(nginx, generated, deri
     routes = (Route(b"/", profile, "o"), Route(b"/by-variable", profile, "o", b"/x{path}"))
     some = Sites([Site("s", ("origin.example",), routes)])
     sent = {}
-    for target in generated(1, 10_000):
+    for target in generated(1, 4000):
         found = resolve(b"/by-variable" + target, [b"origin.example"], b"http", some)
         if isinstance(found, Canonical) and found.target.startswith(b"/by-variable/"):
             sent[b"/by-variable" + target] = origin_target(found)
     answers = nginx.proxying.ask(sent)
-    assert len(sent) > 2000
+    assert len(sent) > 1500
     for received, target in sent.items():
         assert re.fullmatch(rb"/[!-~]*", target), received
         assert answers[received].body == b"GET %b HTTP/1.1" % unquote_to_bytes(target.partition(b"?")[0])

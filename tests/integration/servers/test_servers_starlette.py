@@ -106,7 +106,7 @@ def seen(answer):
 def test_what_has_one_key_is_one_to_starlette(starlette, generated, judge, derived, settings):
     """And the reverse: where Starlette sees one path and one query, there is one key."""
     judged = judge(generated(1, 3000), derived("asgi", settings))
-    answers = starlette.ask(judged.all)
+    answers = starlette.ask([*judged.accepted, *judged.accepted.values()])
     keys = {}
     for received, canonical in judged.accepted.items():
         if answers[received].refused:
@@ -170,7 +170,7 @@ def test_routes_keep_dot_segments_and_files_do_not(starlette, built_in, target):
 
 
 def test_uvicorn_refuses_only_octets_that_are_not_ascii(starlette, generated, judge, built_in):
-    judged = judge(generated(1, 3000), built_in["asgi"])
+    judged = judge(generated(1, 3000)[::3], built_in["asgi"])
     answers = starlette.ask(judged.all)
     assert all(not received.isascii() for received in judged.accepted if answers[received].refused)
     assert not [canonical for canonical in judged.accepted.values() if answers[canonical].refused]
