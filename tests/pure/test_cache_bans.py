@@ -142,3 +142,34 @@ def test_live_bans_are_bounded_and_none_is_lost() -> None:
 )
 def test_a_pattern_sees_the_canonical_url(key: bytes, url: bytes) -> None:
     assert url_of(key) == url
+
+
+def test_bans_that_are_set_again_during_a_sweep_are_bounded_too() -> None:
+    store = MemoryStore()
+    keep(store, *(f"/{number}" for number in range(40)))
+    texts = [b"/ban/%d" % number for number in range(MOST_BANS)]
+    for text in [*texts, *texts, *texts, b"/one more", b"/and another"]:
+        store.purge(pattern(text), NOW)
+        assert store.stats.bans <= MOST_BANS
+        if text == texts[-1]:
+            keep(store, "/new")  # a round of the sweep begins
+
+
+def test_no_ban_has_to_sweep_the_whole_store() -> None:
+    store = MemoryStore()
+    keep(store, *(f"/{number}" for number in range(1_000)))
+    tried = 0
+
+    def search(_: bytes) -> bool:
+        nonlocal tried
+        tried += 1
+        return False
+
+    most = 0
+    for number in range(3 * MOST_BANS):
+        before = tried
+        store.purge(Pattern(str(number), search), NOW)
+        most = max(most, tried - before)
+        assert store.stats.bans <= MOST_BANS
+    assert most <= 20 * MOST_BANS  # of the million that it would be
+    assert tried <= 3 * MOST_BANS * 1_000

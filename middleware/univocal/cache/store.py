@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from univocal.cache.alike import Alike
-from univocal.cache.bans import Bans
+from univocal.cache.bans import MOST_BANS, Bans
 from univocal.cache.leases import Lease, Leases
 from univocal.cache.selectors import Everything, Keys, Pattern, Prefix, Selector, Tags, located, matches
 from univocal.cache.sieve import Entry, Sieve
@@ -136,7 +136,9 @@ class MemoryStore:
         """
         self._leases.purged(selector, sparing)
         if isinstance(selector, Pattern):
-            if self._bans.full:
+            # A round of the sweep lasts for half as many bans as there may be: none has to do it all at once.
+            self.sweep(2 * len(self._entries) // MOST_BANS + _SWEPT)
+            while self._bans.full:
                 self.sweep(len(self._entries) + len(self._round))
             self._bans.add(selector, now)
             return 0
