@@ -26,6 +26,7 @@ PURGES: Final = frozenset((b"PURGE", b"BAN"))
 TAG_FIELDS: Final = (b"xkey-purge", b"xkey-softpurge", b"xkey", b"surrogate-key", b"cache-tag")
 SOFT_FIELDS: Final = (b"soft-purge", b"fastly-soft-purge")
 _ABSOLUTE: Final = re.compile(rb"https?://[^/]*", re.IGNORECASE)
+_ESCAPED: Final = re.compile(rb"%[0-9A-Fa-f]{2}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +193,9 @@ def _paths(target: bytes, hosts: Sequence[bytes], scheme: bytes, runtime: Runtim
     found = _found(resolve(root, hosts, scheme, runtime.sites))
     if not path.startswith(b"/"):
         raise RefusedError("no-leading-slash")
+    # Canonical URLs are what a pattern is searched in: the octets that it spells out become canonical, too.
+    ring = found.route.profile.ring
+    path = _ESCAPED.sub(lambda octet: re.escape(ring.canonical(octet[0])), path)
     try:
         compiled(path.decode("latin-1"))  # by itself, so that it cannot end the group that it is put into
         expression = (rb"^https?://%b(?:%b)" % (re.escape(found.authority), path)).decode("latin-1")

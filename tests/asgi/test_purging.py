@@ -402,6 +402,8 @@ async def left(client):
         ("/(shop|blog/2)", {"en.example/shop", "en.example/blog/2"}),
         ("/blog/1|/shop", {"en.example/blog/1", "en.example/shop"}),
         ("http://en.example/shop", {"en.example/shop"}),
+        ("/%62log/%2e", set()),  # an escaped octet stands for itself
+        ("/b%6cog/.*", {"en.example/blog/1", "en.example/blog/2"}),
         ("/nothing", set()),
     ],
 )
@@ -411,6 +413,23 @@ async def test_a_pattern_is_for_the_paths_of_its_host(shelf, method, fields, pat
     answer = await shelf(pattern, method, fields)
     assert told(answer)[1].items() >= {"banned": True, "by": "pattern"}.items()
     assert before - await left(shelf) == gone
+
+
+@pytest.mark.parametrize(
+    ("target", "pattern"),
+    [
+        ("/%D0%BF%D1%80/1", "/%d0%bf%d1%80/.*"),  # as WordPress spells what is not Latin
+        ("/a(b)/1", "/a%28b%29/.*"),
+        ("/a/b/1", "/a%2fb/.*"),
+    ],
+)
+async def test_a_pattern_spells_octets_as_it_likes(cached, target, pattern):
+    pytest.importorskip("re2", reason="patterns need google-re2 (univocal[re2])")
+    client = cached("mediawiki")
+    await stored(client, target, "/a%2Eb/1")
+    await client(pattern, "PURGE", REGEX)
+    assert "hit" not in (await client(target)).handling
+    assert "hit" in (await client("/a.b/1")).handling
 
 
 @pytest.mark.parametrize("pattern", ["/)|(", "/a)|(?:.*", "/[", "/(", "*", ".*", "|.*", "/" + "a" * 2000])

@@ -119,6 +119,27 @@ async def test_a_soft_purge_as_fos_http_cache_asks_for_it(cached, application):
     assert {"fwd=stale"} <= (await client("/a")).handling
 
 
+@pytest.mark.parametrize(
+    ("directive", "status", "said"),
+    [
+        ("stale-while-revalidate=60", 200, {"hit"}),
+        ("stale-if-error=60", 500, {"fwd=stale", "fwd-status=500"}),
+    ],
+)
+async def test_what_is_purged_softly_is_still_of_use(cached, application, idle, directive, status, said):
+    application.fields = [(b"cache-control", b"max-age=60, " + directive.encode())]
+    client = cached()
+    await client("/a")
+    await client("/a", "PURGE", [("soft-purge", "1")])
+    application.script = lambda scope: (status, application.fields, b"new")
+    answer = await client("/a")
+    assert (answer.status, answer.body) == (200, b"answer 1")
+    assert said <= answer.handling
+    await idle()
+    if status == 200:  # it was fetched again meanwhile
+        assert (await client("/a")).body == b"new"
+
+
 async def test_a_group_is_a_tag(cached, application):
     application.fields = TAGGED
     client = cached()

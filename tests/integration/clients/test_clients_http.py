@@ -138,6 +138,13 @@ def test_curl_posts_to_the_admin_listener(filled: Any, curl: Any, asked: Any, to
     assert told.items() <= curl("-d", json.dumps(asked), f"{filled.admin}/-/purge").items()
 
 
+def test_curl_posts_a_pattern(filled: Any, curl: Any) -> None:
+    pytest.importorskip("re2", reason="patterns need google-re2 (univocal[re2])")
+    told = curl("-d", json.dumps({"pattern": r"ru\.example/.*action=raw$"}), f"{filled.admin}/-/purge")
+    assert told == {"banned": True, "by": "pattern", "value": r"ru\.example/.*action=raw$"}
+    assert (stored(filled), stored(filled, "ru.example")) == ([True] * 3, [True, True, False])
+
+
 def test_every_purge_is_in_the_log(filled: Any, curl: Any) -> None:
     seen = len(filled.purges)
     curl("-X", "PURGE", "-H", "Host: en.example", f"{filled.front}/wiki/A%2fB")
