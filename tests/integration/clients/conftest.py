@@ -5,10 +5,10 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[3]
-HERE = Path(__file__).parent
 TIMEOUT = 60
 ENVIRONMENT = {
     **os.environ,
@@ -80,38 +79,16 @@ class Proxy:
         return [line for line in lines if line["method"] in {"PURGE", "BAN"} or "purge" in line]
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return listening.getsockname()[1]
-
-
-def await_port(port: int, process: subprocess.Popen[str]) -> None:
-    until = time.monotonic() + TIMEOUT
-    while time.monotonic() < until:
-        assert process.poll() is None, process.communicate()
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return
-        except OSError:
-            time.sleep(0.05)
-    raise AssertionError("nobody listens")
-
-
 @pytest.fixture(scope="module")
-def started() -> Iterator[Callable[..., None]]:
-    """started(port, *arguments): run Python with these until the tests end; wait until it listens."""
+def started() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """started(*arguments): run Python with these until the module's tests end."""
     with ExitStack() as stack:
 
-        def start(port: int, *arguments: str) -> None:
-            process = subprocess.Popen(
-                [sys.executable, *arguments],
-                env=ENVIRONMENT,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
+        def start(*arguments: str, **settings: Any) -> subprocess.Popen[str]:
+            command = [sys.executable, *arguments]
+            process = subprocess.Popen(command, env=ENVIRONMENT, text=True, **settings)
             stack.callback(end, process)
-            await_port(port, process)
+            return process
 
         yield start
 
@@ -119,10 +96,12 @@ def started() -> Iterator[Callable[..., None]]:
 def end(process: subprocess.Popen[str]) -> None:
     process.terminate()
     try:
-        process.communicate(timeout=TIMEOUT)
+        process.wait(TIMEOUT)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.communicate()
+        process.wait()
+    if process.stderr is not None:
+        process.stderr.close()
 
 
 @pytest.fixture(scope="module")
@@ -131,11 +110,10 @@ def serve(started: Callable[..., None], tmp_path_factory: pytest.TempPathFactory
 
     def serve(origin: int, profile: str, cache: str = "") -> Proxy:
         directory = tmp_path_factory.mktemp("proxy")
-        front, admin = free_port(), free_port()
         configuration = f"""
             [server]
-            listen = "127.0.0.1:{front}"
-            admin = "127.0.0.1:{admin}"
+            listen = "127.0.0.1:0"
+            admin = "127.0.0.1:0"
             access_log = "{directory / "access.log"}"
             [cache]
             {cache}
@@ -147,24 +125,31 @@ def serve(started: Callable[..., None], tmp_path_factory: pytest.TempPathFactory
         """
         file = directory / "univocal.toml"
         file.write_text(configuration)
-        started(admin, "-m", "univocal_app", "serve", "--config", str(file))
+        command = ("-m", "univocal_app", "serve", "--config", str(file))
+        process = started(*command, stderr=subprocess.PIPE)
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        front, admin = (int(number) for number in re.findall(r"http://127\.0\.0\.1:(\d+)/", said))
         return Proxy(Address("127.0.0.1", front), Address("127.0.0.1", admin), directory / "access.log")
 
     return serve
 
 
 @pytest.fixture(scope="module")
-def site(started: Callable[..., None]) -> Callable[..., Address]:
-    """site(script, port, …): one of this directory's scripts, which serves on that port."""
+def site(started: Callable[..., Any]) -> Callable[..., Address]:
+    """site(listening, …): run Python with these and the number of the socket to serve on."""
 
-    def site(script: str, port: int, *arguments: object) -> Address:
-        started(port, str(HERE / script), str(port), *map(str, arguments))
-        return Address("127.0.0.1", port)
+    def site(listening: socket.socket, *arguments: str) -> Address:
+        address = Address(*listening.getsockname())
+        with listening:
+            number = str(listening.fileno())
+            started(*arguments[:1], number, *arguments[1:], pass_fds=[listening.fileno()])
+        return address
 
     return site
 
 
 @pytest.fixture(scope="module")
-def port() -> Callable[[], int]:
-    """A port that nobody listens on."""
-    return free_port
+def listen() -> Callable[[], socket.socket]:
+    """A new socket that a site is to be served on."""
+    return lambda: socket.create_server(("127.0.0.1", 0), backlog=128)

@@ -1,4 +1,4 @@
-"""A Django project in one file: `django_site.py PORT [PROXY]`.
+"""A Django project in one file: `django_site.py SOCKET [PROXY]`.
 
 Without the address of a proxy univocal's middleware is mounted before it. Its purges go to the proxy, or to
 itself: by URL when a book is edited, by tag when an author is.
@@ -6,6 +6,7 @@ itself: by URL when a book is edited, by tag when an author is.
 
 from __future__ import annotations
 
+import socket
 import sys
 from urllib.parse import quote
 from urllib.request import Request, urlopen
@@ -14,7 +15,7 @@ import django
 import uvicorn
 from django.conf import settings
 
-PORT = int(sys.argv[1])
+SOCKET = socket.socket(fileno=int(sys.argv[1]))
 PROXY = sys.argv[2] if len(sys.argv) > 2 else None
 
 settings.configure(
@@ -75,7 +76,7 @@ def rename(request: HttpRequest) -> HttpResponse:
 
 
 def purge(target: str, headers: dict[str, str]) -> None:
-    address = PROXY or f"http://127.0.0.1:{PORT}"
+    address = PROXY or "http://{}:{}".format(*SOCKET.getsockname())
     urlopen(Request(address + target, method="PURGE", headers={"Host": "en.example", **headers})).close()
 
 
@@ -94,4 +95,4 @@ urlpatterns = [
 if __name__ == "__main__":
     application = get_asgi_application()
     mounted = application if PROXY else CacheMiddleware(application)
-    uvicorn.run(mounted, port=PORT, log_level="warning", lifespan="off")
+    uvicorn.Server(uvicorn.Config(mounted, log_level="warning", lifespan="off")).run([SOCKET])

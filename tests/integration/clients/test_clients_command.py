@@ -19,7 +19,7 @@ NUMBERS = range(MANY)
 
 
 @pytest.fixture(scope="module")
-def proxy(serve: Any, port: Any) -> Any:
+def proxy(serve: Any) -> Any:
     """The proxy with many stored responses."""
 
     class Handler(BaseHTTPRequestHandler):

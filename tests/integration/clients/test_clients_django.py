@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,14 +13,15 @@ SPELLINGS = ["/books/A(b)", "/books/A%28b%29", "/%62ooks/A(b%29"]
 
 
 @pytest.fixture(scope="module", params=["behind", "mounted"])
-def places(request: pytest.FixtureRequest, port: Any, site: Any, serve: Any) -> Any:
+def places(request: pytest.FixtureRequest, listen: Any, site: Any, serve: Any) -> Any:
     """Where readers ask and where editors do."""
-    origin = port()
+    listening = listen()
+    script = str(Path(__file__).parent / "django_site.py")
     if request.param == "mounted":
-        mounted = site("django_site.py", origin)
+        mounted = site(listening, script)
         return mounted, mounted
-    proxy = serve(origin, "asgi")
-    return proxy.front, site("django_site.py", origin, proxy.front)
+    proxy = serve(listening.getsockname()[1], "asgi")
+    return proxy.front, site(listening, script, str(proxy.front))
 
 
 def test_a_book_is_one_resource_until_it_is_edited(places: Any) -> None:

@@ -11,15 +11,13 @@ pytest.importorskip("wagtail", reason="needs Wagtail (univocal[clients])")
 
 
 @pytest.fixture(scope="module")
-def wagtail(port: Any, serve: Any, started: Any, tmp_path_factory: Any) -> Any:
+def wagtail(listen: Any, serve: Any, site: Any, tmp_path_factory: Any) -> Any:
     """The proxy, and the origin where the editor works."""
-    origin = port()
-    proxy = serve(origin, "asgi")
+    listening = listen()
+    proxy = serve(listening.getsockname()[1], "asgi")
     database = tmp_path_factory.mktemp("wagtail") / "site.sqlite"
-    site = Path(__file__).parent / "wagtail_site"
-    run = f"import sys, runpy; sys.path.insert(0, {str(site.parent)!r}); runpy.run_module('wagtail_site')"
-    started(origin, "-c", run, str(origin), str(proxy.front), str(database))
-    return proxy, type(proxy.front)("127.0.0.1", origin)
+    script = str(Path(__file__).parent / "wagtail_site")
+    return proxy, site(listening, script, str(proxy.front), str(database))
 
 
 @pytest.mark.parametrize(
