@@ -1,5 +1,22 @@
-"""`python -m univocal_app` is `univocal`."""
+"""`python -m univocal_app` is `univocal`, the program; its libraries are an extra."""
 
-from .cli import main
+from __future__ import annotations
 
-main()
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the program, or say what it lacks."""
+    try:
+        from .cli import main as run  # noqa: PLC0415  this is what may fail
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("univocal"):
+            raise
+        sys.exit(f"univocal: the program needs {error.name}: pip install 'univocal[proxy]'")
+    run()
+
+
+if __name__ == "__main__":
+    main()

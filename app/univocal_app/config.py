@@ -13,7 +13,21 @@ from pydantic_core import ErrorDetails
 
 from univocal.errors import ConfigurationError
 
-from .values import Address, Duration, Listen, Network, Only, Origin, Prefix, Seconds, Size, Status
+from .values import (
+    Address,
+    Duration,
+    FieldName,
+    Listen,
+    Network,
+    Only,
+    Origin,
+    OriginHost,
+    Prefix,
+    Seconds,
+    Size,
+    Status,
+    Variable,
+)
 
 __all__ = [
     "COMMAND_LINE",
@@ -93,7 +107,7 @@ class PolicyTable(Table):
     strip_cookies: list[str] = []
     strip_tags: bool = False
     client_directives: Literal["honour", "ignore"] = "honour"
-    targeted: list[str] = ["CDN-Cache-Control"]
+    targeted: list[FieldName] = ["CDN-Cache-Control"]
 
 
 class CacheTable(PolicyTable):
@@ -104,7 +118,7 @@ class CacheTable(PolicyTable):
 
 class PurgeTable(Table):
     allow: list[Network] = ["127.0.0.0/8", "::1/128"]
-    token_env: Annotated[str, Field(min_length=1)] = "UNIVOCAL_PURGE_TOKEN"  # noqa: S105 - its name, not its value
+    token_env: Variable = "UNIVOCAL_PURGE_TOKEN"  # noqa: S105 - its name, not its value
 
 
 class RouteTable(Table):
@@ -122,7 +136,7 @@ class SiteTable(Table):
     profile: str = "rfc3986"
     upstream: Origin
     forward: Literal["canonical", "received"] = "canonical"
-    origin_host: Annotated[str, Field(min_length=1)] = "site"
+    origin_host: OriginHost = "site"
     origin: OriginTable = OriginTable()
     cache: PolicyTable = PolicyTable()
     routes: list[RouteTable] = []

@@ -66,7 +66,7 @@ class Explanation:
         return isinstance(self.found, Canonical)
 
     def as_json(self) -> str:
-        """The shape of DESIGN §5."""
+        """What `explain --json` prints."""
         found = self.found
         told = {
             "canonical": printable(found.url) if isinstance(found, Canonical) else None,

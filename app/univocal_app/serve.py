@@ -124,7 +124,7 @@ def _settings(listener: Listener) -> uvicorn.Config:
         lifespan="off",  # `run` closes what is to be closed, after a forced end too
         access_log=False,
         log_config=None,
-        # One reader and one writer of each: univocal's own (DESIGN §10).
+        # One reader and one writer of each: univocal's own.
         proxy_headers=False,
         date_header=False,
         server_header=False,

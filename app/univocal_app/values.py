@@ -9,18 +9,23 @@ from typing import Annotated, Final, NamedTuple, TypeAlias
 
 from pydantic import Field, PlainSerializer, PlainValidator
 
+from univocal.uri.site import parse_authority
+
 __all__ = [
     "Address",
     "Duration",
+    "FieldName",
     "Listen",
     "Network",
     "Only",
     "Origin",
+    "OriginHost",
     "Prefix",
     "Seconds",
     "Size",
     "Status",
     "Upstream",
+    "Variable",
     "parse_address",
 ]
 
@@ -99,6 +104,30 @@ def parse_upstream(value: object) -> Upstream:
     return Upstream(match[1], match[3] or "")
 
 
+def origin_host(value: object) -> str:
+    """What the origin gets as Host: "site", "upstream", or a host of its own, as an A-label."""
+    if isinstance(value, str) and value:
+        with contextlib.suppress(UnicodeError):
+            written = value if value.isascii() else value.encode("idna").decode()
+            if parse_authority(written.encode()) is not None:
+                return written
+    raise ValueError('"site", "upstream", or a host with or without a port')
+
+
+def field_name(value: object) -> str:
+    """The name of a field."""
+    if isinstance(value, str) and re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", value):
+        return value
+    raise ValueError('the name of a field, such as "CDN-Cache-Control"')
+
+
+def variable(value: object) -> str:
+    """The name of an environment variable."""
+    if isinstance(value, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
+        return value
+    raise ValueError('the name of an environment variable, such as "UNIVOCAL_PURGE_TOKEN"')
+
+
 def status(value: object) -> str:
     """The status code of a final response, as a key."""
     if isinstance(value, str) and re.fullmatch(r"[2-5][0-9]{2}", value):
@@ -131,5 +160,8 @@ Listen: TypeAlias = Annotated[Address, PlainValidator(parse_address), PlainSeria
 Origin: TypeAlias = Annotated[Upstream, PlainValidator(parse_upstream), PlainSerializer(str)]
 Seconds: TypeAlias = Annotated[int, Field(ge=0)]
 Duration: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+OriginHost: TypeAlias = Annotated[str, PlainValidator(origin_host)]
+FieldName: TypeAlias = Annotated[str, PlainValidator(field_name)]
+Variable: TypeAlias = Annotated[str, PlainValidator(variable)]
 Status: TypeAlias = Annotated[str, PlainValidator(status)]
 Prefix: TypeAlias = Annotated[str, PlainValidator(prefix)]

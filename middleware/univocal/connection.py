@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, cast
@@ -274,6 +275,10 @@ class BoundedConnection(HttpToolsProtocol):
             self._refuse(("request-timeout",))
 
 
+# Of a piece of a stream, what follows a method and has an octet that no target has.
+_REQUEST_LINES: Final = re.compile(rb"(?:^|\n)[A-Z-]+ +[!-~]*([^!-~ ])")
+
+
 def _reasons(error: httptools.HttpParserError, piece: bytes) -> Sequence[str]:
     """Why the parser stopped; raises the error if it was by a fault of this program."""
     if isinstance(error, httptools.HttpParserCallbackError):
@@ -282,9 +287,10 @@ def _reasons(error: httptools.HttpParserError, piece: bytes) -> Sequence[str]:
         raise error
     if not isinstance(error, httptools.HttpParserInvalidURLError):
         return ("bad-framing",)
-    if "start char" in str(error) or "schema" in str(error):
+    if any(said in str(error) for said in ("start char", "schema")):
         return ("no-leading-slash",)
     if "server" in str(error):
         return ("bad-target",)
-    # llhttp lets no octet below 0x21 or above 0x7E pass and does not say which it was.
-    return ("control-character",) if piece.isascii() else ("bad-target",)
+    # llhttp lets no octet below 0x21 or above 0x7E pass and does not say which it was, nor where.
+    targets = b"".join(_REQUEST_LINES.findall(piece)) or piece
+    return ("control-character",) if targets.isascii() else ("bad-target",)

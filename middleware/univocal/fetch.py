@@ -1,4 +1,4 @@
-"""A miss: join the flight of its key or lead one; what lands is committed and judged again (DESIGN §3)."""
+"""A miss: join the flight of its key or lead one; what lands is committed and judged again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one place that judges a request: both doors ask it, and nothing else does (DESIGN §3)."""
+"""The one place that judges a request: both doors ask it, and nothing else does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PURGE: who may, what goes (DESIGN §9). The same for the methods and for the admin listener."""
+"""PURGE: who may, what goes. The same for the methods and for the admin listener."""
 
 from __future__ import annotations
 

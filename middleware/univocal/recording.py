@@ -35,7 +35,7 @@ UNCACHEABLE: Final = 120.0
 class Recording:
     """What becomes of one response of the origin's: kept as it is, or taken to renew what is stored.
 
-    The lease is taken when it begins: what is purged from then on is not stored (DESIGN §3).
+    The lease is taken when it begins: what is purged from then on is not stored.
     """
 
     def __init__(self, gate: Gate, admission: Admission, clock: Callable[[], float]) -> None:

@@ -1,4 +1,4 @@
-"""Everything that is configured, as one frozen value; a reload swaps it whole (DESIGN §3)."""
+"""Everything that is configured, as one frozen value; a reload swaps it whole."""
 
 from __future__ import annotations
 
@@ -63,7 +63,11 @@ def read_profiles(directories: Iterable[Path], known: Mapping[str, Profile]) -> 
     for directory in directories:
         if not directory.is_dir():
             raise ProfileError(str(directory), "", "no directory", "a directory of profiles (*.toml)")
-        for file in sorted(directory.glob("*.toml")):
+        try:
+            files = sorted(file for file in directory.iterdir() if file.suffix == ".toml")
+        except OSError as error:
+            raise ProfileError(str(directory), "", error.strerror, "a readable directory") from None
+        for file in files:
             try:
                 texts[file.stem] = file.read_text("utf-8")
             except (OSError, UnicodeDecodeError) as error:

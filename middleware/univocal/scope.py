@@ -87,7 +87,15 @@ def _scheme(kind: str, scheme: bytes) -> str:
 
 
 def below_root(scope: Mapping[str, Any], found: Canonical) -> bool:
-    """Whether a canonical target lies in the part of the URL space that the application is mounted on."""
+    """Whether a canonical target stays in the part of the URL space that the application is mounted on.
+
+    A server that is told its root path by a proxy that cut it off has received nothing below it.
+    """
     root = scope.get("root_path", "").rstrip("/")
-    path = unquote(found.target.partition(b"?")[0].decode("latin-1"))
-    return not root or found.target == b"*" or path == root or path.startswith(root + "/")
+    if not root or found.target == b"*" or not _below(root, scope["path"]):
+        return True
+    return _below(root, unquote(found.target.partition(b"?")[0].decode("latin-1")))
+
+
+def _below(root: str, path: str) -> bool:
+    return path == root or path.startswith(root + "/")

@@ -183,7 +183,13 @@ async def test_a_root_path_is_left_by_no_spelling(cached):
     client = cached("rfc3986")
     answer = await client("/app/../admin", root_path="/app")
     assert (answer.status, answer.problem["reason"]) == (400, "above-root")
-    assert (await client("/application", root_path="/app")).status == 400
+    assert (await client("/app/../application", root_path="/app")).status == 400
+
+
+async def test_a_root_path_that_a_proxy_cut_off_is_not_looked_for(cached, application):
+    """FastAPI(root_path=…) behind a proxy that strips the prefix: nothing that arrives is below it."""
+    assert (await cached()("/pages/x", root_path="/api/v1")).status == 200
+    assert application.targets == [b"/pages/x"]
 
 
 async def test_a_cache_inside_a_cache_agrees_with_it(pages, client_of):

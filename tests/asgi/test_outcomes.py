@@ -63,7 +63,7 @@ async def test_a_refusal(client, told):
 
 
 async def test_a_refusal_above_the_root(client, told):
-    await client("/other", root_path="/app")
+    await client("/other", root_path="/app", path="/app/other")
     assert (told[0].status, told[0].reasons) == (400, ("above-root",))
 
 

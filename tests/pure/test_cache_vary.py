@@ -112,3 +112,11 @@ def test_long_values_are_normalized_but_not_remembered() -> None:
     reverse = ", ".join(f"x{number}" for number in reversed(range(400)))
     one = selecting_fields((b"accept-encoding",), lines(f"accept-encoding:{value}"))
     assert one == selecting_fields((b"accept-encoding",), lines(f"accept-encoding:{reverse}"))
+
+
+@pytest.mark.parametrize("name", [b"cookie", b"user-agent", b"authorization", b"x-other"])
+def test_no_single_line_looks_like_two(name: bytes) -> None:
+    two = selecting_fields((name,), [(name, b"a"), (name, b"b")])
+    assert all(
+        selecting_fields((name,), [(name, line)]) != two for line in (b"1:a,1:b,", b"a;b", b"a b", b"2:ab")
+    )

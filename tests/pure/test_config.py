@@ -1,4 +1,4 @@
-"""univocal.toml: what is read, and how what cannot be is refused (DESIGN §6)."""
+"""univocal.toml: what is read, and how what cannot be is refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from univocal_app.values import Address
 
 SITE = '[[sites]]\nhosts = ["en.example"]\nupstream = "http://127.0.0.1:9001"\n'
 
-# The file of DESIGN §6 with every setting that this version knows.
+# A file with every setting that this version knows.
 WHOLE = """
 profiles = ["./profiles"]
 [server]

@@ -54,8 +54,8 @@ def own(settings: str) -> Profile:
         # A ring is for names and values; what delimits is never decoded.
         ('query.ring = "rfc3986"', b"?%61=%2f%3d&%7e", b"?a=%2F%3D&~"),
         ('query.ring = "nginx-uri"', b"?a%3Db=%26%2B%3b[%5B/%2f?+", b"?a%3Db=%26%2B%3B[[//%3F+"),
-        ('query.ring = "nginx-args"', b"?a=b+c;%28(:%3a", b"?a=b%2Bc%3B((::"),
-        ('query.ring = "nginx-1.13-args"', b"?a=|;+", b"?a=|%3B%2B"),
+        ('query.ring = "nginx-args"', b"?a=b+c;%28(:%3a", b"?a=b+c;((::"),
+        ('query.ring = "nginx-1.13-args"', b"?a=|;+", b"?a=|;+"),
         ('query.ring = "nginx-uri-component"', b"?a=b=c:/&d", b"?a=b%3Dc%3A/&d"),
         ('query.ring = "ngx-lua"', b"?a+b=c%20d+%2b!'()*~:", b"?a%20b=c%20d%20%2B!'()*~%3A"),
     ],

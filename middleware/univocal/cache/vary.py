@@ -85,7 +85,7 @@ def _normalized(name: bytes, fields: Fields) -> bytes | None:
     if not lines:
         return None
     if name in _LITERAL:
-        return lines[0] if len(lines) == 1 else b"".join(b"%d:%b," % (len(line), line) for line in lines)
+        return b"\n".join(lines)  # no line holds one, so nothing else can look like two
     value = lines[0] if len(lines) == 1 else b",".join(lines)
     return _short(name in _WEIGHTED, value) if len(value) <= 256 else _spelling(name in _WEIGHTED, value)
 

@@ -1,4 +1,4 @@
-"""The admin listener: what it shows, and whose purges it carries out (DESIGN §9)."""
+"""The admin listener: what it shows, and whose purges it carries out."""
 
 from __future__ import annotations
 

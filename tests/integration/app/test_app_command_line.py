@@ -1,4 +1,4 @@
-"""The command line: texts and exit statuses, one message for what cannot be (DESIGN §5)."""
+"""The command line: texts and exit statuses, one message for what cannot be."""
 
 from __future__ import annotations
 

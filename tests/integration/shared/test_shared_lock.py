@@ -1,4 +1,4 @@
-"""The lock that collapses the nodes' misses into one request is the lease (DESIGN §3)."""
+"""The lock that collapses the nodes' misses into one request is the lease."""
 
 from __future__ import annotations
 
