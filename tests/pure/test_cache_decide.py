@@ -185,6 +185,26 @@ def test_methods(method: bytes, variants: bool, expected: str) -> None:
     assert outcome(decide(asked(method=method), [stored()] if variants else [], Rules(), NOW)) == expected
 
 
+@pytest.mark.parametrize(
+    ("target", "fields", "rules", "expected"),
+    [
+        (b"/a", [], {}, "forward method"),
+        (b"/a", [(CC, b"no-store")], {}, "forward method unstored"),
+        (b"/a", [(CC, b"no-store")], {"client_directives": "ignore"}, "forward method"),
+        (b"/a", [(b"if-match", b'"1"')], {}, "forward method unstored"),
+        (b"/a", [], {"bypass": ("/a",)}, "forward bypass unstored"),
+        (b"/b", [], {"bypass": ("/a",)}, "forward method"),
+        (b"/a", [(b"cookie", b"session=1")], {"bypass_cookies": ("session",)}, "forward bypass unstored"),
+        (b"/a", [(b"cookie", b"other=1")], {"bypass_cookies": ("session",)}, "forward method"),
+    ],
+)
+def test_the_answer_to_a_post_is_stored_where_that_to_a_get_would_be(
+    target: bytes, fields: Fields, rules: dict[str, Any], expected: str
+) -> None:
+    request = asked(*fields, (b"content-length", b"7"), method=b"POST", target=target)
+    assert outcome(decide(request, [], Rules(**rules), NOW)) == expected
+
+
 def test_an_only_if_cached_miss_is_refused() -> None:
     assert outcome(decide(asked((CC, b"only-if-cached")), [], Rules(), NOW)) == "refuse 504 only-if-cached"
 

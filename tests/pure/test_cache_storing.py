@@ -172,6 +172,25 @@ def test_authorization_needs_the_origins_word(directives: str, expected: str) ->
 
 
 @pytest.mark.parametrize(
+    ("directives", "more", "request_fields", "expected"),
+    [
+        ("max-age=60", [], [], "stored"),
+        ("max-age=60", [], [(b"cookie", b"a=b")], "stored"),
+        ("max-age=60", [], [(b"authorization", b"x")], "authorization"),
+        ("max-age=60, public", [], [(b"authorization", b"x")], "stored"),
+        ("max-age=60", [(b"set-cookie", b"a=b")], [], "set-cookie"),
+        ("max-age=60, private", [], [], "private"),
+    ],
+)
+def test_the_answer_to_a_post_obeys_what_that_to_a_get_obeys(
+    directives: str, more: Fields, request_fields: Fields, expected: str
+) -> None:
+    fields = [*lines(cache_control=directives, content_location="/a"), *more]
+    for method in (b"GET", b"POST"):
+        assert reason(fields, request=request_fields, method=method) == expected
+
+
+@pytest.mark.parametrize(
     ("directives", "public", "explicit", "never"),
     [
         ("max-age=60", "set-cookie", "stored", "set-cookie"),

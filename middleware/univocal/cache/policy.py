@@ -118,7 +118,7 @@ def decide(
     method = request.method
     # the request method associated with the stored response allows it to be used for the presented request
     if method not in {b"GET", b"HEAD"}:
-        return _POST if method == b"POST" else _METHOD
+        return _posted(request, rules) if method == b"POST" else _METHOD
     if is_plain(request.fields, rules) if plain is None else plain:
         return (
             _BYPASS if rules.passes_path(request.target) else _answer(request, variants, _NO_DIRECTIVES, now)
@@ -130,6 +130,16 @@ def decide(
     if asked.only_if_cached and not isinstance(decision, Reuse):
         return Refuse(504, "only-if-cached")
     return decision
+
+
+def _posted(request: Request, rules: Rules) -> Forward:
+    """A POST is always forwarded; what answers it may be stored as the answer to a GET of the same URI."""
+    fields = request.fields
+    if rules.passes_path(request.target) or rules.passes_cookies(fields):
+        return _BYPASS
+    # §5.2.1.5: with no-store in a request a cache MUST NOT store any part of it or of any response to it
+    forbidden = rules.client_directives == "honour" and request_directives(fields).no_store
+    return _METHOD if forbidden or any(name in _FOR_ORIGIN for name, _ in fields) else _POST
 
 
 def _past(request: Request, rules: Rules) -> Forward | None:
