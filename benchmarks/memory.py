@@ -1,12 +1,12 @@
 """What a million small objects take of the machine's memory, against `max_bytes`.
 
-    python benchmarks/memory.py [--objects 1000000] [--churn 0.5]
+    python benchmarks/memory.py [--objects 1000000] [--churn 0.5] [--largest 6000]
 
 Each kind is stored in a process of its own, the way the proxy stores a response: judged by its head,
 completed, committed under a lease; `max_bytes` is what so many cost. Then as many again as --churn says are
-stored, of mixed sizes, so that the store evicts and the allocator is left with holes. Printed are MiB: the
-resident size before the first (the base), when the store is full, and after the churn; and the larger of
-the two, the base left out, over `max_bytes`. The promise is at most 1.5.
+stored, with up to --largest octets more, so that the store evicts and the allocator is left with holes.
+Printed are MiB: the resident size before the first (the base), when the store is full, and after the churn;
+and the larger of the two, the base left out, over `max_bytes`. The promise is at most 1.5.
 """
 
 from __future__ import annotations
@@ -64,13 +64,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--objects", type=int, default=1_000_000)
     parser.add_argument("--churn", type=float, default=0.5)
+    parser.add_argument("--largest", type=int, default=6000)
     parser.add_argument("--kind", choices=KINDS, help="only this, in this process")
     told = parser.parse_args()
     if told.kind:
-        measure(told.kind, told.objects, told.churn)
+        measure(told.kind, told.objects, told.churn, told.largest)
         return
     print(f"{'':12} {'objects':>9} {'max_bytes':>10} {'base':>7} {'full':>7} {'churned':>8} {'ratio':>6}  s")
-    numbers = [f"--objects={told.objects}", f"--churn={told.churn}"]
+    numbers = [f"--objects={told.objects}", f"--churn={told.churn}", f"--largest={told.largest}"]
     failed = [
         kind
         for kind in KINDS
@@ -79,7 +80,7 @@ def main() -> None:
     sys.exit(f"more than {PROMISE} times max_bytes: {', '.join(failed)}" if failed else 0)
 
 
-def measure(kind: str, objects: int, churn: float) -> None:
+def measure(kind: str, objects: int, churn: float, largest: int) -> None:
     """One line of the table; exit status 1 if the promise is broken."""
     make = KINDS[kind]
     probe = MemoryStore(1 << 40)
@@ -93,7 +94,7 @@ def measure(kind: str, objects: int, churn: float) -> None:
     held, full = store.stats.entries, resident()
     sizes = random.Random(1)
     for number in range(objects, objects + int(objects * churn)):
-        put(store, make, number, sizes.randrange(2000))
+        put(store, make, number, sizes.randrange(largest))
     churned = resident()
     ratio = (max(full, churned) - base) / store.max_bytes
     seconds = time.perf_counter() - begun

@@ -373,3 +373,18 @@ def test_a_variance_holds_for_its_own_scheme_host_and_profile() -> None:
     assert store.lookup(key("/a?y"))
     for other in (key("/a?y", scheme="https"), key("/a?y", host="b.example"), key("/a?y", digest=b"f" * 16)):
         assert not store.lookup(other)
+
+
+def test_what_small_objects_took_counts_on_when_large_ones_follow() -> None:
+    """Their memory stays with the process: both together are bounded, too (benchmarks/memory.py)."""
+    store = MemoryStore(max_bytes=200_000)
+    for number in range(400):
+        put(store, stored(key(f"/small/{number}"), body=b""))
+    small = store.stats.bytes
+    assert small > 190_000
+    for number in range(100):
+        put(store, stored(key(f"/large/{number}"), body=bytes(10_000)))
+        assert store.stats.bytes <= 200_000
+    large = store.stats.responses * 10_000
+    assert large > 0
+    assert large + small <= 1.5 * 200_000

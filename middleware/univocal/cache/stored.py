@@ -31,6 +31,8 @@ _BASE_COST: Final = 1_000
 _SELECTING_COST: Final = 150
 _TAG_COST: Final = 350
 _SEARCH_COST: Final = 950
+# Octets from which on CPython asks the system's allocator for an object.
+_LARGE: Final = 480
 
 _PHRASES: Final = {
     200: b"OK",
@@ -112,6 +114,11 @@ class Stored:
         """The field lines in wire order; read back from the head, which is kept once."""
         lines = self.head.split(b"\r\n")[1:-1]
         return [(name, value) for name, _, value in (line.partition(b": ") for line in lines)]
+
+    @property
+    def small(self) -> int:
+        """How much of the cost is in small objects."""
+        return self.cost - sum(len(each) for each in (self.head, self.body) if len(each) >= _LARGE)
 
     @property
     def lifetime(self) -> float:
