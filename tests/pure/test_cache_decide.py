@@ -120,6 +120,8 @@ CC = b"cache-control"
         ("max-age=60", [TAG], 61, "only-if-cached", "refuse 504 only-if-cached"),
         ("max-age=60", [TAG], 61, "only-if-cached, max-stale", "reuse max-stale"),
         ("max-age=60", [TAG], 0, "only-if-cached, no-cache", "refuse 504 only-if-cached"),
+        ("max-age=0", [TAG], 0, "max-stale", "validate stale or stale"),
+        ("x", [TAG], 0, "max-stale", "validate stale or stale"),
         # stale-while-revalidate
         ("max-age=60, stale-while-revalidate=4", [TAG], 63, "", "reuse stale-while-revalidate and refresh"),
         ("max-age=60, stale-while-revalidate=4", [TAG], 64, "", "validate stale or stale"),

@@ -302,6 +302,23 @@ def test_a_partial_response_says_which_part_it_is(fields: Fields, expected: str)
         (b"/account;x.css", b"text/html; charset=utf-8", "no freshness or validator"),
         (b"/account%00.CSS", b"text/html", "no freshness or validator"),
         (b"/account/x.css?a=b.css", b"text/css", "stored"),
+        (b"/a.css;x", b"text/html", "no freshness or validator"),
+        (b"/a.css/", b"text/html", "no freshness or validator"),
+        (b"/a.css//", b"text/html", "no freshness or validator"),
+        (b"/a.css/;x", b"text/html", "no freshness or validator"),
+        (b"/a.css/%20/", b"text/html", "no freshness or validator"),
+        (b"/a.css%20", b"text/html", "no freshness or validator"),
+        (b"/a.css%3Bx", b"text/html", "no freshness or validator"),
+        (b"/a.css%00x", b"text/html", "no freshness or validator"),
+        (b"/a.css%3Fx", b"text/html", "no freshness or validator"),
+        (b"/a.css%23", b"text/html", "no freshness or validator"),
+        (b"/a.css,x", b"text/html", "no freshness or validator"),
+        (b"/a%2ecss", b"text/html", "no freshness or validator"),
+        (b"/account/;x.css", b"text/html", "no freshness or validator"),
+        (b"/account%2Fx.css", b"text/html", "no freshness or validator"),
+        (b"/a.css;x", b"text/css", "stored"),
+        (b"/css/", b"text/html", "stored"),
+        (b"/a.css/x;y", b"text/html", "stored"),
         (b"/account?x.css", b"text/html", "stored"),
         (b"/x.js", b"application/javascript", "stored"),
         (b"/x.js", None, "no freshness or validator"),
@@ -506,6 +523,48 @@ def test_whether_it_may_be_served_stale(
     assert isinstance(stored, Stored)
     windows = (stored.stale_usable, stored.stale_while_revalidate, stored.stale_if_error)
     assert windows == (usable, revalidate, on_error)
+
+
+COOKIE = (b"cookie", b"a=b")
+
+
+@pytest.mark.parametrize(
+    ("fields", "request_fields", "target", "usable", "revalidate"),
+    [
+        ([MODIFIED], [], b"/a", True, 60),
+        # fresh never, though nothing speaks against it
+        ([(b"etag", b'"a"')], [], b"/a", True, 0),
+        (lines(cache_control="max-age=0", etag='"a"'), [], b"/a", True, 0),
+        (lines(expires="0", etag='"a"'), [], b"/a", True, 0),
+        (lines(cache_control="max-age=0, stale-while-revalidate=5"), [], b"/a", True, 5),
+        # licensed by nothing
+        ([MODIFIED, (b"cache-control", b"public")], [COOKIE], b"/a", False, 0),
+        ([MODIFIED, (b"cache-control", b"public")], [(b"authorization", b"x")], b"/a", False, 0),
+        ([MODIFIED, (b"cache-control", b"public"), (b"set-cookie", b"a=b")], [], b"/a", False, 0),
+        ([MODIFIED, (b"content-type", b"text/html")], [], b"/a.css", False, 0),
+        # by the origin
+        ([MODIFIED, (b"cache-control", b"max-age=9")], [COOKIE], b"/a", True, 60),
+        ([(b"content-type", b"text/html"), (b"cache-control", b"max-age=9")], [], b"/a.css", True, 60),
+    ],
+)
+def test_what_was_never_fresh_is_not_prolonged(
+    fields: Fields, request_fields: Fields, target: bytes, usable: bool, revalidate: float
+) -> None:
+    stored = judged([*fields, *lines(date=date(0))], request=request_fields, target=target, grace=60)
+    assert isinstance(stored, Stored)
+    assert (stored.stale_usable, stored.stale_while_revalidate) == (usable, revalidate)
+
+
+@pytest.mark.parametrize(
+    ("fields", "target"),
+    [
+        (lines(cache_control="max-age=0"), b"/a"),
+        ([], b"/a"),
+        (lines(content_type="text/html"), b"/a.css"),
+    ],
+)
+def test_grace_alone_makes_nothing_storable(fields: Fields, target: bytes) -> None:
+    assert reason(fields, target=target, grace=60) == "no freshness or validator"
 
 
 @pytest.mark.parametrize(

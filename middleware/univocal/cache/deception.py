@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 __all__ = ["contradicts"]
@@ -36,13 +37,33 @@ _TYPES: Final[dict[bytes, tuple[bytes, ...]]] = {
 }
 
 
+# What some server ends a name at, as it is or escaped: anything but letters, digits and "-._~".
+_DELIMITER: Final = re.compile(rb"%[0-9A-Fa-f]{2}|[^0-9A-Za-z._~-]")
+_DOT: Final = re.compile(rb"%2[Ee]")
+
+
 def contradicts(target: bytes, content_type: bytes | None) -> bool:
-    """Whether the Content-Type is none of those that the extension at the end of the path stands for."""
-    segment = target.partition(b"?")[0].rpartition(b"/")[2]
-    _, dot, extension = segment.rpartition(b".")
-    expected = _TYPES.get(extension.lower()) if dot else None
+    """Whether the Content-Type is none of those that an extension at the end of the path stands for.
+
+    The end is the last segment with a name, with what follows it: "/a.css/", "/a;x.css", "/a.css%20".
+    """
+    names = _last_names(_DOT.sub(b".", target.partition(b"?")[0]))
+    essence = (content_type or b"").partition(b";")[0].strip(b" \t").lower()
+    return any(_is_none_of(_TYPES.get(name.rpartition(b".")[2].lower()), essence) for name in names)
+
+
+def _last_names(path: bytes) -> list[bytes]:
+    names: list[bytes] = []
+    for segment in reversed(path.split(b"/")):
+        pieces = _DELIMITER.split(segment)
+        names += [piece for piece in pieces if b"." in piece]
+        if pieces[0]:
+            break
+    return names
+
+
+def _is_none_of(expected: tuple[bytes, ...] | None, essence: bytes) -> bool:
     if expected is None:
         return False
-    essence = (content_type or b"").partition(b";")[0].strip(b" \t").lower()
     html = essence in {b"application/xhtml+xml", b"text/html"}
     return html or not (essence.startswith(expected) or essence == b"application/octet-stream")

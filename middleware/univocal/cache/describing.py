@@ -59,6 +59,9 @@ class Assessed:
     directives: ResponseDirectives
     fields: Fields  # those that may be stored
     explicit: float | None
+    licensed: (
+        bool  # the origin gave a lifetime, or nothing hints at one client's response: one may be assigned
+    )
     lifetime: float
 
 
@@ -68,13 +71,14 @@ def assess(exchange: Exchange, rules: Rules) -> Assessed:
     directives = response_directives(response.fields, rules.targeted)
     fields = storable_fields(response.fields, directives)
     explicit = explicit_lifetime(directives, response.fields, response_time)
+    licensed = explicit is not None or (
+        for_everybody(request, fields) and not contradicts(request.target, first(fields, b"content-type"))
+    )
     if explicit is not None:
         lifetime = explicit
-    elif for_everybody(request, fields) and not contradicts(request.target, first(fields, b"content-type")):
-        lifetime = _assigned_lifetime(response, directives, rules, response_time)
     else:
-        lifetime = 0
-    return Assessed(directives, fields, explicit, lifetime)
+        lifetime = _assigned_lifetime(response, directives, rules, response_time) if licensed else 0
+    return Assessed(directives, fields, explicit, licensed, lifetime)
 
 
 def for_everybody(request: Request, fields: Fields) -> bool:
@@ -126,8 +130,8 @@ def describe(key: bytes, exchange: Exchange, assessed: Assessed, rules: Rules) -
         born=born,
         fresh_until=born + assessed.lifetime,
         no_cache=directives.no_cache,
-        stale_usable=_stale_usable(directives),
-        stale_while_revalidate=_stale_while_revalidate(directives, rules),
+        stale_usable=_stale_usable(assessed),
+        stale_while_revalidate=_stale_while_revalidate(assessed, rules),
         stale_if_error=0 if _prohibits_stale(directives) else directives.stale_if_error or 0,
         etag=etag,
         last_modified=modified_line if modified is not None else None,
@@ -147,20 +151,24 @@ def _prohibits_stale(directives: ResponseDirectives) -> bool:
     return directives.must_revalidate or directives.proxy_revalidate or directives.no_cache
 
 
-def _stale_usable(directives: ResponseDirectives) -> bool:
+def _stale_usable(assessed: Assessed) -> bool:
     # §4.2.4: a cache MUST NOT generate a stale response if it is prohibited by an explicit in-protocol
-    # directive: no-cache, must-revalidate, an applicable s-maxage or proxy-revalidate
-    return not _prohibits_stale(directives) and directives.s_maxage is None
+    # directive: no-cache, must-revalidate, an applicable s-maxage or proxy-revalidate; and what nothing
+    # licensed to be fresh is not reused unvalidated under another name
+    directives = assessed.directives
+    return not _prohibits_stale(directives) and directives.s_maxage is None and assessed.licensed
 
 
-def _stale_while_revalidate(directives: ResponseDirectives, rules: Rules) -> float:
+def _stale_while_revalidate(assessed: Assessed, rules: Rules) -> float:
     # s-maxage implies proxy-revalidate, but "s-maxage=1, stale-while-revalidate=59" is said everywhere and
     # means what it says: an explicit window wins over the implication, and over it alone.
+    directives = assessed.directives
     if _prohibits_stale(directives):
         return 0
     if directives.stale_while_revalidate is not None:
         return directives.stale_while_revalidate
-    return rules.grace if _stale_usable(directives) else 0
+    # Grace begins where a lifetime ends: without one there is nothing to prolong.
+    return rules.grace if _stale_usable(assessed) and assessed.lifetime > 0 else 0
 
 
 def _strong_validator(

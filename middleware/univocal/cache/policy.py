@@ -190,7 +190,7 @@ def _judge(stored: Stored, asked: RequestDirectives, may_store: bool, now: float
             return Reuse(stored, stored.age(now), "hit", False)
         return _ask(stored, "request", may_store, stored)
     # or allowed to be served stale (§4.2.4): by the client, or while it is validated (RFC 5861 §3)
-    if contented and stored.stale_usable and asked.max_stale is not None and -remaining <= asked.max_stale:
+    if contented and _endures(stored, asked, remaining):
         return Reuse(stored, stored.age(now), "max-stale", False)
     if contented and -remaining < stored.stale_while_revalidate:
         return Reuse(stored, stored.age(now), "stale-while-revalidate", True)
@@ -204,6 +204,12 @@ def _content_with(stored: Stored, asked: RequestDirectives, remaining: float, no
     too_old = asked.max_age is not None and (asked.max_age == 0 or now - stored.born > asked.max_age)
     too_stale = asked.min_fresh is not None and remaining < asked.min_fresh
     return not (too_old or too_stale)
+
+
+def _endures(stored: Stored, asked: RequestDirectives, remaining: float) -> bool:
+    """Whether a client's max-stale allows the response (§5.2.1.2): it is said of what was fresh once."""
+    once_fresh = stored.stale_usable and stored.lifetime > 0
+    return once_fresh and asked.max_stale is not None and -remaining <= asked.max_stale
 
 
 def _ask(stored: Stored, reason: str, may_store: bool, fallback: Stored | None) -> Decision:
