@@ -8,9 +8,17 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final
 
-__all__ = ["Broadcast", "Departed", "Reader"]
+__all__ = ["WINDOW", "Broadcast", "CutShort", "Departed", "Reader"]
 
 WINDOW: Final = 256 * 1024
+
+
+# A reader so many octets behind another, of content that is not kept, is left behind.
+FAR_BEHIND: Final = 16 * WINDOW
+
+
+class CutShort(Exception):  # noqa: N818  (what happened to the content, not a fault of ours)
+    """A response ends before its content does: the origin server's did, or the reader fell too far behind."""
 
 
 class Departed(Exception):  # noqa: N818  (an event, not a fault)
@@ -20,13 +28,14 @@ class Departed(Exception):  # noqa: N818  (an event, not a fault)
 class Reader:
     """One reader's place in a broadcast; `departed` ends its next read."""
 
-    __slots__ = ("_broadcast", "_index", "_position", "departed")
+    __slots__ = ("_broadcast", "_index", "departed", "outpaced", "position")
 
     def __init__(self, broadcast: Broadcast) -> None:
         self._broadcast = broadcast
         self._index = 0  # chunks read
-        self._position = 0  # octets read
+        self.position = 0  # octets read
         self.departed = False
+        self.outpaced = False
 
     async def read(self) -> tuple[bytes, bool]:
         """What has come since the last read, a window full at most, and whether more may follow.
@@ -36,12 +45,14 @@ class Reader:
         cast = self._broadcast
         while cast.count == self._index and not cast.ended:
             await cast.news(self)
+        if self.outpaced:
+            raise CutShort
         chunks = cast.since(self._index)
         if not chunks and cast.error is not None:
             raise cast.error
         self._index += len(chunks)
         data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        self._position += len(data)
+        self.position += len(data)
         cast.passed()
         return data, not cast.ended or cast.error is not None or self._index < cast.count
 
@@ -58,10 +69,10 @@ class Reader:
 
 
 class Broadcast:
-    """Content as it arrives, at most `window` octets ahead of its slowest reader.
+    """Content as it arrives, at most `window` octets ahead of its fastest reader; others may be `FAR_BEHIND`.
 
     While `kept`, every octet is held from the first on and nothing waits: its owner bounds it. `deserted` is
-    called when the last reader leaves before the end.
+    called when the last reader leaves.
     """
 
     __slots__ = (
@@ -119,7 +130,7 @@ class Broadcast:
         """Wait for this reader no longer."""
         self._readers.discard(reader)
         self.passed()
-        if not self._readers and not self.ended:
+        if not self._readers:
             self._deserted()
 
     async def news(self, reader: Reader) -> None:
@@ -135,7 +146,7 @@ class Broadcast:
         self._news.clear()
 
     async def write(self, chunk: bytes) -> None:
-        """Append a chunk; returns once the slowest reader has room for more."""
+        """Append a chunk; returns once a reader has room for more."""
         if not chunk:
             return
         self._chunks.append(chunk)
@@ -143,8 +154,10 @@ class Broadcast:
         self.ring()
         if not self._readers:
             self.passed()  # nobody else would drop it
-        while not self.kept and self._readers and self.size - self._slowest() > self.window:
+        while not self.kept and self._readers and self.size - self._fastest() > self.window:
             await self._room.wait()
+        if not self.kept and len(self._readers) > 1:
+            self._leave_behind()
 
     def end(self, error: BaseException | None = None) -> None:
         """No more will come: for good, or because of an error, which every reader gets after the rest."""
@@ -175,5 +188,13 @@ class Broadcast:
         self._room.set()
         self._room.clear()
 
-    def _slowest(self) -> int:
-        return min(reader._position for reader in self._readers)
+    def _fastest(self) -> int:
+        return max(reader.position for reader in self._readers)
+
+    def _leave_behind(self) -> None:
+        """Let go of those who hold more than their share: one client that does not read stops no other."""
+        for reader in list(self._readers):
+            if self.size - reader.position > FAR_BEHIND:
+                reader.outpaced = True
+                self._readers.discard(reader)
+        self.passed()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeAlias
 
-from .broadcast import Broadcast, Reader
+from .broadcast import Broadcast, CutShort, Reader
 from .cache.policy import Forward, Reuse, forwarded_fields, reuse_on_error, revalidation
 from .cache.represent import not_modified
 from .errors import RefusedError
@@ -17,13 +18,13 @@ from .messages import Fields, Request, Response, values
 from .outcome import Handling
 from .recording import Recording
 
-__all__ = ["Answer", "Client", "CutShort", "Fetcher", "Flight", "Landing", "Origin"]
+__all__ = ["Answer", "Client", "Fetcher", "Flight", "Landing", "Origin"]
 
 logger: Final = logging.getLogger("univocal")
 
 
-class CutShort(Exception):  # noqa: N818  (what happened to the content, not a fault of ours)
-    """The origin server's response ended before its content did."""
+class Mismatched(Exception):  # noqa: N818  (an event, not a fault)
+    """What comes is of no use: not of the representation that is stored, or too large to complete it."""
 
 
 class Answer(Protocol):
@@ -91,6 +92,8 @@ class Flight:
         if self.content.kept and not kept:
             self.content.kept = False
             self._ended(self)
+        if self.recording.mismatched:
+            raise Mismatched
         if self.recording.presentable:
             await self.content.write(chunk)
 
@@ -99,7 +102,7 @@ class Flight:
         if not self.recording.mismatched:
             self.content.end()
             # What the application does after its response concerns nobody who asks from now on.
-            self.recording.release()
+            self.recording.end()
             self._ended(self)
 
     async def fly(self, origin: Origin) -> None:
@@ -107,7 +110,8 @@ class Flight:
         error: BaseException | None = CutShort()
         try:
             decision = self.admission.decision
-            await self._ask(origin, forwarded_fields(self.admission.request, decision))
+            with contextlib.suppress(Mismatched):
+                await self._ask(origin, forwarded_fields(self.admission.request, decision))
             if self.recording.mismatched:
                 # What came is not of the representation that is stored: ask for all of it (RFC 9111 §4.3.3).
                 again = Forward(decision.reason, may_store=True, fallback=None)
@@ -121,14 +125,18 @@ class Flight:
         finally:
             if not self.content.ended:
                 self.content.end(error)
-            self.recording.release()
             self._ended(self)
+            self.recording.end()
+            if not self.content.readers:
+                self.recording.release()
 
     async def _ask(self, origin: Origin, fields: Fields) -> None:
         await origin(replace(self.admission.request, fields=fields), self)
 
     def _deserted(self) -> None:
-        if self.task is not None and not self.unattended:
+        if self.content.ended:
+            self.recording.release()
+        elif self.task is not None and not self.unattended:
             self.task.cancel()
 
 
@@ -139,6 +147,7 @@ class Fetcher:
         self.gate = gate
         self.clock = clock
         self._flights: dict[Hashable, Flight] = {}
+        self._refreshing: set[bytes] = set()  # keys of stored responses that are fetched again
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
 
     async def fetch(self, admission: Admission, origin: Origin, client: Client) -> Landing:
@@ -150,10 +159,14 @@ class Fetcher:
         name = self.gate.flight_name(admission, self.clock())
         flight = self._flights.get(name) if name is not None else None
         if flight is not None and flight.recording.current:
-            landing = await self._follow(flight, admission, client)
+            try:
+                landing = await self._follow(flight, admission, client)
+            except TimeoutError:  # whoever comes next waits for another one
+                landing = None
+            else:
+                name = None
             if landing is not None:
                 return landing
-            name = None
         flight = self._launch(admission, origin, name)
         reader = flight.content.join()
         try:
@@ -167,12 +180,16 @@ class Fetcher:
         assert isinstance(admission.decision, Reuse)
         request, decision = revalidation(admission.request, admission.decision.stored)
         again = replace(admission, request=request, decision=decision)
-        # A key that is marked uncacheable has no flights to join, but its stale response is not to be fetched
-        # once more for every hit.
-        assert admission.canonical is not None
-        name = self.gate.flight_name(again, self.clock()) or ("refresh", admission.canonical.key)
-        if name not in self._flights:
-            self._launch(again, origin, name).unattended = True
+        key = admission.decision.stored.key
+        name = self.gate.flight_name(again, self.clock())
+        if key in self._refreshing or name in self._flights:
+            return
+        flight = self._launch(again, origin, name)
+        flight.unattended = True
+        assert flight.task is not None
+        # Until it has ended, whatever it brings: its stale response is not to be fetched again for every hit.
+        self._refreshing.add(key)
+        flight.task.add_done_callback(lambda _: self._refreshing.discard(key))
 
     def _launch(self, admission: Admission, origin: Origin, name: Hashable | None) -> Flight:
         def ended(flight: Flight) -> None:
@@ -189,7 +206,7 @@ class Fetcher:
 
     async def _lead(self, flight: Flight, reader: Reader, client: Client) -> Landing:
         admission, recording = flight.admission, flight.recording
-        await _until_landed(flight, reader, client)
+        await _until_landed(flight, reader, client, interim=client.interim)
         now = self.clock()
         status = flight.response.status if flight.response is not None else None
         fwd = admission.decision.reason
@@ -202,7 +219,8 @@ class Fetcher:
             found = Reuse(recording.updated, recording.updated.age(now), fwd, revalidate_in_background=False)
             return Landing(replace(admission, decision=found), Handling(fwd=fwd, fwd_status=recording.status))
         handling = Handling(fwd=fwd, stored=recording.storing is not None)
-        return self._streaming(flight, reader, admission, handling, now)
+        assert flight.response is not None
+        return self._streaming(flight, reader, admission, handling, now, flight.response)
 
     async def _follow(self, flight: Flight, admission: Admission, client: Client) -> Landing | None:
         reader = flight.content.join()
@@ -210,8 +228,6 @@ class Fetcher:
             async with asyncio.timeout(admission.runtime.limits.collapse_timeout):
                 await _until_landed(flight, reader, client)
             landing = await self._shared(flight, reader, admission)
-        except TimeoutError:
-            landing = None
         except BaseException:
             flight.content.leave(reader)
             raise
@@ -227,7 +243,7 @@ class Fetcher:
         if stale is not None:
             return Landing(stale, replace(handling, detail=stale.decision.reason))
         landed = recording.updated or recording.storing
-        if landed is None:
+        if landed is None or not landed.reusable:
             return None
         again = self.gate.again(admission, now, [landed])
         if not isinstance(again.decision, Reuse):
@@ -235,7 +251,9 @@ class Fetcher:
         if landed is recording.updated:
             return Landing(again, handling)
         if landed.whole and values(admission.request.fields, b"range") == []:
-            return self._streaming(flight, reader, again, handling, now)
+            # As it is stored: what may not be is for the client alone whose request brought it.
+            response = Response(landed.status, landed.fields)
+            return self._streaming(flight, reader, again, handling, now, response)
         return None
 
     def _in_place_of(self, flight: Flight, admission: Admission, now: float) -> Admission | None:
@@ -252,10 +270,14 @@ class Fetcher:
         return None
 
     def _streaming(
-        self, flight: Flight, reader: Reader, admission: Admission, handling: Handling, now: float
+        self,
+        flight: Flight,
+        reader: Reader,
+        admission: Admission,
+        handling: Handling,
+        now: float,
+        response: Response,
     ) -> Landing:
-        response = flight.response
-        assert response is not None
         if flight.recording.storing is not None:
             # The client's conditions were kept from the origin: they are answered here (RFC 9111 §4.3.2).
             unchanged = not_modified(admission.request, response, now)
@@ -266,13 +288,21 @@ class Fetcher:
         return Landing(admission, handling, response, reader)
 
 
-async def _until_landed(flight: Flight, reader: Reader, client: Client) -> None:
-    """Wait until it is known what a flight brings, passing interim responses on. Raises Departed."""
+async def _until_landed(
+    flight: Flight,
+    reader: Reader,
+    client: Client,
+    interim: Callable[[int, Fields], Awaitable[None]] | None = None,
+) -> None:
+    """Wait until it is known what a flight brings. Raises Departed.
+
+    Interim responses are passed to `interim`: to nobody but the client whose request brought them.
+    """
     client.joined(reader)
     told = 0
     while not flight.landed:
         await flight.content.news(reader)
-        while told < len(flight.interims):
+        while interim is not None and told < len(flight.interims):
             status, fields = flight.interims[told]
             told += 1
-            await client.interim(status, fields)
+            await interim(status, fields)

@@ -21,6 +21,7 @@ from .cache.policy import (
 )
 from .cache.store import Keys
 from .cache.stored import Stored
+from .fields import content_length
 from .messages import Response
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ __all__ = ["Recording"]
 
 # Seconds for which requests do not wait for one another, once a response could not be stored.
 UNCACHEABLE: Final = 120.0
+# Fields that make a response one client's own.
+_PERSONAL: Final = frozenset((b"authorization", b"range"))
 
 
 class Recording:
@@ -90,6 +93,8 @@ class Recording:
             return False
         # The object itself costs, too: a body in crumbs is larger than its octets.
         if not self._store.reserve(self.lease, sys.getsizeof(chunk) + 8):
+            # What would complete a stored part is of no use unless all of it is there.
+            self.mismatched = self._partial is not None
             self.storing, self._partial = None, None
             self._chunks.clear()
             return False
@@ -117,6 +122,10 @@ class Recording:
         self._decision = decision
         self._chunks.clear()
 
+    def end(self) -> None:
+        """Give the lease back, but not yet what was reserved: it is still being read."""
+        self._store.end(self.lease)
+
     def release(self) -> None:
         """Give the lease and what was reserved under it back."""
         self._store.release(self.lease)
@@ -129,10 +138,13 @@ class Recording:
             self.mismatched = True
             return
         self.updated = updated
-        self._store.commit(self.lease, updated)
+        if updated.reusable or (self._decision.reason == "stale" and not self._personal):
+            self._store.commit(self.lease, updated)
 
     def _learn(self, response: Response, now: float) -> bool:
         """Let the answer to a HEAD freshen the stored answer to a GET, or end it (RFC 9111 §4.3.5)."""
+        if self._personal or any(name == b"cookie" for name, _ in self._request.fields):
+            return False
         stored = select(replace(self._request, method=b"GET"), self._store.lookup(self._key))
         if stored is None or not stored.whole or stored.status != 200:
             return False
@@ -149,16 +161,26 @@ class Recording:
             return  # an error that something stale is served for does not replace it
         verdict = may_store(self._key, request, response, rules, self._began, now)
         if not isinstance(verdict, Unstorable):
-            self.storing = verdict
+            # What is known to be too large is nobody's but the client's who asked: others do not wait for it.
+            if (content_length(response.fields) or 0) <= self._store.max_object_bytes:
+                self.storing = verdict
+                return
+        # What one client's request brought about says nothing of what others get.
+        elif self._personal or request.method != b"GET" or not _of_the_resource(response.status):
             return
-        if response.status >= 500:
-            return  # it says nothing of what comes when the origin is well again
-        # One client's answer says nothing of what others get.
-        if not any(name == b"authorization" for name, _ in request.fields):
-            self._store.mark_uncacheable(self._key, now + UNCACHEABLE)
-        if decision.reason == "stale":
+        elif decision.reason == "stale":
             # The origin no longer lets this be stored: what is stale is not to be served in its place.
             self._store.purge(Keys(frozenset((self._key,))), now)
+        self._store.mark_uncacheable(self._key, now + UNCACHEABLE)
+
+    @property
+    def _personal(self) -> bool:
+        return any(name in _PERSONAL for name, _ in self._request.fields)
+
+
+def _of_the_resource(status: int) -> bool:
+    """Whether a status tells of the resource, not of this request or a bad moment of the origin."""
+    return status < 400 or status in {404, 410}
 
 
 def _may_store(decision: Decision) -> bool:

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from .broadcast import WINDOW, Departed, Reader
+from .broadcast import WINDOW, CutShort, Departed, Reader
 from .cache.policy import Forward, Refuse, Reuse, Validate, forwarded_fields
 from .cache.represent import represent
 from .cache.tags import TAGGING
 from .door import Door, Message, Receive, Send, send_problem
 from .errors import RefusedError, status_of
-from .fetch import Answer, CutShort
+from .fetch import Answer
 from .fields import without
 from .gate import Admission
 from .messages import Fields, Request, Response
@@ -265,7 +265,7 @@ class Responder:
         assert self._admission.canonical is not None
         return cache_status(self._handling, self._admission.canonical, self._admission.runtime.cache_status)
 
-    async def _respond(self, status: int, fields: Fields, body: bytes) -> None:
+    async def _respond(self, status: int, fields: Fields, body: bytes | memoryview) -> None:
         await self._start(status, fields)
         await self._write(body, more=False)
 
@@ -276,14 +276,14 @@ class Responder:
             fields = without(fields, TAGGING)
         await self._send({"type": "http.response.start", "status": status, "headers": fields})
 
-    async def _write(self, chunk: bytes, *, more: bool) -> None:
+    async def _write(self, chunk: bytes | memoryview, *, more: bool) -> None:
         """Send content, in pieces: a server copies what a slow client does not take at once."""
         self._octets += len(chunk)
         last = max(0, len(chunk) - 1) // WINDOW * WINDOW
         for start in range(0, last, WINDOW):
-            piece = chunk[start : start + WINDOW]
+            piece = bytes(chunk[start : start + WINDOW])
             await self._send({"type": "http.response.body", "body": piece, "more_body": True})
-        rest = chunk[last:] if last else chunk
+        rest = bytes(chunk[last:] if last else chunk)
         await self._send({"type": "http.response.body", "body": rest, "more_body": more})
 
     def _announce(self) -> None:

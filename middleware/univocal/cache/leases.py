@@ -57,11 +57,16 @@ class Leases:
         return True
 
     def release(self, lease: Lease) -> None:
-        """End a lease; a second time does nothing."""
+        """End a lease and count what it reserved no longer; a second time does nothing."""
+        self.end(lease)
+        self.reserved -= lease.reserved
+        lease.reserved = 0
+
+    def end(self, lease: Lease) -> None:
+        """End a lease, but go on counting what it reserved: it is still being read."""
         if not lease.live:
             return
         lease.live = False
-        self.reserved -= lease.reserved
         del self._live[id(lease)]
         oldest = next(iter(self._live.values())).began if self._live else self._number
         while self._log and self._log[0][0] <= oldest:
