@@ -158,6 +158,61 @@ def test_the_answer_to_a_head_updates_the_answer_to_a_get(news: Fields, updates:
     assert freshened(stored(TAGGED), *fields, status=410, request=head) is None
 
 
+COOKIE = (b"cookie", b"a=b")
+LONG = (b"cache-control", b"max-age=1000")
+
+
+@pytest.mark.parametrize(
+    ("old", "asked", "news", "updates"),
+    [
+        # what nobody in particular gets
+        ([TAGGED], [], [], True),
+        ([], [], [LONG], True),
+        # what one client gets: only what it confirms, and then as much as a 304 would
+        ([TAGGED], [COOKIE], [LONG], False),
+        ([TAGGED, DATED], [COOKIE], [], False),
+        ([], [COOKIE], [LONG], False),
+        ([TAGGED], [COOKIE], [TAGGED, LONG], True),
+        ([TAGGED], [COOKIE], [(b"etag", b'"2"'), LONG], False),
+        ([DATED], [COOKIE], [DATED], True),
+        ([TAGGED], [(b"authorization", b"x")], [TAGGED, LONG], False),
+        ([TAGGED], [(b"authorization", b"x")], [TAGGED, (b"cache-control", b"public, max-age=9")], True),
+        # and it does not end what everybody gets
+        ([TAGGED], [COOKIE], [TAGGED, (b"cache-control", b"private")], False),
+        ([TAGGED], [COOKIE], [TAGGED, (b"set-cookie", b"a=b")], False),
+    ],
+)
+def test_one_clients_head_updates_at_most_what_it_confirms(
+    old: Fields, asked: Fields, news: Fields, updates: bool
+) -> None:
+    head = Request(b"HEAD", b"/a", asked)
+    fresh = freshened(stored(*old), *news, (b"test", b"me"), status=200, request=head)
+    assert (fresh is not None and fresh.reusable) is updates
+    assert (fresh is None) is not updates
+
+
+@pytest.mark.parametrize(
+    ("cookies", "old", "news", "reusable"),
+    [
+        ("public", b"public, max-age=60", [], False),
+        ("public", b"public, max-age=60", [(b"cache-control", b"max-age=60")], False),
+        ("public", b"max-age=60", [(b"cache-control", b"s-maxage=60")], True),
+        ("explicit", b"max-age=60", [], False),
+        ("explicit", b"max-age=60", [(b"cache-control", b"max-age=60")], True),
+        ("never", b"max-age=60", [(b"cache-control", b"s-maxage=60")], False),
+    ],
+)
+def test_a_cookie_that_a_304_sets_is_shared_by_its_own_word_alone(
+    cookies: Any, old: bytes, news: Fields, reusable: bool
+) -> None:
+    found = stored(TAGGED, (b"cache-control", old))
+    response = Response(304, [TAGGED, (b"set-cookie", b"a=b"), *news])
+    fresh = freshen(found, ASKED, response, Rules(set_cookie=cookies), LATER - 1, LATER)
+    assert fresh is not None
+    assert fresh.reusable is reusable
+    assert values(fresh.fields, b"set-cookie") == [b"a=b"]
+
+
 def part(place: bytes, body: bytes, *more: tuple[bytes, bytes]) -> Stored:
     return stored((b"content-range", place), *(more or (TAGGED,)), status=206, body=body)
 

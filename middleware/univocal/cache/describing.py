@@ -23,7 +23,7 @@ from univocal.cache.vary import selection
 from univocal.fields import entity_tag, first, http_date, imf_fixdate, members, without
 from univocal.messages import Fields, Request, Response, values
 
-__all__ = ["Assessed", "Exchange", "assess", "describe", "for_everybody", "storable_fields"]
+__all__ = ["Assessed", "Exchange", "assess", "describe", "for_everybody", "is_personal", "storable_fields"]
 
 # RFC 9111 §3.1: fields of one connection, and those specific to a client's proxy.
 _NOT_STORED: Final = frozenset(
@@ -83,8 +83,12 @@ def assess(exchange: Exchange, rules: Rules) -> Assessed:
 
 def for_everybody(request: Request, fields: Fields) -> bool:
     """Whether nothing hints at a response made for one client: without the origin's word that must be so."""
-    personal = any(name in {b"cookie", b"authorization"} for name, _ in request.fields)
-    return not personal and first(fields, b"set-cookie") is None
+    return not is_personal(request) and first(fields, b"set-cookie") is None
+
+
+def is_personal(request: Request) -> bool:
+    """Whether a request says who asks."""
+    return any(name in {b"cookie", b"authorization"} for name, _ in request.fields)
 
 
 def _assigned_lifetime(

@@ -17,7 +17,7 @@ from univocal.cache.vary import vary_names
 from univocal.fields import content_length, first
 from univocal.messages import Request, Response
 
-__all__ = ["Unstorable", "complete", "may_store", "verdict"]
+__all__ = ["Unstorable", "complete", "may_set_cookies", "may_store", "verdict"]
 
 # Statuses that speak of fields which are in no key (412, 416, 417), that must not be stored (RFC 6585: 428,
 # 429, 431, 511) or that only update what is stored (304).
@@ -117,12 +117,9 @@ def _method_allows(key: bytes, exchange: Exchange, assessed: Assessed) -> bool:
 
 def _unlicensed(exchange: Exchange, assessed: Assessed, rules: Rules) -> str:
     """Why nothing allows to store the response, or ""."""
-    directives, status = assessed.directives, exchange.response.status
-    shared = directives.public or directives.s_maxage is not None
-    if first(assessed.fields, b"set-cookie") is not None:
-        allowed = {"public": shared, "explicit": shared or assessed.explicit is not None, "never": False}
-        if not allowed[rules.set_cookie]:
-            return "set-cookie"
+    status, shared = exchange.response.status, _for_all(assessed.directives)
+    if not may_set_cookies(assessed, rules):
+        return "set-cookie"
     # the response contains at least one of: a public response directive; an Expires header field; a max-age
     # or s-maxage response directive; a status code that is defined as heuristically cacheable; and, of ours,
     # a lifetime given by the rules
@@ -133,6 +130,19 @@ def _unlicensed(exchange: Exchange, assessed: Assessed, rules: Rules) -> str:
     if not assessed.lifetime > 0 and not shared and not for_everybody(exchange.request, assessed.fields):
         return "no freshness"
     return ""
+
+
+def may_set_cookies(assessed: Assessed, rules: Rules) -> bool:
+    """Whether the rules let a response be stored with what cookies it sets, if any."""
+    if first(assessed.fields, b"set-cookie") is None:
+        return True
+    shared = _for_all(assessed.directives)
+    allowed = {"public": shared, "explicit": shared or assessed.explicit is not None, "never": False}
+    return allowed[rules.set_cookie]
+
+
+def _for_all(directives: ResponseDirectives) -> bool:
+    return directives.public or directives.s_maxage is not None
 
 
 def complete(stored: Stored, body: bytes) -> Stored | None:

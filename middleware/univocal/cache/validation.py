@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from univocal.cache.describing import Exchange, assess, describe, storable_fields
+from univocal.cache.describing import Exchange, assess, describe, is_personal, storable_fields
 from univocal.cache.directives import response_directives
 from univocal.cache.ranges import content_range, missing
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored, with_content
-from univocal.cache.storing import verdict
+from univocal.cache.storing import may_set_cookies, verdict
 from univocal.cache.vary import selection
 from univocal.fields import content_length, entity_tag, first, opaque_tag, without
 from univocal.messages import Fields, Request, Response
@@ -55,12 +55,21 @@ def freshen(
 
     None if the response speaks of another representation: it then updates nothing. A response that may not be
     stored any longer comes back with `reusable` False: it answers this request, and its predecessor goes.
+    What one client's HEAD gets updates at most what it confirms, and ends nothing.
     """
-    if not _same(stored, response) or (response.status != 304 and not _same_content(stored, response)):
+    confirmed = response.status == 304
+    if not _same(stored, response) or not (confirmed or _same_content(stored, response)):
+        return None
+    personal = not confirmed and is_personal(request)
+    if personal and not _validated(stored, response):
         return None
     updated = Response(stored.status, _updated(stored.fields, response.fields, rules))
     exchange = Exchange(request, response, request_time, response_time)
-    return _rebuilt(stored, exchange, updated, rules, stored.body)
+    built = _rebuilt(stored, exchange, updated, rules, stored.body)
+    if not may_set_cookies(assess(exchange, rules), rules):
+        # That the stored response may be shared with its cookies was said of those, not of these.
+        built = replace(built, reusable=False)
+    return built if built.reusable or not personal else None
 
 
 def _rebuilt(stored: Stored, exchange: Exchange, updated: Response, rules: Rules, body: bytes) -> Stored:
@@ -86,6 +95,13 @@ def _same(stored: Stored, response: Response) -> bool:
         return stored.etag is not None and opaque_tag(etag) == opaque_tag(stored.etag)
     modified = first(response.fields, b"last-modified")
     return modified is None or stored.last_modified is None or modified == stored.last_modified
+
+
+def _validated(stored: Stored, response: Response) -> bool:
+    """Whether a response that is no 304 names the stored one: by its entity-tag, without one by its date."""
+    etag = entity_tag(first(response.fields, b"etag"))
+    modified = first(response.fields, b"last-modified")
+    return etag is not None or (modified is not None and modified == stored.last_modified)
 
 
 def _same_content(stored: Stored, response: Response) -> bool:
