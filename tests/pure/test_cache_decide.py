@@ -324,7 +324,16 @@ def partial(spec: bytes, body: bytes, *more: tuple[bytes, bytes]) -> Stored:
     ],
 )
 def test_a_stored_part(spec: bytes, body: bytes, fields: Fields, age: float, expected: str) -> None:
-    assert outcome(decide(asked(*fields), [partial(spec, body)], Rules(), NOW + age)) == expected
+    assert outcome(decide(asked(*fields), [partial(spec, body, TAG)], Rules(), NOW + age)) == expected
+
+
+@pytest.mark.parametrize(
+    "more", [[], [(b"etag", b'W/"1"')], [(b"last-modified", b"Sun, 06 Nov 1994 08:49:37 GMT")]]
+)
+def test_a_part_without_a_strong_validator_is_not_completed(more: Fields) -> None:
+    decision = decide(asked(), [partial(b"bytes 0-4/10", b"01234", *more)], Rules(), NOW)
+    assert outcome(decision) == "forward miss"
+    assert forwarded_fields(asked(), decision) == []
 
 
 def test_a_part_answers_if_range_with_its_own_strong_validator_alone() -> None:
@@ -431,10 +440,8 @@ def test_a_completion_asks_for_what_lacks() -> None:
         (b"bytes 0-4/10", b"01234", b"bytes=5-"),
         (b"bytes 4-9/10", b"456789", b"bytes=0-3"),
     ):
-        decision = decide(asked(), [partial(spec, body)], Rules(), NOW)
-        assert forwarded_fields(asked(), decision) == [(b"range", lack)]
-    decision = decide(asked(), [partial(b"bytes 0-4/10", b"01234", TAG)], Rules(), NOW)
-    assert forwarded_fields(asked(), decision) == [(b"range", b"bytes=5-"), (b"if-range", b'"1"')]
+        decision = decide(asked(), [partial(spec, body, TAG)], Rules(), NOW)
+        assert forwarded_fields(asked(), decision) == [(b"range", lack), (b"if-range", b'"1"')]
 
 
 def test_too_many_ranges_do_not_reach_the_origin() -> None:

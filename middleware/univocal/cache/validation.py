@@ -34,13 +34,17 @@ def conditions(stored: Stored) -> Fields:
 
 
 def completion(stored: Stored) -> Fields:
-    """The fields that ask for what a stored 206 lacks; none if no single range would complete it."""
+    """The fields that ask for what a stored 206 lacks; none if no single range would complete it.
+
+    Without a strong validator there are none either: parts of two representations could not be told apart,
+    and where the range no longer exists a 416 would come, of which the client knows nothing.
+    """
     lack = missing(stored.part, len(stored.body)) if stored.part is not None else None
-    if lack is None:
+    if lack is None or stored.strong is None:
         return []
     start, end = lack
-    fields: Fields = [(b"range", b"bytes=%d-" % start if end is None else b"bytes=%d-%d" % (start, end))]
-    return [*fields, (b"if-range", stored.strong)] if stored.strong is not None else fields
+    asked = b"bytes=%d-" % start if end is None else b"bytes=%d-%d" % (start, end)
+    return [(b"range", asked), (b"if-range", stored.strong)]
 
 
 def freshen(
