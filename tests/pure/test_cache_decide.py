@@ -116,6 +116,8 @@ CC = b"cache-control"
         ("max-age=60", [TAG], 69, "max-stale, max-age=10", "validate stale or stale"),
         ("max-age=60", [TAG], 0, "no-store", "reuse hit"),
         ("max-age=60", [TAG], 61, "no-store", "forward stale unstored or stale"),
+        ("max-age=60", [TAG], 0, "no-cache; x", "validate request"),
+        ("max-age=60", [TAG], 61, "no-store no-transform", "forward stale unstored or stale"),
         ("max-age=60", [TAG], 0, "only-if-cached", "reuse hit"),
         ("max-age=60", [TAG], 61, "only-if-cached", "refuse 504 only-if-cached"),
         ("max-age=60", [TAG], 61, "only-if-cached, max-stale", "reuse max-stale"),

@@ -73,6 +73,47 @@ def test_directives_decide(directives: str, expected: str) -> None:
     assert reason(lines(cache_control=directives)) == expected
 
 
+# What is no directive still forbids what it names, and allows nothing that is not said properly.
+@pytest.mark.parametrize(
+    ("directives", "expected"),
+    [
+        ("no-cache; no-store", "no-store"),
+        ("no-store; max-age=0", "no-store"),
+        ("private; max-age=60", "private"),
+        ("no-store no-cache", "no-store"),
+        ("NO-STORE;", "no-store"),
+        ("x y no-store", "no-store"),
+        ('max-age=10, a="b, no-store', "no-store"),
+        ('max-age=60, private="a" x', "private"),
+        ("max-age=60, no-cache;", "no freshness or validator"),
+        ('max-age=60, no-cache="a", no-cache;x', "no freshness or validator"),
+        ("max-age=60;public", "no freshness or validator"),
+        ("public; max-age=60", "no freshness or validator"),
+        ("foo bar", "no freshness or validator"),
+        ("=", "no freshness or validator"),
+        ("ext=", "no freshness or validator"),
+        ('"', "no freshness or validator"),
+        # these can be read
+        ("", "stored"),
+        ("foo", "stored"),
+        (", ,foo=1", "stored"),
+        ('foo="a;b \\" no-store"', "stored"),
+        ("not-no-store", "stored"),
+        ("foo bar, max-age=60", "stored"),
+        ("max-age=60, foo; no-storey", "stored"),
+    ],
+)
+def test_directives_that_cannot_be_read_license_nothing(directives: str, expected: str) -> None:
+    assert reason(lines(cache_control=directives), ttl=60) == expected
+
+
+def test_heuristics_are_not_for_what_cannot_be_read() -> None:
+    for directives, lifetime in (("foo", DAY / 10), ("foo bar", 0), ("foo bar, public", 0)):
+        stored = judged([MODIFIED, *lines(date=date(0), cache_control=directives)])
+        assert isinstance(stored, Stored)
+        assert stored.lifetime == lifetime
+
+
 @pytest.mark.parametrize(
     "status", [200, 203, 204, 299, 301, 302, 303, 307, 308, 400, 404, 410, 499, 500, 503, 599]
 )

@@ -72,7 +72,9 @@ def assess(exchange: Exchange, rules: Rules) -> Assessed:
     fields = storable_fields(response.fields, directives)
     explicit = explicit_lifetime(directives, response.fields, response_time)
     licensed = explicit is not None or (
-        for_everybody(request, fields) and not contradicts(request.target, first(fields, b"content-type"))
+        not directives.malformed
+        and for_everybody(request, fields)
+        and not contradicts(request.target, first(fields, b"content-type"))
     )
     if explicit is not None:
         lifetime = explicit

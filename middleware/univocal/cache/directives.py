@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -25,6 +26,12 @@ _FLAGS: Final = frozenset(
         "immutable",
     }
 )
+# What a directive that can be read looks like (RFC 9111 §5.2), and what is searched for in one that cannot.
+_TOKEN: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_QUOTED: Final = rb'"(?:[^"\\]|\\.)*"'
+_WELL_FORMED: Final = re.compile(_TOKEN + rb"(?:=(?:" + _TOKEN + rb"|" + _QUOTED + rb"))?", re.DOTALL)
+_TOKENS: Final = re.compile(_TOKEN)
+_FORBIDDING: Final = frozenset({b"no-cache", b"no-store", b"private"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,7 @@ class ResponseDirectives:
     stale_while_revalidate: int | None
     stale_if_error: int | None
     withheld: frozenset[bytes]  # fields named by a qualified no-cache or private: not stored
+    malformed: bool  # holds what cannot be read: who can say that it allows anything?
     targeted: bool  # from a targeted field: Cache-Control and Expires do not count (RFC 9213 §2.2)
 
 
@@ -64,8 +72,21 @@ def response_directives(fields: Fields, targeted: Iterable[bytes]) -> ResponseDi
     for name in targeted:
         value = combined(fields, name)
         if value is not None and (found := _structured(value)):
-            return _response(found, targeted=True)
-    return _response(cache_control(values(fields, b"cache-control")), targeted=False)
+            return _response(found, malformed=False, targeted=True)
+    found, malformed = _read(values(fields, b"cache-control"))
+    return _response(found, malformed=malformed, targeted=False)
+
+
+def _read(lines: list[bytes]) -> tuple[dict[bytes, bytes | None], bool]:
+    """The directives of Cache-Control, and whether it holds what is none.
+
+    "no-cache; no-store" or "no-store no-cache" is no directive, but there is no doubt what was meant: in what
+    cannot be read, each of the directives that forbid counts, without an argument.
+    """
+    found = cache_control(lines)
+    malformed = [piece for line in lines for piece in members(line) if not _WELL_FORMED.fullmatch(piece)]
+    named = {token.lower() for piece in malformed for token in _TOKENS.findall(piece)}
+    return found | dict.fromkeys(named & _FORBIDDING), bool(malformed)
 
 
 def _structured(value: bytes) -> dict[bytes, bytes | None] | None:
@@ -92,7 +113,7 @@ def _structured(value: bytes) -> dict[bytes, bytes | None] | None:
     return found
 
 
-def _response(found: Mapping[bytes, bytes | None], *, targeted: bool) -> ResponseDirectives:
+def _response(found: Mapping[bytes, bytes | None], *, malformed: bool, targeted: bool) -> ResponseDirectives:
     withheld = _names(found.get(b"no-cache")) | _names(found.get(b"private"))
     return ResponseDirectives(
         no_store=b"no-store" in found,
@@ -107,6 +128,7 @@ def _response(found: Mapping[bytes, bytes | None], *, targeted: bool) -> Respons
         stale_while_revalidate=delta_seconds(found.get(b"stale-while-revalidate")),
         stale_if_error=delta_seconds(found.get(b"stale-if-error")),
         withheld=withheld,
+        malformed=malformed,
         targeted=targeted,
     )
 
@@ -124,7 +146,7 @@ def request_directives(fields: Fields) -> RequestDirectives:
     lines = values(fields, b"cache-control")
     if not lines:
         return RequestDirectives(no_cache=b"no-cache" in cache_control(values(fields, b"pragma")))
-    found = cache_control(lines)
+    found, _ = _read(lines)
     max_stale = found.get(b"max-stale")
     return RequestDirectives(
         no_cache=b"no-cache" in found,
