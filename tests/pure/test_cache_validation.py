@@ -97,10 +97,34 @@ def test_the_age_of_a_304_counts() -> None:
         ([DATED], [DATED], True),
         ([DATED], [(b"last-modified", imf_fixdate(NOW))], False),
         ([TAGGED, DATED], [TAGGED, (b"last-modified", imf_fixdate(NOW))], True),
+        ([TAGGED, DATED], [DATED], True),
+        ([TAGGED, DATED], [(b"last-modified", imf_fixdate(NOW))], False),
+        ([TAGGED], [DATED], True),
+        ([], [DATED], False),
+        ([], [TAGGED], False),
+        ([], [], True),
     ],
 )
 def test_a_304_for_another_representation_updates_nothing(old: Fields, news: Fields, same: bool) -> None:
     assert (freshened(stored(*old), *news) is not None) is same
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "etag", "strong"),
+    [
+        (b'W/"1"', b'"1"', b'W/"1"', None),
+        (b'W/"1"', b'W/"1"', b'W/"1"', None),
+        (b'"1"', b'"1"', b'"1"', b'"1"'),
+        (b'"1"', b'W/"1"', b'W/"1"', None),
+    ],
+)
+def test_a_304_does_not_make_a_weak_validator_strong(
+    old: bytes, new: bytes, etag: bytes, strong: bytes | None
+) -> None:
+    fresh = freshened(stored((b"etag", old)), (b"etag", new), (b"cache-control", b"max-age=9"))
+    assert fresh is not None
+    assert (values(fresh.fields, b"etag"), fresh.etag, fresh.strong) == ([etag], etag, strong)
+    assert fresh.lifetime == 9
 
 
 @pytest.mark.parametrize(
@@ -168,6 +192,8 @@ LONG = (b"cache-control", b"max-age=1000")
         # what nobody in particular gets
         ([TAGGED], [], [], True),
         ([], [], [LONG], True),
+        ([TAGGED], [], [DATED, LONG], False),
+        ([DATED], [], [DATED, LONG], True),
         # what one client gets: only what it confirms, and then as much as a 304 would
         ([TAGGED], [COOKIE], [LONG], False),
         ([TAGGED, DATED], [COOKIE], [], False),

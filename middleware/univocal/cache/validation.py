@@ -67,7 +67,7 @@ def freshen(
     personal = not confirmed and is_personal(request)
     if personal and not _validated(stored, response):
         return None
-    updated = Response(stored.status, _updated(stored.fields, response.fields, rules))
+    updated = Response(stored.status, _updated(stored.fields, _not_upgrading(stored, response.fields), rules))
     exchange = Exchange(request, response, request_time, response_time)
     built = _rebuilt(stored, exchange, updated, rules, stored.body)
     if not may_set_cookies(assess(exchange, rules), rules):
@@ -98,7 +98,11 @@ def _same(stored: Stored, response: Response) -> bool:
     if etag is not None:
         return stored.etag is not None and opaque_tag(etag) == opaque_tag(stored.etag)
     modified = first(response.fields, b"last-modified")
-    return modified is None or stored.last_modified is None or modified == stored.last_modified
+    # If the new response does not include any form of validator, it is of what was asked about; its date is
+    # only that of a stored response that is known by its date, or whose entity-tag a 304 has confirmed.
+    if modified is None or modified == stored.last_modified:
+        return True
+    return stored.last_modified is None and stored.etag is not None and response.status == 304
 
 
 def _validated(stored: Stored, response: Response) -> bool:
@@ -113,6 +117,17 @@ def _same_content(stored: Stored, response: Response) -> bool:
     length = content_length(response.fields)
     agrees = length is None or stored.bodiless or length == len(stored.body)
     return response.status == stored.status == 200 and stored.part is None and agrees
+
+
+def _not_upgrading(stored: Stored, fields: Fields) -> Fields:
+    """A response's fields without an entity-tag that would make the stored weak one strong.
+
+    A server that weakens the entity-tags of what it compresses sends those of its 304s as they were; that is
+    no promise that the stored octets are the ones that the strong one names.
+    """
+    etag = entity_tag(first(fields, b"etag"))
+    upgrading = etag is not None and stored.etag == b"W/" + etag
+    return without(fields, [b"etag"]) if upgrading else fields
 
 
 def _updated(old: Fields, new: Fields, rules: Rules) -> Fields:
