@@ -128,6 +128,16 @@ CC = b"cache-control"
         ("max-age=60, stale-while-revalidate=4", [TAG], 63, "", "reuse stale-while-revalidate and refresh"),
         ("max-age=60, stale-while-revalidate=4", [TAG], 64, "", "validate stale or stale"),
         ("max-age=60, stale-while-revalidate=4", [TAG], 63, "max-age=10", "validate stale or stale"),
+        ("max-age=60, stale-while-revalidate=4", [TAG], 63, "max-age=100", "validate stale or stale"),
+        ("max-age=60, stale-while-revalidate=4", [TAG], 63, "max-age=100, max-stale=3", "reuse max-stale"),
+        ("s-maxage=60, stale-while-revalidate=4", [TAG], 63, "max-age=99, max-stale=2", "validate stale"),
+        (
+            "s-maxage=60, stale-while-revalidate=4",
+            [TAG],
+            63,
+            "max-age=99, max-stale=3",
+            "reuse stale-while-revalidate and refresh",
+        ),
         (
             "max-age=60, stale-while-revalidate=4",
             [TAG],

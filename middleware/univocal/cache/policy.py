@@ -192,7 +192,7 @@ def _judge(stored: Stored, asked: RequestDirectives, may_store: bool, now: float
     # or allowed to be served stale (§4.2.4): by the client, or while it is validated (RFC 5861 §3)
     if contented and _endures(stored, asked, remaining):
         return Reuse(stored, stored.age(now), "max-stale", False)
-    if contented and -remaining < stored.stale_while_revalidate:
+    if contented and -remaining < stored.stale_while_revalidate and _accepts_stale(asked, remaining):
         return Reuse(stored, stored.age(now), "stale-while-revalidate", True)
     # or successfully validated (§4.3)
     usable = stored.stale_usable or stored.stale_if_error > 0
@@ -210,6 +210,11 @@ def _endures(stored: Stored, asked: RequestDirectives, remaining: float) -> bool
     """Whether a client's max-stale allows the response (§5.2.1.2): it is said of what was fresh once."""
     once_fresh = stored.stale_usable and stored.lifetime > 0
     return once_fresh and asked.max_stale is not None and -remaining <= asked.max_stale
+
+
+def _accepts_stale(asked: RequestDirectives, remaining: float) -> bool:
+    """Whether a client that said max-age said, with max-stale, that it may be stale as well (§5.2.1.1)."""
+    return asked.max_age is None or (asked.max_stale is not None and -remaining <= asked.max_stale)
 
 
 def _ask(stored: Stored, reason: str, may_store: bool, fallback: Stored | None) -> Decision:
