@@ -340,12 +340,18 @@ def test_a_stored_part(spec: bytes, body: bytes, fields: Fields, age: float, exp
 
 
 @pytest.mark.parametrize(
-    "more", [[], [(b"etag", b'W/"1"')], [(b"last-modified", b"Sun, 06 Nov 1994 08:49:37 GMT")]]
+    ("more", "expected", "lack"),
+    [
+        ([TAG], "validate partial", [(b"range", b"bytes=5-"), (b"if-range", b'"1"')]),
+        ([(b"etag", b'W/"1"')], "forward miss", []),
+        ([(b"last-modified", b"Sun, 06 Nov 1994 08:49:37 GMT")], "forward miss", []),
+        ([], "validate partial", [(b"range", b"bytes=5-")]),
+    ],
 )
-def test_a_part_without_a_strong_validator_is_not_completed(more: Fields) -> None:
+def test_a_part_with_a_weak_validator_is_not_completed(more: Fields, expected: str, lack: Fields) -> None:
     decision = decide(asked(), [partial(b"bytes 0-4/10", b"01234", *more)], Rules(), NOW)
-    assert outcome(decision) == "forward miss"
-    assert forwarded_fields(asked(), decision) == []
+    assert outcome(decision) == expected
+    assert forwarded_fields(asked(), decision) == lack
 
 
 def test_a_part_answers_if_range_with_its_own_strong_validator_alone() -> None:

@@ -36,15 +36,17 @@ def conditions(stored: Stored) -> Fields:
 def completion(stored: Stored) -> Fields:
     """The fields that ask for what a stored 206 lacks; none if no single range would complete it.
 
-    Without a strong validator there are none either: parts of two representations could not be told apart,
-    and where the range no longer exists a 416 would come, of which the client knows nothing.
+    A weak validator names no octets: with no more than that everything is asked for. Where there is none at
+    all the range is asked for as it is; what comes is never combined, but asked for again if it is a part.
     """
     lack = missing(stored.part, len(stored.body)) if stored.part is not None else None
-    if lack is None or stored.strong is None:
+    if lack is None:
         return []
     start, end = lack
-    asked = b"bytes=%d-" % start if end is None else b"bytes=%d-%d" % (start, end)
-    return [(b"range", asked), (b"if-range", stored.strong)]
+    fields: Fields = [(b"range", b"bytes=%d-" % start if end is None else b"bytes=%d-%d" % (start, end))]
+    if stored.strong is not None:
+        return [*fields, (b"if-range", stored.strong)]
+    return fields if stored.etag is None and stored.last_modified is None else []
 
 
 def freshen(
