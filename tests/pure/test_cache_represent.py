@@ -29,7 +29,7 @@ def stored(
 
 def shown(
     found: Stored, *fields: tuple[bytes, bytes], method: bytes = b"GET"
-) -> tuple[int, dict[bytes, bytes], bytes]:
+) -> tuple[int, dict[bytes, bytes], bytes | memoryview]:
     answer = represent(Request(method, b"/a", list(fields)), found, 7, NOW)
     assert len(answer.fields) == len(dict(answer.fields))
     return answer.status, dict(answer.fields), answer.body
@@ -170,11 +170,30 @@ def test_several_ranges_are_parts() -> None:
     assert b"content-range" not in fields
     kind, _, boundary = fields[b"content-type"].partition(b"; boundary=")
     assert kind == b"multipart/byteranges"
-    parts = body.split(b"--" + boundary)
+    parts = bytes(body).split(b"--" + boundary)
     assert parts[0] == b""
     assert parts[1] == b"\r\ncontent-type: text/plain\r\ncontent-range: bytes 0-1/10\r\n\r\n01\r\n"
     assert parts[2] == b"\r\ncontent-type: text/plain\r\ncontent-range: bytes 7-9/10\r\n\r\n789\r\n"
     assert parts[3:] == [b"--\r\n"]
+    assert fields[b"content-length"] == b"%d" % len(body)
+
+
+@pytest.mark.parametrize("part", [False, True])
+def test_a_range_is_a_view_of_what_is_stored(part: bool) -> None:
+    place = [(b"content-range", b"bytes 0-9/20")] if part else []
+    found = stored(*place, status=206 if part else 200)
+    answer = represent(Request(b"GET", b"/a", [(b"range", b"bytes=2-5")]), found, 7, NOW)
+    assert isinstance(answer.body, memoryview)
+    assert answer.body.obj is found.body
+    assert (bytes(answer.body), len(answer.body)) == (b"2345", 4)
+
+
+@pytest.mark.parametrize(("last", "status"), [(524_287, 206), (524_288, 200)])
+def test_large_ranges_are_not_put_together_anew(last: int, status: int) -> None:
+    found = stored(body=bytes(2_000_000))
+    got, fields, body = shown(found, (b"range", b"bytes=0-%d,1000000-1524287" % last))
+    assert got == status
+    assert (body is found.body) is (status == 200)
     assert fields[b"content-length"] == b"%d" % len(body)
 
 

@@ -26,12 +26,19 @@ _OF_CONTENT: Final = frozenset(
 )
 
 
+# More than this is not put together anew for one client that asks for several ranges: it gets everything.
+_JOINED_LIMIT: Final = 1_048_576
+
+
 class Representation(NamedTuple):
-    """A final response made from a stored one; its fields are complete but for Via and Cache-Status."""
+    """A final response made from a stored one; its fields are complete but for Via and Cache-Status.
+
+    A range is a view of the stored content: however slow the clients that read it, its octets are there once.
+    """
 
     status: int
     fields: Fields
-    body: bytes
+    body: bytes | memoryview
 
 
 def represent(request: Request, stored: Stored, age: int, now: float) -> Representation:
@@ -103,11 +110,14 @@ def _ranges(stored: Stored, fields: Fields, ranges: RangeSet) -> Representation:
         return Representation(416, [*kept, unsatisfied, (b"content-length", b"0")], b"")
     if len(pieces) == 1:
         return _one(stored, fields, pieces[0], length)
+    if sum(piece.stop - piece.start for piece in pieces) > _JOINED_LIMIT:
+        # a server MAY ignore the Range header field (RFC 9110 §14.2)
+        return _all(stored, fields)
     return _several(stored, bare, pieces)
 
 
 def _one(stored: Stored, fields: Fields, piece: Slice, complete: int | None) -> Representation:
-    body = stored.body[piece.start : piece.stop]
+    body = memoryview(stored.body)[piece.start : piece.stop]
     bare = without(fields, [b"content-length", b"content-range"])
     placed = (b"content-range", _content_range(piece, complete))
     return Representation(206, [*bare, placed, (b"content-length", b"%d" % len(body))], body)
