@@ -107,7 +107,13 @@ CC = b"cache-control"
         ("max-age=60", [TAG], 0, "max-age=x", "reuse hit"),
         ("max-age=60", [TAG], 9, "min-fresh=50", "reuse hit"),
         ("max-age=60", [TAG], 11, "min-fresh=50", "validate request or stale"),
+        ("max-age=60", [TAG], 10, "min-fresh=50", "reuse hit"),
+        ("max-age=60", [TAG], 10.5, "min-fresh=50", "validate request or stale"),
+        ("max-age=60", [TAG], 10, "max-age=10", "reuse hit"),
         ("max-age=60", [TAG], 69, "max-stale=10", "reuse max-stale"),
+        ("max-age=60", [TAG], 70, "max-stale=10", "reuse max-stale"),
+        ("max-age=60", [TAG], 70.5, "max-stale=10", "validate stale or stale"),
+        ("max-age=60", [TAG], 60, "max-stale=0", "reuse max-stale"),
         ("max-age=60", [TAG], 71, "max-stale=10", "validate stale or stale"),
         ("max-age=60", [TAG], 7100, "max-stale", "reuse max-stale"),
         ("max-age=60", [TAG], 69, "max-stale=x", "validate stale or stale"),
@@ -400,6 +406,12 @@ def test_a_softened_response_is_stale_but_may_still_be_served_meanwhile() -> Non
         ("max-age=60", b"stale-if-error=5", 5, 503, "reuse stale-if-error"),
         ("max-age=60", b"stale-if-error=5", 6, 503, None),
         ("s-maxage=60", b"stale-if-error=5", 5, 503, None),
+        ("max-age=60, must-revalidate", b"stale-if-error=5", 5, 503, None),
+        ("max-age=60", b"stale-if-error", 5, 503, None),
+        # the longer one of the response's and the client's
+        ("max-age=60, stale-if-error=9", b"stale-if-error=5", 9, 503, "reuse stale-if-error"),
+        ("max-age=60, stale-if-error=5", b"stale-if-error=9", 9, 503, "reuse stale-if-error"),
+        ("s-maxage=60, stale-if-error=5", b"stale-if-error=9", 9, 503, None),
         ("max-age=60", b"max-age=0", -9, None, "reuse disconnected"),
         ("max-age=60", b"max-age=0", -9, 503, "reuse stale-if-error"),
         ("max-age=60", b"no-cache", -9, None, None),
@@ -415,6 +427,21 @@ def test_what_is_served_in_place_of_an_error(
     assert (None if reused is None else outcome(reused)) == expected
     if reused is not None:
         assert reused.age == 60 + late
+
+
+@pytest.mark.parametrize(
+    ("directives", "told", "expected"),
+    [
+        ("honour", "max-age=60", True),
+        ("ignore", "max-age=60", False),
+        ("ignore", "max-age=60, stale-if-error=5", True),
+    ],
+)
+def test_a_clients_stale_if_error_can_be_ignored(directives: Any, told: str, expected: bool) -> None:
+    rules, stale = Rules(client_directives=directives), stored(told, TAG)
+    request = asked((CC, b"stale-if-error=5"))
+    decision = decide(request, [stale], rules, NOW + 65)
+    assert (reuse_on_error(decision, request, rules, 503, NOW + 65) is not None) is expected
 
 
 def test_without_anything_stored_there_is_nothing_to_serve_on_error() -> None:

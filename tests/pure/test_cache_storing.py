@@ -405,6 +405,17 @@ def test_web_cache_deception_gets_no_assigned_lifetime(
         (lines(cdn_cache_control="MAX-AGE=60", cache_control="max-age=1"), 1, 0),
         (lines(cdn_cache_control="max-age=60;x=1", cache_control="max-age=1"), 60, 0),
         (lines(cdn_cache_control="", cache_control="max-age=1"), 1, 0),
+        # where a targeted field speaks, neither Expires nor Cache-Control counts
+        (lines(cdn_cache_control="public", expires=date(30), date=date(0), etag='"a"'), 0, 0),
+        (lines(cdn_cache_control="public", cache_control="max-age=30", etag='"a"'), 0, 0),
+        (lines(cache_control="public", expires=date(30), date=date(0), etag='"a"'), 30, 0),
+        # one member of the wrong type discards all the others
+        (lines(cdn_cache_control='s-maxage="60", max-age=50', cache_control="max-age=1"), 1, 0),
+        (lines(cdn_cache_control="s-maxage=?1, max-age=50", cache_control="max-age=7"), 7, 0),
+        (lines(cdn_cache_control="s-maxage=6.0, max-age=50", cache_control="max-age=1"), 1, 0),
+        (lines(cdn_cache_control="max-age=50, public=1", cache_control="max-age=1"), 1, 0),
+        (lines(cdn_cache_control="max-age=50, must-revalidate=x", cache_control="max-age=1"), 1, 0),
+        (lines(cdn_cache_control="max-age=50, unknown=x", cache_control="max-age=1"), 50, 0),
         (lines(surrogate_control="max-age=60", cache_control="max-age=1"), 1, 0),
     ],
 )
