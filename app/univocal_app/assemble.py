@@ -115,7 +115,9 @@ def _proxies(configuration: Configuration) -> dict[str, ReverseProxy]:
         }
         origin = OriginTable(**told)
         for name, upstream in upstreams(f"sites[{number}]", site).items():
-            timeouts = Timeouts(connect=origin.connect_timeout, read=origin.read_timeout)
+            timeouts = Timeouts(
+                connect=origin.connect_timeout, read=origin.read_timeout, write=origin.read_timeout
+            )
             transport = OriginTransport(max_connections=origin.max_connections)
             proxies[name] = ReverseProxy(
                 upstream.url, transport, origin_host=site.origin_host, timeouts=timeouts

@@ -126,7 +126,7 @@ def _settings(listener: Listener) -> uvicorn.Config:
         log_config=None,
         # One reader and one writer of each: univocal's own.
         proxy_headers=False,
-        date_header=False,
+        date_header=True,  # only where an answer of our own has none
         server_header=False,
         timeout_graceful_shutdown=GRACE,
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from .broadcast import Departed
 from .cache.policy import Refuse, Rules
 from .cache.store import MemoryStore
+from .departure import Departure
 from .door import App, Door, Message, Receive, Send, send_problem
 from .errors import ConfigurationError, RefusedError
 from .fetch import Fetcher
@@ -146,22 +147,47 @@ class ReverseProxy:
             started = started or message["type"] == "http.response.start"
             await send(message)
 
+        departure = Departure(receive)
         try:
-            await self._forward(scope, receive, starting)
+            await self._while_attended(departure, scope, receive, starting)
         except (RefusedError, Departed) as ended:
             # Behind a cache the failure is the cache's to answer: it may have something stale to serve.
             if CANONICAL in scope.get("extensions", {}):
                 raise
             if isinstance(ended, RefusedError) and not started:
                 await send_problem(send, ended.reasons)
+        finally:
+            departure.end()
 
-    async def _forward(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _while_attended(self, departure: Departure, scope: Scope, receive: Receive, send: Send) -> None:
+        """Forward as long as the client is there: the origin's connection is not kept for nobody."""
+        task = asyncio.current_task()
+        assert task is not None
+        left = False
+
+        def leave() -> None:
+            nonlocal left
+            left = True
+            task.cancel()
+
+        try:
+            await self._forward(scope, receive, send, lambda: departure.watch(leave))
+        except asyncio.CancelledError:
+            if left and not task.uncancel():
+                raise Departed from None
+            raise
+
+    async def _forward(
+        self, scope: Scope, receive: Receive, send: Send, received_all: Callable[[], None]
+    ) -> None:
         method = scope["method"].encode("latin-1")
         fields = forwards_left(method, scope["headers"])
         if fields is None:
             await _answer_here(send)
             return
-        content = _content(receive) if request_has_content(fields) else None
+        content = _content(receive, received_all) if request_has_content(fields) else None
+        if content is None:
+            received_all()
         target, headers = self._respelled(scope, fields)
         interims: list[asyncio.Task[None]] = []
 
@@ -217,7 +243,7 @@ class Origins:
             await proxy.upstream.aclose()
 
 
-async def _content(receive: Receive) -> AsyncIterator[bytes]:
+async def _content(receive: Receive, received_all: Callable[[], None]) -> AsyncIterator[bytes]:
     more = True
     while more:
         message = await receive()
@@ -226,6 +252,7 @@ async def _content(receive: Receive) -> AsyncIterator[bytes]:
         if message.get("body"):
             yield message["body"]
         more = message.get("more_body", False)
+    received_all()
 
 
 async def _answer_here(send: Send) -> None:

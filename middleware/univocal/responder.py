@@ -12,6 +12,7 @@ from .broadcast import WINDOW, CutShort, Departed, Reader
 from .cache.policy import Forward, Refuse, Reuse, Validate, forwarded_fields
 from .cache.represent import represent
 from .cache.tags import TAGGING
+from .departure import Departure
 from .door import Door, Message, Receive, Send, send_problem
 from .errors import RefusedError, status_of
 from .fetch import Answer
@@ -26,8 +27,6 @@ from .trust import believe
 
 __all__ = ["Responder"]
 
-# Seconds before a waiting client is watched: most answers are there by then, and watching costs a task.
-PATIENCE: Final = 0.1
 FETCHED: Final = frozenset((b"GET", b"HEAD"))  # whatever else is passed on, content and all
 
 
@@ -50,7 +49,7 @@ class Responder:
         self._client = self._received.client
         self._handling = Handling()
         self._reasons: tuple[str, ...] = ()
-        self._watch: asyncio.TimerHandle | asyncio.Task[None] | None = None
+        self._departure = Departure(receive)
 
     def admit(self) -> Admission:
         """Ask the gate; what would leave the application's root path is refused, too."""
@@ -75,8 +74,7 @@ class Responder:
         except (CutShort, Departed):
             pass  # the server closes the connection of a response without an end
         finally:
-            if self._watch is not None:
-                self._watch.cancel()
+            self._departure.end()
             self._announce()
 
     async def _carry_out(self, admission: Admission) -> None:
@@ -239,19 +237,7 @@ class Responder:
 
     def joined(self, reader: Reader) -> None:
         """From now on the client waits with this reader: watch whether it leaves."""
-        if self._watch is not None:
-            self._watch.cancel()
-        loop = asyncio.get_running_loop()
-
-        def start() -> None:
-            self._watch = loop.create_task(self._until_departed(reader))
-
-        self._watch = loop.call_later(PATIENCE, start)
-
-    async def _until_departed(self, reader: Reader) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        reader.depart()
+        self._departure.watch(reader.depart)
 
     async def interim(self, status: int, fields: Fields) -> None:
         """Pass an interim response on, where the server can (RFC 9110 §15.2)."""

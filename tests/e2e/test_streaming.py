@@ -191,10 +191,20 @@ def test_a_slow_client_slows_the_origin_down(start: Fixture, sizes: Sizes) -> No
         assert taken < size // 4
 
 
-def test_a_client_that_leaves_frees_the_origin(start: Fixture, sizes: Sizes) -> None:
+@pytest.mark.parametrize(
+    ("method", "rest"),
+    [
+        ("GET", ""),
+        ("GET", "Cache-Control: no-store\r\n"),
+        ("GET", "Content-Length: 4\r\n\r\nbody"),
+        ("POST", "Content-Length: 4\r\n\r\nbody"),
+        ("DELETE", ""),
+    ],
+)
+def test_a_client_that_leaves_frees_the_origin(start: Fixture, sizes: Sizes, method: str, rest: str) -> None:
     running = start("serve", "--upstream", sizes.url, *PORTS)
-    with request(running.proxy, f"GET /{512 * MIB} HTTP/1.1") as connection:
-        connection.sendall(b"\r\n")
+    with request(running.proxy, f"{method} /{512 * MIB} HTTP/1.1") as connection:
+        connection.sendall(rest.encode() if "\r\n\r\n" in rest else f"{rest}\r\n".encode())
         assert connection.recv(1024)
     assert sizes.closed.wait(10)
 

@@ -282,7 +282,7 @@ async def front(serve: Any, origin: Origin, clock: Clock, transport: Any) -> Any
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A waiting client is watched from the first moment on, not only after a while."""
-    monkeypatch.setattr("univocal.responder.PATIENCE", 0)
+    monkeypatch.setattr("univocal.departure.PATIENCE", 0)
 
 
 @pytest.fixture(name="reply")

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import select
+import ssl
 from typing import Protocol
 
 import httpx
@@ -135,7 +136,7 @@ class Connection(asyncio.Protocol):
         exchange = self._exchange
         if exchange is None:
             self.close()
-        elif self._reader.close():
+        elif self._reader.close() and self._closed_by_the_origin():
             self._finish(exchange)
         else:
             self.fail(self._broken(httpx.RemoteProtocolError, "the origin closed the connection too early"))
@@ -184,6 +185,16 @@ class Connection(asyncio.Protocol):
         else:
             self.close()
         exchange.finished()
+
+    def _closed_by_the_origin(self) -> bool:
+        """Whether the end is the origin's word: over TLS that takes a closure alert (RFC 9112 §9.8)."""
+        tls = self._transport.get_extra_info("ssl_object")
+        if tls is None:
+            return True
+        try:
+            return not tls.read(1)  # nothing more, by the alert; without one, that is an error
+        except ssl.SSLError:
+            return False
 
     def _broken(self, kind: type[httpx.TransportError], message: str) -> Exception:
         if self._reused and not self._reader.began:

@@ -49,7 +49,8 @@ _UNTRUSTED: Final = frozenset(
     b"x-rewrite-url x-rewrite-uri x-rewrite-path x-override-url x-override-uri x-proxy-url proxy-url "
     b"x-real-url x-real-uri x-request-uri x-request-url request-uri x-http-path-override x-path-info "
     b"x-envoy-original-path x-envoy-original-host x-envoy-original-url x-waws-unencoded-url "
-    b"x-matched-path x-invoke-path x-invoke-query x-invoke-status x-now-route-matches x-middleware-subrequest "
+    b"x-matched-path x-invoke-path x-invoke-query x-invoke-status x-now-route-matches "
+    b"x-middleware-subrequest "
     b"x-url x-uri x-replaced-path x-override-host host-override x-client-scheme x-middleware-rewrite "
     b"x-script-name script-name x-base-url base-url http-url x-http-destinationurl x-ms-original-url "
     # scheme and port

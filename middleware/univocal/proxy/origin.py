@@ -64,7 +64,8 @@ class OriginTransport(httpx.AsyncBaseTransport):
         timeout = request.extensions.get("timeout") or _NO_TIMEOUT
         pool = self._pool(request)
         connection = pool.take_idle()
-        while connection is not None and not head.repeatable and connection.has_ended():
+        # What an origin sent behind a response is not yet read, perhaps: it answers no request of ours.
+        while connection is not None and connection.has_ended():
             connection.close()
             connection = pool.take_idle()
         if connection is None:

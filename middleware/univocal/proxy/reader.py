@@ -15,6 +15,9 @@ MAX_INTERIM: Final = 32
 _VERSIONS: Final = {"1.0": b"HTTP/1.0", "1.1": b"HTTP/1.1"}
 
 
+_COMPRESSIONS: Final = frozenset((b"gzip", b"x-gzip", b"deflate", b"compress", b"x-compress"))
+
+
 class Sink(Protocol):
     """Who is told of a response."""
 
@@ -110,6 +113,8 @@ class ResponseReader:
             self.fault = "a version or status that no request asked for"
         elif status < 200 and status != 101:
             self._pass_on(status)
+        elif _coded_unasked(fields):
+            self.fault = "a transfer coding that was not asked for"
         else:
             self._final, self._tunnel = True, status == 101
             self._persists = not self._tunnel and parser.should_keep_alive()
@@ -164,6 +169,16 @@ class ResponseReader:
         if self._content and not values(self._head, b"transfer-encoding"):
             return not data.endswith(self._content)
         return data.endswith(b"\r\n\r\n\r\n")
+
+
+def _coded_unasked(fields: Fields) -> bool:
+    """Whether content would be passed on as something else than it is: no request of ours has a TE field.
+
+    A coding that nobody knows is passed on; what is known to change the octets is not, nor chunks in chunks.
+    """
+    lines = values(fields, b"transfer-encoding")
+    codings = [coding.strip(b" \t").lower() for line in lines for coding in line.split(b",")]
+    return b"chunked" in codings[:-1] or not _COMPRESSIONS.isdisjoint(codings)
 
 
 def _size(fields: Fields) -> int:

@@ -29,6 +29,8 @@ REASONS: Final[tuple[tuple[type[Exception], str], ...]] = (
 
 # Scheme, authority and path; nothing that a request line could not hold (RFC 9112 §3).
 _URL: Final = re.compile(r"(https?)://([^/?#@\s]+)((?:/[^?#\x00-\x20\x7F-\U0010FFFF]*)?)")
+# An absolute-form's scheme and authority, which a path cannot stand before.
+_ABSOLUTE: Final = re.compile(rb"^[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +81,11 @@ class Upstream:
         self._timeout = {"connect": each.connect, "read": each.read, "write": each.write, "pool": each.pool}
 
     def mapped(self, target: bytes) -> bytes:
-        """`target` below this URL's path; the asterisk-form stays."""
-        return self.path + target if target.startswith(b"/") else target
+        """`target` below this URL's path, where there is one; the asterisk-form stays."""
+        if not self.path or target == b"*":
+            return target
+        path = _ABSOLUTE.sub(b"", target)
+        return self.path + (path if path.startswith(b"/") else b"/" + path)
 
     @asynccontextmanager
     async def forward(

@@ -77,6 +77,11 @@ FAULTS = {
         says(OK + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), BROKEN),
     "sends Transfer-Encoding with Content-Length": (
         says(OK + b"Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n"), BROKEN),
+    "codes its chunks again": (
+        says(OK + b"Transfer-Encoding: chunked, foo\r\n\r\n3\r\nabc"), BROKEN),
+    "sends chunks in chunks": (
+        says(OK + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), BROKEN),
+    "compresses unasked": (says(OK + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n"), BROKEN),
     "sends a folded field": (says(OK + b"A: b\r\n c\r\n\r\n"), BROKEN),
     "sends a blank before the colon": (says(OK + b"A : b\r\n\r\n"), BROKEN),
     "sends NUL in a field": (says(OK + b"A: b\0c\r\n\r\n"), BROKEN),

@@ -1,7 +1,9 @@
 """TLS towards origins, and Unix sockets."""
 
 import asyncio
+import os
 import shutil
+import socket
 import ssl
 import subprocess
 
@@ -206,3 +208,25 @@ async def test_the_authorities_are_loaded_once_and_only_for_https(
 
 def test_a_transport_can_be_made_before_the_event_loop_runs():
     assert OriginTransport().connections == 0
+
+
+@needs_openssl
+@pytest.mark.parametrize("alert", [True, False], ids=["with an alert", "without"])
+async def test_content_without_a_length_ends_with_a_closure_alert(
+    serve, answered, make_transport, server_context, client_context, alert
+):
+    async def script(peer):
+        await peer.head()
+        await peer.send(b"HTTP/1.1 200 OK\r\n\r\nhalf of the")
+        if not alert:
+            with socket.socket(fileno=os.dup(peer.writer.get_extra_info("socket").fileno())) as bare:
+                bare.shutdown(socket.SHUT_WR)
+            await peer.forever()
+
+    origin = await serve(script, ssl=server_context)
+    transport = make_transport(ssl_context=client_context)
+    if alert:
+        assert (await answered(origin, by=transport))[1] == b"half of the"
+    else:
+        with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError)):
+            await answered(origin, by=transport)
