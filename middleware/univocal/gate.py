@@ -24,6 +24,7 @@ from .uri.target import Canonical, Rejected, encoding_fields, resolve
 __all__ = ["Admission", "Gate"]
 
 RULES: Final = Rules()
+_CONDITIONS: Final = frozenset((b"if-none-match", b"if-modified-since"))
 _OURS: Final = frozenset((b"host", *ENCODINGS))  # fields that are written anew
 _FRAMING: Final = frozenset((b"content-length", b"transfer-encoding"))
 _HAS_SCHEME: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*:").match
@@ -72,10 +73,17 @@ class Gate:
 
     def _decide(self, found: Canonical, request: Request, rules: Rules, now: float) -> Decision:
         if found.observed or found.target == b"*":
-            return Forward(
-                "bypass" if request.method in {b"GET", b"HEAD"} else "method", may_store=False, fallback=None
-            )
-        return decide(request, self.store.lookup(found.key), rules, now)
+            reason = "bypass" if request.method in {b"GET", b"HEAD"} else "method"
+            return Forward(reason, may_store=False, fallback=None)
+        decision = decide(request, self.store.lookup(found.key), rules, now)
+        if isinstance(decision, Forward) and decision.may_store and self._passes(found, request, now):
+            return replace(decision, may_store=False)
+        return decision
+
+    def _passes(self, found: Canonical, request: Request, now: float) -> bool:
+        """Whether a client's own conditions go to the origin: not long ago its answer could not be stored."""
+        conditional = any(name in _CONDITIONS for name, _ in request.fields)
+        return conditional and self.store.is_uncacheable(found.key, now)
 
     def again(self, admission: Admission, now: float, landed: Sequence[Stored] | None = None) -> Admission:
         """The same request judged by what is stored now, or by what has just `landed` and is being stored."""

@@ -219,3 +219,17 @@ async def test_what_is_stored_is_nobody_s_to_remove(cached, application, clock, 
     await ask("/a", fields=[("authorization", "Basic eDp5"), ("cache-control", "no-cache")])
     application.script = lambda scope: (503, [], b"ill")
     assert (await ask("/a")).body == b"page"
+
+
+async def test_what_is_known_to_be_uncacheable_is_validated_by_the_client(cached, application):
+    def script(scope):
+        unchanged = head_of(scope).get(b"if-none-match") == b'"mine"'
+        fields = [(b"cache-control", b"private"), (b"etag", b'"mine"')]
+        return (304 if unchanged else 200), fields, b"" if unchanged else b"page"
+
+    application.script = script
+    ask = cached()
+    await ask("/me")
+    again = await ask("/me", fields=[("if-none-match", '"mine"')])
+    assert (again.status, again.body) == (304, b"")
+    assert (await ask("/me", fields=[("if-none-match", '"other"')])).body == b"page"
