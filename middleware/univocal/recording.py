@@ -82,6 +82,8 @@ class Recording:
             self._renew(decision.stored, response, now)
         elif isinstance(decision, Validate) and decision.reason == "partial" and response.status == 206:
             self._partial = response
+        elif isinstance(decision, Validate) and decision.reason == "partial" and response.status == 416:
+            self.mismatched = True  # the range was ours: whoever asked for the whole is told nothing of it
         elif self._request.method == b"HEAD" and response.status == 200 and self._learn(response, now):
             pass
         elif _may_store(decision):

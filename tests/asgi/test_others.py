@@ -233,3 +233,19 @@ async def test_what_is_known_to_be_uncacheable_is_validated_by_the_client(cached
     again = await ask("/me", fields=[("if-none-match", '"mine"')])
     assert (again.status, again.body) == (304, b"")
     assert (await ask("/me", fields=[("if-none-match", '"other"')])).body == b"page"
+
+
+async def test_a_416_to_a_range_of_ours_is_not_for_the_client(cached, application):
+    def script(scope):
+        told = head_of(scope).get(b"range", b"")
+        if told == b"bytes=0-9":
+            return 206, [*OPEN, (b"content-range", b"bytes 0-9/20")], b"0123456789"
+        if told:
+            return 416, [(b"content-range", b"bytes */5")], b""
+        return 200, OPEN, b"short"
+
+    application.script = script
+    ask = cached()
+    await ask("/file", fields=[("range", "bytes=0-9")])
+    answer = await ask("/file")
+    assert (answer.status, answer.body) == (200, b"short")
