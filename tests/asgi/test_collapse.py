@@ -96,6 +96,7 @@ async def test_different_urls_do_not_wait_for_one_another(cached, application):
     client, application.gate = cached(), asyncio.Event()
     waiting = [asyncio.create_task(client(target)) for target in ("/a", "/a?", "/b")]
     await application.reached(3)
+    assert application.count == 3
     application.gate.set()
     await together(waiting)
 
@@ -113,6 +114,7 @@ async def test_what_another_answer_could_not_satisfy_does_not_wait(cached, appli
     client, application.gate = cached(), asyncio.Event()
     waiting = start(client, 3, "/a", method, fields)
     await application.reached(3)
+    assert application.count == 3
     application.gate.set()
     await together(waiting)
 
@@ -139,6 +141,7 @@ async def test_variants_that_are_known_to_differ_do_not_wait_for_one_another(cac
     application.gate = asyncio.Event()
     waiting = [asyncio.create_task(client("/a", fields=[("accept-language", each)])) for each in ("en", "ru")]
     await application.reached(3)
+    assert application.count == 3
     application.gate.set()
     await together(waiting)
 
@@ -193,6 +196,7 @@ async def test_that_a_key_was_uncacheable_is_remembered(cached, application):
     application.gate = asyncio.Event()
     waiting = start(client, 5, "/a")
     await application.reached(6)
+    assert application.count == 6
     application.gate.set()
     await together(waiting)
 
