@@ -33,8 +33,12 @@ class Try:
 def tries(at: Ports) -> list[Try]:
     """The commands, in an order in which each builds on those before it."""
     wiki, shop, files = (f"http://{name}.localhost:{at.proxy.port}" for name in ("wiki", "servlet", "files"))
+    return [*_of_the_wiki(at, wiki), *_of_the_shop(at, shop), *_of_the_files(at, files, wiki)]
+
+
+def _of_the_wiki(at: Ports, wiki: str) -> list[Try]:
     group = "A wiki: one page, many spellings, one cached response (profile mediawiki)"
-    found = [
+    return [
         Try(
             group,
             f"curl -i '{wiki}/wiki/Steve_Fuller_(sociologist)'",
@@ -59,8 +63,11 @@ def tries(at: Ports) -> list[Try]:
         ),
         Try(group, f"curl -i '{wiki}/wiki/Кошка'", "the canonical spelling is percent-encoded UTF-8"),
     ]
+
+
+def _of_the_shop(at: Ports, shop: str) -> list[Try]:
     group = "An application that reads /shop/..;/admin as /admin, as servlet containers do (profile servlet)"
-    found += [
+    return [
         Try(
             group,
             f"curl --path-as-is 'http://{at.servlet}/shop/..;/admin'",
@@ -74,8 +81,11 @@ def tries(at: Ports) -> list[Try]:
             "received /shop/cart: the parameter is not part of it",
         ),
     ]
+
+
+def _of_the_files(at: Ports, files: str, wiki: str) -> list[Try]:
     group = "A store of files (profile upload), and the admin listener"
-    found += [
+    return [
         Try(
             group,
             f"curl -i '{files}/commons/3/37/Star_(yellow).svg'",
@@ -94,7 +104,6 @@ def tries(at: Ports) -> list[Try]:
             "every stage, and what it changed (in a checkout: .venv/bin/univocal)",
         ),
     ]
-    return found
 
 
 def as_text(at: Ports) -> str:
