@@ -84,6 +84,10 @@ class Flight:
         if not self.recording.joinable:
             self._ended(self)
         if self.recording.presentable:
+            if response.status == 304:
+                raise RefusedError(
+                    "origin-bad-response"
+                )  # no condition was sent that it could be the answer to
             self.response = response
             self.content.ring()
 

@@ -249,3 +249,14 @@ async def test_a_416_to_a_range_of_ours_is_not_for_the_client(cached, applicatio
     await ask("/file", fields=[("range", "bytes=0-9")])
     answer = await ask("/file")
     assert (answer.status, answer.body) == (200, b"short")
+
+
+async def test_a_304_that_nobody_asked_for_is_an_error(cached, application, clock):
+    application.fields = [(b"cache-control", b"max-age=1, must-revalidate"), (b"etag", b'"a"')]
+    ask = cached()
+    await ask("/a")
+    clock.now += 5
+    application.script = lambda scope: (304, [(b"etag", b'"b"')], b"")
+    refused = await ask("/a")
+    assert (refused.status, refused.problem["reason"]) == (502, "origin-bad-response")
+    assert application.count == 3
