@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from socket import socket
 from types import MappingProxyType
@@ -11,9 +13,11 @@ from types import MappingProxyType
 from starlette.applications import Starlette
 
 from univocal.asgi import CacheMiddleware, Origins, ReverseProxy
+from univocal.cache.shared import SharedStore
 from univocal.cache.store import MemoryStore
 from univocal.errors import ConfigurationError, ProfileError
 from univocal.outcome import Listener as Tell
+from univocal.patterns import compiled
 from univocal.protocol import ExactProtocol, ReadLimits
 from univocal.proxy.origin import OriginTransport
 from univocal.proxy.upstream import Timeouts
@@ -27,8 +31,9 @@ from .config import Configuration, OriginTable, ServerTable
 from .metrics import Metrics
 from .serve import Listener
 from .sites import SiteReader, rules, upstreams
+from .values import masked
 
-__all__ = ["House", "assemble", "profiles_of", "runtime_of"]
+__all__ = ["House", "assemble", "profiles_of", "runtime_of", "store_of"]
 
 
 @dataclass(frozen=True)
@@ -39,25 +44,50 @@ class House:
     origins: Origins
     admin: Starlette
     limits: ReadLimits
+    shared: SharedStore | None = None
 
     def listeners(self, front: socket, back: socket) -> list[Listener]:
         """The two applications on their bound sockets."""
         protocol = ExactProtocol.with_limits(self.limits)
         return [Listener(self.proxy, front, protocol), Listener(self.admin, back)]
 
+    async def start(self) -> None:
+        """Connect to the shared store, before clients are answered; without it, go on alone."""
+        if self.shared is not None:
+            await self.shared.start()
+
+    async def aclose(self) -> None:
+        """Close the connections to origin servers and to the shared store."""
+        await self.origins.aclose()
+        if self.shared is not None:
+            await self.shared.aclose()
+
 
 def assemble(configuration: Configuration, source: str) -> House:
     """Build the proxy. Raises ConfigurationError; `source` is the file's name, or "command line"."""
     runtime = runtime_of(configuration, source)
-    store = MemoryStore(
-        max_bytes=configuration.cache.max_bytes, max_object_bytes=configuration.cache.max_object_bytes
-    )
-    metrics = Metrics(store)
+    store = store_of(configuration, source)
+    shared, memory = (None, store) if isinstance(store, MemoryStore) else (store, store.memory)
+    metrics = Metrics(memory, shared)
     log = open_log(configuration.server.access_log, configuration.server.access_log_format)
     listeners: list[Tell] = [log, metrics]
     origins = Origins(_proxies(configuration))
     proxy = CacheMiddleware(origins, runtime=runtime, store=store, listeners=listeners)
-    return House(proxy, origins, admin(proxy, configuration, metrics), _read_limits(configuration.server))
+    limits = _read_limits(configuration.server)
+    return House(proxy, origins, admin(proxy, configuration, metrics), limits, shared)
+
+
+def store_of(configuration: Configuration, source: str) -> MemoryStore | SharedStore:
+    """Where stored responses are; nothing is connected yet. Raises ConfigurationError."""
+    table = configuration.cache
+    memory = MemoryStore(max_bytes=table.max_bytes, max_object_bytes=table.max_object_bytes)
+    if table.store == "memory":
+        return memory
+    pattern = compiled if find_spec("re2") else None
+    try:
+        return SharedStore(memory, table.store, time.time, table.detached_ttl, pattern=pattern)
+    except ConfigurationError as error:
+        raise ConfigurationError(source, "cache.store", masked(table.store), error.allowed) from None
 
 
 def profiles_of(configuration: Configuration, source: str) -> dict[str, Profile]:

@@ -15,7 +15,7 @@ from univocal.runtime import builtin_profiles
 
 from . import explain as explaining
 from . import purging
-from .assemble import assemble, profiles_of, runtime_of
+from .assemble import assemble, profiles_of, runtime_of, store_of
 from .config import COMMAND_LINE, Configuration, PurgeTable, load, validate
 from .demo import demo as run_demo
 from .describe import describe, table
@@ -98,7 +98,7 @@ def serve(
     house = assemble(configuration.model_copy(update={"server": server}), source)
     front, back = bind(server.listen, source, "server.listen"), bind(server.admin, source, "server.admin")
     said = f"univocal: serving http://{address_of(front)}/, admin listener http://{address_of(back)}/"
-    run(house.listeners(front, back), lambda: typer.echo(said, err=True), house.origins.aclose)
+    run(house.listeners(front, back), lambda: typer.echo(said, err=True), house.start, house.aclose)
 
 
 @app.command()
@@ -163,6 +163,7 @@ def check(config: Annotated[Path, typer.Option("--config", metavar="FILE", help=
     """Read a configuration and its profiles as `serve` would, without serving."""
     configuration = load(config)
     runtime_of(configuration, str(config))
+    store_of(configuration, str(config))
     count = len(configuration.sites)
     typer.echo(f"{config}: {count} site{'s' if count > 1 else ''}, nothing to object to")
 

@@ -26,7 +26,9 @@ from .values import (
     Seconds,
     Size,
     Status,
+    Store,
     Variable,
+    masked,
 )
 
 __all__ = [
@@ -43,7 +45,7 @@ __all__ = [
 ]
 
 # Keys that documentation and later versions know; a typing error is told apart from them.
-NOT_YET: Final = frozenset({"server.tls_cert", "server.tls_key", "cache.detached_ttl"})
+NOT_YET: Final = frozenset({"server.tls_cert", "server.tls_key"})
 
 COMMAND_LINE: Final = "command line"
 
@@ -71,7 +73,7 @@ class ServerTable(Table):
     listen: Listen = Address("127.0.0.1", 8080)
     admin: Listen = Address("127.0.0.1", 8081)
     workers: Annotated[
-        int, PlainValidator(Only(1, "more need a shared store, which is not in this version"))
+        int, PlainValidator(Only(1, "one process a listener: for more, start several with one shared store"))
     ] = 1
     trusted_proxies: list[Network] = ["127.0.0.1/32", "::1/128"]
     cache_status: Literal["plain", "key", "off"] = "plain"
@@ -111,7 +113,8 @@ class PolicyTable(Table):
 
 
 class CacheTable(PolicyTable):
-    store: Annotated[str, PlainValidator(Only("memory", "a shared store is not in this version"))] = "memory"
+    store: Store = "memory"
+    detached_ttl: Duration = 5
     max_bytes: Size = 256 * 2**20
     max_object_bytes: Size = 16 * 2**20
 
@@ -198,7 +201,13 @@ def _first(problems: list[ErrorDetails], source: str) -> ConfigurationError:
             return ConfigurationError(source, key, None, "a value: this setting has no default")
         case kind:
             allowed = ALLOWED.get(kind) or _ALLOWED_IN.sub("", problem["msg"])
-            return ConfigurationError(source, key, problem["input"], allowed)
+            found = problem["input"]
+            return ConfigurationError(
+                source,
+                key,
+                masked(found) if key == "cache.store" and isinstance(found, str) else found,
+                allowed,
+            )
 
 
 def dotted(location: tuple[str | int, ...]) -> str:

@@ -14,6 +14,7 @@ from prometheus_client import (
     generate_latest,
 )
 
+from univocal.cache.shared import SharedStore
 from univocal.cache.store import MemoryStore
 from univocal.outcome import Outcome
 
@@ -28,7 +29,7 @@ SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.
 class Metrics:
     """What `/metrics` tells. No label takes its value from a client: sites, fixed reasons, status classes."""
 
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(self, store: MemoryStore, shared: SharedStore | None = None) -> None:
         self._registry = CollectorRegistry()
         self._requests = Counter(
             "univocal_requests",
@@ -58,6 +59,13 @@ class Metrics:
             "univocal_stored_bytes", "What the stored responses cost in memory", registry=self._registry
         )
         octets.set_function(lambda: store.stats.bytes)
+        if shared is not None:
+            connected = Gauge(
+                "univocal_shared_store_connected",
+                "Whether the shared store tells this node what is purged",
+                registry=self._registry,
+            )
+            connected.set_function(lambda: shared.connected)
 
     def __call__(self, outcome: Outcome) -> None:
         handled = "hit" if outcome.handling.hit else outcome.handling.fwd or "none"

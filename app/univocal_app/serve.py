@@ -74,16 +74,18 @@ def address_of(listening: socket.socket) -> Address:
 def run(
     listeners: Sequence[Listener],
     ready: Callable[[], None] = lambda: None,
+    start: Callable[[], Awaitable[None]] | None = None,
     close: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM, then end what is under way; a second signal ends at once.
 
-    `ready` is called when every listener accepts connections, `close` after the last of them has ended.
+    `start` is awaited before any listener accepts connections, `ready` called once every one does, `close`
+    awaited after the last of them has ended.
     """
     logging.basicConfig(level=logging.WARNING, format="univocal: %(levelname)s: %(message)s")
     logging.getLogger("uvicorn.error").addFilter(_is_news)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(listeners, ready, close))
+        runner.run(_serve(listeners, ready, start, close))
 
 
 def _is_news(record: logging.LogRecord) -> bool:
@@ -92,7 +94,10 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 async def _serve(
-    listeners: Sequence[Listener], ready: Callable[[], None], close: Callable[[], Awaitable[None]] | None
+    listeners: Sequence[Listener],
+    ready: Callable[[], None],
+    start: Callable[[], Awaitable[None]] | None,
+    close: Callable[[], Awaitable[None]] | None,
 ) -> None:
     servers = [_Server(_settings(listener)) for listener in listeners]
 
@@ -105,6 +110,8 @@ async def _serve(
     for number in SIGNALS:
         loop.add_signal_handler(number, end)
     try:
+        if start is not None:
+            await start()
         async with asyncio.TaskGroup() as group:
             for server, listener in zip(servers, listeners, strict=True):
                 group.create_task(server.serve([listener.socket]))

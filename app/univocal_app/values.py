@@ -24,8 +24,10 @@ __all__ = [
     "Seconds",
     "Size",
     "Status",
+    "Store",
     "Upstream",
     "Variable",
+    "masked",
     "parse_address",
 ]
 
@@ -65,6 +67,9 @@ _ADDRESS: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):([0-9]
 _UPSTREAM: Final = re.compile(
     r"(https?://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?)(/[!-\"$->@-~]*)?"
 )
+
+_REDIS: Final = re.compile(r"(?:rediss?://[^/]|unix:///)")
+_SECRET: Final = re.compile(r"(?<=//)[^/]*(?=@)|(?<=[?&]password=)[^&]*")
 
 
 def size(value: object) -> int:
@@ -142,6 +147,20 @@ def prefix(value: object) -> str:
     raise ValueError('a path that begins with a slash, such as "/api/"')
 
 
+def store(value: object) -> str:
+    """Where stored responses are: in memory alone, or in a Redis or Valkey, too."""
+    if isinstance(value, str) and (value == "memory" or _REDIS.match(value)):
+        return value
+    raise ValueError(
+        "'memory', or the URL of a Redis or Valkey: redis://HOST:PORT/DB, rediss://…, unix:///PATH"
+    )
+
+
+def masked(text: str) -> str:
+    """A URL without the password that may be in it."""
+    return _SECRET.sub("***", text)
+
+
 class Only:
     """A setting of which this version knows one value."""
 
@@ -164,4 +183,5 @@ OriginHost: TypeAlias = Annotated[str, PlainValidator(origin_host)]
 FieldName: TypeAlias = Annotated[str, PlainValidator(field_name)]
 Variable: TypeAlias = Annotated[str, PlainValidator(variable)]
 Status: TypeAlias = Annotated[str, PlainValidator(status)]
+Store: TypeAlias = Annotated[str, PlainValidator(store), PlainSerializer(masked)]
 Prefix: TypeAlias = Annotated[str, PlainValidator(prefix)]

@@ -30,6 +30,8 @@ from .uri.target import Canonical, origin_target
 if TYPE_CHECKING:
     import httpx
 
+    from .cache.shared import SharedStore
+
 __all__ = ["CacheMiddleware", "Origins", "ReverseProxy"]
 
 
@@ -49,7 +51,7 @@ class CacheMiddleware:
         profile: str | Profile = "asgi",
         *,
         rules: Rules | None = None,
-        store: MemoryStore | None = None,
+        store: MemoryStore | SharedStore | None = None,
         listeners: Iterable[Listener] = (),
         trusted_proxies: Iterable[str] = (),
         purge_allow: Iterable[str] = LOOPBACK,
@@ -65,8 +67,9 @@ class CacheMiddleware:
                 access=Access(networks(purge_allow), purge_token.encode()),
                 trusted=networks(trusted_proxies),
             )
-        self.store = store or MemoryStore()
-        self.gate = Gate(runtime, self.store)
+        shared, memory = (None, store) if isinstance(store, MemoryStore) else (store, None)
+        self.store = shared.memory if shared is not None else memory or MemoryStore()
+        self.gate = Gate(runtime, self.store, shared)
         self.listeners = tuple(listeners)
         self._door = Door(app, self.gate, Fetcher(self.gate, clock), self.listeners, clock)
 

@@ -163,9 +163,12 @@ class Broadcast:
         """No more will come: for good, or because of an error, which every reader gets after the rest."""
         self.ended = True
         self._error, self._traceback = error, error.__traceback__ if error is not None else None
-        self.kept = False  # nobody joins what has ended: what all have passed can go
-        self.passed()
         self.ring()
+
+    def close(self) -> None:
+        """Nobody joins any more: what all have passed can go."""
+        self.kept = False
+        self.passed()
 
     def since(self, index: int) -> list[bytes]:
         """The chunks from `index` on, until they fill a window."""

@@ -3,37 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, replace
-from typing import Final, Protocol, TypeAlias
+from typing import Protocol
 
-from .broadcast import Broadcast, CutShort, Reader
-from .cache.policy import Forward, Reuse, forwarded_fields, reuse_on_error, revalidation
+from .broadcast import Reader
+from .cache.policy import Reuse, reuse_on_error, revalidation
 from .cache.represent import not_modified
-from .errors import RefusedError
+from .flight import Flight, Origin
 from .gate import Admission, Gate
-from .messages import Fields, Request, Response, values
+from .messages import Fields, Response, values
 from .outcome import Handling
 from .recording import Recording
 
-__all__ = ["Answer", "Client", "Fetcher", "Flight", "Landing", "Origin"]
-
-logger: Final = logging.getLogger("univocal")
-
-
-class Mismatched(Exception):  # noqa: N818  (an event, not a fault)
-    """What comes is of no use: not of the representation that is stored, or too large to complete it."""
-
-
-class Answer(Protocol):
-    """Where an origin writes its response: interim ones, a head, content, the end."""
-
-    async def interim(self, status: int, fields: Fields) -> None: ...
-    async def start(self, response: Response) -> None: ...
-    async def write(self, chunk: bytes) -> None: ...
-    async def finish(self) -> None: ...
+__all__ = ["Client", "Fetcher", "Landing"]
 
 
 class Client(Protocol):
@@ -41,9 +24,6 @@ class Client(Protocol):
 
     def joined(self, reader: Reader) -> None: ...
     async def interim(self, status: int, fields: Fields) -> None: ...
-
-
-Origin: TypeAlias = Callable[[Request, Answer], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,94 +34,6 @@ class Landing:
     handling: Handling
     response: Response | None = None
     reader: Reader | None = None
-
-
-class Flight:
-    """One request under way to the origin server, and all who wait for its answer."""
-
-    def __init__(self, admission: Admission, recording: Recording, ended: Callable[[Flight], None]) -> None:
-        self.admission = admission
-        self.recording = recording
-        self.content = Broadcast(self._deserted)
-        self.interims: list[tuple[int, Fields]] = []
-        self.response: Response | None = None
-        self.task: asyncio.Task[None] | None = None
-        self.unattended = False  # goes on though nobody reads
-        self._ended = ended
-
-    @property
-    def landed(self) -> bool:
-        """Whether it is known what this flight brings."""
-        return self.response is not None or self.content.ended
-
-    async def interim(self, status: int, fields: Fields) -> None:
-        self.interims.append((status, fields))
-        self.content.ring()
-
-    async def start(self, response: Response) -> None:
-        self.recording.start(response)
-        self.content.kept = self.recording.storing is not None
-        if not self.recording.joinable:
-            self._ended(self)
-        if self.recording.presentable:
-            if response.status == 304:
-                raise RefusedError(
-                    "origin-bad-response"
-                )  # no condition was sent that it could be the answer to
-            self.response = response
-            self.content.ring()
-
-    async def write(self, chunk: bytes) -> None:
-        kept = self.recording.write(chunk)
-        if self.content.kept and not kept:
-            self.content.kept = False
-            self._ended(self)
-        if self.recording.mismatched:
-            raise Mismatched
-        if self.recording.presentable:
-            await self.content.write(chunk)
-
-    async def finish(self) -> None:
-        self.recording.finish()
-        if not self.recording.mismatched:
-            self.content.end()
-            # What the application does after its response concerns nobody who asks from now on.
-            self.recording.end()
-            self._ended(self)
-
-    async def fly(self, origin: Origin) -> None:
-        """Ask the origin; whatever happens, the waiting hear of it and the lease is given back."""
-        error: BaseException | None = CutShort()
-        try:
-            decision = self.admission.decision
-            with contextlib.suppress(Mismatched):
-                await self._ask(origin, forwarded_fields(self.admission.request, decision))
-            if self.recording.mismatched:
-                # What came is not of the representation that is stored: ask for all of it (RFC 9111 §4.3.3).
-                again = Forward(decision.reason, may_store=True, fallback=None)
-                self.recording.restart(again)
-                await self._ask(origin, forwarded_fields(self.admission.request, again))
-        except Exception as raised:  # every reader raises it again
-            error = raised
-            heard = not self.content.ended and self.content.readers > 0
-            if not heard and not isinstance(raised, RefusedError):
-                logger.exception("the application failed where no client waits for it")
-        finally:
-            if not self.content.ended:
-                self.content.end(error)
-            self._ended(self)
-            self.recording.end()
-            if not self.content.readers:
-                self.recording.release()
-
-    async def _ask(self, origin: Origin, fields: Fields) -> None:
-        await origin(replace(self.admission.request, fields=fields), self)
-
-    def _deserted(self) -> None:
-        if self.content.ended:
-            self.recording.release()
-        elif self.task is not None and not self.unattended:
-            self.task.cancel()
 
 
 class Fetcher:
@@ -174,7 +66,11 @@ class Fetcher:
         flight = self._launch(admission, origin, name)
         reader = flight.content.join()
         try:
-            return await self._lead(flight, reader, client)
+            landing = await self._lead(flight, reader, client)
+            again = landing.admission.decision
+            if landing.handling.hit and isinstance(again, Reuse) and again.revalidate_in_background:
+                self.refresh(landing.admission, origin)
+            return landing
         except BaseException:
             flight.content.leave(reader)
             raise
@@ -200,7 +96,8 @@ class Fetcher:
             if name is not None and self._flights.get(name) is flight:
                 del self._flights[name]
 
-        flight = Flight(admission, Recording(self.gate, admission, self.clock), ended)
+        recording = Recording(self.gate, admission, self.clock)
+        flight = Flight(self.gate, admission, recording, ended, named=name is not None)
         if name is not None:
             self._flights[name] = flight
         flight.task = asyncio.get_running_loop().create_task(flight.fly(origin))
@@ -209,11 +106,14 @@ class Fetcher:
         return flight
 
     async def _lead(self, flight: Flight, reader: Reader, client: Client) -> Landing:
-        admission, recording = flight.admission, flight.recording
         await _until_landed(flight, reader, client, interim=client.interim)
+        admission, recording = flight.admission, flight.recording
         now = self.clock()
         status = flight.response.status if flight.response is not None else None
         fwd = admission.decision.reason
+        if isinstance(admission.decision, Reuse):
+            flight.content.leave(reader)
+            return _another_nodes(admission)
         stale = self._in_place_of(flight, admission, now)
         if stale is not None:
             flight.content.leave(reader)
@@ -246,12 +146,17 @@ class Fetcher:
         stale = self._in_place_of(flight, admission, now)
         if stale is not None:
             return Landing(stale, replace(handling, detail=stale.decision.reason))
+        theirs = flight.admission.decision
         landed = recording.updated or recording.storing
+        if isinstance(theirs, Reuse):
+            landed = theirs.stored
         if landed is None or not landed.reusable:
             return None
         again = self.gate.again(admission, now, [landed])
         if not isinstance(again.decision, Reuse):
             return None
+        if isinstance(theirs, Reuse):
+            return _another_nodes(again)
         if landed is recording.updated:
             return Landing(again, handling)
         if landed.whole and values(admission.request.fields, b"range") == []:
@@ -290,6 +195,13 @@ class Fetcher:
                 flight.content.leave(reader)
                 return Landing(admission, handling, unchanged)
         return Landing(admission, handling, response, reader)
+
+
+def _another_nodes(admission: Admission) -> Landing:
+    """What a request gets of the shared tier."""
+    assert isinstance(admission.decision, Reuse)
+    ttl = int(admission.decision.stored.lifetime - admission.decision.age)
+    return Landing(admission, Handling(hit=True, ttl=ttl, detail="shared"))
 
 
 async def _until_landed(

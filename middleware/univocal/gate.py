@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from .cache.policy import Decision, Forward, Refuse, Rules, decide, invalidates, strip_cookies
-from .cache.store import Keys, Lease, MemoryStore, Tags
+from .cache.store import Keys, MemoryStore, Selector, Tags
 from .cache.stored import Stored
 from .cache.vary import TARGET, selecting_fields, selection
-from .errors import by_rank, status_of
+from .errors import RefusedError, by_rank, status_of
 from .fields import content_length
 from .framing import is_ambiguous
 from .messages import Fields, Received, Request, Response, values
@@ -20,6 +21,10 @@ from .runtime import Runtime
 from .trust import ENCODINGS, Peer, believe
 from .uri.tags import path_tags
 from .uri.target import Canonical, Rejected, encoding_fields, resolve
+
+if TYPE_CHECKING:
+    from .cache.shared import SharedStore
+    from .recording import Recording
 
 __all__ = ["Admission", "Gate"]
 
@@ -47,11 +52,12 @@ class Admission:
 class Gate:
     """Judges requests by a runtime and a store; a reload sets `runtime` anew."""
 
-    __slots__ = ("runtime", "store")
+    __slots__ = ("runtime", "shared", "store")
 
-    def __init__(self, runtime: Runtime, store: MemoryStore) -> None:
+    def __init__(self, runtime: Runtime, store: MemoryStore, shared: SharedStore | None = None) -> None:
         self.runtime = runtime
         self.store = store
+        self.shared = shared
 
     def admit(self, received: Received, fields: Fields, now: float) -> Admission:
         """Who is asked for what, and what is to be done about it. Touches nothing but the memory store."""
@@ -75,7 +81,9 @@ class Gate:
         if found.observed or found.target == b"*":
             reason = "bypass" if request.method in {b"GET", b"HEAD"} else "method"
             return Forward(reason, may_store=False, fallback=None)
-        decision = decide(request, self.store.lookup(found.key), rules, now)
+        # Memory that may hold what another node purged is as good as empty.
+        trusted = self.shared is None or now < self.shared.trusted_until
+        decision = decide(request, self.store.lookup(found.key) if trusted else (), rules, now)
         if isinstance(decision, Forward) and decision.may_store and self._passes(found, request, now):
             return replace(decision, may_store=False)
         return decision
@@ -94,12 +102,18 @@ class Gate:
             decision = decide(admission.request, landed, admission.rules, now)
         return replace(admission, decision=decision)
 
-    def settle(
-        self, admission: Admission, response: Response, now: float, lease: Lease | None = None
+    async def purge(self, selector: Selector, now: float, sparing: Recording | None = None) -> int:
+        """Purge, on every node: the number of responses. Raises RefusedError if that is not confirmed."""
+        if self.shared is None:
+            return self.store.purge(selector, now, sparing=sparing.lease if sparing else None)
+        return await self.shared.purge(selector, now, sparing=sparing.shared if sparing else None)
+
+    async def settle(
+        self, admission: Admission, response: Response, now: float, sparing: Recording | None = None
     ) -> None:
         """Invalidate what a response to an unsafe request makes obsolete (RFC 9111 §4.4, RFC 9875 §3).
 
-        The `lease` under which that response is itself being stored stays good.
+        The lease under which that response is itself being stored stays good.
         """
         found = admission.canonical
         if found is None or found.target == b"*":
@@ -107,10 +121,12 @@ class Gate:
         references, groups = invalidates(admission.request, response)
         named = (_refer(reference, found, admission.runtime) for reference in references)
         if keys := frozenset(each.key for each in named if each is not None):
-            self.store.purge(Keys(keys), now, sparing=lease)
+            with suppress(RefusedError):  # what is not confirmed is made up for
+                await self.purge(Keys(keys), now, sparing)
         if groups:
             origin = b"%b %b" % (found.scheme, found.authority)
-            self.store.purge(Tags(groups, origin=origin), now, sparing=lease)
+            with suppress(RefusedError):
+                await self.purge(Tags(groups, origin=origin), now, sparing)
 
     def flight_name(self, admission: Admission, now: float) -> Hashable | None:
         """What requests must have in common to wait for one answer; None: this one waits for no other.

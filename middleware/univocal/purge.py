@@ -8,15 +8,18 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from .cache.store import Everything, Keys, MemoryStore, Prefix, Selector, Tags
+from .cache.store import Everything, Keys, Prefix, Selector, Tags
 from .errors import RefusedError
 from .messages import Fields, Received, values
 from .patterns import compiled
 from .runtime import Runtime
 from .trust import Peer, within
 from .uri.target import Canonical, Rejected, resolve, resolve_url
+
+if TYPE_CHECKING:
+    from .gate import Gate
 
 __all__ = ["PURGES", "Order", "Purged", "carry_out", "may_purge", "order_by_name", "order_of"]
 
@@ -64,9 +67,9 @@ class Purged:
         return json.dumps(told).encode() + b"\n"
 
 
-def carry_out(order: Order, store: MemoryStore, now: float) -> Purged:
-    """Purge the store."""
-    return Purged(order, store.purge(order.selector, now))
+async def carry_out(order: Order, gate: Gate, now: float) -> Purged:
+    """Purge the store, on every node. Raises RefusedError if the shared store did not confirm (503)."""
+    return Purged(order, await gate.purge(order.selector, now))
 
 
 # Who may

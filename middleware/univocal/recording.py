@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -19,12 +20,14 @@ from .cache.policy import (
     reuse_on_error,
     select,
 )
-from .cache.store import Keys
+from .cache.store import Keys, Selector
 from .cache.stored import Stored
+from .errors import RefusedError
 from .fields import content_length
 from .messages import Response
 
 if TYPE_CHECKING:
+    from .cache.shared import SharedLease
     from .gate import Admission, Gate
 
 __all__ = ["Recording"]
@@ -46,8 +49,11 @@ class Recording:
         self.status = 0  # the origin's
         self.storing: Stored | None = None  # the head as it will be stored, its content still to come
         self.updated: Stored | None = None  # the stored response that the origin's renewed or completed
+        self.closed = False
         self.mismatched = False  # the origin's speaks of another representation than what is stored
-        self._store = gate.store
+        self._gate, self._store = gate, gate.store
+        self.shared: SharedLease | None = None
+        self._owed: list[Stored | Selector] = []  # what the shared tier is to be told
         self._key = admission.canonical.key
         self._request = admission.request
         self._rules = admission.rules
@@ -57,6 +63,36 @@ class Recording:
         self.lease = self._store.begin(self._key, self._began)
         self._partial: Response | None = None  # a 206 that completes a stored one
         self._chunks: list[bytes] = []
+
+    async def begin(self) -> None:
+        """Take a lease of the shared tier's, too, waiting for no other node's."""
+        if self._gate.shared is not None:
+            self.shared = await self._gate.shared.begin(self._key, self.lease)
+
+    async def close(self) -> None:
+        """Settle, and give every lease back, but not yet what was reserved: it is still being read."""
+        try:
+            await self._settle()
+            await self.let_go()
+        finally:
+            self._store.end(self.lease)
+            self.closed = True
+
+    async def _settle(self) -> None:
+        """Tell the shared tier what came of the response: from here on other nodes have it, and memory."""
+        shared = self._gate.shared
+        while self._owed and shared is not None and self.shared is not None:
+            match self._owed.pop(0):
+                case Stored() as stored:
+                    await shared.commit(self.shared, stored)
+                case selector:
+                    with suppress(RefusedError):
+                        await self._gate.purge(selector, self._clock(), self)
+
+    async def let_go(self) -> None:
+        """Let other nodes wait no longer; a second time does nothing."""
+        if self._gate.shared is not None and self.shared is not None:
+            await self._gate.shared.release(self.shared)
 
     @property
     def current(self) -> bool:
@@ -116,17 +152,24 @@ class Recording:
         elif self.storing is not None:
             stored = complete(self.storing, body)
             if stored is not None:
-                self._store.commit(self.lease, stored)
+                self._commit(stored)
+
+    def _commit(self, stored: Stored) -> None:
+        if self._gate.shared is None:
+            self._store.commit(self.lease, stored)
+        else:
+            self._owed.append(stored)
+
+    def _purge(self, selector: Selector, now: float) -> None:
+        self._store.purge(selector, now, sparing=self.lease)
+        if self._gate.shared is not None:
+            self._owed.append(selector)
 
     def restart(self, decision: Decision) -> None:
         """Begin anew with another request, under the same lease."""
         self.mismatched = False
         self._decision = decision
         self._chunks.clear()
-
-    def end(self) -> None:
-        """Give the lease back, but not yet what was reserved: it is still being read."""
-        self._store.end(self.lease)
 
     def release(self) -> None:
         """Give the lease and what was reserved under it back."""
@@ -141,7 +184,7 @@ class Recording:
             return
         self.updated = updated
         if updated.reusable or (self._decision.reason == "stale" and not self._personal):
-            self._store.commit(self.lease, updated)
+            self._commit(updated)
 
     def _learn(self, response: Response, now: float) -> bool:
         """Let the answer to a HEAD freshen the stored answer to a GET, or end it (RFC 9111 §4.3.5)."""
@@ -152,9 +195,9 @@ class Recording:
             return False
         updated = freshen(stored, self._request, response, self._rules, self._began, now)
         if updated is not None and updated.reusable:
-            self._store.commit(self.lease, updated)
+            self._commit(updated)
         else:
-            self._store.purge(Keys(frozenset((self._key,)), soft=updated is None), now)
+            self._purge(Keys(frozenset((self._key,)), soft=updated is None), now)
         return True
 
     def _consider(self, response: Response, now: float) -> None:
@@ -172,7 +215,7 @@ class Recording:
             return
         elif decision.reason == "stale":
             # The origin no longer lets this be stored: what is stale is not to be served in its place.
-            self._store.purge(Keys(frozenset((self._key,))), now)
+            self._purge(Keys(frozenset((self._key,))), now)
         self._store.mark_uncacheable(self._key, now + UNCACHEABLE)
 
     @property

@@ -15,8 +15,8 @@ from .cache.tags import TAGGING
 from .departure import Departure
 from .door import Door, Message, Receive, Send, send_problem
 from .errors import RefusedError, status_of
-from .fetch import Answer
 from .fields import without
+from .flight import Answer
 from .gate import Admission
 from .messages import Fields, Request, Response
 from .outcome import Handling, Outcome, Times, announce, cache_status
@@ -114,7 +114,7 @@ class Responder:
         self._client = peer.client
         order = order_of(self._received, fields, peer, runtime)
         self._purged = Purged(order)
-        self._purged = carry_out(order, gate.store, self._begun)
+        self._purged = await carry_out(order, gate, self._begun)
         body = self._purged.body()
         await self._respond(
             200, [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))], body
@@ -149,12 +149,14 @@ class Responder:
         assert isinstance(admission.decision, Forward)
         gate, clock = self._door.gate, self._door.clock
         recording = Recording(gate, admission, clock) if admission.decision.may_store else None
+        if recording is not None:
+            await recording.begin()
         self._handling = Handling(fwd=admission.decision.reason)
 
         async def send(message: Message) -> None:
             if message["type"] == "http.response.start":
                 response = _head(message)
-                gate.settle(admission, response, clock(), recording.lease if recording else None)
+                await gate.settle(admission, response, clock(), recording)
                 if recording is not None:
                     recording.start(response)
                     self._handling = replace(self._handling, stored=recording.storing is not None)
@@ -176,7 +178,10 @@ class Responder:
             await self._door.app(scope, self._limited(admission), send)
         finally:
             if recording is not None:
-                recording.release()
+                try:
+                    await recording.close()
+                finally:
+                    recording.release()
 
     def _limited(self, admission: Admission) -> Receive:
         limit = admission.runtime.limits.max_body

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from univocal import CacheMiddleware, MemoryStore, RefusedError, Rules, Runtime
-from univocal.purge import carry_out, order_by_name
+from univocal.purge import Purged, order_by_name
 from univocal.runtime import Access, builtin_profiles
 from univocal.trust import networks
 from univocal.uri.site import Route, Site, Sites
@@ -273,7 +273,8 @@ async def test_hosts_of_one_pattern_are_purged_apart(sited):
 
 
 def purge_selected(asked, runtime, store, now):
-    return carry_out(order_by_name(asked, runtime), store, now)
+    order = order_by_name(asked, runtime)
+    return Purged(order, store.purge(order.selector, now))
 
 
 @pytest.fixture

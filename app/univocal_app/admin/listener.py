@@ -26,7 +26,7 @@ def admin(proxy: CacheMiddleware, configuration: Configuration, metrics: Metrics
     """The application; it purges what `proxy` stores, by the same rules as the PURGE method."""
     endpoints: list[tuple[str, str, Endpoint]] = [
         ("/-/health", "GET", _health),
-        ("/-/ready", "GET", _ready),
+        ("/-/ready", "GET", partial(_ready, proxy)),
         ("/-/config", "GET", partial(_config, configuration)),
         ("/-/purge", "POST", partial(purge, proxy)),
         ("/metrics", "GET", partial(_metrics, metrics)),
@@ -39,13 +39,18 @@ async def _health(_: Request) -> Response:
     return PlainTextResponse("ok\n", headers=FRESH)
 
 
-async def _ready(_: Request) -> Response:
+async def _ready(proxy: CacheMiddleware, _: Request) -> Response:
     # Both listeners are bound before either answers, and the configuration was whole before that.
-    return PlainTextResponse("ready\n", headers=FRESH)
+    shared, told = proxy.gate.shared, "ready\n"
+    if shared is not None and not shared.connected:
+        # Clients are answered all the same: were this no readiness, all nodes would go with one Redis.
+        told = f"ready, without the shared store: memory alone, {shared.detached_ttl:g} seconds a response\n"
+    return PlainTextResponse(told, headers=FRESH)
 
 
 async def _config(configuration: Configuration, _: Request) -> Response:
-    # The file holds no secret: the token's environment variable is named, its value is not ours to show.
+    # The file holds no secret: the token's environment variable is named, its value is not ours to show,
+    # and the shared store's URL leaves its password out.
     return JSONResponse(configuration.model_dump(mode="json"), headers=FRESH)
 
 

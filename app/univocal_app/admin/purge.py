@@ -104,5 +104,5 @@ class _Asked:
             raise ValueError("the content is no JSON object")
         order = order_by_name(asked, gate.runtime)
         self.purged = Purged(order)
-        self.purged = carry_out(order, gate.store, time.time())
+        self.purged = await carry_out(order, gate, time.time())
         return self.purged

@@ -41,7 +41,7 @@ def demo(listen: Address, admin: Address) -> None:
     page.router.routes.append(Route("/", _answer(as_page(at))))
     house = assemble(validate(settings(at.proxy, addresses), COMMAND_LINE), COMMAND_LINE)
     listeners = [*origins.values(), *house.listeners(front, back)]
-    run(listeners, lambda: typer.echo(as_text(at)), house.origins.aclose)
+    run(listeners, lambda: typer.echo(as_text(at)), house.start, house.aclose)
 
 
 def settings(proxy: Address, origins: dict[str, Address]) -> dict[str, Any]:

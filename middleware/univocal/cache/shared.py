@@ -214,8 +214,11 @@ class SharedStore:
         return float(wait / 1000)
 
     async def release(self, lease: SharedLease) -> None:
-        """End a lease; those who wait for it are told if nothing was stored under it."""
-        self.memory.release(lease.local)
+        """End a lease; those who wait for it are told if nothing was stored under it.
+
+        What was reserved in memory under its local lease is given back by whoever reserved it.
+        """
+        self.memory.end(lease.local)
         link, token, lease.token = self._attachment.link, lease.token, ""
         if link is not None and token:
             with suppress(UnavailableError):

@@ -1,0 +1,177 @@
+"""One request under way to the origin server, by the shared tier, and what of its answer is stored."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Final, Protocol, TypeAlias
+
+from .broadcast import Broadcast, CutShort
+from .cache.policy import Forward, Reuse, Validate, forwarded_fields
+from .cache.stored import Stored
+from .errors import RefusedError
+from .gate import Admission, Gate
+from .messages import Fields, Request, Response
+from .recording import Recording
+
+__all__ = ["Answer", "Flight", "Origin"]
+
+logger: Final = logging.getLogger("univocal")
+
+
+class Mismatched(Exception):  # noqa: N818  (an event, not a fault)
+    """What comes is of no use: not of the representation that is stored, or too large to complete it."""
+
+
+class Answer(Protocol):
+    """Where an origin writes its response: interim ones, a head, content, the end."""
+
+    async def interim(self, status: int, fields: Fields) -> None: ...
+    async def start(self, response: Response) -> None: ...
+    async def write(self, chunk: bytes) -> None: ...
+    async def finish(self) -> None: ...
+
+
+Origin: TypeAlias = Callable[[Request, Answer], Awaitable[None]]
+
+
+class Flight:
+    """One request under way to the origin server, and all who wait for its answer."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        admission: Admission,
+        recording: Recording,
+        ended: Callable[[Flight], None],
+        *,
+        named: bool,
+    ) -> None:
+        self.gate = gate
+        self.named = named  # others wait for it, on other nodes, too
+        self.admission = admission
+        self.recording = recording
+        self.content = Broadcast(self._deserted)
+        self.interims: list[tuple[int, Fields]] = []
+        self.response: Response | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.unattended = False  # goes on though nobody reads
+        self._ended = ended
+
+    @property
+    def landed(self) -> bool:
+        """Whether it is known what this flight brings."""
+        return self.response is not None or self.content.ended
+
+    async def interim(self, status: int, fields: Fields) -> None:
+        self.interims.append((status, fields))
+        self.content.ring()
+
+    async def start(self, response: Response) -> None:
+        self.recording.start(response)
+        self.content.kept = self.recording.storing is not None
+        if not self.recording.joinable:
+            self._ended(self)
+            await self.recording.let_go()
+        if self.recording.presentable:
+            if response.status == 304:  # no condition was sent that it could be the answer to
+                raise RefusedError("origin-bad-response")
+            self.response = response
+            self.content.ring()
+
+    async def write(self, chunk: bytes) -> None:
+        kept = self.recording.write(chunk)
+        if self.content.kept and not kept:
+            self.content.kept = False
+            self._ended(self)
+            await self.recording.let_go()
+        if self.recording.mismatched:
+            raise Mismatched
+        if self.recording.presentable:
+            await self.content.write(chunk)
+
+    async def finish(self) -> None:
+        self.recording.finish()
+        if not self.recording.mismatched:
+            self.content.end()
+            # It can be joined until all nodes have what was stored. What the application does after its
+            # response concerns nobody who asks from then on.
+            await self._close()
+            self._leave()
+
+    async def fly(self, origin: Origin) -> None:
+        """Ask the origin; whatever happens, the waiting hear of it and the lease is given back."""
+        error: BaseException | None = CutShort()
+        try:
+            if await self._from_another_node():
+                error = None
+                return
+            decision = self.admission.decision
+            with contextlib.suppress(Mismatched):
+                await self._ask(origin, forwarded_fields(self.admission.request, decision))
+            if self.recording.mismatched:
+                # What came is not of the representation that is stored: ask for all of it (RFC 9111 §4.3.3).
+                again = Forward(decision.reason, may_store=True, fallback=None)
+                self.recording.restart(again)
+                await self._ask(origin, forwarded_fields(self.admission.request, again))
+        except Exception as raised:  # every reader raises it again
+            error = raised
+            heard = not self.content.ended and self.content.readers > 0
+            if not heard and not isinstance(raised, RefusedError):
+                logger.exception("the application failed where no client waits for it")
+        finally:
+            if not self.content.ended:
+                self.content.end(error)
+            self._leave()
+            await self._close()
+
+    async def _from_another_node(self) -> bool:
+        """Ask the shared tier, and wait for who fetches this elsewhere; else it has its lease (DESIGN §3)."""
+        shared, asked = self.gate.shared, self.admission
+        if shared is None:
+            return False
+        assert asked.canonical is not None
+
+        def judge(variants: Sequence[Stored]) -> Admission | None:
+            self.admission = again = self.gate.again(asked, shared.clock(), variants or None)
+            if not isinstance(again.decision, Reuse):
+                return None
+            # What is fetched again in the background is not had by having what is stale.
+            return None if self.unattended and again.decision.revalidate_in_background else again
+
+        key, lease = asked.canonical.key, self.recording.lease
+        if self.named:
+            found = await shared.obtain(key, judge, lease)
+        else:
+            found = judge(await shared.lookup(key, shared.clock())) or await shared.begin(key, lease)
+        if isinstance(found, Admission):
+            return True
+        self.recording.shared = found
+        if isinstance(self.admission.decision, Validate | Forward) and not self.unattended:
+            self.recording.restart(self.admission.decision)
+        else:
+            self.admission = asked
+        return False
+
+    async def _ask(self, origin: Origin, fields: Fields) -> None:
+        await origin(replace(self.admission.request, fields=fields), self)
+
+    def _leave(self) -> None:
+        """Be joined no longer."""
+        self._ended(self)
+        self.content.close()
+
+    async def _close(self) -> None:
+        await self.recording.close()
+        if not self.content.readers:
+            self.recording.release()
+
+    def _deserted(self) -> None:
+        if self.content.ended:
+            if self.recording.closed:
+                self.recording.release()
+        elif self.task is not None and not self.unattended:
+            self.task.cancel()

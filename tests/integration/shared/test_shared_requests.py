@@ -1,0 +1,177 @@
+"""Requests through the middleware on several nodes with one Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+
+from univocal import CacheMiddleware, RefusedError
+from univocal.cache.selectors import Everything
+
+FRESH = [(b"cache-control", b"max-age=60")]
+
+
+@dataclass
+class Application:
+    """Answers with how often it was asked."""
+
+    fields: list[tuple[bytes, bytes]]
+    delay: float = 0.0
+    count: int = 0
+    methods: list[str] = field(default_factory=list)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.count += 1
+        mine = self.count
+        self.methods.append(scope["method"])
+        await asyncio.sleep(self.delay)
+        unchanged = dict(scope["headers"]).get(b"if-none-match") == b'"v"'
+        status = 304 if unchanged else 200
+        await send({"type": "http.response.start", "status": status, "headers": self.fields})
+        await send({"type": "http.response.body", "body": b"" if unchanged else b"%d" % mine})
+
+
+@dataclass
+class Client:
+    """One node, and who asks it."""
+
+    node: Any
+    middleware: CacheMiddleware
+    http: httpx.AsyncClient
+
+    async def get(self, path: str = "/x", method: str = "GET") -> tuple[str, str]:
+        """The content, and what Cache-Status says."""
+        response = await self.http.request(method, path)
+        return response.text, response.headers["cache-status"].removeprefix("univocal; ")
+
+
+@pytest.fixture
+async def clients(
+    join: Callable[..., Awaitable[Any]],
+) -> AsyncIterator[Callable[..., Awaitable[list[Client]]]]:
+    """Puts an application behind so many nodes."""
+    made: list[Client] = []
+
+    async def put(app: Application, count: int = 2, **settings: Any) -> list[Client]:
+        for _ in range(count):
+            node = await join(**settings)
+            middleware = CacheMiddleware(app, store=node.store)
+            transport = httpx.ASGITransport(middleware)
+            made.append(
+                Client(node, middleware, httpx.AsyncClient(transport=transport, base_url="http://a.example"))
+            )
+        return made
+
+    yield put
+    for client in made:
+        await client.http.aclose()
+
+
+async def test_what_one_node_fetched_all_have(clients):
+    app = Application(FRESH)
+    a, b = await clients(app)
+    assert await a.get() == ("1", "fwd=uri-miss; stored")
+    body, handled = await b.get("/%78")
+    assert (body, handled.startswith("hit"), "shared" in handled) == ("1", True, True)
+    # That it was stored may be told after it was read: then it is read once more.
+    answers = [await client.get() for client in (a, b) for _ in range(3)]
+    assert all(body == "1" and handled.startswith("hit") for body, handled in answers)
+    assert ["shared" in handled for _, handled in answers[2::3]] == [False, False]
+    assert app.count == 1
+
+
+async def test_a_purge_reaches_all(clients):
+    a, b = await clients(Application(FRESH))
+    await a.get()
+    await b.get()
+    assert await b.middleware.gate.purge(Everything(), time.time()) == 1
+    assert (await a.get())[0] == "2"
+    assert (await b.get())[0] == "2"
+
+
+async def test_a_purge_by_its_method_reaches_all(clients, until):
+    a, b = await clients(Application(FRESH))
+    await a.get()
+    await b.get()
+    assert '"purged": 1' in (await a.http.request("PURGE", "/%78", headers={"host": "a.example"})).text
+    assert (await a.get())[0] == "2"
+    await until(lambda: not b.node.memory.stats.entries)
+    assert (await b.get())[0] == "2"
+
+
+async def test_requests_on_all_nodes_at_once_are_one_request(clients):
+    app = Application(FRESH, delay=0.2)
+    three = await clients(app, 3)
+    answers = await asyncio.gather(*(client.get() for client in three for _ in range(10)))
+    assert {body for body, _ in answers} == {"1"}
+    assert app.count == 1
+
+
+async def test_what_cannot_be_stored_is_not_queued_for(clients):
+    app = Application([(b"cache-control", b"no-store")], delay=0.1)
+    three = await clients(app, 3)
+    began = time.monotonic()
+    answers = await asyncio.gather(*(client.get() for client in three for _ in range(5)))
+    assert time.monotonic() - began < 3
+    assert len({body for body, _ in answers}) == app.count > 10
+
+
+async def test_a_validation_is_for_all(clients):
+    app = Application([(b"cache-control", b"max-age=1"), (b"etag", b'"v"')])
+    a, b = await clients(app)
+    await a.get()
+    await b.get()
+    await asyncio.sleep(1.2)
+    body, handled = await a.get()
+    assert (body, "fwd=stale; fwd-status=304" in handled) == ("1", True)
+    body, handled = await b.get()
+    assert (body, "shared" in handled) == ("1", True)
+    assert app.count == 2
+
+
+async def test_what_is_served_stale_is_fetched_by_one(clients, until):
+    app = Application([(b"cache-control", b"max-age=1, stale-while-revalidate=50")])
+    a, b = await clients(app)
+    await a.get()
+    await asyncio.sleep(1.2)
+    assert (await b.get())[0] == "1"
+    await until(lambda: app.count == 2 and b.node.memory.stats.entries)
+    assert (await a.get())[0] == "2"
+    assert app.count == 2
+
+
+async def test_an_unsafe_method_ends_what_other_nodes_hold(clients, until):
+    app = Application(FRESH)
+    a, b = await clients(app)
+    await a.get()
+    await b.get()
+    assert app.count == 1
+    await b.get(method="POST")
+    await until(lambda: not a.node.memory.stats.entries)
+    assert (await a.get())[0] == "3"
+
+
+async def test_without_redis_the_nodes_go_on_alone(clients, server, until):
+    a, b = await clients(Application(FRESH), detached_ttl=30)
+    await a.get()
+    await b.get()
+    server.kill()
+    await until(lambda: not a.node.store.connected and not b.node.store.connected)
+    assert (await a.get())[0] == "2"
+    assert (await a.get())[1].startswith("hit")
+    assert (await b.get())[0] == "3"
+    with pytest.raises(RefusedError, match="shared-store-unavailable"):
+        await a.middleware.gate.purge(Everything(), time.time())
+    answer = await b.http.request("PURGE", "/x")
+    assert (answer.status_code, answer.json()["reason"]) == (503, "shared-store-unavailable")
+    assert (await b.get())[0] == "4"
+    server.start()
+    await until(lambda: a.node.store.connected and b.node.store.connected)
+    assert (await a.get())[0] == "5"
+    assert (await b.get())[0] == "5"
