@@ -44,6 +44,12 @@ async def _run_id(connection: redis.Connection) -> str:
     return found[1].decode()
 
 
+def _is_cancelled() -> bool:
+    """Whether this task is to end: what redis-py awaits may have been cancelled by another that awaits it."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 class Link:
     """Commands to one run of one server: a connection that finds another run there is not used."""
 
@@ -103,16 +109,32 @@ class Link:
         try:
             async with asyncio.timeout(self._timeout):
                 return await command
-        except (RedisError, OSError, TimeoutError) as error:
-            raise UnavailableError(str(error)) from error
+        except Exception as error:
+            # redis-py stumbles in its own ways over a connection that is closed while it is used.
+            if self._closed or isinstance(error, RedisError | OSError | TimeoutError):
+                raise UnavailableError(str(error)) from error
+            raise
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            raise UnavailableError("its connection was closed") from None
         finally:
             if self._closed:  # meanwhile: nobody else would close this command's connection
-                await self._pool.disconnect()
+                await self._disconnect()
 
     async def aclose(self) -> None:
         """Close every connection, those in use included."""
         self._closed = True
-        await self._pool.disconnect()
+        await self._disconnect()
+
+    async def _disconnect(self) -> None:
+        try:
+            await self._pool.disconnect()
+        except (RedisError, OSError):
+            pass  # what cannot be closed is not used again
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
 
 
 class Listener(Protocol):

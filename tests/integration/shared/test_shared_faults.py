@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import time
+from collections import Counter
 
 import pytest
 
@@ -280,3 +281,36 @@ async def test_a_port_where_nothing_answers(join, made):
         node = await join(connected=False, url=f"redis://127.0.0.1:{port}/0")
         assert await node.put(made())
         assert node.bodies() == [b"content"]
+
+
+async def test_commands_under_way_when_redis_is_lost_fail_as_such(join, server, named, until):
+    a = await join(times={"heartbeat": 0.05})
+    going, outcomes = True, Counter()
+
+    async def purges(number):
+        while going:
+            try:
+                await a.purge(named(f"/{number}"))
+            except RefusedError as refused:
+                outcomes[refused.reason] += 1
+            else:
+                outcomes["confirmed"] += 1
+            await asyncio.sleep(0.001)
+
+    async def reads(number):
+        while going:
+            assert await a.read(named(f"/{number}")) == []
+            await a.store.release(await a.store.begin(named(f"/{number}")))
+            await asyncio.sleep(0.001)
+
+    async with asyncio.TaskGroup() as clients:
+        for number in range(6):
+            clients.create_task(purges(number))
+            clients.create_task(reads(number))
+        for _ in range(3):
+            await asyncio.sleep(0.2)
+            server.kill()
+            server.start()
+            await until(lambda: a.store.connected)
+        going = False
+    assert set(outcomes) == {"confirmed", "shared-store-unavailable"}
