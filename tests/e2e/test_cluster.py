@@ -11,6 +11,7 @@ import contextlib
 import os
 import random
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -49,6 +50,10 @@ class Redis:
     directory: Path
     port: int
     process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
 
     def start(self) -> None:
         command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
@@ -246,19 +251,21 @@ class Cluster:
             connection.close()
 
 
+def written(folder: Path, name: str, store: str, upstream: str) -> Path:
+    """A node's univocal.toml."""
+    file = folder / f"{name}.toml"
+    file.write_text(
+        f'[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "{folder / name}.log"\n'
+        f'[cache]\nstore = "{store}"\ndetached_ttl = {DETACHED}\n'
+        f'[[sites]]\nhosts = ["en.example"]\nprofile = "mediawiki"\nupstream = "{upstream}"\n'
+    )
+    return file
+
+
 @pytest.fixture
 def cluster(start: Fixture, redis: Redis, origin: tuple[Origin, str], tmp_path: Path) -> Cluster:
-    nodes = []
-    for number in range(3):
-        file = tmp_path / f"node{number}.toml"
-        log = tmp_path / f"node{number}.log"
-        file.write_text(
-            f'[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "{log}"\n'
-            f'[cache]\nstore = "redis://127.0.0.1:{redis.port}/0"\ndetached_ttl = {DETACHED}\n'
-            f'[[sites]]\nhosts = ["en.example"]\nprofile = "mediawiki"\nupstream = "{origin[1]}"\n'
-        )
-        nodes.append(start("serve", "--config", str(file)))
-    return Cluster(nodes, origin[0])
+    files = [written(tmp_path, f"node{number}", redis.url, origin[1]) for number in range(3)]
+    return Cluster([start("serve", "--config", str(file)) for file in files], origin[0])
 
 
 async def test_no_answer_is_older_than_the_last_purge_allows(cluster: Cluster, redis: Redis) -> None:
@@ -273,9 +280,7 @@ async def test_no_answer_is_older_than_the_last_purge_allows(cluster: Cluster, r
         redis.start()
         await cluster.attached()
         await asyncio.sleep(PHASE / 2)
-        killed = cluster.nodes[cluster.alive.pop()].process
-        killed.kill()
-        killed.wait()
+        assert cluster.nodes[cluster.alive.pop()].end(signal.SIGKILL) == -signal.SIGKILL
         await asyncio.sleep(PHASE)
         cluster.going = False
     await asyncio.sleep(BOUND)
@@ -294,3 +299,35 @@ async def test_no_answer_is_older_than_the_last_purge_allows(cluster: Cluster, r
     assert record.purges[200] > 100
     assert record.purges[503] > 0
     assert record.answers[200] > 4 * cluster.origin.asked / 3
+
+
+async def test_a_node_that_starts_without_redis_goes_on_alone(
+    start: Fixture, redis: Redis, origin: tuple[Origin, str], tmp_path: Path
+) -> None:
+    redis.kill()
+    node = start("serve", "--config", str(written(tmp_path, "alone", redis.url, origin[1])))
+    client, admin = Connection(node.proxy), Connection(node.admin)
+    told = b"ready, without the shared store: memory alone, 2 seconds a response\n"
+    assert await admin.ask("GET", "/-/ready") == (200, told)
+    assert b"\nunivocal_shared_store_connected 0.0\n" in (await admin.ask("GET", "/metrics"))[1]
+    assert [await client.ask("GET", SPELLINGS[0] % 1) for _ in range(2)] == [(200, b"1")] * 2
+    assert origin[0].asked == 1
+    status, body = await client.ask("PURGE", SPELLINGS[1] % 1)
+    assert (status, b'"shared-store-unavailable"' in body) == (503, True)
+    redis.start()
+    await Cluster([node], origin[0]).attached()
+    assert b"\nunivocal_shared_store_connected 1.0\n" in (await admin.ask("GET", "/metrics"))[1]
+    assert (await client.ask("PURGE", SPELLINGS[1] % 1))[0] == 200
+    client.close()
+    admin.close()
+
+
+def test_a_store_that_cannot_be_is_refused(univocal: Fixture, tmp_path: Path) -> None:
+    file = written(tmp_path, "wrong", "redis://user:secret@127.0.0.1:no/0", "http://127.0.0.1:9")
+    for command in ("check", "serve"):
+        ended = univocal(command, "--config", str(file))
+        assert ended.returncode == 2
+        assert (
+            "cache.store: found 'redis://***@127.0.0.1:no/0'; allowed: redis://HOST:PORT/DB" in ended.stderr
+        )
+        assert "secret" not in ended.stderr
