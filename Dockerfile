@@ -5,7 +5,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY app app
 COPY middleware middleware
 COPY profiles profiles
-RUN pip install --no-cache-dir --root-user-action=ignore '.[proxy]' && rm -rf /src/*
+RUN pip install --no-cache-dir --root-user-action=ignore '.[proxy,redis,re2]' && rm -rf /src/*
 
 RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin univocal
 USER univocal

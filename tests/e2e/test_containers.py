@@ -25,7 +25,7 @@ def test_the_stack_has_a_configuration_that_is_accepted(root: Path) -> None:
 
 
 def test_every_upstream_is_a_service(root: Path, compose: str) -> None:
-    services = set(re.findall(r"(?m)^  ([a-z]+):$", compose))
+    services = set(re.findall(r"(?m)^  ([a-z]+):", compose))
     configuration = load(root / "compose" / "univocal.toml")
     assert {re.split("[:/]+", site.upstream.url)[1] for site in configuration.sites} <= services
 
@@ -37,7 +37,14 @@ def test_what_is_mounted_or_built_exists(root: Path, compose: str) -> None:
 
 
 def test_published_on_loopback_alone(compose: str) -> None:
-    assert re.findall(r"ports: (.*)", compose) == ['["127.0.0.1:8080:8080"]']
+    assert re.findall(r"ports: (.*)", compose) == ['["127.0.0.1:8080:8080"]', '["127.0.0.1:8082:8080"]']
+
+
+def test_the_proxies_share_a_service_that_is_there(root: Path, compose: str) -> None:
+    store = load(root / "compose" / "univocal.toml").cache.store
+    assert re.split("[:/]+", store)[:2] == ["redis", "redis"]
+    assert re.search(r"(?m)^  redis:$", compose)
+    assert "redis" in re.findall(r"'\.\[(.*)\]'", (root / "Dockerfile").read_text("utf-8"))[0].split(",")
 
 
 @pytest.mark.parametrize("folder", [".", "compose/app"])

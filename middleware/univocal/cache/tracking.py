@@ -196,7 +196,7 @@ class Tracking:
             try:
                 await self._session()
             except* Exception as errors:  # whatever it was, memory alone would go on for ever
-                reason = repr(errors.exceptions[0])
+                reason = f"{type(errors.exceptions[0]).__name__}: {errors.exceptions[0]}"
                 logger.log(
                     logging.DEBUG if reason == told else logging.WARNING, "no shared store: %s", reason
                 )
