@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from .broadcast import Broadcast, CutShort
 from .cache.policy import Forward, Reuse, Validate, forwarded_fields
@@ -16,6 +16,9 @@ from .errors import RefusedError
 from .gate import Admission, Gate
 from .messages import Fields, Request, Response
 from .recording import Recording
+
+if TYPE_CHECKING:
+    from .cache.shared import SharedStore
 
 __all__ = ["Answer", "Flight", "Origin"]
 
@@ -74,8 +77,7 @@ class Flight:
         self.recording.start(response)
         self.content.kept = self.recording.storing is not None
         if not self.recording.joinable:
-            self._ended(self)
-            await self.recording.let_go()
+            await self._let_go()
         if self.recording.presentable:
             if response.status == 304:  # no condition was sent that it could be the answer to
                 raise RefusedError("origin-bad-response")
@@ -86,8 +88,7 @@ class Flight:
         kept = self.recording.write(chunk)
         if self.content.kept and not kept:
             self.content.kept = False
-            self._ended(self)
-            await self.recording.let_go()
+            await self._let_go()
         if self.recording.mismatched:
             raise Mismatched
         if self.recording.presentable:
@@ -106,7 +107,7 @@ class Flight:
         """Ask the origin; whatever happens, the waiting hear of it and the lease is given back."""
         error: BaseException | None = CutShort()
         try:
-            if await self._from_another_node():
+            if self.gate.shared is not None and await self._from_another_node(self.gate.shared):
                 error = None
                 return
             decision = self.admission.decision
@@ -128,11 +129,9 @@ class Flight:
             self._leave()
             await self._close()
 
-    async def _from_another_node(self) -> bool:
-        """Ask the shared tier, and wait for who fetches this elsewhere; else it has its lease (DESIGN §3)."""
-        shared, asked = self.gate.shared, self.admission
-        if shared is None:
-            return False
+    async def _from_another_node(self, shared: SharedStore) -> bool:
+        """Ask the shared tier, and wait for who fetches this elsewhere; else it has its lease."""
+        asked = self.admission
         assert asked.canonical is not None
 
         def judge(variants: Sequence[Stored]) -> Admission | None:
@@ -158,6 +157,12 @@ class Flight:
 
     async def _ask(self, origin: Origin, fields: Fields) -> None:
         await origin(replace(self.admission.request, fields=fields), self)
+
+    async def _let_go(self) -> None:
+        """Be of use to nobody who asks from now on; the lease stays if all of it is to be asked for."""
+        self._ended(self)
+        if self.gate.shared is not None and not self.recording.mismatched:
+            await self.recording.let_go()
 
     def _leave(self) -> None:
         """Be joined no longer."""

@@ -72,8 +72,9 @@ class Recording:
     async def close(self) -> None:
         """Settle, and give every lease back, but not yet what was reserved: it is still being read."""
         try:
-            await self._settle()
-            await self.let_go()
+            if self._gate.shared is not None and not self.closed:
+                await self._settle()
+                await self.let_go()
         finally:
             self._store.end(self.lease)
             self.closed = True
