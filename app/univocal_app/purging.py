@@ -67,8 +67,8 @@ def jobs(
         if _UNSENDABLE.search(Url.parse(text).authority):
             raise ValueError(f"{text!r} names no host")
     for tag in tags:
-        if not re.fullmatch(r"[!-+\--~]+", tag):
-            raise ValueError(f"{tag!r} is no tag: printable ASCII without blanks and commas")
+        if not re.fullmatch(r"[!-~]+", tag):
+            raise ValueError(f"{tag!r} is no tag: printable ASCII without blanks")
     found = [Job("url", url) for url in urls]
     found += [Job("tag", tag) for tag in tags]
     found += [Job("prefix", prefix) for prefix in prefixes]

@@ -40,6 +40,7 @@ class Order:
     by: str  # "key", "urls", "tag", "prefix", "pattern" or "all"
     names: tuple[str, ...]  # canonical URLs, tags, the prefix or the pattern; "*" for all
     canonical: Canonical | None = None  # of a purge by one URL
+    also: Selector | None = None  # what is derived from the URLs: see [[tags]] of a profile
 
     @property
     def value(self) -> str:
@@ -69,7 +70,10 @@ class Purged:
 
 async def carry_out(order: Order, gate: Gate, now: float) -> Purged:
     """Purge the store, on every node. Raises RefusedError if the shared store did not confirm (503)."""
-    return Purged(order, await gate.purge(order.selector, now))
+    count = await gate.purge(order.selector, now)
+    if order.also is not None:
+        count += await gate.purge(order.also, now)
+    return Purged(order, count)
 
 
 # Who may
@@ -120,9 +124,7 @@ def order_of(received: Received, fields: Fields, peer: Peer, runtime: Runtime) -
         raise RefusedError("purge-forbidden")
     soft = any(value.strip() == b"1" for name in SOFT_FIELDS for value in values(fields, name))
     soft = soft or bool(values(fields, b"xkey-softpurge"))
-    tags = (
-        b" ".join(value for name in TAG_FIELDS for value in values(fields, name)).replace(b",", b" ").split()
-    )
+    tags = [tag for name in TAG_FIELDS for value in values(fields, name) for tag in _tags_in(name, value)]
     if tags:
         return Order(Tags(frozenset(tags), soft=soft), "tag", tuple(tag.decode("latin-1") for tag in tags))
     # PURGE removes both schemes, so an absolute-form may name either: the connection's does not matter.
@@ -132,6 +134,13 @@ def order_of(received: Received, fields: Fields, peer: Peer, runtime: Runtime) -
         return _paths(received.target, peer.hosts, scheme, runtime, soft=soft)
     found = _found(resolve(received.target, peer.hosts, scheme, runtime.sites, encodings=peer.encodings))
     return _urls([found], "key", runtime, soft=soft)
+
+
+def _tags_in(name: bytes, value: bytes) -> list[bytes]:
+    """The tags that a field's value names: Cache-Tag has commas between them, the others blanks."""
+    if name != b"cache-tag":
+        return value.split()
+    return [tag for part in value.split(b",") if (tag := part.strip(b" \t"))]
 
 
 def order_by_name(asked: Mapping[str, object], runtime: Runtime) -> Order:
@@ -181,7 +190,10 @@ def _both_schemes(found: Canonical, runtime: Runtime) -> Iterable[Canonical]:
 def _urls(found: Sequence[Canonical], by: str, runtime: Runtime, *, soft: bool) -> Order:
     keys = frozenset(twin.key for each in found for twin in _both_schemes(each, runtime))
     names = tuple(each.url.decode("latin-1") for each in found)
-    return Order(Keys(keys, soft=soft), by, names, found[0] if by == "key" else None)
+    # A tag that a path was given by its profile is the path of what it was made from: a thumbnail's original.
+    paths = frozenset(each.target.partition(b"?")[0] for each in found if each.route.profile.tags)
+    also = Tags(paths, soft=soft) if paths else None
+    return Order(Keys(keys, soft=soft), by, names, found[0] if by == "key" else None, also)
 
 
 def _prefix(found: Canonical, runtime: Runtime, *, soft: bool) -> Order:

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from univocal import CacheMiddleware
+from univocal import CacheMiddleware, ProfileError
+from univocal.proxy.forward import request_fields
 from univocal.runtime import builtin_profiles
 from univocal.uri.profile import Profile, parse
+from univocal.uri.target import canonical_target
 
 THUMBNAILS = """
 extends = "rfc3986"
@@ -114,3 +116,82 @@ async def test_what_is_dropped_from_the_key_never_reaches_the_application(
     for target in ("/a?b=1&a=2&utm_source=x", "/a?utm_campaign=%3Cscript%3E&a=2&b=1"):
         await ask(target)
     assert application.targets == [b"/a?a=2&b=1"]
+
+
+async def test_purging_the_original_removes_every_thumbnail(application: Any, client_of: Any) -> None:
+    ask = client_of(CacheMiddleware(application, profile=profile_of(THUMBNAILS)))
+    thumbs = [f"/wikipedia/commons/thumb/3/37/A,_B.jpg/{width}px-A.jpg" for width in (100, 200)]
+    original = "/wikipedia/commons/3/37/A,_B.jpg"
+    for target in (*thumbs, original):
+        await ask(target)
+    purged = json.loads((await ask(original, "PURGE")).body)
+    assert purged == {"purged": 3, "key": f"http://en.example{original}"}
+
+
+@pytest.mark.parametrize("field", ["cache-tag", "surrogate-key", "xkey"])
+async def test_a_tag_with_a_comma(application: Any, client_of: Any, field: str) -> None:
+    ask = client_of(CacheMiddleware(application, profile=profile_of(THUMBNAILS)))
+    await ask("/wikipedia/commons/thumb/3/37/A,_B.jpg/100px-A.jpg")
+    purged = json.loads((await ask("/", "PURGE", [(field, "/wikipedia/commons/3/37/A,_B.jpg")])).body)
+    assert purged["purged"] == (0 if field == "cache-tag" else 1)  # where a comma stands between two
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("connection", "uri-path-encoding, URI-Query-Encoding"),
+        ("uri_path_encoding", "koi8-r"),
+        ("uri-path_encoding", "koi8-r"),
+    ],
+)
+async def test_nobody_takes_or_doubles_what_the_application_is_told(
+    application: Any, client_of: Any, name: str, value: str
+) -> None:
+    ask = client_of(CacheMiddleware(ReverseProxyOf(application), profile=profile_of(CYRILLIC)))
+    await ask("/%CE?q=%CE", fields=[(name, value)])
+    told = [field for field in application.scopes[0]["headers"] if b"encoding" in field[0]]
+    assert told == [(b"uri-path-encoding", b"UTF-8"), (b"uri-query-encoding", b"UTF-8")]
+
+
+class ReverseProxyOf:
+    """The fields that a ReverseProxy would send, shown to the application."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        fields = request_fields(scope["headers"], host=b"en.example", client=None, scheme=b"http")
+        await self._app(scope | {"headers": fields}, receive, send)
+
+
+@pytest.mark.parametrize("path", ['index_names = ["index.html"]', 'trailing_slash = "remove"'])
+def test_a_declared_charset_is_read_once(path: str) -> None:
+    text = (
+        f'extends = "rfc3986"\n[path]\n{path}\n[charset]\npath = "windows-1253"\ntrust_encoding_fields = true'
+    )
+    declared = ("windows-1253", "")
+    assert canonical_target(b"/%A1%A1", profile_of(text), declared) == b"/%CE%85%CE%85"
+    assert canonical_target(b"/%EF", profile_of(text), ("koi8-r", "")) == b"/%D0%9E"
+
+
+def test_names_are_compared_in_the_origin_s_charset() -> None:
+    charset = '[charset]\npath = "windows-1251"\nquery = "windows-1251"\norigin = "legacy"'
+    kept = profile_of(f'extends = "rfc3986"\n[query]\nallow = ["имя"]\n{charset}')
+    dropped = profile_of(f'extends = "rfc3986"\n[query]\ndrop = ["имя"]\n{charset}')
+    index = profile_of(f'extends = "rfc3986"\n[path]\nindex_names = ["имя"]\n{charset}')
+    assert canonical_target(b"/?%E8%EC%FF=1", kept) == b"/?%E8%EC%FF=1"
+    assert canonical_target(b"/?%E8%EC%FF=1&a", dropped) == b"/?a"
+    assert canonical_target(b"/a/%E8%EC%FF", index) == b"/a/"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[[tags]]\nfrom = "a{99999999999}"\nto = "b"',
+        "a = " + "[" * 3000,
+        '[[tags]]\nfrom = "' + "(" * 3000 + '"\nto = "b"',
+    ],
+)
+def test_a_profile_that_nobody_can_read_is_one_message(text: str) -> None:
+    with pytest.raises(ProfileError):
+        profile_of(text)

@@ -33,7 +33,8 @@ _REPLACED: Final = HOP_BY_HOP | {b"host"}
 _PROTECTED: Final = frozenset(
     b"accept-ranges age authorization cache-control cdn-cache-control cookie date etag expect expires "
     b"forwarded host last-modified location max-forwards origin pragma range set-cookie "
-    b"strict-transport-security vary via warning www-authenticate".split()
+    b"strict-transport-security uri-path-encoding uri-query-encoding vary via warning "
+    b"www-authenticate".split()
 )
 _PROTECTED_FAMILIES: Final = (b"access-control-", b"content-", b"if-", b"sec-", b"x-forwarded-")
 

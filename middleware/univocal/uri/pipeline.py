@@ -77,12 +77,23 @@ class _Step:
 class _Pipeline:
     """What a profile does to a target, in order; `plain` matches targets to which it does nothing."""
 
-    __slots__ = ("_declared", "_inspect", "_minds_utf_8", "_refuses_fragment", "_steps", "_turns", "plain")
+    __slots__ = (
+        "_again",
+        "_declared",
+        "_inspect",
+        "_minds_utf_8",
+        "_refuses_fragment",
+        "_steps",
+        "_turns",
+        "plain",
+    )
 
     def __init__(self, profile: Profile, declared: Declared) -> None:
         self.plain = _plain(profile)
         self._declared = declared
         self._steps = tuple(_Step(*step) for step in _steps(profile, declared))
+        # What has been transcoded once is no longer in the charset that was declared.
+        self._again = tuple(_Step(*step) for step in _steps(profile, ("", "")))
         self._turns = _MOST_TURNS if _is_restless(profile) else 1
         self._refuses_fragment = "fragment" in profile.sequences
         listed = frozenset(profile.sequences)
@@ -128,7 +139,7 @@ class _Pipeline:
         if not path.startswith(b"/"):
             reasons.add("no-leading-slash")
             return target
-        for step in self._steps:
+        for step in self._again if only_changes else self._steps:
             before = path + query if stages is not None else b""
             path, query = step.respell(path, query)
             if stages is not None and not (only_changes and path + query == before):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Callable, Mapping
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Final
 
 from univocal.errors import ProfileError, by_rank
-from univocal.uri.charset import Charset
+from univocal.uri.charset import CHARSETS, Charset
 from univocal.uri.query import Query
 from univocal.uri.rewrite import Rule, first_overlap
 from univocal.uri.ring import DECODE, ENCODE, RINGS, DecoderRing
@@ -73,6 +74,7 @@ def _build(name: str, tables: Tables) -> Profile:
     complete = with_defaults(tables)
     path = complete["path"]
     ring = _path_ring(source, path)
+    charset = Charset(**complete["charset"])
     profile = Profile(
         name=name,
         summary=tables.get("summary", ""),
@@ -83,9 +85,9 @@ def _build(name: str, tables: Tables) -> Profile:
         parameters=path["parameters"],
         parameter_delimiters=_octets(source, "path.parameter_delimiters", path["parameter_delimiters"]),
         trailing_slash=path["trailing_slash"],
-        index_names=tuple(ring.canonical(name.encode()) for name in path["index_names"]),
-        query=_query(source, complete["query"]),
-        charset=Charset(**complete["charset"]),
+        index_names=tuple(ring.canonical(_spelled(name, "path", charset)) for name in path["index_names"]),
+        query=_query(source, complete["query"], charset),
+        charset=charset,
         rewrites=_rewrites(source, complete["rewrite"], ring),
         tags=_tags(source, complete["tags"]),
         sequences=by_rank(complete["reject"]["sequences"]),
@@ -135,14 +137,27 @@ def _octets(source: str, key: str, text: str) -> bytes:
     return bytes(octets)
 
 
-def _query(source: str, settings: Tables) -> Query:
+def _spelled(name: str, part: str, charset: Charset) -> bytes:
+    """A name of the profile's in the octets that targets have when it is compared with them: the origin's."""
+    legacy = charset.path if part == "path" else charset.query
+    if charset.origin == "legacy" and legacy:
+        with contextlib.suppress(UnicodeEncodeError):
+            return name.encode(CHARSETS[legacy])
+    return name.encode()
+
+
+def _query(source: str, settings: Tables, charset: Charset) -> Query:
     ring = _ring(source, "query.ring", settings["ring"])
     allow = settings["allow"]
+
+    def spelled(name: object) -> bytes:
+        return _spelled(str(name), "query", charset)
+
     return Query(
         ring=ring and ring.for_queries(),
-        allow=None if allow is None else tuple(name.encode() for name in allow),
-        drop=tuple(name.encode() for name in settings["drop"]),
-        defaults=tuple((name.encode(), str(value).encode()) for name, value in settings["defaults"].items()),
+        allow=None if allow is None else tuple(map(spelled, allow)),
+        drop=tuple(map(spelled, settings["drop"])),
+        defaults=tuple((spelled(name), spelled(value)) for name, value in settings["defaults"].items()),
         drop_empty=settings["drop_empty"],
         sort=settings["sort"],
         drop_empty_mark=settings["drop_empty_mark"],
@@ -196,7 +211,7 @@ def _tags(source: str, rows: list[dict[str, str]]) -> tuple[tuple[bytes, bytes],
             anything = re.compile(row["from"].encode() + b"|")
             tried = "to"
             anything.sub(row["to"].encode(), b"")  # raises for groups that there are not
-        except (re.error, IndexError) as error:
+        except (re.error, IndexError, OverflowError, RecursionError) as error:
             allowed = f"a regular expression, and groups of it as in \\1 ({error})"
             raise ProfileError(source, f"tags[{number}].{tried}", row[tried], allowed) from None
         for key in ("from", "to"):

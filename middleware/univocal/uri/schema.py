@@ -114,6 +114,8 @@ def load(source: str, text: str) -> Tables:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ProfileError(source, "", str(error), "TOML") from None
+    except RecursionError:
+        raise ProfileError(source, "", "values nested too deeply", "TOML") from None
     for key, value in tables.items():
         if key in _TOP:
             _check(source, key, value, _TOP[key])

@@ -46,6 +46,11 @@ class Route:
         if self.forward == "received" and self.upstream_path:
             allowed = '"canonical" where the upstream has a path'
             raise ConfigurationError("routes", "forward", self.forward, allowed)
+        charset = self.profile.charset
+        if self.forward == "received" and (charset.path or charset.query or charset.trust_encoding_fields):
+            # The origin would get octets in a charset that nobody tells it.
+            allowed = '"canonical" where the profile has a [charset]'
+            raise ConfigurationError("routes", "forward", self.forward, allowed)
         # In place of "{path}" any segment may stand, so what follows it must not become a dot segment.
         upstream_path = (self.upstream_path or b"/").replace(PLACE, b"/", 1).replace(b"//", b"/")
         for key, path in (("path", self.prefix), ("upstream", upstream_path)):
