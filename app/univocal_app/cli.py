@@ -115,6 +115,8 @@ def explain(
     ] = None,
     config: Config = None,
     as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    path_encoding: Annotated[str, typer.Option(metavar="CHARSET", help="A URI-Path-Encoding sent.")] = "",
+    query_encoding: Annotated[str, typer.Option(metavar="CHARSET", help="A URI-Query-Encoding sent.")] = "",
 ) -> None:
     """Show what becomes of a URL, stage by stage. Exit status: 0 accepted, 1 rejected, 2 usage."""
     if profile is not None and config is not None:
@@ -124,7 +126,8 @@ def explain(
     else:
         configuration, source = _everywhere("http://127.0.0.1", profile), COMMAND_LINE
     try:
-        explanation = explaining.explain(url, runtime_of(configuration, source).sites)
+        encodings = (path_encoding.encode(), query_encoding.encode())
+        explanation = explaining.explain(url, runtime_of(configuration, source).sites, encodings)
     except ValueError as error:
         _usage(str(error))
     typer.echo(explanation.as_json() if as_json else explanation.as_text())

@@ -11,7 +11,15 @@ from typing import Final
 from univocal.uri.profile import Profile
 from univocal.uri.segments import routing_view
 from univocal.uri.site import DEFAULT_PORTS, Sites, parse_authority
-from univocal.uri.target import Canonical, Rejected, Stage, explain_target, origin_target, resolve_url
+from univocal.uri.target import (
+    Canonical,
+    Rejected,
+    Stage,
+    declared_charsets,
+    explain_target,
+    origin_target,
+    resolve_url,
+)
 
 from .describe import printable, table
 
@@ -27,6 +35,7 @@ class Url:
     scheme: bytes
     authority: bytes
     target: bytes  # with what follows a "#", which a client would keep to itself
+    written: bytes = b""  # scheme and authority as they were typed
 
     @classmethod
     def parse(cls, text: str) -> Url:
@@ -40,7 +49,7 @@ class Url:
                 authority = authority.decode("utf-8").encode("idna")
             except UnicodeError:
                 raise ValueError(f"{text!r} names no host") from None
-        return cls(scheme.lower(), authority, target)
+        return cls(scheme.lower(), authority, target, b"%b://%b" % (scheme, match[2]))
 
     @property
     def absolute(self) -> bytes:
@@ -112,13 +121,37 @@ class Explanation:
                 return verdict
 
 
-def explain(text: str, sites: Sites) -> Explanation:
-    """What `sites` make of a URL. Raises ValueError for what is no URL."""
+def explain(text: str, sites: Sites, encodings: tuple[bytes, bytes] = (b"", b"")) -> Explanation:
+    """What `sites` make of a URL; `encodings` are the values of the fields that declare charsets.
+
+    Raises ValueError for what is no URL.
+    """
     url = Url.parse(text)
-    found = resolve_url(url.absolute, sites)
+    found = resolve_url(url.absolute, sites, encodings=encodings)
     profile = found.route.profile if isinstance(found, Canonical) else _profile(url, sites)
-    stages = explain_target(url.origin_form, profile)[0] if profile else []
+    stages = []
+    if profile:
+        trusted = declared_charsets(encodings if profile.charset.trust_encoding_fields else (b"", b""))
+        stages = explain_target(url.origin_form, profile, trusted)[0]
+    if isinstance(found, Canonical):
+        stages = [*_of_the_authority(url, found), *stages, *_of_the_upstream(found)]
     return Explanation(url, profile, stages, found)
+
+
+def _of_the_authority(url: Url, found: Canonical) -> list[Stage]:
+    """What became of scheme, host, port and an empty path; an alias and a unified scheme are lossy."""
+    authority = b"%b://%b" % (found.scheme, found.authority)
+    asked, served = parse_authority(url.authority), parse_authority(found.authority)
+    lossy = found.scheme != url.scheme or (asked and asked[0]) != (served and served[0])
+    stages = [Stage("authority", url.written, authority, lossy)] if authority != url.written else []
+    if url.origin_form != url.target:
+        stages.append(Stage("empty-path", url.target, url.origin_form, lossy=False))
+    return stages
+
+
+def _of_the_upstream(found: Canonical) -> list[Stage]:
+    sent = origin_target(found)
+    return [Stage("upstream", found.target, sent, lossy=False)] if sent != found.target else []
 
 
 def _profile(url: Url, sites: Sites) -> Profile | None:

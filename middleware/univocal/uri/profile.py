@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import re
 from collections.abc import Callable, Mapping
@@ -140,10 +139,10 @@ def _octets(source: str, key: str, text: str) -> bytes:
 def _spelled(name: str, part: str, charset: Charset) -> bytes:
     """A name of the profile's in the octets that targets have when it is compared with them: the origin's."""
     legacy = charset.path if part == "path" else charset.query
-    if charset.origin == "legacy" and legacy:
-        with contextlib.suppress(UnicodeEncodeError):
-            return name.encode(CHARSETS[legacy])
-    return name.encode()
+    try:
+        return name.encode(CHARSETS[legacy] if charset.origin == "legacy" and legacy else "utf-8")
+    except UnicodeEncodeError:
+        return name.encode()  # no target in that charset holds it
 
 
 def _query(source: str, settings: Tables, charset: Charset) -> Query:

@@ -19,6 +19,7 @@ __all__ = [
     "Rejected",
     "Stage",
     "canonical_target",
+    "declared_charsets",
     "encoding_fields",
     "explain_target",
     "origin_target",
@@ -71,19 +72,26 @@ def resolve(
         return rejected("bad-host")
     if received == b"*" and method != b"OPTIONS":
         return rejected("bad-target")
-    declared = (known_charset(encodings[0]), known_charset(encodings[1])) if any(encodings) else _UNDECLARED
+    declared = declared_charsets(encodings)
     if len(received) > _MEMORABLE or len(hosts[0]) > _MEMORABLE:
         return _resolve(received, hosts[0], scheme, sites, declared)
     return _remembered(received, hosts[0], scheme, sites, declared)
 
 
-def resolve_url(url: bytes, sites: Sites, method: bytes = b"GET") -> Canonical | Rejected:
+def declared_charsets(encodings: tuple[bytes, bytes]) -> Declared:
+    """The charsets that URI-Path-Encoding and URI-Query-Encoding name, where they are known."""
+    return (known_charset(encodings[0]), known_charset(encodings[1])) if any(encodings) else _UNDECLARED
+
+
+def resolve_url(
+    url: bytes, sites: Sites, method: bytes = b"GET", encodings: tuple[bytes, bytes] = (b"", b"")
+) -> Canonical | Rejected:
     """What a request for the absolute `url` resolves to on a connection of its own scheme."""
     absolute = _ABSOLUTE.fullmatch(url)
     if absolute is None:
         return rejected("bad-target")
     host = absolute["authority"].rpartition(b"@")[2]
-    return resolve(url, [host], absolute["scheme"].lower(), sites, method)
+    return resolve(url, [host], absolute["scheme"].lower(), sites, method, encodings)
 
 
 def origin_target(canonical: Canonical) -> bytes:

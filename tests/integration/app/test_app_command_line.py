@@ -159,3 +159,29 @@ def test_a_configuration_with_profiles_of_its_own(univocal: Fixture, tmp_path: P
     assert (accepted.returncode, "http://en.example/A/B" in accepted.stdout) == (0, True)
     stranger = univocal("explain", "http://other.test/", *config, "--json")
     assert (stranger.returncode, json.loads(stranger.stdout)["rejected"]) == (1, "unknown-host")
+
+
+def test_explain_shows_what_sites_do(univocal: Fixture, tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+    own = 'extends = "rfc3986"\n[charset]\npath = "windows-1251"\ntrust_encoding_fields = true\n'
+    (tmp_path / "p" / "own.toml").write_text(own)
+    file = tmp_path / "univocal.toml"
+    file.write_text(
+        'profiles = ["./p"]\n[[sites]]\nhosts = ["al.example"]\n'
+        'aliases = ["www.al.example"]\nscheme = "https"\n'
+        'profile = "own"\nupstream = "http://127.0.0.1:9/v1/"\n'
+    )
+    said = ("--config", str(file), "--json")
+    told = json.loads(univocal("explain", "HTTP://WWW.AL.example:80", *said).stdout)
+    stages = {stage["name"]: stage for stage in told["stages"]}
+    assert stages["authority"] == {
+        "name": "authority",
+        "before": "HTTP://WWW.AL.example:80",
+        "after": "https://al.example",
+        "lossy": True,
+    }
+    assert (stages["empty-path"]["before"], stages["empty-path"]["after"]) == ("", "/")
+    assert (stages["upstream"]["before"], stages["upstream"]["after"]) == ("/", "/v1/")
+    declared = univocal("explain", "https://al.example/%EF", *said, "--path-encoding", "koi8-r")
+    assert json.loads(declared.stdout)["canonical"] == "https://al.example/%D0%9E"
+    assert told["canonical"] == "https://al.example/"
