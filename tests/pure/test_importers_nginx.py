@@ -118,6 +118,12 @@ def test_without_a_path_the_target_goes_on_as_it_came():
     assert sent(result, b"/b/x%2fy//z") == (b"/b/", b"/b/x%2fy//z")
 
 
+def test_a_template_of_nothing_but_the_path_is_the_canonical_target():
+    result = imported("location / { proxy_pass http://127.0.0.1:1$uri$is_args$args; }\n")
+    assert table(result)["upstream"] == "http://127.0.0.1:1"
+    assert sent(result, b"/a//%5B?q") == (b"/", b"/a/[?q")
+
+
 def test_a_template_holds_the_path():
     result = imported(
         "location / { proxy_pass http://127.0.0.1:1/x$uri$is_args$args; }\n"

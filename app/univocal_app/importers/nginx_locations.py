@@ -112,11 +112,12 @@ def _pass(directive: Directive, path: str, reading: Reading) -> None:
     if received := _AS_RECEIVED.fullmatch(url):
         upstream, forward = received[1], "received"
     elif template := _TEMPLATE.fullmatch(url):
-        upstream = template[1] + "{path}"
+        # By itself $uri is the whole target: what an upstream without a path gets.
+        upstream = template[1] + ("{path}" if template[1].count("/") > 2 else "")
         if template[2] is None:
             reading.note(directive, "nginx drops the query; here it goes on")
     elif not _REPLACED.fullmatch(url):
-        reading.note(directive, "variables other than $uri and $request_uri; left out")
+        reading.note(directive, "variables other than $uri at the end, or $request_uri by itself; left out")
         return
     elif not _replaces_segments(path, url, directive, reading):
         return
