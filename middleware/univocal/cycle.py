@@ -14,13 +14,9 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from univocal.messages import Fields
+from univocal.scope import EARLY_HINT, INTERIM
 
-__all__ = ["EARLY_HINT", "INFORMATIONAL", "ExactCycle"]
-
-# Any interim response: {"type": INFORMATIONAL, "status": 103, "headers": [(name, value), …]}.
-INFORMATIONAL: Final = "http.response.informational"
-# The ASGI extension of that name: {"type": EARLY_HINT, "links": [value of a Link field, …]}.
-EARLY_HINT: Final = "http.response.early_hint"
+__all__ = ["ExactCycle"]
 
 _FRAMING: Final = frozenset((b"content-length", b"transfer-encoding"))
 _CODING: Final = frozenset((b"transfer-encoding",))
@@ -38,7 +34,7 @@ class ExactCycle(RequestResponseCycle):
         event: MutableMapping[str, Any] = message  # type: ignore[assignment]
         kind = event["type"]
         if not self.response_started:
-            if kind in {INFORMATIONAL, EARLY_HINT}:
+            if kind in {INTERIM, EARLY_HINT}:
                 await self._send_interim(event)
                 return
             if kind == "http.response.start":

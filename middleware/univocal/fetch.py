@@ -131,7 +131,7 @@ class Fetcher:
         try:
             async with asyncio.timeout(admission.runtime.limits.collapse_timeout):
                 await _until_landed(flight, reader, client)
-            landing = await self._shared(flight, reader, admission)
+            landing = self._shared(flight, reader, admission)
         except BaseException:
             flight.content.leave(reader)
             raise
@@ -139,7 +139,7 @@ class Fetcher:
             flight.content.leave(reader)
         return landing
 
-    async def _shared(self, flight: Flight, reader: Reader, admission: Admission) -> Landing | None:
+    def _shared(self, flight: Flight, reader: Reader, admission: Admission) -> Landing | None:
         """What a flight that another request leads brings for this one, if anything."""
         now, recording = self.clock(), flight.recording
         handling = Handling(fwd=admission.decision.reason, collapsed=True)
@@ -200,8 +200,7 @@ class Fetcher:
 def _another_nodes(admission: Admission) -> Landing:
     """What a request gets of the shared tier."""
     assert isinstance(admission.decision, Reuse)
-    ttl = int(admission.decision.stored.lifetime - admission.decision.age)
-    return Landing(admission, Handling(hit=True, ttl=ttl, detail="shared"))
+    return Landing(admission, Handling.of_hit(admission.decision, detail="shared"))
 
 
 async def _until_landed(

@@ -18,9 +18,9 @@ from .framing import is_ambiguous
 from .messages import Fields, Received, Request, Response, values
 from .proxy.forward import end_to_end, strip_untrusted
 from .runtime import Runtime
-from .trust import ENCODINGS, Peer, believe
+from .trust import Peer, believe
 from .uri.tags import path_tags
-from .uri.target import Canonical, Rejected, encoding_fields, resolve
+from .uri.target import ENCODINGS, Canonical, Rejected, encoding_fields, resolve
 
 if TYPE_CHECKING:
     from .cache.shared import SharedStore

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from .cache.policy import Decision
+from .cache.policy import Decision, Reuse
 from .messages import Field, Received
 from .purge import Purged
 from .uri.target import Canonical
@@ -28,6 +28,11 @@ class Handling:
     collapsed: bool = False
     ttl: int | None = None  # seconds the response stays fresh; negative: stale for so long
     detail: str = ""  # a reason of errors.REASONS, or what kept a response from being stored
+
+    @classmethod
+    def of_hit(cls, decision: Reuse, detail: str = "") -> Handling:
+        """What a stored response says of itself when it is served as it is."""
+        return cls(hit=True, ttl=int(decision.stored.lifetime - decision.age), detail=detail)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Final, cast
+from typing import Any, cast
 from urllib.parse import unquote
 
 import httptools
 from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
 
 from univocal.connection import BETWEEN, CONTENT, HEAD, NEVER, PIECE, BoundedConnection
-from univocal.cycle import EARLY_HINT, INFORMATIONAL, ExactCycle
+from univocal.cycle import ExactCycle
 from univocal.errors import RefusedError
 from univocal.framing import WATCHED, ReadLimits, faults, field_octets, split_target
 from univocal.messages import Fields, values
 from univocal.problem import problem
+from univocal.scope import EARLY_HINT, EXTENSION, INTERIM
 
-__all__ = ["TARGET", "ExactProtocol", "ReadLimits"]
-
-TARGET: Final = "univocal.target"  # the scope's extension that holds {"target": bytes}
+__all__ = ["ExactProtocol", "ReadLimits"]
 
 
 class ExactProtocol(BoundedConnection):
@@ -166,7 +165,7 @@ class ExactProtocol(BoundedConnection):
             "query_string": target.query,
             "headers": fields,
             "state": self.app_state.copy(),
-            "extensions": {TARGET: {"target": self.url}, INFORMATIONAL: {}, EARLY_HINT: {}},
+            "extensions": {EXTENSION: {"target": self.url}, INTERIM: {}, EARLY_HINT: {}},
         }
 
 

@@ -86,8 +86,8 @@ class Responder:
         match admission.decision:
             case Refuse(reason=reason):
                 await self._refuse(admission.reasons or (reason,))
-            case Reuse(stored=stored, age=age, revalidate_in_background=refresh):
-                await self._reuse(admission, Handling(hit=True, ttl=int(stored.lifetime - age)))
+            case Reuse(revalidate_in_background=refresh) as decision:
+                await self._reuse(admission, Handling.of_hit(decision))
                 if refresh:
                     self._door.fetcher.refresh(admission, self.origin)
             case Validate() | Forward(may_store=True) if admission.request.method in FETCHED:

@@ -10,13 +10,13 @@ from typing import Final, TypeAlias
 
 from .errors import ConfigurationError
 from .messages import Fields, Received, values
+from .uri.target import ENCODINGS
 
-__all__ = ["ENCODINGS", "LOOPBACK", "Networks", "Peer", "believe", "networks", "within"]
+__all__ = ["LOOPBACK", "Networks", "Peer", "believe", "networks", "within"]
 
 Networks: TypeAlias = tuple[IPv4Network | IPv6Network, ...]
 LOOPBACK: Final = ("127.0.0.0/8", "::1/128")
 
-ENCODINGS: Final = (b"uri-path-encoding", b"uri-query-encoding")
 FORWARDED: Final = frozenset((b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"forwarded"))
 
 

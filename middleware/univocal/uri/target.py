@@ -15,6 +15,7 @@ from univocal.uri.site import DEFAULT_PORTS, PLACE, Route, Site, Sites, parse_au
 from univocal.uri.suspicious import is_utf_8
 
 __all__ = [
+    "ENCODINGS",
     "Canonical",
     "Rejected",
     "Stage",
@@ -26,6 +27,10 @@ __all__ = [
     "resolve",
     "resolve_url",
 ]
+
+
+# The fields of draft-montenegro-httpbis-uri-encoding, of the path and of the query.
+ENCODINGS: Final = (b"uri-path-encoding", b"uri-query-encoding")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +116,10 @@ def encoding_fields(canonical: Canonical) -> list[tuple[bytes, bytes]]:
     alone: what a client declared is not to be told apart by the origin once it has one key.
     """
     charset = canonical.route.profile.charset
-    path, query = split(canonical.target)
-    said = (
-        (b"uri-path-encoding", path, charset.path or charset.trust_encoding_fields),
-        (b"uri-query-encoding", query, charset.query or charset.trust_encoding_fields),
-    )
+    sure = (charset.path or charset.trust_encoding_fields, charset.query or charset.trust_encoding_fields)
+    if not any(sure):
+        return []
+    said = zip(ENCODINGS, split(canonical.target), sure, strict=True)
     return [(name, b"UTF-8") for name, text, transcoded in said if text and transcoded and is_utf_8(text)]
 
 
