@@ -7,6 +7,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, Final, Literal
@@ -14,6 +15,8 @@ from typing import BinaryIO, Final, Literal
 from univocal.errors import ConfigurationError
 from univocal.outcome import Outcome
 from univocal.purge import Purged
+
+from .commons import Commons
 
 __all__ = ["AccessLog", "as_combined", "as_json", "open_log"]
 
@@ -84,21 +87,29 @@ FORMATS: Final[dict[str, Callable[[Outcome], bytes]]] = {"json": as_json, "combi
 class AccessLog:
     """Writes each outcome to `stream` as one line; a stream that fails is said so once, requests go on.
 
-    With `purges_only` it leaves out what no purge was asked for by.
+    With `purges_only` it leaves out what no purge was asked for by. Where several processes write to one
+    stream, `alone` gives each its turn: a pipe would mix lines of more than some thousand octets.
     """
 
     def __init__(
-        self, stream: BinaryIO, form: Callable[[Outcome], bytes], *, purges_only: bool = False
+        self,
+        stream: BinaryIO,
+        form: Callable[[Outcome], bytes],
+        *,
+        purges_only: bool = False,
+        alone: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._stream, self._form, self._failed = stream, form, False
-        self._purges_only = purges_only
+        self._purges_only, self._alone = purges_only, alone
 
     def __call__(self, outcome: Outcome) -> None:
         if self._purges_only and outcome.decision is not None:
             return
+        line = self._form(outcome)
         try:
-            self._stream.write(self._form(outcome))
-            self._stream.flush()
+            with self._alone():
+                self._stream.write(line)
+                self._stream.flush()
         except (OSError, ValueError) as error:  # ValueError: the stream was closed
             if not self._failed:
                 logger.error("the access log cannot be written: %s", error)
@@ -109,18 +120,22 @@ class AccessLog:
         self._stream.close()
 
 
-def open_log(where: str, form: Literal["json", "combined"]) -> AccessLog:
-    """The log of `access_log` and `access_log_format`; "off" leaves the purges alone, on stderr."""
+def open_log(where: str, form: Literal["json", "combined"], commons: Commons | None = None) -> AccessLog:
+    """The log of `access_log` and `access_log_format`; "off" leaves the purges alone, on stderr.
+
+    Raises ConfigurationError for a file that cannot be written.
+    """
+    alone = nullcontext if commons is None else commons.alone
     if where == "off":
-        return AccessLog(sys.stderr.buffer, FORMATS[form], purges_only=True)
+        return AccessLog(sys.stderr.buffer, FORMATS[form], purges_only=True, alone=alone)
     if where == "stdout":
-        return AccessLog(sys.stdout.buffer, FORMATS[form])
+        return AccessLog(sys.stdout.buffer, FORMATS[form], alone=alone)
     try:
         stream = Path(where).open("ab")  # noqa: SIM115 - open for as long as the program runs
     except OSError as error:
         allowed = f"off, stdout, or a file that can be written ({error.strerror})"
         raise ConfigurationError("configuration", "server.access_log", where, allowed) from None
-    return AccessLog(stream, FORMATS[form])
+    return AccessLog(stream, FORMATS[form], alone=alone)
 
 
 def _text(octets: bytes) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from socket import socket
 from types import MappingProxyType
-
-from starlette.applications import Starlette
 
 from univocal.asgi import CacheMiddleware, Origins, ReverseProxy
 from univocal.cache.shared import SharedStore
@@ -27,6 +26,7 @@ from univocal.uri.profile import Profile
 
 from .accesslog import open_log
 from .admin import admin
+from .commons import Commons
 from .config import Configuration, OriginTable, ServerTable
 from .metrics import Metrics
 from .serve import Listener
@@ -38,18 +38,22 @@ __all__ = ["House", "assemble", "profiles_of", "runtime_of", "store_of"]
 
 @dataclass(frozen=True)
 class House:
-    """What `univocal serve` serves: the proxy on one listener, the admin application on another."""
+    """What `univocal serve` serves: the proxy, and what its admin listener tells and purges."""
 
+    configuration: Configuration
     proxy: CacheMiddleware
     origins: Origins
-    admin: Starlette
-    limits: ReadLimits
+    metrics: Metrics
     shared: SharedStore | None = None
 
-    def listeners(self, front: socket, back: socket) -> list[Listener]:
-        """The two applications on their bound sockets."""
-        protocol = ExactProtocol.with_limits(self.limits)
-        return [Listener(self.proxy, front, protocol), Listener(self.admin, back)]
+    def front(self, bound: socket) -> Listener:
+        """The proxy on its socket."""
+        protocol = ExactProtocol.with_limits(_read_limits(self.configuration.server))
+        return Listener(self.proxy, bound, protocol)
+
+    def back(self, bound: socket, working: Callable[[], int] = lambda: 1) -> Listener:
+        """The admin application on its socket; `working` gives the number of processes that serve clients."""
+        return Listener(admin(self.proxy, self.configuration, self.metrics, working), bound)
 
     async def start(self) -> None:
         """Connect to the shared store, before clients are answered; without it, go on alone."""
@@ -63,18 +67,21 @@ class House:
             await self.shared.aclose()
 
 
-def assemble(configuration: Configuration, source: str) -> House:
-    """Build the proxy. Raises ConfigurationError; `source` is the file's name, or "command line"."""
+def assemble(configuration: Configuration, source: str, commons: Commons | None = None) -> House:
+    """Build the proxy. Raises ConfigurationError; `source` is the file's name, or "command line".
+
+    `commons` is for one of several processes.
+    """
     runtime = runtime_of(configuration, source)
     store = store_of(configuration, source)
     shared, memory = (None, store) if isinstance(store, MemoryStore) else (store, store.memory)
-    metrics = Metrics(memory, shared)
-    log = open_log(configuration.server.access_log, configuration.server.access_log_format)
+    metrics = Metrics(memory, shared, commons)
+    server = configuration.server
+    log = open_log(server.access_log, server.access_log_format, commons)
     listeners: list[Tell] = [log, metrics]
     origins = Origins(_proxies(configuration))
     proxy = CacheMiddleware(origins, runtime=runtime, store=store, listeners=listeners)
-    limits = _read_limits(configuration.server)
-    return House(proxy, origins, admin(proxy, configuration, metrics), limits, shared)
+    return House(configuration, proxy, origins, metrics, shared)
 
 
 def store_of(configuration: Configuration, source: str) -> MemoryStore | SharedStore:

@@ -15,14 +15,15 @@ from univocal.runtime import builtin_profiles
 
 from . import explain as explaining
 from . import purging
-from .assemble import assemble, profiles_of, runtime_of, store_of
+from .assemble import profiles_of, runtime_of, store_of
 from .config import COMMAND_LINE, Configuration, PurgeTable, load, validate
 from .demo import demo as run_demo
 from .describe import describe, table
 from .importers.command import ShowOrImport, import_profile
 from .progress import progress
-from .serve import address_of, bind, run
+from .serve import address_of, bind
 from .values import Address, parse_address
+from .workers import WorkersError, alone, supervise
 
 __all__ = ["main"]
 
@@ -55,6 +56,8 @@ def main() -> None:
         told = ConfigurationError(error.source, key, error.found, error.allowed)
         print(f"univocal: {told}", file=sys.stderr)  # noqa: T201
         sys.exit(2)
+    except WorkersError as error:
+        sys.exit(f"univocal: {error}")
 
 
 def _version(asked: bool) -> None:
@@ -95,10 +98,14 @@ def serve(
     listeners = {"listen": listen, "admin": admin}
     told = {name: _address(text, f"--{name}") for name, text in listeners.items() if text is not None}
     server = configuration.server.model_copy(update=told)
-    house = assemble(configuration.model_copy(update={"server": server}), source)
-    front, back = bind(server.listen, source, "server.listen"), bind(server.admin, source, "server.admin")
-    said = f"univocal: serving http://{address_of(front)}/, admin listener http://{address_of(back)}/"
-    run(house.listeners(front, back), lambda: typer.echo(said, err=True), house.start, house.aclose)
+    configuration = configuration.model_copy(update={"server": server})
+    with (
+        bind(server.listen, source, "server.listen") as front,
+        bind(server.admin, source, "server.admin") as back,
+    ):
+        said = f"univocal: serving http://{address_of(front)}/, admin listener http://{address_of(back)}/"
+        serves = alone if server.workers == 1 else supervise
+        serves(configuration, source, front, back, lambda: typer.echo(said, err=True))
 
 
 @app.command()

@@ -72,9 +72,7 @@ class Table(BaseModel):
 class ServerTable(Table):
     listen: Listen = Address("127.0.0.1", 8080)
     admin: Listen = Address("127.0.0.1", 8081)
-    workers: Annotated[
-        int, PlainValidator(Only(1, "one process a listener: for more, start several with one shared store"))
-    ] = 1
+    workers: Annotated[int, Field(ge=1)] = 1
     trusted_proxies: list[Network] = ["127.0.0.1/32", "::1/128"]
     cache_status: Literal["plain", "key", "off"] = "plain"
     access_log: Annotated[str, Field(min_length=1)] = "stdout"
@@ -176,9 +174,14 @@ def load(file: Path) -> Configuration:
 def validate(settings: Mapping[str, Any], source: str) -> Configuration:
     """A Configuration from parsed TOML. Raises ConfigurationError for the first setting that cannot be."""
     try:
-        return Configuration.model_validate(settings)
+        configuration = Configuration.model_validate(settings)
     except ValidationError as error:
         raise _first(error.errors(include_url=False), source) from None
+    workers, store = configuration.server.workers, configuration.cache.store
+    if workers > 1 and store == "memory":
+        allowed = '1, or more with a shared store: cache.store = "redis://HOST:PORT/DB"'
+        raise ConfigurationError(source, "server.workers", workers, allowed)
+    return configuration
 
 
 def _reason(error: OSError | UnicodeDecodeError) -> str:

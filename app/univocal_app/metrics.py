@@ -1,7 +1,12 @@
-"""Counters for Prometheus: a listener that counts Outcomes, and gauges read from the store when asked."""
+"""Counters for Prometheus: a listener that counts Outcomes, and gauges that are read from the store.
+
+Several processes of one program count in files of a directory (prometheus_client's multiprocess mode), which
+any of them reads and merges.
+"""
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
 from prometheus_client import (
@@ -12,11 +17,15 @@ from prometheus_client import (
     Histogram,
     disable_created_metrics,
     generate_latest,
+    multiprocess,
+    values,
 )
 
 from univocal.cache.shared import SharedStore
 from univocal.cache.store import MemoryStore
 from univocal.outcome import Outcome
+
+from .commons import Commons
 
 __all__ = ["CONTENT_TYPE_LATEST", "Metrics"]
 
@@ -27,45 +36,68 @@ SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.
 
 
 class Metrics:
-    """What `/metrics` tells. No label takes its value from a client: sites, fixed reasons, status classes."""
+    """What `/metrics` tells. No label takes its value from a client: sites, fixed reasons, status classes.
 
-    def __init__(self, store: MemoryStore, shared: SharedStore | None = None) -> None:
+    With `commons` it tells what all processes there have counted, those that have ended included.
+    """
+
+    def __init__(
+        self, store: MemoryStore, shared: SharedStore | None = None, commons: Commons | None = None
+    ) -> None:
+        self._store, self._shared, self._commons = store, shared, commons
+        if commons is not None:
+            # Every metric of this process that is made from now on; its name instead of the number that the
+            # system gives it: so a process that is replaced leaves no file behind.
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(commons.directory)
+            values.ValueClass = values.MultiProcessValue(lambda: commons.process)  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
+        self._make_counters(self._registry)
+        self._make_gauges(self._registry)
+
+    def _make_counters(self, registry: CollectorRegistry) -> None:
         self._requests = Counter(
             "univocal_requests",
             "Requests by site, by hit or the reason why they were forwarded, and by status class",
             ["site", "cache", "status"],
-            registry=self._registry,
+            registry=registry,
         )
         self._refused = Counter(
             "univocal_refused",
             "Requests that were refused, or would have been (mode observe), by reason",
             ["site", "reason"],
-            registry=self._registry,
+            registry=registry,
         )
         self._bytes = Counter(
-            "univocal_sent_bytes", "Octets of content sent to clients", ["site"], registry=self._registry
+            "univocal_sent_bytes", "Octets of content sent to clients", ["site"], registry=registry
         )
         self._seconds = Histogram(
             "univocal_request_seconds",
             "Seconds from a request's head to its response's last octet",
             ["cache"],
             buckets=SECONDS,
-            registry=self._registry,
+            registry=registry,
         )
-        entries = Gauge("univocal_stored_responses", "Stored responses in memory", registry=self._registry)
-        entries.set_function(lambda: store.stats.entries)
-        octets = Gauge(
-            "univocal_stored_bytes", "What the stored responses cost in memory", registry=self._registry
+
+    def _make_gauges(self, registry: CollectorRegistry) -> None:
+        self._entries = Gauge(
+            "univocal_stored_responses",
+            "Stored responses in memory",
+            registry=registry,
+            multiprocess_mode="livesum",
         )
-        octets.set_function(lambda: store.stats.bytes)
-        if shared is not None:
-            connected = Gauge(
+        self._octets = Gauge(
+            "univocal_stored_bytes",
+            "What the stored responses cost in memory",
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
+        if self._shared is not None:
+            self._connected = Gauge(
                 "univocal_shared_store_connected",
                 "Whether the shared store tells this node what is purged",
-                registry=self._registry,
+                registry=registry,
+                multiprocess_mode="livemin",
             )
-            connected.set_function(lambda: shared.connected)
 
     def __call__(self, outcome: Outcome) -> None:
         handled = "hit" if outcome.handling.hit else outcome.handling.fwd or "none"
@@ -76,6 +108,23 @@ class Metrics:
         for reason in outcome.reasons:
             self._refused.labels(outcome.site, reason).inc()
 
+    def look(self) -> None:
+        """Read the gauges; `exposition` does it for its own process alone."""
+        self._entries.set(self._store.stats.entries)
+        self._octets.set(self._store.stats.bytes)
+        if self._shared is not None:
+            self._connected.set(self._shared.connected)
+
     def exposition(self) -> bytes:
         """All of it in Prometheus's text format, `CONTENT_TYPE_LATEST`."""
-        return generate_latest(self._registry)
+        self.look()
+        if self._commons is None:
+            return generate_latest(self._registry)
+        merged = CollectorRegistry()
+        multiprocess.MultiProcessCollector(merged, str(self._commons.directory))  # type: ignore[no-untyped-call]
+        return generate_latest(merged)
+
+    def forget(self, process: str) -> None:
+        """A process of the commons has ended: what it counted stays, what it stored is gone."""
+        assert self._commons is not None
+        multiprocess.mark_process_dead(process, str(self._commons.directory))  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Several uvicorn servers in one event loop: the proxy, its admin listener and, in the demo, the origins."""
+"""uvicorn servers in one event loop: the proxy, its admin listener and, in the demo, the origins."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from univocal.errors import ConfigurationError
 
 from .values import Address
 
-__all__ = ["Listener", "address_of", "bind", "run"]
+__all__ = ["Listener", "Serving", "address_of", "bind", "run"]
 
 BACKLOG: Final = 2048
 GRACE: Final = 10  # seconds that responses under way have to end after the first signal
@@ -71,56 +71,77 @@ def address_of(listening: socket.socket) -> Address:
     return Address(*listening.getsockname()[:2])
 
 
-def run(
-    listeners: Sequence[Listener],
-    ready: Callable[[], None] = lambda: None,
-    start: Callable[[], Awaitable[None]] | None = None,
-    close: Callable[[], Awaitable[None]] | None = None,
-) -> None:
-    """Serve until SIGINT or SIGTERM, then end what is under way; a second signal ends at once.
+async def _nothing() -> None:
+    pass
 
-    `start` is awaited before any listener accepts connections, `ready` called once every one does, `close`
-    awaited after the last of them has ended.
+
+class Serving:
+    """Listeners that are served together, until `end`.
+
+    `start` is awaited before any of them accepts connections, `close` after the last of them has ended;
+    `ending` hears of every `end`.
     """
+
+    def __init__(
+        self,
+        listeners: Sequence[Listener],
+        start: Callable[[], Awaitable[None]] = _nothing,
+        close: Callable[[], Awaitable[None]] = _nothing,
+        ending: Callable[[bool], None] = lambda _: None,
+    ) -> None:
+        self._servers = [(_Server(_settings(listener)), listener.socket) for listener in listeners]
+        self._start, self._close, self._ending = start, close, ending
+        self.is_ending = False
+
+    def end(self, *, at_once: bool = False) -> None:
+        """Accept no more; what is under way has `GRACE` seconds, or none."""
+        self.is_ending = True
+        for server, _ in self._servers:
+            server.should_exit = True
+            server.force_exit = server.force_exit or at_once
+        self._ending(at_once)
+
+    async def serve(self, ready: Callable[[], None] = lambda: None) -> None:
+        """Serve until the end; `ready` is called once every listener accepts connections."""
+        try:
+            await self._start()
+            async with asyncio.TaskGroup() as group:
+                for server, bound in self._servers:
+                    group.create_task(server.serve([bound]))
+                for server, _ in self._servers:
+                    await server.accepting.wait()
+                ready()
+        finally:
+            await self._close()
+
+
+def obey_signals(serving: Serving) -> None:
+    """Let SIGINT and SIGTERM end what is under way; a second one ends at once."""
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, lambda: serving.end(at_once=serving.is_ending))
+
+
+def run(
+    serving: Serving,
+    ready: Callable[[], None] = lambda: None,
+    attend: Callable[[Serving], None] = obey_signals,
+) -> None:
+    """Serve until the end. `attend` is called in the event loop first: it sees to it that there is one."""
+
+    async def attended() -> None:
+        attend(serving)
+        await serving.serve(ready)
+
     logging.basicConfig(level=logging.WARNING, format="univocal: %(levelname)s: %(message)s")
     logging.getLogger("uvicorn.error").addFilter(_is_news)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(listeners, ready, start, close))
+        runner.run(attended())
 
 
 def _is_news(record: logging.LogRecord) -> bool:
     # uvicorn logs the cancellation of each response that outlasts the grace as if it were a fault.
     return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)
-
-
-async def _serve(
-    listeners: Sequence[Listener],
-    ready: Callable[[], None],
-    start: Callable[[], Awaitable[None]] | None,
-    close: Callable[[], Awaitable[None]] | None,
-) -> None:
-    servers = [_Server(_settings(listener)) for listener in listeners]
-
-    def end() -> None:
-        for server in servers:
-            server.force_exit = server.should_exit
-            server.should_exit = True
-
-    loop = asyncio.get_running_loop()
-    for number in SIGNALS:
-        loop.add_signal_handler(number, end)
-    try:
-        if start is not None:
-            await start()
-        async with asyncio.TaskGroup() as group:
-            for server, listener in zip(servers, listeners, strict=True):
-                group.create_task(server.serve([listener.socket]))
-            for server in servers:
-                await server.accepting.wait()
-            ready()
-    finally:
-        if close is not None:
-            await close()
 
 
 def _settings(listener: Listener) -> uvicorn.Config:

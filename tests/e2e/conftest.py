@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import signal
 import socket
 import socketserver
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -162,6 +164,48 @@ def origin() -> Iterator[Origin]:
         yield recorded
         server.shutdown()
         thread.join()
+
+
+@dataclass
+class Redis:
+    """A redis-server on a port of its own."""
+
+    directory: Path
+    port: int
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def start(self) -> None:
+        command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
+        self.process = subprocess.Popen(command, cwd=self.directory, stdout=subprocess.DEVNULL)
+        for _ in range(200):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)) as probe:
+                probe.sendall(b"PING\r\n")
+                if probe.recv(16) == b"+PONG\r\n":
+                    return
+            time.sleep(0.02)
+        raise AssertionError("redis-server does not start")
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[Redis]:
+    if shutil.which("redis-server") is None:
+        pytest.skip("needs redis-server (Debian package redis-server)")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = Redis(tmp_path, port)
+    server.start()
+    yield server
+    server.kill()
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,11 @@ import asyncio
 import contextlib
 import os
 import random
-import shutil
 import signal
-import socket
-import subprocess
 import time
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,48 +38,6 @@ SPELLINGS = (
     "/wiki%%2FP(%d)",
 )
 SEED = 20
-
-
-@dataclass
-class Redis:
-    """A redis-server on a port of its own."""
-
-    directory: Path
-    port: int
-    process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
-
-    def start(self) -> None:
-        command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
-        self.process = subprocess.Popen(command, cwd=self.directory, stdout=subprocess.DEVNULL)
-        for _ in range(200):
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)) as probe:
-                probe.sendall(b"PING\r\n")
-                if probe.recv(16) == b"+PONG\r\n":
-                    return
-            time.sleep(0.02)
-        raise AssertionError("redis-server does not start")
-
-    def kill(self) -> None:
-        assert self.process is not None
-        self.process.kill()
-        self.process.wait()
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[Redis]:
-    if shutil.which("redis-server") is None:
-        pytest.skip("needs redis-server (Debian package redis-server)")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = Redis(tmp_path, port)
-    server.start()
-    yield server
-    server.kill()
 
 
 async def read(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
@@ -267,12 +222,12 @@ def written(folder: Path, name: str, store: str, upstream: str) -> Path:
 
 
 @pytest.fixture
-def cluster(start: Fixture, redis: Redis, origin: tuple[Origin, str], tmp_path: Path) -> Cluster:
+def cluster(start: Fixture, redis: Any, origin: tuple[Origin, str], tmp_path: Path) -> Cluster:
     files = [written(tmp_path, f"node{number}", redis.url, origin[1]) for number in range(3)]
     return Cluster([start("serve", "--config", str(file)) for file in files], origin[0])
 
 
-async def test_no_answer_is_older_than_the_last_purge_allows(cluster: Cluster, redis: Redis) -> None:
+async def test_no_answer_is_older_than_the_last_purge_allows(cluster: Cluster, redis: Any) -> None:
     await cluster.attached()
     async with asyncio.TaskGroup() as clients:
         for share in range(4):
@@ -306,7 +261,7 @@ async def test_no_answer_is_older_than_the_last_purge_allows(cluster: Cluster, r
 
 
 async def test_a_node_that_starts_without_redis_goes_on_alone(
-    start: Fixture, redis: Redis, origin: tuple[Origin, str], tmp_path: Path
+    start: Fixture, redis: Any, origin: tuple[Origin, str], tmp_path: Path
 ) -> None:
     redis.kill()
     node = start("serve", "--config", str(written(tmp_path, "alone", redis.url, origin[1])))

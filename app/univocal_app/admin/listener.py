@@ -22,11 +22,19 @@ __all__ = ["admin"]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def admin(proxy: CacheMiddleware, configuration: Configuration, metrics: Metrics) -> Starlette:
-    """The application; it purges what `proxy` stores, by the same rules as the PURGE method."""
+def admin(
+    proxy: CacheMiddleware,
+    configuration: Configuration,
+    metrics: Metrics,
+    working: Callable[[], int] = lambda: 1,
+) -> Starlette:
+    """The application; it purges what `proxy` stores, by the same rules as the PURGE method.
+
+    `working` gives the number of processes that serve clients.
+    """
     endpoints: list[tuple[str, str, Endpoint]] = [
         ("/-/health", "GET", _health),
-        ("/-/ready", "GET", partial(_ready, proxy)),
+        ("/-/ready", "GET", partial(_ready, proxy, working)),
         ("/-/config", "GET", partial(_config, configuration)),
         ("/-/purge", "POST", partial(purge, proxy)),
         ("/metrics", "GET", partial(_metrics, metrics)),
@@ -39,8 +47,10 @@ async def _health(_: Request) -> Response:
     return PlainTextResponse("ok\n", headers=FRESH)
 
 
-async def _ready(proxy: CacheMiddleware, _: Request) -> Response:
-    # Both listeners are bound before either answers, and the configuration was whole before that.
+async def _ready(proxy: CacheMiddleware, working: Callable[[], int], _: Request) -> Response:
+    # The listeners are bound before any answers, and the configuration was whole before that.
+    if not working():
+        return PlainTextResponse("no worker is there to serve clients\n", 503, headers=FRESH)
     shared, told = proxy.gate.shared, "ready\n"
     if shared is not None and not shared.connected:
         # Clients are answered all the same: were this no readiness, all nodes would go with one Redis.

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from ..assemble import assemble
 from ..config import COMMAND_LINE, validate
-from ..serve import Listener, address_of, bind, run
+from ..serve import Listener, Serving, address_of, bind, run
 from ..values import Address
 from .files import FileStore
 from .servlet import ServletLike
@@ -40,8 +40,8 @@ def demo(listen: Address, admin: Address) -> None:
     at = Ports(address_of(front), address_of(back), addresses["wiki"], addresses["servlet"])
     page.router.routes.append(Route("/", _answer(as_page(at))))
     house = assemble(validate(settings(at.proxy, addresses), COMMAND_LINE), COMMAND_LINE)
-    listeners = [*origins.values(), *house.listeners(front, back)]
-    run(listeners, lambda: typer.echo(as_text(at)), house.start, house.aclose)
+    listeners = [*origins.values(), house.front(front), house.back(back)]
+    run(Serving(listeners, house.start, house.aclose), lambda: typer.echo(as_text(at)))
 
 
 def settings(proxy: Address, origins: dict[str, Address]) -> dict[str, Any]:

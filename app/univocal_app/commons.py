@@ -1,0 +1,37 @@
+"""What the processes of one program have in common."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+__all__ = ["Commons"]
+
+
+@dataclass(frozen=True)
+class Commons:
+    """A directory that every process of the program uses, and the name that one process alone has in it.
+
+    Who takes the place of a process that has ended takes its name, too.
+    """
+
+    directory: Path
+    process: str
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """One process at a time; the system takes the turn from a process that is killed."""
+        fcntl.lockf(self._lock, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.lockf(self._lock, fcntl.LOCK_UN)
+
+    @cached_property
+    def _lock(self) -> int:
+        return os.open(self.directory / "lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,0 +1,222 @@
+"""`workers = 2`: processes that serve one listener, and their parent, which has the admin listener."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import signal
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Fixture = Callable[..., Any]
+
+COUNT = 2
+
+
+@pytest.fixture
+def workers(start: Fixture, redis: Any, origin: Any, tmp_path: Path) -> Callable[..., Any]:
+    """Start the program with two workers; more settings of `[server]` as text."""
+
+    def started(server: str = 'access_log = "off"', upstream: str = origin.url) -> Any:
+        file = tmp_path / "univocal.toml"
+        file.write_text(
+            f'[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nworkers = {COUNT}\n{server}\n'
+            f'[cache]\nstore = "{redis.url}"\n'
+            f'[[sites]]\nhosts = ["en.example"]\nprofile = "mediawiki"\nupstream = "{upstream}"\n'
+        )
+        return start("serve", "--config", str(file))
+
+    return started
+
+
+def until(condition: Callable[[], Any], seconds: float = 15) -> Any:
+    """Wait for what another process does."""
+    limit = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < limit, "it does not come to pass"
+        time.sleep(0.05)
+    return found
+
+
+def processes(parent: int) -> list[int]:
+    """The workers of a parent."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text("ascii").split()
+    return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+def gone(process: int) -> bool:
+    with suppress(ProcessLookupError):
+        os.kill(process, 0)
+        return False
+    return True
+
+
+def counted(text: str, name: str) -> float:
+    """The sum of a metric over all its labels."""
+    return sum(float(value) for value in re.findall(rf"(?m)^{name}(?:\{{[^}}]*\}})? (\S+)$", text))
+
+
+def asked_of_each(ask: Fixture, running: Any, target: str = "/wiki/A(b)") -> list[Any]:
+    """What each worker, with nothing in its memory, answers while the others are stopped."""
+    found, there = [], processes(running.process.pid)
+    assert len(there) == COUNT
+    for number, process in enumerate(there, 1):
+        others = [other for other in there if other != process]
+        for other in others:
+            os.kill(other, signal.SIGSTOP)
+        found.append(ask(running.proxy, target, "en.example"))
+        for other in others:
+            os.kill(other, signal.SIGCONT)
+        until(lambda number=number: told(ask, running, "univocal_stored_responses", number))
+    return found
+
+
+def told(ask: Fixture, running: Any, name: str, value: float) -> bool:
+    """Whether the sum of a metric is this."""
+    return counted(ask(running.admin, "/metrics", "admin").body.decode(), name) == value
+
+
+def test_every_worker_answers_and_is_counted(workers: Fixture, ask: Fixture, origin: Any) -> None:
+    running = workers()
+    assert ask(running.admin, "/-/ready", "admin").body == b"ready\n"
+    said = [answer.value("cache-status") for answer in asked_of_each(ask, running)]
+    assert origin.lines == [b"GET /wiki/A(b) HTTP/1.1"]
+    assert said[0] == "univocal; fwd=uri-miss; stored"
+    assert all("detail=shared" in each for each in said[1:])
+    for name in ("univocal_requests_total", "univocal_request_seconds_count"):
+        assert told(ask, running, name, COUNT)
+    assert told(ask, running, "univocal_shared_store_connected", 1)
+    text = ask(running.admin, "/metrics", "admin").body.decode()
+    assert text.count("# TYPE univocal_requests_total counter\n") == 1
+
+
+@pytest.mark.parametrize("at_the_admin_listener", [False, True])
+def test_a_purge_reaches_every_worker(workers: Fixture, ask: Fixture, at_the_admin_listener: bool) -> None:
+    running = workers()
+    assert {answer.body for answer in asked_of_each(ask, running)} == {b"answer 1"}
+    if at_the_admin_listener:
+        named = json.dumps({"url": "http://en.example/wiki/A%28b)"})
+        purged = ask(running.admin, "/-/purge", "admin", "POST", body=named)
+    else:
+        purged = ask(running.proxy, "/wiki/./A%28b%29", "en.example", "PURGE")
+    assert json.loads(purged.body) == {"purged": 1, "key": "http://en.example/wiki/A(b)"}
+    until(lambda: told(ask, running, "univocal_stored_responses", 0))
+    assert {answer.body for answer in asked_of_each(ask, running)} == {b"answer 2"}
+
+
+def test_a_worker_that_is_killed_is_replaced_and_its_counts_stay(workers: Fixture, ask: Fixture) -> None:
+    running = workers()
+    asked_of_each(ask, running)
+    before = processes(running.process.pid)
+    for process in before:
+        os.kill(process, signal.SIGKILL)
+    until(lambda: ask(running.admin, "/-/ready", "admin").status == 503)
+    until(lambda: told(ask, running, "univocal_stored_responses", 0))
+    until(lambda: ask(running.admin, "/-/ready", "admin").status == 200)
+    until(lambda: len(processes(running.process.pid)) == COUNT)
+    assert not set(before) & set(processes(running.process.pid))
+    asked_of_each(ask, running)
+    assert told(ask, running, "univocal_requests_total", 2 * COUNT)
+    assert running.end() == 0
+    assert running.err.count("ended with status -9: another takes its place") == COUNT
+
+
+def test_a_worker_that_is_terminated_ends_what_is_under_way(workers: Fixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as slow:
+        running = workers(upstream=f"http://127.0.0.1:{slow.getsockname()[1]}")
+        with socket.create_connection(running.proxy) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: en.example\r\n\r\n")
+            accepted, _ = slow.accept()
+            with accepted:
+                assert accepted.recv(65536).startswith(b"GET / ")
+                for process in processes(running.process.pid):
+                    os.kill(process, signal.SIGTERM)
+                accepted.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate")
+                assert b"".join(iter(lambda: client.recv(65536), b"")).endswith(b"\r\n\r\nlate")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_one_signal_to_all_processes_ends_what_is_under_way(workers: Fixture, number: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as slow:
+        running = workers(upstream=f"http://127.0.0.1:{slow.getsockname()[1]}")
+        there = processes(running.process.pid)
+        with socket.create_connection(running.proxy) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: en.example\r\n\r\n")
+            accepted, _ = slow.accept()
+            with accepted:
+                assert accepted.recv(65536).startswith(b"GET / ")
+                for process in (*there, running.process.pid):
+                    os.kill(process, number)
+                accepted.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate")
+                assert b"".join(iter(lambda: client.recv(65536), b"")).endswith(b"\r\n\r\nlate")
+        assert running.end(0) == 0
+        assert all(map(gone, there))
+
+
+def test_a_second_signal_ends_all_at_once(workers: Fixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        running = workers(upstream=f"http://127.0.0.1:{silent.getsockname()[1]}")
+        there = processes(running.process.pid)
+        with socket.create_connection(running.proxy) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: en.example\r\n\r\n")
+            accepted, _ = silent.accept()
+            with accepted:
+                running.process.send_signal(signal.SIGTERM)
+                until(lambda: not listening(running.proxy))
+                assert running.process.poll() is None
+                began = time.monotonic()
+                assert running.end() == 0
+    assert time.monotonic() - began < 5
+    assert all(map(gone, there))
+
+
+def listening(address: tuple[str, int]) -> bool:
+    with suppress(ConnectionRefusedError), socket.create_connection(address):
+        return True
+    return False
+
+
+def test_without_their_parent_workers_end(workers: Fixture) -> None:
+    running = workers()
+    there = processes(running.process.pid)
+    assert running.end(signal.SIGKILL) == -signal.SIGKILL
+    until(lambda: all(map(gone, there)))
+    assert not listening(running.proxy)
+
+
+def test_lines_of_the_log_stay_whole(workers: Fixture, ask: Fixture) -> None:
+    """On a pipe that takes less than a line at a time."""
+    running = workers('access_log = "stdout"')
+    fcntl.fcntl(running.process.stdout, fcntl.F_SETPIPE_SZ, 4096)
+    target = "/wiki/" + "a" * 7_000
+    reading = ThreadPoolExecutor(1).submit(running.process.communicate)
+    with ThreadPoolExecutor(8) as clients:
+        statuses = list(clients.map(lambda _: ask(running.proxy, target, "en.example").status, range(200)))
+    assert set(statuses) == {200}
+    running.process.send_signal(signal.SIGTERM)
+    written, _ = reading.result(15)
+    assert running.process.returncode == 0
+    assert [json.loads(line)["target"] for line in written.splitlines()] == [target] * 200
+
+
+def test_workers_need_a_shared_store(univocal: Fixture, tmp_path: Path) -> None:
+    file = tmp_path / "univocal.toml"
+    file.write_text(
+        '[server]\nworkers = 4\n[[sites]]\nhosts = ["*"]\nupstream = "http://127.0.0.1:9"\n', encoding="utf-8"
+    )
+    for command in ("check", "serve"):
+        ended = univocal(command, "--config", str(file))
+        assert ended.returncode == 2
+        assert (
+            'server.workers: found 4; allowed: 1, or more with a shared store: cache.store = "redis://'
+            in ended.stderr
+        )

@@ -1,0 +1,69 @@
+"""Workers, watched by their parent: those that hang, and those that never begin."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import operator
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from univocal_app.config import validate
+from univocal_app.workers import Task, Workers, WorkersError
+
+
+@pytest.fixture
+async def watched(tmp_path: Path) -> AsyncIterator[tuple[Workers, list[str]]]:
+    """One worker that is taken for hung after two seconds, and the names of those that ended."""
+    configuration = validate(
+        {
+            "server": {"access_log": "off"},
+            "sites": [{"hosts": ["en.example"], "upstream": "http://127.0.0.1:9"}],
+        },
+        "test",
+    )
+    ended: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as front:
+        task = Task(configuration, "test", front, tmp_path)
+        workers = Workers(1, task, ended.append, silence=2.0)
+        await workers.start()
+        yield workers, ended
+        await workers.aclose()
+    assert multiprocessing.active_children() == []
+
+
+async def test_a_worker_that_hangs_is_replaced(
+    watched: tuple[Workers, list[str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    workers, ended = watched
+    (process,) = multiprocessing.active_children()
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    async with asyncio.timeout(20):
+        while not ended or not workers.accepting:  # noqa: ASYNC110  (another process does it)
+            await asyncio.sleep(0.05)
+    (other,) = multiprocessing.active_children()
+    assert (ended, process.exitcode) == (["1"], -signal.SIGKILL)
+    assert other.pid != process.pid
+    assert "worker 1 has given no sign of life for 2 seconds" in caplog.text
+
+
+async def test_a_worker_that_gives_signs_of_life_stays(watched: tuple[Workers, list[str]]) -> None:
+    workers, ended = watched
+    await asyncio.sleep(3)  # longer than it may be silent
+    assert (workers.accepting, ended) == (1, [])
+
+
+async def test_workers_that_end_at_once_are_not_started_again() -> None:
+    ended: list[str] = []
+    workers = Workers(2, operator.is_, ended.append)
+    with pytest.raises(WorkersError):
+        await workers.start()
+    await workers.aclose()
+    assert len(ended) <= 2
+    assert multiprocessing.active_children() == []
