@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,6 +21,27 @@ from univocal.proxy.upstream import Timeouts
 from univocal.runtime import builtin_profiles
 
 Fields = list[tuple[bytes, bytes]]
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An authority, a server's certificate for origin.example and 127.0.0.1, a client's certificate."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl (Debian package openssl)")
+    folder = tmp_path_factory.mktemp("certificates")
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2",
+            "-subj", "/CN=authority", "-addext", "keyUsage=critical,keyCertSign")  # fmt: skip
+    for name, subject in (("server", "DNS:origin.example,IP:127.0.0.1"), ("client", "DNS:client.example")):
+        openssl("req", *key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+        (folder / "extensions").write_text(f"subjectAltName={subject}\n")
+        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
+                "-days", "2", "-extfile", "extensions", "-out", f"{name}.pem")  # fmt: skip
+    return folder
 
 
 @dataclass

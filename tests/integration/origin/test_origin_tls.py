@@ -2,36 +2,13 @@
 
 import asyncio
 import os
-import shutil
 import socket
 import ssl
-import subprocess
 
 import httpx
 import pytest
 
 from univocal.proxy.origin import OriginTransport
-
-needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
-
-
-@pytest.fixture(scope="session")
-def certificates(tmp_path_factory):
-    """An authority, a server's certificate for origin.example and 127.0.0.1, a client's certificate."""
-    folder = tmp_path_factory.mktemp("certificates")
-
-    def openssl(*arguments):
-        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
-
-    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2",
-            "-subj", "/CN=authority", "-addext", "keyUsage=critical,keyCertSign")  # fmt: skip
-    for name, subject in (("server", "DNS:origin.example,IP:127.0.0.1"), ("client", "DNS:client.example")):
-        openssl("req", *key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
-        (folder / "extensions").write_text(f"subjectAltName={subject}\n")
-        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
-                "-days", "2", "-extfile", "extensions", "-out", f"{name}.pem")  # fmt: skip
-    return folder
 
 
 @pytest.fixture
@@ -54,7 +31,6 @@ async def echo(peer):
         await peer.answer(head + await peer.content())
 
 
-@needs_openssl
 async def test_exact_bytes_over_tls(serve, answered, make_transport, server_context, client_context):
     origin = await serve(echo, ssl=server_context)
     transport = make_transport(ssl_context=client_context)
@@ -72,7 +48,6 @@ async def test_exact_bytes_over_tls(serve, answered, make_transport, server_cont
     assert origin.accepted == 1
 
 
-@needs_openssl
 @pytest.mark.parametrize("own", [True, False], ids=["the system's authorities", "another name"])
 async def test_certificates_are_verified(
     serve, answered, make_transport, server_context, client_context, own
@@ -88,7 +63,6 @@ async def test_certificates_are_verified(
     assert transport.connections == 0
 
 
-@needs_openssl
 async def test_the_name_asked_for_is_the_urls_or_the_one_given(
     serve, answered, make_transport, server_context, client_context
 ):
@@ -102,7 +76,6 @@ async def test_the_name_asked_for_is_the_urls_or_the_one_given(
         await answered(origin, by=transport, sni_hostname="other.example")
 
 
-@needs_openssl
 async def test_client_certificates(
     serve, answered, make_transport, server_context, client_context, certificates
 ):
@@ -115,7 +88,6 @@ async def test_client_certificates(
     assert status == 200
 
 
-@needs_openssl
 @pytest.mark.parametrize(
     ("pieces", "error"),
     [
@@ -142,7 +114,6 @@ async def test_faults_over_tls_leave_nothing(
     await eventually(lambda: open_files() == before)
 
 
-@needs_openssl
 async def test_cancelled_and_timed_out_over_tls(
     serve, answered, make_transport, server_context, client_context, open_files, eventually
 ):
@@ -210,7 +181,6 @@ def test_a_transport_can_be_made_before_the_event_loop_runs():
     assert OriginTransport().connections == 0
 
 
-@needs_openssl
 @pytest.mark.parametrize("alert", [True, False], ids=["with an alert", "without"])
 async def test_content_without_a_length_ends_with_a_closure_alert(
     serve, answered, make_transport, server_context, client_context, alert

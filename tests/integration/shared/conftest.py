@@ -1,4 +1,4 @@
-"""A real Redis on a free port, and nodes: each a memory store with a shared store behind it."""
+"""A real Redis, and a Valkey where there is one; nodes, each a memory store and the shared one behind it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from univocal.cache.policy import Rules, complete, may_store
 from univocal.cache.selectors import Keys, Pattern
@@ -24,6 +26,7 @@ from univocal.cache.stored import Stored
 from univocal.messages import Fields, Request, Response
 
 KEY = b"0123456789abcdef http en.example /wiki/A"
+ENGINES = [engine for engine in ("redis-server", "valkey-server") if shutil.which(engine)]
 TIMES = Times(heartbeat=0.2, command=2.0, patience=5.0)
 
 
@@ -49,31 +52,39 @@ def pattern(expression: str) -> Pattern:
     return Pattern(expression, lambda url: search(url) is not None)
 
 
-class Server:
-    """A redis-server that can be killed and started again."""
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
-    def __init__(self, directory: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+
+class Server:
+    """A server that can be killed and started again."""
+
+    def __init__(self, directory: Path, engine: str = "redis-server") -> None:
+        self.engine = engine
+        self.port, self.tls_port = free_port(), free_port()
         self.directory = directory
         self.url = f"redis://127.0.0.1:{self.port}/0"
-        self.client = redis.Redis(port=self.port, decode_responses=False)
+        retry = Retry(NoBackoff(), 0)
+        self.client = redis.Redis(port=self.port, decode_responses=False, retry=retry)
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, *options: str) -> None:
-        command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", *options]
+        command = [self.engine, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", *options]
         log = (self.directory / "redis.log").open("ab")
         with log:
             self.process = subprocess.Popen(command, cwd=self.directory, stdout=log, stderr=log)
         for _ in range(200):
+            assert self.process.poll() is None, (self.directory / "redis.log").read_text()
             try:
                 self.client.ping()
             except redis.ConnectionError:
                 time.sleep(0.02)
             else:
                 return
-        raise AssertionError("redis-server does not start")
+        raise AssertionError(f"{self.engine} does not start")
 
     def kill(self) -> None:
         assert self.process is not None
@@ -130,11 +141,11 @@ class Node:
         return await self.store.purge(Keys(frozenset((name,))), self.store.clock())
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    if shutil.which("redis-server") is None:
-        pytest.skip("needs redis-server (Debian package redis-server)")
-    started = Server(tmp_path)
+@pytest.fixture(params=ENGINES or [None])
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
+    if request.param is None:
+        pytest.skip("needs redis-server or valkey-server (Debian packages of these names)")
+    started = Server(tmp_path, request.param)
     started.start()
     yield started
     started.kill()

@@ -1,0 +1,75 @@
+"""Every way to a store that docs/how-to/several-nodes.md names, and the one that does not lead there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+def tls(port: int, certificates: Path) -> list[str]:
+    return [
+        "--tls-port", str(port),
+        "--tls-ca-cert-file", str(certificates / "ca.pem"),
+        "--tls-cert-file", str(certificates / "server.pem"),
+        "--tls-key-file", str(certificates / "server.key"),
+        "--tls-auth-clients", "no",
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def reached(server, join, made, until):
+    """Store by one node, read by another, purge by the first: through this URL."""
+
+    async def check(url):
+        first, second = await join(url=url), await join(url=url)
+        assert await first.put(made())
+        assert await second.read() == [b"content"]
+        assert await first.purge() == 1
+        await until(lambda: second.bodies() == [])
+        assert await second.read() == []
+
+    return check
+
+
+async def test_by_a_unix_socket(server, reached, tmp_path):
+    server.kill()
+    server.start("--unixsocket", str(tmp_path / "s"))
+    await reached(f"unix://{tmp_path / 's'}")
+
+
+async def test_another_database_of_the_server(server, reached, tmp_path):
+    await reached(server.url.replace("/0", "/3"))
+    server.kill()
+    server.start("--unixsocket", str(tmp_path / "s"))
+    await reached(f"unix://{tmp_path / 's'}?db=3")
+
+
+async def test_a_user_with_a_password(server, reached):
+    rights = "~univocal:* &* +@all"
+    server.client.execute_command("ACL", "SETUSER", "cache", "on", ">s3cret", *rights.split())
+    server.client.execute_command("ACL", "SETUSER", "default", "-@all", "+ping", "+info")
+    await reached(server.url.replace("://", "://cache:s3cret@"))
+
+
+async def test_a_wrong_password_is_no_store(server, join, caplog):
+    server.client.execute_command("ACL", "SETUSER", "cache", "on", ">s3cret", "~*", "&*", "+@all")
+    node = await join(url=server.url.replace("://", "://cache:guess@"), connected=False)
+    assert not node.store.connected
+    assert "no shared store: AuthenticationError" in caplog.text
+    assert "guess" not in caplog.text
+
+
+async def test_over_tls(server, reached, certificates):
+    server.kill()
+    server.start(*tls(server.tls_port, certificates))
+    url = f"rediss://127.0.0.1:{server.tls_port}/0"
+    await reached(f"{url}?ssl_ca_certs={certificates / 'ca.pem'}")
+
+
+async def test_a_certificate_of_an_unknown_authority_is_refused(server, join, certificates, caplog):
+    server.kill()
+    server.start(*tls(server.tls_port, certificates))
+    node = await join(url=f"rediss://127.0.0.1:{server.tls_port}/0", connected=False)
+    assert not node.store.connected
+    assert "certificate verify failed" in caplog.text
