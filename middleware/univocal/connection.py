@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import math
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, cast
 
 import httptools
 from uvicorn.config import Config
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from univocal.errors import RefusedError
+from univocal.flow import Flow
 from univocal.framing import ReadLimits
+from univocal.messages import Received
+from univocal.parsing import METHODS, PLACEHOLDER, split_method, why
 from univocal.problem import Problem, problem
 
 __all__ = ["BETWEEN", "CONTENT", "HEAD", "NEVER", "OVERRIDES", "PIECE", "RELIES_ON", "BoundedConnection"]
@@ -64,25 +65,6 @@ NEVER: Final = math.inf
 READ_LIMITS: Final = ReadLimits()
 
 
-class Flow(FlowControl):
-    """uvicorn's flow control, with a hold that an application's `receive` does not loosen."""
-
-    held = False
-
-    def resume_reading(self) -> None:
-        """Read on, unless held."""
-        if not self.held:
-            super().resume_reading()
-
-    def hold(self, held: bool) -> None:
-        """Stop reading until the hold is given up."""
-        before, self.held = self.held, held
-        if held:
-            self.pause_reading()
-        elif before:
-            self.resume_reading()
-
-
 class BoundedConnection(HttpToolsProtocol):
     """uvicorn's httptools protocol with bounds, deadlines, and refusals that say why and keep their turn."""
 
@@ -96,9 +78,11 @@ class BoundedConnection(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         limits: ReadLimits = READ_LIMITS,
+        tell: Callable[[Received, tuple[str, ...]], None] | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.limits = limits
+        self._tell = tell
         self._keep_alive = max(self.timeout_keep_alive, 0.001)  # uvicorn's 0 is no time, not all time
         bounded = limits.max_target and limits.max_field_bytes
         self._max_silence = limits.max_target + limits.max_field_bytes + PIECE if bounded else 0
@@ -106,15 +90,22 @@ class BoundedConnection(HttpToolsProtocol):
         self._silence = 0  # octets that took the head, or the content, no further
         self._unparsed: bytes | memoryview = b""
         self._parsing = False
+        self._start = b""  # of a message, while it is not known with which method it begins
+        self._method = b""  # one that llhttp does not know
         self._websocket = False  # the connection is another protocol's now
         self._refusal: Problem | None = None
         self._due = NEVER  # the loop's time at which the client must have gone on
         self._timer: asyncio.TimerHandle | None = None
 
     @classmethod
-    def with_limits(cls, limits: ReadLimits) -> type[asyncio.Protocol]:
-        """What to give uvicorn as `http` for these limits: a factory, since a new class cannot be pickled."""
-        return cast("type[asyncio.Protocol]", partial(cls, limits=limits))
+    def with_limits(
+        cls, limits: ReadLimits, tell: Callable[[Received, tuple[str, ...]], None] | None = None
+    ) -> type[asyncio.Protocol]:
+        """What to give uvicorn as `http` for these limits: a factory, since a new class cannot be pickled.
+
+        `tell` hears of each request that no application will: what is known of it, why it is refused.
+        """
+        return cast("type[asyncio.Protocol]", partial(cls, limits=limits, tell=tell))
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -158,17 +149,39 @@ class BoundedConnection(HttpToolsProtocol):
             self._wait(self.limits.header_timeout)
 
     def _feed(self, piece: bytes | memoryview) -> None:
+        if self._start or (self._phase == BETWEEN and self._idle()):
+            piece = self._begin(self._start + bytes(piece))
         try:
             self.parser.feed_data(piece)
         except httptools.HttpParserUpgrade as upgrade:
             self._past_upgrade(bytes(piece[upgrade.args[0] :]))
         except httptools.HttpParserError as error:
-            self._refuse(_reasons(error, bytes(piece)))
+            if isinstance(error, httptools.HttpParserInvalidURLError) and not self._method:
+                self._method = self.parser.get_method()
+            self._refuse(why(error, bytes(piece)))
         else:
             if self._phase != BETWEEN:
                 self._silence += len(piece)
                 if 0 < self._max_silence < self._silence:
                     self._refuse(("fields-too-large",))
+
+    def _begin(self, octets: bytes) -> bytes:
+        """What to parse of a message's first octets, with a method in it that llhttp knows.
+
+        Where messages are pipelined nobody knows where in the octets the next one begins.
+        """
+        self._start = b""
+        octets = octets.lstrip(b"\r\n")  # RFC 9112 §2.2
+        if octets.startswith(METHODS) or (found := split_method(octets)) is None:
+            return octets
+        method, rest = found
+        if rest:
+            self._method = method
+            return PLACEHOLDER + rest
+        self._start = octets
+        if self._phase != HEAD:
+            self._phase, self._due = HEAD, NEVER
+        return b""
 
     def _past_upgrade(self, rest: bytes) -> None:
         """Go on after a head with Upgrade; `rest` is what follows it."""
@@ -221,6 +234,8 @@ class BoundedConnection(HttpToolsProtocol):
         self.logger.warning("Refused a request: %s", ", ".join(reasons))
         cycle = self.cycle
         if self._phase != CONTENT:
+            if self._tell is not None:
+                self._tell(self._received(), tuple(reasons))
             if self._idle():
                 self._answer(self._refusal)
         elif self.pipeline:
@@ -231,6 +246,13 @@ class BoundedConnection(HttpToolsProtocol):
             cycle.disconnected = True
             cycle.message_event.set()
             self._answer(self._refusal)
+
+    def _received(self) -> Received:
+        """What is known of a request that no application gets."""
+        target = self.url[: self.limits.max_target or None]
+        method = self._method or (self.parser.get_method() if target else b"")
+        client = self.client[0] if self.client else None
+        return Received(method, target, b"https" if self.scheme == "https" else b"http", client)
 
     def _answer(self, refusal: Problem) -> None:
         fields = [*self.server_state.default_headers, *refusal.fields, (b"connection", b"close")]
@@ -273,24 +295,3 @@ class BoundedConnection(HttpToolsProtocol):
             self._wait(self.limits.header_timeout if self._phase == HEAD else self.limits.content_timeout)
         else:
             self._refuse(("request-timeout",))
-
-
-# Of a piece of a stream, what follows a method and has an octet that no target has.
-_REQUEST_LINES: Final = re.compile(rb"(?:^|\n)[A-Z-]+ +[!-~]*([^!-~ ])")
-
-
-def _reasons(error: httptools.HttpParserError, piece: bytes) -> Sequence[str]:
-    """Why the parser stopped; raises the error if it was by a fault of this program."""
-    if isinstance(error, httptools.HttpParserCallbackError):
-        if isinstance(error.__context__, RefusedError):
-            return error.__context__.reasons
-        raise error
-    if not isinstance(error, httptools.HttpParserInvalidURLError):
-        return ("bad-framing",)
-    if any(said in str(error) for said in ("start char", "schema")):
-        return ("no-leading-slash",)
-    if "server" in str(error):
-        return ("bad-target",)
-    # llhttp lets no octet below 0x21 or above 0x7E pass and does not say which it was, nor where.
-    targets = b"".join(_REQUEST_LINES.findall(piece)) or piece
-    return ("control-character",) if targets.isascii() else ("bad-target",)

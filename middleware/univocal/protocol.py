@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Any, cast
 from urllib.parse import unquote
 
-import httptools
 from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
 
 from univocal.connection import BETWEEN, CONTENT, HEAD, NEVER, PIECE, BoundedConnection
@@ -20,6 +19,7 @@ from univocal.cycle import ExactCycle
 from univocal.errors import RefusedError
 from univocal.framing import WATCHED, ReadLimits, faults, field_octets, split_target
 from univocal.messages import Fields, values
+from univocal.parsing import new_parser
 from univocal.problem import problem
 from univocal.scope import EARLY_HINT, EXTENSION, INTERIM
 
@@ -46,8 +46,8 @@ class ExactProtocol(BoundedConnection):
         self.headers = []
         self._watched = []
         self._silence = 0
-        self._phase = HEAD
-        self._due = NEVER
+        if self._phase != HEAD:  # else its first octets have come before
+            self._phase, self._due = HEAD, NEVER
 
     def on_url(self, url: bytes) -> None:
         self.url += url
@@ -71,9 +71,10 @@ class ExactProtocol(BoundedConnection):
 
     def _judge(self) -> None:
         """What is to be done with a head that is complete."""
-        method, version = self.parser.get_method(), self.parser.get_http_version()
+        method, version = self._method or self.parser.get_method(), self.parser.get_http_version()
         if reasons := self._faults(method, version):
             raise RefusedError(reasons[0], reasons)
+        self._method = b""
         if not (self.parser.should_upgrade() and self._upgrade(method)):
             self._hand_over(method, version)
 
@@ -109,8 +110,7 @@ class ExactProtocol(BoundedConnection):
             return
         self._unparsed = rest + bytes(self._unparsed)
         if self._framing:
-            self.parser = httptools.HttpRequestParser(self)
-            self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+            self.parser = new_parser(self)
             self.parser.feed_data(b"POST / HTTP/1.1\r\n" + self._framing + b"\r\n\r\n")
 
     def on_message_complete(self) -> None:

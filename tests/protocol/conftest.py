@@ -139,7 +139,7 @@ class Recorder:
 
 
 class Wire:
-    def __init__(self, app, *, limits=None, half_close=True, default_headers=(), **settings):
+    def __init__(self, app, *, limits=None, tell=None, half_close=True, default_headers=(), **settings):
         self.clock = Clock()
         settings = {"lifespan": "off", "log_config": None, "timeout_keep_alive": 5, "ws": "none"} | settings
         self.config = uvicorn.Config(app, http=ExactProtocol, **settings)
@@ -147,7 +147,8 @@ class Wire:
         self.state = ServerState()
         self.state.default_headers = list(default_headers)
         self.transport = Transport(half_close=half_close)
-        self.protocol = ExactProtocol(self.config, self.state, {}, self.clock, limits=limits or ReadLimits())
+        limits = limits or ReadLimits()
+        self.protocol = ExactProtocol(self.config, self.state, {}, self.clock, limits=limits, tell=tell)
         self.protocol.connection_made(self.transport)
 
     async def settle(self):

@@ -134,6 +134,7 @@ REFUSED = {
     # row 12: no form at all
     "at": (request(b"@google.com"), "no-leading-slash"),
     "relative": (request(b"a/b"), "no-leading-slash"),
+    "a name alone": (request(b"a"), "no-leading-slash"),
     "query alone": (request(b"?q"), "no-leading-slash"),
     "asterisk with GET": (request(b"*"), "bad-target"),
     "asterisk with more": (request(b"*x", method=b"OPTIONS"), "no-leading-slash"),
@@ -316,7 +317,7 @@ async def test_nothing_behind_connection_close_is_a_request(wire, recorder, spli
     assert not client.open
 
 
-@pytest.mark.parametrize("line", [b"SOURCE / ICE/1.0", b"DESCRIBE / RTSP/1.0", b"GET / RTSP/1.0"])
+@pytest.mark.parametrize("line", [b"DESCRIBE / RTSP/1.0", b"GET / RTSP/1.0"])
 async def test_what_llhttp_takes_for_http_10(wire, recorder, line):
     """It does not say that it read another protocol's name; the answer is HTTP's and the last one."""
     client = wire(recorder)
