@@ -15,7 +15,9 @@ from univocal.asgi import CacheMiddleware, Origins, ReverseProxy
 from univocal.cache.shared import SharedStore
 from univocal.cache.store import MemoryStore
 from univocal.errors import ConfigurationError, ProfileError
+from univocal.messages import Received
 from univocal.outcome import Listener as Tell
+from univocal.outcome import Outcome, announce
 from univocal.patterns import compiled
 from univocal.protocol import ExactProtocol, ReadLimits
 from univocal.proxy.origin import OriginTransport
@@ -48,12 +50,16 @@ class House:
 
     def front(self, bound: socket) -> Listener:
         """The proxy on its socket."""
-        protocol = ExactProtocol.with_limits(_read_limits(self.configuration.server))
+        protocol = ExactProtocol.with_limits(_read_limits(self.configuration.server), self._refused)
         return Listener(self.proxy, bound, protocol)
 
     def back(self, bound: socket, working: Callable[[], int] = lambda: 1) -> Listener:
         """The admin application on its socket; `working` gives the number of processes that serve clients."""
-        return Listener(admin(self.proxy, self.configuration, self.metrics, working), bound)
+        app = admin(self.proxy, self.configuration, self.metrics, working)
+        return Listener(app, bound, ExactProtocol.with_limits(ReadLimits(), self._refused))
+
+    def _refused(self, received: Received, reasons: tuple[str, ...]) -> None:
+        announce(self.proxy.listeners, Outcome.refused(received, reasons, time.time()))
 
     async def start(self) -> None:
         """Connect to the shared store, before clients are answered; without it, go on alone."""

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from .cache.policy import Decision, Reuse
+from .cache.policy import Decision, Refuse, Reuse
 from .messages import Field, Received
-from .purge import Purged
+from .problem import problem
+from .purge import PURGES, Purged
 from .uri.target import Canonical
 
 __all__ = ["Handling", "Listener", "Outcome", "Times", "announce", "cache_status"]
@@ -59,6 +60,23 @@ class Outcome:
     handling: Handling
     reasons: tuple[str, ...] = ()  # why it was refused, or would have been (mode "observe")
     purged: Purged | None = None  # what a purge was about, if that is known, and what came of it
+
+    @classmethod
+    def refused(cls, received: Received, reasons: tuple[str, ...], now: float) -> Outcome:
+        """That of a request whose head nobody can use; its site and sender are not looked for."""
+        told = problem(reasons)
+        return cls(
+            site="",
+            received=received,
+            canonical=None,
+            decision=None if received.method in PURGES else Refuse(told.status, reasons[0]),
+            status=told.status,
+            bytes=len(told.body),
+            times=Times(now, 0.0, 0.0),
+            client=received.client,
+            handling=Handling(detail=reasons[0]),
+            reasons=reasons,
+        )
 
 
 Listener: TypeAlias = Callable[[Outcome], None]

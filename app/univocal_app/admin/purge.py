@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp
 
@@ -27,10 +27,7 @@ FRESH: Final = {"cache-control": "no-store"}
 
 
 class PurgeMethods:
-    """Hands PURGE and BAN to the proxy, whatever their target; everything else to the application.
-
-    The proxy's own parser knows no BAN, this listener's takes any method.
-    """
+    """Hands PURGE and BAN to the proxy, whatever their target; everything else to the application."""
 
     def __init__(self, app: ASGIApp, proxy: CacheMiddleware) -> None:
         self._app, self._proxy = app, proxy
@@ -46,7 +43,11 @@ async def purge(proxy: CacheMiddleware, request: Request) -> Response:
     said, fields = received(request.scope), list(request.scope["headers"])
     peer = believe(said, fields, proxy.gate.runtime.trusted)
     asked = _Asked(proxy, peer, fields)
-    response = await asked.answer(request)
+    try:
+        response = await asked.answer(request)
+        status, octets = response.status_code, len(response.body)
+    except ClientDisconnect:  # before it had said what to purge
+        response, status, octets = Response(), 0, 0
     seconds = time.perf_counter() - ticks
     found = asked.purged.order.canonical if asked.purged else None
     outcome = Outcome(
@@ -54,8 +55,8 @@ async def purge(proxy: CacheMiddleware, request: Request) -> Response:
         received=said,
         canonical=found,
         decision=None,
-        status=response.status_code,
-        bytes=len(response.body),
+        status=status,
+        bytes=octets,
         times=Times(begun, seconds, seconds),
         client=peer.client,
         handling=Handling(detail=next(iter(asked.reasons), "")),

@@ -113,16 +113,12 @@ def test_curl_softly_by_tag(filled: Any, curl: Any) -> None:
     assert "fwd=stale" in filled.front.ask(TITLES[0]).cache
 
 
-def test_curl_bans_at_the_admin_listener(filled: Any, curl: Any) -> None:
+@pytest.mark.parametrize("listener", ["front", "admin"])
+def test_curl_bans(filled: Any, curl: Any, listener: str) -> None:
     pytest.importorskip("re2", reason="patterns need google-re2 (univocal[re2])")
-    told = curl("-X", "BAN", "-H", "Host: en.example", f"{filled.admin}/wiki/(A|C).*")
+    told = curl("-X", "BAN", "-H", "Host: en.example", f"{getattr(filled, listener)}/wiki/(A|C).*")
     assert told["banned"] is True
     assert (stored(filled), stored(filled, "ru.example")) == ([True, False, False], [True] * 3)
-
-
-def test_the_parser_of_the_proxy_knows_no_ban(filled: Any) -> None:
-    assert filled.front.ask("/wiki/.*", "BAN").status == 400
-    assert stored(filled) == [True] * 3
 
 
 @pytest.mark.parametrize(
