@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from .broadcast import Reader
-from .cache.policy import Reuse, reuse_on_error, revalidation
+from .cache.policy import Refuse, Reuse, reuse_on_error
 from .cache.represent import not_modified
-from .flight import Flight, Origin
+from .errors import RefusedError
+from .flight import Flight, Origin, for_refresh
 from .gate import Admission, Gate
 from .messages import Fields, Response, values
 from .outcome import Handling
@@ -54,33 +55,52 @@ class Fetcher:
         """
         name = self.gate.flight_name(admission, self.clock())
         flight = self._flights.get(name) if name is not None else None
-        if flight is not None and flight.recording.current:
+        landing = None
+        if flight is not None and self._is_joined(flight):
             try:
                 landing = await self._follow(flight, admission, client)
             except TimeoutError:  # whoever comes next waits for another one
-                landing = None
+                pass
             else:
                 name = None
-            if landing is not None:
-                return landing
+        landing = landing or await self._forward(admission, origin, name, client)
+        again = landing.admission.decision
+        if landing.handling.hit and isinstance(again, Reuse) and again.revalidate_in_background:
+            self.refresh(landing.admission, origin)
+        return landing
+
+    def _is_joined(self, flight: Flight) -> bool:
+        """Whether a flight serves who asks now: it must have missed no purge, here or on another node."""
+        recording = flight.recording
+        return recording.current and self.gate.heard_since(recording.began, self.clock())
+
+    async def _forward(
+        self, admission: Admission, origin: Origin, name: Hashable | None, client: Client
+    ) -> Landing:
+        admission = self.gate.again(admission, self.clock())  # it may have waited
+        match admission.decision:
+            case Reuse() as found:
+                return Landing(admission, Handling.of_hit(found))
+            case Refuse(reason=reason):
+                raise RefusedError(reason)
         flight = self._launch(admission, origin, name)
         reader = flight.content.join()
         try:
-            landing = await self._lead(flight, reader, client)
-            again = landing.admission.decision
-            if landing.handling.hit and isinstance(again, Reuse) and again.revalidate_in_background:
-                self.refresh(landing.admission, origin)
-            return landing
+            return await self._lead(flight, reader, client)
         except BaseException:
             flight.content.leave(reader)
             raise
 
     def refresh(self, admission: Admission, origin: Origin) -> None:
-        """Fetch again what was served stale, in the background, unless that is under way (RFC 5861 §3)."""
-        assert isinstance(admission.decision, Reuse)
-        request, decision = revalidation(admission.request, admission.decision.stored)
-        again = replace(admission, request=request, decision=decision)
-        key = admission.decision.stored.key
+        """Fetch again what was served stale, in the background, unless that is under way (RFC 5861 §3).
+
+        Nor if it was purged or replaced while it was being served.
+        """
+        stale = self.gate.again(admission, self.clock()).decision
+        if not isinstance(stale, Reuse) or not stale.revalidate_in_background:
+            return
+        again = for_refresh(replace(admission, decision=stale))
+        key = stale.stored.key
         name = self.gate.flight_name(again, self.clock())
         if key in self._refreshing or name in self._flights:
             return
@@ -92,6 +112,8 @@ class Fetcher:
         flight.task.add_done_callback(lambda _: self._refreshing.discard(key))
 
     def _launch(self, admission: Admission, origin: Origin, name: Hashable | None) -> Flight:
+        """Begin a flight and its lease in one go with the judgement of `admission`: no purge in between."""
+
         def ended(flight: Flight) -> None:
             if name is not None and self._flights.get(name) is flight:
                 del self._flights[name]
@@ -108,21 +130,21 @@ class Fetcher:
     async def _lead(self, flight: Flight, reader: Reader, client: Client) -> Landing:
         await _until_landed(flight, reader, client, interim=client.interim)
         admission, recording = flight.admission, flight.recording
-        now = self.clock()
         status = flight.response.status if flight.response is not None else None
         fwd = admission.decision.reason
         if isinstance(admission.decision, Reuse):
             flight.content.leave(reader)
             return _another_nodes(admission)
-        stale = self._in_place_of(flight, admission, now)
+        stale = await self._in_place_of(flight, admission)
         if stale is not None:
             flight.content.leave(reader)
             return Landing(stale, Handling(fwd=fwd, fwd_status=status or 0, detail=stale.decision.reason))
+        now = self.clock()
         if recording.updated is not None:
             flight.content.leave(reader)
             found = Reuse(recording.updated, recording.updated.age(now), fwd, revalidate_in_background=False)
             return Landing(replace(admission, decision=found), Handling(fwd=fwd, fwd_status=recording.status))
-        handling = Handling(fwd=fwd, stored=recording.storing is not None)
+        handling = Handling(fwd=fwd, stored=recording.stores)
         assert flight.response is not None
         return self._streaming(flight, reader, admission, handling, now, flight.response)
 
@@ -131,7 +153,7 @@ class Fetcher:
         try:
             async with asyncio.timeout(admission.runtime.limits.collapse_timeout):
                 await _until_landed(flight, reader, client)
-            landing = self._shared(flight, reader, admission)
+            landing = await self._shared(flight, reader, admission)
         except BaseException:
             flight.content.leave(reader)
             raise
@@ -139,13 +161,13 @@ class Fetcher:
             flight.content.leave(reader)
         return landing
 
-    def _shared(self, flight: Flight, reader: Reader, admission: Admission) -> Landing | None:
+    async def _shared(self, flight: Flight, reader: Reader, admission: Admission) -> Landing | None:
         """What a flight that another request leads brings for this one, if anything."""
-        now, recording = self.clock(), flight.recording
         handling = Handling(fwd=admission.decision.reason, collapsed=True)
-        stale = self._in_place_of(flight, admission, now)
+        stale = await self._in_place_of(flight, admission)
         if stale is not None:
             return Landing(stale, replace(handling, detail=stale.decision.reason))
+        now, recording = self.clock(), flight.recording
         theirs = flight.admission.decision
         landed = recording.updated or recording.storing
         if isinstance(theirs, Reuse):
@@ -165,15 +187,19 @@ class Fetcher:
             return self._streaming(flight, reader, again, handling, now, response)
         return None
 
-    def _in_place_of(self, flight: Flight, admission: Admission, now: float) -> Admission | None:
+    async def _in_place_of(self, flight: Flight, admission: Admission) -> Admission | None:
         """What is served stale instead of the error that a flight brings; else raises the error."""
         error = flight.content.error if flight.response is None else None
         status = flight.response.status if flight.response is not None else None
         if error is None and (status is None or status < 500):
             return None
-        stale = reuse_on_error(admission.decision, admission.request, admission.rules, status, now)
+        now = self.clock()
+        again = await self.gate.recalled(admission, now)
+        if isinstance(again.decision, Reuse):
+            return again
+        stale = reuse_on_error(again.decision, again.request, again.rules, status, now)
         if stale is not None:
-            return replace(admission, decision=stale)
+            return replace(again, decision=stale)
         if error is not None:
             raise error
         return None

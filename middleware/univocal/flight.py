@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from .broadcast import Broadcast, CutShort
-from .cache.policy import Forward, Reuse, Validate, forwarded_fields
+from .cache.policy import Decision, Forward, Reuse, Validate, forwarded_fields, revalidation
 from .cache.stored import Stored
 from .errors import RefusedError
 from .gate import Admission, Gate
@@ -20,7 +20,7 @@ from .recording import Recording
 if TYPE_CHECKING:
     from .cache.shared import SharedStore
 
-__all__ = ["Answer", "Flight", "Origin"]
+__all__ = ["Answer", "Flight", "Origin", "for_refresh"]
 
 logger: Final = logging.getLogger("univocal")
 
@@ -74,7 +74,7 @@ class Flight:
         self.content.ring()
 
     async def start(self, response: Response) -> None:
-        self.recording.start(response)
+        await self.recording.start(response)
         self.content.kept = self.recording.storing is not None
         if not self.recording.joinable:
             await self._let_go()
@@ -95,7 +95,7 @@ class Flight:
             await self.content.write(chunk)
 
     async def finish(self) -> None:
-        self.recording.finish()
+        await self.recording.finish()
         if not self.recording.mismatched:
             self.content.end()
             # It can be joined until all nodes have what was stored. What the application does after its
@@ -130,30 +130,49 @@ class Flight:
             await self._close()
 
     async def _from_another_node(self, shared: SharedStore) -> bool:
-        """Ask the shared tier, and wait for who fetches this elsewhere; else it has its lease."""
+        """Ask the shared tier, and wait for who fetches this elsewhere; else it has its lease.
+
+        What the origin is asked about is read once more under that lease: what was read before it may have
+        been purged between the two.
+        """
         asked = self.admission
         assert asked.canonical is not None
 
-        def judge(variants: Sequence[Stored]) -> Admission | None:
-            self.admission = again = self.gate.again(asked, shared.clock(), variants or None)
-            if not isinstance(again.decision, Reuse):
-                return None
-            # What is fetched again in the background is not had by having what is stale.
-            return None if self.unattended and again.decision.revalidate_in_background else again
+        def judge(held: Sequence[Stored]) -> Admission | None:
+            self.admission = self._judged(asked, held, shared)
+            return self.admission if isinstance(self.admission.decision, Reuse) else None
 
         key, lease = asked.canonical.key, self.recording.lease
-        if self.named:
-            found = await shared.obtain(key, judge, lease)
-        else:
-            found = judge(await shared.lookup(key, shared.clock())) or await shared.begin(key, lease)
+        found = await (shared.obtain(key, judge, lease) if self.named else shared.begin(key, lease))
         if isinstance(found, Admission):
             return True
         self.recording.shared = found
-        if isinstance(self.admission.decision, Validate | Forward) and not self.unattended:
-            self.recording.restart(self.admission.decision)
-        else:
-            self.admission = asked
+        if not self.named or _is_about_stored(self.admission.decision):
+            held = await shared.lookup(key, shared.clock())
+            self.recording.held = held if shared.connected else None
+            if judge(held) is not None:
+                return True
+        self.recording.restart(self.admission.decision)
         return False
+
+    def _judged(self, asked: Admission, held: Sequence[Stored], shared: SharedStore) -> Admission:
+        """The request judged by what the shared tier holds.
+
+        What memory alone still holds may be served for a moment, but it may have been purged elsewhere: the
+        origin is asked about no such response, unless it is one that never goes into the shared tier.
+        """
+        now, canonical = shared.clock(), asked.canonical
+        assert canonical is not None
+        known = held or self.gate.known(canonical.key, now)
+        again = self._wanted(self.gate.again(asked, now, known))
+        if held or isinstance(again.decision, Reuse) or not shared.connected:
+            return again
+        return self._wanted(self.gate.again(asked, now, [one for one in known if one.search is not None]))
+
+    def _wanted(self, again: Admission) -> Admission:
+        """What is fetched again in the background is not had by having what is stale."""
+        stale = isinstance(again.decision, Reuse) and again.decision.revalidate_in_background
+        return for_refresh(again) if self.unattended and stale else again
 
     async def _ask(self, origin: Origin, fields: Fields) -> None:
         await origin(replace(self.admission.request, fields=fields), self)
@@ -180,3 +199,14 @@ class Flight:
                 self.recording.release()
         elif self.task is not None and not self.unattended:
             self.task.cancel()
+
+
+def for_refresh(admission: Admission) -> Admission:
+    """The request with which what is served stale is fetched again."""
+    assert isinstance(admission.decision, Reuse)
+    request, decision = revalidation(admission.request, admission.decision.stored)
+    return replace(admission, request=request, decision=decision)
+
+
+def _is_about_stored(decision: Decision) -> bool:
+    return isinstance(decision, Validate) or (isinstance(decision, Forward) and decision.fallback is not None)

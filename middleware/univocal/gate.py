@@ -8,7 +8,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from .cache.policy import Decision, Forward, Refuse, Rules, decide, invalidates, strip_cookies
+from .cache.policy import (
+    Decision,
+    Forward,
+    Refuse,
+    Reuse,
+    Rules,
+    Validate,
+    decide,
+    invalidates,
+    strip_cookies,
+)
 from .cache.store import Keys, MemoryStore, Selector, Tags
 from .cache.stored import Stored
 from .cache.vary import TARGET, selecting_fields, selection
@@ -81,9 +91,7 @@ class Gate:
         if found.observed or found.target == b"*":
             reason = "bypass" if request.method in {b"GET", b"HEAD"} else "method"
             return Forward(reason, may_store=False, fallback=None)
-        # Memory that may hold what another node purged is as good as empty.
-        trusted = self.shared is None or now < self.shared.trusted_until
-        decision = decide(request, self.store.lookup(found.key) if trusted else (), rules, now)
+        decision = decide(request, self.known(found.key, now), rules, now)
         if isinstance(decision, Forward) and decision.may_store and self._passes(found, request, now):
             return replace(decision, may_store=False)
         return decision
@@ -93,14 +101,42 @@ class Gate:
         conditional = any(name in _CONDITIONS for name, _ in request.fields)
         return conditional and self.store.is_uncacheable(found.key, now)
 
-    def again(self, admission: Admission, now: float, landed: Sequence[Stored] | None = None) -> Admission:
-        """The same request judged by what is stored now, or by what has just `landed` and is being stored."""
+    def known(self, key: bytes, now: float) -> Sequence[Stored]:
+        """What memory holds under a key: nothing while it may hold what another node purged long ago."""
+        trusted = self.shared is None or now < self.shared.trusted_until
+        return self.store.lookup(key) if trusted else ()
+
+    def heard_since(self, then: float, now: float) -> bool:
+        """Whether what other nodes have purged since then is known here, but for the last `bound` seconds."""
+        shared = self.shared
+        if shared is None or now < shared.trusted_until:
+            return True
+        return then >= shared.trusted_until and now - then <= shared.bound
+
+    def again(self, admission: Admission, now: float, held: Sequence[Stored] | None = None) -> Admission:
+        """The same request judged by what is stored now, or by the responses `held`.
+
+        Whoever has waited asks this again: a decision is as old as what it was made from, and a lease that
+        begins later knows nothing of the purges between them.
+        """
         assert admission.canonical is not None
-        if landed is None:
-            decision = self._decide(admission.canonical, admission.request, admission.rules, now)
-        else:
-            decision = decide(admission.request, landed, admission.rules, now)
-        return replace(admission, decision=decision)
+        variants = self.known(admission.canonical.key, now) if held is None else held
+        return replace(admission, decision=decide(admission.request, variants, admission.rules, now))
+
+    async def recalled(self, admission: Admission, now: float) -> Admission:
+        """The same request judged by what is stored now, on whichever node: should the origin fail."""
+        again = self.again(admission, now)
+        if self.shared is None or not _has_fallback(admission.decision) or _has_fallback(again.decision):
+            return again
+        assert again.canonical is not None
+        return self.again(again, now, await self.shared.lookup(again.canonical.key, now))
+
+    async def keeps(self, stored: Stored, now: float) -> bool:
+        """Whether a response is still stored, on whichever node, softened or not."""
+        if _holds(self.known(stored.key, now), stored):
+            return True
+        # Memory may merely have forgotten it: it forgets all of a key that changes in the shared tier.
+        return self.shared is not None and _holds(await self.shared.lookup(stored.key, now), stored)
 
     async def purge(self, selector: Selector, now: float, sparing: Recording | None = None) -> int:
         """Purge, on every node: the number of responses. Raises RefusedError if that is not confirmed."""
@@ -115,14 +151,14 @@ class Gate:
 
         The lease under which that response is itself being stored stays good.
         """
-        found = admission.canonical
-        if found is None or found.target == b"*":
+        found, obsolete = admission.canonical, invalidates(admission.request, response)
+        if found is None or found.target == b"*" or obsolete is None:
             return
-        references, groups = invalidates(admission.request, response)
+        references, groups = obsolete
         named = (_refer(reference, found, admission.runtime) for reference in references)
-        if keys := frozenset(each.key for each in named if each is not None):
-            with suppress(RefusedError):  # what is not confirmed is made up for
-                await self.purge(Keys(keys), now, sparing)
+        keys = frozenset((found.key, *(each.key for each in named if each is not None)))
+        with suppress(RefusedError):  # what is not confirmed is made up for
+            await self.purge(Keys(keys), now, sparing)
         if groups:
             origin = b"%b %b" % (found.scheme, found.authority)
             with suppress(RefusedError):
@@ -148,6 +184,16 @@ class Gate:
         if not variants:
             return found.key, selection([], request.fields)
         return found.key, selecting_fields(tuple(name for name, _ in variants[0].vary), request.fields)
+
+
+def _has_fallback(decision: Decision) -> bool:
+    return isinstance(decision, Reuse) or (
+        isinstance(decision, Validate | Forward) and decision.fallback is not None
+    )
+
+
+def _holds(variants: Sequence[Stored], stored: Stored) -> bool:
+    return any((one.response_time, one.head) == (stored.response_time, stored.head) for one in variants)
 
 
 def _refer(reference: bytes, base: Canonical, runtime: Runtime) -> Canonical | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -49,18 +49,20 @@ class Recording:
         self.status = 0  # the origin's
         self.storing: Stored | None = None  # the head as it will be stored, its content still to come
         self.updated: Stored | None = None  # the stored response that the origin's renewed or completed
+        self.stores = False  # as far as is known at the head: what is purged until then is not stored
         self.closed = False
         self.mismatched = False  # the origin's speaks of another representation than what is stored
         self._gate, self._store = gate, gate.store
         self.shared: SharedLease | None = None
+        self.held: Sequence[Stored] | None = None  # by the shared tier, as its lease began
         self._owed: list[Stored | Selector] = []  # what the shared tier is to be told
         self._key = admission.canonical.key
         self._request = admission.request
         self._rules = admission.rules
         self._decision: Decision = admission.decision
         self._clock = clock
-        self._began = clock()
-        self.lease = self._store.begin(self._key, self._began)
+        self.began = clock()
+        self.lease = self._store.begin(self._key, self.began)
         self._partial: Response | None = None  # a 206 that completes a stored one
         self._chunks: list[bytes] = []
 
@@ -110,14 +112,18 @@ class Recording:
         """Whether the origin's response is itself an answer, not news about a stored one."""
         return self.updated is None and self._partial is None and not self.mismatched
 
-    def start(self, response: Response) -> None:
+    async def start(self, response: Response) -> None:
         """Judge a response by its head."""
-        now = self._clock()
         self.status = response.status
         decision = self._decision
-        if isinstance(decision, Validate) and response.status == 304:
-            self._renew(decision.stored, response, now)
-        elif isinstance(decision, Validate) and decision.reason == "partial" and response.status == 206:
+        told_of = _told_of(decision, response.status)
+        kept = told_of is None or await self._kept(told_of)
+        now = self._clock()
+        if not kept:
+            self.mismatched = True  # what was purged is neither freshened nor completed
+        elif told_of is not None and response.status == 304:
+            self._renew(told_of, response, now)
+        elif told_of is not None:
             self._partial = response
         elif isinstance(decision, Validate) and decision.reason == "partial" and response.status == 416:
             self.mismatched = True  # the range was ours: whoever asked for the whole is told nothing of it
@@ -125,6 +131,7 @@ class Recording:
             pass
         elif _may_store(decision):
             self._consider(response, now)
+            self.stores = self.storing is not None and self.current
 
     def write(self, chunk: bytes) -> bool:
         """Keep a chunk of the content; whether everything is kept so far."""
@@ -140,20 +147,24 @@ class Recording:
         self._chunks.append(chunk)
         return True
 
-    def finish(self) -> None:
+    async def finish(self) -> None:
         """The content is complete: commit it."""
         body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         if self._partial is not None:
             assert isinstance(self._decision, Validate)
+            old, kept = self._decision.stored, await self._kept(self._decision.stored)
             part, now = self._partial, self._clock()
-            old = self._decision.stored
-            updated = combine(old, self._request, part, body, self._rules, self._began, now)
+            updated = combine(old, self._request, part, body, self._rules, self.began, now) if kept else None
             self._commit_updated(updated)
             self._partial = None
         elif self.storing is not None:
             stored = complete(self.storing, body)
             if stored is not None:
                 self._commit(stored)
+
+    async def _kept(self, stored: Stored) -> bool:
+        """Whether a response was not purged since the decision; it may have been evicted or softened."""
+        return self._store.holds(self.lease, stored) or await self._gate.keeps(stored, self._clock())
 
     def _commit(self, stored: Stored) -> None:
         if self._gate.shared is None:
@@ -177,7 +188,7 @@ class Recording:
         self._store.release(self.lease)
 
     def _renew(self, stored: Stored, response: Response, now: float) -> None:
-        self._commit_updated(freshen(stored, self._request, response, self._rules, self._began, now))
+        self._commit_updated(freshen(stored, self._request, response, self._rules, self.began, now))
 
     def _commit_updated(self, updated: Stored | None) -> None:
         if updated is None:
@@ -191,10 +202,11 @@ class Recording:
         """Let the answer to a HEAD freshen the stored answer to a GET, or end it (RFC 9111 §4.3.5)."""
         if self._personal or any(name == b"cookie" for name, _ in self._request.fields):
             return False
-        stored = select(replace(self._request, method=b"GET"), self._store.lookup(self._key))
+        variants = self._store.lookup(self._key) if self.held is None else self.held
+        stored = select(replace(self._request, method=b"GET"), variants)
         if stored is None or not stored.whole or stored.status != 200:
             return False
-        updated = freshen(stored, self._request, response, self._rules, self._began, now)
+        updated = freshen(stored, self._request, response, self._rules, self.began, now)
         if updated is not None and updated.reusable:
             self._commit(updated)
         else:
@@ -205,7 +217,7 @@ class Recording:
         decision, request, rules = self._decision, self._request, self._rules
         if reuse_on_error(decision, request, rules, response.status, now) is not None:
             return  # an error that something stale is served for does not replace it
-        verdict = may_store(self._key, request, response, rules, self._began, now)
+        verdict = may_store(self._key, request, response, rules, self.began, now)
         if not isinstance(verdict, Unstorable):
             # What is known to be too large is nobody's but the client's who asked: others do not wait for it.
             if (content_length(response.fields) or 0) <= self._store.max_object_bytes:
@@ -222,6 +234,13 @@ class Recording:
     @property
     def _personal(self) -> bool:
         return any(name in _PERSONAL for name, _ in self._request.fields)
+
+
+def _told_of(decision: Decision, status: int) -> Stored | None:
+    """The stored response that the origin's is about, if it is not an answer itself."""
+    if not isinstance(decision, Validate):
+        return None
+    return decision.stored if status == 304 or (decision.reason == "partial" and status == 206) else None
 
 
 def _of_the_resource(status: int) -> bool:

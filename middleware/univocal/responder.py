@@ -158,8 +158,8 @@ class Responder:
                 response = _head(message)
                 await gate.settle(admission, response, clock(), recording)
                 if recording is not None:
-                    recording.start(response)
-                    self._handling = replace(self._handling, stored=recording.storing is not None)
+                    await recording.start(response)
+                    self._handling = replace(self._handling, stored=recording.stores)
                 await self._start(response.status, [*response.fields, *self._cache_status()])
                 return
             if message["type"] == "http.response.body":
@@ -169,7 +169,7 @@ class Responder:
                     and recording.write(message.get("body", b""))
                     and not message.get("more_body")
                 ):
-                    recording.finish()
+                    await recording.finish()
             await self._send(message)
 
         fields = forwarded_fields(admission.request, admission.decision)
