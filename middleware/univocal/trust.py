@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
@@ -17,6 +18,14 @@ __all__ = ["LOOPBACK", "Networks", "Peer", "believe", "networks", "within"]
 Networks: TypeAlias = tuple[IPv4Network | IPv6Network, ...]
 LOOPBACK: Final = ("127.0.0.0/8", "::1/128")
 
+# RFC 7239 §4; a value that should have been quoted, as `for=192.0.2.1:80`, is read all the same.
+_FORWARDED_PAIR: Final = re.compile(
+    rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+)=([^\x00-\x20\",;\\]+|\"(?:[^\"\\]|\\.)*\")", re.DOTALL
+)
+_SEGMENT: Final = rb"[ \t]*(?:%b[ \t]*)?" % _FORWARDED_PAIR.pattern
+_FORWARDED_ELEMENT: Final = re.compile(rb"%b(?:;%b)*" % (_SEGMENT, _SEGMENT), re.DOTALL)
+_QUOTED_PAIR: Final = re.compile(rb"\\(.)", re.DOTALL)
+
 FORWARDED: Final = frozenset((b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"forwarded"))
 
 
@@ -25,12 +34,20 @@ def networks(texts: Iterable[str]) -> Networks:
     found = []
     for text in texts:
         try:
-            found.append(ip_network(text))
+            found.append(_unmapped(ip_network(text)))
         except ValueError:
             raise ConfigurationError(
                 "networks", "", text, "an address or a network, such as 10.0.0.0/8"
             ) from None
     return tuple(found)
+
+
+def _unmapped(network: IPv4Network | IPv6Network) -> IPv4Network | IPv6Network:
+    """A network of IPv4-mapped addresses is that of the IPv4 addresses, as which its members are compared."""
+    mapped = getattr(network.network_address, "ipv4_mapped", None)
+    return (
+        network if mapped is None or network.prefixlen < 96 else IPv4Network((mapped, network.prefixlen - 96))
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -65,7 +82,8 @@ def believe(received: Received, fields: Fields, trusted: Networks) -> Peer:
 
     The last value of each field counts, since it is the one that the trusted peer wrote; of the chain of
     addresses, the last that is not itself trusted. `Forwarded` (RFC 7239) is read where there is no
-    X-Forwarded-* at all: its last element for host and scheme, since those before came from who knows whom.
+    X-Forwarded-* at all: its last element for host and scheme, and for addresses those that end the list
+    without a gap, since what comes before is from who knows whom.
     """
     hosts = values(fields, b"host")
     if not within(received.client, trusted) or not any(name in FORWARDED for name, _ in fields):
@@ -128,11 +146,34 @@ def _members(fields: Fields, name: bytes) -> list[bytes]:
 
 
 def _forwarded(fields: Fields) -> tuple[list[bytes], list[bytes], list[bytes]]:
-    found: dict[bytes, list[bytes]] = {b"for": [], b"host": [], b"proto": []}
-    for element in _members(fields, b"forwarded"):
-        found[b"host"], found[b"proto"] = [], []
-        for pair in element.split(b";"):
-            name, _, value = pair.partition(b"=")
-            if (key := name.strip(b" \t").lower()) in found:
-                found[key].append(value.strip(b' \t"'))
-    return found[b"for"], found[b"host"], found[b"proto"]
+    """The addresses of the elements that end the list and have one; host and scheme of the last element."""
+    chain: list[bytes] = []
+    last: dict[bytes, bytes] | None = None
+    for element in _elements(b",".join(values(fields, b"forwarded"))):
+        if last is None:
+            last = element
+        if b"for" not in element:
+            break
+        chain.insert(0, element[b"for"])
+    host, proto = ([last[name]] if last and name in last else [] for name in (b"host", b"proto"))
+    return chain, host, proto
+
+
+def _elements(value: bytes) -> Iterator[dict[bytes, bytes]]:
+    """The elements of `Forwarded`, the last first, down to the first that is none (RFC 7239 §4).
+
+    They are read from their end, so that a quoted string which a stranger leaves open does not reach into
+    what the trusted proxy wrote after it, and commas in one that it wrote itself do not part it.
+    """
+    end = comma = len(value)
+    while end > 0 and comma >= 0:
+        comma = value.rfind(b",", 0, comma)
+        if (element := _FORWARDED_ELEMENT.fullmatch(value, comma + 1, end)) is not None:
+            pairs = _FORWARDED_PAIR.findall(element[0])
+            if pairs:
+                yield {name.lower(): _unquoted(said) for name, said in pairs}
+            end = comma
+
+
+def _unquoted(value: bytes) -> bytes:
+    return _QUOTED_PAIR.sub(rb"\1", value[1:-1]) if value[:1] == b'"' else value

@@ -133,6 +133,14 @@ def test_two_host_fields_stay_two_for_the_canonicalizer_to_refuse():
         (b"for=_hidden", [b"own.example"], b"http", None),
         (b'host="shown.example:8443"', [b"shown.example:8443"], b"http", "10.0.0.1"),
         (b"nonsense", [b"own.example"], b"http", "10.0.0.1"),
+        (b'for=198.51.100.7;host="x,for=10.0.0.9"', [b"x,for=10.0.0.9"], b"http", "198.51.100.7"),
+        (b'for=198.51.100.7;host="x\\",for=\\"10.0.0.9"', [b'x",for="10.0.0.9'], b"http", "198.51.100.7"),
+        (b'for=198.51.100.7;by="[::1], for=10.0.0.9"', [b"own.example"], b"http", "198.51.100.7"),
+        (b"for=10.0.0.9, proto=https;host=shown.example", [b"shown.example"], b"https", "10.0.0.1"),
+        (b"for=10.0.0.9, proto=https, for=10.0.0.2", [b"own.example"], b"http", "10.0.0.2"),
+        (b"for=198.51.100.7;, ,", [b"own.example"], b"http", "198.51.100.7"),
+        (b"for=198.51.100.7 what, for=10.0.0.2", [b"own.example"], b"http", "10.0.0.2"),
+        (b"for=198.51.100.7:4711", [b"own.example"], b"http", "198.51.100.7"),
     ],
 )
 def test_forwarded_is_read_as_well(value, hosts, scheme, client):
@@ -156,3 +164,20 @@ def test_what_a_stranger_wrote_before_the_trusted_proxys_own_element_does_not_co
 def test_forwarded_does_not_count_beside_the_older_fields():
     peer = believed((b"x-forwarded-for", b"198.51.100.7"), (b"forwarded", b"for=10.0.0.9;host=evil.example"))
     assert (peer.hosts, peer.client) == ([b"own.example"], "198.51.100.7")
+
+
+def test_the_elements_of_several_lines_are_one_list():
+    peer = believed((b"forwarded", b'for=10.0.0.9;host="'), (b"forwarded", b"for=198.51.100.7"))
+    assert (peer.hosts, peer.client) == ([b"own.example"], "198.51.100.7")
+
+
+def test_a_long_value_takes_time_in_proportion():
+    for part in (b",", b'a="', b',a="', b'\\",', b"a=b;", b" ;", b',a="\\"'):
+        peer = believed((b"forwarded", part * (65536 // len(part)) + b",for=198.51.100.7"))
+        assert peer.client == "198.51.100.7"
+
+
+def test_a_network_of_mapped_addresses_is_one_of_ipv4():
+    assert within("10.0.0.9", networks(["::ffff:10.0.0.0/104"]))
+    assert within("::ffff:10.0.0.9", networks(["::ffff:10.0.0.0/104"]))
+    assert not within("11.0.0.9", networks(["::ffff:10.0.0.0/104"]))
