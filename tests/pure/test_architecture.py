@@ -47,7 +47,8 @@ APPLICATION_MODULES = dict(modules(APPLICATION))
 ALL = LIBRARY_MODULES | APPLICATION_MODULES
 # The shared tier, which waits for Redis: the one impure part of the cache wing.
 SHARED_TIER = {
-    f"univocal.cache.{name}" for name in ("shared", "attachment", "purging", "tracking", "waiting")
+    f"univocal.cache.{name}"
+    for name in ("shared", "address", "attachment", "link", "purging", "tracking", "waiting")
 }
 PURE = [
     name

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from univocal.cache.names import Banned, Fruitless, Names
+from univocal.cache.address import check, masked
+from univocal.cache.names import Banned, Fruitless, Moved, Names
 from univocal.cache.purging import purge
+from univocal.cache.scripts import VERIFY
 from univocal.cache.selectors import Everything, Keys, Pattern, Selector, Tags
 from univocal.cache.store import Lease, MemoryStore
 from univocal.cache.waiting import Bell, Times, UnavailableError
 from univocal.errors import ConfigurationError, RefusedError
 
 if TYPE_CHECKING:
-    from univocal.cache.tracking import Link
+    from univocal.cache.link import Link
 
 __all__ = ["Attachment"]
 
@@ -41,21 +44,22 @@ class Attachment:
         pattern: Callable[[str], Pattern] | None,
     ) -> None:
         try:
-            from univocal.cache import tracking  # noqa: PLC0415  (the base install has no redis-py)
-
-            tracking.check_url(url)
+            check(url)
+            from univocal.cache import link, tracking  # noqa: PLC0415  (the base install has no redis-py)
         except ModuleNotFoundError:
-            raise ConfigurationError("cache", "store", url, "redis-py: install univocal[redis]") from None
+            allowed = "redis-py: install univocal[redis]"
+            raise ConfigurationError("cache", "store", masked(url), allowed) from None
         except ValueError as error:
-            raise ConfigurationError("cache", "store", url, f"redis://HOST:PORT/DB ({error})") from None
+            raise ConfigurationError("cache", "store", masked(url), str(error)) from None
         self.bell: Final = Bell()
         self.bound: Final = times.heartbeat + times.command
         self.trusted_until = float("inf")
         self._memory, self._clock, self._times, self._pattern = memory, clock, times, pattern
-        self._new_link: Final = partial(tracking.Link, url, times.command, max_connections)
+        self._new_link: Final = partial(link.Link, url, times.command, max_connections, doubt=self._doubt)
         self._tracking: Final = tracking.Tracking(url, self, clock, times.heartbeat, times.command)
         self._link: Link | None = None
         self._attached = asyncio.Event()
+        self._reached = False
         self._owed: list[Selector] = []
 
     @property
@@ -88,12 +92,15 @@ class Attachment:
         Raises RefusedError if Redis did not confirm: then it is purged there as soon as it is back.
         """
         count = self._memory.purge(selector, now, sparing=sparing)
+        link = self._link
+        if link is None or not self._reached:
+            self._owe(selector)
+            raise RefusedError("shared-store-unavailable")
         try:
-            if self._link is None:
-                raise UnavailableError("not reached yet")
             async with asyncio.timeout(self._times.purge):
-                shared = await purge(self._link, selector, now, spared)
+                shared = await purge(link, selector, now, spared)
         except (UnavailableError, TimeoutError):
+            # Whatever it is that is attached to by now, it pays: who attaches does that first.
             self._owe(selector)
             self.lost()
             self._tracking.doubt()
@@ -115,18 +122,22 @@ class Attachment:
         old, self._link = self._link, self._new_link(names)
         if old is not None:
             await old.aclose()
-            if old.names != names:
-                self._owed.clear()  # nobody reads what another run stored
+        await self._link.run(VERIFY, [], [])
+        self._reached = True  # else purges would come to be owed as fast as they are paid
         while self._owed:
-            selector = self._owed.pop(0)
-            try:
-                await purge(self._link, selector, self._clock())
-            except BaseException:
-                self._owe(selector)
-                raise
+            await self._pay(self._link, self._owed.pop(0))
         self._memory.purge(Everything(), self._clock())
         self.confirmed(self._clock())
         self._attached.set()
+
+    async def _pay(self, link: Link, owed: Selector) -> None:
+        try:
+            await purge(link, owed, self._clock())
+        except BaseException as error:
+            self._owe(owed)
+            if isinstance(error, UnavailableError):
+                raise UnavailableError(f"a purge that is owed fails: {error}") from error
+            raise
 
     def heard(self, changed: Iterable[bytes] | None) -> None:
         """Forget what changed in Redis, and wake who waits for it; None: all of it did."""
@@ -134,16 +145,24 @@ class Attachment:
         if changed is None or link is None:
             self._memory.purge(Everything(), now)
             self.bell.ring_all()
+            self._tracking.doubt()  # the marker went, too
             return
         keys: set[bytes] = set()
         for name in changed:
             match link.names.heard(name):
-                case Keys(named):
+                case Keys(named, soft=False):
                     keys |= named
+                case Keys(named) as softened:
+                    self._memory.purge(softened, now)
+                    self.bell.ring(named)
+                case Moved():
+                    self.lost()
+                    self._tracking.doubt()
                 case Fruitless(key):
                     self.bell.ring([key], fruitless=True)
-                case Banned(expression):
+                case Banned(expression, soft):
                     ban = self._pattern(expression) if self._pattern is not None else Everything()
+                    ban = replace(ban, soft=soft)
                     self._memory.purge(ban, now)
                     self.bell.ring_all()
                 case None:
@@ -157,12 +176,19 @@ class Attachment:
             self._memory.purge(Keys(frozenset(keys)), now)
             self.bell.ring(keys)
 
+    def _doubt(self, link: Link) -> None:
+        """Attach anew, if it is this link's commands that all rely on."""
+        if link is self.link:
+            self.lost()
+            self._tracking.doubt()
+
     def confirmed(self, since: float) -> None:
         """Whatever changed before this time has been told."""
         self.trusted_until = since + self.bound
 
     def lost(self) -> None:
         """Changes are told no longer: go on with an empty memory, which holds its own for a while only."""
+        self._reached = False
         if self.connected:
             self._attached.clear()
             self._memory.purge(Everything(), self._clock())

@@ -19,12 +19,14 @@ from univocal.cache.stored import Part, Stored
 
 __all__ = ["FORMAT", "decode", "encode", "usable_until", "variant"]
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 # Seconds for which a response is kept beyond its freshness because it may be validated, or served when the
 # origin server cannot be reached; and seconds for which anything is kept at most.
 KEEP: Final = 3_600.0
 LIMIT: Final = 30 * 86_400.0
 
+# What is greater is none of ours: to calculate with it, or to write it, could fail.
+_GREATEST: Final = 2.0**53
 _NUMBER: Final = re.compile(rb"-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:e[+-]?[0-9]{1,3})?")
 _LENGTH: Final = re.compile(rb"(0|[1-9][0-9]{0,8}):")
 _FIRST_LINE: Final = re.compile(rb"%d ([wp]) (\S+) (\S+) (\S+) ([0-9]{1,4})\n" % FORMAT)
@@ -142,9 +144,10 @@ def _number(value: float) -> bytes:
 
 
 def _read(text: bytes) -> float:
-    if not _NUMBER.fullmatch(text):
+    value = float(text) if _NUMBER.fullmatch(text) else None
+    if value is None or abs(value) > _GREATEST:
         raise ValueError
-    return float(text)
+    return value
 
 
 def _optional(value: bytes | None) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from univocal.cache.scripts import DROP, NOTE, PURGE_KEYS
+from univocal.cache.purge_scripts import DROP, NOTE, PURGE_KEYS
 from univocal.cache.selectors import (
     Everything,
     Keys,
@@ -21,7 +21,7 @@ from univocal.cache.selectors import (
 )
 
 if TYPE_CHECKING:
-    from univocal.cache.tracking import Link
+    from univocal.cache.link import Link
 
 __all__ = ["purge"]
 
@@ -41,15 +41,13 @@ async def purge(link: Link, selector: Selector, now: float, spared: tuple[bytes,
     count = 0
     if isinstance(selector, Keys):
         for keys in _batches(selector.names):
-            pairs = [name for key in keys for name in (names.entry(key), names.lock(key))]
-            count += await link.run(PURGE_KEYS, [lock, *pairs], [token, soft])
+            count += await link.run(PURGE_KEYS, [lock, *map(names.entry, keys)], [token, soft])
         return count
-    fields, meant = list[bytes](), list[bytes]()
+    origin, meant = b"", list[bytes]()
     if isinstance(selector, Tags):
-        meant = sorted(selector.names)
-        fields = [b"t%b\0%b" % (selector.origin, tag) for tag in meant]
+        origin, meant = selector.origin, sorted(selector.names)
     # Which of the leases a prefix or a pattern concerns is not asked: it ends them all.
-    noted: list[bytes | int | str] = [secrets.token_hex(8), token, int(not fields), *fields]
+    noted: list[bytes | int | str] = [secrets.token_hex(8), token, int(not meant), origin, *meant]
     await link.run(NOTE, [names.log, lock, *names.notices(selector)], noted)
     async for found in _candidates(link, selector):
         for entries in _batches(found):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from univocal.cache.attachment import Attachment
 from univocal.cache.codec import decode, encode, usable_until, variant
 from univocal.cache.names import Names
-from univocal.cache.scripts import BEGIN, COMMIT, LOOKUP, RELEASE
+from univocal.cache.scripts import BEGIN, COMMIT, DESCRIBED, LOOKUP, MOST_OCTETS, RELEASE
 from univocal.cache.selectors import Keys, Pattern, Selector, located
 from univocal.cache.store import Lease, MemoryStore
 from univocal.cache.stored import Stored
@@ -27,7 +27,7 @@ from univocal.cache.waiting import Times, UnavailableError
 from univocal.errors import RefusedError
 
 if TYPE_CHECKING:
-    from univocal.cache.tracking import Link
+    from univocal.cache.link import Link
 
 __all__ = ["SharedLease", "SharedStore", "Times"]
 
@@ -173,7 +173,7 @@ class SharedStore:
         if link is None:
             raise UnavailableError("no changes are told")
         names = link.names
-        seen, *found = await link.run(LOOKUP, [names.entry(key)], [key, names.tags])
+        seen, *found = await link.run(LOOKUP, [names.entry(key)], [])
         read = (decode(key, *pair) for pair in zip(found[::2], found[1::2], strict=True))
         usable = [one for one in read if one is not None and usable_until(one) > now]
         return sorted(usable, key=lambda one: one.response_time), seen
@@ -222,13 +222,13 @@ class SharedStore:
         link, token, lease.token = self._attachment.link, lease.token, ""
         if link is not None and token:
             with suppress(UnavailableError):
-                keys = [link.names.lock(lease.key), link.names.fruitless(lease.key)]
-                await link.run(RELEASE, keys, [token])
+                await link.run(RELEASE, [link.names.lock(lease.key)], [token])
 
     async def commit(self, lease: SharedLease, stored: Stored) -> bool:
         """Store a response for all nodes; False if it was purged since the lease began, or is not to be kept.
 
-        One with a No-Vary-Search stays in this node's memory, as does all while Redis is away.
+        One with a No-Vary-Search, or of more than `MOST_OCTETS`, stays in this node's memory, as does all
+        while Redis is away. Else the memory store's lease is not asked: any other variant that came ended it.
         """
         link, now = self._attachment.link, self.clock()
         if not stored.reusable:
@@ -238,9 +238,10 @@ class SharedStore:
         if link is None or not lease.token:
             return self._keep(lease.local, stored)
         keep = int(1000 * (usable_until(stored) - now))
-        if stored.search is not None or stored.cost > self.memory.max_object_bytes or keep <= 0:
-            return self.memory.commit(lease.local, stored)
         described, token = encode(stored), lease.token
+        large = len(described) + len(stored.body) > MOST_OCTETS or stored.cost > self.memory.max_object_bytes
+        if stored.search is not None or large or keep <= 0:
+            return self.memory.commit(lease.local, stored)
         with self._attachment.bell.listening(stored.key) as heard:
             try:
                 done = await link.run(COMMIT, *self._commit(link.names, token, stored, described, keep))
@@ -257,19 +258,10 @@ class SharedStore:
         self, names: Names, token: str, stored: Stored, described: bytes, keep: int
     ) -> tuple[list[bytes], list[bytes | int | str]]:
         key = stored.key
+        keys = [names.lock(key), names.log, names.entry(key)]
         origin = b" ".join(located(key).split(b" ")[:2])
-        keys = [names.lock(key), names.log, names.entry(key), *(names.tags + tag for tag in stored.tags)]
-        fields = [b"t%b\0%b" % (of, tag) for tag in stored.tags for of in (b"", origin)]
-        own: list[bytes | int | str] = [
-            token,
-            variant(stored),
-            described,
-            stored.body,
-            keep,
-            key,
-            self.memory.max_variants,
-        ]
-        return keys, [*own, *fields]
+        bounds = [keep, self.memory.max_variants, MOST_OCTETS]
+        return keys, [token, variant(stored), described, stored.body, *bounds, origin, *sorted(stored.tags)]
 
     async def _confirm(self, link: Link, stored: Stored, described: bytes) -> None:
         """Put into memory what was just stored in Redis, if it is still there.
@@ -279,7 +271,7 @@ class SharedStore:
         """
         lease = self.memory.begin(stored.key, self.clock())
         try:
-            if await link.description(link.names.entry(stored.key), variant(stored)) == described:
+            if await link.run(DESCRIBED, [link.names.entry(stored.key)], [variant(stored)]) == described:
                 self.memory.commit(lease, stored)
         except UnavailableError:
             pass

@@ -1,6 +1,6 @@
-"""The connections to Redis: commands that end in time, and the one by which it tells what changed.
+"""The connection by which Redis tells what changed.
 
-The only module that knows redis-py. Redis's client-side caching is used in broadcast mode, by a RESP2
+Redis's client-side caching is used in broadcast mode, by a RESP2
 connection that redirects to itself: should something be told to nobody, then because this connection is lost.
 """
 
@@ -8,133 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+import secrets
+from collections import deque
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Final, NoReturn, Protocol
 
 import redis.asyncio as redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
 
-from univocal.cache.names import Names
-from univocal.cache.waiting import UnavailableError
+from univocal.cache.link import run_id_of
+from univocal.cache.names import MARKER, Names
+from univocal.cache.scripts import ATTACH
 
-__all__ = ["Link", "Listener", "Tracking", "check_url"]
+__all__ = ["Listener", "Tracking"]
 
 logger: Final = logging.getLogger("univocal")
 
-_RUN_ID: Final = re.compile(rb"^run_id:([0-9a-f]{8,64})\r?$", re.MULTILINE)
 _INVALIDATE: Final = b"__redis__:invalidate"
 # Seconds before a lost connection is tried again: the first time, and at most.
 _PAUSE: Final = (0.05, 1.0)
-
-
-def check_url(url: str) -> None:
-    """Raise ValueError for what is no URL of a Redis."""
-    redis.ConnectionPool.from_url(url)
-
-
-async def _run_id(connection: redis.Connection) -> str:
-    await connection.send_command("INFO", "server")
-    found = _RUN_ID.search(await connection.read_response())
-    if found is None:
-        raise redis.ConnectionError("no run_id in the server's INFO")
-    return found[1].decode()
-
-
-def _is_cancelled() -> bool:
-    """Whether this task is to end: what redis-py awaits may have been cancelled by another that awaits it."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
-class Link:
-    """Commands to one run of one server: a connection that finds another run there is not used."""
-
-    def __init__(self, url: str, timeout: float, connections: int, names: Names) -> None:
-        self.names = names
-        self._timeout = timeout
-        self._pool = redis.BlockingConnectionPool.from_url(
-            url,
-            protocol=2,
-            decode_responses=False,
-            max_connections=connections,
-            timeout=timeout,
-            socket_timeout=timeout,
-            socket_connect_timeout=timeout,
-            retry=Retry(NoBackoff(), 0),
-            redis_connect_func=self._greet,
-        )
-        self._client = redis.Redis(connection_pool=self._pool)
-        self._scripts: dict[str, Any] = {}
-        self._closed = False
-
-    async def _greet(self, connection: redis.Connection) -> None:
-        await connection.on_connect()
-        if await _run_id(connection) != self.names.run_id:
-            raise redis.ConnectionError("another run of the server than the one that is tracked")
-
-    async def run(self, script: str, keys: Sequence[bytes], args: Sequence[bytes | int | str]) -> Any:
-        """What a script gives. Raises UnavailableError."""
-        if script not in self._scripts:
-            self._scripts[script] = self._client.register_script(script)
-        return await self._bounded(self._scripts[script](keys, args))
-
-    async def description(self, entry: bytes, variant: bytes) -> bytes | None:
-        """The description of one variant. Raises UnavailableError."""
-        found: bytes | None = await self._bounded(self._client.hget(entry, b"m" + variant))
-        return found
-
-    async def scan(self, pattern: bytes, batch: int) -> AsyncIterator[list[bytes]]:
-        """The names that match, a batch of steps at a time. Raises UnavailableError."""
-        cursor: Any = 0
-        while True:
-            cursor, found = await self._bounded(self._client.scan(cursor, match=pattern, count=batch))
-            yield found
-            if not int(cursor):
-                return
-
-    async def members(self, name: bytes, batch: int) -> AsyncIterator[list[bytes]]:
-        """The members of a sorted set, likewise. Raises UnavailableError."""
-        cursor: Any = 0
-        while True:
-            cursor, found = await self._bounded(self._client.zscan(name, cursor, count=batch))
-            yield [member for member, _ in found]
-            if not int(cursor):
-                return
-
-    async def _bounded(self, command: Any) -> Any:
-        try:
-            async with asyncio.timeout(self._timeout):
-                return await command
-        except Exception as error:
-            # redis-py stumbles in its own ways over a connection that is closed while it is used.
-            if self._closed or isinstance(error, RedisError | OSError | TimeoutError):
-                raise UnavailableError(str(error)) from error
-            raise
-        except asyncio.CancelledError:
-            if _is_cancelled():
-                raise
-            raise UnavailableError("its connection was closed") from None
-        finally:
-            if self._closed:  # meanwhile: nobody else would close this command's connection
-                await self._disconnect()
-
-    async def aclose(self) -> None:
-        """Close every connection, those in use included."""
-        self._closed = True
-        await self._disconnect()
-
-    async def _disconnect(self) -> None:
-        try:
-            await self._pool.disconnect()
-        except (RedisError, OSError):
-            pass  # what cannot be closed is not used again
-        except asyncio.CancelledError:
-            if _is_cancelled():
-                raise
+# Seconds that this clock and Redis's may differ without a word about it.
+_SKEW: Final = 1.0
+# How many namespaces that were left are remembered.
+_LEFT: Final = 100
 
 
 class Listener(Protocol):
@@ -172,6 +70,8 @@ class Tracking:
         self._closed = False
         self._doubt = asyncio.Event()
         self._answers: asyncio.Queue[None] = asyncio.Queue()
+        self._names: Names | None = None
+        self._left: deque[Names] = deque(maxlen=_LEFT)
 
     def doubt(self) -> None:
         """Begin anew: something suggests that the connection cannot be relied on."""
@@ -225,7 +125,7 @@ class Tracking:
 
     async def _subscribe(self, connection: Any) -> Names:
         await connection.connect()
-        names = Names(await _run_id(connection))
+        names = await self._attach(connection)
         await connection.send_command("CLIENT", "ID")
         own = await connection.read_response()
         prefixes = [word for prefix in names.tracked for word in (b"PREFIX", prefix)]
@@ -234,6 +134,31 @@ class Tracking:
         await connection.send_command("SUBSCRIBE", _INVALIDATE)
         await connection.read_response()
         return names
+
+    async def _attach(self, connection: Any) -> Names:
+        """The namespace that all nodes work in, which every script of theirs finds unchanged, or fails."""
+        run_id, refused = await run_id_of(connection), ""
+        while True:
+            begun = self._clock()
+            begin, new = Names.begin(run_id), secrets.token_hex(8)
+            await connection.send_command("EVAL", ATTACH, 1, MARKER, begin, new, refused)
+            token, *time = await connection.read_response()
+            names = Names(run_id, token.decode())
+            # What was purged elsewhere since this node left a namespace may still be in it.
+            if names not in self._left:
+                break
+            refused = names.token
+        self._compare(begun, int(time[0]) + int(time[1]) / 1e6, self._clock())
+        if self._names not in {None, names}:
+            self._left.append(self._names)
+        self._names = names
+        return names
+
+    def _compare(self, before: float, theirs: float, after: float) -> None:
+        """Say so if the clocks differ: freshness is judged by each node's own."""
+        off = max(before - theirs, theirs - after)
+        if off > _SKEW:
+            logger.warning("this machine's clock and that of Redis's differ by %.1f seconds", off)
 
     async def _listen(self, connection: Any) -> None:
         while True:

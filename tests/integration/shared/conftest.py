@@ -96,7 +96,8 @@ class Server:
         return sorted(self.client.scan_iter(pattern))
 
     def entry(self, name: bytes = KEY) -> bytes:
-        return b"univocal:1:" + self.client.info("server")["run_id"].encode() + b":e:" + name
+        root: bytes = self.client.get("univocal:2:marker")
+        return root + b"e:" + name
 
 
 @dataclass

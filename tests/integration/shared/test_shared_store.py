@@ -65,7 +65,7 @@ async def test_variants_are_bounded(join, made, server):
         await node.put(made(body=b"%d" % number, more=[(b"vary", b"foo")], asked=[(b"foo", b"%d" % number)]))
         await asyncio.sleep(0.002)
     assert sorted(await node.read()) == [b"5", b"6", b"7", b"8"]
-    assert server.client.hlen(server.entry()) == 9
+    assert server.client.hlen(server.entry()) == 10
 
 
 SELECTORS = [
@@ -223,7 +223,7 @@ async def test_what_cannot_be_read_is_a_miss(join, made, server):
     entry = server.entry()
     (field,) = [name for name in server.client.hkeys(entry) if name.startswith(b"m")]
     described = server.client.hget(entry, field)
-    for unreadable in (b"", b"1 w", described[:-1], described.replace(b"1 w", b"9 w", 1), b"\xff" * 99):
+    for unreadable in (b"", b"2 w", described[:-1], described.replace(b"2 w", b"9 w", 1), b"\xff" * 99):
         server.client.hset(entry, field, unreadable)
         assert await second.read() == []
         assert await second.store.purge(Tags(frozenset((b"t",))), time.time()) == 0
@@ -291,10 +291,12 @@ async def test_nothing_stays_behind(join, made, server):
     for _ in range(3):
         await node.put(made(more=[(b"xkey", b"red")]))
     lease = await node.store.begin(KEY)
-    assert all(server.client.pttl(name) > 0 for name in server.names())
+    *others, marker = server.names()
+    assert marker == b"univocal:2:marker"
+    assert all(server.client.pttl(name) > 0 for name in others)
     await node.store.release(lease)
     await node.purge()
-    assert [name.rpartition(b":")[2] for name in server.names()] == [b"log", b"red"]
+    assert [name.rpartition(b":")[2] for name in server.names()] == [b"log", b"marker"]
 
 
 async def test_octets_of_clients_are_data(join, made, server):
