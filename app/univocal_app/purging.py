@@ -1,4 +1,4 @@
-"""The client side of PURGE: URLs and tags go to the proxy, prefixes and patterns to its admin listener."""
+"""The client side of PURGE: URLs and tags go to the proxy, what PURGE cannot name to its admin listener."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ __all__ = ["Job", "Purger", "Result", "jobs", "read_urls", "summary"]
 TIMEOUT: Final = 30  # seconds
 
 _UNSENDABLE: Final = re.compile(rb"[^!-~]")
+_UNSENDABLE_TAG: Final = re.compile(r"[^!-~]").search
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,13 @@ class Job:
 
     by: Literal["url", "tag", "prefix", "pattern"]
     value: str
+
+    @property
+    def by_name(self) -> bool:
+        """Whether it takes `POST /-/purge`; a tag field's members are parted by blanks."""
+        return self.by in {"prefix", "pattern"} or (
+            self.by == "tag" and _UNSENDABLE_TAG(self.value) is not None
+        )
 
 
 @dataclass(frozen=True)
@@ -66,9 +74,8 @@ def jobs(
     for text in [*urls, *prefixes]:
         if _UNSENDABLE.search(Url.parse(text).authority):
             raise ValueError(f"{text!r} names no host")
-    for tag in tags:
-        if not re.fullmatch(r"[!-~]+", tag):
-            raise ValueError(f"{tag!r} is no tag: printable ASCII without blanks")
+    if "" in tags:
+        raise ValueError("'' is no tag")
     found = [Job("url", url) for url in urls]
     found += [Job("tag", tag) for tag in tags]
     found += [Job("prefix", prefix) for prefix in prefixes]
@@ -107,7 +114,20 @@ class Server:
     def ask(
         self, method: str, target: str, fields: dict[str, str], content: bytes = b""
     ) -> tuple[int, bytes]:
-        """Status and content. Raises OSError or http.client.HTTPException."""
+        """Status and content. Raises OSError or http.client.HTTPException.
+
+        Once more on a new connection if a kept one fails: the server may have closed it, and a purge may be
+        carried out twice (RFC 9110 §9.2.2).
+        """
+        kept = self._connection.sock is not None
+        try:
+            return self._ask(method, target, fields, content)
+        except (ConnectionError, http.client.HTTPException):
+            if not kept:
+                raise
+        return self._ask(method, target, fields, content)
+
+    def _ask(self, method: str, target: str, fields: dict[str, str], content: bytes) -> tuple[int, bytes]:
         try:
             # By hand, for a Host of our own and for targets that urllib would respell.
             self._connection.putrequest(method, target, skip_host="Host" in fields, skip_accept_encoding=True)
@@ -125,7 +145,7 @@ class Server:
 class Purger:
     """Sends jobs one after the other."""
 
-    def __init__(self, proxy: Server, admin: Server, token: str, *, soft: bool) -> None:
+    def __init__(self, proxy: Server, admin: Server | None, token: str, *, soft: bool) -> None:
         self._proxy, self._admin = proxy, admin
         self._fields = {"Authorization": f"Bearer {token}"} if token else {}
         self._soft = soft
@@ -136,28 +156,40 @@ class Purger:
         token = os.environ.get(token_env, "")
         if not token.isascii() or not token.isprintable():
             raise ValueError(f"the token in {token_env} is not printable ASCII")
-        proxy = Server(via)
-        return cls(proxy, Server(admin or proxy.neighbour()), token, soft=soft)
+        return cls(Server(via), Server(admin) if admin else None, token, soft=soft)
 
     def close(self) -> None:
         """Close the connections."""
         self._proxy.close()
-        self._admin.close()
+        if self._admin is not None:
+            self._admin.close()
 
     def carry_out(self, job: Job) -> Result:
         """Send one job; every failure is a Result, too."""
-        by_name = job.by in {"prefix", "pattern"}
-        server = self._admin if by_name else self._proxy
+        server = self._proxy
         try:
-            if by_name:
+            if job.by_name:
+                server = self._neighbour()
                 value = _sendable(job.value) if job.by == "prefix" else job.value
                 asked = json.dumps({job.by: value, "soft": self._soft}).encode()
                 status, content = server.ask("POST", "/-/purge", self._fields, asked)
             else:
                 status, content = server.ask("PURGE", *self._request(job))
+        except ValueError as error:
+            return Result(job, str(error))
         except (OSError, http.client.HTTPException) as error:
             return Result(job, f"{server.url} did not answer: {error or type(error).__name__}")
         return _result(job, status, content)
+
+    def _neighbour(self) -> Server:
+        """The admin listener. Raises ValueError if none is told and the proxy's port is the last."""
+        if self._admin is None:
+            if self._proxy.port == 65535:
+                raise ValueError(
+                    f"no port follows that of {self._proxy.url}: name the admin listener with --admin"
+                )
+            self._admin = Server(self._proxy.neighbour())
+        return self._admin
 
     def _request(self, job: Job) -> tuple[str, dict[str, str]]:
         fields = dict(self._fields)

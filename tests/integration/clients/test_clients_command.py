@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -133,3 +134,58 @@ def test_a_progress_bar_on_a_terminal(filled: Any, tmp_path: Path, stdout: str) 
         assert "purged 1" not in text
     else:
         assert text.count("purged 1") == MANY
+
+
+def ended(*arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "univocal_app", "purge", *arguments],
+        input=said,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("said", ["", "\n# a comment alone\n"])
+def test_nothing_to_purge_is_an_error_of_usage(said: str) -> None:
+    process = ended("-", said=said)
+    assert (process.returncode, "nothing to purge" in process.stderr) == (2, True)
+
+
+def test_a_tag_with_blanks_goes_to_the_admin_listener(filled: Any) -> None:
+    process = ended("--via", str(filled.front), "--admin", str(filled.admin), "--tag", "a b ä")
+    assert process.returncode == 0
+    assert filled.purges[-1]["purge"] == {"by": "tag", "names": ["a b ä"], "soft": False, "count": 0}
+
+
+def test_the_last_port_has_no_neighbour_and_needs_none(proxy: Any) -> None:
+    by_url = ended("--via", "http://127.0.0.1:65535", "http://en.example/")
+    assert by_url.returncode == 1
+    assert "http://127.0.0.1:65535 did not answer" in by_url.stdout
+    by_prefix = ended("--via", "http://127.0.0.1:65535", "--prefix", "http://en.example/")
+    assert by_prefix.returncode == 1
+    assert "--admin" in by_prefix.stdout
+
+
+def test_a_connection_that_the_server_has_closed_is_opened_again() -> None:
+    """A server that says nothing of it: after each answer it closes."""
+    body = b'{"purged": 1, "key": "k"}'
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    asked = []
+
+    def serve(listening: socket.socket) -> None:
+        for _ in range(3):
+            connection, _ = listening.accept()
+            with connection:
+                asked.append(connection.recv(65536))
+                connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, args=(listening,))
+        thread.start()
+        urls = [f"http://en.example/{number}" for number in range(3)]
+        process = ended("--via", f"http://127.0.0.1:{listening.getsockname()[1]}", *urls)
+        thread.join(60)
+    assert (process.returncode, len(asked)) == (0, 3)
