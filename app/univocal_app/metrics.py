@@ -51,6 +51,8 @@ class Metrics:
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(commons.directory)
             values.ValueClass = values.MultiProcessValue(lambda: commons.process)  # type: ignore[no-untyped-call]
         self._registry = CollectorRegistry()
+        # Of each site, handling and class of status, found once: there are as many as the labels allow.
+        self._counters: dict[tuple[str, str, str], tuple[Counter, Counter, Histogram]] = {}
         self._make_counters(self._registry)
         self._make_gauges(self._registry)
 
@@ -102,9 +104,17 @@ class Metrics:
     def __call__(self, outcome: Outcome) -> None:
         handled = "hit" if outcome.handling.hit else outcome.handling.fwd or "none"
         status = f"{outcome.status // 100}xx" if outcome.status else "none"
-        self._requests.labels(outcome.site, handled, status).inc()
-        self._bytes.labels(outcome.site).inc(outcome.bytes)
-        self._seconds.labels(handled).observe(outcome.times.total)
+        counters = self._counters.get((outcome.site, handled, status))
+        if counters is None:
+            counters = self._counters[outcome.site, handled, status] = (
+                self._requests.labels(outcome.site, handled, status),
+                self._bytes.labels(outcome.site),
+                self._seconds.labels(handled),
+            )
+        requests, sent, seconds = counters
+        requests.inc()
+        sent.inc(outcome.bytes)
+        seconds.observe(outcome.times.total)
         for reason in outcome.reasons:
             self._refused.labels(outcome.site, reason).inc()
 
