@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
@@ -62,12 +63,13 @@ class Admission:
 class Gate:
     """Judges requests by a runtime and a store; a reload sets `runtime` anew."""
 
-    __slots__ = ("runtime", "shared", "store")
+    __slots__ = ("_sweeping", "runtime", "shared", "store")
 
     def __init__(self, runtime: Runtime, store: MemoryStore, shared: SharedStore | None = None) -> None:
         self.runtime = runtime
         self.store = store
         self.shared = shared
+        self._sweeping = asyncio.Lock()
 
     def admit(self, received: Received, fields: Fields, now: float) -> Admission:
         """Who is asked for what, and what is to be done about it. Touches nothing but the memory store."""
@@ -139,7 +141,15 @@ class Gate:
         return self.shared is not None and _holds(await self.shared.lookup(stored.key, now), stored)
 
     async def purge(self, selector: Selector, now: float, sparing: Recording | None = None) -> int:
-        """Purge, on every node: the number of responses. Raises RefusedError if that is not confirmed."""
+        """Purge, on every node: the number of responses. Raises RefusedError if that is not confirmed.
+
+        Where there are as many bans as may be, one more waits until the oldest have been tested everywhere.
+        """
+        if not self.store.has_room(selector):
+            async with self._sweeping:
+                while not self.store.has_room(selector):
+                    self.store.sweep()
+                    await asyncio.sleep(0)
         if self.shared is None:
             return self.store.purge(selector, now, sparing=sparing.lease if sparing else None)
         return await self.shared.purge(selector, now, sparing=sparing.shared if sparing else None)

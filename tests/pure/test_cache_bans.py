@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import pytest
 
 from univocal.cache.bans import MOST_BANS
@@ -40,6 +42,15 @@ def keep(store: MemoryStore, *paths: str) -> None:
 
 def pattern(text: bytes, *, soft: bool = False) -> Pattern:
     return Pattern(text.decode(), lambda url: text in url, soft)
+
+
+@pytest.fixture
+def busy(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryStore]:
+    """A store with so many entries that purges and commits have hardly begun to sweep them."""
+    store = MemoryStore()
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "sweep", lambda *_: None)
+        yield store
 
 
 def held(store: MemoryStore, *paths: str) -> list[str]:
@@ -90,21 +101,36 @@ def test_a_sweep_tests_everything_and_forgets_the_bans() -> None:
     store = MemoryStore()
     keep(store, *(f"/{number}" for number in range(10)))
     store.purge(pattern(b"/7"), NOW)
-    store.sweep(5)
+    store.sweep(1)
     assert store.stats.bans == 1
-    store.sweep(5)
+    store.sweep()
     assert (store.stats.bans, store.stats.entries) == (0, 9)
+
+
+def test_a_sweep_can_be_done_in_the_smallest_slices() -> None:
+    store = MemoryStore()
+    keep(store, *(f"/{number}" for number in range(10)))
+    for number in range(20):
+        store.purge(pattern(b"example/%d" % number), NOW)
+    slices = 0
+    while store.stats.bans:
+        store.sweep(1)
+        slices += 1
+    assert store.stats.entries == 0
+    assert slices < 1_000
 
 
 def test_a_ban_set_during_a_sweep_outlives_it() -> None:
     store = MemoryStore()
     keep(store, *(f"/{number}" for number in range(10)))
     store.purge(pattern(b"/7"), NOW)
-    store.sweep(9)
+    for _ in range(4):
+        store.sweep(1)
     store.purge(pattern(b"/0"), NOW)
-    store.sweep(1)
-    assert store.stats.bans == 1
-    assert held(store, "/0", "/1") == ["/1"]
+    while store.stats.bans:
+        store.sweep(1)
+    assert held(store, "/0", "/7", "/1") == ["/1"]
+    assert store.stats.entries == 8
 
 
 def test_commits_sweep_along() -> None:
@@ -155,21 +181,77 @@ def test_bans_that_are_set_again_during_a_sweep_are_bounded_too() -> None:
             keep(store, "/new")  # a round of the sweep begins
 
 
-def test_no_ban_has_to_sweep_the_whole_store() -> None:
-    store = MemoryStore()
-    keep(store, *(f"/{number}" for number in range(1_000)))
-    tried = 0
+class Counting:
+    """A pattern that is found nowhere and counts the steps it takes."""
 
-    def search(_: bytes) -> bool:
-        nonlocal tried
-        tried += 1
-        return False
+    def __init__(self, steps: int = 20) -> None:
+        self.tried, self.steps = 0, steps
 
-    most = 0
-    for number in range(3 * MOST_BANS):
-        before = tried
-        store.purge(Pattern(str(number), search), NOW)
-        most = max(most, tried - before)
+    def __call__(self, number: int) -> Pattern:
+        def search(url: bytes) -> bool:
+            self.tried += self.steps * len(url)
+            return False
+
+        return Pattern(str(number), search, steps=self.steps)
+
+
+@pytest.mark.parametrize(("steps", "length"), [(1, 10), (20, 10), (20, 5_000), (1_000, 500)])
+def test_no_call_works_for_long(steps: int, length: int) -> None:
+    store, made, most = MemoryStore(), Counting(steps), 0
+    paths = [f"/{number:0{length}}" for number in range(500)]
+    keep(store, *paths)
+
+    def works(call: Callable[[], object]) -> None:
+        nonlocal most
+        before = made.tried
+        call()
+        most = max(most, made.tried - before)
+
+    for number in range(MOST_BANS + 100):
+        works(lambda number=number: store.purge(made(number), NOW))
+        works(lambda number=number: keep(store, f"/{number}"))
         assert store.stats.bans <= MOST_BANS
-    assert most <= 20 * MOST_BANS  # of the million that it would be
-    assert tried <= 3 * MOST_BANS * 1_000
+    assert most <= 1_000_000  # the whole of it would be ten million at least
+    for path in paths[:20]:
+        works(lambda path=path: store.lookup(key_of(path)))
+    assert most <= 5_000_000
+
+
+def test_an_entry_with_too_many_bans_to_meet_is_taken_for_banned(busy: MemoryStore) -> None:
+    made, long = Counting(1_000), "/" + "x" * 1_000
+    keep(busy, "/a", long)
+    for number in range(100):
+        busy.purge(made(number), NOW)
+    assert held(busy, "/a", long) == ["/a"]
+    assert made.tried < 7_000_000
+    keep(busy, long)
+    assert held(busy, long) == [long]
+
+
+def test_a_ban_for_which_there_is_no_time_to_make_room_is_not_lost(busy: MemoryStore) -> None:
+    paths = [f"/{number}" for number in range(MOST_BANS)]
+    keep(busy, *paths, "/other", "/looked up")
+    for number in range(MOST_BANS):
+        busy.purge(pattern(b"example/%d" % number), NOW)
+    assert held(busy, "/looked up") == ["/looked up"]
+    keep(busy, "/new")
+    assert busy.has_room(pattern(b"example/7"))
+    assert not busy.has_room(pattern(b"another"))
+    busy.purge(pattern(b"another"), NOW)
+    assert busy.stats.bans == MOST_BANS
+    # What has not met the ban that had to go is taken for banned; what has, or came later, is not.
+    assert held(busy, *paths, "/other", "/looked up", "/new") == ["/looked up", "/new"]
+
+
+def test_room_for_another_ban_is_made_in_slices_and_nothing_else_goes(busy: MemoryStore) -> None:
+    kept = [f"/keep/{number}" for number in range(1_000)]
+    keep(busy, *kept, "/0", "/1")
+    for number in range(MOST_BANS):
+        busy.purge(pattern(b"example/%d" % number), NOW)
+    another, slices = pattern(b"example/keep/7"), 0
+    while not busy.has_room(another):
+        MemoryStore.sweep(busy)
+        slices += 1
+    assert slices > 1
+    busy.purge(another, NOW)
+    assert held(busy, "/0", "/1", *kept) == [path for path in kept if not path.startswith("/keep/7")]

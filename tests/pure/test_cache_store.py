@@ -210,11 +210,13 @@ def test_the_answer_to_a_post_survives_the_purge_it_causes_and_no_other() -> Non
         store.purge(Everything(), NOW)
 
 
-def test_the_log_of_purges_is_bounded_and_forgets_on_the_safe_side() -> None:
+@pytest.mark.parametrize(("count", "length"), [(30_000, 5), (300, 20_000)])
+def test_the_log_of_purges_is_bounded_and_forgets_on_the_safe_side(count: int, length: int) -> None:
     store = MemoryStore()
     old, ended = store.begin(key("/old"), NOW), store.begin(key("/ended"), NOW)
     store.release(ended)
-    store.purge(Keys(frozenset(key(f"/{number}") for number in range(20_000))), NOW)
+    for number in range(count):
+        store.purge(Keys(frozenset((key(f"/{number:0{length}}"),))), NOW)
     new = store.begin(key("/new"), NOW)
     assert not store.holds(old)
     assert not store.commit(old, stored(key("/old")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import blake2b
 from typing import Final
 
 from univocal.cache.search import NoVarySearch, split_key
@@ -14,49 +15,56 @@ MOST_VARIANCES: Final = 16
 
 
 class Alike:
-    """The keys of stored responses by path, variance and what that leaves of the query."""
+    """The keys of stored responses by path, variance and a digest of what that leaves of the query."""
 
-    __slots__ = ("_counts", "_keys")
+    __slots__ = ("_paths",)
 
     def __init__(self) -> None:
-        self._counts: dict[bytes, dict[NoVarySearch, int]] = {}
-        self._keys: dict[tuple[NoVarySearch, bytes, bytes], bytes] = {}
+        self._paths: dict[bytes, dict[NoVarySearch, dict[bytes, bytes]]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._counts)
+        return bool(self._paths)
 
     def keys(self, key: bytes) -> Iterator[tuple[bytes, NoVarySearch]]:
         """The keys under which a response for `key` may be stored, and by which variance."""
         path, query = split_key(key)
-        for variance in self._counts.get(path, ()):
-            other = self._keys.get((variance, path, variance.canonical(query)))
+        for variance, keys in self._paths.get(path, {}).items():
+            other = keys.get(_digest(variance, query))
             if other is not None:
                 yield other, variance
 
     def admits(self, key: bytes, variance: NoVarySearch) -> bool:
         """Whether there is room for a response of this variance."""
-        counts = self._counts.get(split_key(key)[0], {})
-        return variance in counts or len(counts) < MOST_VARIANCES
+        variances = self._paths.get(split_key(key)[0], {})
+        return variance in variances or len(variances) < MOST_VARIANCES
+
+    def known(self, key: bytes, variance: NoVarySearch) -> NoVarySearch:
+        """The variance itself, or the equal one that other responses of this path have: kept once."""
+        return next((each for each in self._paths.get(split_key(key)[0], ()) if each == variance), variance)
 
     def add(self, key: bytes, variance: NoVarySearch) -> bytes | None:
         """Let a response stand for all keys its variance makes the same; the key that did so before."""
         path, query = split_key(key)
-        alias = (variance, path, variance.canonical(query))
-        other = self._keys.get(alias)
-        self._keys[alias] = key
-        counts = self._counts.setdefault(path, {})
-        counts[variance] = counts.get(variance, 0) + 1
+        keys = self._paths.setdefault(path, {}).setdefault(variance, {})
+        digest = _digest(variance, query)
+        other = keys.get(digest)
+        keys[digest] = key
         return other if other != key else None
 
-    def remove(self, key: bytes, variance: NoVarySearch, *, last: bool) -> None:
-        """Take a response out; with the `last` of this key and variance, the key stands for no others."""
+    def remove(self, key: bytes, variance: NoVarySearch) -> None:
+        """Let a key, of whose responses none has this variance any longer, stand for no others."""
         path, query = split_key(key)
-        alias = (variance, path, variance.canonical(query))
-        if last and self._keys.get(alias) == key:
-            del self._keys[alias]
-        counts = self._counts[path]
-        counts[variance] -= 1
-        if not counts[variance]:
-            del counts[variance]
-        if not counts:
-            del self._counts[path]
+        digest = _digest(variance, query)
+        variances = self._paths[path]
+        keys = variances[variance]
+        if keys[digest] == key:
+            del keys[digest]
+        if not keys:
+            del variances[variance]
+        if not variances:
+            del self._paths[path]
+
+
+def _digest(variance: NoVarySearch, query: bytes) -> bytes:
+    # Clients choose the query, and its canonical form may be longer; nobody finds two of one digest.
+    return blake2b(variance.canonical(query), digest_size=32).digest()

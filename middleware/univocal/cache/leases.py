@@ -11,8 +11,12 @@ from univocal.cache.stored import Stored
 
 __all__ = ["Lease", "Leases"]
 
-# How many keys and tags the log of purges holds; a lease older than what was dropped from it cannot commit.
-_LOG_LIMIT: Final = 10_000
+# Octets that the log of purges takes; a lease older than what was dropped from it cannot commit.
+_LOG_LIMIT: Final = 4 << 20
+# Octets of an entry in it, of each name beside its own, and of a pattern with what RE2 makes of it.
+_SELECTOR_COST: Final = 450
+_NAME_COST: Final = 150
+_PATTERN_COST: Final = 40 << 10
 
 
 @dataclass(slots=True, eq=False)
@@ -38,7 +42,7 @@ class Leases:
         self._number = 0  # of the last purge
         self._forgotten = 0  # of the last one dropped from the log while a lease needed it
         self._weight = 0
-        self._log: deque[tuple[int, Selector]] = deque()
+        self._log: deque[tuple[int, int, Selector]] = deque()  # number, octets, what was purged
         self._live: OrderedDict[int, Lease] = OrderedDict()
 
     def begin(self, key: bytes, now: float) -> Lease:
@@ -70,7 +74,7 @@ class Leases:
         del self._live[id(lease)]
         oldest = next(iter(self._live.values())).began if self._live else self._number
         while self._log and self._log[0][0] <= oldest:
-            self._weight -= _weight(self._log.popleft()[1])
+            self._weight -= self._log.popleft()[1]
 
     def purged(self, selector: Selector, sparing: Lease | None) -> None:
         """Note a purge for those who are fetching, but for one lease that knows of it."""
@@ -79,18 +83,21 @@ class Leases:
             return
         if sparing is not None:
             sparing.spared.add(self._number)
-        self._log.append((self._number, selector))
-        self._weight += _weight(selector)
+        weight = _weight(selector)
+        self._log.append((self._number, weight, selector))
+        self._weight += weight
         while self._weight > _LOG_LIMIT:
-            self._forgotten, forgotten = self._log.popleft()
-            self._weight -= _weight(forgotten)
+            self._forgotten, weight, _ = self._log.popleft()
+            self._weight -= weight
 
     def holds(self, lease: Lease, stored: Stored | None) -> bool:
         """Whether no purge since the lease began concerns the response that came, or any that may come."""
         if not lease.live or lease.began < self._forgotten:
             return False
         since = (
-            selector for number, selector in self._log if number > lease.began and number not in lease.spared
+            selector
+            for number, _, selector in self._log
+            if number > lease.began and number not in lease.spared
         )
         if stored is None:
             return not any(may_match(selector, lease.key) for selector in since)
@@ -101,4 +108,11 @@ class Leases:
 
 
 def _weight(selector: Selector) -> int:
-    return 1 if isinstance(selector, Everything | Pattern) else 1 + len(selector.names)
+    """The octets that remembering a purge takes."""
+    match selector:
+        case Everything():
+            return _SELECTOR_COST
+        case Pattern():
+            return _SELECTOR_COST + _PATTERN_COST
+        case _:
+            return _SELECTOR_COST + sum(_NAME_COST + len(name) for name in selector.names)

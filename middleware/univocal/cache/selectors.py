@@ -54,6 +54,7 @@ class Pattern:
     expression: str
     search: Callable[[bytes], bool] = field(compare=False, repr=False)
     soft: bool = False
+    steps: int = 1  # that a search takes at most for each octet of a URL
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,14 +25,18 @@ class Entry:
 
 
 class Sieve:
-    """A queue of entries by age, and a hand that walks from oldest to newest, sparing the visited once."""
+    """A queue of entries by age, and a hand that walks from oldest to newest, sparing the visited once.
 
-    __slots__ = ("_hand", "_newest", "_oldest")
+    Beside the hand there is a walk of whoever has something to do with every entry, some at a time.
+    """
+
+    __slots__ = ("_hand", "_newest", "_oldest", "walked")
 
     def __init__(self) -> None:
         self._newest: Entry | None = None
         self._oldest: Entry | None = None
         self._hand: Entry | None = None
+        self.walked: Entry | None = None  # where the walk is; None at its end
 
     def add(self, entry: Entry) -> None:
         """Put an entry at the newest end."""
@@ -47,6 +51,8 @@ class Sieve:
         """Take an entry out of the queue."""
         if self._hand is entry:
             self._hand = entry.newer
+        if self.walked is entry:
+            self.walked = entry.newer
         if entry.newer is None:
             self._newest = entry.older
         else:
@@ -65,3 +71,12 @@ class Sieve:
             hand = hand.newer or self._oldest
         self._hand = hand
         return hand
+
+    def walk(self) -> None:
+        """Begin the walk at the oldest entry; it goes past those that are added meanwhile, too."""
+        self.walked = self._oldest
+
+    def step(self) -> None:
+        """Go on to the next newer entry."""
+        if self.walked is not None:
+            self.walked = self.walked.newer

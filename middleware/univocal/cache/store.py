@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from univocal.cache.alike import Alike
-from univocal.cache.bans import MOST_BANS, Bans
+from univocal.cache.bans import Bans
+from univocal.cache.index import Index
 from univocal.cache.leases import Lease, Leases
 from univocal.cache.selectors import Everything, Keys, Pattern, Prefix, Selector, Tags, located, matches
 from univocal.cache.sieve import Entry, Sieve
@@ -22,8 +22,12 @@ _MARKER_LIMIT: Final = 10_000
 # beside the content that came after them: both together are at most this often `max_bytes`, and what is
 # resident is less (benchmarks/memory.py).
 _HELD: Final = 1.5
-# How many entries each commit tests against the live bans, so that these are forgotten some time.
-_SWEPT: Final = 8
+# Steps (see bans.py) that an entry costs a sweep which has met all bans; that a sweep may take, 4 ms at most;
+# that each commit sweeps along, so that bans are forgotten some time; and that a lookup may take.
+_VISIT: Final = 20
+_SLICE: Final = 500_000
+_COMMITTED: Final = 25_000
+_LOOKED_UP: Final = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +55,9 @@ class MemoryStore:
         self._leases = Leases(max(max_bytes // 4, self.max_object_bytes))
         self._entries: dict[bytes, Entry] = {}
         self._sieve = Sieve()
-        self._tagged: dict[bytes, set[bytes]] = {}
-        self._alike = Alike()
+        self._index = Index()
         self._bans = Bans()
-        self._round: deque[bytes] = deque()  # keys that the sweep under way has still to test
-        self._round_began = 0  # with this ban
+        self._round = 0  # the number of the ban up to which the sweep under way tests
         self._bytes = self._responses = self._evictions = 0
         self._small = self._most_small = 0  # octets in small objects now, and at most so far
         self._uncacheable: OrderedDict[int, float] = OrderedDict()
@@ -76,17 +78,17 @@ class MemoryStore:
         """The stored responses of a key, newest first."""
         entry = self._entries.get(key)
         if entry is not None and entry.tested != self._bans.newest:
-            entry = self._test(entry)
+            entry = self._met(entry)
         if entry is not None:
             entry.visited = True
             return entry.variants
-        return self._lookup_alike(key) if self._alike else ()
+        return self._lookup_alike(key) if self._index.has_alike else ()
 
     def _lookup_alike(self, key: bytes) -> Sequence[Stored]:
         """The stored responses of another key that No-Vary-Search makes the same."""
-        for other, variance in list(self._alike.keys(key)):
+        for other, variance in list(self._index.alike(key)):
             entry = self._entries.get(other)
-            if entry is not None and (entry := self._test(entry)) is not None:
+            if entry is not None and (entry := self._met(entry)) is not None:
                 entry.visited = True
                 return tuple(stored for stored in entry.variants if stored.search == variance)
         return ()
@@ -122,10 +124,10 @@ class MemoryStore:
             return False
         if stored.cost > self.max_object_bytes or self._holds_better(stored):
             return False
-        if stored.search is not None and not self._alike.admits(stored.key, stored.search):
+        if not self._index.admits(stored):
             return False
         self._insert(stored)
-        self.sweep(_SWEPT)
+        self.sweep(_COMMITTED)
         self._uncacheable.pop(hash(stored.key), None)
         return True
 
@@ -145,10 +147,7 @@ class MemoryStore:
         """
         self._leases.purged(selector, sparing)
         if isinstance(selector, Pattern):
-            # A round of the sweep lasts for half as many bans as there may be: none has to do it all at once.
-            self.sweep(2 * len(self._entries) // MOST_BANS + _SWEPT)
-            while self._bans.full:
-                self.sweep(len(self._entries) + len(self._round))
+            self.sweep()
             self._bans.add(selector, now)
             return 0
         return sum(self._remove(entry, selector, now) for entry in self._candidates(selector))
@@ -156,21 +155,24 @@ class MemoryStore:
     def _remove(self, entry: Entry, selector: Selector, now: float) -> int:
         """Remove or soften what a selector means of one entry; how many responses that are."""
         meant = [one for one in entry.variants if matches(selector, entry.key, one.tags, one.search)]
-        if selector.soft:
+        self._take(entry, meant, now, soft=selector.soft)
+        return len(meant)
+
+    def _take(self, entry: Entry, meant: Sequence[Stored], now: float, *, soft: bool) -> None:
+        if soft:
             entry.variants = tuple(softened(one, now) if one in meant else one for one in entry.variants)
         else:
             self._drop(entry.key, meant)
-        return len(meant)
 
     def _candidates(self, selector: Selector) -> list[Entry]:
         keys: Iterable[bytes]
         match selector:
             case Keys(wanted):
                 keys = {
-                    each for key in wanted for each in (key, *(other for other, _ in self._alike.keys(key)))
+                    each for key in wanted for each in (key, *(other for other, _ in self._index.alike(key)))
                 }
             case Tags(wanted):
-                keys = {key for tag in wanted for key in self._tagged.get(tag, ())}
+                keys = self._index.tagged(wanted)
             case Prefix(names):
                 begins = tuple(names)
                 keys = [key for key in self._entries if located(key).startswith(begins)]
@@ -180,25 +182,41 @@ class MemoryStore:
 
     # ── bans ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _test(self, entry: Entry) -> Entry | None:
+    def has_room(self, selector: Selector) -> bool:
+        """Whether a purge neither needs to sweep before nor makes responses go that it does not mean."""
+        return not isinstance(selector, Pattern) or self._bans.admits(selector)
+
+    def sweep(self, steps: int = _SLICE) -> None:
+        """Test entries against the oldest bans for so many steps; bans that all have met are forgotten."""
+        while steps > 0 and self._bans:
+            entry = self._sieve.walked
+            steps -= _VISIT
+            if entry is None:
+                self._bans.forget(self._round)
+                if self._bans:
+                    self._round = self._bans.oldest
+                    self._sieve.walk()
+                continue
+            steps = self._test(entry, self._round, steps)
+            if entry is self._sieve.walked and entry.tested >= self._round:
+                self._sieve.step()
+
+    def _met(self, entry: Entry) -> Entry | None:
         """The entry, less what a ban means that it has not met yet; None if nothing is left."""
-        for ban in self._bans.since(entry.tested):
-            self._remove(entry, ban.pattern, ban.time)
-        entry.tested = self._bans.newest
+        self._test(entry, self._bans.newest, _LOOKED_UP)
+        if entry.tested != self._bans.newest:
+            self._drop(entry.key, entry.variants)  # to fetch it again is less work
         return entry if entry.variants else None
 
-    def sweep(self, most: int) -> None:
-        """Test up to that many entries against the live bans; those that all have met are forgotten."""
-        if not self._bans:
-            return
-        if not self._round:
-            self._round, self._round_began = deque(self._entries), self._bans.newest
-        for _ in range(min(most, len(self._round))):
-            entry = self._entries.get(self._round.popleft())
-            if entry is not None:
-                self._test(entry)
-        if not self._round:
-            self._bans.forget(self._round_began)
+    def _test(self, entry: Entry, last: int, steps: int) -> int:
+        """Test an entry against the bans up to a number that it has not met; what is left of the steps."""
+        if entry.tested < self._bans.lost:
+            self._drop(entry.key, entry.variants)
+            return steps
+        meant, steps = self._bans.meet(entry, last, steps)
+        for ban in meant:
+            self._take(entry, entry.variants, ban.time, soft=ban.pattern.soft)
+        return steps
 
     # ── the uncacheable ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -223,7 +241,7 @@ class MemoryStore:
     def _insert(self, stored: Stored) -> None:
         entry = self._entries.get(stored.key)
         if entry is not None:
-            entry = self._test(entry)  # what is new has nothing to do with the bans that others have not met
+            entry = self._met(entry)  # what is new has nothing to do with the bans that others have not met
         for old in self._variants(stored.key):
             if entry is not None and old.vary == stored.vary:
                 self._forget(entry, old)
@@ -240,12 +258,9 @@ class MemoryStore:
         self._bytes += stored.cost
         self._small += stored.small
         self._responses += 1
-        for tag in stored.tags:
-            self._tagged.setdefault(tag, set()).add(stored.key)
-        if stored.search is not None:
-            other = self._alike.add(stored.key, stored.search)
-            if other is not None:
-                self._drop(other, [old for old in self._variants(other) if old.search == stored.search])
+        other = self._index.add(entry, stored)
+        if other is not None:
+            self._drop(other, [old for old in self._variants(other) if old.search == stored.search])
         self._make_room(entry)
 
     def _make_room(self, spared: Entry) -> None:
@@ -283,12 +298,4 @@ class MemoryStore:
         self._bytes -= stored.cost
         self._small -= stored.small
         self._responses -= 1
-        for tag in stored.tags:
-            if not any(tag in one.tags for one in entry.variants):
-                keys = self._tagged[tag]
-                keys.discard(entry.key)
-                if not keys:
-                    del self._tagged[tag]
-        if stored.search is not None:
-            last = not any(one.search == stored.search for one in entry.variants)
-            self._alike.remove(entry.key, stored.search, last=last)
+        self._index.remove(entry, stored)

@@ -1,0 +1,47 @@
+"""Patterns beyond the most that may be kept: who asks for one waits, and nobody else does."""
+
+import asyncio
+
+import pytest
+
+from univocal.cache.bans import MOST_BANS
+from univocal.patterns import compiled
+
+pytest.importorskip("re2", reason="patterns need google-re2 (univocal[re2])")
+STORED = 1_500
+
+
+@pytest.fixture
+async def full(cached, monkeypatch):
+    """A client of a proxy with as many bans as may be, none of which any stored response has met."""
+    client = cached()
+    for number in range(STORED):
+        assert "stored" in (await client(f"/page/{number}")).handling
+    store = client.app.store
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "sweep", lambda *_: None)
+        for number in range(MOST_BANS):
+            store.purge(compiled(f"/page/.*{number}x"), 0.0)
+    assert store.stats.bans == MOST_BANS
+    return client
+
+
+async def test_others_are_answered_while_a_purge_waits_for_room(full):
+    purges = [
+        asyncio.create_task(full(f"/page/1{n}.*y", "PURGE", [("x-purge-method", "regex")])) for n in (1, 2)
+    ]
+    answered = 0
+    while not all(purge.done() for purge in purges):
+        assert "hit" in (await full("/page/7")).handling
+        answered += 1
+        await asyncio.sleep(0)
+    assert [purge.result().status for purge in purges] == [200, 200]
+    assert answered > 10
+    assert full.app.store.stats.bans <= MOST_BANS
+
+
+async def test_no_response_goes_that_was_not_meant(full):
+    await full("/page/12.*", "PURGE", [("x-purge-method", "regex")])
+    for number in (0, 7, STORED - 1):
+        assert "hit" in (await full(f"/page/{number}")).handling
+    assert "stored" in (await full("/page/12")).handling
