@@ -2,50 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
-from .cache.store import Everything, Keys, Prefix, Selector, Tags
+from .cache.store import Everything, Keys, Selector, Tags
 from .errors import RefusedError
 from .messages import Fields, Received, values
+from .orders import Order, accepted, order_of_paths, order_of_prefix, order_of_urls
 from .patterns import compiled
 from .runtime import Runtime
 from .trust import Peer, within
-from .uri.target import Canonical, Rejected, resolve, resolve_url
+from .uri.target import Canonical, resolve, resolve_url
 
 if TYPE_CHECKING:
     from .gate import Gate
 
-__all__ = ["PURGES", "Order", "Purged", "carry_out", "may_purge", "order_by_name", "order_of"]
+__all__ = ["PURGES", "Order", "Purged", "carry_out", "may_purge", "order_by_name", "order_of", "ordered"]
 
 PURGES: Final = frozenset((b"PURGE", b"BAN"))
 
 # What names tags in a PURGE: Varnish's xkey module, Fastly's and Cloudflare's fields.
 TAG_FIELDS: Final = (b"xkey-purge", b"xkey-softpurge", b"xkey", b"surrogate-key", b"cache-tag")
 SOFT_FIELDS: Final = (b"soft-purge", b"fastly-soft-purge")
-_ABSOLUTE: Final = re.compile(rb"https?://[^/]*", re.IGNORECASE)
-_ESCAPED: Final = re.compile(rb"%[0-9A-Fa-f]{2}")
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """A purge as the store can carry it out, and what it is about in words."""
-
-    selector: Selector
-    by: str  # "key", "urls", "tag", "prefix", "pattern" or "all"
-    names: tuple[str, ...]  # canonical URLs, tags, the prefix or the pattern; "*" for all
-    canonical: Canonical | None = None  # of a purge by one URL
-    also: Selector | None = None  # what is derived from the URLs: see [[tags]] of a profile
-
-    @property
-    def value(self) -> str:
-        """What the answer says of it: the name, or how many URLs there were."""
-        return str(len(self.names)) if self.by == "urls" else " ".join(self.names)
+# How many URLs are dealt with before the event loop gets to do something else: some 10 ms of work.
+_SLICE: Final = 100
+# How many selectors the shared store is asked to confirm one by one, once it did not confirm.
+_MOST_OWED: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +57,26 @@ class Purged:
 
 
 async def carry_out(order: Order, gate: Gate, now: float) -> Purged:
-    """Purge the store, on every node. Raises RefusedError if the shared store did not confirm (503)."""
-    count = await gate.purge(order.selector, now)
-    if order.also is not None:
-        count += await gate.purge(order.also, now)
+    """Purge the store, on every node. Raises RefusedError if the shared store did not confirm (503).
+
+    Then all of it is purged here nevertheless, and there as soon as it is back.
+    """
+    count, unconfirmed = 0, list[RefusedError]()
+    for selector in (order.selector, *order.also):
+        if isinstance(selector, Keys | Tags) and not selector.names:
+            continue
+        try:
+            count += await gate.purge(selector, now)
+        except RefusedError as refused:
+            unconfirmed.append(refused)
+        if len(unconfirmed) == _MOST_OWED:
+            # Each takes its time to fail, and what is owed in plenty becomes everything anyway.
+            with suppress(RefusedError):
+                await gate.purge(Everything(soft=order.selector.soft), now)
+            break
+        await asyncio.sleep(0)
+    if unconfirmed:
+        raise unconfirmed[0]
     return Purged(order, count)
 
 
@@ -124,16 +128,21 @@ def order_of(received: Received, fields: Fields, peer: Peer, runtime: Runtime) -
         raise RefusedError("purge-forbidden")
     soft = any(value.strip() == b"1" for name in SOFT_FIELDS for value in values(fields, name))
     soft = soft or bool(values(fields, b"xkey-softpurge"))
-    tags = [tag for name in TAG_FIELDS for value in values(fields, name) for tag in _tags_in(name, value)]
-    if tags:
+    named = [(name, value) for name in TAG_FIELDS for value in values(fields, name)]
+    if named:  # with no tag in them they mean nothing, and not the target
+        tags = [tag for name, value in named for tag in _tags_in(name, value)]
         return Order(Tags(frozenset(tags), soft=soft), "tag", tuple(tag.decode("latin-1") for tag in tags))
     # PURGE removes both schemes, so an absolute-form may name either: the connection's does not matter.
     said = received.target.partition(b"://")[0].lower()
     scheme = said if said in {b"http", b"https"} else peer.scheme
-    if received.method == b"BAN" or values(fields, b"x-purge-method") == [b"regex"]:
-        return _paths(received.target, peer.hosts, scheme, runtime, soft=soft)
-    found = _found(resolve(received.target, peer.hosts, scheme, runtime.sites, encodings=peer.encodings))
-    return _urls([found], "key", runtime, soft=soft)
+    if received.method == b"BAN" or _is_regex(fields):
+        return order_of_paths(received.target, peer.hosts, scheme, runtime, soft=soft)
+    found = accepted(resolve(received.target, peer.hosts, scheme, runtime.sites, encodings=peer.encodings))
+    return order_of_urls([found], "key", runtime, soft=soft)
+
+
+def _is_regex(fields: Fields) -> bool:
+    return [value.strip().lower() for value in values(fields, b"x-purge-method")] == [b"regex"]
 
 
 def _tags_in(name: bytes, value: bytes) -> list[bytes]:
@@ -141,6 +150,28 @@ def _tags_in(name: bytes, value: bytes) -> list[bytes]:
     if name != b"cache-tag":
         return value.split()
     return [tag for part in value.split(b",") if (tag := part.strip(b" \t"))]
+
+
+async def ordered(asked: Mapping[str, object], runtime: Runtime) -> Order:
+    """What `order_by_name` gives, many URLs in slices: other requests are served in between.
+
+    One URL that is refused refuses all of them. Raises what `order_by_name` does.
+    """
+    urls = asked.get("urls")
+    if not isinstance(urls, list) or len(urls) <= _SLICE:
+        return order_by_name(asked, runtime)
+    names, selectors, seen = list[str](), list[Selector](), set[bytes]()
+    for start in range(0, len(urls), _SLICE):
+        order = order_by_name({**asked, "urls": urls[start : start + _SLICE]}, runtime)
+        names += order.names
+        for selector in (order.selector, *order.also):
+            if isinstance(selector, Keys):  # what is marked stale twice counts once
+                selectors.append(replace(selector, names=selector.names - seen))
+                seen |= selector.names
+            else:
+                selectors.append(selector)
+        await asyncio.sleep(0)
+    return Order(selectors[0], "urls", tuple(names), also=tuple(selectors[1:]))
 
 
 def order_by_name(asked: Mapping[str, object], runtime: Runtime) -> Order:
@@ -154,14 +185,13 @@ def order_by_name(asked: Mapping[str, object], runtime: Runtime) -> Order:
         case _ if not isinstance(soft, bool):
             raise ValueError("soft is true or false")
         case "url", str(url):
-            return _urls([_named(url, runtime)], "key", runtime, soft=soft)
+            return order_of_urls([_named(url, runtime)], "key", runtime, soft=soft)
         case "urls", list(urls) if urls and all(isinstance(url, str) for url in urls):
-            # One that is refused refuses all.
-            return _urls([_named(url, runtime) for url in urls], "urls", runtime, soft=soft)
+            return order_of_urls([_named(url, runtime) for url in urls], "urls", runtime, soft=soft)
         case "prefix", str(prefix):
-            return _prefix(_named(prefix, runtime), runtime, soft=soft)
+            return order_of_prefix(_octets(prefix), runtime, soft=soft)
         case "tag", str(tag) if tag:
-            return Order(Tags(frozenset((tag.encode(),)), soft=soft), "tag", (tag,))
+            return Order(Tags(frozenset((_octets(tag),)), soft=soft), "tag", (tag,))
         case "pattern", str(expression):
             return Order(compiled(expression, soft=soft), "pattern", (expression,))
         case "all", True:
@@ -171,49 +201,11 @@ def order_by_name(asked: Mapping[str, object], runtime: Runtime) -> Order:
 
 
 def _named(url: str, runtime: Runtime) -> Canonical:
-    return _found(resolve_url(url.encode("utf-8"), runtime.sites))
+    return accepted(resolve_url(_octets(url), runtime.sites))
 
 
-def _found(found: Canonical | Rejected) -> Canonical:
-    if isinstance(found, Rejected):
-        raise RefusedError(found.reason, found.reasons)
-    return found
-
-
-def _both_schemes(found: Canonical, runtime: Runtime) -> Iterable[Canonical]:
-    twins = (
-        resolve(found.target, [found.authority], scheme, runtime.sites) for scheme in (b"http", b"https")
-    )
-    return [found, *(twin for twin in twins if isinstance(twin, Canonical))]
-
-
-def _urls(found: Sequence[Canonical], by: str, runtime: Runtime, *, soft: bool) -> Order:
-    keys = frozenset(twin.key for each in found for twin in _both_schemes(each, runtime))
-    names = tuple(each.url.decode("latin-1") for each in found)
-    # A tag that a path was given by its profile is the path of what it was made from: a thumbnail's original.
-    paths = frozenset(each.target.partition(b"?")[0] for each in found if each.route.profile.tags)
-    also = Tags(paths, soft=soft) if paths else None
-    return Order(Keys(keys, soft=soft), by, names, found[0] if by == "key" else None, also)
-
-
-def _prefix(found: Canonical, runtime: Runtime, *, soft: bool) -> Order:
-    twins = _both_schemes(found, runtime)
-    prefixes = frozenset(b"%b %b %b" % (twin.scheme, twin.authority, twin.target) for twin in twins)
-    return Order(Prefix(prefixes, soft=soft), "prefix", (found.url.decode("latin-1"),))
-
-
-def _paths(target: bytes, hosts: Sequence[bytes], scheme: bytes, runtime: Runtime, *, soft: bool) -> Order:
-    absolute = _ABSOLUTE.match(target)
-    root, path = (absolute[0] + b"/", target[absolute.end() :]) if absolute else (b"/", target)
-    found = _found(resolve(root, hosts, scheme, runtime.sites))
-    if not path.startswith(b"/"):
-        raise RefusedError("no-leading-slash")
-    # Canonical URLs are what a pattern is searched in: the octets that it spells out become canonical, too.
-    ring = found.route.profile.ring
-    path = _ESCAPED.sub(lambda octet: re.escape(ring.canonical(octet[0])), path)
+def _octets(name: str) -> bytes:
     try:
-        compiled(path.decode("latin-1"))  # by itself, so that it cannot end the group that it is put into
-        expression = (rb"^https?://%b(?:%b)" % (re.escape(found.authority), path)).decode("latin-1")
-        return Order(compiled(expression, soft=soft), "pattern", (expression,))
-    except ValueError as error:
-        raise RefusedError("bad-target") from error
+        return name.encode()
+    except UnicodeEncodeError:  # its message has the character in it
+        raise ValueError("half of a surrogate pair is no text") from None

@@ -16,7 +16,7 @@ from univocal.errors import RefusedError
 from univocal.messages import Fields
 from univocal.outcome import Handling, Outcome, Times, announce
 from univocal.problem import problem
-from univocal.purge import PURGES, Purged, carry_out, may_purge, order_by_name
+from univocal.purge import PURGES, Purged, carry_out, may_purge, ordered
 from univocal.scope import received
 from univocal.trust import Peer, believe
 
@@ -100,10 +100,13 @@ class _Asked:
             content += chunk
             if len(content) > MAX_PURGE:
                 raise RefusedError("body-too-large")
-        asked = json.loads(content)
+        try:
+            asked = json.loads(content)
+        except UnicodeDecodeError:  # its message has octets of the content in it
+            raise ValueError("the content is not in a Unicode encoding") from None
         if not isinstance(asked, dict):
             raise ValueError("the content is no JSON object")
-        order = order_by_name(asked, gate.runtime)
+        order = await ordered(asked, gate.runtime)
         self.purged = Purged(order)
         self.purged = await carry_out(order, gate, time.time())
         return self.purged

@@ -1,0 +1,137 @@
+"""The beginning of canonical URLs: whole segments like any path, the unfinished one by its octets alone."""
+
+import pytest
+
+from univocal.runtime import builtin_profiles
+from univocal.uri.beginning import beginnings
+from univocal.uri.pipeline import Rejected
+from univocal.uri.profile import parse
+from univocal.uri.site import Route, Site, Sites
+from univocal.uri.target import resolve_url
+
+BUILTIN = builtin_profiles()
+
+
+def sites_of(text="", base="rfc3986", **site):
+    """Sites with one, a.example, whose profile is a built-in one with settings of its own."""
+    profile = parse({"own": f'extends = "{base}"\n{text}'}, BUILTIN)["own"]
+    routes = tuple(Route(prefix, profile, "origin") for prefix in (b"/api/", b"/"))
+    return Sites([Site("a", ("a.example",), routes, ("b.example",), **site)])
+
+
+def begun(prefix, sites):
+    found = beginnings(prefix.encode(), sites)
+    return found.reasons if isinstance(found, Rejected) else found[0].url.decode()
+
+
+REMOVE = '[path]\ntrailing_slash = "remove"\nindex_names = ["index.html"]'
+ADD = '[path]\ntrailing_slash = "add"'
+
+
+@pytest.mark.parametrize(
+    ("text", "prefix", "expected"),
+    [
+        ("", "/a", "/a"),
+        ("", "/%61/%62", "/a/b"),
+        ("", "/x/./y/../z", "/x/z"),
+        ("", "/x/../", "/"),
+        ("", "/.git", "/.git"),
+        ("", "/x/..hidden", "/x/..hidden"),
+        ("", "/x/..%2", "/x/..%252"),
+        ("", "/%D0", "/%D0"),
+        ("", "/a?", "/a?"),
+        ("", "/a?b=%7", "/a?b=%257"),
+        ("", "//a//b", "//a//b"),
+        (REMOVE, "/wiki/", "/wiki/"),
+        (REMOVE, "/wiki", "/wiki"),
+        (REMOVE, "/d/index.html", "/d/index.html"),
+        (REMOVE, "/d/index.html?x", "/d?x"),
+        (REMOVE, "/d/index.html/x", "/d/index.html/x"),
+        (REMOVE, "/wiki/?x", "/wiki?x"),
+        (ADD, "/wiki/Foo", "/wiki/Foo"),
+        (ADD, "/wiki/Foo?x", "/wiki/Foo/?x"),
+        ("[query]\nsort = true", "/a?b=1&a", "/a?b=1&a"),
+        ('[query]\ndrop = ["u*"]', "/a?u", "/a?u"),
+        ("[query]\nallow = []", "/a?x", "/a?x"),
+        ("[query]\ndefaults = {p = '1'}", "/a?p=1", "/a?p=1"),
+        ("[query]\ndrop_empty = true\ndrop_empty_mark = true", "/a?x=", "/a?x="),
+        ("[query]\ndrop_empty_mark = true", "/a?", "/a?"),
+        ('[path]\nparameters = "strip"', "/a;x/b", "/a/b"),
+        ('[path]\ndecode = "/"', "/a%2f", "/a/"),
+        ('[path]\ndecode = "/"', "/a%2f%2e%2e%2fb", "/b"),
+        ('[[rewrite]]\nfrom = "/story_"\nto = "/story?id="', "/story_7", "/story?id=7"),
+        ('[[rewrite]]\nfrom = "/all"\nto = "/list"\nat = "end"', "/all", "/all"),
+        ('[charset]\npath = "windows-1251"', "/%EF/%D0", "/%D0%BF/%D0"),
+        ('[charset]\nquery = "windows-1251"', "/?q=%D0", "/?q=%D0"),
+        ('[reject]\nsequences = ["bad-utf-8"]', "/a/%D0", "/a/%D0"),
+    ],
+)
+def test_a_beginning(text, prefix, expected):
+    assert begun("http://a.example" + prefix, sites_of(text)) == "http://a.example" + expected
+
+
+@pytest.mark.parametrize(
+    ("text", "prefix", "reasons"),
+    [
+        ("", "http://a.example/x/.", ("dot-segment",)),
+        ("", "http://a.example/x/..", ("dot-segment",)),
+        ("", "http://a.example/x/%2e%2E", ("dot-segment",)),
+        ("", "http://a.example/.", ("dot-segment",)),
+        ('[path]\ndecode = "/"', "http://a.example/x%2f..", ("dot-segment",)),
+        ('[path]\ndot_segments = "servlet"', "http://a.example/x/..;y", ("dot-segment",)),
+        ('[reject]\nsequences = ["dot-segment"]', "http://a.example/x/../y", ("dot-segment",)),
+        ('[reject]\nsequences = ["encoded-slash"]', "http://a.example/x/y%2f", ("encoded-slash",)),
+        ('[reject]\nsequences = ["bad-utf-8"]', "http://a.example/%D0/a", ("bad-utf-8",)),
+        ('[reject]\nsequences = ["bad-escape"]', "http://a.example/a%4", ("bad-escape",)),
+        ("", "http://a.example/a%00", ("control-character",)),
+        ("", "http://a.example/a#b", ("fragment",)),
+        ("", "/a", ("bad-target",)),
+        ("", "ftp://a.example/a", ("bad-target",)),
+        ("", "http://me@a.example/a", ("bad-target",)),
+        ("", "http://a.exa mple/a", ("bad-host",)),
+        ("", "http://c.example/a", ("unknown-host",)),
+    ],
+)
+def test_what_begins_no_url(text, prefix, reasons):
+    assert begun(prefix, sites_of(text)) == reasons
+
+
+def test_what_ends_within_a_parameter_that_is_stripped_begins_no_url():
+    with pytest.raises(ValueError, match="path parameter"):
+        begun("http://a.example/a/b;x", sites_of('[path]\nparameters = "strip"'))
+
+
+@pytest.mark.parametrize(
+    ("prefix", "origins"),
+    [
+        ("http://a.example/x", ["http://a.example", "https://a.example"]),
+        ("https://a.example/x", ["https://a.example", "http://a.example"]),
+        ("HTTPS://B.example:443/x", ["https://a.example", "http://a.example"]),
+        ("http://a.example:8080/x", ["http://a.example:8080", "https://a.example:8080"]),
+    ],
+)
+def test_it_is_under_both_schemes(prefix, origins):
+    found = beginnings(prefix.encode(), sites_of())
+    assert [each.url.decode() for each in found] == [origin + "/x" for origin in origins]
+
+
+def test_without_a_path_it_is_the_whole_host():
+    assert begun("http://a.example", sites_of()) == "http://a.example/"
+    assert begun("http://a.example?x", sites_of()) == "http://a.example/?x"
+
+
+@pytest.mark.parametrize("name", sorted(BUILTIN))
+@pytest.mark.parametrize("target", ["/wiki/A%2fB(c)", "/a//b/", "/a/%7e?x=1&a=%2F", "/a;x=1/b", "/w/%D0%BF"])
+def test_what_a_url_begins_with_its_canonical_form_begins_with(name, target):
+    """At every place where no character, escape, parameter or dot segment is cut."""
+    sites = Sites((), default=Site("*", (), (Route(b"/", BUILTIN[name], ""),)))
+    whole = resolve_url(b"http://a.example" + target.encode(), sites)
+    if isinstance(whole, Rejected):
+        return
+    for end in range(1, len(target) + 1):
+        cut = target[:end]
+        if "%" in cut[-2:] or (";" in cut.rpartition("/")[2]) or cut.endswith("%D0"):
+            continue
+        found = begun("http://a.example" + cut, sites)
+        if not isinstance(found, tuple):
+            assert whole.url.decode().startswith(found)
