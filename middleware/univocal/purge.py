@@ -65,15 +65,15 @@ async def carry_out(order: Order, gate: Gate, now: float) -> Purged:
     for selector in (order.selector, *order.also):
         if isinstance(selector, Keys | Tags) and not selector.names:
             continue
-        try:
-            count += await gate.purge(selector, now)
-        except RefusedError as refused:
-            unconfirmed.append(refused)
         if len(unconfirmed) == _MOST_OWED:
             # Each takes its time to fail, and what is owed in plenty becomes everything anyway.
             with suppress(RefusedError):
                 await gate.purge(Everything(soft=order.selector.soft), now)
             break
+        try:
+            count += await gate.purge(selector, now)
+        except RefusedError as refused:
+            unconfirmed.append(refused)
         await asyncio.sleep(0)
     if unconfirmed:
         raise unconfirmed[0]

@@ -1,0 +1,245 @@
+"""What a purge means: beginnings, many URLs, tag fields without tags, what is derived from a URL."""
+
+import asyncio
+import json
+
+import pytest
+
+from univocal import RefusedError
+from univocal.messages import Received
+from univocal.purge import carry_out, ordered
+from univocal.runtime import builtin_profiles
+from univocal.uri.profile import parse
+
+
+def profile_of(text):
+    return parse({"own": f'extends = "rfc3986"\n{text}'}, builtin_profiles())["own"]
+
+
+@pytest.fixture
+def store(cached):
+    """Fills a cache by a profile with these settings; the client then purges by name, too."""
+
+    async def fill(text, *targets, hosts=("en.example",)):
+        client = cached(profile_of(text))
+        for host in hosts:
+            for target in targets:
+                await client(target, host=host)
+        return client
+
+    return fill
+
+
+async def by_name(client, **asked):
+    gate = client.app.gate
+    purged = await carry_out(await ordered(asked, gate.runtime), gate, 1_000_000)
+    return json.loads(purged.body())
+
+
+async def gone(client, *targets, host="en.example"):
+    answers = [await client(target, host=host) for target in targets]
+    return [target for target, answer in zip(targets, answers, strict=True) if "hit" not in answer.handling]
+
+
+# Beginnings
+
+REMOVE = '[path]\ntrailing_slash = "remove"\nindex_names = ["index.html"]'
+ADD = '[path]\ntrailing_slash = "add"'
+
+
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize(
+    ("text", "prefix", "meant", "others"),
+    [
+        ("", "/a", ["/a", "/a/b", "/ab", "/a?b"], ["/b", "/A"]),
+        (REMOVE, "/wiki/", ["/wiki", "/wiki/A", "/wiki?x"], ["/wikipedia", "/wiki.html"]),
+        (
+            REMOVE,
+            "/d/index.html",
+            ["/d/index.html", "/d/index.html?x", "/d/index.html5"],
+            ["/d/A", "/dx"],
+        ),
+        (ADD, "/wiki/Foo", ["/wiki/Foo", "/wiki/Foobar", "/wiki/Foo/x"], ["/wiki/Bar"]),
+        ("", "/x/../", ["/x", "/y"], []),
+        ("", "/x/.g", ["/x/.git"], ["/x/y", "/y"]),
+        ("", "/x/..h", ["/x/..hidden"], ["/x/y", "/y"]),
+        ("[query]\nsort = true", "/a?b", ["/a?b=2&c=1", "/a?c=1&b"], ["/a?a=1&b=2", "/a"]),
+        ('[query]\ndrop = ["utm_*"]', "/a?utm_source=", ["/a"], ["/a?x", "/b"]),
+    ],
+)
+async def test_a_prefix_means_what_begins_like_it(store, text, prefix, meant, others, soft):
+    client = await store(text, *meant, *others)
+    answer = await by_name(client, prefix="http://en.example" + prefix, soft=soft)
+    assert await gone(client, *meant, *others) == meant
+    responses = len({client.app.gate.admit(*asked(target)).canonical.key for target in meant})
+    assert answer["softened" if soft else "purged"] == responses
+
+
+def asked(target):
+    received = Received(b"GET", target.encode(), b"http", "127.0.0.1")
+    return received, [(b"host", b"en.example")], 1_000_000
+
+
+@pytest.mark.parametrize("prefix", ["/x/..", "/x/.", "/x/%2e%2E", "/."])
+async def test_a_prefix_that_ends_in_a_dot_segment_is_refused(store, prefix):
+    client = await store("", "/x/y", "/y")
+    with pytest.raises(RefusedError) as refused:
+        await by_name(client, prefix="http://en.example" + prefix)
+    assert refused.value.reasons == ("dot-segment",)
+    assert await gone(client, "/x/y", "/y") == []
+
+
+# Many URLs
+
+
+async def test_many_urls_let_others_go_on(store):
+    client = await store("", "/1", "/2500")
+    turns, running = 0, True
+
+    async def others():
+        nonlocal turns
+        while running:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(others())
+    answer = await by_name(client, urls=[f"http://en.example/{number}" for number in range(5000)])
+    running = False
+    await beside
+    assert answer == {"purged": 2, "by": "urls", "value": "5000"}
+    assert turns >= 100  # at least once for every hundred that are read, and for every hundred removed
+
+
+@pytest.mark.parametrize("soft", [False, True])
+async def test_many_spellings_of_one_url_are_one(store, soft):
+    client = await store("", "/a", "/b")
+    urls = ["http://en.example/a", "http://en.example/%61", "https://en.example/a"] * 100
+    answer = await by_name(client, urls=[*urls, "http://en.example/b"], soft=soft)
+    assert answer == {"softened" if soft else "purged": 2, "by": "urls", "value": "301"}
+
+
+@pytest.mark.parametrize("wrong", ["/b", "http://en.example/%00", "http://en.example/\ud800", 1])
+async def test_one_url_that_is_refused_refuses_all(store, wrong):
+    client = await store("", "/a")
+    with pytest.raises((RefusedError, ValueError)):
+        await by_name(client, urls=[*["http://en.example/a"] * 500, wrong])
+    assert await gone(client, "/a") == []
+
+
+@pytest.mark.parametrize(("count", "purges"), [(950, 10), (5000, 11)])
+async def test_a_shared_store_that_does_not_confirm_is_not_asked_for_ever(store, monkeypatch, count, purges):
+    client, asked = await store("", "/a"), []
+
+    async def purge(selector, now):
+        asked.append(selector)
+        client.app.store.purge(selector, now)
+        raise RefusedError("shared-store-unavailable")
+
+    gate = client.app.gate
+    monkeypatch.setattr(type(gate), "purge", lambda self, *how: purge(*how))
+    urls = [f"http://en.example/{number}" for number in range(count)]
+    with pytest.raises(RefusedError) as refused:
+        await by_name(client, urls=[*urls, "http://en.example/a"])
+    assert refused.value.reason == "shared-store-unavailable"
+    assert len(asked) == purges
+    assert client.app.store.stats.responses == 0
+
+
+# Fields
+
+
+@pytest.mark.parametrize("value", ["", " ", ",", " , "])
+async def test_a_tag_field_without_tags_removes_nothing(cached, value):
+    client = cached()
+    await client("/a")
+    answer = await client("/a", "PURGE", [("cache-tag", value)])
+    assert json.loads(answer.body) == {"purged": 0, "by": "tag", "value": ""}
+    assert "hit" in (await client("/a")).handling
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("xkey-purge", "purged"), ("surrogate-key", "purged"), ("xkey-softpurge", "softened")]
+)
+async def test_whichever_field_it_is(cached, name, told):
+    client = cached()
+    await client("/a")
+    answer = await client("/a", "PURGE", [(name, "")])
+    assert json.loads(answer.body) == {told: 0, "by": "tag", "value": ""}
+    assert "hit" in (await client("/a")).handling
+
+
+@pytest.mark.parametrize("value", ["regex", "Regex", "REGEX", " regex "])
+async def test_a_purge_method_is_read_without_regard_to_case(cached, value):
+    pytest.importorskip("re2", reason="patterns need google-re2 (univocal[re2])")
+    answer = await cached()("/blog/.*", "PURGE", [("x-purge-method", value)])
+    assert json.loads(answer.body)["by"] == "pattern"
+
+
+# What is derived from a URL
+
+TAGS = "[[tags]]\nfrom = '^/(?:thumb/)?([^/]*\\.jpg)(?:/.*)?$'\nto = '/\\1'"
+THUMBS = "[[tags]]\nfrom = '^/thumb(/.+)/\\d+px$'\nto = '\\1'"
+HOSTS = ("en.example", "de.example")
+
+
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize(
+    ("text", "targets", "purged"),
+    [
+        (TAGS, ["/F.jpg", "/thumb/F.jpg/120"], ["/F.jpg"]),  # the original has its own path for a tag
+        (TAGS, ["/F.jpg", "/F.jpg?x", "/thumb/F.jpg/120"], ["/F.jpg"]),
+        (TAGS, ["/F.jpg", "/thumb/F.jpg/120"], ["/thumb/F.jpg/120", "/F.jpg"]),
+        (THUMBS, ["/F.jpg", "/thumb/F.jpg/120px"], ["/F.jpg"]),
+        (THUMBS, ["/F.jpg", "/thumb/F.jpg/120px"], ["/F.jpg", "/thumb/F.jpg/120px"]),
+    ],
+)
+async def test_what_is_made_from_a_url_goes_along_once_and_on_its_host(store, text, targets, purged, soft):
+    client = await store(text, *targets, hosts=HOSTS)
+    for target in targets:
+        await client(target, scheme="https")
+    answer = await by_name(client, urls=["http://en.example" + path for path in purged], soft=soft)
+    assert answer["softened" if soft else "purged"] == 2 * len(targets)
+    assert await gone(client, *targets) == targets
+    assert await gone(client, *targets, host="de.example") == []
+
+
+async def test_a_purge_by_its_method_keeps_to_its_host_too(store):
+    client = await store(THUMBS, "/F.jpg", "/thumb/F.jpg/120px", hosts=HOSTS)
+    answer = await client("/F.jpg", "PURGE", [("soft-purge", "1")])
+    assert json.loads(answer.body) == {"softened": 2, "key": "http://en.example/F.jpg"}
+    assert await gone(client, "/F.jpg", "/thumb/F.jpg/120px", host="de.example") == []
+
+
+# What is told of what is refused
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"pattern": "(secret"},
+        {"pattern": "secret)"},
+        {"pattern": "[z-secret"},
+        {"pattern": "[z-a]secret"},
+        {"pattern": "\\8secret"},
+        {"pattern": "(?P<secret"},
+        {"pattern": "*secret"},
+        {"pattern": "s**ecret"},
+        {"pattern": "secret{99999}"},
+        {"pattern": "sécret\ud800"},
+        {"url": "http://secret.example/\ud800"},
+        {"urls": ["http://secret.example/\ud800"]},
+        {"prefix": "http://secret.example/\ud800"},
+        {"tag": "secret\ud800"},
+        {"secret": 1},
+        {"soft": "secret", "all": True},
+    ],
+)
+async def test_what_names_no_purge_is_not_repeated(store, asked):
+    pytest.importorskip("re2", reason="patterns need google-re2 (univocal[re2])")
+    client = await store("")
+    with pytest.raises(ValueError, match=r"RE2 does not|a pattern is|surrogate|one of|soft is") as raised:
+        await by_name(client, **asked)
+    told = str(raised.value)
+    assert told
+    for octets in ("secret", "\\ud800", "\ud800", "z-", "\\8", "**", "99999", "?P", "é"):
+        assert octets not in told
