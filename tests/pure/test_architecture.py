@@ -48,7 +48,7 @@ ALL = LIBRARY_MODULES | APPLICATION_MODULES
 # The shared tier, which waits for Redis: the one impure part of the cache wing.
 SHARED_TIER = {
     f"univocal.cache.{name}"
-    for name in ("shared", "address", "attachment", "link", "purging", "tracking", "waiting")
+    for name in ("shared", "address", "attachment", "link", "purging", "reading", "tracking", "waiting")
 }
 PURE = [
     name

@@ -73,15 +73,15 @@ def encode(stored: Stored) -> bytes:
     return line + b"".join(map(_netstring, pieces))
 
 
-def decode(key: bytes, described: bytes, body: bytes) -> Stored | None:
-    """The response that was encoded; None for whatever else the octets may be."""
+def decode(key: bytes, described: bytes, body: bytes | None) -> Stored | None:
+    """The response that was encoded, or all but its content; None for whatever else the octets may be."""
     try:
         return _decoded(key, described, body)
     except ValueError:
         return None
 
 
-def _decoded(key: bytes, described: bytes, body: bytes) -> Stored:
+def _decoded(key: bytes, described: bytes, body: bytes | None) -> Stored:
     first = _FIRST_LINE.match(described)
     if first is None:
         raise ValueError
@@ -92,13 +92,15 @@ def _decoded(key: bytes, described: bytes, body: bytes) -> Stored:
     cost, length, start, last, complete, *times = more
     born, stale_while_revalidate, stale_if_error, modified = times
     status = _HEAD.fullmatch(head)
-    if status is None or length != len(body) or cost < len(head) + len(body) or len(tags) != int(first[5]):
+    if status is None or cost < len(head) + length or len(tags) != int(first[5]):
+        raise ValueError
+    if body is not None and length != len(body):
         raise ValueError
     return Stored(
         key=key,
         status=int(status[1]),
         head=head,
-        body=body,
+        body=body or b"",
         vary=tuple(zip(vary[::2], map(_given, vary[1::2]), strict=True)),
         response_time=_read(first[3]),
         born=born,

@@ -40,29 +40,34 @@ VERIFY: Final = script(",allow-oom", "return 1")
 # KEYS: entry. ARGV: variant. Gives its description.
 DESCRIBED: Final = script(",no-writes", "return redis.call('HGET', KEYS[1], 'm' .. ARGV[1])")
 
-# KEYS: entry. Gives the last commit's token, then descriptions and contents. What its tags no longer lead to
-# (Redis evicted the index) could not be purged: it is a miss.
+# KEYS: entry. ARGV: octets that are given at once, then the variants that are asked for; without any, all.
+# Gives the last commit's token, then variants, descriptions and contents; of more octets no content, unless
+# it is asked for. What its tags no longer lead to (Redis evicted the index) could not be purged: a miss.
 LOOKUP: Final = script(
     ",no-writes",
     ENTRIES,
     r"""
-local entry = KEYS[1]
+local entry, asked, held, octets = KEYS[1], {}, {}, 0
 if redis.call('TYPE', entry).ok ~= 'hash' then return {''} end
-local all, held = redis.call('HGETALL', entry), {}
-for i = 1, #all, 2 do held[all[i]] = all[i + 1] end
-local function indexed(described)
-  for _, tag in ipairs(read(described).tags) do
+for i = 2, #ARGV do asked[ARGV[i]] = true end
+local function indexed(one)
+  for _, tag in ipairs(one.tags) do
     if type(redis.pcall('ZSCORE', root .. 't:' .. tag, key_of(entry))) ~= 'string' then return false end
   end
   return true
 end
-local found = {held['v'] or ''}
-for field, value in pairs(held) do
-  local body = string.sub(field, 1, 1) == 'm' and held['b' .. string.sub(field, 2)]
-  if body and indexed(value) then
-    found[#found + 1] = value
-    found[#found + 1] = body
+for variant, one in pairs(responses(entry)) do
+  if (#ARGV == 1 or asked[variant]) and indexed(one) then
+    held[variant] = one
+    octets = octets + #one.text + redis.call('HSTRLEN', entry, 'b' .. variant)
   end
+end
+local found = {redis.call('HGET', entry, 'v') or ''}
+for variant, one in pairs(held) do
+  found[#found + 1] = variant
+  found[#found + 1] = one.text
+  local given = asked[variant] or octets <= tonumber(ARGV[1])
+  found[#found + 1] = given and redis.call('HGET', entry, 'b' .. variant)
 end
 return found
 """,

@@ -17,14 +17,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from univocal.cache.attachment import Attachment
-from univocal.cache.codec import decode, encode, usable_until, variant
+from univocal.cache.codec import encode, usable_until, variant
 from univocal.cache.names import Names
-from univocal.cache.scripts import BEGIN, COMMIT, DESCRIBED, LOOKUP, MOST_OCTETS, RELEASE
+from univocal.cache.reading import read
+from univocal.cache.scripts import BEGIN, COMMIT, DESCRIBED, MOST_OCTETS, RELEASE
 from univocal.cache.selectors import Keys, Pattern, Selector, located
 from univocal.cache.store import Lease, MemoryStore
 from univocal.cache.stored import Stored
 from univocal.cache.waiting import Times, UnavailableError
 from univocal.errors import RefusedError
+from univocal.messages import Fields
 
 if TYPE_CHECKING:
     from univocal.cache.link import Link
@@ -107,22 +109,29 @@ class SharedStore:
 
     # ── a miss ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def lookup(self, key: bytes, now: float) -> Sequence[Stored]:
-        """The responses that all nodes store under a key, newest first; memory holds them from now on."""
-        return (await self._look(key, now))[0]
+    async def lookup(self, key: bytes, now: float, fields: Fields | None = None) -> Sequence[Stored]:
+        """The responses that all nodes store under a key, newest first; memory holds them from now on.
+
+        What the request's `fields` do not select may come without its content, and memory does not hold it.
+        """
+        return (await self._look(key, now, fields))[0]
 
     async def obtain(
-        self, key: bytes, judge: Callable[[Sequence[Stored]], T | None], local: Lease | None = None
+        self,
+        key: bytes,
+        judge: Callable[[Sequence[Stored]], T | None],
+        local: Lease | None = None,
+        fields: Fields | None = None,
     ) -> T | SharedLease:
         """What `judge` makes of the responses that all nodes store; or else a lease to fetch one.
 
         While another node fetches this key it is waited for, `Times.patience` at most. Who waited in vain,
         for nothing came to be stored, or nothing that `judge` takes, waits for no other. The lease takes the
-        memory store's along, if there is one already.
+        memory store's along, if there is one already. For `fields` see `lookup`.
         """
         lease = SharedLease(key, local or self.memory.begin(key, self.clock()), "")
         try:
-            found = await self._awaited(lease, judge)
+            found = await self._awaited(lease, judge, fields)
         except BaseException:
             await self.release(lease)  # else others would wait for a request that nobody makes
             raise
@@ -132,12 +141,14 @@ class SharedStore:
             self.memory.release(lease.local)
         return found
 
-    async def _awaited(self, lease: SharedLease, judge: Callable[[Sequence[Stored]], T | None]) -> T | None:
+    async def _awaited(
+        self, lease: SharedLease, judge: Callable[[Sequence[Stored]], T | None], fields: Fields | None
+    ) -> T | None:
         """What `judge` finds; None once the lease has begun."""
         loop, key = asyncio.get_running_loop(), lease.key
         until, alone, last = loop.time() + self.times.patience, True, None
         while True:
-            variants, seen = await self._look(key, self.clock())
+            variants, seen = await self._look(key, self.clock(), fields)
             found = judge(variants)
             if found is not None:
                 return found
@@ -151,32 +162,26 @@ class SharedStore:
                 if wait:
                     alone = not await heard(min(left, wait))
 
-    async def _look(self, key: bytes, now: float) -> tuple[Sequence[Stored], bytes | None]:
+    async def _look(
+        self, key: bytes, now: float, fields: Fields | None
+    ) -> tuple[Sequence[Stored], bytes | None]:
         """The stored responses of a key and the token of the last commit among them; None: it is unknown."""
         with suppress(UnavailableError):
             for _ in range(_READINGS):
+                link = self._attachment.link
+                if link is None:
+                    break
                 # The lease is older than the reading: what is purged after the reading is told after it, too.
                 lease = self.memory.begin(key, now)
                 try:
-                    read, seen = await self._read(key, now)
-                    for one in read:
+                    reading = await read(link, key, now, fields)
+                    for one in reading.whole:
                         self.memory.commit(lease, one)
-                    if all(self.memory.holds(lease, one) for one in read):
-                        return read[::-1], seen
+                    if all(self.memory.holds(lease, one) for one in reading.all):
+                        return reading.all, reading.seen
                 finally:
                     self.memory.release(lease)
         return (), None
-
-    async def _read(self, key: bytes, now: float) -> tuple[list[Stored], bytes]:
-        """What Redis holds of use, oldest first. Raises UnavailableError."""
-        link = self._attachment.link
-        if link is None:
-            raise UnavailableError("no changes are told")
-        names = link.names
-        seen, *found = await link.run(LOOKUP, [names.entry(key)], [])
-        read = (decode(key, *pair) for pair in zip(found[::2], found[1::2], strict=True))
-        usable = [one for one in read if one is not None and usable_until(one) > now]
-        return sorted(usable, key=lambda one: one.response_time), seen
 
     # ── leases ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -52,11 +52,11 @@ async def test_a_user_with_a_password(server, reached):
     await reached(server.url.replace("://", "://cache:s3cret@"))
 
 
-async def test_a_wrong_password_is_no_store(server, join, caplog):
+async def test_a_wrong_password_is_no_store(server, join, caplog, until):
     server.client.execute_command("ACL", "SETUSER", "cache", "on", ">s3cret", "~*", "&*", "+@all")
     node = await join(url=server.url.replace("://", "://cache:guess@"), connected=False)
+    await until(lambda: "no shared store: AuthenticationError" in caplog.text)
     assert not node.store.connected
-    assert "no shared store: AuthenticationError" in caplog.text
     assert "guess" not in caplog.text
 
 
@@ -67,9 +67,9 @@ async def test_over_tls(server, reached, certificates):
     await reached(f"{url}?ssl_ca_certs={certificates / 'ca.pem'}")
 
 
-async def test_a_certificate_of_an_unknown_authority_is_refused(server, join, certificates, caplog):
+async def test_a_certificate_of_an_unknown_authority_is_refused(server, join, certificates, caplog, until):
     server.kill()
     server.start(*tls(server.tls_port, certificates))
     node = await join(url=f"rediss://127.0.0.1:{server.tls_port}/0", connected=False)
+    await until(lambda: "certificate verify failed" in caplog.text)
     assert not node.store.connected
-    assert "certificate verify failed" in caplog.text
