@@ -131,14 +131,15 @@ class Gate:
         if self.shared is None or not _has_fallback(admission.decision) or _has_fallback(again.decision):
             return again
         assert again.canonical is not None
-        return self.again(again, now, await self.shared.lookup(again.canonical.key, now))
+        held = await self.shared.lookup(again.canonical.key, now, again.request.fields)
+        return self.again(again, now, held)
 
     async def keeps(self, stored: Stored, now: float) -> bool:
         """Whether a response is still stored, on whichever node, softened or not."""
         if _holds(self.known(stored.key, now), stored):
             return True
         # Memory may merely have forgotten it: it forgets all of a key that changes in the shared tier.
-        return self.shared is not None and _holds(await self.shared.lookup(stored.key, now), stored)
+        return self.shared is not None and _holds(await self.shared.lookup(stored.key, now, []), stored)
 
     async def purge(self, selector: Selector, now: float, sparing: Recording | None = None) -> int:
         """Purge, on every node: the number of responses. Raises RefusedError if that is not confirmed.

@@ -1,0 +1,110 @@
+"""Validations under way while other requests, and other nodes, change what is stored under the same key."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from univocal import CacheMiddleware
+
+FIELDS = [
+    (b"cache-control", b"max-age=600, stale-while-revalidate=600"),
+    (b"etag", b'"same"'),
+    (b"vary", b"accept-language"),
+]
+
+
+class Origin:
+    """A page in several languages, whose answers a test holds back."""
+
+    def __init__(self) -> None:
+        self.fields = FIELDS
+        self.content = b"old"
+        self.asked: list[bytes | None] = []
+        self.turns: dict[bytes, asyncio.Event] = {}
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        fields = dict(scope["headers"])
+        self.asked.append(fields.get(b"if-none-match"))
+        turn = self.turns.get(fields[b"accept-language"])
+        if turn is not None:
+            await turn.wait()
+        status = 304 if b"if-none-match" in fields else 200
+        await send({"type": "http.response.start", "status": status, "headers": self.fields})
+        await send({"type": "http.response.body", "body": b"" if status == 304 else self.content})
+
+
+@pytest.fixture
+def origin() -> Origin:
+    return Origin()
+
+
+@pytest.fixture
+async def nodes(join: Callable[..., Awaitable[Any]], origin: Origin) -> list[tuple[Any, httpx.AsyncClient]]:
+    """Two nodes, and who asks them."""
+    joined = [await join() for _ in range(2)]
+    transports = [httpx.ASGITransport(CacheMiddleware(origin, store=node.store)) for node in joined]
+    return [
+        (node, httpx.AsyncClient(transport=transport, base_url="http://a.example"))
+        for node, transport in zip(joined, transports, strict=True)
+    ]
+
+
+async def get(client: httpx.AsyncClient, language: str = "en", **fields: str) -> httpx.Response:
+    return await client.get("/x", headers={"accept-language": language, **fields})
+
+
+async def test_another_variant_that_is_stored_meanwhile_is_no_purge(nodes, origin, until):
+    """Memory forgets all variants of a key when one of them changes."""
+    (_, client), _ = nodes
+    for language in ("en", "de"):
+        await get(client, language)
+        origin.turns[language.encode()] = asyncio.Event()
+    asking = [
+        asyncio.create_task(get(client, language, **{"cache-control": "no-cache"}))
+        for language in ("en", "de")
+    ]
+    await until(lambda: len(origin.asked) == 4)
+    for turn, task in zip(origin.turns.values(), asking, strict=True):
+        turn.set()
+        assert (await task).text == "old"
+    assert origin.asked == [None, None, b'"same"', b'"same"']
+
+
+async def test_a_purge_on_another_node_ends_what_is_validated(nodes, origin, until):
+    (node, client), (_, other) = nodes
+    await get(client)
+    origin.turns[b"en"] = asyncio.Event()
+    asking = asyncio.create_task(get(client, **{"cache-control": "no-cache"}))
+    await until(lambda: len(origin.asked) == 2)
+    assert (await other.request("PURGE", "/x")).json()["purged"] == 1
+    await until(lambda: not node.memory.stats.entries)
+    origin.content = b"new"
+    origin.turns[b"en"].set()
+    assert (await asking).text == "new"
+    assert origin.asked == [None, b'"same"', None]
+    for each in (client, other):
+        assert (await get(each)).text == "new"
+
+
+@pytest.mark.parametrize("field", [{}, {"cache-control": "no-cache"}], ids=["in the background", "asked for"])
+async def test_what_was_purged_elsewhere_and_not_told_yet_is_not_validated(
+    nodes, origin, until, monkeypatch, field
+):
+    """The lease is younger than the purge: nothing else would keep a 304 from being stored."""
+    (node, client), (_, other) = nodes
+    await get(client)
+    assert (await client.request("PURGE", "/x", headers={"soft-purge": "1"})).json()["softened"] == 1
+    assert "hit" in (await get(client, **{"cache-control": "max-stale"})).headers["cache-status"]
+    monkeypatch.setattr(node.store._attachment, "heard", lambda changed: None)
+    await other.request("PURGE", "/x")
+    assert node.memory.stats.entries == 1
+    origin.content = b"new"
+    await get(client, **field)
+    await until(lambda: len(origin.asked) == 2)
+    assert origin.asked[1] is None
+    assert (await get(other)).text == "new"
