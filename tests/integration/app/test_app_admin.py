@@ -109,6 +109,13 @@ async def test_what_names_no_purge_removes_nothing(
     assert proxy.store.stats.entries == 4
 
 
+async def test_what_cannot_be_decoded_is_not_repeated(house: Any) -> None:
+    _, application = house
+    async with client(application) as browser:
+        answer = await browser.post("/-/purge", content=b'{"url": "\xfe"}')
+    assert answer.json()["detail"] == "the content is not in a Unicode encoding"
+
+
 @pytest.mark.parametrize(
     ("peer", "fields", "status"),
     [
