@@ -27,6 +27,11 @@ class NoVarySearch:
     ignored: frozenset[bytes] | None
     kept: frozenset[bytes]
 
+    @property
+    def names(self) -> frozenset[bytes]:
+        """The parameters it names."""
+        return self.ignored or self.kept
+
     def canonical(self, query: bytes) -> bytes:
         """What is left of a query, spelled injectively; parameters are read as a form (WHATWG URL §5.1)."""
         pairs = [_decoded(piece) for piece in query.split(b"&") if piece]

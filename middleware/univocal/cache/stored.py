@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeAlias
 
-from univocal.cache.search import NoVarySearch
+from univocal.cache.search import NoVarySearch, split_key
 from univocal.messages import Fields
 
 __all__ = [
@@ -25,12 +25,14 @@ Selecting: TypeAlias = tuple[tuple[bytes, bytes | None], ...]
 # Statuses whose responses have no content, and so no Content-Length (RFC 9110 §8.6).
 NO_CONTENT: Final = frozenset({204, 304})
 
-# Measured on CPython (tests/pure/test_cache_cost.py): the objects of a response and its index entries,
+# Measured on CPython (tests/property/test_cache_shapes.py): the objects of a response and its index entries,
 # without the octets they hold.
 _BASE_COST: Final = 1_000
+_PART_COST: Final = 200
 _SELECTING_COST: Final = 150
 _TAG_COST: Final = 350
-_SEARCH_COST: Final = 950
+_SEARCH_COST: Final = 1_200
+_PARAMETER_COST: Final = 150
 # Octets from which on CPython asks the system's allocator for an object.
 _LARGE: Final = 480
 
@@ -118,7 +120,22 @@ class Stored:
     @property
     def small(self) -> int:
         """How much of the cost is in small objects."""
-        return self.cost - sum(len(each) for each in (self.head, self.body) if len(each) >= _LARGE)
+        return self.cost - sum(length for each in self.octets if (length := len(each)) >= _LARGE)
+
+    @property
+    def octets(self) -> list[bytes]:
+        """All that is kept of the response and in its name, once for each time that it may be kept."""
+        values = (
+            self.etag,
+            self.last_modified,
+            self.strong,
+            self.language,
+            *(value for _, value in self.vary),
+        )
+        kept = [self.key, self.head, self.body, *(name for name, _ in self.vary), *filter(None, values)]
+        # An index may have the tag of another response, and go on having it when that is gone.
+        kept += [*self.tags, *self.tags]
+        return [*kept, split_key(self.key)[0], *self.search.names] if self.search is not None else kept
 
     @property
     def lifetime(self) -> float:
@@ -163,8 +180,14 @@ def with_content(stored: Stored, fields: Fields, body: bytes) -> Stored:
     )
     lines = fields if framed else [*fields, (b"content-length", b"%d" % len(body))]
     head = render_head(stored.status, lines)
-    cost = _BASE_COST + len(stored.key) + len(head) + len(body)
-    cost += sum(_SELECTING_COST + len(name) + len(value or b"") for name, value in stored.vary)
-    cost += sum(_TAG_COST + len(tag) for tag in stored.tags)
-    cost += _SEARCH_COST + len(stored.key) if stored.search else 0
-    return replace(stored, head=head, body=body, cost=cost)
+    done = replace(stored, head=head, body=body)
+    done.cost = _cost(done)
+    return done
+
+
+def _cost(stored: Stored) -> int:
+    """The octets of memory that a response takes, index entries included."""
+    cost = _BASE_COST + sum(map(len, stored.octets))
+    cost += _SELECTING_COST * len(stored.vary) + _TAG_COST * len(stored.tags)
+    cost += _PART_COST if stored.part is not None else 0
+    return cost if stored.search is None else cost + _SEARCH_COST + _PARAMETER_COST * len(stored.search.names)
