@@ -13,10 +13,11 @@ __all__ = ["Lease", "Leases"]
 
 # Octets that the log of purges takes; a lease older than what was dropped from it cannot commit.
 _LOG_LIMIT: Final = 4 << 20
-# Octets of an entry in it, of each name beside its own, and of a pattern with what RE2 makes of it.
+# Octets of an entry in it, of each name beside its own, and of a pattern with what RE2 makes of it, measured.
 _SELECTOR_COST: Final = 450
 _NAME_COST: Final = 150
-_PATTERN_COST: Final = 40 << 10
+_PATTERN_COST: Final = 30 << 10
+_STEP_COST: Final = 35
 
 
 @dataclass(slots=True, eq=False)
@@ -112,7 +113,7 @@ def _weight(selector: Selector) -> int:
     match selector:
         case Everything():
             return _SELECTOR_COST
-        case Pattern():
-            return _SELECTOR_COST + _PATTERN_COST
+        case Pattern(steps=steps):
+            return _SELECTOR_COST + _PATTERN_COST + _STEP_COST * steps
         case _:
             return _SELECTOR_COST + sum(_NAME_COST + len(name) for name in selector.names)
