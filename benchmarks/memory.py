@@ -52,11 +52,17 @@ def varied(number: int) -> tuple[Fields, Fields, bytes]:
     return [*PLAIN, (b"vary", b"accept-language, accept-encoding")], asked, bytes(200)
 
 
+def alike(number: int) -> tuple[Fields, Fields, bytes]:
+    ignored = b'params=("utm_source" "utm_medium" "fbclid")'
+    return [*PLAIN, (b"etag", b'"%d"' % number), (b"no-vary-search", ignored)], [], bytes(200)
+
+
 KINDS: dict[str, Callable[[int], tuple[Fields, Fields, bytes]]] = {
     "no content": empty,
     "100 octets": plain,
     "three tags": tagged,
     "Vary": varied,
+    "No-Vary-Search": alike,
 }
 
 
@@ -70,7 +76,7 @@ def main() -> None:
     if told.kind:
         measure(told.kind, told.objects, told.churn, told.largest)
         return
-    print(f"{'':12} {'objects':>9} {'max_bytes':>10} {'base':>7} {'full':>7} {'churned':>8} {'ratio':>6}  s")
+    print(f"{'':14} {'objects':>9} {'max_bytes':>10} {'base':>7} {'full':>7} {'churned':>8} {'ratio':>6}  s")
     numbers = [f"--objects={told.objects}", f"--churn={told.churn}", f"--largest={told.largest}"]
     failed = [
         kind
@@ -100,7 +106,7 @@ def measure(kind: str, objects: int, churn: float, largest: int) -> None:
     seconds = time.perf_counter() - begun
     sizes_told = f"{mib(base):7.0f} {mib(full):7.0f} {mib(churned):8.0f}"
     print(
-        f"{kind:12} {held:9} {mib(store.max_bytes):10.0f} {sizes_told} {ratio:6.2f} {seconds:4.0f}",
+        f"{kind:14} {held:9} {mib(store.max_bytes):10.0f} {sizes_told} {ratio:6.2f} {seconds:4.0f}",
         flush=True,
     )
     sys.exit(ratio > PROMISE)

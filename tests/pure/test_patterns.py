@@ -47,7 +47,7 @@ def test_what_people_write_is_not(expression):
     "expression",
     ["(?:a|b)*a(?:a|b){12}c%d", "[ab]*a[ab]{300}c%d", "a?" * 500 + "%d", r"\w[aeiou]\pL[^a]" * 60 + "%d"],
 )
-def test_no_pattern_takes_more_than_68_kib_whatever_it_is_searched_in(expression):
+def test_no_pattern_takes_more_than_70_kib_whatever_it_is_searched_in(expression):
     draw = random.Random(1)
     urls = [bytes(draw.choices(b"ab", k=length)) for length in (200, 800, 2000, 8000)]
     urls += [bytes(draw.choices(b"abcdefghijklmnopqrstuvwxyz/%.", k=900))]
@@ -56,7 +56,7 @@ def test_no_pattern_takes_more_than_68_kib_whatever_it_is_searched_in(expression
     for pattern in patterns:
         for url in urls:
             pattern.search(url)
-    assert (resident() - before) / len(patterns) < 68 << 10
+    assert (resident() - before) / len(patterns) < 70 << 10
 
 
 def test_a_url_that_is_too_much_work_for_a_pattern_counts_as_found():
