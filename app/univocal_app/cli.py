@@ -211,8 +211,6 @@ def purge(
         jobs = purging.jobs([*named, *listed], tag or [], prefix or [], pattern or [])
     except ValueError as error:
         _usage(str(error))
-    if not jobs:
-        _usage("nothing to purge: no URL came in")
     results = []
     with closing(purger), progress("purging", len(jobs)) as tell:
         for job in jobs:
