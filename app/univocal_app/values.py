@@ -9,6 +9,7 @@ from typing import Annotated, Final, NamedTuple, TypeAlias
 
 from pydantic import Field, PlainSerializer, PlainValidator
 
+from univocal.cache import address
 from univocal.uri.site import parse_authority
 
 __all__ = [
@@ -67,9 +68,6 @@ _ADDRESS: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):([0-9]
 _UPSTREAM: Final = re.compile(
     r"(https?://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?)(/[!-\"$->@-~]*)?"
 )
-
-_REDIS: Final = re.compile(r"(?:rediss?://[^/]|unix:///)")
-_SECRET: Final = re.compile(r"(?<=//)[^/]*(?=@)|(?<=[?&]password=)[^&]*")
 
 
 def size(value: object) -> int:
@@ -149,16 +147,17 @@ def prefix(value: object) -> str:
 
 def store(value: object) -> str:
     """Where stored responses are: in memory alone, or in a Redis or Valkey, too."""
-    if isinstance(value, str) and (value == "memory" or _REDIS.match(value)):
-        return value
-    raise ValueError(
-        "'memory', or the URL of a Redis or Valkey: redis://HOST:PORT/DB, rediss://…, unix:///PATH"
-    )
+    try:
+        if value != "memory":
+            address.check(value if isinstance(value, str) else "")
+    except ValueError as error:
+        raise ValueError(f"'memory', or {error}") from None
+    return str(value)
 
 
 def masked(text: str) -> str:
     """A URL without the password that may be in it."""
-    return _SECRET.sub("***", text)
+    return address.masked(text)
 
 
 class Only:

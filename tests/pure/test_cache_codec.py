@@ -100,6 +100,9 @@ def test_a_description_cut_short_anywhere_is_a_miss(one: Stored) -> None:
         (b"2 w", b"1 w"),  # another version
         (b"2 w", b"2 x"),
         (b"60", b"nan"),
+        (b"60", b"1e999"),
+        (b"60", b"-1e999"),
+        (b"60", b"1e16"),
         (b"60", b"inf"),
         (b"60", b"1_0"),
         (b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 O\n\r\n"),

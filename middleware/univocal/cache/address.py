@@ -39,7 +39,7 @@ def _wrong(url: str) -> str:
     """What is wrong with a URL; empty if nothing is."""
     scheme, found, rest = url.partition("://")
     if not found or scheme not in {"redis", "rediss", "unix"} or not _OCTETS.fullmatch(url):
-        return "nothing else"
+        return "in printable ASCII, the scheme in lower case"
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     if "#" in rest or "@" in rest[len(authority) :]:
         return "in a user or a password '/', '?', '#' and '@' are written as %2F, %3F, %23 and %40"
@@ -47,12 +47,12 @@ def _wrong(url: str) -> str:
     try:
         port = parts.port
     except ValueError:
-        return "its port is no number from 1 to 65535"
+        return "its port is a number from 1 to 65535"
     if scheme == "unix":
         if parts.hostname or len(parts.path) < 2:
-            return "of a socket the path from the root"
+            return "unix:// and the path of a socket from the root"
     elif not parts.hostname or port == 0:
-        return "one host, and a port from 1 to 65535"
+        return "one host, and a port from 1 to 65535 if any"
     elif not re.fullmatch(r"(?:/[0-9]{0,6})?", parts.path):
         return "its database is a number"
     return _wrong_option(scheme, parts.query)

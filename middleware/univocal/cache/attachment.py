@@ -99,11 +99,10 @@ class Attachment:
         try:
             async with asyncio.timeout(self._times.purge):
                 shared = await purge(link, selector, now, spared)
-        except (UnavailableError, TimeoutError):
+        except (UnavailableError, TimeoutError) as error:
             # Whatever it is that is attached to by now, it pays: who attaches does that first.
             self._owe(selector)
-            self.lost()
-            self._tracking.doubt()
+            self._begin_anew(f"a purge failed: {error}")
             raise RefusedError("shared-store-unavailable") from None
         # What was read from Redis while it was being purged there.
         self._memory.purge(selector, now, sparing=sparing)
@@ -142,10 +141,11 @@ class Attachment:
     def heard(self, changed: Iterable[bytes] | None) -> None:
         """Forget what changed in Redis, and wake who waits for it; None: all of it did."""
         now, link = self._clock(), self._link
-        if changed is None or link is None:
-            self._memory.purge(Everything(), now)
+        if link is None:
+            return  # nothing is relied on yet
+        if changed is None:
             self.bell.ring_all()
-            self._tracking.doubt()  # the marker went, too
+            self._begin_anew("the server's keys were removed")  # the marker, too
             return
         keys: set[bytes] = set()
         for name in changed:
@@ -156,8 +156,7 @@ class Attachment:
                     self._memory.purge(softened, now)
                     self.bell.ring(named)
                 case Moved():
-                    self.lost()
-                    self._tracking.doubt()
+                    self._begin_anew("the namespace changed")
                 case Fruitless(key):
                     self.bell.ring([key], fruitless=True)
                 case Banned(expression, soft):
@@ -176,11 +175,14 @@ class Attachment:
             self._memory.purge(Keys(frozenset(keys)), now)
             self.bell.ring(keys)
 
-    def _doubt(self, link: Link) -> None:
+    def _doubt(self, link: Link, why: str) -> None:
         """Attach anew, if it is this link's commands that all rely on."""
         if link is self.link:
-            self.lost()
-            self._tracking.doubt()
+            self._begin_anew(why)
+
+    def _begin_anew(self, why: str) -> None:
+        self.lost()
+        self._tracking.doubt(why)
 
     def confirmed(self, since: float) -> None:
         """Whatever changed before this time has been told."""

@@ -61,7 +61,7 @@ class Link:
     """
 
     def __init__(
-        self, url: str, timeout: float, connections: int, names: Names, doubt: Callable[[Link], None]
+        self, url: str, timeout: float, connections: int, names: Names, doubt: Callable[[Link, str], None]
     ) -> None:
         self.names = names
         self._doubt = doubt
@@ -120,11 +120,12 @@ class Link:
             async with asyncio.timeout(self._timeout):
                 return await command
         except Exception as error:
+            said = str(error) or "no answer in time"
             if not self._closed and _is_doubtful(error):
-                self._doubt(self)
+                self._doubt(self, f"a command failed: {said}")
             # redis-py stumbles in its own ways over a connection that is closed while it is used.
             if self._closed or isinstance(error, RedisError | OSError | TimeoutError):
-                raise UnavailableError(str(error) or "no answer in time") from error
+                raise UnavailableError(said) from error
             raise
         except asyncio.CancelledError:
             if _is_cancelled():

@@ -69,12 +69,14 @@ class Tracking:
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._doubt = asyncio.Event()
+        self._why = ""
         self._answers: asyncio.Queue[None] = asyncio.Queue()
         self._names: Names | None = None
         self._left: deque[Names] = deque(maxlen=_LEFT)
 
-    def doubt(self) -> None:
+    def doubt(self, why: str) -> None:
         """Begin anew: something suggests that the connection cannot be relied on."""
+        self._why = why
         self._doubt.set()
 
     def start(self) -> None:
@@ -96,7 +98,8 @@ class Tracking:
             try:
                 await self._session()
             except* Exception as errors:  # whatever it was, memory alone would go on for ever
-                reason = f"{type(errors.exceptions[0]).__name__}: {errors.exceptions[0]}"
+                error = errors.exceptions[0]
+                reason = f"{type(error).__name__}: {str(error) or 'no answer in time'}"
                 logger.log(
                     logging.DEBUG if reason == told else logging.WARNING, "no shared store: %s", reason
                 )
@@ -182,4 +185,4 @@ class Tracking:
 
     async def _until_doubted(self) -> NoReturn:
         await self._doubt.wait()
-        raise redis.ConnectionError("a command failed: the connection is begun anew")
+        raise redis.ConnectionError(self._why)

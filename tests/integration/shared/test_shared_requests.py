@@ -135,14 +135,16 @@ async def test_a_validation_is_for_all(clients):
     assert app.count == 2
 
 
-async def test_what_is_served_stale_is_fetched_by_one(clients, until):
+async def test_what_is_served_stale_is_fetched_by_one(clients):
     app = Application([(b"cache-control", b"max-age=1, stale-while-revalidate=50")])
     a, b = await clients(app)
     await a.get()
     await asyncio.sleep(1.2)
     assert (await b.get())[0] == "1"
-    await until(lambda: app.count == 2 and b.node.memory.stats.entries)
-    assert (await a.get())[0] == "2"
+    async with asyncio.timeout(5):
+        for client in (b, a):  # until it is stored, and told, both serve what is stale
+            while (await client.get())[0] != "2":
+                await asyncio.sleep(0.01)
     assert app.count == 2
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -171,6 +172,22 @@ async def test_the_lease_that_a_purge_spares_stays_good(join, made, selector):
     assert node.bodies() == [b"new"]
 
 
+@pytest.mark.parametrize("selector", [one for one, _ in SELECTORS])
+async def test_a_soft_purge_is_one_of_what_memory_alone_holds_too(join, made, until, selector: Selector):
+    first, second = await join(), await join()
+    more = [(b"no-vary-search", b'params=("utm")'), (b"xkey", b"red")]
+    for node in (first, second):
+        assert await node.put(made(more=more))
+    await first.store.purge(replace(selector, soft=True), time.time())
+    await first.put(made(b"another key, whose notice comes after that of the purge"))
+    await until(lambda: not second.bodies())
+    for node in (first, second):
+        (held,) = node.memory.lookup(KEY)
+        assert held.fresh_until <= time.time()
+    await first.store.purge(selector, time.time())
+    await until(lambda: not second.memory.lookup(KEY))
+
+
 async def test_a_deletion_by_hand_reaches_memory(join, made, server, until):
     first, second = await join(), await join()
     await first.put(made())
@@ -223,7 +240,13 @@ async def test_what_cannot_be_read_is_a_miss(join, made, server):
     entry = server.entry()
     (field,) = [name for name in server.client.hkeys(entry) if name.startswith(b"m")]
     described = server.client.hget(entry, field)
-    for unreadable in (b"", b"2 w", described[:-1], described.replace(b"2 w", b"9 w", 1), b"\xff" * 99):
+    fresh, cost = described.split(b" ")[2], b" %d " % made().cost
+    altered = [
+        described.replace(old, new, 1)
+        for old, new in ((b"2 w", b"9 w"), (fresh, b"1e999"), (fresh, b"nan"), (cost, b" 1e999 "))
+    ]
+    assert described not in altered
+    for unreadable in (b"", b"2 w", described[:-1], *altered, b"\xff" * 99):
         server.client.hset(entry, field, unreadable)
         assert await second.read() == []
         assert await second.store.purge(Tags(frozenset((b"t",))), time.time()) == 0

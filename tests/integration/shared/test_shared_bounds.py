@@ -1,0 +1,175 @@
+"""Large entries, a Redis that is full or that takes no writes: nobody is held up for long, purges work."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+
+import pytest
+
+from univocal.cache.scripts import MOST_OCTETS
+from univocal.cache.selectors import Everything, Keys, Pattern, Prefix, Tags
+from univocal.errors import RefusedError
+
+KEY = b"0123456789abcdef http en.example /wiki/A"
+
+
+def large(made, foo: bytes, octets: int):
+    return made(body=bytes(octets), more=[(b"vary", b"foo"), (b"xkey", b"red")], asked=[(b"foo", foo)])
+
+
+async def test_an_entry_is_bounded_in_octets_the_oldest_go(join, made, server):
+    node = await join()
+    part = MOST_OCTETS // 4
+    for number in range(9):
+        assert await node.put(large(made, b"%d" % number, part))
+        await asyncio.sleep(0.002)
+    entry = server.entry()
+    stored = [field for field in server.client.hkeys(entry) if field.startswith(b"b")]
+    assert len(stored) == 3
+    assert sum(server.client.hstrlen(entry, field) for field in stored) <= MOST_OCTETS
+    held = await (await join()).store.lookup(KEY, time.time())
+    assert [one.vary[0][1] for one in held] == [b"8", b"7", b"6"]
+
+
+async def test_what_is_larger_stays_with_its_node_and_purges_reach_it(join, made, server, until):
+    first, second = await join(), await join()
+    first.memory.max_object_bytes = first.memory.max_bytes
+    assert await first.put(made(body=bytes(MOST_OCTETS)))
+    assert len(first.bodies()) == 1
+    assert server.names("*:e:*") == []
+    await second.purge()
+    await until(lambda: not first.bodies())
+
+
+async def test_a_request_that_selects_nothing_moves_no_large_content(join, made, server):
+    first, second = await join(), await join()
+    for number in range(3):
+        assert await first.put(large(made, b"%d" % number, MOST_OCTETS // 8))
+    server.client.config_resetstat()
+    for number in range(20):
+        fields = [(b"foo", b"x%d" % number)]
+        described = await second.store.lookup(KEY, time.time(), fields)
+        assert len(described) == 3
+        assert not any(one.body for one in described)
+        assert second.bodies() == []
+    assert server.client.info("stats")["total_net_output_bytes"] < 200_000
+    (one, *others) = await second.store.lookup(KEY, time.time(), [(b"foo", b"2")])
+    assert len(one.body) == MOST_OCTETS // 8
+    assert [other.body for other in others] == [b"", b""]
+    assert second.bodies() == [one.body]
+
+
+async def test_reading_the_largest_entry_detaches_nobody(join, made, until):
+    nodes = [await join(times={"heartbeat": 0.1, "command": 1.0}) for _ in range(3)]
+    for number in range(8):
+        assert await nodes[0].put(large(made, b"%d" % number, MOST_OCTETS // 4))
+    going, seen = True, set()
+
+    async def watch():
+        while going:
+            seen.update(node.store.connected for node in nodes)
+            await asyncio.sleep(0.005)
+
+    watching = asyncio.create_task(watch())
+    for node in nodes:
+        assert len(await node.store.lookup(KEY, time.time())) == 3
+    await asyncio.sleep(0.3)
+    going = False
+    await watching
+    assert seen == {True}
+
+
+async def test_purges_work_in_a_redis_that_is_full(join, made, server, until):
+    first, second = await join(), await join()
+    names = [b"0123456789abcdef http en.example /%d" % number for number in range(5)]
+    for name in names:
+        await first.put(made(name, more=[(b"xkey", b"red" if name == names[0] else b"blue")]))
+        assert await second.read(name) == [b"content"]
+    server.client.config_set("maxmemory", 1_000_000)
+    assert await first.purge(names[1]) == 1
+    assert await first.store.purge(Tags(frozenset((b"red",))), time.time()) == 1
+    assert await first.store.purge(Prefix(frozenset((b"http en.example /2",))), time.time()) == 1
+    assert await first.store.purge(Keys(frozenset((names[3],)), soft=True), time.time()) == 1
+    await first.store.purge(Pattern("/4$", lambda url: url.endswith(b"/4")), time.time())
+    await until(lambda: not any(second.bodies(name) for name in names))
+    assert await first.store.purge(Everything(), time.time()) == 1
+    assert first.store.connected
+    # What it takes no more is served from memory alone, for a while.
+    assert await first.put(made(names[0]))
+    assert first.memory.lookup(names[0])[0].fresh_until <= time.time() + 5
+    # Who comes to it attaches as well.
+    assert (await join()).store.connected
+
+
+async def test_a_debt_is_paid_to_a_redis_that_is_full(join, made, server, until):
+    first, second = await join(times={"command": 0.3}), await join()
+    await first.put(made())
+    assert await second.read() == [b"content"]
+    server.client.config_set("maxmemory", 1_000_000)
+    os.kill(server.process.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(RefusedError):
+            await first.purge()
+    finally:
+        os.kill(server.process.pid, signal.SIGCONT)
+    await until(lambda: first.store.connected)
+    await until(lambda: not second.bodies())
+
+
+async def test_a_debt_that_cannot_be_paid_is_told_of(join, made, server, until, caplog):
+    rights = ["~*", "&*", "+@all", "-hincrby"]  # which only purges need
+    server.client.execute_command("ACL", "SETUSER", "cache", "on", ">pw", *rights)
+    node = await join(url=server.url.replace("://", "://cache:pw@"))
+    assert await node.put(made())
+    with pytest.raises(RefusedError):
+        await node.store.purge(Everything(), time.time())
+    await until(lambda: "no shared store: UnavailableError: a purge that is owed fails:" in caplog.text)
+    assert not node.store.connected
+    server.client.execute_command("ACL", "SETUSER", "cache", "+hincrby")
+    await until(lambda: node.store.connected)
+    assert await node.read() == []
+
+
+async def test_a_detached_node_asks_redis_for_nothing(join, made, server, until):
+    node = await join(times={"command": 0.5, "heartbeat": 0.1})
+    os.kill(server.process.pid, signal.SIGSTOP)
+    try:
+        await until(lambda: not node.store.connected)
+        began = time.monotonic()
+        for _ in range(20):
+            with pytest.raises(RefusedError, match="shared-store-unavailable"):
+                await node.purge()
+            assert await node.put(made())
+        assert node.bodies() == [b"content"]
+        assert time.monotonic() - began < 0.3
+    finally:
+        os.kill(server.process.pid, signal.SIGCONT)
+    await until(lambda: node.store.connected)
+
+
+async def test_where_nothing_can_be_written_only_the_first_miss_waits(join, made, server, until, caplog):
+    first, second = await join(times={"command": 0.5}), await join(times={"command": 0.5})
+    assert await first.put(made())
+    server.client.execute_command("CLIENT", "PAUSE", "3000", "WRITE")
+    began = time.monotonic()
+    await second.get(KEY + b"1", lambda: _after(0, made(KEY + b"1")))
+    assert time.monotonic() - began < 0.9
+    assert not second.store.connected
+    began = time.monotonic()
+    for number in range(9):
+        name = KEY + b"2%d" % number
+        assert await second.get(name, lambda name=name: _after(0, made(name))) == b"content"
+    with pytest.raises(RefusedError):
+        await second.purge()
+    assert time.monotonic() - began < 0.3
+    await until(lambda: "a command failed: no answer in time" in caplog.text)
+    await until(lambda: second.store.connected, 8.0)
+    await until(lambda: not first.bodies())
+
+
+async def _after(seconds, result):
+    await asyncio.sleep(seconds)
+    return result

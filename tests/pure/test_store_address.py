@@ -1,0 +1,100 @@
+"""The URL of a shared store: what leads to one, and what is shown of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from univocal.cache.address import check, masked
+from univocal.cache.shared import SharedStore
+from univocal.cache.store import MemoryStore
+from univocal.errors import ConfigurationError
+from univocal_app.config import validate
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://127.0.0.1:6379/0",
+        "redis://h",
+        "redis://h/",
+        "redis://[::1]:6379/15",
+        "redis://:p%40ss%2Fw@h:1/0",
+        "redis://user:p@ss@h:1/0",
+        "redis://h/0?username=u&password=p%40",
+        "redis://h?db=3",
+        "rediss://h:1/0",
+        "rediss://h:1/0?ssl_cert_reqs=none&ssl_check_hostname=false",
+        f"rediss://h?ssl_ca_certs={__file__}&ssl_certfile={__file__}&ssl_keyfile={__file__}&ssl_password=p",
+        "rediss://h?ssl_ca_path=/",
+        "unix:///run/redis.sock",
+        "unix://user:password@/run/redis.sock?db=0",
+        "unix:///run/redis.sock?db=3&password=secret",
+    ],
+)
+def test_what_leads_to_a_store(url: str) -> None:
+    check(url)
+    table = {"cache": {"store": url}, "sites": [{"hosts": ["a"], "upstream": "http://b"}]}
+    assert validate(table, "file").cache.store == url
+    SharedStore(MemoryStore(), url, lambda: 0.0)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("", "redis://HOST"),
+        ("memcached://h", "redis://HOST"),
+        ("REDIS://h", "lower case"),
+        ("redis://h /0", "ASCII"),
+        ("redis://é/0", "ASCII"),
+        ("redis:///0", "one host"),
+        ("redis://h:0/0", "port"),
+        ("redis://h:99999/0", "port"),
+        ("redis://h:x/0", "port"),
+        ("redis://a:1,b:2/0", "port"),
+        ("redis://h/notadb", "database is a number"),
+        ("redis://h/0/1", "database is a number"),
+        ("redis://h?db=x", "db is"),
+        ("redis://h/0?foo=bar", "options"),
+        ("redis://h/0?protocol=3", "options"),
+        ("redis://h/0?decode_responses=true", "options"),
+        ("redis://h/0?ssl_cert_reqs=none", "options"),
+        ("redis://h?db=1&db=2", "each once"),
+        ("redis://user:se/cret@h:1/0", "%2F"),
+        ("redis://user:se#cret@h:1/0", "%23"),
+        ("redis://user:se?cret@h:1/0", "%3F"),
+        ("redis://h/0#x", "%23"),
+        ("rediss://h?ssl_ca_certs=/nonexistent", "file that exists"),
+        ("rediss://h?ssl_keyfile=/", "file that exists"),
+        ("rediss://h?ssl_ca_path=/nonexistent", "directory"),
+        ("rediss://h?ssl_cert_reqs=maybe", "none|optional|required"),
+        ("rediss://h?ssl_check_hostname=maybe", "true|false"),
+        ("unix://relative.sock", "from the root"),
+        ("unix:///", "from the root"),
+    ],
+)
+def test_what_leads_to_none(url: str, said: str) -> None:
+    table = {"cache": {"store": url}, "sites": [{"hosts": ["a"], "upstream": "http://b"}]}
+    for refuse in (lambda: validate(table, "file"), lambda: SharedStore(MemoryStore(), url, lambda: 0.0)):
+        with pytest.raises(ConfigurationError) as refused:
+            refuse()
+        assert said in refused.value.allowed
+        assert "cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://h:1/0", "redis://h:1/0"),
+        ("redis://:secret@h:1/0", "redis://***@h:1/0"),
+        ("redis://user:se/cret@h:1/0", "redis://***@h:1/0"),
+        ("redis://user:se#cret@h:1/0", "redis://***@h:1/0"),
+        ("redis://user:se?cr@et@h:1/0", "redis://***@h:1/0"),
+        ("redis://user:se\ncret@h", "redis://***@h"),
+        ("user:secret@h", "user:***@h"),
+        ("redis:/user:secret@h", "redis:/***@h"),
+        ("redis://h/0?password=sec@ret&db=1", "redis://h/0?password=***&db=1"),
+        ("rediss://h/0?db=1&ssl_password=secret", "rediss://h/0?db=1&ssl_password=***"),
+    ],
+)
+def test_no_password_is_shown(url: str, shown: str) -> None:
+    assert masked(url) == shown
