@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["purge"]
 
 # How many keys one script works on, which nothing else in Redis runs beside; and one step of a walk looks at.
-_BATCH: Final = 200
+_BATCH: Final = 100
 _STEP: Final = 1_000
 
 

@@ -143,7 +143,7 @@ async def test_what_is_served_stale_is_fetched_by_one(clients):
     assert (await b.get())[0] == "1"
     async with asyncio.timeout(5):
         for client in (b, a):  # until it is stored, and told, both serve what is stale
-            while (await client.get())[0] != "2":
+            while (await client.get())[0] != "2":  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
     assert app.count == 2
 
