@@ -152,8 +152,19 @@ end
 -- The log's fields that speak of a response of an origin with a tag.
 local function fields(origin, tag) return {'t\0' .. tag, 't' .. origin .. '\0' .. tag} end
 
--- The token of the commit that created an entry, empty if there is none.
-local function generation(entry) return redis.call('HGET', entry, 'g') or '' end
+-- An entry as it is left, for the lock's field `entry`: which commit created it, and when it expires.
+local function left(entry, now)
+  local created = redis.call('HGET', entry, 'g')
+  return created and string.format('%s %d', created, now + redis.call('PTTL', entry)) or ''
+end
+
+-- Whether an entry is the one that was left, or has expired since.
+local function undisturbed(lock, entry, now)
+  local is = redis.call('HGET', entry, 'g')
+  local created, expires = string.match(redis.call('HGET', lock, 'entry') or '', '^(%x+) (%d+)$')
+  if is then return is == created end
+  return not created or now >= tonumber(expires)
+end
 
 -- Take a lease out of its lock, whose last one takes the lock along: whether another waited for it.
 local function ended(lock, token)

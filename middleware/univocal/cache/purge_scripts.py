@@ -63,7 +63,8 @@ for i = 2, #KEYS do
   end
 end
 if spared then
-  redis.call('HSET', mine, ARGV[1], spared, 'entry', generation(root .. 'e:' .. key_of(mine)))
+  local entry = root .. 'e:' .. key_of(mine)
+  redis.call('HSET', mine, ARGV[1], spared, 'entry', left(entry, milliseconds()))
   redis.call('PEXPIRE', mine, rest)
 end
 return found

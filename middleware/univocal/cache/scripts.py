@@ -3,8 +3,8 @@
 Octets of others come as KEYS and ARGV alone. A lease is a field of its key's lock: its token, with `deadline
 id number`. Until the deadline (milliseconds) others wait for it if it is the lock's leader; `id` and `number`
 say after which purge of the log it began. Without that log, or in another one, no lease holds; nor does it if
-the entry is not the one that these scripts last left there, which the lock's field `entry` says. So what
-Redis evicts, and what is deleted by hand, makes a commit fail, never succeed.
+the entry is not the one that these scripts last left there, which the lock's field `entry` says, unless it
+merely expired. So what Redis evicts, and what is deleted by hand, makes a commit fail, never succeed.
 """
 
 from __future__ import annotations
@@ -85,8 +85,7 @@ for _, name in ipairs(KEYS) do sound(name, 'hash') end
 -- Tokens of nodes that died go with the lock; no more than these wait for that.
 if redis.call('HLEN', lock) > 10000 then redis.call('DEL', lock) end
 -- Who began before the entry was deleted by hand, or evicted, stores nothing.
-local was, is = redis.call('HGET', lock, 'entry'), generation(entry)
-if was and was ~= is then redis.call('DEL', lock) end
+if not undisturbed(lock, entry, now) then redis.call('DEL', lock) end
 if ARGV[4] == '1' then
   if (redis.call('HGET', entry, 'v') or '') ~= ARGV[5] then return {2, 0} end
   local leader = redis.call('HGET', lock, 'leader')
@@ -108,7 +107,8 @@ if not id then
 end
 redis.call('PEXPIRE', log, 2 * ARGV[3])
 local number = redis.call('HGET', log, 'number') or 0
-redis.call('HSET', lock, 'entry', is, ARGV[1], string.format('%d %s %s', now + ARGV[2], id, number))
+local value = string.format('%d %s %s', now + ARGV[2], id, number)
+redis.call('HSET', lock, 'entry', left(entry, now), ARGV[1], value)
 redis.call('PEXPIRE', lock, ARGV[3])
 return {1, 0}
 """,
@@ -127,7 +127,7 @@ local value = redis.call('HGET', lock, token)
 if not value then return 0 end
 local deadline, id, number = lease(value)
 if not number or not holds(log, id, number) then return 0 end
-if redis.call('HGET', lock, 'entry') ~= generation(entry) then return 0 end
+if not undisturbed(lock, entry, now) then return 0 end
 local key, new, lost = key_of(entry), {text = ARGV[3], tags = {}}, {tags = {}}
 for i = 9, #ARGV do
   for _, field in ipairs(fields(ARGV[8], ARGV[i])) do
@@ -182,7 +182,7 @@ for _, tag in ipairs(new.tags) do
   redis.call('ZADD', set, 'GT', now + keep, key)
   if redis.call('PTTL', set) < keep then redis.call('PEXPIRE', set, keep) end
 end
-redis.call('HSET', lock, 'entry', generation(entry))
+redis.call('HSET', lock, 'entry', left(entry, now))
 ended(lock, token)
 return 1
 """,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -106,6 +107,18 @@ async def test_also_if_it_was_stored_and_deleted_since(join, made, server):
     server.client.delete(server.entry())
     assert not await second.store.commit(lease, made(body=b"1"))
     assert await second.read() == []
+
+
+async def test_what_merely_expires_ends_no_fetch(join, made, server, until):
+    first, second = await join(), await join()
+    short = replace(made(body=b"1"), fresh_until=time.time() + 0.2, stale_usable=False)
+    assert await first.put(short)
+    leases = [await node.store.begin(KEY) for node in (first, second)]
+    await until(lambda: not server.client.exists(server.entry()))
+    third = await second.store.begin(KEY)
+    for number, lease in enumerate((*leases, third)):
+        assert await second.store.commit(lease, made(body=b"%d" % number))
+    assert await first.read() == [b"2"]
 
 
 @pytest.mark.parametrize("selector", [Keys(frozenset((KEY,))), Tags(frozenset((b"red",)))])
