@@ -93,7 +93,7 @@ def test_what_is_said(univocal: Fixture, arguments: list[str], status: int, word
         (["demo", "--listen", "nowhere"], "--listen: found 'nowhere'"),
         (["purge"], "nothing to purge"),
         (["purge", "wiki/A"], "no URL"),
-        (["purge", "--tag", "a b"], "no tag"),
+        (["purge", "--tag", ""], "no tag"),
         (["purge", "http://a\r\nX: y/"], "names no host"),
         (["purge", "http://a/", "--via", "nowhere"], "no address of a proxy"),
         (["nonsense"], "No such command"),
