@@ -145,28 +145,35 @@ class Workers:
 
     async def _keep(self, name: str) -> None:
         while not self._end.is_set():
-            status = await self._one(name)
+            try:
+                fate = await self._one(name)
+            except OSError as error:  # no descriptor, or no memory, for one more
+                fate = f"cannot be started ({error})"
             self._forget(name)
             if not self._started.is_set():
                 self._started.set()  # in vain
                 return
             if self._end.is_set():
                 return
-            logger.warning("worker %s ended with status %s: another takes its place", name, status)
+            logger.warning("worker %s %s: another takes its place", name, fate)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._end.wait(), PAUSE)
 
-    async def _one(self, name: str) -> int | None:
+    async def _one(self, name: str) -> str:
+        """Start a worker and wait for its end: how it was. Raises OSError if there can be none."""
         ours, theirs = socket.socketpair()
-        with theirs:
-            process = _NEW.Process(target=self._target, args=(name, theirs), name=f"univocal worker {name}")
-            # A Ctrl-C reaches all processes of a terminal; the workers hear of it from their parent.
-            resource_tracker.ensure_running()  # which would be started with the first, and unblock the signal
-            blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-            try:
+        process = _NEW.Process(target=self._target, args=(name, theirs), name=f"univocal worker {name}")
+        # A Ctrl-C reaches all processes of a terminal; the workers hear of it from their parent.
+        resource_tracker.ensure_running()  # which would be started with the first, and unblock the signal
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            with theirs:
                 process.start()
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         reader, channel = await asyncio.open_connection(sock=ours)
         self._there[name] = worker = _Worker(process, channel)
         if self._end.is_set():  # meanwhile
@@ -180,8 +187,12 @@ class Workers:
             self._accepting.discard(name)
             del self._there[name]
             channel.close()
+            await asyncio.to_thread(process.join, self._silence)
+            process.kill()  # should it hang on its way out
             await asyncio.to_thread(process.join)
-        return process.exitcode
+        status = process.exitcode
+        process.close()
+        return f"ended with status {status}"
 
     async def _listen(self, name: str, reader: asyncio.StreamReader) -> None:
         """Until the worker has ended, which closes its end of the channel. Raises TimeoutError."""
