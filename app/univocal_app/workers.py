@@ -196,10 +196,18 @@ class Workers:
 
     async def _listen(self, name: str, reader: asyncio.StreamReader) -> None:
         """Until the worker has ended, which closes its end of the channel. Raises TimeoutError."""
+        silent = False
         while True:
-            async with asyncio.timeout(self._silence):
-                if not await reader.read(64):
-                    return
+            try:
+                said = await asyncio.wait_for(reader.read(64), BEAT if silent else self._silence)
+            except TimeoutError:
+                if silent:
+                    raise
+                silent = True  # or it was this process that stood still, and signs of life wait to be read
+                continue
+            if not said:
+                return
+            silent = False
             self._accepting.add(name)
             if self.accepting == len(self._names):
                 self._started.set()

@@ -178,7 +178,7 @@ class BoundedConnection(HttpToolsProtocol):
         if rest:
             self._method = method
             return PLACEHOLDER + rest
-        self._start = octets
+        self._start, self.url = octets, b""
         if self._phase != HEAD:
             self._phase, self._due = HEAD, NEVER
         return b""

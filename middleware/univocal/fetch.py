@@ -37,6 +37,10 @@ class Landing:
     reader: Reader | None = None
 
 
+class _OverdueError(Exception):
+    """A flight that is waited for takes too long."""
+
+
 class Fetcher:
     """Sends to the origin what the store cannot answer, once for all who ask at the same time."""
 
@@ -59,7 +63,7 @@ class Fetcher:
         if flight is not None and self._is_joined(flight):
             try:
                 landing = await self._follow(flight, admission, client)
-            except TimeoutError:  # whoever comes next waits for another one
+            except _OverdueError:  # whoever comes next waits for another one
                 pass
             else:
                 name = None
@@ -151,8 +155,11 @@ class Fetcher:
     async def _follow(self, flight: Flight, admission: Admission, client: Client) -> Landing | None:
         reader = flight.content.join()
         try:
-            async with asyncio.timeout(admission.runtime.limits.collapse_timeout):
-                await _until_landed(flight, reader, client)
+            try:
+                async with asyncio.timeout(admission.runtime.limits.collapse_timeout):
+                    await _until_landed(flight, reader, client)
+            except TimeoutError:  # the flight's own may be one as well: that is for `_shared` to tell
+                raise _OverdueError from None
             landing = await self._shared(flight, reader, admission)
         except BaseException:
             flight.content.leave(reader)

@@ -380,18 +380,21 @@ async def test_a_post_while_a_get_is_under_way_keeps_it_from_being_stored(cached
 # What goes wrong
 
 
-async def test_an_application_that_raises_raises_for_everyone(cached, idle):
+@pytest.mark.parametrize("kind", [LookupError, TimeoutError])
+async def test_an_application_that_raises_raises_for_everyone(cached, idle, kind):
     gate = asyncio.Event()
 
+    @counted
     async def application(scope, receive, send):
         await gate.wait()
-        raise LookupError("the page")
+        raise kind("the page")
 
     client = cached(app=application)
     waiting = start(client, 5, "/a")
     await idle()
     gate.set()
-    assert [type(error) for error in await together(waiting)] == [LookupError] * 5
+    assert [type(error) for error in await together(waiting)] == [kind] * 5
+    assert application.count == 1
 
 
 async def test_an_error_for_many_is_not_told_longer_from_one_to_the_next(cached, idle):

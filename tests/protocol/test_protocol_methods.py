@@ -137,6 +137,16 @@ async def test_a_head_that_is_not_finished_in_time_is_told(wire, recorder):
     assert (received.method, received.target, reasons) == (b"PURGE", b"/a", ("request-timeout",))
 
 
+async def test_nothing_of_the_request_before_is_told(wire, recorder):
+    told = []
+    client = wire(recorder, limits=ReadLimits(header_timeout=10), tell=lambda *said: told.append(said))
+    await client.feed(message(b"PURGE", target=b"/one"))
+    await client.feed(b"BA")
+    client.clock.pass_time(10)
+    ((received, reasons),) = told
+    assert (received.method, received.target, reasons) == (b"", b"", ("request-timeout",))
+
+
 async def test_what_an_application_gets_is_its_own_to_tell(wire, recorder):
     told = []
     client = wire(recorder, tell=lambda *said: told.append(said))

@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import socket
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -17,20 +18,21 @@ import pytest
 from univocal_app.config import validate
 from univocal_app.workers import Task, Workers, WorkersError
 
+CONFIGURATION = validate(
+    {
+        "server": {"access_log": "off"},
+        "sites": [{"hosts": ["en.example"], "upstream": "http://127.0.0.1:9"}],
+    },
+    "test",
+)
+
 
 @pytest.fixture
 async def watched(tmp_path: Path) -> AsyncIterator[tuple[Workers, list[str]]]:
     """One worker that is taken for hung after two seconds, and the names of those that ended."""
-    configuration = validate(
-        {
-            "server": {"access_log": "off"},
-            "sites": [{"hosts": ["en.example"], "upstream": "http://127.0.0.1:9"}],
-        },
-        "test",
-    )
     ended: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as front:
-        task = Task(configuration, "test", front, tmp_path)
+        task = Task(CONFIGURATION, "test", front, tmp_path)
         workers = Workers(1, task, ended.append, silence=2.0)
         await workers.start()
         yield workers, ended
@@ -80,6 +82,29 @@ async def test_a_worker_that_gives_signs_of_life_stays(watched: tuple[Workers, l
     workers, ended = watched
     await asyncio.sleep(3)  # longer than it may be silent
     assert (workers.accepting, ended) == (1, [])
+
+
+def test_a_parent_that_stood_still_kills_nobody(tmp_path: Path) -> None:
+    """In the event loop that it has: uvloop looks at what is due before what has come."""
+    ended: list[str] = []
+
+    async def stand_still(front: socket.socket) -> int:
+        workers = Workers(1, Task(CONFIGURATION, "test", front, tmp_path), ended.append, silence=2.0)
+        await workers.start()
+        time.sleep(4)  # noqa: ASYNC251
+        await asyncio.sleep(1.5)
+        accepting = workers.accepting
+        died = list(ended)
+        await workers.aclose()
+        assert died == []
+        return accepting
+
+    uvloop = pytest.importorskip("uvloop")
+    with (
+        socket.create_server(("127.0.0.1", 0)) as front,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        assert runner.run(stand_still(front)) == 1
 
 
 async def test_workers_that_end_at_once_are_not_started_again() -> None:
