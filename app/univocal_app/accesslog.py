@@ -126,6 +126,9 @@ def open_log(where: str, form: Literal["json", "combined"], commons: Commons | N
     Raises ConfigurationError for a file that cannot be written.
     """
     alone = nullcontext if commons is None else commons.alone
+    if where in {"off", "stdout"} and (sys.stderr if where == "off" else sys.stdout) is None:
+        allowed = "a file, where standard output, or for off standard error, is closed"
+        raise ConfigurationError("configuration", "server.access_log", where, allowed)
     if where == "off":
         return AccessLog(sys.stderr.buffer, FORMATS[form], purges_only=True, alone=alone)
     if where == "stdout":

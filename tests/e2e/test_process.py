@@ -30,3 +30,17 @@ def test_a_reader_that_leaves_is_no_traceback(root: Path) -> None:
         ["sh", "-c", program], capture_output=True, text=True, timeout=20, check=False, cwd=root / "app"
     )
     assert "Traceback" not in ended.stderr
+
+
+def test_a_log_on_a_closed_standard_output_is_refused(root: Path) -> None:
+    serve = "serve --upstream http://127.0.0.1:9 --listen 127.0.0.1:0 --admin 127.0.0.1:0"
+    ended = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m univocal_app {serve} >&-"],
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=20,
+        check=False,
+        cwd=root / "app",
+    )
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert "server.access_log: found 'stdout'" in ended.stderr
