@@ -19,15 +19,15 @@ def tls(port: int, certificates: Path) -> list[str]:
 
 @pytest.fixture
 def reached(server, join, made, until):
-    """Store by one node, read by another, purge by the first: through this URL."""
+    """Store by one node, read by another, purge by the first, read again: what was read through this URL."""
 
     async def check(url):
         first, second = await join(url=url), await join(url=url)
         assert await first.put(made())
-        assert await second.read() == [b"content"]
+        stored = await second.read()
         assert await first.purge() == 1
         await until(lambda: second.bodies() == [])
-        assert await second.read() == []
+        return stored, await second.read()
 
     return check
 
@@ -35,21 +35,21 @@ def reached(server, join, made, until):
 async def test_by_a_unix_socket(server, reached, tmp_path):
     server.kill()
     server.start("--unixsocket", str(tmp_path / "s"))
-    await reached(f"unix://{tmp_path / 's'}")
+    assert await reached(f"unix://{tmp_path / 's'}") == ([b"content"], [])
 
 
 async def test_another_database_of_the_server(server, reached, tmp_path):
-    await reached(server.url.replace("/0", "/3"))
+    assert await reached(server.url.replace("/0", "/3")) == ([b"content"], [])
     server.kill()
     server.start("--unixsocket", str(tmp_path / "s"))
-    await reached(f"unix://{tmp_path / 's'}?db=3")
+    assert await reached(f"unix://{tmp_path / 's'}?db=3") == ([b"content"], [])
 
 
 async def test_a_user_with_a_password(server, reached):
     rights = "~univocal:* &* +@all"
     server.client.execute_command("ACL", "SETUSER", "cache", "on", ">s3cret", *rights.split())
     server.client.execute_command("ACL", "SETUSER", "default", "-@all", "+ping", "+info")
-    await reached(server.url.replace("://", "://cache:s3cret@"))
+    assert await reached(server.url.replace("://", "://cache:s3cret@")) == ([b"content"], [])
 
 
 async def test_a_wrong_password_is_no_store(server, join, caplog, until):
@@ -64,7 +64,7 @@ async def test_over_tls(server, reached, certificates):
     server.kill()
     server.start(*tls(server.tls_port, certificates))
     url = f"rediss://127.0.0.1:{server.tls_port}/0"
-    await reached(f"{url}?ssl_ca_certs={certificates / 'ca.pem'}")
+    assert await reached(f"{url}?ssl_ca_certs={certificates / 'ca.pem'}") == ([b"content"], [])
 
 
 async def test_a_certificate_of_an_unknown_authority_is_refused(server, join, certificates, caplog, until):
