@@ -18,7 +18,7 @@ from univocal.cache.lua import MOVED
 from univocal.cache.names import MARKER, Names
 from univocal.cache.waiting import UnavailableError
 
-__all__ = ["Link", "run_id_of"]
+__all__ = ["Link", "run_id_of", "settings"]
 
 _RUN_ID: Final = re.compile(rb"^run_id:([0-9a-f]{8,64})\r?$", re.MULTILINE)
 
@@ -54,6 +54,16 @@ def _is_doubtful(error: BaseException) -> bool:
     return isinstance(error, RedisError) and str(error).startswith(MOVED)
 
 
+def settings(timeout: float) -> dict[str, Any]:
+    """How every connection to Redis is made and speaks: octets of RESP2, nothing tried twice."""
+    return {
+        "protocol": 2,
+        "decode_responses": False,
+        "socket_connect_timeout": timeout,
+        "retry": Retry(NoBackoff(), 0),
+    }
+
+
 class Link:
     """Commands to one run of one server: a connection that finds another run there is not used.
 
@@ -68,13 +78,10 @@ class Link:
         self._timeout = timeout
         self._pool = redis.BlockingConnectionPool.from_url(
             url,
-            protocol=2,
-            decode_responses=False,
+            **settings(timeout),
             max_connections=connections,
             timeout=timeout,
             socket_timeout=timeout,
-            socket_connect_timeout=timeout,
-            retry=Retry(NoBackoff(), 0),
             redis_connect_func=self._greet,
         )
         self._client = redis.Redis(connection_pool=self._pool)

@@ -15,10 +15,8 @@ from contextlib import suppress
 from typing import Any, Final, NoReturn, Protocol
 
 import redis.asyncio as redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 
-from univocal.cache.link import run_id_of
+from univocal.cache.link import run_id_of, settings
 from univocal.cache.names import MARKER, Names
 from univocal.cache.scripts import ATTACH
 
@@ -58,14 +56,7 @@ class Tracking:
         self._clock = clock
         self._heartbeat = heartbeat
         self._timeout = timeout
-        self._pool = redis.ConnectionPool.from_url(
-            url,
-            protocol=2,
-            decode_responses=False,
-            socket_timeout=None,
-            socket_connect_timeout=timeout,
-            retry=Retry(NoBackoff(), 0),
-        )
+        self._pool = redis.ConnectionPool.from_url(url, **settings(timeout), socket_timeout=None)
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._doubt = asyncio.Event()
