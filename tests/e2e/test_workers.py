@@ -9,7 +9,7 @@ import re
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -130,51 +130,51 @@ def test_a_worker_that_is_killed_is_replaced_and_its_counts_stay(workers: Fixtur
     assert running.err.count("ended with status -9: another takes its place") == COUNT
 
 
-def test_a_worker_that_is_terminated_ends_what_is_under_way(workers: Fixture) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as slow:
-        running = workers(upstream=f"http://127.0.0.1:{slow.getsockname()[1]}")
+@pytest.fixture
+def under_way(workers: Fixture) -> Iterator[tuple[Any, socket.socket, socket.socket]]:
+    """The program while the origin has a request and no answer: it, the client's end, the origin's."""
+    with socket.create_server(("127.0.0.1", 0)) as origin:
+        running = workers(upstream=f"http://127.0.0.1:{origin.getsockname()[1]}")
         with socket.create_connection(running.proxy) as client:
             client.sendall(b"GET / HTTP/1.1\r\nHost: en.example\r\n\r\n")
-            accepted, _ = slow.accept()
+            accepted, _ = origin.accept()
             with accepted:
                 assert accepted.recv(65536).startswith(b"GET / ")
-                for process in processes(running.process.pid):
-                    os.kill(process, signal.SIGTERM)
-                accepted.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate")
-                assert b"".join(iter(lambda: client.recv(65536), b"")).endswith(b"\r\n\r\nlate")
+                yield running, client, accepted
+
+
+def answered(client: socket.socket, accepted: socket.socket) -> bool:
+    """Whether what the origin answers late reaches the client."""
+    accepted.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate")
+    return b"".join(iter(lambda: client.recv(65536), b"")).endswith(b"\r\n\r\nlate")
+
+
+def test_a_worker_that_is_terminated_ends_what_is_under_way(under_way: Any) -> None:
+    running, client, accepted = under_way
+    for process in processes(running.process.pid):
+        os.kill(process, signal.SIGTERM)
+    assert answered(client, accepted)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_one_signal_to_all_processes_ends_what_is_under_way(workers: Fixture, number: int) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as slow:
-        running = workers(upstream=f"http://127.0.0.1:{slow.getsockname()[1]}")
-        there = processes(running.process.pid)
-        with socket.create_connection(running.proxy) as client:
-            client.sendall(b"GET / HTTP/1.1\r\nHost: en.example\r\n\r\n")
-            accepted, _ = slow.accept()
-            with accepted:
-                assert accepted.recv(65536).startswith(b"GET / ")
-                for process in (*there, running.process.pid):
-                    os.kill(process, number)
-                accepted.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate")
-                assert b"".join(iter(lambda: client.recv(65536), b"")).endswith(b"\r\n\r\nlate")
-        assert running.end(0) == 0
-        assert all(map(gone, there))
+def test_one_signal_to_all_processes_ends_what_is_under_way(under_way: Any, number: int) -> None:
+    running, client, accepted = under_way
+    there = processes(running.process.pid)
+    for process in (*there, running.process.pid):
+        os.kill(process, number)
+    assert answered(client, accepted)
+    assert running.end(0) == 0
+    assert all(map(gone, there))
 
 
-def test_a_second_signal_ends_all_at_once(workers: Fixture) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        running = workers(upstream=f"http://127.0.0.1:{silent.getsockname()[1]}")
-        there = processes(running.process.pid)
-        with socket.create_connection(running.proxy) as client:
-            client.sendall(b"GET / HTTP/1.1\r\nHost: en.example\r\n\r\n")
-            accepted, _ = silent.accept()
-            with accepted:
-                running.process.send_signal(signal.SIGTERM)
-                until(lambda: not listening(running.proxy))
-                assert running.process.poll() is None
-                began = time.monotonic()
-                assert running.end() == 0
+def test_a_second_signal_ends_all_at_once(under_way: Any) -> None:
+    running, _, _ = under_way
+    there = processes(running.process.pid)
+    running.process.send_signal(signal.SIGTERM)
+    until(lambda: not listening(running.proxy))
+    assert running.process.poll() is None
+    began = time.monotonic()
+    assert running.end() == 0
     assert time.monotonic() - began < 5
     assert all(map(gone, there))
 
