@@ -27,7 +27,7 @@ from typing import Any
 import httpx
 import uvicorn
 
-from univocal.proxy.origin import OriginTransport
+from univocal.origin.transport import OriginTransport
 
 # What a browser sends besides Host.
 FIELDS = """user-agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0

@@ -20,8 +20,8 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from univocal.connection import BETWEEN
-from univocal.protocol import ExactProtocol
+from univocal.server.connection import BETWEEN
+from univocal.server.protocol import ExactProtocol
 
 try:
     import zttp

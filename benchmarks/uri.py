@@ -25,11 +25,11 @@ from importlib import import_module
 from pathlib import Path
 from urllib.parse import quote
 
-from univocal.runtime import builtin_profiles
-from univocal.uri.pipeline import _pipeline
+from univocal.engine.runtime import builtin_profiles
+from univocal.uri.pipeline import Rejected, _pipeline, canonical_target
 from univocal.uri.profile import Profile, parse
 from univocal.uri.site import Route, Site, Sites
-from univocal.uri.target import Rejected, canonical_target, resolve
+from univocal.uri.target import resolve
 
 TITLES = Path(__file__).with_name("titles.txt")
 ESCAPE = re.compile("%[0-9A-F]{2}")

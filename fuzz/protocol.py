@@ -29,8 +29,9 @@ import h11
 import uvicorn
 from uvicorn.server import ServerState
 
-from univocal.parsing import METHODS
-from univocal.protocol import ExactProtocol, ReadLimits
+from univocal.http.framing import ReadLimits
+from univocal.server.llhttp import METHODS
+from univocal.server.protocol import ExactProtocol
 
 HOST = b"Host: a.example\r\n"
 POST = b"POST /p?q HTTP/1.1\r\n" + HOST

@@ -25,14 +25,15 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 from urllib.parse import unquote_to_bytes
 
-from univocal.errors import ConfigurationError, ProfileError
-from univocal.runtime import builtin_profiles
+from univocal.engine.runtime import builtin_profiles
+from univocal.http.errors import ConfigurationError, ProfileError
 from univocal.uri.charset import CHARSETS
+from univocal.uri.pipeline import canonical_target, explain_target
 from univocal.uri.profile import Profile, parse
 from univocal.uri.ring import RINGS, DecoderRing
 from univocal.uri.site import Route, Site, Sites
 from univocal.uri.suspicious import SEQUENCES
-from univocal.uri.target import Canonical, canonical_target, explain_target, origin_target, resolve
+from univocal.uri.target import Canonical, origin_target, resolve
 
 # Targets. None holds a blank or a line break, which end a request line.
 

@@ -10,7 +10,7 @@ __all__ = ["main"]
 def main() -> None:
     """Run the program, or say what it lacks."""
     try:
-        from .cli import main as run  # noqa: PLC0415  this is what may fail
+        from univocal_app.commands.cli import main as run  # noqa: PLC0415  this is what may fail
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("univocal"):
             raise

@@ -4,13 +4,14 @@ from univocal import CacheMiddleware
 app.add_middleware(CacheMiddleware)
 """
 
-from .asgi import CacheMiddleware, ReverseProxy
-from .cache.rules import Rules
-from .cache.store import MemoryStore
-from .errors import ConfigurationError, ProfileError, RefusedError, UnivocalError
-from .outcome import Outcome
-from .runtime import Runtime
-from .uri.profile import Profile
+from univocal.asgi.middleware import CacheMiddleware
+from univocal.asgi.reverse_proxy import ReverseProxy
+from univocal.cache.rules import Rules
+from univocal.engine.outcome import Outcome
+from univocal.engine.runtime import Runtime
+from univocal.http.errors import ConfigurationError, ProfileError, RefusedError, UnivocalError
+from univocal.store.memory import MemoryStore
+from univocal.uri.profile import Profile
 
 __all__ = [
     "CacheMiddleware",

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from univocal import CacheMiddleware, ReverseProxy, Rules, Runtime
-from univocal.runtime import builtin_profiles
+from univocal.engine.runtime import builtin_profiles
 from univocal.uri.site import Route, Site, Sites
 
 OPEN = [(b"cache-control", b"max-age=60")]

@@ -65,7 +65,7 @@ async def test_a_hit_has_one_age_and_the_fields_as_they_came(cached, application
 @pytest.mark.parametrize("mode", ["plain", "key", "off"])
 async def test_cache_status_says_as_much_as_is_configured(clock, application, client_of, mode):
     from univocal import CacheMiddleware, Runtime
-    from univocal.runtime import builtin_profiles
+    from univocal.engine.runtime import builtin_profiles
 
     runtime = Runtime.everywhere(builtin_profiles()["asgi"], Rules(), cache_status=mode)
     client = client_of(CacheMiddleware(application, runtime=runtime, clock=clock))
@@ -367,7 +367,7 @@ async def test_an_error_without_stale_if_error_is_passed_on(cached, application,
 
 
 def unreachable(reason="origin-unreachable"):
-    from univocal.errors import RefusedError
+    from univocal.http.errors import RefusedError
 
     def script(scope):
         raise RefusedError(reason)
@@ -604,8 +604,8 @@ async def test_the_store_holds_no_more_than_it_may(cached, application):
 
 
 def test_every_problem_is_json():
-    from univocal.errors import REASONS
-    from univocal.problem import problem
+    from univocal.http.errors import REASONS
+    from univocal.http.problem import problem
 
     for reason, (status, _) in REASONS.items():
         told = json.loads(problem([reason]).body)

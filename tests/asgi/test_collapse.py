@@ -6,8 +6,8 @@ import traceback
 import pytest
 
 from univocal import MemoryStore, Rules, Runtime
-from univocal.errors import RefusedError
-from univocal.runtime import Limits, builtin_profiles
+from univocal.engine.runtime import Limits, builtin_profiles
+from univocal.http.errors import RefusedError
 
 OPEN = [(b"cache-control", b"max-age=60")]
 CLOSED = [(b"cache-control", b"no-store")]

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from univocal import CacheMiddleware
-from univocal.broadcast import WINDOW
+from univocal.engine.broadcast import WINDOW
 
 
 async def test_an_error_does_not_switch_collapsing_off(application: Any, client_of: Any) -> None:

@@ -12,7 +12,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from univocal import CacheMiddleware, Rules, Runtime
-from univocal.runtime import Limits, builtin_profiles
+from univocal.engine.runtime import Limits, builtin_profiles
 
 FRESH = {"cache-control": "max-age=60"}
 

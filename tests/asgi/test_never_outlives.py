@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from univocal import CacheMiddleware
-from univocal.runtime import builtin_profiles
+from univocal.engine.runtime import builtin_profiles
 
 PROFILE = builtin_profiles()["asgi"]
 

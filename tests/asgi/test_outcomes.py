@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from univocal import Outcome, Rules
-from univocal.cache.policy import Forward, Refuse, Reuse, Validate
-from univocal.errors import RefusedError
+from univocal.cache.decide import Forward, Refuse, Reuse, Validate
+from univocal.http.errors import RefusedError
 
 OPEN = [(b"cache-control", b"max-age=60")]
 

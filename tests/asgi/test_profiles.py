@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from univocal import CacheMiddleware, ProfileError
-from univocal.proxy.forward import request_fields
-from univocal.runtime import builtin_profiles
+from univocal.engine.runtime import builtin_profiles
+from univocal.http.forward import request_fields
+from univocal.uri.pipeline import canonical_target
 from univocal.uri.profile import Profile, parse
-from univocal.uri.target import canonical_target
 
 THUMBNAILS = """
 extends = "rfc3986"

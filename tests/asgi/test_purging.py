@@ -6,9 +6,9 @@ import json
 import pytest
 
 from univocal import CacheMiddleware, MemoryStore, RefusedError, Rules, Runtime
-from univocal.purge import Purged, order_by_name
-from univocal.runtime import Access, builtin_profiles
-from univocal.trust import networks
+from univocal.engine.purge import Purged, order_by_name
+from univocal.engine.runtime import Access, builtin_profiles
+from univocal.engine.trust import networks
 from univocal.uri.site import Route, Site, Sites
 
 STRANGER = ("198.51.100.7", 4711)

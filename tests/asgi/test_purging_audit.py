@@ -5,7 +5,7 @@ import json
 import pytest
 
 from univocal import Rules
-from univocal.cache.selectors import Keys
+from univocal.store.purge_selectors import Keys
 
 OPEN = [(b"cache-control", b"max-age=60")]
 TAGGED = [

@@ -6,9 +6,9 @@ import json
 import pytest
 
 from univocal import RefusedError
-from univocal.messages import Received
-from univocal.purge import carry_out, ordered
-from univocal.runtime import builtin_profiles
+from univocal.engine.purge import carry_out, ordered
+from univocal.engine.runtime import builtin_profiles
+from univocal.http.messages import Received
 from univocal.uri.profile import parse
 
 

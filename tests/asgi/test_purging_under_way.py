@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from univocal import CacheMiddleware, MemoryStore
-from univocal.cache.selectors import Everything
+from univocal.store.purge_selectors import Everything
 
 STALE = [("soft-purge", "1")]
 SAME = [(b"cache-control", b"max-age=60, stale-if-error=600"), (b"etag", b'"same"')]

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from univocal.cache.bans import MOST_BANS
-from univocal.patterns import compiled
+from univocal.store.bans import MOST_BANS
+from univocal.store.patterns import compiled
 
 pytest.importorskip("re2", reason="patterns need google-re2 (univocal[re2])")
 STORED = 1_500

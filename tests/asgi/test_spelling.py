@@ -5,7 +5,7 @@ import json
 import pytest
 
 from univocal import CacheMiddleware, ConfigurationError, Rules, Runtime
-from univocal.runtime import Limits, builtin_profiles
+from univocal.engine.runtime import Limits, builtin_profiles
 from univocal.uri.profile import parse
 from univocal.uri.site import Route, Site, Sites
 

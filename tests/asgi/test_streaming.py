@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from univocal import CacheMiddleware, MemoryStore, Rules
-from univocal.broadcast import Broadcast, Departed
+from univocal.engine.broadcast import Broadcast, Departed
 
 OPEN = [(b"cache-control", b"max-age=60")]
 CHUNK = b"x" * 65536

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from univocal_app.assemble import runtime_of
-from univocal_app.config import load
+from univocal_app.config.tables import load
+from univocal_app.run.assemble import runtime_of
 
 
 @pytest.fixture(scope="module")

@@ -14,17 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from univocal.runtime import builtin_profiles
-from univocal.uri.pipeline import explain_target
+from univocal.engine.runtime import builtin_profiles
+from univocal.uri.pipeline import Rejected, canonical_target, explain_target
 from univocal.uri.profile import parse
 from univocal.uri.ring import DECODE, ENCODE, KEEP, RESERVED, RINGS, UNRESERVED
 from univocal.uri.schema import _ARRAYS, _TABLES
 from univocal.uri.suspicious import SEQUENCES
-from univocal.uri.tags import path_tags
-from univocal.uri.target import Rejected, canonical_target
-from univocal_app.assemble import runtime_of
-from univocal_app.config import load
-from univocal_app.explain import explain
+from univocal.uri.target import path_tags
+from univocal_app.commands.explain import explain
+from univocal_app.config.tables import load
+from univocal_app.run.assemble import runtime_of
 
 BUILT_IN = builtin_profiles()
 REST = set(b"/:[]@!$&'()*+,;=")

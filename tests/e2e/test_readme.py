@@ -14,11 +14,11 @@ from urllib.parse import unquote
 import httpx
 import pytest
 
-from univocal.errors import REASONS
-from univocal.runtime import builtin_profiles
-from univocal.uri.target import Rejected, canonical_target
-from univocal_app.assemble import runtime_of
-from univocal_app.config import validate
+from univocal.engine.runtime import builtin_profiles
+from univocal.http.errors import REASONS
+from univocal.uri.pipeline import Rejected, canonical_target
+from univocal_app.config.tables import validate
+from univocal_app.run.assemble import runtime_of
 
 Fixture = Callable[..., Any]
 

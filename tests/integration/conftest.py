@@ -16,9 +16,9 @@ import pytest
 import uvicorn
 
 from univocal import CacheMiddleware, ReverseProxy, Rules, Runtime
-from univocal.proxy.origin import OriginTransport
-from univocal.proxy.upstream import Timeouts
-from univocal.runtime import builtin_profiles
+from univocal.engine.runtime import builtin_profiles
+from univocal.origin.server import Timeouts
+from univocal.origin.transport import OriginTransport
 
 Fields = list[tuple[bytes, bytes]]
 
@@ -306,7 +306,7 @@ async def front(serve: Any, origin: Origin, clock: Clock, transport: Any) -> Any
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A waiting client is watched from the first moment on, not only after a while."""
-    monkeypatch.setattr("univocal.departure.PATIENCE", 0)
+    monkeypatch.setattr("univocal.asgi.departure.PATIENCE", 0)
 
 
 @pytest.fixture(name="reply")

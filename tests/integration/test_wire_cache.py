@@ -7,7 +7,7 @@ import json
 import pytest
 
 from univocal import CacheMiddleware, MemoryStore, ReverseProxy, Rules
-from univocal.proxy.origin import OriginTransport
+from univocal.origin.transport import OriginTransport
 
 FRESH = "Cache-Control: max-age=60"
 

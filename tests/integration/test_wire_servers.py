@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route
 
 from univocal import CacheMiddleware
-from univocal.scope import received
+from univocal.asgi.scope import received
 
 EXACT = "univocal.protocol:ExactProtocol"
 SERVERS = ["h11", "httptools", EXACT]

@@ -3,7 +3,7 @@
 import pytest
 
 from univocal.cache.rules import Rules
-from univocal.runtime import Runtime, builtin_profiles
+from univocal.engine.runtime import Runtime, builtin_profiles
 from univocal.uri.target import Canonical, resolve
 
 PROFILES = sorted(builtin_profiles())

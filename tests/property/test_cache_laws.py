@@ -8,28 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from univocal import fields as reading
-from univocal.cache.policy import (
-    Forward,
-    Refuse,
-    Reuse,
-    Rules,
-    Validate,
-    combine,
-    complete,
-    decide,
-    forwarded_fields,
-    freshen,
-    may_store,
-    reuse_on_error,
-)
+from univocal.cache.decide import Forward, Refuse, Reuse, Validate, decide, forwarded_fields, reuse_on_error
+from univocal.cache.no_vary_search import no_vary_search
 from univocal.cache.ranges import asked_ranges, content_range, within
 from univocal.cache.represent import represent
-from univocal.cache.search import no_vary_search
+from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
+from univocal.cache.storing import complete, may_store
 from univocal.cache.tags import tags
+from univocal.cache.validation import combine, freshen
 from univocal.cache.vary import matches, selecting_fields
-from univocal.messages import Fields, Request, Response, values
+from univocal.http import fields as reading
+from univocal.http.messages import Fields, Request, Response, values
 
 NOW = 1_790_000_000.0
 KEY = b"0123 http en.example /a"

@@ -6,10 +6,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from univocal.cache.policy import Rules, complete, may_store
-from univocal.cache.store import Everything, Keys, Lease, MemoryStore, Prefix, Selector, Tags
+from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
-from univocal.messages import Request, Response
+from univocal.cache.storing import complete, may_store
+from univocal.http.messages import Request, Response
+from univocal.store.leases import Lease
+from univocal.store.memory import MemoryStore
+from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, Tags
 
 NOW = 1_790_000_000.0
 PATHS = st.sampled_from(["/a", "/a/b", "/c", "/s?x=1", "/s?x=2"])

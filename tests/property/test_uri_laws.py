@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from starlette.routing import Match, Mount
 from starlette.routing import Route as StarletteRoute
 
-from univocal.errors import ProfileError
+from univocal.http.errors import ProfileError
+from univocal.uri.pipeline import Rejected, canonical_target, explain_target
 from univocal.uri.profile import Profile, parse
 from univocal.uri.ring import KEEP
 from univocal.uri.site import Route, Site, Sites
-from univocal.uri.target import Canonical, Rejected, canonical_target, explain_target, origin_target, resolve
+from univocal.uri.target import Canonical, origin_target, resolve
 
 settings.register_profile("unhurried", deadline=None)  # other tests may have the processor
 settings.load_profile("unhurried")

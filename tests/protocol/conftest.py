@@ -9,7 +9,8 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from univocal.protocol import ExactProtocol, ReadLimits
+from univocal.http.framing import ReadLimits
+from univocal.server.protocol import ExactProtocol
 
 
 class Timer:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal.proxy.head import request_head
+from univocal.origin.request_head import request_head
 
 
 def request(method="GET", target=b"/", fields=((b"host", b"a"),)):

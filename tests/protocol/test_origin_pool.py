@@ -6,8 +6,8 @@ import math
 import httpx
 import pytest
 
-from univocal.proxy.deadline import Deadline
-from univocal.proxy.pool import Pool
+from univocal.origin.deadline import Deadline
+from univocal.origin.pool import Pool
 
 
 class Idle:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal.proxy.reader import MAX_INTERIM, ResponseReader
+from univocal.origin.response_reader import MAX_INTERIM, ResponseReader
 
 OK = b"HTTP/1.1 200 OK\r\n"
 

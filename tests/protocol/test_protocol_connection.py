@@ -7,8 +7,9 @@ from typing import ClassVar
 import pytest
 import uvicorn
 
-from univocal.connection import LINGER, PIECE
-from univocal.protocol import ExactProtocol, ReadLimits
+from univocal.http.framing import ReadLimits
+from univocal.server.connection import LINGER, PIECE
+from univocal.server.protocol import ExactProtocol
 
 HOST = b"Host: a.example\r\n"
 

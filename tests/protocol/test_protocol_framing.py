@@ -1,6 +1,6 @@
 import pytest
 
-from univocal.framing import SplitTarget, faults, field_octets, is_authority, split_target
+from univocal.http.framing import SplitTarget, faults, field_octets, is_authority, split_target
 
 ONE_HOST = [(b"host", b"a.example")]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from univocal.framing import WATCHED
-from univocal.protocol import ExactProtocol
+from univocal.http.framing import WATCHED
+from univocal.server.protocol import ExactProtocol
 
 SOURCE = Path(__file__).parents[2] / "fuzz" / "protocol.py"
 

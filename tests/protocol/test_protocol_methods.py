@@ -2,7 +2,7 @@
 
 import pytest
 
-from univocal.framing import ReadLimits
+from univocal.http.framing import ReadLimits
 
 HOST = b"Host: a.example\r\n"
 

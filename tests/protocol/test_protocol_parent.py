@@ -11,10 +11,9 @@ import uvicorn
 from uvicorn.protocols.http import flow_control
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from univocal.connection import OVERRIDES, RELIES_ON, BoundedConnection
-from univocal.cycle import ExactCycle
-from univocal.flow import Flow
-from univocal.protocol import ExactProtocol
+from univocal.server.connection import OVERRIDES, RELIES_ON, BoundedConnection, Flow
+from univocal.server.cycle import ExactCycle
+from univocal.server.protocol import ExactProtocol
 
 DIGESTS = {
     "HttpToolsProtocol.__init__": "4f08999410347141",

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from univocal.errors import REASONS
-from univocal.problem import problem
+from univocal.http.errors import REASONS
+from univocal.http.problem import problem
 
 
 @pytest.mark.parametrize("reason", REASONS)

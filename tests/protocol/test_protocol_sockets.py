@@ -9,7 +9,8 @@ from contextlib import contextmanager
 import pytest
 import uvicorn
 
-from univocal.protocol import ExactProtocol, ReadLimits
+from univocal.http.framing import ReadLimits
+from univocal.server.protocol import ExactProtocol
 
 HOST = b"Host: a.example\r\n"
 

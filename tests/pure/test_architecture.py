@@ -17,22 +17,33 @@ APPLICATION = ROOT / "app" / "univocal_app"
 
 ALLOWED = {
     "__future__",
+    "bisect",
     "codecs",
     "collections",
     "dataclasses",
+    "datetime",
     "email.utils",
     "enum",
     "functools",
     "hashlib",
     "http_sf",
+    "ipaddress",
     "re",
     "tomllib",
     "typing",
 }
-WINGS = ("uri", "cache", "proxy")
-DOORS = ("univocal.asgi", "univocal.protocol")
-# What the pure modules may know of the library itself.
-GROUND = {"univocal.errors", "univocal.fields", "univocal.messages"}
+# The floor of each room; a module imports from its own room and from rooms on lower floors.
+FLOORS = {
+    "http": 1,
+    "uri": 2,
+    "cache": 2,
+    "origin": 2,
+    "store": 3,
+    "engine": 4,
+    "asgi": 5,
+    "server": 5,
+}
+PURE_ROOMS = ("http", "uri", "cache")
 
 
 def modules(directory):
@@ -45,31 +56,15 @@ def modules(directory):
 LIBRARY_MODULES = dict(modules(LIBRARY))
 APPLICATION_MODULES = dict(modules(APPLICATION))
 ALL = LIBRARY_MODULES | APPLICATION_MODULES
-# The shared tier, which waits for Redis: the one impure part of the cache wing.
-SHARED_TIER = {
-    f"univocal.cache.{name}"
-    for name in ("shared", "address", "attachment", "link", "purging", "reading", "tracking", "waiting")
-}
-PURE = [
-    name
-    for name in LIBRARY_MODULES
-    if name in GROUND or (name.startswith(("univocal.uri", "univocal.cache")) and name not in SHARED_TIER)
-]
 
 
 def imported(name):
     """The modules that a module imports, by their absolute names."""
-    path = ALL[name]
-    package = name if path.stem == "__init__" else name.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in ast.walk(ast.parse(ALL[name].read_text("utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                parts = package.split(".")
-                above = parts[: len(parts) - node.level + 1]
-                base = ".".join([*above, base] if base else above)
+            base = node.module
             for alias in node.names:
                 whole = f"{base}.{alias.name}"
                 yield whole if whole in ALL else base
@@ -79,40 +74,45 @@ def under(module, package):
     return module == package or module.startswith(package + ".")
 
 
-@pytest.mark.parametrize("name", PURE)
+def room(name):
+    """The room of a module of the library; None for the two names beside the rooms."""
+    return name.split(".")[1] if name.count(".") else None
+
+
+@pytest.mark.parametrize("name", [name for name in LIBRARY_MODULES if room(name) in PURE_ROOMS])
 def test_a_pure_module_imports_nothing_that_waits_reads_a_clock_or_the_system(name):
-    wing = ".".join(name.split(".")[:2])
     foreign = [
         each
         for each in imported(name)
-        if not any(under(each, allowed) for allowed in ALLOWED)
-        and each not in GROUND
-        and (not under(each, wing) or each in SHARED_TIER)
+        if not under(each, "univocal") and not any(under(each, allowed) for allowed in ALLOWED)
     ]
     assert foreign == []
 
 
-@pytest.mark.parametrize("wing", WINGS)
-def test_the_wings_do_not_know_one_another(wing):
-    others = [f"univocal.{each}" for each in WINGS if each != wing]
-    known = [
-        (name, each)
-        for name in LIBRARY_MODULES
-        if under(name, f"univocal.{wing}")
-        for each in imported(name)
-        if any(under(each, other) for other in others)
-    ]
-    assert known == []
+def test_the_rooms_are_these():
+    assert {room(name) for name in LIBRARY_MODULES} == {None, "protocol", *FLOORS}
 
 
-def test_nothing_in_the_library_imports_a_door_but_its_package():
-    known = [
-        (name, each)
-        for name in LIBRARY_MODULES
+@pytest.mark.parametrize("name", [name for name in LIBRARY_MODULES if room(name) in FLOORS])
+def test_a_module_imports_from_its_own_room_and_from_lower_floors(name):
+    above = [
+        each
         for each in imported(name)
-        if each in DOORS and name != "univocal"
+        if under(each, "univocal")
+        and room(each) != room(name)
+        and not FLOORS.get(room(each), 9) < FLOORS[room(name)]
     ]
-    assert known == []
+    assert above == []
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_modules_are_imported_by_their_whole_names(name):
+    relative = [
+        node.lineno
+        for node in ast.walk(ast.parse(ALL[name].read_text("utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.level
+    ]
+    assert relative == []
 
 
 def test_the_library_does_not_know_the_application():
@@ -122,11 +122,15 @@ def test_the_library_does_not_know_the_application():
     assert known == []
 
 
-def test_httpx_is_imported_in_the_proxy_wing_alone():
+@pytest.mark.parametrize(
+    ("package", "place"),
+    [("httpx", "univocal.origin"), ("redis", "univocal.store.redis"), ("uvicorn", "univocal.server")],
+)
+def test_a_library_that_may_be_changed_for_another_is_imported_in_one_room(package, place):
     outside = [
         name
-        for name in ALL
-        if not under(name, "univocal.proxy") and any(under(each, "httpx") for each in at_run_time(name))
+        for name in LIBRARY_MODULES
+        if not under(name, place) and any(under(each, package) for each in at_run_time(name))
     ]
     assert outside == []
 
@@ -140,7 +144,7 @@ def at_run_time(name):
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level:
+        elif isinstance(node, ast.ImportFrom):
             yield node.module
 
 
@@ -154,11 +158,6 @@ def test_importing_the_library_brings_nothing_of_the_extras():
         text=True,
     ).stdout.split()
     assert not {"uvicorn", "httptools", "uvloop", "typer", "pydantic", "prometheus_client"} & set(loaded)
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_a_module_can_be_read_in_one_sitting(name):
-    assert len(ALL[name].read_text("utf-8").splitlines()) <= 320
 
 
 def functions(name):

@@ -6,22 +6,15 @@ from typing import Any
 
 import pytest
 
-from univocal.cache.policy import (
-    Forward,
-    Reuse,
-    Rules,
-    Unstorable,
-    complete,
-    decide,
-    forwarded_fields,
-    may_store,
-)
+from univocal.cache.decide import Forward, Reuse, decide, forwarded_fields
 from univocal.cache.ranges import MAX_RANGES
 from univocal.cache.represent import represent
-from univocal.cache.store import MemoryStore
+from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
-from univocal.fields import imf_fixdate
-from univocal.messages import Fields, Request, Response
+from univocal.cache.storing import Unstorable, complete, may_store
+from univocal.http.fields import imf_fixdate
+from univocal.http.messages import Fields, Request, Response
+from univocal.store.memory import MemoryStore
 
 NOW = 1_790_000_000.0
 OLD = (b"last-modified", imf_fixdate(NOW - 86_400))

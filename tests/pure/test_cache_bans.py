@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from univocal.cache.bans import MOST_BANS
-from univocal.cache.policy import complete, may_store
 from univocal.cache.rules import Rules
-from univocal.cache.selectors import url_of
-from univocal.cache.store import MemoryStore, Pattern
 from univocal.cache.stored import Stored
-from univocal.messages import Request, Response
+from univocal.cache.storing import complete, may_store
+from univocal.http.messages import Request, Response
+from univocal.store.bans import MOST_BANS
+from univocal.store.memory import MemoryStore
+from univocal.store.purge_selectors import Pattern, url_of
 
 NOW = 1_000_000.0
 

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal.cache.codec import KEEP, LIMIT, decode, encode, usable_until, variant
-from univocal.cache.names import Banned, Fruitless, Names
-from univocal.cache.policy import Rules, complete, may_store
-from univocal.cache.selectors import Everything, Keys, Pattern, Prefix, Selector, Tags
+from univocal.cache.rules import Rules
 from univocal.cache.stored import Part, Stored
-from univocal.messages import Fields, Request, Response
+from univocal.cache.storing import complete, may_store
+from univocal.http.messages import Fields, Request, Response
+from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Selector, Tags
+from univocal.store.redis.codec import KEEP, LIMIT, decode, encode, usable_until, variant
+from univocal.store.redis.names import Banned, Fruitless, Names
 
 NOW = 1_790_000_000.25
 KEY = b"0123456789abcdef http en.example /wiki/A?b=\xc3\xa9"

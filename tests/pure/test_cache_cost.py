@@ -8,10 +8,11 @@ import tracemalloc
 
 import pytest
 
-from univocal.cache.policy import Rules, complete, may_store
-from univocal.cache.store import MemoryStore
+from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
-from univocal.messages import Fields, Request, Response
+from univocal.cache.storing import complete, may_store
+from univocal.http.messages import Fields, Request, Response
+from univocal.store.memory import MemoryStore
 
 NOW = 1_790_000_000.0
 COUNT = 1_000

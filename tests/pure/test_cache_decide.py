@@ -7,25 +7,23 @@ from typing import Any
 
 import pytest
 
-from univocal.cache.policy import (
+from univocal.cache.decide import (
     Decision,
     Forward,
     Refuse,
     Reuse,
-    Rules,
     Validate,
-    complete,
     decide,
     forwarded_fields,
     is_plain,
-    may_store,
     reuse_on_error,
     revalidation,
     select,
-    strip_cookies,
 )
+from univocal.cache.rules import Rules, strip_cookies
 from univocal.cache.stored import Stored, softened
-from univocal.messages import Fields, Request, Response
+from univocal.cache.storing import complete, may_store
+from univocal.http.messages import Fields, Request, Response
 
 NOW = 1_790_000_000.0
 KEY = b"0123 http en.example /a"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from univocal.cache.policy import Rules, complete, may_store
 from univocal.cache.ranges import MAX_RANGES
 from univocal.cache.represent import not_modified, represent
+from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
-from univocal.fields import imf_fixdate
-from univocal.messages import Fields, Request, Response, values
+from univocal.cache.storing import complete, may_store
+from univocal.http.fields import imf_fixdate
+from univocal.http.messages import Fields, Request, Response, values
 
 NOW = 1_790_000_000.0
 MODIFIED = imf_fixdate(NOW - 3000)

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from univocal.cache.policy import Rules, complete, may_store
-from univocal.cache.store import Everything, Keys, MemoryStore, Prefix, Selector, Tags
+from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
-from univocal.messages import Fields, Request, Response
+from univocal.cache.storing import complete, may_store
+from univocal.http.messages import Fields, Request, Response
+from univocal.store.memory import MemoryStore
+from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, Tags
 
 NOW = 1_790_000_000.0
 DIGEST = b"0123456789abcdef"

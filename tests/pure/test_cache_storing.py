@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from univocal.cache.policy import Rules, Unstorable, complete, may_store
+from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
-from univocal.fields import imf_fixdate
-from univocal.messages import Fields, Request, Response
+from univocal.cache.storing import Unstorable, complete, may_store
+from univocal.http.fields import imf_fixdate
+from univocal.http.messages import Fields, Request, Response
 
 NOW = 1_790_000_000.0
 KEY = b"0123 http en.example /a"

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from univocal.cache.policy import Rules, combine, complete, freshen, invalidates, may_store
+from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
-from univocal.fields import imf_fixdate
-from univocal.messages import Fields, Request, Response, values
+from univocal.cache.storing import complete, may_store
+from univocal.cache.validation import combine, freshen, invalidates
+from univocal.http.fields import imf_fixdate
+from univocal.http.messages import Fields, Request, Response, values
 
 NOW = 1_790_000_000.0
 LATER = NOW + 100

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from univocal.cache.policy import Rules, complete, may_store
+from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
+from univocal.cache.storing import complete, may_store
 from univocal.cache.vary import matches, selecting_fields, vary_names
-from univocal.messages import Fields, Request, Response
+from univocal.http.messages import Fields, Request, Response
 
 NOW = 1_790_000_000.0
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from univocal.errors import ConfigurationError
-from univocal_app.config import load, validate
-from univocal_app.values import Address
+from univocal.http.errors import ConfigurationError
+from univocal_app.config.tables import load, validate
+from univocal_app.config.values import Address
 
 SITE = '[[sites]]\nhosts = ["en.example"]\nupstream = "http://127.0.0.1:9001"\n'
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from univocal.fields import (
+from univocal.http.fields import (
     MAX_DELTA,
     age_value,
     cache_control,

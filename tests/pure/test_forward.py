@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal.messages import Fields, values
-from univocal.proxy.forward import (
+from univocal.http.forward import (
     forwards_left,
     has_content,
     request_fields,
@@ -15,6 +14,7 @@ from univocal.proxy.forward import (
     response_fields,
     strip_untrusted,
 )
+from univocal.http.messages import Fields, values
 
 OWN = {b"host", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"forwarded", b"via"}
 

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from univocal.runtime import builtin_profiles, read_profiles
-from univocal_app.cli import main
+from univocal.engine.runtime import builtin_profiles, read_profiles
+from univocal_app.commands.cli import main
 
 RING = "size_t ring[256] = {" + ",".join(map(str, builtin_profiles()["mediawiki"].ring.forms)) + "};"
 SERVER = "server { server_name en.example; listen 80;\nlocation / { proxy_pass http://127.0.0.1:9001; }\n}\n"

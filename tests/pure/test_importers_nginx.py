@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal.errors import ConfigurationError
-from univocal.runtime import builtin_profiles
+from univocal.engine.runtime import builtin_profiles
+from univocal.http.errors import ConfigurationError
 from univocal.uri.profile import parse
 from univocal.uri.target import Canonical, origin_target, resolve
-from univocal_app.config import validate
+from univocal_app.config.sites import SiteReader
+from univocal_app.config.tables import validate
 from univocal_app.importers.imported import Source
 from univocal_app.importers.nginx import read
 from univocal_app.importers.writing import profile_text, sites_text
-from univocal_app.sites import SiteReader
 
 BUILT_IN = builtin_profiles()
 

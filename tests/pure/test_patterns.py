@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from univocal.patterns import compiled
+from univocal.store.patterns import compiled
 
 pytest.importorskip("re2", reason="patterns need google-re2 (univocal[re2])")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from univocal.cache.address import check, masked
-from univocal.cache.shared import SharedStore
-from univocal.cache.store import MemoryStore
-from univocal.errors import ConfigurationError
-from univocal_app.config import validate
+from univocal.http.errors import ConfigurationError
+from univocal.store.memory import MemoryStore
+from univocal.store.redis.tier import SharedStore
+from univocal.store.redis.url import check, masked
+from univocal_app.config.tables import validate
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 import pytest
 
-from univocal.errors import ConfigurationError
-from univocal.messages import Received
-from univocal.trust import believe, networks, within
+from univocal.engine.trust import believe, networks, within
+from univocal.http.errors import ConfigurationError
+from univocal.http.messages import Received
 
 TRUSTED = networks(["10.0.0.0/8", "2001:db8::/32"])
 HOST = (b"host", b"own.example")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from univocal.runtime import builtin_profiles
-from univocal.uri.beginning import beginnings
+from univocal.engine.runtime import builtin_profiles
 from univocal.uri.pipeline import Rejected
+from univocal.uri.prefix import beginnings
 from univocal.uri.profile import parse
 from univocal.uri.site import Route, Site, Sites
 from univocal.uri.target import resolve_url

@@ -5,18 +5,12 @@ from urllib.parse import quote, unquote
 
 import pytest
 
-from univocal.errors import ProfileError
+from univocal.http.errors import ProfileError
 from univocal.uri.charset import CHARSETS, known_charset, part_transcoder
+from univocal.uri.pipeline import Rejected, canonical_target, explain_target
 from univocal.uri.profile import Profile, parse
 from univocal.uri.site import Route, Site, Sites
-from univocal.uri.target import (
-    Canonical,
-    Rejected,
-    canonical_target,
-    encoding_fields,
-    explain_target,
-    resolve,
-)
+from univocal.uri.target import Canonical, encoding_fields, resolve
 
 
 def own(settings: str) -> Profile:

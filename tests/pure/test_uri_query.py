@@ -1,8 +1,8 @@
 import pytest
 
-from univocal.errors import ProfileError
+from univocal.http.errors import ProfileError
+from univocal.uri.pipeline import canonical_target, explain_target
 from univocal.uri.profile import Profile, parse
-from univocal.uri.target import canonical_target, explain_target
 
 
 def own(settings: str) -> Profile:

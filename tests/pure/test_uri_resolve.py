@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from univocal.errors import ConfigurationError
+from univocal.http.authority import parse_authority
+from univocal.http.errors import ConfigurationError
+from univocal.uri.pipeline import Rejected
 from univocal.uri.profile import parse
-from univocal.uri.site import Route, Site, Sites, parse_authority
-from univocal.uri.target import Canonical, Rejected, origin_target, resolve, resolve_url
+from univocal.uri.site import Route, Site, Sites
+from univocal.uri.target import Canonical, origin_target, resolve, resolve_url
 
 ROOT = Path(__file__).parents[2]
 BUILT_IN = parse({path.stem: path.read_text() for path in (ROOT / "profiles").glob("*.toml")})

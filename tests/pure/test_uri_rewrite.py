@@ -2,11 +2,11 @@
 
 import pytest
 
-from univocal.errors import ProfileError
+from univocal.http.errors import ProfileError
+from univocal.uri.pipeline import Rejected, canonical_target, explain_target
 from univocal.uri.profile import Profile, parse
 from univocal.uri.rewrite import Rule, first_overlap
-from univocal.uri.tags import path_tags
-from univocal.uri.target import Rejected, canonical_target, explain_target
+from univocal.uri.target import path_tags
 
 
 def own(settings: str) -> Profile:

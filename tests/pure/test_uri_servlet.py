@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from univocal.uri.pipeline import Rejected, canonical_target, explain_target
 from univocal.uri.profile import Profile, parse
-from univocal.uri.target import Rejected, canonical_target, explain_target
 
 settings.register_profile("unhurried", deadline=None)  # other tests may have the processor
 settings.load_profile("unhurried")

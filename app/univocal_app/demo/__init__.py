@@ -1,5 +1,5 @@
 """The demo: the proxy before three small origins, and what to try with curl."""
 
-from .run import demo
+from univocal_app.demo.run import demo
 
 __all__ = ["demo"]

@@ -11,14 +11,14 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from ..assemble import assemble
-from ..config import COMMAND_LINE, validate
-from ..serve import Listener, Serving, address_of, bind, run
-from ..values import Address
-from .files import FileStore
-from .servlet import ServletLike
-from .tries import Ports, as_page, as_text
-from .wiki import Wiki
+from univocal_app.config.tables import COMMAND_LINE, validate
+from univocal_app.config.values import Address
+from univocal_app.demo.files import FileStore
+from univocal_app.demo.servlet import ServletLike
+from univocal_app.demo.tries import Ports, as_page, as_text
+from univocal_app.demo.wiki import Wiki
+from univocal_app.run.assemble import assemble
+from univocal_app.run.serve import Listener, Serving, address_of, bind, run
 
 __all__ = ["demo"]
 

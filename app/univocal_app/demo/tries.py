@@ -6,7 +6,7 @@ import html
 from dataclasses import dataclass
 from itertools import groupby
 
-from ..values import Address
+from univocal_app.config.values import Address
 
 __all__ = ["Ports", "Try", "as_page", "as_text", "tries"]
 

@@ -17,11 +17,10 @@ from typing import Final
 
 from univocal.uri.profile import parse
 from univocal.uri.ring import DECODE, ENCODE, RINGS, DecoderRing
-
-from ..describe import printable
-from .imported import Imported, Note, Source
-from .rings import corrected, path_settings
-from .sites import Mapped, SiteWriter
+from univocal_app.commands.describe import printable
+from univocal_app.importers.imported import Imported, Note, Source
+from univocal_app.importers.rings import corrected, path_settings
+from univocal_app.importers.sites import Mapped, SiteWriter
 
 __all__ = ["read"]
 

@@ -10,12 +10,11 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from univocal.errors import ConfigurationError
-
-from ..describe import printable
-from . import ats, nginx, varnish
-from .imported import Imported, Source
-from .writing import line_of, ordered, profile_text, sites_text
+from univocal.http.errors import ConfigurationError
+from univocal_app.commands.describe import printable
+from univocal_app.importers import ats, nginx, varnish
+from univocal_app.importers.imported import Imported, Source
+from univocal_app.importers.writing import line_of, ordered, profile_text, sites_text
 
 __all__ = ["ShowOrImport", "import_profile"]
 

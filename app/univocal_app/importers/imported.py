@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from univocal.errors import ConfigurationError
+from univocal.http.errors import ConfigurationError
 
 __all__ = ["Imported", "Note", "Source", "Table"]
 

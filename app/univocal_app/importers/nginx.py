@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from univocal.runtime import builtin_profiles
+from univocal.engine.runtime import builtin_profiles
 from univocal.uri.profile import parse
-
-from .imported import Imported, Note, Source
-from .nginx_locations import Reading, host_field, left_out, read_server
-from .nginx_syntax import Directive
-from .nginx_syntax import parse as parse_directives
-from .sites import SiteWriter
+from univocal_app.importers.imported import Imported, Note, Source
+from univocal_app.importers.nginx_locations import Reading, host_field, left_out, read_server
+from univocal_app.importers.nginx_syntax import Directive
+from univocal_app.importers.nginx_syntax import parse as parse_directives
+from univocal_app.importers.sites import SiteWriter
 
 __all__ = ["read"]
 

@@ -9,10 +9,9 @@ from typing import Final
 
 from univocal.uri.profile import Profile
 from univocal.uri.ring import RESERVED
-
-from .imported import Note
-from .nginx_syntax import Directive
-from .sites import Mapped
+from univocal_app.importers.imported import Note
+from univocal_app.importers.nginx_syntax import Directive
+from univocal_app.importers.sites import Mapped
 
 __all__ = ["Reading", "host_field", "left_out", "read_server"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from .imported import Source
+from univocal_app.importers.imported import Source
 
 __all__ = ["Directive", "parse"]
 

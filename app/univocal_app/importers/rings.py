@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from univocal.uri.ring import DECODE, ENCODE, KEEP, RINGS, UNRESERVED, DecoderRing
-
-from .imported import Note, Table
+from univocal_app.importers.imported import Note, Table
 
 __all__ = ["corrected", "path_settings"]
 

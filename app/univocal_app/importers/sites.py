@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from univocal.errors import ConfigurationError
+from univocal.http.errors import ConfigurationError
 from univocal.uri.profile import Profile
-
-from ..config import validate
-from ..sites import SiteReader
-from .imported import Note, Table
+from univocal_app.config.sites import SiteReader
+from univocal_app.config.tables import validate
+from univocal_app.importers.imported import Note, Table
 
 __all__ = ["NOWHERE", "Mapped", "SiteWriter"]
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from univocal.uri.ring import DECODE, KEEP, UNRESERVED
-
-from .imported import Imported, Note, Source
-from .rings import corrected, path_settings
+from univocal_app.importers.imported import Imported, Note, Source
+from univocal_app.importers.rings import corrected, path_settings
 
 __all__ = ["read"]
 

@@ -9,8 +9,8 @@ from typing import Final
 
 import http_sf
 
-from univocal.fields import MAX_DELTA, cache_control, combined, delta_seconds, members
-from univocal.messages import Fields, values
+from univocal.http.fields import MAX_DELTA, cache_control, combined, delta_seconds, members
+from univocal.http.messages import Fields, values
 
 __all__ = ["RequestDirectives", "ResponseDirectives", "request_directives", "response_directives"]
 

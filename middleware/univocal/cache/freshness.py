@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from univocal.cache.directives import ResponseDirectives
-from univocal.fields import age_value, first, http_date
-from univocal.messages import Fields
+from univocal.http.fields import age_value, first, http_date
+from univocal.http.messages import Fields
 
 __all__ = ["HEURISTIC_STATUS", "date_value", "explicit_lifetime", "heuristic_lifetime", "initial_age"]
 

@@ -6,7 +6,7 @@ import re
 from typing import Final, NamedTuple, TypeAlias
 
 from univocal.cache.stored import Part
-from univocal.messages import Fields, values
+from univocal.http.messages import Fields, values
 
 __all__ = [
     "MAX_RANGES",

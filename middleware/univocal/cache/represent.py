@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 from univocal.cache.ranges import RangeSet, Slice, asked_ranges, cut, within
 from univocal.cache.stored import Stored
-from univocal.fields import combined, entity_tag, entity_tags, first, http_date, opaque_tag, without
-from univocal.messages import Fields, Request, Response, values
+from univocal.http.fields import combined, entity_tag, entity_tags, first, http_date, opaque_tag, without
+from univocal.http.messages import Fields, Request, Response, values
 
 __all__ = ["Representation", "not_modified", "represent"]
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from univocal.fields import cookie_names
-from univocal.messages import Fields, Request
+from univocal.http.fields import cookie_names
+from univocal.http.messages import Fields, Request
 
 __all__ = ["READS", "Rules", "strip_cookies"]
 

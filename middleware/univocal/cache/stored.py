@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeAlias
 
-from univocal.cache.search import NoVarySearch, split_key
-from univocal.messages import Fields
+from univocal.cache.no_vary_search import NoVarySearch, split_key
+from univocal.http.messages import Fields
 
 __all__ = [
     "NO_CONTENT",

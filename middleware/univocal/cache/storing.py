@@ -6,16 +6,16 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from univocal.cache.describing import Assessed, Exchange, assess, describe, for_everybody
 from univocal.cache.directives import ResponseDirectives
+from univocal.cache.facts import Assessed, Exchange, assess, describe, for_everybody
 from univocal.cache.freshness import HEURISTIC_STATUS
 from univocal.cache.ranges import content_range
 from univocal.cache.rules import Rules
 from univocal.cache.stored import NO_CONTENT, Stored, with_content
 from univocal.cache.tags import MAX_TAGS, tags
 from univocal.cache.vary import vary_names
-from univocal.fields import content_length, first
-from univocal.messages import Request, Response
+from univocal.http.fields import content_length, first
+from univocal.http.messages import Request, Response
 
 __all__ = ["Unstorable", "complete", "may_set_cookies", "may_store", "verdict"]
 

@@ -6,8 +6,8 @@ from typing import Final
 
 import http_sf
 
-from univocal.fields import combined
-from univocal.messages import Fields, values
+from univocal.http.fields import combined
+from univocal.http.messages import Fields, values
 
 __all__ = ["MAX_TAGS", "TAGGING", "groups", "tags"]
 

@@ -1,21 +1,22 @@
-"""Validation: conditional requests and what comes back (RFC 9111 §4.3, §3.2, §3.3)."""
+"""Validation: conditional requests and what comes back; invalidation (RFC 9111 §4.3, §4.4, §3.2, §3.3)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Final
 
-from univocal.cache.describing import Exchange, assess, describe, is_personal, storable_fields
 from univocal.cache.directives import response_directives
+from univocal.cache.facts import Exchange, assess, describe, is_personal, storable_fields
 from univocal.cache.ranges import content_range, missing
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored, with_content
 from univocal.cache.storing import may_set_cookies, verdict
+from univocal.cache.tags import groups
 from univocal.cache.vary import selection
-from univocal.fields import content_length, entity_tag, first, opaque_tag, without
-from univocal.messages import Fields, Request, Response
+from univocal.http.fields import content_length, entity_tag, first, opaque_tag, without
+from univocal.http.messages import Fields, Request, Response
 
-__all__ = ["combine", "completion", "conditions", "freshen"]
+__all__ = ["SAFE_METHODS", "combine", "completion", "conditions", "freshen", "invalidates"]
 
 # RFC 9111 §3.2: fields that a 304 or a HEAD does not update, since the stored content was framed by them.
 _EXCEPTED: Final = frozenset({b"content-encoding", b"content-length", b"content-range", b"content-type"})
@@ -172,3 +173,21 @@ def combine(
         fields.append((b"content-range", b"bytes %d-%d/%b" % (start, start + len(joined) - 1, total)))
     built = _rebuilt(stored, exchange, Response(200 if whole else 206, fields), rules, joined)
     return built if built.reusable else None
+
+
+SAFE_METHODS: Final = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE"})
+
+
+def invalidates(request: Request, response: Response) -> tuple[list[bytes], frozenset[bytes]] | None:
+    """What a response makes obsolete besides the target itself: URI references, and groups; None: nothing.
+
+    The caller resolves the references and drops those of another origin (§4.4: they MUST NOT be invalidated).
+    """
+    # A cache MUST invalidate the target URI when it receives a non-error status code in response to an unsafe
+    # request method, including methods whose safety is unknown: a non-error response is a 2xx or 3xx
+    if request.method in SAFE_METHODS or not 200 <= response.status < 400:
+        return None
+    # and can also invalidate the URIs in the Location and Content-Location header fields
+    named = (first(response.fields, name) for name in (b"location", b"content-location"))
+    references = [reference for reference in named if reference is not None]
+    return list(dict.fromkeys(references)), groups(response.fields, b"cache-group-invalidation")

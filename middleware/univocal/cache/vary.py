@@ -7,8 +7,8 @@ from functools import lru_cache
 from typing import Final
 
 from univocal.cache.stored import Selecting, Stored
-from univocal.fields import members
-from univocal.messages import Fields, values
+from univocal.http.fields import members
+from univocal.http.messages import Fields, values
 
 __all__ = ["TARGET", "matches", "selecting_fields", "selection", "vary_names"]
 

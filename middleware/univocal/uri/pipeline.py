@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from univocal.errors import by_rank
+from univocal.http.errors import by_rank
 from univocal.uri.charset import UTF_8
 from univocal.uri.profile import Profile
 from univocal.uri.query import BARE, Query, query_steps

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Final
 
-from univocal.errors import ProfileError, by_rank
+from univocal.http.errors import ProfileError, by_rank
 from univocal.uri.charset import CHARSETS, Charset
 from univocal.uri.query import Query
 from univocal.uri.rewrite import Rule, first_overlap

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from univocal.errors import ProfileError, by_rank
+from univocal.http.errors import ProfileError, by_rank
 from univocal.uri.charset import CHARSETS
 from univocal.uri.ring import RINGS
 from univocal.uri.suspicious import SEQUENCES

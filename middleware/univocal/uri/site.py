@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
-from univocal.errors import ConfigurationError
+from univocal.http.authority import DEFAULT_PORTS, Authority, parse_authority
+from univocal.http.errors import ConfigurationError
 from univocal.uri.profile import Profile
 from univocal.uri.segments import is_under, routing_view
 
 __all__ = ["DEFAULT_PORTS", "PLACE", "Authority", "Route", "Site", "Sites", "parse_authority"]
 
-Authority: TypeAlias = tuple[bytes, int | None]
-"""A host in its one spelling and a port; None: none was given."""
 
 PLACE: Final = b"{path}"  # where a canonical path goes in an upstream's
-DEFAULT_PORTS: Final = {b"http": 80, b"https": 443}
-
-# Registered names are DNS names here. RFC 3986 would let a host hold sub-delims and escapes, too, but no
-# client means one, and every reader behind us has its own idea of where such a host ends.
-_AUTHORITY: Final = re.compile(
-    rb"(?:(?P<name>[a-z0-9_-]+(?:\.[a-z0-9_-]+)*)\.?|\[(?P<ipv6>[0-9a-f:.]+)\])(?::(?P<port>[0-9]*))?"
-)
-_IPV4: Final = re.compile(rb"(?:(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(?:\.(?!$)|$)){4}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,55 +142,3 @@ def _configured(site: Site, key: str, text: str) -> Authority:
             f"site {site.name}", key, text, "a host without port, as the scheme is unified"
         )
     return authority
-
-
-def parse_authority(text: bytes) -> Authority | None:
-    """Host and port of a Host field or an authority, in their one spelling; None if it names no host.
-
-    Userinfo, escapes and ports above 65535 are none (RFC 9110 §7.2, §4.2.4).
-    """
-    match = _AUTHORITY.fullmatch(text.strip(b" \t").lower()) if len(text) <= 300 else None
-    if match is None:
-        return None
-    name, ipv6, digits = match["name"], match["ipv6"], (match["port"] or b"").lstrip(b"0")
-    if ipv6 is not None:
-        name = _ipv6(ipv6)
-    if name is None or len(digits) > 5 or int(digits or b"0") > 65535:
-        return None
-    if match["port"] and not digits:
-        return None
-    return name, int(digits) if digits else None
-
-
-def _ipv6(text: bytes) -> bytes | None:
-    """The bracketed literal as RFC 5952 spells it, or None if `text` is no IPv6 address."""
-    head, gap, tail = text.partition(b"::")
-    left, right = _groups(head), _groups(tail)
-    if left is None or right is None:
-        return None
-    missing = 8 - len(left) - len(right)
-    if (missing < 1) if gap else (missing != 0):
-        return None
-    groups = [*left, *[0] * missing, *right]
-    spelled = b":".join(b"%x" % group for group in groups)
-    runs = re.findall(rb"(?:(?<=:)|^)0(?::0)+(?=:|$)", spelled)
-    if runs:
-        longest = max(runs, key=len)
-        before, _, after = (b":%b:" % spelled).partition(b":%b:" % longest)
-        spelled = before.lstrip(b":") + b"::" + after.rstrip(b":")
-    return b"[%b]" % spelled
-
-
-def _groups(text: bytes) -> list[int] | None:
-    """The 16-bit groups of a part of an IPv6 address, of which the last two may be written as IPv4."""
-    if not text:
-        return []
-    *groups, last = text.split(b":")
-    if _IPV4.fullmatch(last):
-        a, b, c, d = (int(octet) for octet in last.split(b"."))
-        groups += [b"%x" % (a << 8 | b), b"%x" % (c << 8 | d)]
-    else:
-        groups.append(last)
-    if not all(re.fullmatch(rb"[0-9a-f]{1,4}", group) for group in groups):
-        return None
-    return [int(group, 16) for group in groups]

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from univocal.http.authority import DEFAULT_PORTS, parse_authority
+from univocal.http.fields import ENCODINGS
 from univocal.uri.charset import known_charset
 from univocal.uri.pipeline import Declared, Rejected, Stage, canonical_target, explain_target, rejected, split
+from univocal.uri.profile import Profile
 from univocal.uri.segments import is_under, routing_view
-from univocal.uri.site import DEFAULT_PORTS, PLACE, Route, Site, Sites, parse_authority
+from univocal.uri.site import PLACE, Route, Site, Sites
 from univocal.uri.suspicious import is_utf_8
 
 __all__ = [
-    "ENCODINGS",
     "Canonical",
     "Rejected",
     "Stage",
@@ -24,13 +26,10 @@ __all__ = [
     "encoding_fields",
     "explain_target",
     "origin_target",
+    "path_tags",
     "resolve",
     "resolve_url",
 ]
-
-
-# The fields of draft-montenegro-httpbis-uri-encoding, of the path and of the query.
-ENCODINGS: Final = (b"uri-path-encoding", b"uri-query-encoding")
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,3 +227,17 @@ def _at_upstream(path: bytes, route: Route) -> bytes:
 
 
 _remembered = lru_cache(maxsize=4096)(_resolve)
+
+
+def path_tags(target: bytes, profile: Profile) -> frozenset[bytes]:
+    """The tags that the profile derives from the path of a canonical `target`."""
+    if not profile.tags:
+        return frozenset()
+    path, _ = split(target)
+    found = ((pattern.search(path), tag) for pattern, tag in _compiled(profile))
+    return frozenset(match.expand(tag) for match, tag in found if match)
+
+
+@lru_cache(maxsize=1024)
+def _compiled(profile: Profile) -> list[tuple[re.Pattern[bytes], bytes]]:
+    return [(re.compile(pattern), tag) for pattern, tag in profile.tags]

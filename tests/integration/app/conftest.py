@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from univocal_app.cli import main
+from univocal_app.commands.cli import main
 
 
 @dataclass(frozen=True)

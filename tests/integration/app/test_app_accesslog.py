@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from univocal.cache.policy import Forward
-from univocal.cache.selectors import Keys
-from univocal.errors import ConfigurationError
-from univocal.messages import Received
-from univocal.outcome import Handling, Outcome, Times
-from univocal.purge import Order, Purged
-from univocal_app.accesslog import AccessLog, as_combined, as_json, open_log
+from univocal.cache.decide import Forward
+from univocal.engine.orders import Order
+from univocal.engine.outcome import Handling, Outcome, Times
+from univocal.engine.purge import Purged
+from univocal.http.errors import ConfigurationError
+from univocal.http.messages import Received
+from univocal.store.purge_selectors import Keys
+from univocal_app.observe.accesslog import AccessLog, as_combined, as_json, open_log
 
 HOSTILE = b'/a"\\\x1b[2J\r\n\x00\xff{"b":1}'
 

@@ -9,11 +9,11 @@ import httpx
 import pytest
 
 from univocal import CacheMiddleware, MemoryStore, Outcome
-from univocal_app.accesslog import as_json
-from univocal_app.admin import admin
-from univocal_app.assemble import runtime_of
-from univocal_app.config import validate
-from univocal_app.metrics import Metrics
+from univocal_app.config.tables import validate
+from univocal_app.observe.accesslog import as_json
+from univocal_app.observe.admin import admin
+from univocal_app.observe.metrics import Metrics
+from univocal_app.run.assemble import runtime_of
 
 SETTINGS = {"sites": [{"hosts": ["en.example"], "profile": "mediawiki", "upstream": "http://127.0.0.1:1"}]}
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from univocal.runtime import builtin_profiles
+from univocal.engine.runtime import builtin_profiles
 
 Fixture = Callable[..., Any]
 

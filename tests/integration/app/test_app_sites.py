@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from univocal.errors import ConfigurationError
+from univocal.http.errors import ConfigurationError
 from univocal.uri.target import Canonical, origin_target, resolve
-from univocal_app.assemble import runtime_of
-from univocal_app.config import validate
+from univocal_app.config.tables import validate
+from univocal_app.run.assemble import runtime_of
 
 UPSTREAM = 'upstream = "http://127.0.0.1:9001"\n'
 SITE = f'[[sites]]\nhosts = ["a"]\n{UPSTREAM}'

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from univocal_app.config import validate
-from univocal_app.workers import Task, Workers, WorkersError
+from univocal_app.config.tables import validate
+from univocal_app.run.workers import Task, Workers, WorkersError
 
 CONFIGURATION = validate(
     {

@@ -10,7 +10,7 @@ import httpx
 import pytest
 import uvloop
 
-from univocal.proxy.origin import OriginTransport
+from univocal.origin.transport import OriginTransport
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -323,7 +323,7 @@ async def test_expect_sends_nothing_after_a_final_response(serve, answered):
 
 
 async def test_expect_does_not_wait_for_ever(serve, answered, monkeypatch):
-    monkeypatch.setattr("univocal.proxy.exchange.CONTINUE_TIMEOUT", 0.02)
+    monkeypatch.setattr("univocal.origin.exchange.CONTINUE_TIMEOUT", 0.02)
     origin = await serve(echo)
     fields = [(b"content-length", b"5"), (b"expect", b"100-continue")]
     _, content = await answered(origin, method="POST", fields=fields, content=[b"hello"])

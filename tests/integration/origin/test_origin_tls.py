@@ -8,7 +8,7 @@ import ssl
 import httpx
 import pytest
 
-from univocal.proxy.origin import OriginTransport
+from univocal.origin.transport import OriginTransport
 
 
 @pytest.fixture

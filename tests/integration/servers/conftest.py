@@ -22,9 +22,9 @@ from typing import BinaryIO
 
 import pytest
 
-from univocal.runtime import builtin_profiles
+from univocal.engine.runtime import builtin_profiles
+from univocal.uri.pipeline import Rejected, canonical_target
 from univocal.uri.profile import Profile, parse
-from univocal.uri.target import Rejected, canonical_target
 
 HERE = Path(__file__).parent
 FUZZER = HERE.parents[2] / "fuzz" / "uri.py"

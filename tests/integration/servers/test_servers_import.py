@@ -12,11 +12,11 @@ import pytest
 from univocal.uri.profile import parse
 from univocal.uri.site import Sites
 from univocal.uri.target import Canonical, origin_target, resolve
-from univocal_app.config import validate
+from univocal_app.config.sites import SiteReader
+from univocal_app.config.tables import validate
 from univocal_app.importers.imported import Imported, Source
 from univocal_app.importers.nginx import read
 from univocal_app.importers.writing import profile_text, sites_text
-from univocal_app.sites import SiteReader
 
 CONFIGURATION = (Path(__file__).parent / "nginx.conf").read_text("utf-8")
 

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
 import pytest
 
-from univocal.uri.target import canonical_target
+from univocal.uri.pipeline import canonical_target
 
 UNRESERVED = re.compile("[A-Za-z0-9._~-]")
 SPECIAL = set(b":/?#[]@!$&'()*+,;=")

@@ -9,9 +9,10 @@ from urllib.parse import unquote_to_bytes
 
 import pytest
 
+from univocal.uri.pipeline import Rejected, canonical_target
 from univocal.uri.ring import RINGS
 from univocal.uri.site import Route, Site, Sites
-from univocal.uri.target import Canonical, Rejected, canonical_target, origin_target, resolve
+from univocal.uri.target import Canonical, origin_target, resolve
 
 PLAIN = ""
 NOT_MERGING = "[path]\nmerge_slashes = false\n"

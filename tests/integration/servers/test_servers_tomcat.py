@@ -15,8 +15,8 @@ from urllib.parse import unquote_to_bytes
 
 import pytest
 
-from univocal.errors import ProfileError
-from univocal.uri.target import Rejected, canonical_target
+from univocal.http.errors import ProfileError
+from univocal.uri.pipeline import Rejected, canonical_target
 
 HERE = Path(__file__).parent
 JARS_AT = Path("/usr/share/java")

@@ -18,12 +18,14 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from univocal.cache.policy import Rules, complete, may_store
-from univocal.cache.selectors import Keys, Pattern
-from univocal.cache.shared import SharedLease, SharedStore, Times
-from univocal.cache.store import MemoryStore
+from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
-from univocal.messages import Fields, Request, Response
+from univocal.cache.storing import complete, may_store
+from univocal.http.messages import Fields, Request, Response
+from univocal.store.memory import MemoryStore
+from univocal.store.purge_selectors import Keys, Pattern
+from univocal.store.redis.bell import Times
+from univocal.store.redis.tier import SharedLease, SharedStore
 
 KEY = b"0123456789abcdef http en.example /wiki/A"
 ENGINES = [engine for engine in ("redis-server", "valkey-server") if shutil.which(engine)]

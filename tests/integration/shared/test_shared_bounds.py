@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from univocal.cache.scripts import MOST_OCTETS
-from univocal.cache.selectors import Everything, Keys, Pattern, Prefix, Tags
-from univocal.errors import RefusedError
+from univocal.http.errors import RefusedError
+from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Tags
+from univocal.store.redis.scripts import MOST_OCTETS
 
 KEY = b"0123456789abcdef http en.example /wiki/A"
 

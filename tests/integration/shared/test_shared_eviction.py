@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from univocal.cache.selectors import Everything, Keys, Prefix, Tags
+from univocal.store.purge_selectors import Everything, Keys, Prefix, Tags
 
 KEY = b"0123456789abcdef http en.example /wiki/A"
 RED = [(b"xkey", b"red"), (b"vary", b"foo")]

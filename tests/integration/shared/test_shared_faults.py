@@ -11,9 +11,9 @@ from collections import Counter
 
 import pytest
 
-from univocal.cache.selectors import Everything, Tags
-from univocal.cache.shared import SharedLease
-from univocal.errors import RefusedError
+from univocal.http.errors import RefusedError
+from univocal.store.purge_selectors import Everything, Tags
+from univocal.store.redis.tier import SharedLease
 
 KEY = b"0123456789abcdef http en.example /wiki/A"
 

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from univocal.cache.selectors import Everything, Tags
-from univocal.cache.shared import SharedLease
+from univocal.store.purge_selectors import Everything, Tags
+from univocal.store.redis.tier import SharedLease
 
 KEY = b"0123456789abcdef http en.example /wiki/A"
 

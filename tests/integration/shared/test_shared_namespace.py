@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from univocal.cache.selectors import Everything
-from univocal.errors import RefusedError
+from univocal.http.errors import RefusedError
+from univocal.store.purge_selectors import Everything
 
 KEY = b"0123456789abcdef http en.example /wiki/A"
 MARKER = "univocal:2:marker"

@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from univocal.cache.selectors import Everything, Keys, Prefix, Tags
-from univocal.errors import RefusedError
+from univocal.http.errors import RefusedError
+from univocal.store.purge_selectors import Everything, Keys, Prefix, Tags
 
 KEYS = [
     b"0123456789abcdef http en.example /%b/%d" % (part, number)

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from univocal import CacheMiddleware, RefusedError
-from univocal.cache.selectors import Everything
+from univocal.store.purge_selectors import Everything
 
 FRESH = [(b"cache-control", b"max-age=60")]
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from univocal.cache.selectors import Everything, Keys, Pattern, Prefix, Selector, Tags
-from univocal.errors import ConfigurationError
+from univocal.http.errors import ConfigurationError
+from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Selector, Tags
 
 KEY = b"0123456789abcdef http en.example /wiki/A"
 
@@ -336,8 +336,8 @@ async def test_octets_of_clients_are_data(join, made, server):
 
 @pytest.mark.parametrize("url", ["", "memcached://127.0.0.1", "redis://127.0.0.1:port/0"])
 def test_a_url_of_no_redis_is_refused(url):
-    from univocal.cache.shared import SharedStore
-    from univocal.cache.store import MemoryStore
+    from univocal.store.memory import MemoryStore
+    from univocal.store.redis.tier import SharedStore
 
     with pytest.raises(ConfigurationError, match="redis://"):
         SharedStore(MemoryStore(), url, time.time)

@@ -1,0 +1,230 @@
+"""The command line: `univocal serve`, `demo`, `explain`, `profiles`, `check`, `purge`."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Final, NoReturn
+
+import typer
+
+from univocal.engine.runtime import builtin_profiles
+from univocal.http.errors import ConfigurationError
+from univocal_app.commands import explain as explaining
+from univocal_app.commands import purge as purging
+from univocal_app.commands.describe import describe, table
+from univocal_app.commands.progress import progress
+from univocal_app.config.tables import COMMAND_LINE, Configuration, PurgeTable, load, validate
+from univocal_app.config.values import Address, parse_address
+from univocal_app.demo import demo as run_demo
+from univocal_app.importers.command import ShowOrImport, import_profile
+from univocal_app.run.assemble import profiles_of, runtime_of, store_of
+from univocal_app.run.serve import address_of, bind
+from univocal_app.run.workers import WorkersError, alone, supervise
+
+__all__ = ["main"]
+
+app: Final = typer.Typer(
+    help="One resource, one URL: a caching reverse proxy that knows every spelling of a URL.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+# What the settings that stand on the command line are called there.
+OPTIONS: Final = {
+    "sites[0].upstream": "--upstream",
+    "sites[0].profile": "--profile",
+    "server.listen": "--listen",
+    "server.admin": "--admin",
+}
+
+Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A univocal.toml.")]
+Listen = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where clients connect.")]
+Admin = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where the admin listener is.")]
+
+
+def main() -> None:
+    """The program `univocal`: a configuration that cannot be ends it with one message and status 2."""
+    try:
+        app()
+    except ConfigurationError as error:
+        key = OPTIONS.get(error.key, error.key) if error.source == COMMAND_LINE else error.key
+        told = ConfigurationError(error.source, key, error.found, error.allowed)
+        print(f"univocal: {told}", file=sys.stderr)  # noqa: T201
+        sys.exit(2)
+    except WorkersError as error:
+        sys.exit(f"univocal: {error}")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"univocal {version('univocal')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _program(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def serve(
+    *,
+    upstream: Annotated[
+        str | None, typer.Option(metavar="URL", help="The origin server of every site.")
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option(metavar="NAME", help="How that origin reads paths (rfc3986).")
+    ] = None,
+    listen: Listen = None,
+    admin: Admin = None,
+    config: Config = None,
+) -> None:
+    """Run the proxy, for one origin server or as a configuration file says."""
+    if (upstream is None) == (config is None):
+        _usage("serve needs either --upstream URL or --config FILE")
+    if config is not None and profile is not None:
+        _usage("--profile belongs to --upstream: with --config each site names its own")
+    source = str(config) if config is not None else COMMAND_LINE
+    configuration = load(config) if config is not None else _everywhere(upstream, profile)
+    listeners = {"listen": listen, "admin": admin}
+    told = {name: _address(text, f"--{name}") for name, text in listeners.items() if text is not None}
+    server = configuration.server.model_copy(update=told)
+    configuration = configuration.model_copy(update={"server": server})
+    with (
+        bind(server.listen, source, "server.listen") as front,
+        bind(server.admin, source, "server.admin") as back,
+    ):
+        said = f"univocal: serving http://{address_of(front)}/, admin listener http://{address_of(back)}/"
+        serves = alone if server.workers == 1 else supervise
+        serves(configuration, source, front, back, lambda: typer.echo(said, err=True))
+
+
+@app.command()
+def demo(listen: Listen = "127.0.0.1:8080", admin: Admin = "127.0.0.1:8081") -> None:
+    """Run the proxy before three small origins, and print what to try."""
+    run_demo(_address(listen, "--listen"), _address(admin, "--admin"))
+
+
+@app.command()
+def explain(
+    url: Annotated[str, typer.Argument(metavar="URL", help="http:// or https:// and any spelling.")],
+    profile: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The profile to read it by (rfc3986).")
+    ] = None,
+    config: Config = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    path_encoding: Annotated[str, typer.Option(metavar="CHARSET", help="A URI-Path-Encoding sent.")] = "",
+    query_encoding: Annotated[str, typer.Option(metavar="CHARSET", help="A URI-Query-Encoding sent.")] = "",
+) -> None:
+    """Show what becomes of a URL, stage by stage. Exit status: 0 accepted, 1 rejected, 2 usage."""
+    if profile is not None and config is not None:
+        _usage("either --profile or --config, which has a profile for each site")
+    if config is not None:
+        configuration, source = load(config), str(config)
+    else:
+        configuration, source = _everywhere("http://127.0.0.1", profile), COMMAND_LINE
+    try:
+        encodings = (path_encoding.encode(), query_encoding.encode())
+        explanation = explaining.explain(url, runtime_of(configuration, source).sites, encodings)
+    except ValueError as error:
+        _usage(str(error))
+    typer.echo(explanation.as_json() if as_json else explanation.as_text())
+    raise typer.Exit(0 if explanation.accepted else 1)
+
+
+def _everywhere(upstream: str | None, profile: str | None) -> Configuration:
+    site = {"hosts": ["*"], "upstream": upstream, "profile": profile or "rfc3986"}
+    return validate({"sites": [site]}, COMMAND_LINE)
+
+
+shelf: Final = typer.Typer(cls=ShowOrImport, help="List the profiles, show one, or import one.")
+shelf.command("import")(import_profile)
+app.add_typer(shelf, name="profiles")
+
+
+@shelf.command("show")
+def profiles(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="One profile, with every setting.")
+    ] = None,
+    config: Config = None,
+) -> None:
+    """List the profiles, or show one."""
+    known = profiles_of(load(config), str(config)) if config is not None else builtin_profiles()
+    if name is None:
+        typer.echo(table([(each.name, each.summary) for each in known.values()]))
+    elif name in known:
+        typer.echo(describe(known[name]))
+    else:
+        _usage(f"there is no profile {name!r}; there are {', '.join(known)}")
+
+
+@app.command()
+def check(config: Annotated[Path, typer.Option("--config", metavar="FILE", help="A univocal.toml.")]) -> None:
+    """Read a configuration and its profiles as `serve` would, without serving."""
+    configuration = load(config)
+    runtime_of(configuration, str(config))
+    store_of(configuration, str(config))
+    count = len(configuration.sites)
+    typer.echo(f"{config}: {count} site{'s' if count > 1 else ''}, nothing to object to")
+
+
+@app.command()
+def purge(
+    urls: Annotated[
+        list[str] | None, typer.Argument(metavar="URL", help="Any spelling; - reads standard input.")
+    ] = None,
+    *,
+    file: Annotated[list[str] | None, typer.Option(metavar="FILE", help="URLs, one a line.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="Responses with this tag.")] = None,
+    prefix: Annotated[
+        list[str] | None, typer.Option(metavar="URL", help="Everything below (admin listener).")
+    ] = None,
+    pattern: Annotated[
+        list[str] | None, typer.Option(metavar="RE2", help="URLs in which it is found (admin listener).")
+    ] = None,
+    soft: Annotated[bool, typer.Option("--soft", help="Mark stale instead of removing.")] = False,
+    via: Annotated[str, typer.Option(metavar="URL", help="The proxy.")] = "http://127.0.0.1:8080",
+    admin: Annotated[
+        str | None, typer.Option(metavar="URL", help="The admin listener (the proxy's host, the next port).")
+    ] = None,
+    token_env: Annotated[
+        str, typer.Option(metavar="NAME", help="The environment variable that holds the token.")
+    ] = PurgeTable().token_env,
+) -> None:
+    """Purge a running proxy by URLs, tags, prefixes or patterns. Exit status: 0 if each was confirmed."""
+    if not (urls or file or tag or prefix or pattern):
+        _usage("nothing to purge: give a URL, --file, --tag, --prefix or --pattern")
+    try:
+        purger = purging.Purger.from_options(via, admin, token_env, soft=soft)
+        listed = purging.read_urls([*(file or []), *(url for url in urls or [] if url == "-")])
+        named = [url for url in urls or [] if url != "-"]
+        jobs = purging.jobs([*named, *listed], tag or [], prefix or [], pattern or [])
+    except ValueError as error:
+        _usage(str(error))
+    results = []
+    with closing(purger), progress("purging", len(jobs)) as tell:
+        for job in jobs:
+            results.append(purger.carry_out(job))
+            tell(results[-1].line())
+    typer.echo(purging.summary(results), err=True)
+    raise typer.Exit(0 if all(result.confirmed for result in results) else 1)
+
+
+def _address(text: str | None, option: str) -> Address:
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise ConfigurationError(COMMAND_LINE, option, text, str(error)) from None
+
+
+def _usage(message: str) -> NoReturn:
+    raise typer.BadParameter(message)

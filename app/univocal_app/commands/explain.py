@@ -1,0 +1,157 @@
+"""What becomes of a URL, and why: the same functions that requests go through, shown stage by stage."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from univocal.http.authority import DEFAULT_PORTS, parse_authority
+from univocal.uri.pipeline import Rejected, Stage, explain_target
+from univocal.uri.profile import Profile
+from univocal.uri.segments import routing_view
+from univocal.uri.site import Sites
+from univocal.uri.target import Canonical, declared_charsets, origin_target, resolve_url
+from univocal_app.commands.describe import printable, table
+
+__all__ = ["Explanation", "Url", "explain"]
+
+_URL: Final = re.compile(rb"(https?)://([^/?#]*)(.*)", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Url:
+    """A URL as it was typed, cut where a client cuts it; nothing else is done to its octets."""
+
+    scheme: bytes
+    authority: bytes
+    target: bytes  # with what follows a "#", which a client would keep to itself
+    written: bytes = b""  # scheme and authority as they were typed
+
+    @classmethod
+    def parse(cls, text: str) -> Url:
+        """Raises ValueError for what is no http or https URL. A host in other letters becomes A-labels."""
+        match = _URL.fullmatch(os.fsencode(text))
+        if match is None:
+            raise ValueError(f"{text!r} is no URL: it begins with http:// or https://, then names a host")
+        scheme, authority, target = match.groups()
+        if not authority.isascii():
+            try:
+                authority = authority.decode("utf-8").encode("idna")
+            except UnicodeError:
+                raise ValueError(f"{text!r} names no host") from None
+        return cls(scheme.lower(), authority, target, b"%b://%b" % (scheme, match[2]))
+
+    @property
+    def absolute(self) -> bytes:
+        return b"%b://%b%b" % (self.scheme, self.authority, self.target)
+
+    @property
+    def origin_form(self) -> bytes:
+        """The request target (RFC 9112 §3.2.1): an empty path is "/"."""
+        return self.target if self.target.startswith(b"/") else b"/" + self.target
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A URL, whose profile read it, the stages, and the result."""
+
+    url: Url
+    profile: Profile | None  # None: no site owns the host
+    stages: list[Stage]
+    found: Canonical | Rejected
+
+    @property
+    def accepted(self) -> bool:
+        return isinstance(self.found, Canonical)
+
+    def as_json(self) -> str:
+        """What `explain --json` prints."""
+        found = self.found
+        told = {
+            "canonical": printable(found.url) if isinstance(found, Canonical) else None,
+            "rejected": found.reason if isinstance(found, Rejected) else None,
+            "reasons": list(found.reasons if isinstance(found, Rejected) else found.observed),
+            "key": printable(found.key) if isinstance(found, Canonical) else None,
+            "stages": [
+                {
+                    "name": stage.name,
+                    "before": printable(stage.before),
+                    "after": printable(stage.after),
+                    "lossy": stage.lossy,
+                }
+                for stage in self.stages
+            ],
+        }
+        return json.dumps(told, ensure_ascii=False, indent=2)
+
+    def as_text(self) -> str:
+        """For a terminal: what each stage changed, then the verdict."""
+        rows = [("received", printable(self.url.origin_form), "")]
+        for stage in self.stages:
+            changed = stage.after != stage.before
+            note = "drops what an origin may read" if stage.lossy and changed else ""
+            rows.append((stage.name, printable(stage.after) if changed else "unchanged", note))
+        head = f"profile {self.profile.name}: {self.profile.summary}\n\n" if self.profile else ""
+        return f"{head}{table(rows)}\n\n{table(self._verdict())}"
+
+    def _verdict(self) -> list[tuple[str, str]]:
+        match self.found:
+            case Rejected(reasons=reasons):
+                return [("rejected", ", ".join(reasons))]
+            case Canonical(redirect=status) as found if status:
+                return [("redirect", f"{status} to {printable(found.url)}")]
+            case found:
+                verdict = [("canonical", printable(found.url)), ("key", printable(found.key))]
+                if (sent := origin_target(found)) != found.target:
+                    verdict.append(("origin gets", printable(sent)))
+                if found.observed:
+                    verdict.append(
+                        ("observed", f"{', '.join(found.observed)}: forwarded as received, past the cache")
+                    )
+                return verdict
+
+
+def explain(text: str, sites: Sites, encodings: tuple[bytes, bytes] = (b"", b"")) -> Explanation:
+    """What `sites` make of a URL; `encodings` are the values of the fields that declare charsets.
+
+    Raises ValueError for what is no URL.
+    """
+    url = Url.parse(text)
+    found = resolve_url(url.absolute, sites, encodings=encodings)
+    profile = found.route.profile if isinstance(found, Canonical) else _profile(url, sites)
+    stages = []
+    if profile:
+        trusted = declared_charsets(encodings if profile.charset.trust_encoding_fields else (b"", b""))
+        stages = explain_target(url.origin_form, profile, trusted)[0]
+    if isinstance(found, Canonical):
+        stages = [*_of_the_authority(url, found), *stages, *_of_the_upstream(found)]
+    return Explanation(url, profile, stages, found)
+
+
+def _of_the_authority(url: Url, found: Canonical) -> list[Stage]:
+    """What became of scheme, host, port and an empty path; an alias and a unified scheme are lossy."""
+    authority = b"%b://%b" % (found.scheme, found.authority)
+    asked, served = parse_authority(url.authority), parse_authority(found.authority)
+    lossy = found.scheme != url.scheme or (asked and asked[0]) != (served and served[0])
+    stages = [Stage("authority", url.written, authority, lossy)] if authority != url.written else []
+    if url.origin_form != url.target:
+        stages.append(Stage("empty-path", url.target, url.origin_form, lossy=False))
+    return stages
+
+
+def _of_the_upstream(found: Canonical) -> list[Stage]:
+    sent = origin_target(found)
+    return [Stage("upstream", found.target, sent, lossy=False)] if sent != found.target else []
+
+
+def _profile(url: Url, sites: Sites) -> Profile | None:
+    authority = parse_authority(url.authority)
+    if authority is None:
+        return None
+    host, port = authority
+    located = sites.locate(host, port or DEFAULT_PORTS[url.scheme])
+    path = url.origin_form.partition(b"#")[0].partition(b"?")[0]
+    return located[0].route_of(routing_view(path)).profile if located else None

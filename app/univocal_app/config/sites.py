@@ -1,0 +1,115 @@
+"""The tables `[[sites]]` become Sites and Rules; errors name the file and the place in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from univocal.cache.rules import Rules
+from univocal.http.errors import ConfigurationError
+from univocal.uri.profile import Profile
+from univocal.uri.site import Route, Site, Sites
+from univocal_app.config.tables import PolicyTable, RouteTable, SiteTable
+from univocal_app.config.values import Upstream
+
+__all__ = ["EVERYWHERE", "SiteReader", "rules", "upstreams"]
+
+EVERYWHERE: Final = ["*"]  # the hosts of a site that is served under every authority
+
+
+@dataclass(frozen=True)
+class SiteReader:
+    """Turns tables into sites; knows the file, for its errors, and the profiles."""
+
+    source: str
+    profiles: Mapping[str, Profile]
+
+    def read(self, tables: Sequence[SiteTable]) -> Sites:
+        """All sites. Raises ConfigurationError."""
+        named = {
+            f"sites[{number}]": self._site(table, f"sites[{number}]") for number, table in enumerate(tables)
+        }
+        default = [site for site in named.values() if not site.hosts]
+        if len(default) > 1:
+            raise ConfigurationError(
+                self.source, "sites", [EVERYWHERE] * len(default), 'one site with hosts = ["*"]'
+            )
+        try:
+            return Sites([site for site in named.values() if site.hosts], default[0] if default else None)
+        except ConfigurationError as error:
+            place = next((key for key, site in named.items() if error.source == f"site {site.name}"), "sites")
+            raise ConfigurationError(
+                self.source, f"{place}.{error.key}", error.found, error.allowed
+            ) from None
+
+    def _site(self, table: SiteTable, place: str) -> Site:
+        everywhere = table.hosts == EVERYWHERE
+        if everywhere and table.aliases:
+            raise ConfigurationError(
+                self.source, f"{place}.aliases", table.aliases, 'none beside hosts = ["*"]'
+            )
+        owned = upstreams(place, table)
+        routes = [
+            self._route(f"{place}.routes[{number}]", route, table, place, owned)
+            for number, route in enumerate(table.routes)
+        ]
+        if not any(route.prefix == b"/" for route in routes):
+            routes.append(self._route(place, RouteTable(path="/"), table, place, owned))
+        with self._placed(place):
+            return Site(
+                name=table.hosts[0],
+                hosts=() if everywhere else tuple(table.hosts),
+                routes=tuple(routes),
+                aliases=tuple(table.aliases),
+                alias_answer=0 if table.alias_answer == "serve" else table.alias_answer,
+                scheme=table.scheme.encode(),
+            )
+
+    def _route(
+        self, place: str, route: RouteTable, table: SiteTable, site: str, owned: Mapping[str, Upstream]
+    ) -> Route:
+        profile = route.profile or table.profile
+        if profile not in self.profiles:
+            raise ConfigurationError(self.source, f"{place}.profile", profile, ", ".join(self.profiles))
+        name = place if place in owned else site
+        with self._placed(place):
+            return Route(
+                prefix=route.path.encode(),
+                profile=self.profiles[profile],
+                upstream=name,
+                upstream_path=owned[name].path.encode(),
+                forward=route.forward or table.forward,
+            )
+
+    @contextmanager
+    def _placed(self, place: str) -> Iterator[None]:
+        try:
+            yield
+        except ConfigurationError as error:
+            raise ConfigurationError(
+                self.source, f"{place}.{error.key}", error.found, error.allowed
+            ) from None
+
+
+def upstreams(place: str, table: SiteTable) -> dict[str, Upstream]:
+    """The site's origin servers by the names that its routes call them: where in the file each stands."""
+    own = {f"{place}.routes[{number}]": route.upstream for number, route in enumerate(table.routes)}
+    return {place: table.upstream} | {
+        name: upstream for name, upstream in own.items() if upstream is not None
+    }
+
+
+def rules(everywhere: PolicyTable, site: PolicyTable) -> Rules:
+    """What is set for the site, then what is set for all, then the defaults."""
+    told: dict[str, Any] = {
+        **everywhere.model_dump(exclude_unset=True, include=set(PolicyTable.model_fields)),
+        **site.model_dump(exclude_unset=True),
+    }
+    if "ttl_by_status" in told:
+        told["ttl_by_status"] = {int(status): ttl for status, ttl in told["ttl_by_status"].items()}
+    if "targeted" in told:
+        told["targeted"] = [name.lower().encode() for name in told["targeted"]]
+    settings: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
+    return Rules(**settings)

@@ -1,0 +1,232 @@
+"""univocal.toml: read and validated as a whole, or refused with one clear message (docs/reference.md)."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError
+from pydantic_core import ErrorDetails
+
+from univocal.http.errors import ConfigurationError
+from univocal_app.config.values import (
+    Address,
+    Duration,
+    FieldName,
+    Listen,
+    Network,
+    Only,
+    Origin,
+    OriginHost,
+    Prefix,
+    Seconds,
+    Size,
+    Status,
+    Store,
+    Variable,
+    masked,
+)
+
+__all__ = [
+    "COMMAND_LINE",
+    "CacheTable",
+    "Configuration",
+    "OriginTable",
+    "PolicyTable",
+    "RouteTable",
+    "ServerTable",
+    "SiteTable",
+    "load",
+    "validate",
+]
+
+# Keys that documentation and later versions know; a typing error is told apart from them.
+NOT_YET: Final = frozenset({"server.tls_cert", "server.tls_key"})
+
+COMMAND_LINE: Final = "command line"
+
+# Where pydantic speaks of Python's types or of lengths, in the words of the file's format.
+ALLOWED: Final = {
+    "model_type": "a table",
+    "dict_type": "a table",
+    "list_type": "an array",
+    "bool_type": "true or false",
+    "int_type": "an integer",
+    "float_type": "a number",
+    "string_type": "a text",
+    "too_short": "at least one",
+    "string_too_short": "a text that is not empty",
+}
+
+
+class Table(BaseModel):
+    """A table of the file: every key is known, no value is coerced."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class ServerTable(Table):
+    listen: Listen = Address("127.0.0.1", 8080)
+    admin: Listen = Address("127.0.0.1", 8081)
+    workers: Annotated[int, Field(ge=1)] = 1
+    trusted_proxies: list[Network] = ["127.0.0.1/32", "::1/128"]
+    cache_status: Literal["plain", "key", "off"] = "plain"
+    access_log: Annotated[str, Field(min_length=1)] = "stdout"
+    access_log_format: Literal["json", "combined"] = "json"
+    max_body: Size = 0
+    max_target: Size = 8192
+    max_fields: Annotated[int, Field(ge=0)] = 100
+    max_field_bytes: Size = 65536
+    header_timeout: Duration = 15
+    content_timeout: Duration = 60
+    max_connections_per_client: Annotated[
+        int, PlainValidator(Only(0, "no limit; others are not in this version"))
+    ] = 0
+
+
+class OriginTable(Table):
+    connect_timeout: Duration = 5
+    read_timeout: Duration = 60
+    max_connections: Annotated[int, Field(ge=1)] = 1000
+
+
+class PolicyTable(Table):
+    """What can be set for all sites and for one."""
+
+    ttl: Seconds = 0
+    ttl_by_status: dict[Status, Seconds] = {}
+    heuristic: bool = True
+    set_cookie: Literal["public", "explicit", "never"] = "public"
+    grace: Seconds = 0
+    bypass: list[str] = []
+    bypass_cookies: list[str] = []
+    strip_cookies: list[str] = []
+    strip_tags: bool = False
+    client_directives: Literal["honour", "ignore"] = "honour"
+    targeted: list[FieldName] = ["CDN-Cache-Control"]
+
+
+class CacheTable(PolicyTable):
+    store: Store = "memory"
+    detached_ttl: Duration = 5
+    max_bytes: Size = 256 * 2**20
+    max_object_bytes: Size = 16 * 2**20
+
+
+class PurgeTable(Table):
+    allow: list[Network] = ["127.0.0.0/8", "::1/128"]
+    token_env: Variable = "UNIVOCAL_PURGE_TOKEN"  # noqa: S105 - its name, not its value
+
+
+class RouteTable(Table):
+    path: Prefix
+    profile: str | None = None  # the site's
+    upstream: Origin | None = None  # the site's
+    forward: Literal["canonical", "received"] | None = None  # the site's
+
+
+class SiteTable(Table):
+    hosts: Annotated[list[str], Field(min_length=1)]
+    aliases: list[str] = []
+    alias_answer: Literal["serve", 301, 308] = "serve"
+    scheme: Literal["keep", "http", "https"] = "keep"
+    profile: str = "rfc3986"
+    upstream: Origin
+    forward: Literal["canonical", "received"] = "canonical"
+    origin_host: OriginHost = "site"
+    origin: OriginTable = OriginTable()
+    cache: PolicyTable = PolicyTable()
+    routes: list[RouteTable] = []
+
+
+class Configuration(Table):
+    """univocal.toml; with `--upstream` and no sites, every authority is served."""
+
+    profiles: list[str] = []
+    server: ServerTable = ServerTable()
+    origin: OriginTable = OriginTable()
+    cache: CacheTable = CacheTable()
+    purge: PurgeTable = PurgeTable()
+    sites: Annotated[list[SiteTable], Field(min_length=1)]
+
+
+# How pydantic begins its own messages, and those of a ValueError.
+_ALLOWED_IN: Final = re.compile(r"^(?:Input should be|Value error,) ")
+
+
+def load(file: Path) -> Configuration:
+    """Read and validate `file`. Raises ConfigurationError."""
+    try:
+        text = file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(str(file), "", _reason(error), "a readable TOML file in UTF-8") from None
+    try:
+        settings = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(str(file), "", str(error), "TOML") from None
+    return validate(settings, str(file))
+
+
+def validate(settings: Mapping[str, Any], source: str) -> Configuration:
+    """A Configuration from parsed TOML. Raises ConfigurationError for the first setting that cannot be."""
+    try:
+        configuration = Configuration.model_validate(settings)
+    except ValidationError as error:
+        raise _first(error.errors(include_url=False), source) from None
+    workers, store = configuration.server.workers, configuration.cache.store
+    if workers > 1 and store == "memory":
+        allowed = '1, or more with a shared store: cache.store = "redis://HOST:PORT/DB"'
+        raise ConfigurationError(source, "server.workers", workers, allowed)
+    return configuration
+
+
+def _reason(error: OSError | UnicodeDecodeError) -> str:
+    return error.strerror or str(error) if isinstance(error, OSError) else "octets that are not UTF-8"
+
+
+def _first(problems: list[ErrorDetails], source: str) -> ConfigurationError:
+    # A key that is missing is often there under a wrong name: the wrong name is the better message.
+    problem = min(problems, key=lambda each: each["type"] == "missing")
+    key = dotted(problem["loc"])
+    match problem["type"]:
+        case "extra_forbidden" if key in NOT_YET:
+            return ConfigurationError(
+                source, key, problem["input"], "nothing: this setting is not in this version"
+            )
+        case "extra_forbidden":
+            known = ", ".join(_keys_beside(problem["loc"]))
+            return ConfigurationError(source, key, problem["input"], f"the keys {known}")
+        case "missing":
+            return ConfigurationError(source, key, None, "a value: this setting has no default")
+        case kind:
+            allowed = ALLOWED.get(kind) or _ALLOWED_IN.sub("", problem["msg"])
+            found = problem["input"]
+            return ConfigurationError(
+                source,
+                key,
+                masked(found) if key == "cache.store" and isinstance(found, str) else found,
+                allowed,
+            )
+
+
+def dotted(location: tuple[str | int, ...]) -> str:
+    """A place in the file as its reader writes it: `sites[0].routes[1].path`."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in location if part != "[key]")
+    return "".join(parts).removeprefix(".")
+
+
+def _keys_beside(location: tuple[str | int, ...]) -> list[str]:
+    table: type[BaseModel] = Configuration
+    for part in location[:-1]:
+        if isinstance(part, str):
+            table = _table_of(table.model_fields[part].annotation)
+    return list(table.model_fields)
+
+
+def _table_of(annotation: Any) -> type[BaseModel]:
+    inner = next(iter(get_args(annotation)), annotation)
+    assert isinstance(inner, type) and issubclass(inner, BaseModel)  # noqa: PT018 - only tables hold tables
+    return inner

@@ -1,0 +1,186 @@
+"""The values a configuration holds: each is read by one function, whose ValueError says what is allowed."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import re
+from typing import Annotated, Final, NamedTuple, TypeAlias
+
+from pydantic import Field, PlainSerializer, PlainValidator
+
+from univocal.http.authority import parse_authority
+from univocal.store.redis import url as address
+
+__all__ = [
+    "Address",
+    "Duration",
+    "FieldName",
+    "Listen",
+    "Network",
+    "Only",
+    "Origin",
+    "OriginHost",
+    "Prefix",
+    "Seconds",
+    "Size",
+    "Status",
+    "Store",
+    "Upstream",
+    "Variable",
+    "masked",
+    "parse_address",
+]
+
+
+class Address(NamedTuple):
+    """Where a listener binds; port 0 asks the system for a free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Upstream(NamedTuple):
+    """An origin server's URL, cut into what is connected to and what is put before a target."""
+
+    url: str  # scheme and authority alone
+    path: str  # as it is written; empty where the URL has none
+
+    def __str__(self) -> str:
+        return self.url + self.path
+
+
+_UNITS: Final = {
+    "": 1,
+    "B": 1,
+    "kB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+}
+_SIZE: Final = re.compile(r"([0-9]{1,15})(?: ?(B|[kMG]B|[KMG]iB))?")
+_ADDRESS: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):([0-9]{1,5})")
+_UPSTREAM: Final = re.compile(
+    r"(https?://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?)(/[!-\"$->@-~]*)?"
+)
+
+
+def size(value: object) -> int:
+    """Octets from a number, or from a text with a unit."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    if isinstance(value, str) and (match := _SIZE.fullmatch(value)):
+        return int(match[1]) * _UNITS[match[2] or ""]
+    raise ValueError('a number of bytes, or a text such as "256 MiB" (units: B, kB, MB, GB, KiB, MiB, GiB)')
+
+
+def parse_address(value: object) -> Address:
+    """HOST:PORT; an IPv6 address stands in brackets."""
+    match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
+    if match is None or int(match[3]) > 65535:
+        raise ValueError('HOST:PORT such as "127.0.0.1:8080" or "[::1]:8080"')
+    return Address(match[1] or match[2], int(match[3]))
+
+
+def network(value: object) -> str:
+    """A network in CIDR notation, or one address."""
+    with contextlib.suppress(ValueError):
+        if isinstance(value, str):
+            return str(ipaddress.ip_network(value))
+    raise ValueError('an address or a network without host bits, such as "192.0.2.7" or "10.0.0.0/8"')
+
+
+def parse_upstream(value: object) -> Upstream:
+    """The URL of one origin server, with or without a path."""
+    if isinstance(value, list):
+        raise ValueError("one URL as a text (several origins for one site are not in this version)")
+    match = _UPSTREAM.fullmatch(value) if isinstance(value, str) else None
+    if match is None or (match[2] and not 0 < int(match[2]) <= 65535):
+        raise ValueError(
+            'an http or https URL without user, query and fragment, such as "http://127.0.0.1:9000"'
+        )
+    return Upstream(match[1], match[3] or "")
+
+
+def origin_host(value: object) -> str:
+    """What the origin gets as Host: "site", "upstream", or a host of its own, as an A-label."""
+    if isinstance(value, str) and value:
+        with contextlib.suppress(UnicodeError):
+            written = value if value.isascii() else value.encode("idna").decode()
+            if parse_authority(written.encode()) is not None:
+                return written
+    raise ValueError('"site", "upstream", or a host with or without a port')
+
+
+def field_name(value: object) -> str:
+    """The name of a field."""
+    if isinstance(value, str) and re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", value):
+        return value
+    raise ValueError('the name of a field, such as "CDN-Cache-Control"')
+
+
+def variable(value: object) -> str:
+    """The name of an environment variable."""
+    if isinstance(value, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
+        return value
+    raise ValueError('the name of an environment variable, such as "UNIVOCAL_PURGE_TOKEN"')
+
+
+def status(value: object) -> str:
+    """The status code of a final response, as a key."""
+    if isinstance(value, str) and re.fullmatch(r"[2-5][0-9]{2}", value):
+        return value
+    raise ValueError('a status code as key, such as "404"')
+
+
+def prefix(value: object) -> str:
+    """The path that a route begins with."""
+    if isinstance(value, str) and value.startswith("/"):
+        return value
+    raise ValueError('a path that begins with a slash, such as "/api/"')
+
+
+def store(value: object) -> str:
+    """Where stored responses are: in memory alone, or in a Redis or Valkey, too."""
+    try:
+        if value != "memory":
+            address.check(value if isinstance(value, str) else "")
+    except ValueError as error:
+        raise ValueError(f"'memory', or {error}") from None
+    return str(value)
+
+
+def masked(text: str) -> str:
+    """A URL without the password that may be in it."""
+    return address.masked(text)
+
+
+class Only:
+    """A setting of which this version knows one value."""
+
+    def __init__(self, value: str | int, why: str) -> None:
+        self.value, self.why = value, why
+
+    def __call__(self, found: object) -> str | int:
+        if type(found) is type(self.value) and found == self.value:
+            return self.value
+        raise ValueError(f"{self.value!r} ({self.why})")
+
+
+Size: TypeAlias = Annotated[int, PlainValidator(size)]
+Network: TypeAlias = Annotated[str, PlainValidator(network)]
+Listen: TypeAlias = Annotated[Address, PlainValidator(parse_address), PlainSerializer(str)]
+Origin: TypeAlias = Annotated[Upstream, PlainValidator(parse_upstream), PlainSerializer(str)]
+Seconds: TypeAlias = Annotated[int, Field(ge=0)]
+Duration: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+OriginHost: TypeAlias = Annotated[str, PlainValidator(origin_host)]
+FieldName: TypeAlias = Annotated[str, PlainValidator(field_name)]
+Variable: TypeAlias = Annotated[str, PlainValidator(variable)]
+Status: TypeAlias = Annotated[str, PlainValidator(status)]
+Store: TypeAlias = Annotated[str, PlainValidator(store), PlainSerializer(masked)]
+Prefix: TypeAlias = Annotated[str, PlainValidator(prefix)]

@@ -1,0 +1,67 @@
+"""The admin listener as an ASGI application."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from univocal.asgi.middleware import CacheMiddleware
+from univocal_app.config.tables import Configuration
+from univocal_app.observe.admin_purge import FRESH, PurgeMethods, purge
+from univocal_app.observe.metrics import CONTENT_TYPE_LATEST, Metrics
+
+__all__ = ["admin"]
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def admin(
+    proxy: CacheMiddleware,
+    configuration: Configuration,
+    metrics: Metrics,
+    working: Callable[[], int] = lambda: 1,
+) -> Starlette:
+    """The application; it purges what `proxy` stores, by the same rules as the PURGE method.
+
+    `working` gives the number of processes that serve clients.
+    """
+    endpoints: list[tuple[str, str, Endpoint]] = [
+        ("/-/health", "GET", _health),
+        ("/-/ready", "GET", partial(_ready, proxy, working)),
+        ("/-/config", "GET", partial(_config, configuration)),
+        ("/-/purge", "POST", partial(purge, proxy)),
+        ("/metrics", "GET", partial(_metrics, metrics)),
+    ]
+    routes = [Route(path, endpoint, methods=[method]) for path, method, endpoint in endpoints]
+    return Starlette(routes=routes, middleware=[Middleware(PurgeMethods, proxy)])
+
+
+async def _health(_: Request) -> Response:
+    return PlainTextResponse("ok\n", headers=FRESH)
+
+
+async def _ready(proxy: CacheMiddleware, working: Callable[[], int], _: Request) -> Response:
+    # The listeners are bound before any answers, and the configuration was whole before that.
+    if not working():
+        return PlainTextResponse("no worker is there to serve clients\n", 503, headers=FRESH)
+    shared, told = proxy.gate.shared, "ready\n"
+    if shared is not None and not shared.connected:
+        # Clients are answered all the same: were this no readiness, all nodes would go with one Redis.
+        told = f"ready, without the shared store: memory alone, {shared.detached_ttl:g} seconds a response\n"
+    return PlainTextResponse(told, headers=FRESH)
+
+
+async def _config(configuration: Configuration, _: Request) -> Response:
+    # The file holds no secret: the token's environment variable is named, its value is not ours to show,
+    # and the shared store's URL leaves its password out.
+    return JSONResponse(configuration.model_dump(mode="json"), headers=FRESH)
+
+
+async def _metrics(metrics: Metrics, _: Request) -> Response:
+    return Response(metrics.exposition(), headers={"content-type": CONTENT_TYPE_LATEST, **FRESH})

@@ -1,0 +1,112 @@
+"""Purges at the admin listener: by name, `POST /-/purge`, and by PURGE and BAN."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp
+
+from univocal.asgi.middleware import CacheMiddleware
+from univocal.asgi.scope import received
+from univocal.engine.outcome import Handling, Outcome, Times, announce
+from univocal.engine.purge import PURGES, Purged, carry_out, may_purge, ordered
+from univocal.engine.trust import Peer, believe
+from univocal.http.errors import RefusedError
+from univocal.http.messages import Fields
+from univocal.http.problem import problem
+
+__all__ = ["FRESH", "PurgeMethods", "purge"]
+
+MAX_PURGE: Final = 4 * 2**20  # octets of a purge request's content
+FRESH: Final = {"cache-control": "no-store"}
+
+
+class PurgeMethods:
+    """Hands PURGE and BAN to the proxy, whatever their target; everything else to the application."""
+
+    def __init__(self, app: ASGIApp, proxy: CacheMiddleware) -> None:
+        self._app, self._proxy = app, proxy
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        named = scope["type"] == "http" and scope["method"].encode("latin-1") in PURGES
+        await (self._proxy if named else self._app)(scope, receive, send)
+
+
+async def purge(proxy: CacheMiddleware, request: Request) -> Response:
+    """Carry out what the request's content names, if its sender may; the proxy's listeners hear of it."""
+    begun, ticks = time.time(), time.perf_counter()
+    said, fields = received(request.scope), list(request.scope["headers"])
+    peer = believe(said, fields, proxy.gate.runtime.trusted)
+    asked = _Asked(proxy, peer, fields)
+    try:
+        response = await asked.answer(request)
+        status, octets = response.status_code, len(response.body)
+    except ClientDisconnect:  # before it had said what to purge
+        response, status, octets = Response(), 0, 0
+    seconds = time.perf_counter() - ticks
+    found = asked.purged.order.canonical if asked.purged else None
+    outcome = Outcome(
+        site=found.site.name if found else "",
+        received=said,
+        canonical=found,
+        decision=None,
+        status=status,
+        bytes=octets,
+        times=Times(begun, seconds, seconds),
+        client=peer.client,
+        handling=Handling(detail=next(iter(asked.reasons), "")),
+        reasons=asked.reasons,
+        purged=asked.purged,
+    )
+    announce(proxy.listeners, outcome)
+    return response
+
+
+@dataclass
+class _Asked:
+    """One request, and what becomes of it."""
+
+    proxy: CacheMiddleware
+    peer: Peer
+    fields: Fields
+    purged: Purged | None = None
+    reasons: tuple[str, ...] = ()
+
+    async def answer(self, request: Request) -> Response:
+        try:
+            purged = await self._purge(request)
+        except RefusedError as refused:
+            self.reasons = refused.reasons
+            told = problem(refused.reasons)
+            response = Response(told.body, told.status)
+            response.raw_headers = list(told.fields)
+            return response
+        except (ValueError, RecursionError) as error:  # a JSONDecodeError is a ValueError
+            said = {"type": "about:blank", "title": "Bad Request", "status": 400, "detail": str(error)}
+            return JSONResponse(said, 400, headers=FRESH, media_type="application/problem+json")
+        return Response(purged.body(), media_type="application/json", headers=FRESH)
+
+    async def _purge(self, request: Request) -> Purged:
+        gate = self.proxy.gate
+        if not may_purge(self.peer, self.fields, gate.runtime):
+            raise RefusedError("purge-forbidden")
+        content = b""
+        async for chunk in request.stream():
+            content += chunk
+            if len(content) > MAX_PURGE:
+                raise RefusedError("body-too-large")
+        try:
+            asked = json.loads(content)
+        except UnicodeDecodeError:  # its message has octets of the content in it
+            raise ValueError("the content is not in a Unicode encoding") from None
+        if not isinstance(asked, dict):
+            raise ValueError("the content is no JSON object")
+        order = await ordered(asked, gate.runtime)
+        self.purged = Purged(order)
+        self.purged = await carry_out(order, gate, time.time())
+        return self.purged

@@ -1,0 +1,169 @@
+"""A validated configuration becomes what it describes: a Runtime, the proxy and its admin listener."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from socket import socket
+from types import MappingProxyType
+
+from univocal.asgi.middleware import CacheMiddleware
+from univocal.asgi.reverse_proxy import Origins, ReverseProxy
+from univocal.engine.outcome import Listener as Tell
+from univocal.engine.outcome import Outcome, announce
+from univocal.engine.runtime import Access, Limits, Runtime, builtin_profiles, read_profiles
+from univocal.engine.trust import networks
+from univocal.http.errors import ConfigurationError, ProfileError
+from univocal.http.framing import ReadLimits
+from univocal.http.messages import Received
+from univocal.origin.server import Timeouts
+from univocal.origin.transport import OriginTransport
+from univocal.server.protocol import ExactProtocol
+from univocal.store.memory import MemoryStore
+from univocal.store.patterns import compiled
+from univocal.store.redis.tier import SharedStore
+from univocal.uri.profile import Profile
+from univocal_app.config.sites import SiteReader, rules, upstreams
+from univocal_app.config.tables import Configuration, OriginTable, ServerTable
+from univocal_app.config.values import masked
+from univocal_app.observe.accesslog import open_log
+from univocal_app.observe.admin import admin
+from univocal_app.observe.metrics import Metrics
+from univocal_app.run.processes import Commons
+from univocal_app.run.serve import Listener
+
+__all__ = ["House", "assemble", "profiles_of", "runtime_of", "store_of"]
+
+
+@dataclass(frozen=True)
+class House:
+    """What `univocal serve` serves: the proxy, and what its admin listener tells and purges."""
+
+    configuration: Configuration
+    proxy: CacheMiddleware
+    origins: Origins
+    metrics: Metrics
+    shared: SharedStore | None = None
+
+    def front(self, bound: socket) -> Listener:
+        """The proxy on its socket."""
+        protocol = ExactProtocol.with_limits(_read_limits(self.configuration.server), self._refused)
+        return Listener(self.proxy, bound, protocol)
+
+    def back(self, bound: socket, working: Callable[[], int] = lambda: 1) -> Listener:
+        """The admin application on its socket; `working` gives the number of processes that serve clients."""
+        app = admin(self.proxy, self.configuration, self.metrics, working)
+        return Listener(app, bound, ExactProtocol.with_limits(ReadLimits(), self._refused))
+
+    def _refused(self, received: Received, reasons: tuple[str, ...]) -> None:
+        announce(self.proxy.listeners, Outcome.refused(received, reasons, time.time()))
+
+    async def start(self) -> None:
+        """Connect to the shared store, before clients are answered; without it, go on alone."""
+        if self.shared is not None:
+            await self.shared.start()
+
+    async def aclose(self) -> None:
+        """Close the connections to origin servers and to the shared store."""
+        await self.origins.aclose()
+        if self.shared is not None:
+            await self.shared.aclose()
+
+
+def assemble(configuration: Configuration, source: str, commons: Commons | None = None) -> House:
+    """Build the proxy. Raises ConfigurationError; `source` is the file's name, or "command line".
+
+    `commons` is for one of several processes.
+    """
+    runtime = runtime_of(configuration, source)
+    store = store_of(configuration, source)
+    shared, memory = (None, store) if isinstance(store, MemoryStore) else (store, store.memory)
+    metrics = Metrics(memory, shared, commons)
+    server = configuration.server
+    log = open_log(server.access_log, server.access_log_format, commons)
+    listeners: list[Tell] = [log, metrics]
+    origins = Origins(_proxies(configuration))
+    proxy = CacheMiddleware(origins, runtime=runtime, store=store, listeners=listeners)
+    return House(configuration, proxy, origins, metrics, shared)
+
+
+def store_of(configuration: Configuration, source: str) -> MemoryStore | SharedStore:
+    """Where stored responses are; nothing is connected yet. Raises ConfigurationError."""
+    table = configuration.cache
+    memory = MemoryStore(max_bytes=table.max_bytes, max_object_bytes=table.max_object_bytes)
+    if table.store == "memory":
+        return memory
+    pattern = compiled if find_spec("re2") else None
+    try:
+        return SharedStore(memory, table.store, time.time, table.detached_ttl, pattern=pattern)
+    except ConfigurationError as error:
+        raise ConfigurationError(source, "cache.store", masked(table.store), error.allowed) from None
+
+
+def profiles_of(configuration: Configuration, source: str) -> dict[str, Profile]:
+    """The built-in profiles and those in the configuration's directories, which are relative to its file."""
+    directories = [Path(source).parent / directory for directory in configuration.profiles]
+    try:
+        return read_profiles(directories, builtin_profiles())
+    except ProfileError as error:
+        name = error.source.removeprefix("profile ")
+        files = (str(file) for directory in directories if (file := directory / f"{name}.toml").is_file())
+        raise ProfileError(next(files, error.source), error.key, error.found, error.allowed) from None
+
+
+def runtime_of(configuration: Configuration, source: str) -> Runtime:
+    """Everything that a request sees of the configuration. Raises ConfigurationError."""
+    sites = SiteReader(source, profiles_of(configuration, source)).read(configuration.sites)
+    each = {table.hosts[0]: rules(configuration.cache, table.cache) for table in configuration.sites}
+    server = configuration.server
+    return Runtime(
+        sites=sites,
+        rules=MappingProxyType(each),
+        access=Access(networks(configuration.purge.allow), _token(configuration.purge.token_env, source)),
+        trusted=networks(server.trusted_proxies),
+        limits=Limits(server.max_body, server.max_target, server.max_fields, server.max_field_bytes),
+        cache_status=server.cache_status,
+    )
+
+
+def _read_limits(server: ServerTable) -> ReadLimits:
+    return ReadLimits(
+        max_target=server.max_target,
+        max_fields=server.max_fields,
+        max_field_bytes=server.max_field_bytes,
+        header_timeout=server.header_timeout,
+        content_timeout=server.content_timeout,
+    )
+
+
+def _token(variable: str, source: str) -> bytes:
+    token = os.environ.get(variable, "")
+    if not token.isascii() or any(letter.isspace() for letter in token):
+        raise ConfigurationError(
+            source, f"purge.token_env ({variable})", "(not shown)", "ASCII without blanks"
+        )
+    return token.encode()
+
+
+def _proxies(configuration: Configuration) -> dict[str, ReverseProxy]:
+    """A connection pool for each upstream of each site, by the name that its routes call it."""
+    proxies = {}
+    for number, site in enumerate(configuration.sites):
+        told = {
+            **configuration.origin.model_dump(exclude_unset=True),
+            **site.origin.model_dump(exclude_unset=True),
+        }
+        origin = OriginTable(**told)
+        for name, upstream in upstreams(f"sites[{number}]", site).items():
+            timeouts = Timeouts(
+                connect=origin.connect_timeout, read=origin.read_timeout, write=origin.read_timeout
+            )
+            transport = OriginTransport(max_connections=origin.max_connections)
+            proxies[name] = ReverseProxy(
+                upstream.url, transport, origin_host=site.origin_host, timeouts=timeouts
+            )
+    return proxies

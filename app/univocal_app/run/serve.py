@@ -1,0 +1,167 @@
+"""uvicorn servers in one event loop: the proxy, its admin listener and, in the demo, the origins."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import uvicorn
+
+from univocal.http.errors import ConfigurationError
+from univocal_app.config.values import Address
+
+__all__ = ["Listener", "Serving", "address_of", "bind", "run"]
+
+BACKLOG: Final = 2048
+GRACE: Final = 10  # seconds that responses under way have to end after the first signal
+
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclass(frozen=True)
+class Listener:
+    """An ASGI application and the bound socket it is served on."""
+
+    app: Any
+    socket: socket.socket
+    protocol: type[asyncio.Protocol] | Literal["h11"] = "h11"  # uvicorn's `http` setting
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to `run`: one Ctrl-C is for all. It says when it accepts connections."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.accepting = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.accepting.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def bind(address: Address, source: str, key: str) -> socket.socket:
+    """A listening socket. Raises ConfigurationError, which names the setting `key`, if there is none."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        allowed = f"an address of this machine with a free port ({error.strerror or error})"
+        raise ConfigurationError(source, key, str(address), allowed) from None
+    listening.setblocking(False)
+    return listening
+
+
+def address_of(listening: socket.socket) -> Address:
+    """Where a socket really is bound: port 0 was replaced by the system's choice."""
+    return Address(*listening.getsockname()[:2])
+
+
+async def _nothing() -> None:
+    pass
+
+
+class Serving:
+    """Listeners that are served together, until `end`.
+
+    `start` is awaited before any of them accepts connections, `close` after the last of them has ended;
+    `ending` hears of every `end`.
+    """
+
+    def __init__(
+        self,
+        listeners: Sequence[Listener],
+        start: Callable[[], Awaitable[None]] = _nothing,
+        close: Callable[[], Awaitable[None]] = _nothing,
+        ending: Callable[[bool], None] = lambda _: None,
+    ) -> None:
+        self._servers = [(_Server(_settings(listener)), listener.socket) for listener in listeners]
+        self._start, self._close, self._ending = start, close, ending
+        self.is_ending = False
+
+    def end(self, *, at_once: bool = False) -> None:
+        """Accept no more; what is under way has `GRACE` seconds, or none."""
+        self.is_ending = True
+        for server, _ in self._servers:
+            server.should_exit = True
+            server.force_exit = server.force_exit or at_once
+        self._ending(at_once)
+
+    async def serve(self, ready: Callable[[], None] = lambda: None) -> None:
+        """Serve until the end; `ready` is called once every listener accepts connections."""
+        try:
+            await self._start()
+            async with asyncio.TaskGroup() as group:
+                for server, bound in self._servers:
+                    group.create_task(server.serve([bound]))
+                for server, _ in self._servers:
+                    await server.accepting.wait()
+                ready()
+        finally:
+            await self._close()
+
+
+def obey_signals(serving: Serving) -> None:
+    """Let SIGINT and SIGTERM end what is under way; a second one ends at once."""
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, lambda: serving.end(at_once=serving.is_ending))
+
+
+def run(
+    serving: Serving,
+    ready: Callable[[], None] = lambda: None,
+    attend: Callable[[Serving], None] = obey_signals,
+) -> None:
+    """Serve until the end. `attend` is called in the event loop first: it sees to it that there is one."""
+
+    async def attended() -> None:
+        attend(serving)
+        await serving.serve(ready)
+
+    logging.basicConfig(level=logging.WARNING, format="univocal: %(levelname)s: %(message)s")
+    logging.getLogger("uvicorn.error").addFilter(_is_news)
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(attended())
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    # uvicorn logs the cancellation of each response that outlasts the grace as if it were a fault.
+    return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)
+
+
+def _settings(listener: Listener) -> uvicorn.Config:
+    return uvicorn.Config(
+        listener.app,
+        http=listener.protocol,
+        ws="none",
+        lifespan="off",  # `run` closes what is to be closed, after a forced end too
+        access_log=False,
+        log_config=None,
+        # One reader and one writer of each: univocal's own.
+        proxy_headers=False,
+        date_header=True,  # only where an answer of our own has none
+        server_header=False,
+        timeout_graceful_shutdown=GRACE,
+    )
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop  # noqa: PLC0415 - absent on PyPy and Windows
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

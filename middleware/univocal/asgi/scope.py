@@ -1,0 +1,99 @@
+"""What an ASGI scope says of the request line, and what it says after canonicalization.
+
+Servers differ in what they hand over; the bytes that were received are preferred wherever one shows them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+from univocal.cache.vary import TARGET
+from univocal.http.extensions import EARLY_HINT, EXTENSION, INTERIM
+from univocal.http.messages import Received, Request
+from univocal.uri.target import Canonical
+
+__all__ = ["CANONICAL", "Scope", "below_root", "received", "respell"]
+
+Scope = dict[str, Any]
+
+CANONICAL: Final = "univocal.canonical"  # {"canonical", "peer", "chain"}: for a ReverseProxy behind the cache
+
+_ORIGIN: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*").match
+
+# What an application may ask of its server past a cache that reads its messages.
+_PASSED_EXTENSIONS: Final = frozenset(("tls", INTERIM, EARLY_HINT, "websocket.http.response"))
+
+
+def received(scope: Mapping[str, Any]) -> Received:
+    """The request line of an http or websocket scope, as near to what was received as the server shows it."""
+    client = scope.get("client")
+    scheme = {"ws": "http", "wss": "https"}.get(scope["scheme"], scope["scheme"])
+    return Received(
+        method=scope.get("method", "GET").encode("latin-1"),
+        target=_target(scope),
+        scheme=scheme.encode("latin-1"),
+        client=client[0] if client else None,
+    )
+
+
+def _target(scope: Mapping[str, Any]) -> bytes:
+    raw = scope.get("raw_path") or quote(scope["path"], safe="/:@!$&'()*+,;=~").encode("ascii")
+    extension = scope.get("extensions", {}).get(EXTENSION)
+    if extension is not None:
+        # A server that was given a root path puts it before raw_path, not before what it received.
+        target: bytes = extension["target"]
+        origin = absolute[0] if (absolute := _ORIGIN(target)) else b""
+        rest = target[len(origin) :]
+        path = rest.partition(b"?")[0]
+        if path[:1] == raw[:1] == b"/" and raw.endswith(path):
+            return origin + bytes(raw[: -len(path)]) + rest
+        return target
+    if b"?" in raw or not scope["query_string"]:  # some test clients leave the query in raw_path
+        return bytes(raw)
+    return bytes(raw) + b"?" + bytes(scope["query_string"])
+
+
+def respell(scope: Scope, found: Canonical, request: Request, client: str | None) -> Scope:
+    """The scope as the application sees it: the canonical target in all its forms, scheme and host."""
+    path, _, query = found.target.partition(b"?")
+    port = scope["client"][1] if scope.get("client") else 0
+    passed = {
+        name: value for name, value in scope.get("extensions", {}).items() if name in _PASSED_EXTENSIONS
+    }
+    method = {"method": request.method.decode("latin-1")} if scope["type"] == "http" else {}
+    return (
+        scope
+        | method
+        | {
+            "path": unquote(path.decode("latin-1")),
+            "raw_path": path,
+            "query_string": query,
+            "scheme": _scheme(scope["type"], found.scheme),
+            "headers": [field for field in request.fields if field[0] != TARGET],
+            "client": (client, port) if client else None,
+            "extensions": passed | {EXTENSION: {"target": found.target}},
+        }
+    )
+
+
+def _scheme(kind: str, scheme: bytes) -> str:
+    plain = scheme.decode("ascii")
+    return plain if kind == "http" else plain.replace("http", "ws")
+
+
+def below_root(scope: Mapping[str, Any], found: Canonical) -> bool:
+    """Whether a canonical target stays in the part of the URL space that the application is mounted on.
+
+    A server that is told its root path by a proxy that cut it off has received nothing below it.
+    """
+    root = scope.get("root_path", "").rstrip("/")
+    if not root or found.target == b"*" or not _below(root, scope["path"]):
+        return True
+    return _below(root, unquote(found.target.partition(b"?")[0].decode("latin-1")))
+
+
+def _below(root: str, path: str) -> bool:
+    return path == root or path.startswith(root + "/")

@@ -1,0 +1,283 @@
+"""Constructing responses from caches (RFC 9111 §4): what is done about a request, given what is stored.
+
+The other sections have modules of their own: storing (§3), vary (§4.1), freshness (§4.2), validation (§4.3),
+invalidation (§4.4). Reasons are the tokens of Cache-Status (RFC 9211 §2.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+from univocal.cache.directives import RequestDirectives, request_directives
+from univocal.cache.ranges import asked_ranges, cut, excessive
+from univocal.cache.rules import READS, Rules, strip_cookies
+from univocal.cache.stored import Stored
+from univocal.cache.storing import Unstorable, complete, may_store
+from univocal.cache.validation import SAFE_METHODS, combine, completion, conditions, freshen, invalidates
+from univocal.cache.vary import matches, selecting_fields
+from univocal.http.fields import first, without
+from univocal.http.messages import Fields, Request
+
+__all__ = [
+    "READS",
+    "SAFE_METHODS",
+    "Decision",
+    "Forward",
+    "Refuse",
+    "Reuse",
+    "Rules",
+    "Unstorable",
+    "Validate",
+    "combine",
+    "complete",
+    "decide",
+    "forwarded_fields",
+    "freshen",
+    "invalidates",
+    "is_plain",
+    "may_store",
+    "reuse_on_error",
+    "revalidation",
+    "select",
+    "selecting_fields",
+    "strip_cookies",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """Answer with a stored response, `age` seconds old; with the last flag set, validate it meanwhile."""
+
+    stored: Stored
+    age: int
+    reason: str
+    revalidate_in_background: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Validate:
+    """Ask the origin with `fields` added whether the stored response still holds, or for what it lacks."""
+
+    stored: Stored
+    fields: Fields
+    reason: str
+    fallback: Stored | None  # what may be served on error
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """Ask the origin; without `may_store` its response is not stored, whatever it says."""
+
+    reason: str
+    may_store: bool
+    fallback: Stored | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Answer with an error of our own."""
+
+    status: int
+    reason: str
+
+
+Decision: TypeAlias = Reuse | Validate | Forward | Refuse
+
+_NO_DIRECTIVES: Final = RequestDirectives()
+_BYPASS: Final = Forward("bypass", may_store=False, fallback=None)
+_METHOD: Final = Forward("method", may_store=False, fallback=None)
+_POST: Final = Forward("method", may_store=True, fallback=None)
+_CONDITIONAL: Final = Forward("request", may_store=False, fallback=None)
+
+# Preconditions that are the origin server's to evaluate; what comes back may be a 412 (RFC 9111 §4.3.2).
+_FOR_ORIGIN: Final = frozenset({b"if-match", b"if-unmodified-since"})
+_ANSWERED_HERE: Final = frozenset({b"if-none-match", b"if-modified-since"})
+# Failures that stale-if-error names (RFC 5861 §4).
+_ERRORS: Final = frozenset({500, 502, 503, 504})
+
+
+def is_plain(fields: Fields, rules: Rules) -> bool:
+    """Whether the policy need not read the request's fields, but for the selecting ones."""
+    reads = rules.reads
+    for name, _ in fields:  # noqa: SIM110  (a generator costs more than the rest of a hit)
+        if name in reads:
+            return False
+    return True
+
+
+def decide(
+    request: Request, variants: Sequence[Stored], rules: Rules, now: float, *, plain: bool | None = None
+) -> Decision:
+    """What to do about a request, given what is stored under its key, newest first (RFC 9111 §4).
+
+    `plain` may be given by a door that has seen the field names already: `is_plain`.
+    """
+    method = request.method
+    # the request method associated with the stored response allows it to be used for the presented request
+    if method not in {b"GET", b"HEAD"}:
+        return _posted(request, rules) if method == b"POST" else _METHOD
+    if is_plain(request.fields, rules) if plain is None else plain:
+        return (
+            _BYPASS if rules.passes_path(request.target) else _answer(request, variants, _NO_DIRECTIVES, now)
+        )
+    honoured = rules.client_directives == "honour"
+    asked = request_directives(request.fields) if honoured else _NO_DIRECTIVES
+    decision = _past(request, rules) or _answer(request, variants, asked, now)
+    # §5.2.1.7: only-if-cached: the cache responds using a stored response or with a 504
+    if asked.only_if_cached and not isinstance(decision, Reuse):
+        return Refuse(504, "only-if-cached")
+    return decision
+
+
+def _posted(request: Request, rules: Rules) -> Forward:
+    """A POST is always forwarded; what answers it may be stored as the answer to a GET of the same URI."""
+    fields = request.fields
+    if rules.passes_path(request.target) or rules.passes_cookies(fields):
+        return _BYPASS
+    # §5.2.1.5: with no-store in a request a cache MUST NOT store any part of it or of any response to it
+    forbidden = rules.client_directives == "honour" and request_directives(fields).no_store
+    return _METHOD if forbidden or any(name in _FOR_ORIGIN for name, _ in fields) else _POST
+
+
+def _past(request: Request, rules: Rules) -> Forward | None:
+    """Why a GET or HEAD goes past the cache, if it does: the rules, content, preconditions for the origin."""
+    fields = request.fields
+    content = first(fields, b"content-length") not in {None, b"0"} or first(fields, b"transfer-encoding")
+    if content or rules.passes_path(request.target) or rules.passes_cookies(fields):
+        return _BYPASS
+    return _CONDITIONAL if any(name in _FOR_ORIGIN for name, _ in fields) else None
+
+
+def _answer(request: Request, variants: Sequence[Stored], asked: RequestDirectives, now: float) -> Decision:
+    stored = select(request, variants)
+    # §5.2.1.5: with no-store in a request a cache MUST NOT store any part of it or of any response to it
+    may_store = not asked.no_store
+    if stored is None:
+        # the presented target URI and that of the stored response match; selecting header fields match (§4.1)
+        return Forward("vary-miss" if variants else "uri-miss", may_store, None)
+    if stored.part is not None or (stored.bodiless and request.method != b"HEAD"):
+        return _from_part(request, stored, asked, may_store, now)
+    return _judge(stored, asked, may_store, now)
+
+
+def select(request: Request, variants: Sequence[Stored]) -> Stored | None:
+    """The newest stored response whose selecting fields match, a whole one if there is one (§4.1)."""
+    fallback = None
+    for stored in variants:
+        if stored.vary and not matches(stored, request.fields):
+            continue
+        if stored.part is None and (not stored.bodiless or request.method == b"HEAD"):
+            return stored
+        fallback = fallback or stored
+    return fallback
+
+
+def _judge(stored: Stored, asked: RequestDirectives, may_store: bool, now: float) -> Decision:
+    remaining = stored.fresh_until - now
+    # the stored response does not contain the no-cache directive, unless successfully validated (§5.2.2.4)
+    if stored.no_cache:
+        return _ask(stored, "stale", may_store, None)
+    # the presented request does not contain the no-cache directive, unless successfully validated (§5.2.1.4)
+    if asked.no_cache:
+        return _ask(stored, "request", may_store, None)
+    contented = asked is _NO_DIRECTIVES or _content_with(stored, asked, remaining, now)
+    # the stored response is fresh (§4.2): response_is_fresh = (freshness_lifetime > current_age)
+    if remaining > 0:
+        if contented:
+            return Reuse(stored, stored.age(now), "hit", False)
+        return _ask(stored, "request", may_store, stored)
+    # or allowed to be served stale (§4.2.4): by the client, or while it is validated (RFC 5861 §3)
+    if contented and _endures(stored, asked, remaining):
+        return Reuse(stored, stored.age(now), "max-stale", False)
+    if contented and -remaining < stored.stale_while_revalidate and _accepts_stale(asked, remaining):
+        return Reuse(stored, stored.age(now), "stale-while-revalidate", True)
+    # or successfully validated (§4.3)
+    usable = stored.stale_usable or stored.stale_if_error > 0
+    return _ask(stored, "stale", may_store, stored if usable else None)
+
+
+def _content_with(stored: Stored, asked: RequestDirectives, remaining: float, now: float) -> bool:
+    """Whether a client's max-age and min-fresh allow the response (§5.2.1); max-age=0 never does."""
+    too_old = asked.max_age is not None and (asked.max_age == 0 or now - stored.born > asked.max_age)
+    too_stale = asked.min_fresh is not None and remaining < asked.min_fresh
+    return not (too_old or too_stale)
+
+
+def _endures(stored: Stored, asked: RequestDirectives, remaining: float) -> bool:
+    """Whether a client's max-stale allows the response (§5.2.1.2): it is said of what was fresh once."""
+    once_fresh = stored.stale_usable and stored.lifetime > 0
+    return once_fresh and asked.max_stale is not None and -remaining <= asked.max_stale
+
+
+def _accepts_stale(asked: RequestDirectives, remaining: float) -> bool:
+    """Whether a client that said max-age said, with max-stale, that it may be stale as well (§5.2.1.1)."""
+    return asked.max_age is None or (asked.max_stale is not None and -remaining <= asked.max_stale)
+
+
+def _ask(stored: Stored, reason: str, may_store: bool, fallback: Stored | None) -> Decision:
+    fields = conditions(stored) if may_store else []
+    return Validate(stored, fields, reason, fallback) if fields else Forward(reason, may_store, fallback)
+
+
+def _from_part(
+    request: Request, stored: Stored, asked: RequestDirectives, may_store: bool, now: float
+) -> Decision:
+    """A stored 206, or the answer to a HEAD: reused for what it holds, completed for the rest (§3.3)."""
+    judged = _judge(stored, asked, may_store, now)
+    if not isinstance(judged, Reuse):
+        return Forward(judged.reason, may_store, None)
+    if stored.part is None or request.method == b"HEAD":
+        return Forward("miss", may_store, None)
+    ranges = asked_ranges(request.fields)
+    if ranges is not None:
+        validator = first(request.fields, b"if-range")
+        held = cut(ranges, stored.part, len(stored.body)) if validator in {None, stored.strong} else None
+        return judged if held else Forward("miss", may_store, None)
+    lacking = completion(stored) if may_store and first(request.fields, b"range") is None else []
+    return Validate(stored, lacking, "partial", None) if lacking else Forward("miss", may_store, None)
+
+
+def reuse_on_error(
+    decision: Decision, request: Request, rules: Rules, status: int | None, now: float
+) -> Reuse | None:
+    """What to serve in place of an error: `status` of the origin's, None if it could not be reached or heard.
+
+    A cache that is disconnected may serve what is stale (§4.2.4); a 5xx of the origin's is only replaced
+    within stale-if-error, the response's or the client's (RFC 5861 §4).
+    """
+    stored = decision.fallback if isinstance(decision, Validate | Forward) else None
+    if stored is None:
+        return None
+    stale_for = now - stored.fresh_until
+    honour = rules.client_directives == "honour"
+    asked = request_directives(request.fields).stale_if_error if honour else None
+    within = stale_for <= max(stored.stale_if_error, (asked or 0) if stored.stale_usable else 0)
+    if status is None and (stored.stale_usable or within):
+        return Reuse(stored, stored.age(now), "disconnected", False)
+    if status in _ERRORS and within:
+        return Reuse(stored, stored.age(now), "stale-if-error", False)
+    return None
+
+
+def revalidation(request: Request, stored: Stored) -> tuple[Request, Decision]:
+    """The request and the decision with which a response served stale is fetched again in the background."""
+    fields = without(request.fields, [*READS])
+    return replace(request, method=b"GET", fields=fields), _ask(stored, "stale", True, None)
+
+
+def forwarded_fields(request: Request, decision: Decision) -> Fields:
+    """The request's end-to-end fields as the origin is to see them under this decision.
+
+    Where the response may be stored, If-None-Match and If-Modified-Since are ours to answer (§4.3.2): the
+    client's are kept back, so that a complete response comes, and a Validate has its own. Range is passed on.
+    """
+    fields = request.fields
+    if isinstance(decision, Validate):
+        # To complete a 206 its own range is asked for, not the client's.
+        own = {b"range", b"if-range"} if decision.reason == "partial" else set()
+        fields = [*without(fields, _ANSWERED_HERE | own), *decision.fields]
+    elif isinstance(decision, Forward) and decision.may_store and request.method in {b"GET", b"HEAD"}:
+        fields = without(fields, _ANSWERED_HERE)
+    return without(fields, [b"range", b"if-range"]) if excessive(fields) else fields

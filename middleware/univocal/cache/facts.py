@@ -1,0 +1,188 @@
+"""A response's facts: everything that reusing it takes, found out once, when it comes (RFC 9111 §3, §4.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from univocal.cache.deception import contradicts
+from univocal.cache.directives import ResponseDirectives, response_directives
+from univocal.cache.freshness import (
+    HEURISTIC_STATUS,
+    date_value,
+    explicit_lifetime,
+    heuristic_lifetime,
+    initial_age,
+)
+from univocal.cache.no_vary_search import no_vary_search
+from univocal.cache.ranges import content_range
+from univocal.cache.rules import Rules
+from univocal.cache.stored import Stored, render_head
+from univocal.cache.tags import tags
+from univocal.cache.vary import selection
+from univocal.http.fields import entity_tag, first, http_date, imf_fixdate, members, without
+from univocal.http.messages import Fields, Request, Response, values
+
+__all__ = ["Assessed", "Exchange", "assess", "describe", "for_everybody", "is_personal", "storable_fields"]
+
+# RFC 9111 §3.1: fields of one connection, and those specific to a client's proxy.
+_NOT_STORED: Final = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authentication-info",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A request, its response's head, and when the one was sent and the other came (seconds)."""
+
+    request: Request
+    response: Response
+    request_time: float
+    response_time: float
+
+
+@dataclass(frozen=True, slots=True)
+class Assessed:
+    """What was found out about a response on the way to the verdict."""
+
+    directives: ResponseDirectives
+    fields: Fields  # those that may be stored
+    explicit: float | None
+    licensed: (
+        bool  # the origin gave a lifetime, or nothing hints at one client's response: one may be assigned
+    )
+    lifetime: float
+
+
+def assess(exchange: Exchange, rules: Rules) -> Assessed:
+    """What a response says about its caching, and for how long it is fresh."""
+    request, response, response_time = exchange.request, exchange.response, exchange.response_time
+    directives = response_directives(response.fields, rules.targeted)
+    fields = storable_fields(response.fields, directives)
+    explicit = explicit_lifetime(directives, response.fields, response_time)
+    licensed = explicit is not None or (
+        not directives.malformed
+        and for_everybody(request, fields)
+        and not contradicts(request.target, first(fields, b"content-type"))
+    )
+    if explicit is not None:
+        lifetime = explicit
+    else:
+        lifetime = _assigned_lifetime(response, directives, rules, response_time) if licensed else 0
+    return Assessed(directives, fields, explicit, licensed, lifetime)
+
+
+def for_everybody(request: Request, fields: Fields) -> bool:
+    """Whether nothing hints at a response made for one client: without the origin's word that must be so."""
+    return not is_personal(request) and first(fields, b"set-cookie") is None
+
+
+def is_personal(request: Request) -> bool:
+    """Whether a request says who asks."""
+    return any(name in {b"cookie", b"authorization"} for name, _ in request.fields)
+
+
+def _assigned_lifetime(
+    response: Response, directives: ResponseDirectives, rules: Rules, response_time: float
+) -> float:
+    """The lifetime of a response without explicit freshness: by the rules, else by heuristics (§4.2.2)."""
+    if response.status in rules.ttl_by_status:
+        return rules.ttl_by_status[response.status]
+    if rules.ttl and response.status in HEURISTIC_STATUS and response.status < 400:
+        return rules.ttl
+    # §4.2.2: a cache MUST NOT use heuristics when explicit freshness is present, and only if the status is
+    # defined as heuristically cacheable or the response is marked as explicitly cacheable
+    if rules.heuristic and (response.status in HEURISTIC_STATUS or directives.public):
+        return heuristic_lifetime(response.fields, response_time)
+    return 0
+
+
+def storable_fields(fields: Fields, directives: ResponseDirectives) -> Fields:
+    """The fields that may be stored (§3.1); Age is computed anew each time."""
+    named = {option.lower() for line in values(fields, b"connection") for option in members(line)}
+    return without(fields, _NOT_STORED | named | directives.withheld | {b"age"})
+
+
+def describe(key: bytes, exchange: Exchange, assessed: Assessed, rules: Rules) -> Stored:
+    """A response with all its facts but no content yet; whether it may be stored is not asked here."""
+    response, response_time = exchange.response, exchange.response_time
+    directives, fields = assessed.directives, assessed.fields
+    if first(response.fields, b"date") is None:
+        # RFC 9110 §6.6.1: a recipient MUST record the time it was received and append a Date if it is cached
+        fields = [*fields, (b"date", imf_fixdate(response_time))]
+    born = response_time - initial_age(response.fields, exchange.request_time, response_time)
+    modified_line = first(response.fields, b"last-modified")
+    modified = http_date(modified_line, response_time)
+    languages = [tag.lower() for line in values(fields, b"content-language") for tag in members(line)]
+    etag = entity_tag(first(response.fields, b"etag"))
+    return Stored(
+        key=key,
+        status=response.status,
+        head=render_head(response.status, fields),
+        body=b"",
+        vary=selection(response.fields, exchange.request.fields),
+        response_time=response_time,
+        born=born,
+        fresh_until=born + assessed.lifetime,
+        no_cache=directives.no_cache,
+        stale_usable=_stale_usable(assessed),
+        stale_while_revalidate=_stale_while_revalidate(assessed, rules),
+        stale_if_error=0 if _prohibits_stale(directives) else directives.stale_if_error or 0,
+        etag=etag,
+        last_modified=modified_line if modified is not None else None,
+        modified=int(date_value(response.fields, response_time)) if modified is None else modified,
+        strong=_strong_validator(response.fields, etag, modified, response_time),
+        part=content_range(response.fields) if response.status == 206 else None,
+        bodiless=exchange.request.method == b"HEAD",
+        language=languages[0] if len(languages) == 1 else None,
+        search=no_vary_search(fields),
+        tags=tags(response.fields) | exchange.request.tags,
+        reusable=True,
+        cost=0,
+    )
+
+
+def _prohibits_stale(directives: ResponseDirectives) -> bool:
+    return directives.must_revalidate or directives.proxy_revalidate or directives.no_cache
+
+
+def _stale_usable(assessed: Assessed) -> bool:
+    # §4.2.4: a cache MUST NOT generate a stale response if it is prohibited by an explicit in-protocol
+    # directive: no-cache, must-revalidate, an applicable s-maxage or proxy-revalidate; and what nothing
+    # licensed to be fresh is not reused unvalidated under another name
+    directives = assessed.directives
+    return not _prohibits_stale(directives) and directives.s_maxage is None and assessed.licensed
+
+
+def _stale_while_revalidate(assessed: Assessed, rules: Rules) -> float:
+    # s-maxage implies proxy-revalidate, but "s-maxage=1, stale-while-revalidate=59" is said everywhere and
+    # means what it says: an explicit window wins over the implication, and over it alone.
+    directives = assessed.directives
+    if _prohibits_stale(directives):
+        return 0
+    if directives.stale_while_revalidate is not None:
+        return directives.stale_while_revalidate
+    # Grace begins where a lifetime ends: without one there is nothing to prolong.
+    return rules.grace if _stale_usable(assessed) and assessed.lifetime > 0 else 0
+
+
+def _strong_validator(
+    fields: Fields, etag: bytes | None, modified: int | None, response_time: float
+) -> bytes | None:
+    if etag is not None:
+        return None if etag.startswith(b"W/") else etag
+    # RFC 9110 §8.8.2.2: a Last-Modified is strong if it is at least a second before the Date
+    date = http_date(first(fields, b"date"), response_time)
+    strong = modified is not None and date is not None and modified < date
+    return first(fields, b"last-modified") if strong else None

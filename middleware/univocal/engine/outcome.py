@@ -1,0 +1,120 @@
+"""What happened to one request, said once: to the client as Cache-Status, to every listener as an Outcome."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from univocal.cache.decide import Decision, Refuse, Reuse
+from univocal.engine.purge import PURGES, Purged
+from univocal.http.messages import Field, Received
+from univocal.http.problem import problem
+from univocal.uri.target import Canonical
+
+__all__ = ["Handling", "Listener", "Outcome", "Times", "announce", "cache_status"]
+
+logger: Final = logging.getLogger("univocal")
+
+
+@dataclass(frozen=True, slots=True)
+class Handling:
+    """How the cache handled a request: the parameters of its Cache-Status member (RFC 9211 §2)."""
+
+    hit: bool = False
+    fwd: str = ""  # why the request went to the origin
+    fwd_status: int = 0  # the origin's status, where it is not the one the client sees
+    stored: bool = False
+    collapsed: bool = False
+    ttl: int | None = None  # seconds the response stays fresh; negative: stale for so long
+    detail: str = ""  # a reason of errors.REASONS, or what kept a response from being stored
+
+    @classmethod
+    def of_hit(cls, decision: Reuse, detail: str = "") -> Handling:
+        """What a stored response says of itself when it is served as it is."""
+        return cls(hit=True, ttl=int(decision.stored.lifetime - decision.age), detail=detail)
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Seconds: when the request came (wall clock), how long its first octet and its last took."""
+
+    start: float
+    first: float
+    total: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One exchange, ended."""
+
+    site: str  # empty where no site was found
+    received: Received
+    canonical: Canonical | None
+    decision: Decision | None  # None: a purge
+    status: int  # 0: the client left before there was one
+    bytes: int  # octets of content sent
+    times: Times
+    client: str | None
+    handling: Handling
+    reasons: tuple[str, ...] = ()  # why it was refused, or would have been (mode "observe")
+    purged: Purged | None = None  # what a purge was about, if that is known, and what came of it
+
+    @classmethod
+    def refused(cls, received: Received, reasons: tuple[str, ...], now: float) -> Outcome:
+        """That of a request whose head nobody can use; its site and sender are not looked for."""
+        told = problem(reasons)
+        return cls(
+            site="",
+            received=received,
+            canonical=None,
+            decision=None if received.method in PURGES else Refuse(told.status, reasons[0]),
+            status=told.status,
+            bytes=len(told.body),
+            times=Times(now, 0.0, 0.0),
+            client=received.client,
+            handling=Handling(detail=reasons[0]),
+            reasons=reasons,
+        )
+
+
+Listener: TypeAlias = Callable[[Outcome], None]
+
+
+def announce(listeners: Sequence[Listener], outcome: Outcome) -> None:
+    """Tell every listener; one that fails is logged and does not keep the others from hearing."""
+    for listener in listeners:
+        try:
+            listener(outcome)
+        except Exception:
+            logger.exception("a listener failed")
+
+
+def cache_status(
+    handling: Handling, canonical: Canonical, mode: Literal["plain", "key", "off"]
+) -> list[Field]:
+    """The Cache-Status field for a response: a list of one field, or of none (RFC 9211).
+
+    No parameter holds an octet of the client's but `key`, which is canonical: ASCII without `"` and `\\`.
+    """
+    if mode == "off":
+        return []
+    member = b"univocal"
+    if handling.hit:
+        member += b"; hit"
+    if handling.fwd:
+        member += b"; fwd=%b" % handling.fwd.encode()
+    if handling.fwd_status:
+        member += b"; fwd-status=%d" % handling.fwd_status
+    if handling.stored:
+        member += b"; stored"
+    if handling.collapsed:
+        member += b"; collapsed"
+    if handling.ttl is not None:
+        member += b"; ttl=%d" % handling.ttl
+    if mode == "key" and not canonical.observed:
+        member += b'; key="%b"' % canonical.url
+    if handling.detail:
+        member += b"; detail=%b" % handling.detail.encode()
+    return [(b"cache-status", member)]

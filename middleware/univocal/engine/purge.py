@@ -1,0 +1,211 @@
+"""PURGE: who may, what goes. The same for the methods and for the admin listener."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Final
+
+from univocal.engine.orders import Order, accepted, order_of_paths, order_of_prefix, order_of_urls
+from univocal.engine.runtime import Runtime
+from univocal.engine.trust import Peer, within
+from univocal.http.errors import RefusedError
+from univocal.http.messages import Fields, Received, values
+from univocal.store.patterns import compiled
+from univocal.store.purge_selectors import Everything, Keys, Selector, Tags
+from univocal.uri.target import Canonical, resolve, resolve_url
+
+if TYPE_CHECKING:
+    from univocal.engine.admission import Gate
+
+__all__ = ["PURGES", "Order", "Purged", "carry_out", "may_purge", "order_by_name", "order_of", "ordered"]
+
+PURGES: Final = frozenset((b"PURGE", b"BAN"))
+
+# What names tags in a PURGE: Varnish's xkey module, Fastly's and Cloudflare's fields.
+TAG_FIELDS: Final = (b"xkey-purge", b"xkey-softpurge", b"xkey", b"surrogate-key", b"cache-tag")
+SOFT_FIELDS: Final = (b"soft-purge", b"fastly-soft-purge")
+# How many URLs are dealt with before the event loop gets to do something else: some 10 ms of work.
+_SLICE: Final = 100
+# How many selectors the shared store is asked to confirm one by one, once it did not confirm.
+_MOST_OWED: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """What came of an order: how many stored responses went or were marked stale; None: not confirmed."""
+
+    order: Order
+    count: int | None = None
+
+    def body(self) -> bytes:
+        """The answer's content (JSON)."""
+        order = self.order
+        told: dict[str, object] = {"softened" if order.selector.soft else "purged": self.count}
+        if order.by == "pattern":
+            told = {"banned": True}  # it works lazily: nobody knows yet how many it means
+        if order.by == "key":
+            told["key"] = order.value
+        else:
+            told |= {"by": order.by, "value": order.value}
+        return json.dumps(told).encode() + b"\n"
+
+
+async def carry_out(order: Order, gate: Gate, now: float) -> Purged:
+    """Purge the store, on every node. Raises RefusedError if the shared store did not confirm (503).
+
+    Then all of it is purged here nevertheless, and there as soon as it is back.
+    """
+    count, unconfirmed = 0, list[RefusedError]()
+    for selector in (order.selector, *order.also):
+        if isinstance(selector, Keys | Tags) and not selector.names:
+            continue
+        if len(unconfirmed) == _MOST_OWED:
+            # Each takes its time to fail, and what is owed in plenty becomes everything anyway.
+            with suppress(RefusedError):
+                await gate.purge(Everything(soft=order.selector.soft), now)
+            break
+        try:
+            count += await gate.purge(selector, now)
+        except RefusedError as refused:
+            unconfirmed.append(refused)
+        await asyncio.sleep(0)
+    if unconfirmed:
+        raise unconfirmed[0]
+    return Purged(order, count)
+
+
+# Who may
+
+
+def may_purge(peer: Peer, fields: Fields, runtime: Runtime) -> bool:
+    """Whether this client may purge: by the token, compared in constant time, or by its address.
+
+    The address of a browser is not that of whoever wrote the page which it shows: what a page asks for
+    counts only where the page comes from here.
+    """
+    given = [
+        value[7:].strip() for value in values(fields, b"authorization") if value[:7].lower() == b"bearer "
+    ]
+    if runtime.access.token and len(given) == 1 and hmac.compare_digest(given[0], runtime.access.token):
+        return True
+    return within(peer.client, runtime.access.networks) and not _from_elsewhere(fields)
+
+
+def _from_elsewhere(fields: Fields) -> bool:
+    """Whether a browser sends this for the page of another site.
+
+    The page's host must be the request's, and an address: a name can be pointed anywhere (DNS rebinding).
+    """
+    origins, hosts = values(fields, b"origin"), values(fields, b"host")
+    if not origins:
+        return False
+    if len(origins) > 1 or len(hosts) != 1 or origins[0].partition(b"://")[2] != hosts[0]:
+        return True
+    host = hosts[0].decode("latin-1")
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+    try:
+        return not ip_address(name.strip("[]"))
+    except ValueError:
+        return name != "localhost"
+
+
+# What goes
+
+
+def order_of(received: Received, fields: Fields, peer: Peer, runtime: Runtime) -> Order:
+    """What a PURGE or BAN request asks for. Raises RefusedError: who may (403), then target and host.
+
+    With `X-Purge-Method: regex`, as WordPress's plugins send it, and with BAN the target is a pattern for the
+    paths of its host.
+    """
+    if not may_purge(peer, fields, runtime):
+        raise RefusedError("purge-forbidden")
+    soft = any(value.strip() == b"1" for name in SOFT_FIELDS for value in values(fields, name))
+    soft = soft or bool(values(fields, b"xkey-softpurge"))
+    named = [(name, value) for name in TAG_FIELDS for value in values(fields, name)]
+    if named:  # with no tag in them they mean nothing, and not the target
+        tags = [tag for name, value in named for tag in _tags_in(name, value)]
+        return Order(Tags(frozenset(tags), soft=soft), "tag", tuple(tag.decode("latin-1") for tag in tags))
+    # PURGE removes both schemes, so an absolute-form may name either: the connection's does not matter.
+    said = received.target.partition(b"://")[0].lower()
+    scheme = said if said in {b"http", b"https"} else peer.scheme
+    if received.method == b"BAN" or _is_regex(fields):
+        return order_of_paths(received.target, peer.hosts, scheme, runtime, soft=soft)
+    found = accepted(resolve(received.target, peer.hosts, scheme, runtime.sites, encodings=peer.encodings))
+    return order_of_urls([found], "key", runtime, soft=soft)
+
+
+def _is_regex(fields: Fields) -> bool:
+    return [value.strip().lower() for value in values(fields, b"x-purge-method")] == [b"regex"]
+
+
+def _tags_in(name: bytes, value: bytes) -> list[bytes]:
+    """The tags that a field's value names: Cache-Tag has commas between them, the others blanks."""
+    if name != b"cache-tag":
+        return value.split()
+    return [tag for part in value.split(b",") if (tag := part.strip(b" \t"))]
+
+
+async def ordered(asked: Mapping[str, object], runtime: Runtime) -> Order:
+    """What `order_by_name` gives, many URLs in slices: other requests are served in between.
+
+    One URL that is refused refuses all of them. Raises what `order_by_name` does.
+    """
+    urls = asked.get("urls")
+    if not isinstance(urls, list) or len(urls) <= _SLICE:
+        return order_by_name(asked, runtime)
+    names, selectors, seen = list[str](), list[Selector](), set[bytes]()
+    for start in range(0, len(urls), _SLICE):
+        order = order_by_name({**asked, "urls": urls[start : start + _SLICE]}, runtime)
+        names += order.names
+        for selector in (order.selector, *order.also):
+            if isinstance(selector, Keys):  # what is marked stale twice counts once
+                selectors.append(replace(selector, names=selector.names - seen))
+                seen |= selector.names
+            else:
+                selectors.append(selector)
+        await asyncio.sleep(0)
+    return Order(selectors[0], "urls", tuple(names), also=tuple(selectors[1:]))
+
+
+def order_by_name(asked: Mapping[str, object], runtime: Runtime) -> Order:
+    """What one of `url`, `urls`, `prefix`, `pattern`, `tag`, `all`, and `soft`, ask for.
+
+    Raises RefusedError for a URL that the canonicalizer refuses, ValueError for anything that names no purge.
+    """
+    soft = asked.get("soft", False)
+    (name,) = [name for name in asked if name != "soft"] if len(asked.keys() - {"soft"}) == 1 else [""]
+    match name, asked.get(name):
+        case _ if not isinstance(soft, bool):
+            raise ValueError("soft is true or false")
+        case "url", str(url):
+            return order_of_urls([_named(url, runtime)], "key", runtime, soft=soft)
+        case "urls", list(urls) if urls and all(isinstance(url, str) for url in urls):
+            return order_of_urls([_named(url, runtime) for url in urls], "urls", runtime, soft=soft)
+        case "prefix", str(prefix):
+            return order_of_prefix(_octets(prefix), runtime, soft=soft)
+        case "tag", str(tag) if tag:
+            return Order(Tags(frozenset((_octets(tag),)), soft=soft), "tag", (tag,))
+        case "pattern", str(expression):
+            return Order(compiled(expression, soft=soft), "pattern", (expression,))
+        case "all", True:
+            return Order(Everything(soft=soft), "all", ("*",))
+        case _:
+            raise ValueError("one of url, urls (a list), prefix, pattern, tag, or all: true")
+
+
+def _named(url: str, runtime: Runtime) -> Canonical:
+    return accepted(resolve_url(_octets(url), runtime.sites))
+
+
+def _octets(name: str) -> bytes:
+    try:
+        return name.encode()
+    except UnicodeEncodeError:  # its message has the character in it
+        raise ValueError("half of a surrogate pair is no text") from None

@@ -1,0 +1,83 @@
+"""Everything that is configured, as one frozen value; a reload swaps it whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, Literal
+
+from univocal.cache.rules import Rules
+from univocal.engine.trust import LOOPBACK, Networks, networks
+from univocal.http.errors import ProfileError
+from univocal.uri.profile import Profile, parse
+from univocal.uri.site import Route, Site, Sites
+
+__all__ = ["Access", "Limits", "Runtime", "builtin_profiles", "read_profiles"]
+
+EVERYWHERE: Final = "*"  # the name of the site that owns every authority
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who may purge: whoever comes from these networks, or knows the token."""
+
+    networks: Networks = field(default_factory=lambda: networks(LOOPBACK))
+    token: bytes = b""  # empty: no token opens
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on what one request may ask of us; 0 is no limit, octets are inclusive."""
+
+    max_body: int = 0
+    max_target: int = 8192
+    max_fields: int = 100
+    max_field_bytes: int = 65536
+    collapse_timeout: float = 5.0  # seconds a request waits for another's answer before it forwards by itself
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """The configuration that one request sees from its beginning to its end."""
+
+    sites: Sites
+    rules: Mapping[str, Rules] = field(default_factory=lambda: MappingProxyType({}))  # by the site's name
+    access: Access = field(default_factory=Access)
+    trusted: Networks = ()
+    limits: Limits = Limits()
+    cache_status: Literal["plain", "key", "off"] = "plain"
+
+    @classmethod
+    def everywhere(cls, profile: Profile, rules: Rules, **settings: object) -> Runtime:
+        """One profile and one set of rules for every authority; `settings` are this class's other fields."""
+        site = Site(name=EVERYWHERE, hosts=(), routes=(Route(prefix=b"/", profile=profile, upstream=""),))
+        chosen = MappingProxyType({EVERYWHERE: rules})
+        return cls(sites=Sites((), default=site), rules=chosen, **settings)  # type: ignore[arg-type]
+
+
+def read_profiles(directories: Iterable[Path], known: Mapping[str, Profile]) -> dict[str, Profile]:
+    """The `known` profiles and those in every `*.toml` of `directories`. Raises ProfileError."""
+    texts: dict[str, str] = {}
+    for directory in directories:
+        if not directory.is_dir():
+            raise ProfileError(str(directory), "", "no directory", "a directory of profiles (*.toml)")
+        try:
+            files = sorted(file for file in directory.iterdir() if file.suffix == ".toml")
+        except OSError as error:
+            raise ProfileError(str(directory), "", error.strerror, "a readable directory") from None
+        for file in files:
+            try:
+                texts[file.stem] = file.read_text("utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise ProfileError(str(file), "", str(error), "a readable TOML file in UTF-8") from None
+    return dict(known) | parse(texts, known)
+
+
+def builtin_profiles() -> dict[str, Profile]:
+    """The profiles that come with univocal, by name."""
+    library = Path(__file__).parents[1]
+    packaged = library / "profiles"
+    directory = packaged if packaged.is_dir() else library.parents[1] / "profiles"
+    return read_profiles([directory], {})

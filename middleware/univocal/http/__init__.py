@@ -1,0 +1,1 @@
+"""Words of HTTP: messages, fields, framing, authority, errors. Pure."""

@@ -1,0 +1,200 @@
+"""Reading header fields: lists, dates, Cache-Control, entity-tags (RFC 9110, 9111).
+
+Every reader is linear in the field's length and total: what cannot be read is None or absent, never an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from email.utils import formatdate
+from typing import Final
+
+from univocal.http.messages import Field, Fields, values
+
+__all__ = [
+    "ENCODINGS",
+    "MAX_DELTA",
+    "age_value",
+    "cache_control",
+    "combined",
+    "content_length",
+    "cookie_names",
+    "delta_seconds",
+    "entity_tag",
+    "entity_tags",
+    "first",
+    "http_date",
+    "imf_fixdate",
+    "members",
+    "opaque_tag",
+    "without",
+]
+
+# The fields of draft-montenegro-httpbis-uri-encoding, of the path and of the query.
+ENCODINGS: Final = (b"uri-path-encoding", b"uri-query-encoding")
+
+# RFC 9111 §1.2.2: what a delta-seconds that overflows is read as.
+MAX_DELTA: Final = 2**31
+
+_ELEMENT: Final = re.compile(rb'(?:[^",]|"(?:[^"\\]|\\.)*"?)+', re.DOTALL)
+_TAG: Final = rb'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'
+_ENTITY_TAG: Final = re.compile(_TAG)
+_TAG_LIST: Final = re.compile(rb"(?:^|,)[ \t]*(" + _TAG + rb")[ \t]*(?=,|$)")
+_QUOTED_PAIR: Final = re.compile(rb"\\(.)", re.DOTALL)
+
+_MONTHS: Final = {
+    name: number
+    for number, name in enumerate(
+        (b"jan", b"feb", b"mar", b"apr", b"may", b"jun", b"jul", b"aug", b"sep", b"oct", b"nov", b"dec"), 1
+    )
+}
+_DAYS_IN_MONTH: Final = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_TIME: Final = rb"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
+_MONTH: Final = rb"(?P<month>" + b"|".join(_MONTHS) + rb")"
+_SHORT_DAY: Final = rb"(?:mon|tue|wed|thu|fri|sat|sun)"
+_LONG_DAY: Final = rb"(?:monday|tuesday|wednesday|thursday|friday|saturday|sunday)"
+_IMF: Final = _SHORT_DAY + rb", (?P<day>\d\d) " + _MONTH + rb" (?P<year>\d{4}) " + _TIME + rb" gmt"
+_RFC850: Final = _LONG_DAY + rb", (?P<day>\d\d)-" + _MONTH + rb"-(?P<year>\d\d) " + _TIME + rb" gmt"
+_ASCTIME: Final = _SHORT_DAY + rb" " + _MONTH + rb" (?P<day>\d\d| \d) " + _TIME + rb" (?P<year>\d{4})"
+_DATES: Final = tuple(re.compile(form) for form in (_IMF, _RFC850, _ASCTIME))
+
+
+def first(fields: Iterable[Field], name: bytes) -> bytes | None:
+    """The value of the first field line called `name` (lower case)."""
+    for key, value in fields:
+        if key == name:
+            return value
+    return None
+
+
+def combined(fields: Iterable[Field], name: bytes) -> bytes | None:
+    """The field lines called `name` as one field value (RFC 9110 §5.3); None if there is none."""
+    found = values(fields, name)
+    return b", ".join(found) if found else None
+
+
+def without(fields: Iterable[Field], names: Iterable[bytes]) -> Fields:
+    """The field lines that are called none of `names`."""
+    dropped = frozenset(names)
+    return [field for field in fields if field[0] not in dropped]
+
+
+def members(value: bytes) -> list[bytes]:
+    """The elements of a comma-separated list, empty ones left out (RFC 9110 §5.6.1)."""
+    elements = _ELEMENT.findall(value) if b'"' in value else value.split(b",")
+    return [stripped for element in elements if (stripped := element.strip(b" \t"))]
+
+
+def delta_seconds(value: bytes | None) -> int | None:
+    """A non-negative number of seconds, at most `MAX_DELTA` (RFC 9111 §1.2.2)."""
+    if value is None or not value.isdigit():
+        return None
+    digits = value.lstrip(b"0")
+    return min(int(digits or b"0"), MAX_DELTA) if len(digits) <= 10 else MAX_DELTA
+
+
+def age_value(fields: Iterable[Field]) -> int:
+    """The Age field in seconds, 0 if absent or invalid; of a list the first member (RFC 9111 §5.1)."""
+    line = first(fields, b"age")
+    return delta_seconds(line.split(b",", 1)[0].strip(b" \t")) or 0 if line is not None else 0
+
+
+def content_length(fields: Iterable[Field]) -> int | None:
+    """The Content-Length in octets (RFC 9110 §8.6)."""
+    line = first(fields, b"content-length")
+    return int(line) if line is not None and line.isdigit() and len(line) < 19 else None
+
+
+def cache_control(lines: Iterable[bytes]) -> dict[bytes, bytes | None]:
+    """Directives by lower-case name with their unquoted argument (RFC 9111 §5.2).
+
+    Of a repeated directive the first counts (§4.2.1), but the broadest "no-cache" and "private".
+    """
+    directives: dict[bytes, bytes | None] = {}
+    for line in lines:
+        for element in members(line):
+            name, argument = _directive(element)
+            if name not in directives:
+                directives[name] = argument
+            elif name in {b"no-cache", b"private"}:
+                known = directives[name]
+                directives[name] = None if known is None or argument is None else known + b"," + argument
+    return directives
+
+
+def _directive(element: bytes) -> tuple[bytes, bytes | None]:
+    spelled, equals, argument = element.partition(b"=")
+    name = spelled.rstrip(b" \t").lower()
+    if not equals:
+        return name, None
+    if spelled != spelled.rstrip(b" \t"):
+        # "max-age =1" is no valid directive: kept with a blank, the argument cannot be read as a number.
+        return name, b" " + argument
+    if len(argument) > 1 and argument[:1] == b'"' == argument[-1:]:
+        return name, _QUOTED_PAIR.sub(rb"\1", argument[1:-1])
+    return name, argument
+
+
+def entity_tag(value: bytes | None) -> bytes | None:
+    """A well-formed entity-tag, weak or strong (RFC 9110 §8.8.3)."""
+    if value is None or not _ENTITY_TAG.fullmatch(value.strip(b" \t")):
+        return None
+    return value.strip(b" \t")
+
+
+def entity_tags(value: bytes) -> list[bytes]:
+    """The well-formed members of a list of entity-tags."""
+    return _TAG_LIST.findall(value)
+
+
+def opaque_tag(tag: bytes) -> bytes:
+    """An entity-tag without its weakness: what the weak comparison compares (RFC 9110 §8.8.3.2)."""
+    return tag.removeprefix(b"W/")
+
+
+def cookie_names(fields: Iterable[Field]) -> list[bytes]:
+    """The names of all cookies of a request (RFC 6265 §5.4)."""
+    pairs = [pair for line in values(fields, b"cookie") for pair in line.split(b";")]
+    return [pair.partition(b"=")[0].strip(b" \t") for pair in pairs if pair.strip(b" \t")]
+
+
+def http_date(value: bytes | None, now: float) -> int | None:
+    """Seconds since the epoch of an HTTP-date in one of its three forms (RFC 9110 §5.6.7).
+
+    Letters may have any case and the weekday is not checked against the date; nothing else is forgiven.
+    """
+    if value is None:
+        return None
+    text = value.strip(b" \t").lower()
+    for form in _DATES:
+        if found := form.fullmatch(text):
+            break
+    else:
+        return None
+    part = {name: found[name] for name in ("year", "month", "day", "hour", "minute", "second")}
+    year, month, day = int(part["year"]), _MONTHS[part["month"]], int(part["day"])
+    hour, minute, second = int(part["hour"]), int(part["minute"]), int(part["second"])
+    if not (1 <= day <= _DAYS_IN_MONTH[month] and hour < 24 and minute < 60 and second <= 60):
+        return None
+    if len(part["year"]) == 2:
+        # A two-digit year that seems more than 50 years ahead is the most recent such year in the past.
+        this_year = 1970 + int(now // 31_556_952)
+        year += this_year // 100 * 100
+        if year > this_year + 50:
+            year -= 100
+    if month == 2 and day == 29 and (year % 4 or (year % 100 == 0 and year % 400)):
+        return None
+    return _days(year, month, day) * 86_400 + hour * 3_600 + minute * 60 + second
+
+
+def _days(year: int, month: int, day: int) -> int:
+    """Days from 1970-01-01 in the Gregorian calendar; years are counted from March."""
+    year -= month <= 2
+    day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    return year * 365 + year // 4 - year // 100 + year // 400 + day_of_year - 719_468
+
+
+def imf_fixdate(seconds: float) -> bytes:
+    """The preferred form of an HTTP-date (RFC 9110 §5.6.7)."""
+    return formatdate(int(seconds), usegmt=True).encode("ascii")

@@ -1,0 +1,252 @@
+"""What an intermediary does to a message on its way through (RFC 9110 §7.6). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from univocal.http.messages import Field, Fields
+
+__all__ = [
+    "end_to_end",
+    "forwards_left",
+    "has_content",
+    "request_fields",
+    "request_has_content",
+    "response_fields",
+    "strip_untrusted",
+]
+
+VIA: Final = b"1.1 univocal"
+
+# RFC 9110 §7.6.1: meant for the next hop only, whether Connection names them or not. The proxy
+# credentials are consumed by the first proxy (§11.7), and to the client this one is the origin server.
+HOP_BY_HOP: Final = frozenset(
+    b"connection http2-settings keep-alive proxy-authenticate proxy-authentication-info "
+    b"proxy-authorization proxy-connection te trailer transfer-encoding upgrade".split()
+)
+
+_REPLACED: Final = HOP_BY_HOP | {b"host"}
+
+# "A sender MUST NOT send a connection option corresponding to a field that is intended for all
+# recipients" (§7.6.1). A client that does wants a check or a cache key to miss what the origin needs.
+_PROTECTED: Final = frozenset(
+    b"accept-ranges age authorization cache-control cdn-cache-control cookie date etag expect expires "
+    b"forwarded host last-modified location max-forwards origin pragma range set-cookie "
+    b"strict-transport-security uri-path-encoding uri-query-encoding vary via warning "
+    b"www-authenticate".split()
+)
+_PROTECTED_FAMILIES: Final = (b"access-control-", b"content-", b"if-", b"sec-", b"x-forwarded-")
+
+# What frameworks and servers read in place of the request's own URL, host, scheme, port, prefix, method
+# or peer address: Symfony, Zend, IIS, Rails, Rack, Django, Spring, Envoy, Traefik, Azure, CloudFront,
+# Cloudflare, ingress controllers; and "proxy", which CGI hands to programs as HTTP_PROXY.
+_UNTRUSTED: Final = frozenset(
+    b"forwarded x-forwarded x-forward-for forwarded-for forwarded-for-ip forwarded-host forwarded-proto "
+    # host
+    b"x-host x-host-override x-http-host x-http-host-override x-real-host x-proxy-host proxy-host "
+    b"fastly-host fastly-orig-host x-backend-host "
+    # URL and prefix
+    b"x-rewrite-url x-rewrite-uri x-rewrite-path x-override-url x-override-uri x-proxy-url proxy-url "
+    b"x-real-url x-real-uri x-request-uri x-request-url request-uri x-http-path-override x-path-info "
+    b"x-envoy-original-path x-envoy-original-host x-envoy-original-url x-waws-unencoded-url "
+    b"x-matched-path x-invoke-path x-invoke-query x-invoke-status x-now-route-matches "
+    b"x-middleware-subrequest "
+    b"x-url x-uri x-replaced-path x-override-host host-override x-client-scheme x-middleware-rewrite "
+    b"x-script-name script-name x-base-url base-url http-url x-http-destinationurl x-ms-original-url "
+    # scheme and port
+    b"x-scheme x-url-scheme x-proto x-client-proto x-https front-end-https cloudfront-forwarded-proto "
+    b"cf-visitor x-arr-ssl x-appservice-proto x-ssl x-port x-server-port "
+    # method
+    b"x-http-method x-http-method-override x-method x-method-override x-request-method "
+    # peer address
+    b"true-client-ip cf-connecting-ip cf-connecting-ipv6 fastly-client-ip x-azure-clientip "
+    b"x-real-ip real-ip x-client-ip client-ip x-cluster-client-ip proxy-client-ip wl-proxy-client-ip "
+    b"x-originating-ip x-remote-ip x-remote-addr x-proxyuser-ip x-custom-ip-authorization "
+    # environment
+    b"proxy".split()
+)
+_UNTRUSTED_FAMILIES: Final = (b"x-forwarded-", b"x-original-")
+
+# What most requests have, told apart at once.
+_ORDINARY: Final = frozenset(
+    b"accept accept-encoding accept-language cache-control content-length content-type cookie dnt "
+    b"if-modified-since if-none-match origin pragma priority range referer sec-ch-ua sec-ch-ua-mobile "
+    b"sec-ch-ua-platform sec-fetch-dest sec-fetch-mode sec-fetch-site sec-fetch-user "
+    b"upgrade-insecure-requests user-agent".split()
+)
+
+# CGI and WSGI write every field name in capitals with "_" for "-" (some servers for any other sign, too),
+# so that to the application such a spelling is the field itself.
+_CGI_SIGNS: Final = b"!#$%&'*+.^_`|~"
+_AS_CGI_READS: Final = bytes.maketrans(_CGI_SIGNS, b"-" * len(_CGI_SIGNS))
+
+_TOKEN: Final = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def request_fields(
+    fields: Sequence[Field],
+    *,
+    host: bytes,
+    client: str | None,
+    scheme: bytes,
+    authority: bytes | None = None,
+    forwarded_for: Sequence[bytes] = (),
+    via: bytes = VIA,
+    trailers: bool = False,
+) -> Fields:
+    """The fields with which a received request is forwarded (RFC 9110 §7.6, RFC 7239).
+
+    `host` is the Host field sent; `authority` what the client asked for (default: `host`). `client` is the
+    peer's address, `forwarded_for` the addresses before it that a trusted proxy vouched for. `trailers`
+    says that the caller relays the response's trailers. Content whose length is unknown stays chunked.
+    """
+    named = dict(fields)
+    dropped = _REPLACED | _connection_options(fields) if b"connection" in named else _REPLACED
+    forwarded = [(b"host", host)]
+    forwarded += [
+        field
+        for field in fields
+        if field[0] not in dropped and (field[0] in _ORDINARY or not _is_untrusted(field[0]))
+    ]
+    if b"transfer-encoding" in named:
+        # RFC 9112 §6.3: Transfer-Encoding overrides Content-Length, and the coding is this hop's own.
+        forwarded = [field for field in forwarded if field[0] != b"content-length"]
+        forwarded.append((b"transfer-encoding", b"chunked"))
+    if trailers and b"te" in named and _accepts_trailers(fields):
+        # RFC 9110 §10.1.4: whoever sends TE names it in Connection.
+        forwarded += [(b"te", b"trailers"), (b"connection", b"te")]
+    forwarded += _origin_of(host if authority is None else authority, client, scheme, forwarded_for)
+    forwarded.append((b"via", via))  # RFC 9110 §7.6.3
+    return forwarded
+
+
+def response_fields(
+    fields: Sequence[Field],
+    *,
+    status: int = 200,
+    date: bytes | None = None,
+    via: bytes = VIA,
+    trailers: bool = False,
+) -> Fields:
+    """The fields with which a received response is forwarded; `date` is used where Date is missing.
+
+    `trailers` says that the caller relays the trailers that the Trailer field announces.
+    """
+    dropped = HOP_BY_HOP | _connection_options(fields)
+    if trailers:
+        dropped -= {b"trailer"}
+    if status == 204 or status < 200:
+        dropped |= {b"content-length"}  # RFC 9110 §8.6: a server MUST NOT send it in these
+    forwarded = [field for field in fields if field[0] not in dropped]
+    if date is not None and not any(name == b"date" for name, _ in forwarded):
+        forwarded.append((b"date", date))  # RFC 9110 §6.6.1
+    forwarded.append((b"via", via))
+    return forwarded
+
+
+def end_to_end(fields: Sequence[Field]) -> Fields:
+    """`fields` without those that Connection names, but for what is known to be meant for this hop.
+
+    A cache that chose a variant by such a field would keep what the origin server answered without it.
+    """
+    named = _connection_options(fields) - HOP_BY_HOP
+    return [field for field in fields if field[0] not in named] if named else list(fields)
+
+
+def strip_untrusted(fields: Sequence[Field]) -> Fields:
+    """`fields` without those that claim another URL, host, scheme, port, prefix, method or peer address."""
+    return [field for field in fields if not _is_untrusted(field[0])]
+
+
+def forwards_left(method: bytes, fields: Sequence[Field]) -> Fields | None:
+    """`fields` with Max-Forwards one less; None: answer here, forward no further (RFC 9110 §7.6.2).
+
+    Only OPTIONS and TRACE count hops; a value that is no number is left alone.
+    """
+    if method not in (b"OPTIONS", b"TRACE"):
+        return list(fields)
+    counted: Fields = []
+    for name, value in fields:
+        left = value.strip(b" \t")
+        if name != b"max-forwards" or not left.isdigit():
+            counted.append((name, value))
+        elif left.strip(b"0"):
+            # The value may be lowered to the largest that is supported here: nine digits.
+            counted.append((name, b"%d" % (int(left.lstrip(b"0")[:9]) - 1)))
+        else:
+            return None
+    return counted
+
+
+def has_content(method: bytes, status: int) -> bool:
+    """Whether a response to `method` can have content, whatever its fields say (RFC 9110 §6.4.1)."""
+    if method == b"HEAD" or status in (204, 304) or status < 200:
+        return False
+    return not (method == b"CONNECT" and status < 300)
+
+
+def request_has_content(fields: Sequence[Field]) -> bool:
+    """Whether a received HTTP/1.1 request announces content (RFC 9112 §6)."""
+    return any(
+        name == b"transfer-encoding" or (name == b"content-length" and value.strip(b" \t").strip(b"0") != b"")
+        for name, value in fields
+    )
+
+
+def _connection_options(fields: Sequence[Field]) -> frozenset[bytes]:
+    """The names that Connection may and does name, lower case."""
+    options = [value for name, value in fields if name == b"connection"]
+    if not options:
+        return frozenset()
+    named = {option.strip(b" \t").lower() for value in options for option in value.split(b",")}
+    return frozenset(name for name in named if not _is_protected(name))
+
+
+def _is_protected(name: bytes) -> bool:
+    return name in _PROTECTED or name.startswith(_PROTECTED_FAMILIES)
+
+
+def _is_untrusted(name: bytes) -> bool:
+    read = name.translate(_AS_CGI_READS)
+    if read in _UNTRUSTED or read.startswith(_UNTRUSTED_FAMILIES):
+        return True
+    # A second spelling of a field that framing, a cache or a check depends on, which none of them would see.
+    return read != name and (read in HOP_BY_HOP or _is_protected(read) or read.startswith(b"accept-"))
+
+
+def _accepts_trailers(fields: Sequence[Field]) -> bool:
+    codings = [value for name, value in fields if name == b"te"]
+    return any(
+        coding.strip(b" \t").lower() == b"trailers" for value in codings for coding in value.split(b",")
+    )
+
+
+def _origin_of(authority: bytes, client: str | None, scheme: bytes, before: Sequence[bytes]) -> Fields:
+    """Who asked, for which host, by which scheme: X-Forwarded-* and Forwarded (RFC 7239)."""
+    # RFC 7239 §6 knows no IPv6 zone, and it means nothing to another machine.
+    peer = client.partition("%")[0].encode("ascii", "replace") if client else b""
+    addresses = [*before, peer] if peer else list(before)
+    told: Fields = []
+    if addresses:
+        told.append((b"x-forwarded-for", b", ".join(addresses)))
+    told.append((b"x-forwarded-host", authority))
+    told.append((b"x-forwarded-proto", scheme))
+    hops = [b"for=" + _node(address) for address in before]
+    hops.append(b"for=%b;host=%b;proto=%b" % (_node(peer or b"unknown"), _value(authority), scheme))
+    told.append((b"forwarded", b", ".join(hops)))
+    return told
+
+
+def _node(address: bytes) -> bytes:
+    """An address as RFC 7239 §6 writes it: IPv6 in brackets and quotes."""
+    if address.count(b":") > 1 and not address.startswith(b"["):
+        address = b"[%b]" % address
+    return _value(address)
+
+
+def _value(text: bytes) -> bytes:
+    """`text` as a token where it is one, else as a quoted-string (RFC 9110 §5.6)."""
+    if text and not text.translate(None, _TOKEN):
+        return text
+    return b'"%b"' % text.replace(b"\\", b"\\\\").replace(b'"', b'\\"')

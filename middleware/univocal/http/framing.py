@@ -1,0 +1,123 @@
+"""What is wrong with a request's head before anybody asks what it means (RFC 9112 §3 and §6). Pure.
+
+A parser has taken the head apart already; these are the rules that parsers leave to their users.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from univocal.http.authority import parse_authority
+from univocal.http.errors import by_rank
+from univocal.http.messages import Fields, values
+
+__all__ = [
+    "WATCHED",
+    "ReadLimits",
+    "SplitTarget",
+    "faults",
+    "field_octets",
+    "is_ambiguous",
+    "is_authority",
+    "split_target",
+]
+
+# The fields that `faults` reads, so that a server can set them aside while they arrive.
+WATCHED: Final = frozenset((b"host", b"content-length", b"transfer-encoding", b"expect"))
+
+_ABSOLUTE_FORM: Final = re.compile(rb"https?://([^/?#]*)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """Bounds on what is read of one request. Octets and counts are inclusive; 0 is no limit."""
+
+    max_target: int = 8192
+    max_fields: int = 100
+    max_field_bytes: int = 65536  # of all field lines together: name, ": ", value, CRLF
+    header_timeout: float = 15.0  # seconds to the head's end, from its first octet or the connection
+    content_timeout: float = 60.0  # seconds without an octet of content that is waited for
+
+
+@dataclass(frozen=True, slots=True)
+class SplitTarget:
+    """A request target's parts; `authority` is None but in the absolute-form, `path` never empty."""
+
+    authority: bytes | None
+    path: bytes
+    query: bytes
+
+
+def split_target(target: bytes) -> SplitTarget:
+    """The parts of an origin-form, absolute-form or asterisk-form without its fragment (RFC 9112 §3.2)."""
+    rest, authority = target.partition(b"#")[0], None
+    if (absolute := _ABSOLUTE_FORM.match(rest)) is not None:
+        authority, rest = absolute[1], rest[absolute.end() :]
+    path, _, query = rest.partition(b"?")
+    return SplitTarget(authority, path or b"/", query)
+
+
+def is_authority(value: bytes) -> bool:
+    """Whether `value` is a host with or without a port, as `Host` and the absolute-form have it."""
+    return len(value) <= 300 and _is_authority(value)
+
+
+@lru_cache(maxsize=1024)
+def _is_authority(value: bytes) -> bool:
+    return parse_authority(value) is not None
+
+
+def faults(method: bytes, target: bytes, version: str, fields: Fields) -> tuple[str, ...]:
+    """The reasons to refuse a head at once, by rank; `fields` need hold no more than the `WATCHED` ones."""
+    if version == "1.1" and target[:1] == b"/" and method != b"CONNECT" and len(fields) == 1:
+        name, value = fields[0]
+        if name == b"host" and is_authority(value):
+            return ()
+    reasons = []
+    if is_ambiguous(fields, version):
+        reasons.append("bad-framing")
+    hosts = values(fields, b"host")
+    authority = split_target(target).authority
+    # RFC 9112 §3.2: one Host; a request of HTTP/1.0 may go without.
+    named = hosts if authority is None else [*hosts, authority.rpartition(b"@")[2]]
+    if len(hosts) > 1 or (not hosts and version == "1.1") or not all(map(is_authority, named)):
+        reasons.append("bad-host")
+    if fault := _target_fault(method, target, authority):
+        reasons.append(fault)
+    return by_rank(reasons)
+
+
+def is_ambiguous(fields: Fields, version: str = "1.1") -> bool:
+    """Whether another recipient may see the message's end elsewhere (RFC 9112 §6.3, §11.2)."""
+    if version not in {"1.1", "1.0"}:
+        return True
+    codings = values(fields, b"transfer-encoding")
+    lengths = values(fields, b"content-length")
+    if not codings:
+        return len(lengths) > 1 or not all(map(bytes.isdigit, lengths))
+    # §6.1: neither in HTTP/1.0 nor beside a length; and chunked is the only coding that is understood here.
+    return (
+        version == "1.0"
+        or bool(lengths)
+        or len(codings) > 1
+        or codings[0].strip(b" \t").lower() != b"chunked"
+    )
+
+
+def _target_fault(method: bytes, target: bytes, authority: bytes | None) -> str:
+    """What forbids the target's form for this method, if anything (RFC 9112 §3.2); no authority-form here."""
+    if method == b"CONNECT" or (target == b"*" and method != b"OPTIONS"):
+        return "bad-target"
+    if authority is not None:
+        return "bad-target" if b"@" in authority else ""
+    if target[:1] == b"/" or target == b"*":
+        return ""
+    return "bad-target" if b"://" in target else "no-leading-slash"
+
+
+def field_octets(fields: Fields) -> int:
+    """How many octets these field lines took, without optional whitespace."""
+    return sum(len(name) + len(value) + 4 for name, value in fields)

@@ -1,0 +1,1 @@
+"""Door two: uvicorn's protocol class."""

@@ -1,0 +1,325 @@
+"""A client's connection under uvicorn: what is read from it is bounded in octets and in time.
+
+llhttp, by httptools, takes messages apart; `univocal.protocol` decides what their heads mean. uvicorn's
+protocol classes are no public interface: `OVERRIDES` and `RELIES_ON` name all that is used of one, and a test
+compares those with the installed version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, cast
+
+import httptools
+from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from univocal.http.framing import ReadLimits
+from univocal.http.messages import Received
+from univocal.http.problem import Problem, problem
+from univocal.server.llhttp import METHODS, PLACEHOLDER, split_method, why
+
+__all__ = [
+    "BETWEEN",
+    "CONTENT",
+    "HEAD",
+    "NEVER",
+    "OVERRIDES",
+    "PIECE",
+    "RELIES_ON",
+    "BoundedConnection",
+    "Flow",
+]
+
+# HttpToolsProtocol's methods that are replaced or extended, here and in ExactProtocol …
+OVERRIDES: Final = (
+    "__init__",
+    "connection_lost",
+    "connection_made",
+    "data_received",
+    "on_body",
+    "on_header",
+    "on_headers_complete",
+    "on_message_begin",
+    "on_message_complete",
+    "on_response_complete",
+    "on_url",
+)
+# … and those that are called, or that uvicorn and asyncio call and that must go on doing what they do.
+RELIES_ON: Final = (
+    "_get_upgrade",
+    "_should_upgrade",
+    "_should_upgrade_to_ws",
+    "_start_asgi_task",
+    "eof_received",
+    "handle_websocket_upgrade",
+    "pause_writing",
+    "resume_writing",
+    "shutdown",
+)
+
+# Where the parser stands in a connection's octets.
+BETWEEN, HEAD, CONTENT = range(3)
+
+# Octets parsed at once. While a response is under way the next requests wait unparsed, so that what one
+# connection has had parsed ahead is bounded by this and not by what the kernel had ready.
+PIECE: Final = 16384
+LINGER: Final = 2.0  # seconds in which a client may still read why it was refused (RFC 9112 §9.6)
+NEVER: Final = math.inf
+READ_LIMITS: Final = ReadLimits()
+
+
+class BoundedConnection(HttpToolsProtocol):
+    """uvicorn's httptools protocol with bounds, deadlines, and refusals that say why and keep their turn."""
+
+    flow: Flow
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        limits: ReadLimits = READ_LIMITS,
+        tell: Callable[[Received, tuple[str, ...]], None] | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.limits = limits
+        self._tell = tell
+        self._keep_alive = max(self.timeout_keep_alive, 0.001)  # uvicorn's 0 is no time, not all time
+        bounded = limits.max_target and limits.max_field_bytes
+        self._max_silence = limits.max_target + limits.max_field_bytes + PIECE if bounded else 0
+        self._phase = BETWEEN
+        self._silence = 0  # octets that took the head, or the content, no further
+        self._unparsed: bytes | memoryview = b""
+        self._parsing = False
+        self._start = b""  # of a message, while it is not known with which method it begins
+        self._method = b""  # one that llhttp does not know
+        self._websocket = False  # the connection is another protocol's now
+        self._refusal: Problem | None = None
+        self._due = NEVER  # the loop's time at which the client must have gone on
+        self._timer: asyncio.TimerHandle | None = None
+
+    @classmethod
+    def with_limits(
+        cls, limits: ReadLimits, tell: Callable[[Received, tuple[str, ...]], None] | None = None
+    ) -> type[asyncio.Protocol]:
+        """What to give uvicorn as `http` for these limits: a factory, since a new class cannot be pickled.
+
+        `tell` hears of each request that no application will: what is known of it, why it is refused.
+        """
+        return cast("type[asyncio.Protocol]", partial(cls, limits=limits, tell=tell))
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.flow = Flow(transport)
+        self._wait(self.limits.header_timeout)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._unparsed = b""
+        super().connection_lost(exc)
+
+    # Octets
+
+    def data_received(self, data: bytes) -> None:
+        if self._refusal is None:
+            self._unparsed = bytes(self._unparsed) + data if self._unparsed else data
+            self._parse()
+
+    def _parse(self) -> None:
+        """Parse what has come, until one request waits for another's response."""
+        self._parsing = True
+        try:
+            while self._unparsed and not self.pipeline and not self.transport.is_closing():
+                if len(self._unparsed) <= PIECE:
+                    piece, self._unparsed = self._unparsed, b""
+                else:
+                    rest = memoryview(self._unparsed)
+                    piece, self._unparsed = rest[:PIECE], rest[PIECE:]
+                self._feed(piece)
+        finally:
+            self._parsing = False
+        if self._refusal is not None or self._websocket:
+            return
+        held = bool(self.pipeline or self._unparsed)
+        if held is not self.flow.held:
+            self.flow.hold(held)
+        if self._phase == CONTENT:
+            self._wait(self.limits.content_timeout)
+        elif self._phase == HEAD and self._due == NEVER:
+            self._wait(self.limits.header_timeout)
+
+    def _feed(self, piece: bytes | memoryview) -> None:
+        if self._start or (self._phase == BETWEEN and self._idle()):
+            piece = self._begin(self._start + bytes(piece))
+        try:
+            self.parser.feed_data(piece)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._past_upgrade(bytes(piece[upgrade.args[0] :]))
+        except httptools.HttpParserError as error:
+            if isinstance(error, httptools.HttpParserInvalidURLError) and not self._method:
+                self._method = self.parser.get_method()
+            self._refuse(why(error, bytes(piece)))
+        else:
+            if self._phase != BETWEEN:
+                self._silence += len(piece)
+                if 0 < self._max_silence < self._silence:
+                    self._refuse(("fields-too-large",))
+
+    def _begin(self, octets: bytes) -> bytes:
+        """What to parse of a message's first octets, with a method in it that llhttp knows.
+
+        Where messages are pipelined nobody knows where in the octets the next one begins.
+        """
+        self._start = b""
+        octets = octets.lstrip(b"\r\n")  # RFC 9112 §2.2
+        if octets.startswith(METHODS) or (found := split_method(octets)) is None:
+            return octets
+        method, rest = found
+        if rest:
+            self._method = method
+            return PLACEHOLDER + rest
+        self._start, self.url = octets, b""
+        if self._phase != HEAD:
+            self._phase, self._due = HEAD, NEVER
+        return b""
+
+    def _past_upgrade(self, rest: bytes) -> None:
+        """Go on after a head with Upgrade; `rest` is what follows it."""
+        raise NotImplementedError
+
+    # Turns
+
+    def _idle(self) -> bool:
+        """Whether every request so far is answered."""
+        return self.cycle is None or bool(self.cycle.response_complete)
+
+    def on_body(self, body: bytes) -> None:
+        self._silence = 0
+        cycle = self.cycle
+        if not cycle.response_complete:
+            cycle.body += body
+            if len(cycle.body) > HIGH_WATER_LIMIT:
+                self.flow.pause_reading()
+            cycle.message_event.set()
+
+    def on_message_complete(self) -> None:
+        self._phase = BETWEEN
+        self._due = NEVER
+        cycle = self.cycle
+        cycle.more_body = False
+        cycle.message_event.set()
+        if cycle.response_complete:
+            self._wait(self._keep_alive)
+
+    def on_response_complete(self) -> None:
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        elif self._refusal is not None:
+            self._answer(self._refusal)
+        elif self._phase == BETWEEN:
+            self._wait(self._keep_alive)
+        if (self._unparsed or self.flow.held) and not self._parsing:
+            self._parse()
+
+    def _refuse(self, reasons: Sequence[str]) -> None:
+        """Answer with a problem once all before it is answered, and end the connection."""
+        self._refusal = problem(reasons)
+        self._unparsed = b""
+        self._due = NEVER
+        self.flow.hold(False)
+        self.logger.warning("Refused a request: %s", ", ".join(reasons))
+        cycle = self.cycle
+        if self._phase != CONTENT:
+            if self._tell is not None:
+                self._tell(self._received(), tuple(reasons))
+            if self._idle():
+                self._answer(self._refusal)
+        elif self.pipeline:
+            self.pipeline.popleft()  # its own content is at fault; its turn is the refusal's
+        elif cycle.response_started:
+            self.transport.close()  # cut short, as the client can see
+        else:
+            cycle.disconnected = True
+            cycle.message_event.set()
+            self._answer(self._refusal)
+
+    def _received(self) -> Received:
+        """What is known of a request that no application gets."""
+        target = self.url[: self.limits.max_target or None]
+        method = self._method or (self.parser.get_method() if target else b"")
+        client = self.client[0] if self.client else None
+        return Received(method, target, b"https" if self.scheme == "https" else b"http", client)
+
+    def _answer(self, refusal: Problem) -> None:
+        fields = [*self.server_state.default_headers, *refusal.fields, (b"connection", b"close")]
+        lines = b"".join(b"%b: %b\r\n" % field for field in fields)
+        self.transport.write(b"HTTP/1.1 %b\r\n%b\r\n%b" % (refusal.status_line, lines, refusal.body))
+        if not self.transport.can_write_eof():
+            self.transport.close()
+            return
+        # Closing on octets that were not read resets the connection, and the client may lose the answer.
+        self.transport.write_eof()
+        self.flow.resume_reading()
+        self._wait(LINGER)
+
+    # Time
+
+    def _wait(self, seconds: float) -> None:
+        """Give the client so many seconds from now on; 0: all it likes. One lazy timer serves all waits."""
+        if not seconds:
+            self._due = NEVER
+            return
+        self._due = due = self.loop.time() + seconds
+        if self._timer is not None:
+            if self._timer.when() <= due:
+                return
+            self._timer.cancel()
+        self._timer = self.loop.call_at(due, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        if self._due == NEVER or self.transport.is_closing():
+            return
+        if self.loop.time() < self._due:
+            self._timer = self.loop.call_at(self._due, self._tick)
+        elif self._refusal is not None:
+            self.transport.abort()
+        elif self._phase == BETWEEN:
+            self.transport.close()  # nothing was asked
+        elif self.flow.read_paused or (self._phase == CONTENT and self.cycle.waiting_for_100_continue):
+            # It is the client that waits, for us to read or to ask.
+            self._wait(self.limits.header_timeout if self._phase == HEAD else self.limits.content_timeout)
+        else:
+            self._refuse(("request-timeout",))
+
+
+class Flow(FlowControl):
+    """uvicorn's flow control, with a hold that an application's `receive` does not loosen."""
+
+    held = False
+
+    def resume_reading(self) -> None:
+        """Read on, unless held."""
+        if not self.held:
+            super().resume_reading()
+
+    def hold(self, held: bool) -> None:
+        """Stop reading until the hold is given up."""
+        before, self.held = self.held, held
+        if held:
+            self.pause_reading()
+        elif before:
+            self.resume_reading()

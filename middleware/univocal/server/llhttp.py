@@ -1,0 +1,71 @@
+"""llhttp, by httptools: how it is set, why it stops, and what to do about methods that it does not know."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import httptools
+
+from univocal.http.errors import RefusedError
+
+__all__ = ["METHODS", "PLACEHOLDER", "new_parser", "split_method", "why"]
+
+# What needs no second look.
+METHODS: Final = (
+    b"GET ",
+    b"HEAD ",
+    b"POST ",
+    b"PUT ",
+    b"DELETE ",
+    b"OPTIONS ",
+    b"PATCH ",
+    b"PURGE ",
+    b"CONNECT ",
+    b"PRI ",
+)
+# Framing does not depend on the method (RFC 9112 §6.3): a request with any other is parsed as if it had this.
+PLACEHOLDER: Final = b"POST"
+_LONGEST: Final = 32  # octets of a method
+
+_METHOD: Final = re.compile(rb"([A-Z][A-Z_-]*)( .*)?", re.DOTALL)
+# Of a piece of a stream, what follows a method and has an octet that no target has.
+_REQUEST_LINES: Final = re.compile(rb"(?:^|\n)[A-Z_-]+ +[!-~]*([^!-~ ])")
+_UNPRINTABLE: Final = re.compile(rb"[^!-~ \r\n]+")
+
+
+def new_parser(protocol: Any) -> httptools.HttpRequestParser:
+    """A parser that reads on after a request with `Connection: close`, as uvicorn sets its own."""
+    parser = httptools.HttpRequestParser(protocol)
+    parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    return parser
+
+
+def split_method(octets: bytes) -> tuple[bytes, bytes] | None:
+    """A message's method, and what follows it: nothing while its blank has not come. None if there is none.
+
+    A method is of letters A to Z, `-` and `_`, as nginx has it: RFC 9110 §9.1 allows more, and tells "get"
+    from "GET", which not every application does.
+    """
+    found = _METHOD.fullmatch(octets)
+    return None if found is None or len(found[1]) > _LONGEST else (found[1], found[2] or b"")
+
+
+def why(error: httptools.HttpParserError, piece: bytes) -> Sequence[str]:
+    """Why the parser stopped; raises the error if it was by a fault of this program."""
+    if isinstance(error, httptools.HttpParserCallbackError):
+        if isinstance(error.__context__, RefusedError):
+            return error.__context__.reasons
+        raise error
+    if not isinstance(error, httptools.HttpParserInvalidURLError):
+        return ("bad-framing",)
+    if any(said in str(error) for said in ("start char", "schema")):
+        return ("no-leading-slash",)
+    if "server" in str(error):
+        return ("bad-target",)
+    # llhttp lets no octet below 0x21 or above 0x7E pass and does not say which it was, nor where.
+    found = b"".join(_REQUEST_LINES.findall(piece) or _UNPRINTABLE.findall(piece))
+    if not found:
+        return ("no-leading-slash",)
+    return ("control-character",) if found.isascii() else ("bad-target",)

@@ -1,0 +1,119 @@
+"""Leases: what is being fetched, how much of it is held, and which purges it must not outlive."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from univocal.cache.stored import Stored
+from univocal.store.purge_selectors import Everything, Pattern, Selector, matches, may_match
+
+__all__ = ["Lease", "Leases"]
+
+# Octets that the log of purges takes; a lease older than what was dropped from it cannot commit.
+_LOG_LIMIT: Final = 4 << 20
+# Octets of an entry in it, of each name beside its own, and of a pattern with what RE2 makes of it, measured.
+_SELECTOR_COST: Final = 450
+_NAME_COST: Final = 150
+_PATTERN_COST: Final = 30 << 10
+_STEP_COST: Final = 35
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """The right to commit what is being fetched, unless it is purged meanwhile."""
+
+    key: bytes
+    began: int  # the number of the last purge before it
+    time: float
+    reserved: int = 0
+    live: bool = True
+    spared: set[int] = field(default_factory=set)  # purges that do not concern it
+
+
+class Leases:
+    """All live leases, and the purges since the oldest of them."""
+
+    __slots__ = ("_forgotten", "_limit", "_live", "_log", "_number", "_weight", "reserved")
+
+    def __init__(self, limit: int) -> None:
+        self.reserved = 0
+        self._limit = limit
+        self._number = 0  # of the last purge
+        self._forgotten = 0  # of the last one dropped from the log while a lease needed it
+        self._weight = 0
+        self._log: deque[tuple[int, int, Selector]] = deque()  # number, octets, what was purged
+        self._live: OrderedDict[int, Lease] = OrderedDict()
+
+    def begin(self, key: bytes, now: float) -> Lease:
+        """A new lease."""
+        lease = Lease(key, self._number, now)
+        self._live[id(lease)] = lease
+        return lease
+
+    def reserve(self, lease: Lease, nbytes: int, at_most: int) -> bool:
+        """Count `nbytes` more for a lease; False if that is more than it, or all together, may have."""
+        total = lease.reserved + nbytes
+        if not lease.live or total > at_most or self.reserved + nbytes > self._limit:
+            return False
+        lease.reserved = total
+        self.reserved += nbytes
+        return True
+
+    def release(self, lease: Lease) -> None:
+        """End a lease and count what it reserved no longer; a second time does nothing."""
+        self.end(lease)
+        self.reserved -= lease.reserved
+        lease.reserved = 0
+
+    def end(self, lease: Lease) -> None:
+        """End a lease, but go on counting what it reserved: it is still being read."""
+        if not lease.live:
+            return
+        lease.live = False
+        del self._live[id(lease)]
+        oldest = next(iter(self._live.values())).began if self._live else self._number
+        while self._log and self._log[0][0] <= oldest:
+            self._weight -= self._log.popleft()[1]
+
+    def purged(self, selector: Selector, sparing: Lease | None) -> None:
+        """Note a purge for those who are fetching, but for one lease that knows of it."""
+        self._number += 1
+        if not self._live:
+            return
+        if sparing is not None:
+            sparing.spared.add(self._number)
+        weight = _weight(selector)
+        self._log.append((self._number, weight, selector))
+        self._weight += weight
+        while self._weight > _LOG_LIMIT:
+            self._forgotten, weight, _ = self._log.popleft()
+            self._weight -= weight
+
+    def holds(self, lease: Lease, stored: Stored | None) -> bool:
+        """Whether no purge since the lease began concerns the response that came, or any that may come."""
+        if not lease.live or lease.began < self._forgotten:
+            return False
+        since = (
+            selector
+            for number, _, selector in self._log
+            if number > lease.began and number not in lease.spared
+        )
+        if stored is None:
+            return not any(may_match(selector, lease.key) for selector in since)
+        keys = {lease.key, stored.key}
+        return not any(
+            matches(selector, key, stored.tags, stored.search) for selector in since for key in keys
+        )
+
+
+def _weight(selector: Selector) -> int:
+    """The octets that remembering a purge takes."""
+    match selector:
+        case Everything():
+            return _SELECTOR_COST
+        case Pattern(steps=steps):
+            return _SELECTOR_COST + _PATTERN_COST + _STEP_COST * steps
+        case _:
+            return _SELECTOR_COST + sum(_NAME_COST + len(name) for name in selector.names)

@@ -1,0 +1,301 @@
+"""The memory store: synchronous, bounded by what responses really cost, O(1) per hit."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from univocal.cache.stored import Stored, softened
+from univocal.store.bans import Bans
+from univocal.store.eviction import Entry, Sieve
+from univocal.store.index import Index
+from univocal.store.leases import Lease, Leases
+from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Selector, Tags, located, matches
+
+__all__ = ["Everything", "Keys", "Lease", "MemoryStore", "Pattern", "Prefix", "Selector", "Stats", "Tags"]
+
+# How many keys are remembered as uncacheable at most.
+_MARKER_LIMIT: Final = 10_000
+# CPython keeps most of what small objects took for other small ones. So the most that they ever cost counts
+# beside the content that came after them: both together are at most this often `max_bytes`, and what is
+# resident is less (benchmarks/memory.py).
+_HELD: Final = 1.5
+# Steps (see bans.py) that an entry costs a sweep which has met all bans; that a sweep may take, 4 ms at most;
+# that each commit sweeps along, so that bans are forgotten some time; and that a lookup may take.
+_VISIT: Final = 20
+_SLICE: Final = 500_000
+_COMMITTED: Final = 25_000
+_LOOKED_UP: Final = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What the store holds: keys, responses, octets; octets of what is under way; evictions; live bans."""
+
+    entries: int
+    responses: int
+    bytes: int
+    reserved: int
+    evictions: int
+    bans: int
+
+
+class MemoryStore:
+    """Stored responses by key, never of more than `max_bytes`, each of `max_object_bytes` at most."""
+
+    def __init__(
+        self, max_bytes: int = 256 << 20, max_object_bytes: int = 16 << 20, max_variants: int = 64
+    ) -> None:
+        self.max_bytes = max_bytes
+        self.max_object_bytes = min(max_object_bytes, max_bytes)
+        self.max_variants = max_variants
+        # Content under way is not evicted, so it has a share of its own: memory stays below 5/4 of max_bytes.
+        self._leases = Leases(max(max_bytes // 4, self.max_object_bytes))
+        self._entries: dict[bytes, Entry] = {}
+        self._sieve = Sieve()
+        self._index = Index()
+        self._bans = Bans()
+        self._round = 0  # the number of the ban up to which the sweep under way tests
+        self._bytes = self._responses = self._evictions = 0
+        self._small = self._most_small = 0  # octets in small objects now, and at most so far
+        self._uncacheable: OrderedDict[int, float] = OrderedDict()
+
+    @property
+    def stats(self) -> Stats:
+        """What is held now."""
+        return Stats(
+            len(self._entries),
+            self._responses,
+            self._bytes,
+            self._leases.reserved,
+            self._evictions,
+            len(self._bans),
+        )
+
+    def lookup(self, key: bytes) -> Sequence[Stored]:
+        """The stored responses of a key, newest first."""
+        entry = self._entries.get(key)
+        if entry is not None and entry.tested != self._bans.newest:
+            entry = self._met(entry)
+        if entry is not None:
+            entry.visited = True
+            return entry.variants
+        return self._lookup_alike(key) if self._index.has_alike else ()
+
+    def _lookup_alike(self, key: bytes) -> Sequence[Stored]:
+        """The stored responses of another key that No-Vary-Search makes the same."""
+        for other, variance in list(self._index.alike(key)):
+            entry = self._entries.get(other)
+            if entry is not None and (entry := self._met(entry)) is not None:
+                entry.visited = True
+                return tuple(stored for stored in entry.variants if stored.search == variance)
+        return ()
+
+    # ── leases ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def begin(self, key: bytes, now: float) -> Lease:
+        """A lease for what is about to be fetched; whoever takes it releases it."""
+        return self._leases.begin(key, now)
+
+    def reserve(self, lease: Lease, nbytes: int) -> bool:
+        """Set `nbytes` more aside for content under way; False if it is too large or there is no room now."""
+        return self._leases.reserve(lease, nbytes, self.max_object_bytes)
+
+    def end(self, lease: Lease) -> None:
+        """End a lease; what it reserved is given back by `release`, when nobody reads it any longer."""
+        self._leases.end(lease)
+
+    def release(self, lease: Lease) -> None:
+        """End a lease and give back what it reserved; a second time does nothing."""
+        self._leases.release(lease)
+
+    def holds(self, lease: Lease, stored: Stored | None = None) -> bool:
+        """Whether no purge since the lease began concerns its key, or the response that came."""
+        return self._leases.holds(lease, stored)
+
+    def commit(self, lease: Lease, stored: Stored) -> bool:
+        """Store a response; False if it was purged since the lease began, is too large or not to be kept."""
+        if not self._leases.holds(lease, stored):
+            return False
+        if not stored.reusable:
+            self._drop(stored.key, self._variants(stored.key))
+            return False
+        if stored.cost > self.max_object_bytes or self._holds_better(stored):
+            return False
+        if not self._index.admits(stored):
+            return False
+        self._insert(stored)
+        self.sweep(_COMMITTED)
+        self._uncacheable.pop(hash(stored.key), None)
+        return True
+
+    def _holds_better(self, stored: Stored) -> bool:
+        """Whether a part, or the answer to a HEAD, would displace a whole response that is fresh."""
+        same = (old for old in self._variants(stored.key) if old.vary == stored.vary and old.whole)
+        return not stored.whole and any(old.fresh_until > stored.response_time for old in same)
+
+    # ── purges ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def purge(self, selector: Selector, now: float, *, sparing: Lease | None = None) -> int:
+        """Remove what is selected, or mark it stale, and keep what is being fetched from being stored.
+
+        The number of stored responses that were meant; 0 for a pattern, which only becomes a ban. The lease
+        `sparing` may still commit: what it fetches is newer than what the purge is about (a POST that
+        invalidates its target and brings its new state).
+        """
+        self._leases.purged(selector, sparing)
+        if isinstance(selector, Pattern):
+            self.sweep()
+            self._bans.add(selector, now)
+            return 0
+        return sum(self._remove(entry, selector, now) for entry in self._candidates(selector))
+
+    def _remove(self, entry: Entry, selector: Selector, now: float) -> int:
+        """Remove or soften what a selector means of one entry; how many responses that are."""
+        meant = [one for one in entry.variants if matches(selector, entry.key, one.tags, one.search)]
+        self._take(entry, meant, now, soft=selector.soft)
+        return len(meant)
+
+    def _take(self, entry: Entry, meant: Sequence[Stored], now: float, *, soft: bool) -> None:
+        if soft:
+            entry.variants = tuple(softened(one, now) if one in meant else one for one in entry.variants)
+        else:
+            self._drop(entry.key, meant)
+
+    def _candidates(self, selector: Selector) -> list[Entry]:
+        keys: Iterable[bytes]
+        match selector:
+            case Keys(wanted):
+                keys = {
+                    each for key in wanted for each in (key, *(other for other, _ in self._index.alike(key)))
+                }
+            case Tags(wanted):
+                keys = self._index.tagged(wanted)
+            case Prefix(names):
+                begins = tuple(names)
+                keys = [key for key in self._entries if located(key).startswith(begins)]
+            case _:
+                return list(self._entries.values())
+        return [entry for key in keys if (entry := self._entries.get(key)) is not None]
+
+    # ── bans ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def has_room(self, selector: Selector) -> bool:
+        """Whether a purge neither needs to sweep before nor makes responses go that it does not mean."""
+        return not isinstance(selector, Pattern) or self._bans.admits(selector)
+
+    def sweep(self, steps: int = _SLICE) -> None:
+        """Test entries against the oldest bans for so many steps; bans that all have met are forgotten."""
+        while steps > 0 and self._bans:
+            entry = self._sieve.walked
+            steps -= _VISIT
+            if entry is None:
+                self._bans.forget(self._round)
+                if self._bans:
+                    self._round = self._bans.oldest
+                    self._sieve.walk()
+                continue
+            steps = self._test(entry, self._round, steps)
+            if entry is self._sieve.walked and entry.tested >= self._round:
+                self._sieve.step()
+
+    def _met(self, entry: Entry) -> Entry | None:
+        """The entry, less what a ban means that it has not met yet; None if nothing is left."""
+        self._test(entry, self._bans.newest, _LOOKED_UP)
+        if entry.tested != self._bans.newest:
+            self._drop(entry.key, entry.variants)  # to fetch it again is less work
+        return entry if entry.variants else None
+
+    def _test(self, entry: Entry, last: int, steps: int) -> int:
+        """Test an entry against the bans up to a number that it has not met; what is left of the steps."""
+        if entry.tested < self._bans.lost:
+            self._drop(entry.key, entry.variants)
+            return steps
+        meant, steps = self._bans.meet(entry, last, steps)
+        for ban in meant:
+            self._take(entry, entry.variants, ban.time, soft=ban.pattern.soft)
+        return steps
+
+    # ── the uncacheable ─────────────────────────────────────────────────────────────────────────────────────
+
+    def mark_uncacheable(self, key: bytes, until: float) -> None:
+        """Remember for a while that requests for a key need not wait for one another."""
+        # The hash alone is kept: a collision only makes two keys' requests not wait.
+        self._uncacheable[hash(key)] = until
+        self._uncacheable.move_to_end(hash(key))
+        while len(self._uncacheable) > _MARKER_LIMIT:
+            self._uncacheable.popitem(last=False)
+
+    def is_uncacheable(self, key: bytes, now: float) -> bool:
+        """Whether the last response of this key could not be stored, not long ago."""
+        return self._uncacheable.get(hash(key), 0.0) > now
+
+    # ── entries ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _variants(self, key: bytes) -> tuple[Stored, ...]:
+        entry = self._entries.get(key)
+        return entry.variants if entry is not None else ()
+
+    def _insert(self, stored: Stored) -> None:
+        entry = self._entries.get(stored.key)
+        if entry is not None:
+            entry = self._met(entry)  # what is new has nothing to do with the bans that others have not met
+        for old in self._variants(stored.key):
+            if entry is not None and old.vary == stored.vary:
+                self._forget(entry, old)
+        if entry is None:
+            entry = self._entries[stored.key] = Entry(stored.key, self._bans.newest)
+            self._sieve.add(entry)
+        # One key never takes more than half of the store: its oldest variants go.
+        while entry.variants and (
+            len(entry.variants) >= self.max_variants or entry.cost + stored.cost > self.max_bytes // 2
+        ):
+            self._forget(entry, entry.variants[-1])
+        entry.variants = (stored, *entry.variants)
+        entry.cost += stored.cost
+        self._bytes += stored.cost
+        self._small += stored.small
+        self._responses += 1
+        other = self._index.add(entry, stored)
+        if other is not None:
+            self._drop(other, [old for old in self._variants(other) if old.search == stored.search])
+        self._make_room(entry)
+
+    def _make_room(self, spared: Entry) -> None:
+        while self._bytes > self.max_bytes or self._held > _HELD * self.max_bytes:
+            victim = self._sieve.victim()
+            if victim is None:
+                return
+            if victim is spared:
+                victim.visited = True
+                continue
+            self._evictions += len(victim.variants)
+            self._drop(victim.key, victim.variants)
+        self._most_small = max(self._most_small, self._small)
+
+    @property
+    def _held(self) -> int:
+        """What is stored, with the small objects at their most."""
+        return self._bytes - self._small + max(self._small, self._most_small)
+
+    def _drop(self, key: bytes, dropped: Sequence[Stored]) -> None:
+        """Remove stored responses of one key, and the entry with the last of them."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return
+        for stored in dropped:
+            self._forget(entry, stored)
+        if not entry.variants:
+            del self._entries[key]
+            self._sieve.remove(entry)
+
+    def _forget(self, entry: Entry, stored: Stored) -> None:
+        """Take one stored response out of its entry and out of every index."""
+        entry.variants = tuple(one for one in entry.variants if one is not stored)
+        entry.cost -= stored.cost
+        self._bytes -= stored.cost
+        self._small -= stored.small
+        self._responses -= 1
+        self._index.remove(entry, stored)

@@ -1,0 +1,107 @@
+"""What a purge names: keys, tags, prefixes, patterns, everything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from univocal.cache.no_vary_search import NoVarySearch, split_key
+
+__all__ = [
+    "Everything",
+    "Keys",
+    "Pattern",
+    "Prefix",
+    "Selector",
+    "Tags",
+    "located",
+    "matches",
+    "may_match",
+    "url_of",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The responses stored under these keys, and those that No-Vary-Search makes the same."""
+
+    names: frozenset[bytes]
+    soft: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """The responses with one of these tags; with `origin` (b"scheme authority") only those of that origin."""
+
+    names: frozenset[bytes]
+    soft: bool = False
+    origin: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """The responses whose key, past the digest, begins like one of these: b"scheme authority /path"."""
+
+    names: frozenset[bytes]
+    soft: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """The responses in whose canonical URL `search` finds what the expression describes."""
+
+    expression: str
+    search: Callable[[bytes], bool] = field(compare=False, repr=False)
+    soft: bool = False
+    steps: int = 1  # that a search takes at most for each octet of a URL
+
+
+@dataclass(frozen=True, slots=True)
+class Everything:
+    """All responses."""
+
+    soft: bool = False
+
+
+Selector: TypeAlias = Keys | Tags | Prefix | Pattern | Everything
+
+
+def located(key: bytes) -> bytes:
+    """A key without its profile's digest: b"scheme authority target"."""
+    return key.partition(b" ")[2]
+
+
+def url_of(key: bytes) -> bytes:
+    """The canonical URL of a key."""
+    scheme, authority, target = located(key).split(b" ", 2)
+    return b"%b://%b%b" % (scheme, authority, target)
+
+
+def matches(selector: Selector, key: bytes, tags: frozenset[bytes], search: NoVarySearch | None) -> bool:
+    """Whether a response of this key, tags and variance is meant: the one test, of purge and commit."""
+    match selector:
+        case Keys(keys):
+            return key in keys or (
+                search is not None and any(search.equivalent(key, other) for other in keys)
+            )
+        case Tags(wanted, _, origin):
+            return not tags.isdisjoint(wanted) and (not origin or located(key).startswith(origin + b" "))
+        case Prefix(prefixes):
+            return located(key).startswith(tuple(prefixes))
+        case Pattern(_, found):
+            return found(url_of(key))
+        case Everything():
+            return True
+
+
+def may_match(selector: Selector, key: bytes) -> bool:
+    """Whether a response of this key may turn out to be meant, while its tags and variance are not known."""
+    match selector:
+        case Keys(keys):
+            path, _ = split_key(key)
+            return any(split_key(other)[0] == path for other in keys)
+        case Tags(_, _, origin):
+            return not origin or located(key).startswith(origin + b" ")
+        case _:
+            return matches(selector, key, frozenset(), None)

@@ -1,0 +1,1 @@
+"""The tier that several nodes share, in Redis or Valkey."""

@@ -1,0 +1,92 @@
+"""Purges in Redis: noted, so that nothing fetched before is stored after, then done in small steps."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from univocal.store.purge_selectors import (
+    Everything,
+    Keys,
+    Pattern,
+    Prefix,
+    Selector,
+    Tags,
+    located,
+    matches,
+    url_of,
+)
+from univocal.store.redis.scripts import DROP, NOTE, PURGE_KEYS
+
+if TYPE_CHECKING:
+    from univocal.store.redis.commands import Link
+
+__all__ = ["purge"]
+
+# How many keys one script works on, which nothing else in Redis runs beside; and one step of a walk looks at.
+_BATCH: Final = 100
+_STEP: Final = 1_000
+
+
+async def purge(link: Link, selector: Selector, now: float, spared: tuple[bytes, str] | None = None) -> int:
+    """Remove what is selected, or mark it stale: the number of responses that were meant.
+
+    The lease of the `spared` key and token may still commit. Raises UnavailableError.
+    """
+    names = link.names
+    lock, token = (names.lock(spared[0]), spared[1]) if spared else (names.root + b"l", "")
+    soft = repr(float(now)).encode() if selector.soft else b""
+    count = 0
+    if isinstance(selector, Keys):
+        for keys in _batches(selector.names):
+            count += await link.run(PURGE_KEYS, [lock, *map(names.entry, keys)], [token, soft])
+        return count
+    origin, meant = b"", list[bytes]()
+    if isinstance(selector, Tags):
+        origin, meant = selector.origin, sorted(selector.names)
+    # Which of the leases a prefix or a pattern concerns is not asked: it ends them all.
+    noted: list[bytes | int | str] = [secrets.token_hex(8), token, int(not meant), origin, *meant]
+    await link.run(NOTE, [names.log, lock, *names.notices(selector)], noted)
+    async for found in _candidates(link, selector):
+        for entries in _batches(found):
+            count += await link.run(DROP, entries, [soft, *meant])
+    return count
+
+
+async def _candidates(
+    link: Link, selector: Prefix | Tags | Pattern | Everything
+) -> AsyncIterator[list[bytes]]:
+    """The names of the entries that may be meant, some at a time."""
+    names = link.names
+    match selector:
+        case Tags(tags, _, origin):
+            begins = origin and origin + b" "
+            for tag in sorted(tags):
+                async for keys in link.members(names.tags + tag, _STEP):
+                    yield [names.entry(key) for key in keys if located(key).startswith(begins)]
+        case Prefix(prefixes):
+            for prefix in sorted(prefixes):
+                only = Prefix(frozenset((prefix,)))
+                async for entries in link.scan(names.pattern(prefix), _STEP):
+                    yield [name for name in entries if matches(only, names.key(name), frozenset(), None)]
+        case Pattern(_, found):
+            async for entries in link.scan(names.pattern(b""), _STEP):
+                yield [
+                    name for name in entries if _is_url(names.key(name)) and found(url_of(names.key(name)))
+                ]
+        case Everything():
+            async for entries in link.scan(names.pattern(b""), _STEP):
+                yield entries
+
+
+def _is_url(key: bytes) -> bool:
+    # What others write under our prefix need not be a key.
+    return key.count(b" ") == 3
+
+
+def _batches(names: Iterable[bytes]) -> Iterator[list[bytes]]:
+    walk = iter(names)
+    while batch := list(islice(walk, _BATCH)):
+        yield batch

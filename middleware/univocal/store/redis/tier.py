@@ -1,0 +1,347 @@
+"""The shared tier: what every node stores and purges, in Redis or Valkey, behind each node's memory.
+
+Memory answers first. What it lacks is read from Redis and put into it; what a node fetches is stored in Redis
+first. Redis tells every node which keys change, and memory forgets those. So memory holds nothing that was
+purged, on whichever node, before the time that the tracking connection last confirmed: `trusted_until` is
+that time and `bound` seconds. While there is no such connection a node goes on from memory alone, emptied
+first, with what it stores served for `detached_ttl` seconds at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from univocal.cache.stored import Stored
+from univocal.http.errors import RefusedError
+from univocal.http.messages import Fields
+from univocal.store.leases import Lease
+from univocal.store.memory import MemoryStore
+from univocal.store.purge_selectors import Keys, Pattern, Selector, located
+from univocal.store.redis.attachment import Attachment
+from univocal.store.redis.bell import Times, UnavailableError
+from univocal.store.redis.codec import encode, usable_until, variant
+from univocal.store.redis.names import Names
+from univocal.store.redis.scripts import BEGIN, COMMIT, DESCRIBED, MOST_OCTETS, RELEASE
+
+if TYPE_CHECKING:
+    from univocal.store.redis.commands import Link
+from typing import TYPE_CHECKING
+
+from univocal.cache.vary import matches
+from univocal.store.redis.codec import decode
+from univocal.store.redis.scripts import LOOKUP
+
+__all__ = ["Reading", "SharedLease", "SharedStore", "Times", "read"]
+
+T = TypeVar("T")
+
+# How often a key is read that changes while it is read.
+_READINGS: Final = 3
+
+
+@dataclass(slots=True, eq=False)
+class SharedLease:
+    """The right to store what is being fetched, here and in Redis, unless it is purged meanwhile."""
+
+    key: bytes
+    local: Lease
+    token: str  # empty: Redis knows nothing of it
+
+
+class SharedStore:
+    """A memory store and the Redis behind it.
+
+    `clock` gives seconds since the epoch, `detached_ttl` is in seconds. `pattern` makes a selector of an
+    expression, for bans that other nodes set; without it they empty memory. Use it from one event loop,
+    between `start` and `aclose`. Raises ConfigurationError for a URL of no Redis, or without redis-py.
+    """
+
+    def __init__(
+        self,
+        memory: MemoryStore,
+        url: str,
+        clock: Callable[[], float],
+        detached_ttl: float = 5.0,
+        *,
+        times: Times | None = None,
+        max_connections: int = 32,
+        pattern: Callable[[str], Pattern] | None = None,
+    ) -> None:
+        self.memory: Final = memory
+        self.clock: Final = clock
+        self.detached_ttl: Final = detached_ttl
+        self.times: Final = times or Times()
+        self._attachment = Attachment(memory, url, clock, self.times, max_connections, pattern)
+
+    @property
+    def connected(self) -> bool:
+        """Whether Redis tells this node what changes."""
+        return self._attachment.connected
+
+    @property
+    def bound(self) -> float:
+        """Seconds for which a node may serve, at most, what was purged on another."""
+        return self._attachment.bound
+
+    @property
+    def trusted_until(self) -> float:
+        """Until when memory may be served from: later it is as if it were empty (seconds since the epoch)."""
+        return self._attachment.trusted_until
+
+    async def start(self, patience: float = 1.0) -> None:
+        """Connect, and wait up to `patience` seconds for it; if that is not enough, it goes on by itself."""
+        await self._attachment.start(patience)
+
+    async def aclose(self) -> None:
+        """Disconnect; what memory stores from then on is bounded."""
+        await self._attachment.aclose()
+
+    async def purge(self, selector: Selector, now: float, *, sparing: SharedLease | None = None) -> int:
+        """Remove what is selected on every node, or mark it stale: the number of responses that were meant.
+
+        Of prefixes, patterns and everything the cost is one walk through all keys of Redis's database, in
+        small steps. Raises RefusedError if Redis did not confirm: then it is purged here, and there as soon
+        as it is back.
+        """
+        if sparing is None:
+            return await self._attachment.purge(selector, now, None, None)
+        return await self._attachment.purge(selector, now, sparing.local, (sparing.key, sparing.token))
+
+    # ── a miss ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def lookup(self, key: bytes, now: float, fields: Fields | None = None) -> Sequence[Stored]:
+        """The responses that all nodes store under a key, newest first; memory holds them from now on.
+
+        What the request's `fields` do not select may come without its content, and memory does not hold it.
+        """
+        return (await self._look(key, now, fields))[0]
+
+    async def obtain(
+        self,
+        key: bytes,
+        judge: Callable[[Sequence[Stored]], T | None],
+        local: Lease | None = None,
+        fields: Fields | None = None,
+    ) -> T | SharedLease:
+        """What `judge` makes of the responses that all nodes store; or else a lease to fetch one.
+
+        While another node fetches this key it is waited for, `Times.patience` at most. Who waited in vain,
+        for nothing came to be stored, or nothing that `judge` takes, waits for no other. The lease takes the
+        memory store's along, if there is one already. For `fields` see `lookup`.
+        """
+        lease = SharedLease(key, local or self.memory.begin(key, self.clock()), "")
+        try:
+            found = await self._awaited(lease, judge, fields)
+        except BaseException:
+            await self.release(lease)  # else others would wait for a request that nobody makes
+            raise
+        if found is None:
+            return lease
+        if local is None:
+            self.memory.release(lease.local)
+        return found
+
+    async def _awaited(
+        self, lease: SharedLease, judge: Callable[[Sequence[Stored]], T | None], fields: Fields | None
+    ) -> T | None:
+        """What `judge` finds; None once the lease has begun."""
+        loop, key = asyncio.get_running_loop(), lease.key
+        until, alone, last = loop.time() + self.times.patience, True, None
+        while True:
+            variants, seen = await self._look(key, self.clock(), fields)
+            found = judge(variants)
+            if found is not None:
+                return found
+            # What another node brought is for other requests than this one.
+            alone, last = alone and (last is None or not seen or seen == last), seen
+            left = until - loop.time()
+            with self._attachment.bell.listening(key) as heard:
+                wait = await self._begin(lease, seen if alone and left > 0 else None)
+                if wait is None:
+                    return None
+                if wait:
+                    alone = not await heard(min(left, wait))
+
+    async def _look(
+        self, key: bytes, now: float, fields: Fields | None
+    ) -> tuple[Sequence[Stored], bytes | None]:
+        """The stored responses of a key and the token of the last commit among them; None: it is unknown."""
+        with suppress(UnavailableError):
+            for _ in range(_READINGS):
+                link = self._attachment.link
+                if link is None:
+                    break
+                # The lease is older than the reading: what is purged after the reading is told after it, too.
+                lease = self.memory.begin(key, now)
+                try:
+                    reading = await read(link, key, now, fields)
+                    for one in reading.whole:
+                        self.memory.commit(lease, one)
+                    if all(self.memory.holds(lease, one) for one in reading.all):
+                        return reading.all, reading.seen
+                finally:
+                    self.memory.release(lease)
+        return (), None
+
+    # ── leases ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def begin(self, key: bytes, local: Lease | None = None) -> SharedLease:
+        """A lease for what is about to be fetched, whoever else fetches it; whoever takes it releases it."""
+        lease = SharedLease(key, local or self.memory.begin(key, self.clock()), "")
+        try:
+            await self._begin(lease, None)
+        except BaseException:
+            await self.release(lease)
+            raise
+        return lease
+
+    async def _begin(self, lease: SharedLease, seen: bytes | None) -> float | None:
+        """Let a lease begin for which others wait, if there is none and the entry is as it was `seen`.
+
+        Else how many seconds another still has its own, 0 if the entry changed. With None for `seen` it
+        begins whatever others do, and nobody waits for it.
+        """
+        link = self._attachment.link
+        if link is None:
+            return None
+        names, lease.token = link.names, secrets.token_hex(8)
+        keys = [names.lock(lease.key), names.log, names.entry(lease.key)]
+        lock, life = (int(1000 * seconds) for seconds in (self.times.lock, self.times.lease))
+        alone, last = int(seen is not None), seen or b""
+        try:
+            begun, wait = await link.run(BEGIN, keys, [lease.token, lock, life, alone, last])
+        except UnavailableError:
+            lease.token = ""
+            return None
+        if begun == 1:
+            return None
+        lease.token = ""
+        return float(wait / 1000)
+
+    async def release(self, lease: SharedLease) -> None:
+        """End a lease; those who wait for it are told if nothing was stored under it.
+
+        What was reserved in memory under its local lease is given back by whoever reserved it.
+        """
+        self.memory.end(lease.local)
+        link, token, lease.token = self._attachment.link, lease.token, ""
+        if link is not None and token:
+            with suppress(UnavailableError):
+                await link.run(RELEASE, [link.names.lock(lease.key)], [token])
+
+    async def commit(self, lease: SharedLease, stored: Stored) -> bool:
+        """Store a response for all nodes; False if it was purged since the lease began, or is not to be kept.
+
+        One with a No-Vary-Search, or of more than `MOST_OCTETS`, stays in this node's memory, as does all
+        while Redis is away. Else the memory store's lease is not asked: any other variant that came ended it.
+        """
+        link, now = self._attachment.link, self.clock()
+        if not stored.reusable:
+            with suppress(RefusedError):
+                await self.purge(Keys(frozenset((stored.key,))), now)
+            return False
+        if link is None or not lease.token:
+            return self._keep(lease.local, stored)
+        keep = int(1000 * (usable_until(stored) - now))
+        described, token = encode(stored), lease.token
+        large = len(described) + len(stored.body) > MOST_OCTETS or stored.cost > self.memory.max_object_bytes
+        if stored.search is not None or large or keep <= 0:
+            return self.memory.commit(lease.local, stored)
+        with self._attachment.bell.listening(stored.key) as heard:
+            try:
+                done = await link.run(COMMIT, *self._commit(link.names, token, stored, described, keep))
+            except UnavailableError:
+                return self._keep(lease.local, stored)
+            if not done:
+                return False
+            lease.token = ""
+            await heard(self.times.command)
+        await self._confirm(link, stored, described)
+        return True
+
+    def _commit(
+        self, names: Names, token: str, stored: Stored, described: bytes, keep: int
+    ) -> tuple[list[bytes], list[bytes | int | str]]:
+        key = stored.key
+        keys = [names.lock(key), names.log, names.entry(key)]
+        origin = b" ".join(located(key).split(b" ")[:2])
+        bounds = [keep, self.memory.max_variants, MOST_OCTETS]
+        return keys, [token, variant(stored), described, stored.body, *bounds, origin, *sorted(stored.tags)]
+
+    async def _confirm(self, link: Link, stored: Stored, described: bytes) -> None:
+        """Put into memory what was just stored in Redis, if it is still there.
+
+        Memory was told of this change like of any other's and has forgotten the key. So it is asked once more
+        before memory has it again: what changes after the answer is told after the new lease began.
+        """
+        lease = self.memory.begin(stored.key, self.clock())
+        try:
+            if await link.run(DESCRIBED, [link.names.entry(stored.key)], [variant(stored)]) == described:
+                self.memory.commit(lease, stored)
+        except UnavailableError:
+            pass
+        finally:
+            self.memory.release(lease)
+
+    def _keep(self, lease: Lease, stored: Stored) -> bool:
+        """Store in memory alone, for as long as other nodes' purges may go unheard since it was asked for."""
+        until = min(stored.fresh_until, lease.time + self.detached_ttl)
+        if until <= self.clock():
+            return False
+        bounded = replace(
+            stored, fresh_until=until, stale_usable=False, stale_while_revalidate=0.0, stale_if_error=0.0
+        )
+        return self.memory.commit(lease, bounded)
+
+
+# More octets than these are not given unless they are asked for: whoever sends a selecting field of another
+# value each time, for which nothing is stored, moves no more of a large entry than this.
+_AT_ONCE: Final = 256 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What is of use: whole responses, others without their content, and the token of the last commit."""
+
+    whole: list[Stored]
+    others: list[Stored]
+    seen: bytes
+
+    @property
+    def all(self) -> list[Stored]:
+        """All of it, newest first."""
+        return sorted((*self.whole, *self.others), key=lambda one: one.response_time, reverse=True)
+
+
+async def read(link: Link, key: bytes, now: float, fields: Fields | None) -> Reading:
+    """What is stored under a key; with `fields`, the content of those responses that they select at least.
+
+    Raises UnavailableError.
+    """
+    entry = [link.names.entry(key)]
+    seen, *found = await link.run(LOOKUP, entry, [_AT_ONCE])
+    whole, others = list[Stored](), dict[bytes, Stored]()
+    for name, described, body in _triples(found):
+        one = decode(key, described, body)
+        if one is not None and usable_until(one) > now:
+            if body is None:
+                others[name] = one
+            else:
+                whole.append(one)
+    asked = [name for name, one in others.items() if fields is None or matches(one, fields)]
+    if asked:
+        _, *found = await link.run(LOOKUP, entry, [0, *asked])
+        for _, described, body in _triples(found):
+            one = decode(key, described, body or b"")
+            if one is not None:
+                whole.append(one)
+    return Reading(whole, [one for name, one in others.items() if name not in asked], seen)
+
+
+def _triples(found: list[bytes | None]) -> zip[tuple[bytes, bytes, bytes | None]]:
+    return zip(found[::3], found[1::3], found[2::3], strict=True)  # type: ignore[arg-type]

@@ -1,0 +1,113 @@
+"""The beginning of canonical URLs: what a purge by prefix names.
+
+It is canonicalized as what it is. What is complete, up to the path's last slash or to the "?", is read like
+any path. Of what is not, only the octets are: it has no trailing slash yet, it may become an index name or
+not, and which parameters a query will have, in which order, nobody knows.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
+
+from univocal.http.authority import DEFAULT_PORTS
+from univocal.uri.charset import Charset
+from univocal.uri.pipeline import Rejected, canonical_target, rejected, split
+from univocal.uri.profile import Profile
+from univocal.uri.query import Query
+from univocal.uri.segments import routing_view
+from univocal.uri.site import Site, Sites
+from univocal.uri.target import resolve_url
+
+__all__ = ["Beginning", "beginnings"]
+
+_ABSOLUTE: Final = re.compile(rb"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """How canonical URLs begin: a whole scheme and authority, and some octets of a target."""
+
+    scheme: bytes
+    authority: bytes
+    target: bytes
+
+    @property
+    def url(self) -> bytes:
+        """The beginning as a URL has it."""
+        return b"%b://%b%b" % (self.scheme, self.authority, self.target)
+
+
+def beginnings(url: bytes, sites: Sites) -> tuple[Beginning, ...] | Rejected:
+    """How the canonical forms begin of what begins like `url`: under its own scheme, then under the other.
+
+    Raises ValueError where it ends within a path parameter that its profile strips.
+    """
+    absolute = _ABSOLUTE.fullmatch(url)
+    if absolute is None:
+        return rejected("bad-target")
+    scheme, authority, rest = absolute.groups()
+    root = resolve_url(b"%b://%b/" % (scheme, authority), sites)
+    if isinstance(root, Rejected):
+        return root
+    target = _spelled(rest if rest.startswith(b"/") else b"/" + rest, root.site)
+    if isinstance(target, Rejected):
+        return target
+    (other,) = DEFAULT_PORTS.keys() - {root.scheme}
+    twin = resolve_url(b"%b://%b/" % (other, root.authority), sites)
+    owners = [root] if isinstance(twin, Rejected) else [root, twin]
+    return tuple(Beginning(owner.scheme, owner.authority, target) for owner in owners)
+
+
+def _spelled(begun: bytes, site: Site) -> bytes | Rejected:
+    path, query = split(begun)
+    complete = path if query else path[: path.rindex(b"/") + 1]
+    profile = site.route_of(routing_view(complete)).profile
+    if b"#" in begun:
+        return rejected("fragment")
+    if query:
+        return canonical_target(begun, _without_end(profile, path_ends=True))
+    return _of_path(path, profile)
+
+
+def _of_path(path: bytes, profile: Profile) -> bytes | Rejected:
+    octets = _octets_alone(profile)
+    refused = canonical_target(path, octets)
+    if isinstance(refused, Rejected):
+        return refused
+    cut = path.rindex(b"/") + 1
+    delimiter = re.compile(b"[%b]" % re.escape(profile.parameter_delimiters))
+    if profile.parameters == "strip" and delimiter.search(path, cut):
+        raise ValueError(
+            "a prefix that ends within a path parameter, which its profile strips, begins no URL"
+        )
+    # Decoding may make a slash, and so complete a segment.
+    more, slash, last = profile.ring.canonical(path[cut:]).rpartition(b"/")
+    name = delimiter.split(last)[0] if profile.reads_parameters else last
+    if name in {b".", b".."}:
+        return rejected("dot-segment")
+    complete = canonical_target(path[:cut] + more + slash, _without_end(profile, path_ends=False))
+    return complete if isinstance(complete, Rejected) else canonical_target(complete + last, octets)
+
+
+@lru_cache(maxsize=128)
+def _without_end(profile: Profile, *, path_ends: bool) -> Profile:
+    """The profile without what depends on how a target ends, or its path."""
+    return replace(
+        profile,
+        trailing_slash=profile.trailing_slash if path_ends else "keep",
+        index_names=profile.index_names if path_ends else (),
+        rewrites=tuple(rule for rule in profile.rewrites if rule.at != "end"),
+        query=Query(ring=profile.query.ring),
+        charset=replace(profile.charset, query=""),
+    )
+
+
+@lru_cache(maxsize=128)
+def _octets_alone(profile: Profile) -> Profile:
+    """The profile for a path whose last character may be cut in two."""
+    whole = _without_end(profile, path_ends=False)
+    sequences = tuple(reason for reason in profile.sequences if reason != "bad-utf-8")
+    return replace(whole, charset=Charset(), sequences=sequences)
