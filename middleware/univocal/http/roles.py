@@ -1,0 +1,93 @@
+"""The roles in an exchange (RFC 9110 §3.3, §3.7) and the calls by which they speak with one another.
+
+Everything is pushed: each call is plain, returns at once and awaits nothing. `write` returns False when no more
+should come for now; `resume` then says when it may.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from univocal.http.messages import Fields, Response
+
+__all__ = ["Answer", "Asked", "Client", "Content", "ContentSink"]
+
+
+class Client(Protocol):
+    """The one who asked. It calls `resume` and `cancel` of the exchange that answers it."""
+
+    def interim(self, status: int, fields: Fields) -> None:
+        """Send a 1xx response (RFC 9110 §15.2), where the client can read one."""
+
+    def start(self, status: int, fields: Fields) -> None:
+        """Send the final response's head; the client frames what follows."""
+
+    def write(self, chunk: bytes | memoryview) -> bool:
+        """Send content; False: no more until the client calls `resume` of its exchange."""
+        ...
+
+    def finish(self) -> None:
+        """End the response."""
+
+    def cut(self) -> None:
+        """End the connection in the middle of the response, so that the client sees that it is incomplete."""
+
+
+class Answer(Protocol):
+    """The one whom an origin server answers: interim responses, a head, content, and its end or a failure."""
+
+    def interim(self, status: int, fields: Fields) -> None:
+        """Take a 1xx response other than 101 (RFC 9110 §15.2)."""
+
+    def start(self, response: Response) -> None:
+        """Take the final response's head."""
+
+    def write(self, chunk: bytes) -> bool:
+        """Take content; False: no more until `resume` of what `ask` returned is called."""
+        ...
+
+    def finish(self) -> None:
+        """Take note that the response is complete; no other call follows."""
+
+    def fail(self, error: Exception) -> None:
+        """Take note that no (more of a) response will come; no other call follows."""
+
+
+class Asked(Protocol):
+    """A request that is under way to an origin server."""
+
+    def pause(self) -> None:
+        """Ask the origin server for no more content for now."""
+
+    def resume(self) -> None:
+        """Let content come again."""
+
+    def cancel(self) -> None:
+        """Give up: the answer hears nothing more."""
+
+
+class ContentSink(Protocol):
+    """The one who takes a request's content."""
+
+    def write(self, chunk: bytes) -> bool:
+        """Take content; False: no more until `resume` of the content is called."""
+        ...
+
+    def finish(self) -> None:
+        """Take note that the content is complete."""
+
+
+class Content(Protocol):
+    """A request's content, which comes from its client. A client that leaves ends the whole exchange."""
+
+    def attach(self, sink: ContentSink) -> None:
+        """Push to `sink` from now on, what has come already at once.
+
+        A client that waits for 100 (Continue) is asked to go on (RFC 9110 §10.1.1).
+        """
+
+    def resume(self) -> None:
+        """Go on after the sink returned False."""
+
+    def detach(self) -> None:
+        """Push no more: what still comes is of no use."""
