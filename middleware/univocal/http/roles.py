@@ -1,7 +1,7 @@
 """The roles in an exchange (RFC 9110 §3.3, §3.7) and the calls by which they speak with one another.
 
-Everything is pushed: each call is plain, returns at once and awaits nothing. `write` returns False when no more
-should come for now; `resume` then says when it may.
+Everything is pushed: each call is plain, returns at once and awaits nothing. `write` returns False when no
+more should come for now; `resume` then says when it may.
 """
 
 from __future__ import annotations
