@@ -7,7 +7,7 @@ import pytest
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import complete, may_store
-from univocal.cache.vary import matches, selecting_fields, vary_names
+from univocal.cache.vary import matches, selecting_fields, selection, vary_names
 from univocal.http.messages import Fields, Request, Response
 
 NOW = 1_790_000_000.0
@@ -26,6 +26,10 @@ def lines(*pairs: str) -> Fields:
     return [
         (name.encode(), value.encode("latin-1")) for name, value in (pair.split(":", 1) for pair in pairs)
     ]
+
+
+def asking(fields: Fields, received: bytes = b"") -> Request:
+    return Request(b"GET", b"/a", fields, received=received)
 
 
 @pytest.mark.parametrize(
@@ -68,9 +72,9 @@ def lines(*pairs: str) -> Fields:
 )
 def test_which_requests_match(vary: str, first: list[str], second: list[str], same: bool) -> None:
     one, other = lines(*first), lines(*second)
-    assert matches(stored(vary.encode(), one), other) is same
-    assert matches(stored(vary.encode(), other), one) is same
-    assert matches(stored(vary.encode(), one), one)
+    assert matches(stored(vary.encode(), one), asking(other)) is same
+    assert matches(stored(vary.encode(), other), asking(one)) is same
+    assert matches(stored(vary.encode(), one), asking(one))
 
 
 @pytest.mark.parametrize(
@@ -92,15 +96,15 @@ def test_a_response_in_the_language_preferred_above_all_is_selected(
     language: bytes, accepted: str, selected: bool
 ) -> None:
     response = stored(b"accept-language", lines("accept-language:en, de"), (b"content-language", language))
-    assert matches(response, lines(f"accept-language:{accepted}")) is selected
+    assert matches(response, asking(lines(f"accept-language:{accepted}"))) is selected
 
 
 def test_a_preferred_language_does_not_outdo_the_other_selecting_fields() -> None:
     response = stored(
         b"accept-language, foo", lines("accept-language:en, de", "foo:1"), (b"content-language", b"de")
     )
-    assert matches(response, lines("accept-language:de", "foo:1"))
-    assert not matches(response, lines("accept-language:de", "foo:2"))
+    assert matches(response, asking(lines("accept-language:de", "foo:1")))
+    assert not matches(response, asking(lines("accept-language:de", "foo:2")))
 
 
 def test_names_are_sorted_and_once() -> None:
@@ -111,13 +115,33 @@ def test_names_are_sorted_and_once() -> None:
 def test_long_values_are_normalized_but_not_remembered() -> None:
     value = ", ".join(f"x{number}" for number in range(400))
     reverse = ", ".join(f"x{number}" for number in reversed(range(400)))
-    one = selecting_fields((b"accept-encoding",), lines(f"accept-encoding:{value}"))
-    assert one == selecting_fields((b"accept-encoding",), lines(f"accept-encoding:{reverse}"))
+    one = selecting_fields((b"accept-encoding",), asking(lines(f"accept-encoding:{value}")))
+    assert one == selecting_fields((b"accept-encoding",), asking(lines(f"accept-encoding:{reverse}")))
 
 
 @pytest.mark.parametrize("name", [b"cookie", b"user-agent", b"authorization", b"x-other"])
 def test_no_single_line_looks_like_two(name: bytes) -> None:
-    two = selecting_fields((name,), [(name, b"a"), (name, b"b")])
+    two = selecting_fields((name,), asking([(name, b"a"), (name, b"b")]))
     assert all(
-        selecting_fields((name,), [(name, line)]) != two for line in (b"1:a,1:b,", b"a;b", b"a b", b"2:ab")
+        selecting_fields((name,), asking([(name, line)])) != two
+        for line in (b"1:a,1:b,", b"a;b", b"a b", b"2:ab")
     )
+
+
+@pytest.mark.parametrize(("one", "other"), [(b"/%61", b"/a"), (b"/%61", b""), (b"", b"/a")])
+def test_the_target_that_the_origin_got_selects(one: bytes, other: bytes) -> None:
+    response = Response(200, [(b"cache-control", b"max-age=60"), (b"vary", b"foo")])
+    begun = may_store(b"k", asking([(b"foo", b"1")], one), response, Rules(), NOW, NOW)
+    assert isinstance(begun, Stored)
+    assert begun.vary == ((b":target", one), (b"foo", b"1"))[not one :]
+    assert matches(begun, asking([(b"foo", b"1")], one))
+    assert matches(begun, asking([(b"foo", b"1")], other)) is (not one)
+    assert not matches(begun, asking([(b"foo", b"2")], one))
+
+
+def test_a_field_is_no_received_target() -> None:
+    begun = stored(b"foo", [(b"foo", b"1"), (b":target", b"/a")])
+    assert begun.vary == ((b"foo", b"1"),)
+    received = selection([(b"vary", b"foo")], asking([], b"/a"))
+    assert received == ((b":target", b"/a"), (b"foo", None))
+    assert selecting_fields((b":target",), asking([(b":target", b"/a")])) == ((b":target", None),)

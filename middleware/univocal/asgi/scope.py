@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-from univocal.cache.vary import TARGET
 from univocal.http.extensions import EARLY_HINT, EXTENSION, INTERIM
 from univocal.http.messages import Received, Request
 from univocal.uri.target import Canonical
@@ -72,7 +71,7 @@ def respell(scope: Scope, found: Canonical, request: Request, client: str | None
             "raw_path": path,
             "query_string": query,
             "scheme": _scheme(scope["type"], found.scheme),
-            "headers": [field for field in request.fields if field[0] != TARGET],
+            "headers": list(request.fields),
             "client": (client, port) if client else None,
             "extensions": passed | {EXTENSION: {"target": found.target}},
         }

@@ -166,7 +166,7 @@ def select(request: Request, variants: Sequence[Stored]) -> Stored | None:
     """The newest stored response whose selecting fields match, a whole one if there is one (§4.1)."""
     fallback = None
     for stored in variants:
-        if stored.vary and not matches(stored, request.fields):
+        if stored.vary and not matches(stored, request):
             continue
         if stored.part is None and (not stored.bodiless or request.method == b"HEAD"):
             return stored

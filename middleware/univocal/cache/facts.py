@@ -131,7 +131,7 @@ def describe(key: bytes, exchange: Exchange, assessed: Assessed, rules: Rules) -
         status=response.status,
         head=render_head(response.status, fields),
         body=b"",
-        vary=selection(response.fields, exchange.request.fields),
+        vary=selection(response.fields, exchange.request),
         response_time=response_time,
         born=born,
         fresh_until=born + assessed.lifetime,

@@ -90,7 +90,7 @@ def _rebuilt(stored: Stored, exchange: Exchange, updated: Response, rules: Rules
     judged = verdict(stored.key, news, rules)
     kept = isinstance(judged, Stored)
     fresh = judged if isinstance(judged, Stored) else describe(stored.key, news, assess(news, rules), rules)
-    vary = selection(aged.fields, request.fields)
+    vary = selection(aged.fields, request)
     fresh = replace(fresh, vary=vary, bodiless=stored.bodiless, reusable=kept)
     return with_content(fresh, fresh.fields, body)
 

@@ -8,16 +8,16 @@ from typing import Final
 
 from univocal.cache.stored import Selecting, Stored
 from univocal.http.fields import members
-from univocal.http.messages import Fields, values
+from univocal.http.messages import Fields, Request, values
 
-__all__ = ["TARGET", "matches", "selecting_fields", "selection", "vary_names"]
+__all__ = ["matches", "selecting_fields", "selection", "vary_names"]
 
 # Fields that an intermediary writes per client: what the origin saw of them is not what the request had.
 _PER_CLIENT: Final = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip"})
 
-# The target that the origin got, where that is not the canonical one: a selecting field that no response need
-# name, and that no client can send, since ":" is in no field's name.
-TARGET: Final = b":target"
+# The name under which the target that the origin got is a selecting value, where that is not the canonical
+# one: no response need name it, and no response can, since ":" is in no field's name.
+_RECEIVED: Final = b":target"
 
 # Fields that are no lists: of these no blank may be dropped.
 _LITERAL: Final = frozenset(
@@ -30,7 +30,6 @@ _LITERAL: Final = frozenset(
         b"range",
         b"referer",
         b"user-agent",
-        TARGET,
     }
 )
 
@@ -51,28 +50,34 @@ def vary_names(fields: Fields) -> tuple[bytes, ...] | None:
     return tuple(sorted(names))
 
 
-def selection(response: Fields, request: Fields) -> Selecting:
-    """What a request must share with the one that got this response to be answered by it."""
+def selection(response: Fields, request: Request) -> Selecting:
+    """The values that a request must share with this one to be answered by its response."""
     names = vary_names(response) or ()
-    return selecting_fields((TARGET, *names) if request[:1] and request[0][0] == TARGET else names, request)
+    return selecting_fields((_RECEIVED, *names) if request.received else names, request)
 
 
-def selecting_fields(names: tuple[bytes, ...], fields: Fields) -> Selecting:
+def selecting_fields(names: tuple[bytes, ...], request: Request) -> Selecting:
     """The selecting header fields of a request, normalized."""
-    return tuple((name, _normalized(name, fields)) for name in names)
+    return tuple((name, _selecting(name, request)) for name in names)
 
 
-def matches(stored: Stored, fields: Fields) -> bool:
+def matches(stored: Stored, request: Request) -> bool:
     """Whether the selecting header fields of a request match those of the stored response's."""
     # When a cache receives a request that can be satisfied by a stored response that contains a Vary header
     # field, the cache MUST NOT use that stored response without revalidation unless all the presented request
     # header fields nominated by that Vary field value match those fields in the original request
     for name, value in stored.vary:
-        if _normalized(name, fields) != value and not (
-            name == b"accept-language" and stored.language is not None and _prefers(fields, stored.language)
+        if _selecting(name, request) != value and not (
+            name == b"accept-language"
+            and stored.language is not None
+            and _prefers(request.fields, stored.language)
         ):
             return False
     return True
+
+
+def _selecting(name: bytes, request: Request) -> bytes | None:
+    return request.received or None if name == _RECEIVED else _normalized(name, request.fields)
 
 
 def _normalized(name: bytes, fields: Fields) -> bytes | None:

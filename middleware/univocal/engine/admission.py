@@ -13,7 +13,7 @@ from univocal.cache.decide import Decision, Forward, Refuse, Reuse, Validate, de
 from univocal.cache.rules import Rules, strip_cookies
 from univocal.cache.stored import Stored
 from univocal.cache.validation import invalidates
-from univocal.cache.vary import TARGET, selecting_fields, selection
+from univocal.cache.vary import selecting_fields, selection
 from univocal.engine.runtime import Runtime
 from univocal.engine.trust import Peer, believe
 from univocal.http.errors import RefusedError, by_rank, status_of
@@ -77,7 +77,7 @@ class Gate:
             return _refused(received, runtime, peer, found.reasons)
         rules = runtime.rules.get(found.site.name, RULES)
         tags = path_tags(found.target, found.route.profile)
-        request = Request(received.method, found.target, _admitted(fields, found), tags)
+        request = Request(received.method, found.target, _admitted(fields, found), tags, found.received)
         request = strip_cookies(request, rules)
         decision = self._decide(found, request, rules, now)
         return Admission(received, runtime, peer, found, request, rules, decision, found.observed)
@@ -124,7 +124,7 @@ class Gate:
         if self.shared is None or not _has_fallback(admission.decision) or _has_fallback(again.decision):
             return again
         assert again.canonical is not None
-        held = await self.shared.lookup(again.canonical.key, now, again.request.fields)
+        held = await self.shared.lookup(again.canonical.key, now, again.request)
         return self.again(again, now, held)
 
     async def keeps(self, stored: Stored, now: float) -> bool:
@@ -132,7 +132,9 @@ class Gate:
         if _holds(self.known(stored.key, now), stored):
             return True
         # Memory may merely have forgotten it: it forgets all of a key that changes in the shared tier.
-        return self.shared is not None and _holds(await self.shared.lookup(stored.key, now, []), stored)
+        return self.shared is not None and _holds(
+            await self.shared.lookup(stored.key, now, Request(b"GET", b"", [])), stored
+        )
 
     async def purge(self, selector: Selector, now: float, sparing: Recording | None = None) -> int:
         """Purge, on every node: the number of responses. Raises RefusedError if that is not confirmed.
@@ -186,8 +188,8 @@ class Gate:
             return None
         variants = self.store.lookup(found.key)
         if not variants:
-            return found.key, selection([], request.fields)
-        return found.key, selecting_fields(tuple(name for name, _ in variants[0].vary), request.fields)
+            return found.key, selection([], request)
+        return found.key, selecting_fields(tuple(name for name, _ in variants[0].vary), request)
 
 
 def _has_fallback(decision: Decision) -> bool:
@@ -232,8 +234,7 @@ def _admitted(fields: Fields, found: Canonical) -> Fields:
     """The fields that may go on: one Host, nothing that claims another URL, nothing for this hop (law 4)."""
     told = strip_untrusted(end_to_end(fields))
     kept = [field for field in told if field[0] not in _OURS]
-    admitted = [(b"host", found.authority), *kept, *encoding_fields(found)]
-    return [(TARGET, found.received), *admitted] if found.received else admitted
+    return [(b"host", found.authority), *kept, *encoding_fields(found)]
 
 
 def _refused(received: Received, runtime: Runtime, peer: Peer, reasons: Sequence[str]) -> Admission:

@@ -143,13 +143,13 @@ class Flight:
             return self.admission if isinstance(self.admission.decision, Reuse) else None
 
         key, lease = asked.canonical.key, self.recording.lease
-        fields = asked.request.fields
-        found = await (shared.obtain(key, judge, lease, fields) if self.named else shared.begin(key, lease))
+        request = asked.request
+        found = await (shared.obtain(key, judge, lease, request) if self.named else shared.begin(key, lease))
         if isinstance(found, Admission):
             return True
         self.recording.shared = found
         if not self.named or _is_about_stored(self.admission.decision):
-            held = await shared.lookup(key, shared.clock(), fields)
+            held = await shared.lookup(key, shared.clock(), request)
             self.recording.held = held if shared.connected else None
             if judge(held) is not None:
                 return True

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from univocal.cache.stored import Stored
 from univocal.http.errors import RefusedError
-from univocal.http.messages import Fields
+from univocal.http.messages import Request
 from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Keys, Pattern, Selector, located
@@ -114,29 +114,29 @@ class SharedStore:
 
     # ── a miss ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def lookup(self, key: bytes, now: float, fields: Fields | None = None) -> Sequence[Stored]:
+    async def lookup(self, key: bytes, now: float, request: Request | None = None) -> Sequence[Stored]:
         """The responses that all nodes store under a key, newest first; memory holds them from now on.
 
-        What the request's `fields` do not select may come without its content, and memory does not hold it.
+        What the `request` does not select may come without its content, and memory does not hold it.
         """
-        return (await self._look(key, now, fields))[0]
+        return (await self._look(key, now, request))[0]
 
     async def obtain(
         self,
         key: bytes,
         judge: Callable[[Sequence[Stored]], T | None],
         local: Lease | None = None,
-        fields: Fields | None = None,
+        request: Request | None = None,
     ) -> T | SharedLease:
         """What `judge` makes of the responses that all nodes store; or else a lease to fetch one.
 
         While another node fetches this key it is waited for, `Times.patience` at most. Who waited in vain,
         for nothing came to be stored, or nothing that `judge` takes, waits for no other. The lease takes the
-        memory store's along, if there is one already. For `fields` see `lookup`.
+        memory store's along, if there is one already. For `request` see `lookup`.
         """
         lease = SharedLease(key, local or self.memory.begin(key, self.clock()), "")
         try:
-            found = await self._awaited(lease, judge, fields)
+            found = await self._awaited(lease, judge, request)
         except BaseException:
             await self.release(lease)  # else others would wait for a request that nobody makes
             raise
@@ -147,13 +147,13 @@ class SharedStore:
         return found
 
     async def _awaited(
-        self, lease: SharedLease, judge: Callable[[Sequence[Stored]], T | None], fields: Fields | None
+        self, lease: SharedLease, judge: Callable[[Sequence[Stored]], T | None], request: Request | None
     ) -> T | None:
         """What `judge` finds; None once the lease has begun."""
         loop, key = asyncio.get_running_loop(), lease.key
         until, alone, last = loop.time() + self.times.patience, True, None
         while True:
-            variants, seen = await self._look(key, self.clock(), fields)
+            variants, seen = await self._look(key, self.clock(), request)
             found = judge(variants)
             if found is not None:
                 return found
@@ -168,7 +168,7 @@ class SharedStore:
                     alone = not await heard(min(left, wait))
 
     async def _look(
-        self, key: bytes, now: float, fields: Fields | None
+        self, key: bytes, now: float, request: Request | None
     ) -> tuple[Sequence[Stored], bytes | None]:
         """The stored responses of a key and the token of the last commit among them; None: it is unknown."""
         with suppress(UnavailableError):
@@ -179,7 +179,7 @@ class SharedStore:
                 # The lease is older than the reading: what is purged after the reading is told after it, too.
                 lease = self.memory.begin(key, now)
                 try:
-                    reading = await read(link, key, now, fields)
+                    reading = await read(link, key, now, request)
                     for one in reading.whole:
                         self.memory.commit(lease, one)
                     if all(self.memory.holds(lease, one) for one in reading.all):
@@ -318,8 +318,8 @@ class Reading:
         return sorted((*self.whole, *self.others), key=lambda one: one.response_time, reverse=True)
 
 
-async def read(link: Link, key: bytes, now: float, fields: Fields | None) -> Reading:
-    """What is stored under a key; with `fields`, the content of those responses that they select at least.
+async def read(link: Link, key: bytes, now: float, request: Request | None) -> Reading:
+    """What is stored under a key; with `request`, the content of those responses that it selects at least.
 
     Raises UnavailableError.
     """
@@ -333,7 +333,7 @@ async def read(link: Link, key: bytes, now: float, fields: Fields | None) -> Rea
                 others[name] = one
             else:
                 whole.append(one)
-    asked = [name for name, one in others.items() if fields is None or matches(one, fields)]
+    asked = [name for name, one in others.items() if request is None or matches(one, request)]
     if asked:
         _, *found = await link.run(LOOKUP, entry, [0, *asked])
         for _, described, body in _triples(found):
