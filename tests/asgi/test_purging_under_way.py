@@ -222,13 +222,13 @@ class Elsewhere:
         self.trusted_until = float("inf")
         self.held = []
 
-    async def lookup(self, key, now, fields=None):
+    async def lookup(self, key, now, request=None):
         return tuple(self.held)
 
     async def begin(self, key, local=None):
         return object()
 
-    async def obtain(self, key, judge, local=None, fields=None):
+    async def obtain(self, key, judge, local=None, request=None):
         return judge(self.held) or object()
 
     async def release(self, lease):

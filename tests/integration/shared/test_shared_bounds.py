@@ -10,6 +10,7 @@ import time
 import pytest
 
 from univocal.http.errors import RefusedError
+from univocal.http.messages import Request
 from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Tags
 from univocal.store.redis.scripts import MOST_OCTETS
 
@@ -50,13 +51,13 @@ async def test_a_request_that_selects_nothing_moves_no_large_content(join, made,
         assert await first.put(large(made, b"%d" % number, MOST_OCTETS // 8))
     server.client.config_resetstat()
     for number in range(20):
-        fields = [(b"foo", b"x%d" % number)]
-        described = await second.store.lookup(KEY, time.time(), fields)
+        request = Request(b"GET", b"/", [(b"foo", b"x%d" % number)])
+        described = await second.store.lookup(KEY, time.time(), request)
         assert len(described) == 3
         assert not any(one.body for one in described)
         assert second.bodies() == []
     assert server.client.info("stats")["total_net_output_bytes"] < 200_000
-    (one, *others) = await second.store.lookup(KEY, time.time(), [(b"foo", b"2")])
+    (one, *others) = await second.store.lookup(KEY, time.time(), Request(b"GET", b"/", [(b"foo", b"2")]))
     assert len(one.body) == MOST_OCTETS // 8
     assert [other.body for other in others] == [b"", b""]
     assert second.bodies() == [one.body]
