@@ -284,11 +284,11 @@ def test_stripped_cookies_are_gone_before_anything_is_decided() -> None:
     assert strip_cookies(request, Rules()) is request
 
 
-def test_a_door_may_have_seen_that_a_request_is_plain() -> None:
+def test_a_request_without_a_field_that_the_policy_reads_is_plain() -> None:
     plain = asked((b"host", b"en.example"), (b"cookie", b"a=b"), (b"accept-encoding", b"gzip"))
     assert is_plain(plain.fields, Rules())
-    assert outcome(decide(plain, [stored()], Rules(), NOW, plain=True)) == "reuse hit"
-    assert outcome(decide(plain, [], Rules(bypass=("/a",)), NOW, plain=True)) == "forward bypass unstored"
+    assert outcome(decide(plain, [stored()], Rules(), NOW)) == "reuse hit"
+    assert outcome(decide(plain, [], Rules(bypass=("/a",)), NOW)) == "forward bypass unstored"
     for name in (b"range", b"if-none-match", b"cache-control", b"transfer-encoding"):
         assert not is_plain([(name, b"x")], Rules())
 

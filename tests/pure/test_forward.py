@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from univocal.http.forward import (
     forwards_left,
-    has_content,
     request_fields,
     request_has_content,
     response_fields,
@@ -242,18 +241,6 @@ def test_max_forwards(method: bytes, before: bytes, after: bytes | None) -> None
 
 def test_without_max_forwards_nothing_is_counted() -> None:
     assert forwards_left(b"TRACE", [(b"a", b"1")]) == [(b"a", b"1")]
-
-
-@pytest.mark.parametrize(
-    ("method", "status", "content"),
-    [
-        (b"GET", 200, True), (b"HEAD", 200, False), (b"GET", 204, False), (b"GET", 304, False),
-        (b"GET", 103, False), (b"POST", 205, True), (b"CONNECT", 200, False), (b"CONNECT", 407, True),
-        (b"GET", 500, True),
-    ],
-)  # fmt: skip
-def test_has_content(method: bytes, status: int, content: bool) -> None:
-    assert has_content(method, status) is content
 
 
 @pytest.mark.parametrize(

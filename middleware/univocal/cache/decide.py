@@ -12,37 +12,25 @@ from typing import Final, TypeAlias
 
 from univocal.cache.directives import RequestDirectives, request_directives
 from univocal.cache.ranges import asked_ranges, cut, excessive
-from univocal.cache.rules import READS, Rules, strip_cookies
+from univocal.cache.rules import READS, Rules
 from univocal.cache.stored import Stored
-from univocal.cache.storing import Unstorable, complete, may_store
-from univocal.cache.validation import SAFE_METHODS, combine, completion, conditions, freshen, invalidates
-from univocal.cache.vary import matches, selecting_fields
+from univocal.cache.validation import completion, conditions
+from univocal.cache.vary import matches
 from univocal.http.fields import first, without
 from univocal.http.messages import Fields, Request
 
 __all__ = [
-    "READS",
-    "SAFE_METHODS",
     "Decision",
     "Forward",
     "Refuse",
     "Reuse",
-    "Rules",
-    "Unstorable",
     "Validate",
-    "combine",
-    "complete",
     "decide",
     "forwarded_fields",
-    "freshen",
-    "invalidates",
     "is_plain",
-    "may_store",
     "reuse_on_error",
     "revalidation",
     "select",
-    "selecting_fields",
-    "strip_cookies",
 ]
 
 
@@ -107,18 +95,13 @@ def is_plain(fields: Fields, rules: Rules) -> bool:
     return True
 
 
-def decide(
-    request: Request, variants: Sequence[Stored], rules: Rules, now: float, *, plain: bool | None = None
-) -> Decision:
-    """What to do about a request, given what is stored under its key, newest first (RFC 9111 §4).
-
-    `plain` may be given by a door that has seen the field names already: `is_plain`.
-    """
+def decide(request: Request, variants: Sequence[Stored], rules: Rules, now: float) -> Decision:
+    """What to do about a request, given what is stored under its key, newest first (RFC 9111 §4)."""
     method = request.method
     # the request method associated with the stored response allows it to be used for the presented request
     if method not in {b"GET", b"HEAD"}:
         return _posted(request, rules) if method == b"POST" else _METHOD
-    if is_plain(request.fields, rules) if plain is None else plain:
+    if is_plain(request.fields, rules):
         return (
             _BYPASS if rules.passes_path(request.target) else _answer(request, variants, _NO_DIRECTIVES, now)
         )

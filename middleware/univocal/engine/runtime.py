@@ -34,7 +34,6 @@ class Limits:
     max_body: int = 0
     max_target: int = 8192
     max_fields: int = 100
-    max_field_bytes: int = 65536
     collapse_timeout: float = 5.0  # seconds a request waits for another's answer before it forwards by itself
 
 

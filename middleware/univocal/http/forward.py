@@ -10,7 +10,6 @@ from univocal.http.messages import Field, Fields
 __all__ = [
     "end_to_end",
     "forwards_left",
-    "has_content",
     "request_fields",
     "request_has_content",
     "response_fields",
@@ -177,13 +176,6 @@ def forwards_left(method: bytes, fields: Sequence[Field]) -> Fields | None:
         else:
             return None
     return counted
-
-
-def has_content(method: bytes, status: int) -> bool:
-    """Whether a response to `method` can have content, whatever its fields say (RFC 9110 §6.4.1)."""
-    if method == b"HEAD" or status in (204, 304) or status < 200:
-        return False
-    return not (method == b"CONNECT" and status < 300)
 
 
 def request_has_content(fields: Sequence[Field]) -> bool:

@@ -12,9 +12,9 @@ from univocal.store.bans import Bans
 from univocal.store.eviction import Entry, Sieve
 from univocal.store.index import Index
 from univocal.store.leases import Lease, Leases
-from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Selector, Tags, located, matches
+from univocal.store.purge_selectors import Keys, Pattern, Prefix, Selector, Tags, located, matches
 
-__all__ = ["Everything", "Keys", "Lease", "MemoryStore", "Pattern", "Prefix", "Selector", "Stats", "Tags"]
+__all__ = ["MemoryStore", "Stats"]
 
 # How many keys are remembered as uncacheable at most.
 _MARKER_LIMIT: Final = 10_000

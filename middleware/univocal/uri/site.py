@@ -11,7 +11,7 @@ from univocal.http.errors import ConfigurationError
 from univocal.uri.profile import Profile
 from univocal.uri.segments import is_under, routing_view
 
-__all__ = ["DEFAULT_PORTS", "PLACE", "Authority", "Route", "Site", "Sites", "parse_authority"]
+__all__ = ["PLACE", "Route", "Site", "Sites"]
 
 
 PLACE: Final = b"{path}"  # where a canonical path goes in an upstream's

@@ -11,7 +11,7 @@ from typing import Final
 from univocal.http.authority import DEFAULT_PORTS, parse_authority
 from univocal.http.fields import ENCODINGS
 from univocal.uri.charset import known_charset
-from univocal.uri.pipeline import Declared, Rejected, Stage, canonical_target, explain_target, rejected, split
+from univocal.uri.pipeline import Declared, Rejected, canonical_target, rejected, split
 from univocal.uri.profile import Profile
 from univocal.uri.segments import is_under, routing_view
 from univocal.uri.site import PLACE, Route, Site, Sites
@@ -19,12 +19,8 @@ from univocal.uri.suspicious import is_utf_8
 
 __all__ = [
     "Canonical",
-    "Rejected",
-    "Stage",
-    "canonical_target",
     "declared_charsets",
     "encoding_fields",
-    "explain_target",
     "origin_target",
     "path_tags",
     "resolve",

@@ -36,7 +36,7 @@ from univocal.cache.vary import matches
 from univocal.store.redis.codec import decode
 from univocal.store.redis.scripts import LOOKUP
 
-__all__ = ["Reading", "SharedLease", "SharedStore", "Times", "read"]
+__all__ = ["Reading", "SharedLease", "SharedStore", "read"]
 
 T = TypeVar("T")
 
