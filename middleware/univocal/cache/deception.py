@@ -47,7 +47,12 @@ def contradicts(target: bytes, content_type: bytes | None) -> bool:
 
     The end is the last segment with a name, with what follows it: "/a.css/", "/a;x.css", "/a.css%20".
     """
-    names = _last_names(_DOT.sub(b".", target.partition(b"?")[0]))
+    path = target.partition(b"?")[0]
+    if b"%2" in path:
+        path = _DOT.sub(b".", path)
+    if b"." not in path:
+        return False
+    names = _last_names(path)
     essence = (content_type or b"").partition(b";")[0].strip(b" \t").lower()
     return any(_is_none_of(_TYPES.get(name.rpartition(b".")[2].lower()), essence) for name in names)
 

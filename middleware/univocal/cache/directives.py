@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import http_sf
 
-from univocal.http.fields import MAX_DELTA, cache_control, combined, delta_seconds, members
+from univocal.http.fields import MAX_DELTA, cache_control, combined, delta_seconds, every, members
 from univocal.http.messages import Fields, values
 
 __all__ = ["RequestDirectives", "ResponseDirectives", "request_directives", "response_directives"]
@@ -67,13 +68,34 @@ class RequestDirectives:
     stale_if_error: int | None = None
 
 
-def response_directives(fields: Fields, targeted: Iterable[bytes]) -> ResponseDirectives:
-    """The directives for this cache: of the first valid field of the target list, else of Cache-Control."""
+# The longest Cache-Control line that is remembered: most responses of an origin share a few short ones, and
+# the memo stays below a megabyte whatever is sent.
+_MEMORABLE: Final = 256
+
+
+def response_directives(
+    fields: Fields, named: Mapping[bytes, bytes], targeted: Iterable[bytes]
+) -> ResponseDirectives:
+    """The directives for this cache: of the first valid field of the target list, else of Cache-Control.
+
+    `named` are the fields as `firsts` gives them.
+    """
     for name in targeted:
-        value = combined(fields, name)
-        if value is not None and (found := _structured(value)):
+        if name in named and (value := combined(fields, name)) is not None and (found := _structured(value)):
             return _response(found, malformed=False, targeted=True)
-    found, malformed = _read(values(fields, b"cache-control"))
+    lines = every(fields, named, b"cache-control")
+    if len(lines) == 1 and len(lines[0]) <= _MEMORABLE:
+        return _response_line(lines[0])
+    return _response_lines(lines)
+
+
+@lru_cache(maxsize=1024)
+def _response_line(line: bytes) -> ResponseDirectives:
+    return _response_lines([line])
+
+
+def _response_lines(lines: list[bytes]) -> ResponseDirectives:
+    found, malformed = _read(lines)
     return _response(found, malformed=malformed, targeted=False)
 
 
@@ -146,6 +168,17 @@ def request_directives(fields: Fields) -> RequestDirectives:
     lines = values(fields, b"cache-control")
     if not lines:
         return RequestDirectives(no_cache=b"no-cache" in cache_control(values(fields, b"pragma")))
+    if len(lines) == 1 and len(lines[0]) <= _MEMORABLE:
+        return _request_line(lines[0])
+    return _request_lines(lines)
+
+
+@lru_cache(maxsize=256)
+def _request_line(line: bytes) -> RequestDirectives:
+    return _request_lines([line])
+
+
+def _request_lines(lines: list[bytes]) -> RequestDirectives:
     found, _ = _read(lines)
     max_stale = found.get(b"max-stale")
     return RequestDirectives(

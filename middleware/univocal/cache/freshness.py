@@ -1,12 +1,15 @@
-"""How long a response stays fresh and how old it is (RFC 9111 §4.2)."""
+"""Freshness: the seconds for which a response may be reused, and its age (RFC 9111 §4.2).
+
+`named` are a response's fields as `firsts` gives them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from univocal.cache.directives import ResponseDirectives
-from univocal.http.fields import age_value, first, http_date
-from univocal.http.messages import Fields
+from univocal.http.fields import age_value, http_date
 
 __all__ = ["HEURISTIC_STATUS", "date_value", "explicit_lifetime", "heuristic_lifetime", "initial_age"]
 
@@ -16,22 +19,25 @@ HEURISTIC_STATUS: Final = frozenset({200, 203, 204, 206, 404, 405, 410, 414, 501
 HEURISTIC_LIMIT: Final = 86_400
 
 
-def date_value(fields: Fields, response_time: float) -> float:
+def date_value(named: Mapping[bytes, bytes], response_time: float) -> float:
     """When the response was generated; without a readable Date, when it was received (RFC 9110 §6.6.1)."""
-    date = http_date(first(fields, b"date"), response_time)
+    date = http_date(named.get(b"date"), response_time)
     return response_time if date is None else date
 
 
-def initial_age(fields: Fields, request_time: float, response_time: float) -> float:
+def initial_age(named: Mapping[bytes, bytes], request_time: float, response_time: float) -> float:
     """The corrected initial age in seconds, never negative (RFC 9111 §4.2.3)."""
     # apparent_age = max(0, response_time - date_value); a Date has whole seconds, so its fraction is no age.
-    apparent_age = max(0, int(response_time - date_value(fields, response_time)))
+    apparent_age = max(0, int(response_time - date_value(named, response_time)))
+    age = age_value(named.items()) if b"age" in named else 0
     # response_delay = response_time - request_time; corrected_age_value = age_value + response_delay
-    corrected_age_value = age_value(fields) + max(0.0, response_time - request_time)
+    corrected_age_value = age + max(0.0, response_time - request_time)
     return max(apparent_age, corrected_age_value)
 
 
-def explicit_lifetime(directives: ResponseDirectives, fields: Fields, response_time: float) -> float | None:
+def explicit_lifetime(
+    directives: ResponseDirectives, named: Mapping[bytes, bytes], response_time: float
+) -> float | None:
     """Seconds that the origin server said, None if it said nothing (RFC 9111 §4.2.1)."""
     # If the cache is shared and s-maxage is present, use its value
     if directives.s_maxage is not None:
@@ -40,17 +46,17 @@ def explicit_lifetime(directives: ResponseDirectives, fields: Fields, response_t
     if directives.max_age is not None:
         return directives.max_age
     # RFC 9213 §2.2: with a targeted field Expires does not count
-    expires = None if directives.targeted else first(fields, b"expires")
+    expires = None if directives.targeted else named.get(b"expires")
     if expires is None:
         return None
     # §5.3: an invalid date, especially "0", is a time in the past. Else: Expires minus Date
     instant = http_date(expires, response_time)
-    return 0 if instant is None else max(0.0, instant - date_value(fields, response_time))
+    return 0 if instant is None else max(0.0, instant - date_value(named, response_time))
 
 
-def heuristic_lifetime(fields: Fields, response_time: float) -> float:
+def heuristic_lifetime(named: Mapping[bytes, bytes], response_time: float) -> float:
     """A tenth of the time since Last-Modified, a day at most (RFC 9111 §4.2.2)."""
-    modified = http_date(first(fields, b"last-modified"), response_time)
+    modified = http_date(named.get(b"last-modified"), response_time)
     if modified is None:
         return 0
-    return min(max(0.0, (date_value(fields, response_time) - modified) / 10), HEURISTIC_LIMIT)
+    return min(max(0.0, (date_value(named, response_time) - modified) / 10), HEURISTIC_LIMIT)

@@ -27,9 +27,10 @@ NO_CONTENT: Final = frozenset({204, 304})
 
 # Measured on CPython (tests/property/test_cache_shapes.py): the objects of a response and its index entries,
 # without the octets they hold.
-_BASE_COST: Final = 1_000
+_BASE_COST: Final = 800
 _PART_COST: Final = 200
 _SELECTING_COST: Final = 150
+_TAGS_COST: Final = 200
 _TAG_COST: Final = 350
 _SEARCH_COST: Final = 1_200
 _PARAMETER_COST: Final = 150
@@ -117,6 +118,14 @@ class Stored:
         lines = self.head.split(b"\r\n")[1:-1]
         return [(name, value) for name, _, value in (line.partition(b": ") for line in lines)]
 
+    def line(self, name: bytes) -> bytes | None:
+        """The value of the first field line of this name (lower case)."""
+        start = self.head.find(b"\r\n%b: " % name)
+        if start < 0:
+            return None
+        start += len(name) + 4
+        return self.head[start : self.head.index(b"\r\n", start)]
+
     @property
     def small(self) -> int:
         """How much of the cost is in small objects."""
@@ -125,14 +134,10 @@ class Stored:
     @property
     def octets(self) -> list[bytes]:
         """All that is kept of the response and in its name, once for each time that it may be kept."""
-        values = (
-            self.etag,
-            self.last_modified,
-            self.strong,
-            self.language,
-            *(value for _, value in self.vary),
-        )
-        kept = [self.key, self.head, self.body, *(name for name, _ in self.vary), *filter(None, values)]
+        kept = [self.key, self.head, self.body]
+        kept += filter(None, (self.etag, self.last_modified, self.strong, self.language))
+        for name, value in self.vary:
+            kept += (name, value) if value else (name,)
         # An index may have the tag of another response, and go on having it when that is gone.
         kept += [*self.tags, *self.tags]
         return [*kept, split_key(self.key)[0], *self.search.names] if self.search is not None else kept
@@ -169,18 +174,38 @@ def reason_phrase(status: int) -> bytes:
 
 def render_head(status: int, fields: Fields) -> bytes:
     """A response's status line and field lines, without the blank line that ends them (RFC 9112 §4)."""
-    lines = b"".join([b"%b: %b\r\n" % field for field in fields])
-    return b"HTTP/1.1 %d %b\r\n%b" % (status, reason_phrase(status), lines)
+    status_line = b"HTTP/1.1 %d %b" % (status, _PHRASES.get(status, b""))
+    return b"\r\n".join([status_line, *map(b": ".join, fields), b""])
 
 
-def with_content(stored: Stored, fields: Fields, body: bytes) -> Stored:
-    """A response described so far by its facts alone, with its head, its content and its cost."""
-    framed = (
-        stored.bodiless or stored.status in NO_CONTENT or any(name == b"content-length" for name, _ in fields)
+def with_content(stored: Stored, body: bytes) -> Stored:
+    """A response described so far by its facts alone, with its content, its length and its cost."""
+    framed = stored.bodiless or stored.status in NO_CONTENT or stored.line(b"content-length") is not None
+    done = Stored(
+        stored.key,
+        stored.status,
+        stored.head if framed else b"%bcontent-length: %d\r\n" % (stored.head, len(body)),
+        body,
+        stored.vary,
+        stored.response_time,
+        stored.born,
+        stored.fresh_until,
+        stored.no_cache,
+        stored.stale_usable,
+        stored.stale_while_revalidate,
+        stored.stale_if_error,
+        stored.etag,
+        stored.last_modified,
+        stored.modified,
+        stored.strong,
+        stored.part,
+        stored.bodiless,
+        stored.language,
+        stored.search,
+        stored.tags,
+        stored.reusable,
+        cost=0,
     )
-    lines = fields if framed else [*fields, (b"content-length", b"%d" % len(body))]
-    head = render_head(stored.status, lines)
-    done = replace(stored, head=head, body=body)
     done.cost = _cost(done)
     return done
 
@@ -188,6 +213,7 @@ def with_content(stored: Stored, fields: Fields, body: bytes) -> Stored:
 def _cost(stored: Stored) -> int:
     """The octets of memory that a response takes, index entries included."""
     cost = _BASE_COST + sum(map(len, stored.octets))
-    cost += _SELECTING_COST * len(stored.vary) + _TAG_COST * len(stored.tags)
+    cost += _SELECTING_COST * len(stored.vary)
+    cost += _TAGS_COST + _TAG_COST * len(stored.tags) if stored.tags else 0
     cost += _PART_COST if stored.part is not None else 0
     return cost if stored.search is None else cost + _SEARCH_COST + _PARAMETER_COST * len(stored.search.names)

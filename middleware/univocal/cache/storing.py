@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
 from univocal.cache.directives import ResponseDirectives
-from univocal.cache.facts import Assessed, Exchange, assess, describe, for_everybody
-from univocal.cache.freshness import HEURISTIC_STATUS
+from univocal.cache.facts import Assessed, Exchange, Told, assess, describe, for_everybody, told_by
+from univocal.cache.freshness import HEURISTIC_STATUS, explicit_lifetime
 from univocal.cache.ranges import content_range
 from univocal.cache.rules import Rules
 from univocal.cache.stored import NO_CONTENT, Stored, with_content
-from univocal.cache.tags import MAX_TAGS, tags
+from univocal.cache.tags import MAX_TAGS
 from univocal.cache.vary import vary_names
-from univocal.http.fields import content_length, first
-from univocal.http.messages import Request, Response
+from univocal.http.fields import content_length_value, first
+from univocal.http.messages import Fields, Request, Response
 
 __all__ = ["Unstorable", "complete", "may_set_cookies", "may_store", "verdict"]
 
@@ -28,12 +27,13 @@ _UNDERSTOOD: Final = frozenset(
     {*range(200, 207), 300, 301, 302, 303, 307, 308, *range(400, 418), 421, 422, 426, 451, *range(500, 506)}
 )
 
-_NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+")
-_ENDS_LINE: Final = re.compile(rb"[\r\n\0]")
+_READING: Final = frozenset({b"GET", b"HEAD"})
+
+# The octets of a field's name, in lower case (RFC 9110 §5.6.2).
+_NAME: Final = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz"
 
 
-@dataclass(frozen=True, slots=True)
-class Unstorable:
+class Unstorable(NamedTuple):
     """Why a response is not stored, in a word or two."""
 
     reason: str
@@ -51,48 +51,72 @@ def may_store(
 
 def verdict(key: bytes, exchange: Exchange, rules: Rules) -> Stored | Unstorable:
     """The same of an exchange."""
-    assessed = assess(exchange, rules)
-    reason = _forbidden(key, exchange, assessed) or _unlicensed(exchange, assessed, rules)
-    if reason:
+    told = told_by(exchange.response, rules)
+    # The directives say no to most of what is not stored: they are asked before anything else is read.
+    if reason := _forbidden(key, exchange, told):
+        return Unstorable(reason)
+    assessed = assess(exchange, told, rules)
+    if reason := _unkeepable(exchange.response, assessed) or _unlicensed(exchange, assessed, rules):
         return Unstorable(reason)
     stored = describe(key, exchange, assessed, rules)
     # A response that is stale at once and cannot be validated would never be of use.
-    usable = assessed.lifetime > 0 and not assessed.directives.no_cache
+    usable = assessed.lifetime > 0 and not told.directives.no_cache
     validatable = stored.etag is not None or stored.last_modified is not None
     windows = stored.stale_while_revalidate > 0 or stored.stale_if_error > 0
     return stored if usable or validatable or windows else Unstorable("no freshness or validator")
 
 
-def _forbidden(key: bytes, exchange: Exchange, assessed: Assessed) -> str:
+def _forbidden(key: bytes, exchange: Exchange, told: Told) -> str:
     """Why RFC 9111 §3 says MUST NOT, or ""."""
-    request, response = exchange.request, exchange.response
-    directives, status = assessed.directives, response.status
-    understood = directives.must_understand and status in _UNDERSTOOD
-    clauses = (
-        # the request method is understood by the cache
-        ("method", not _method_allows(key, exchange, assessed)),
-        # the response status code is final
-        ("status", status < 200 or status in _NEVER),
-        # if the response status code is 206 or 304, or the must-understand cache directive is present: the
-        # cache understands the response status code
-        ("partial", status == 206 and content_range(response.fields) is None),
-        ("must-understand", directives.must_understand and not understood),
-        # the no-store cache directive is not present in the response; with must-understand it does not count
-        # if the status code is understood (§5.2.2.3)
-        ("no-store", directives.no_store and not understood),
-        # if the cache is shared: the private response directive is either not present or allows a shared
-        # cache to store a modified response
-        ("private", directives.private),
-        # if the cache is shared: the Authorization header field is not present in the request or a response
-        # directive is present that explicitly allows shared caching (§3.5)
-        ("authorization", first(request.fields, b"authorization") is not None and not _shared(directives)),
-        # §4.1: a stored response with a Vary header field value containing "*" always fails to match
-        ("vary", vary_names(response.fields) is None),
-        # What would end a line early does not get into a head.
-        ("malformed", not all(_NAME.fullmatch(n) and not _ENDS_LINE.search(v) for n, v in response.fields)),
-        ("tags", len(tags(response.fields)) > MAX_TAGS),
-    )
-    return next((reason for reason, holds in clauses if holds), "")
+    request, response, _, _ = exchange
+    directives, status = told.directives, response.status
+    # the request method is understood by the cache
+    if request.method not in _READING and not _post_allows(key, exchange, told):
+        return "method"
+    # the response status code is final
+    if status < 200 or status in _NEVER:
+        return "status"
+    # if the response status code is 206 or 304, or the must-understand cache directive is present: the cache
+    # understands the response status code
+    if status == 206 and content_range(response.fields) is None:
+        return "partial"
+    if directives.must_understand:
+        # and then no-store does not count (§5.2.2.3)
+        if status not in _UNDERSTOOD:
+            return "must-understand"
+    # the no-store cache directive is not present in the response
+    elif directives.no_store:
+        return "no-store"
+    # if the cache is shared: the private response directive is either not present or allows a shared cache to
+    # store a modified response
+    if directives.private:
+        return "private"
+    # if the cache is shared: the Authorization header field is not present in the request or a response
+    # directive is present that explicitly allows shared caching (§3.5)
+    if not _shared(directives) and first(request.fields, b"authorization") is not None:
+        return "authorization"
+    return ""
+
+
+def _unkeepable(response: Response, assessed: Assessed) -> str:
+    """Why a response cannot be kept, or ""."""
+    named = assessed.told.named
+    # §4.1: a stored response with a Vary header field value containing "*" always fails to match
+    if b"vary" in named and vary_names(response.fields) is None:
+        return "vary"
+    # What would end a line early does not get into a head.
+    if not _are_lines(response.fields, named):
+        return "malformed"
+    if len(assessed.tags) > MAX_TAGS:
+        return "tags"
+    return ""
+
+
+def _are_lines(fields: Fields, named: Mapping[bytes, bytes]) -> bool:
+    names, text = b"".join(named), b"".join([value for _, value in fields])
+    if b"" in named or names.translate(None, _NAME):
+        return False
+    return not (b"\r" in text or b"\n" in text or b"\0" in text)
 
 
 def _shared(directives: ResponseDirectives) -> bool:
@@ -100,16 +124,16 @@ def _shared(directives: ResponseDirectives) -> bool:
     return directives.must_revalidate or directives.public or directives.s_maxage is not None
 
 
-def _method_allows(key: bytes, exchange: Exchange, assessed: Assessed) -> bool:
-    request, response = exchange.request, exchange.response
-    if request.method in {b"GET", b"HEAD"}:
-        return True
+def _post_allows(key: bytes, exchange: Exchange, told: Told) -> bool:
+    request, response, _, response_time = exchange
     # RFC 9110 §9.3.3: responses to POST are only cacheable when they include explicit freshness information
     # and a Content-Location header field that has the same value as the POST's target URI
-    if request.method != b"POST" or response.status != 200 or not assessed.explicit:
+    if request.method != b"POST" or response.status != 200:
+        return False
+    if not explicit_lifetime(told.directives, told.named, response_time):
         return False
     scheme, authority = (*key.split(b" ")[1:3], b"", b"")[:2]
-    return first(response.fields, b"content-location") in {
+    return told.named.get(b"content-location") in {
         request.target,
         b"%b://%b%b" % (scheme, authority, request.target),
     }
@@ -117,7 +141,7 @@ def _method_allows(key: bytes, exchange: Exchange, assessed: Assessed) -> bool:
 
 def _unlicensed(exchange: Exchange, assessed: Assessed, rules: Rules) -> str:
     """Why nothing allows to store the response, or ""."""
-    status, shared = exchange.response.status, _for_all(assessed.directives)
+    status, shared = exchange.response.status, _for_all(assessed.told.directives)
     if not may_set_cookies(assessed, rules):
         return "set-cookie"
     # the response contains at least one of: a public response directive; an Expires header field; a max-age
@@ -134,9 +158,9 @@ def _unlicensed(exchange: Exchange, assessed: Assessed, rules: Rules) -> str:
 
 def may_set_cookies(assessed: Assessed, rules: Rules) -> bool:
     """Whether the rules let a response be stored with what cookies it sets, if any."""
-    if first(assessed.fields, b"set-cookie") is None:
+    if b"set-cookie" not in assessed.told.named or first(assessed.fields, b"set-cookie") is None:
         return True
-    shared = _for_all(assessed.directives)
+    shared = _for_all(assessed.told.directives)
     allowed = {"public": shared, "explicit": shared or assessed.explicit is not None, "never": False}
     return allowed[rules.set_cookie]
 
@@ -147,12 +171,11 @@ def _for_all(directives: ResponseDirectives) -> bool:
 
 def complete(stored: Stored, body: bytes) -> Stored | None:
     """The stored response with its content; None if this cannot be all of it."""
-    fields = stored.fields
-    length = content_length(fields)
+    length = content_length_value(stored.line(b"content-length"))
     if not stored.bodiless:
         if length is not None and length != len(body) and stored.status not in NO_CONTENT:
             return None
         # A 206 may be shorter than its Content-Range says (it is then never combined), but not longer.
         if stored.part is not None and not 0 < len(body) <= stored.part.last - stored.part.first + 1:
             return None
-    return with_content(stored, fields, body)
+    return with_content(stored, body)

@@ -7,12 +7,13 @@ from typing import Final
 import http_sf
 
 from univocal.http.fields import combined
-from univocal.http.messages import Fields, values
+from univocal.http.messages import Fields
 
 __all__ = ["MAX_TAGS", "TAGGING", "groups", "tags"]
 
 # The fields of a response that name it for purges.
 TAGGING: Final = frozenset((b"surrogate-key", b"xkey", b"cache-tag", b"cache-groups"))
+_BLANK_SEPARATED: Final = frozenset((b"surrogate-key", b"xkey"))
 
 # A response with more tags than this is not stored: leaving some out would let it outlive its purge.
 MAX_TAGS: Final = 1_024
@@ -20,10 +21,12 @@ MAX_TAGS: Final = 1_024
 
 def tags(fields: Fields) -> frozenset[bytes]:
     """The names a response can be purged by: of Surrogate-Key, xkey, Cache-Tag and Cache-Groups (§2)."""
-    found = {
-        tag for name in (b"surrogate-key", b"xkey") for line in values(fields, name) for tag in line.split()
-    }
-    found |= {tag.strip(b" \t") for line in values(fields, b"cache-tag") for tag in line.split(b",")} - {b""}
+    found = set[bytes]()
+    for name, value in fields:
+        if name in _BLANK_SEPARATED:
+            found.update(value.split())
+        elif name == b"cache-tag":
+            found.update(filter(None, (tag.strip(b" \t") for tag in value.split(b","))))
     return frozenset(found | groups(fields, b"cache-groups"))
 
 

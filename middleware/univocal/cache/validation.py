@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from univocal.cache.directives import response_directives
-from univocal.cache.facts import Exchange, assess, describe, is_personal, storable_fields
+from univocal.cache.facts import Exchange, assess, describe, is_personal, storable_fields, told_by
 from univocal.cache.ranges import content_range, missing
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored, with_content
@@ -73,7 +72,7 @@ def freshen(
     updated = Response(stored.status, _updated(stored.fields, _not_upgrading(stored, response.fields), rules))
     exchange = Exchange(request, response, request_time, response_time)
     built = _rebuilt(stored, exchange, updated, rules, stored.body)
-    if not may_set_cookies(assess(exchange, rules), rules):
+    if not may_set_cookies(assess(exchange, told_by(exchange.response, rules), rules), rules):
         # That the stored response may be shared with its cookies was said of those, not of these.
         built = replace(built, reusable=False)
     return built if built.reusable or not personal else None
@@ -81,18 +80,22 @@ def freshen(
 
 def _rebuilt(stored: Stored, exchange: Exchange, updated: Response, rules: Rules, body: bytes) -> Stored:
     """A stored response anew from its updated fields; its age is that of the exchange's response."""
-    told = [field for field in exchange.response.fields if field[0] in {b"age", b"date"}]
-    aged = Response(updated.status, [*without(updated.fields, [b"date"]), *told])
+    dated = [field for field in exchange.response.fields if field[0] in {b"age", b"date"}]
+    aged = Response(updated.status, [*without(updated.fields, [b"date"]), *dated])
     request = exchange.request
     # A cookie of whoever validates does not make content personal that the origin has just confirmed.
     impersonal = replace(request, method=b"GET", fields=without(request.fields, [b"cookie"]))
-    news = replace(exchange, request=impersonal, response=aged)
+    news = exchange._replace(request=impersonal, response=aged)
     judged = verdict(stored.key, news, rules)
     kept = isinstance(judged, Stored)
-    fresh = judged if isinstance(judged, Stored) else describe(stored.key, news, assess(news, rules), rules)
+    fresh = judged if isinstance(judged, Stored) else _described(stored.key, news, rules)
     vary = selection(aged.fields, request)
     fresh = replace(fresh, vary=vary, bodiless=stored.bodiless, reusable=kept)
-    return with_content(fresh, fresh.fields, body)
+    return with_content(fresh, body)
+
+
+def _described(key: bytes, exchange: Exchange, rules: Rules) -> Stored:
+    return describe(key, exchange, assess(exchange, told_by(exchange.response, rules), rules), rules)
 
 
 def _same(stored: Stored, response: Response) -> bool:
@@ -135,7 +138,7 @@ def _not_upgrading(stored: Stored, fields: Fields) -> Fields:
 
 def _updated(old: Fields, new: Fields, rules: Rules) -> Fields:
     """Every field of the new response in place of those of its name, but for the excepted ones (§3.2)."""
-    news = without(storable_fields(new, response_directives(new, rules.targeted)), _EXCEPTED)
+    news = without(storable_fields(new, told_by(Response(200, new), rules)), _EXCEPTED)
     return [*without(old, {name for name, _ in news}), *news]
 
 
@@ -158,7 +161,7 @@ def combine(
         return None
     exact = (len(stored.body), len(body)) == (old.last - old.first + 1, new.last - new.first + 1)
     touching = new.first <= old.last + 1 and old.first <= new.last + 1
-    other = describe(stored.key, exchange, assess(exchange, rules), rules)
+    other = _described(stored.key, exchange, rules)
     if not exact or not touching or stored.strong is None or stored.strong != other.strong:
         return None
     # The newer octets count where both have them.

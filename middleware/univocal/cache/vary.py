@@ -43,11 +43,23 @@ _MEMBER: Final = re.compile(
 
 def vary_names(fields: Fields) -> tuple[bytes, ...] | None:
     """The selecting header fields a response names, sorted; None if it answers no other request."""
-    names = {name.lower() for line in values(fields, b"vary") for name in members(line)}
+    lines = values(fields, b"vary")
+    if len(lines) == 1 and len(lines[0]) <= 256:
+        return _named_in(lines[0])
+    return _names(lines)
+
+
+def _names(lines: list[bytes]) -> tuple[bytes, ...] | None:
+    names = {name.lower() for line in lines for name in members(line)}
     # A stored response with a Vary header field value containing a member "*" always fails to match.
     if b"*" in names or not names.isdisjoint(_PER_CLIENT):
         return None
     return tuple(sorted(names))
+
+
+@lru_cache(maxsize=256)
+def _named_in(line: bytes) -> tuple[bytes, ...] | None:
+    return _names([line])
 
 
 def selection(response: Fields, request: Request) -> Selecting:

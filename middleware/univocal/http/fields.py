@@ -6,8 +6,9 @@ Every reader is linear in the field's length and total: what cannot be read is N
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from email.utils import formatdate
+from functools import lru_cache
 from typing import Final
 
 from univocal.http.messages import Field, Fields, values
@@ -19,11 +20,14 @@ __all__ = [
     "cache_control",
     "combined",
     "content_length",
+    "content_length_value",
     "cookie_names",
     "delta_seconds",
     "entity_tag",
     "entity_tags",
+    "every",
     "first",
+    "firsts",
     "http_date",
     "imf_fixdate",
     "members",
@@ -68,6 +72,19 @@ def first(fields: Iterable[Field], name: bytes) -> bytes | None:
     return None
 
 
+def firsts(fields: Fields) -> dict[bytes, bytes]:
+    """The value of the first field line of each name, for those who ask for many."""
+    return dict(reversed(fields))
+
+
+def every(fields: Fields, named: Mapping[bytes, bytes], name: bytes) -> list[bytes]:
+    """The values of every field line called `name`, where `named` are the `firsts` of these fields."""
+    if name not in named:
+        return []
+    # As many names as lines: none stands twice.
+    return [named[name]] if len(named) == len(fields) else values(fields, name)
+
+
 def combined(fields: Iterable[Field], name: bytes) -> bytes | None:
     """The field lines called `name` as one field value (RFC 9110 §5.3); None if there is none."""
     found = values(fields, name)
@@ -102,7 +119,11 @@ def age_value(fields: Iterable[Field]) -> int:
 
 def content_length(fields: Iterable[Field]) -> int | None:
     """The Content-Length in octets (RFC 9110 §8.6)."""
-    line = first(fields, b"content-length")
+    return content_length_value(first(fields, b"content-length"))
+
+
+def content_length_value(line: bytes | None) -> int | None:
+    """The octets that a Content-Length's first line says; None if it is absent or no number."""
     return int(line) if line is not None and line.isdigit() and len(line) < 19 else None
 
 
@@ -163,9 +184,21 @@ def http_date(value: bytes | None, now: float) -> int | None:
     """Seconds since the epoch of an HTTP-date in one of its three forms (RFC 9110 §5.6.7).
 
     Letters may have any case and the weekday is not checked against the date; nothing else is forgiven.
+    `now` tells the century of an RFC 850 date.
     """
     if value is None:
         return None
+    # An IMF-fixdate has 29 octets and means the same at any time: it is remembered. No date whose year has
+    # two digits is as short.
+    return _fixed_date(value) if len(value) == 29 else _date(value, now)
+
+
+@lru_cache(maxsize=1024)
+def _fixed_date(value: bytes) -> int | None:
+    return _date(value, 0.0)
+
+
+def _date(value: bytes, now: float) -> int | None:
     text = value.strip(b" \t").lower()
     for form in _DATES:
         if found := form.fullmatch(text):
@@ -197,4 +230,9 @@ def _days(year: int, month: int, day: int) -> int:
 
 def imf_fixdate(seconds: float) -> bytes:
     """The preferred form of an HTTP-date (RFC 9110 §5.6.7)."""
-    return formatdate(int(seconds), usegmt=True).encode("ascii")
+    return _imf_fixdate(int(seconds))
+
+
+@lru_cache(maxsize=64)
+def _imf_fixdate(seconds: int) -> bytes:
+    return formatdate(seconds, usegmt=True).encode("ascii")

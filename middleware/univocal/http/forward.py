@@ -8,6 +8,7 @@ from typing import Final
 from univocal.http.messages import Field, Fields
 
 __all__ = [
+    "HOP_BY_HOP",
     "end_to_end",
     "forwards_left",
     "request_fields",

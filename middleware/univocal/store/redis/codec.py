@@ -28,6 +28,7 @@ LIMIT: Final = 30 * 86_400.0
 # What is greater is none of ours: to calculate with it, or to write it, could fail.
 _GREATEST: Final = 2.0**53
 _NUMBER: Final = re.compile(rb"-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:e[+-]?[0-9]{1,3})?")
+_UNTAGGED: Final = frozenset[bytes]()  # one for all: each would take 216 octets
 _LENGTH: Final = re.compile(rb"(0|[1-9][0-9]{0,8}):")
 _FIRST_LINE: Final = re.compile(rb"%d ([wp]) (\S+) (\S+) (\S+) ([0-9]{1,4})\n" % FORMAT)
 # A head is written as it is: what stands in it must be lines, none of them empty.
@@ -117,7 +118,7 @@ def _decoded(key: bytes, described: bytes, body: bytes | None) -> Stored:
         bodiless=bool(bodiless),
         language=_given(language),
         search=None,
-        tags=frozenset(tags),
+        tags=frozenset(tags) if tags else _UNTAGGED,
         reusable=True,
         cost=int(cost),
     )
