@@ -270,3 +270,27 @@ def test_a_second_intermediary_finds_nothing_left_to_drop(fields: Fields) -> Non
     assert [field for field in twice if field[0] not in OWN] == plain
     assert plain == [field for field in fields if field in plain]
     assert b"evil" not in [value for name, value in once if name in STRANGERS]
+
+
+@given(st.lists(st.tuples(NAMES, st.sampled_from([b"", b"1"])), max_size=8))
+def test_without_connection_each_field_is_judged_by_its_name_alone(fields: Fields) -> None:
+    kept = [field for field in fields if field[0] not in {b"connection", b"te"}]
+    assert forwarded(*kept) == [left for field in kept for left in forwarded(field)]
+    assert strip_untrusted(kept) == [left for field in kept for left in strip_untrusted([field])]
+    told = [field for field in kept if field[0] != b"via"]
+    assert response_fields(told)[:-1] == [left for field in told for left in response_fields([field])[:-1]]
+
+
+def test_what_is_not_remembered_is_judged_alike() -> None:
+    assert strip_untrusted([(b"x-forwarded-" + b"a" * 80, b"1"), (b"x" * 80, b"2")]) == [(b"x" * 80, b"2")]
+    options = b", ".join([b"x-hop"] * 20)
+    assert forwarded((b"connection", options), (b"x-hop", b"1"), (b"x-end", b"2")) == [(b"x-end", b"2")]
+    long = b"a" * 300
+    (told, *_) = values(request_fields([], host=long, client="::1", scheme=b"http"), b"forwarded")
+    assert told == b'for="[::1]";host=%b;proto=http' % long
+
+
+def test_the_memory_of_what_a_client_is_told_as_cannot_be_changed() -> None:
+    one = request_fields([], host=b"en.example", client="192.0.2.1", scheme=b"http")
+    one.clear()
+    assert request_fields([], host=b"en.example", client="192.0.2.1", scheme=b"http")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final
 
 from univocal.http.messages import Field, Fields
@@ -25,8 +26,6 @@ HOP_BY_HOP: Final = frozenset(
     b"connection http2-settings keep-alive proxy-authenticate proxy-authentication-info "
     b"proxy-authorization proxy-connection te trailer transfer-encoding upgrade".split()
 )
-
-_REPLACED: Final = HOP_BY_HOP | {b"host"}
 
 # "A sender MUST NOT send a connection option corresponding to a field that is intended for all
 # recipients" (§7.6.1). A client that does wants a check or a cache key to miss what the origin needs.
@@ -68,7 +67,7 @@ _UNTRUSTED: Final = frozenset(
 )
 _UNTRUSTED_FAMILIES: Final = (b"x-forwarded-", b"x-original-")
 
-# What most requests have, told apart at once.
+# What most requests have: told apart by one subtraction of sets, these are not looked at any further.
 _ORDINARY: Final = frozenset(
     b"accept accept-encoding accept-language cache-control content-length content-type cookie dnt "
     b"if-modified-since if-none-match origin pragma priority range referer sec-ch-ua sec-ch-ua-mobile "
@@ -102,13 +101,10 @@ def request_fields(
     says that the caller relays the response's trailers. Content whose length is unknown stays chunked.
     """
     named = dict(fields)
-    dropped = _REPLACED | _connection_options(fields) if b"connection" in named else _REPLACED
-    forwarded = [(b"host", host)]
-    forwarded += [
-        field
-        for field in fields
-        if field[0] not in dropped and (field[0] in _ORDINARY or not _is_untrusted(field[0]))
-    ]
+    dropped = {b"host", *(name for name in named.keys() - _ORDINARY if _goes_no_further(name))}
+    if b"connection" in named:
+        dropped |= _connection_options(fields)
+    forwarded = [(b"host", host), *(field for field in fields if field[0] not in dropped)]
     if b"transfer-encoding" in named:
         # RFC 9112 §6.3: Transfer-Encoding overrides Content-Length, and the coding is this hop's own.
         forwarded = [field for field in forwarded if field[0] != b"content-length"]
@@ -116,7 +112,11 @@ def request_fields(
     if trailers and b"te" in named and _accepts_trailers(fields):
         # RFC 9110 §10.1.4: whoever sends TE names it in Connection.
         forwarded += [(b"te", b"trailers"), (b"connection", b"te")]
-    forwarded += _origin_of(host if authority is None else authority, client, scheme, forwarded_for)
+    asked = host if authority is None else authority
+    if forwarded_for or len(asked) > 255:
+        forwarded += _origin_of(asked, client, scheme, forwarded_for)
+    else:
+        forwarded += _direct_origin_of(asked, client, scheme)
     forwarded.append((b"via", via))  # RFC 9110 §7.6.3
     return forwarded
 
@@ -133,13 +133,16 @@ def response_fields(
 
     `trailers` says that the caller relays the trailers that the Trailer field announces.
     """
-    dropped = HOP_BY_HOP | _connection_options(fields)
+    named = dict(fields)
+    dropped = HOP_BY_HOP & named.keys()
+    if b"connection" in dropped:
+        dropped |= _connection_options(fields)
     if trailers:
         dropped -= {b"trailer"}
     if status == 204 or status < 200:
         dropped |= {b"content-length"}  # RFC 9110 §8.6: a server MUST NOT send it in these
-    forwarded = [field for field in fields if field[0] not in dropped]
-    if date is not None and not any(name == b"date" for name, _ in forwarded):
+    forwarded = [field for field in fields if field[0] not in dropped] if dropped else list(fields)
+    if date is not None and b"date" not in named:
         forwarded.append((b"date", date))  # RFC 9110 §6.6.1
     forwarded.append((b"via", via))
     return forwarded
@@ -156,7 +159,9 @@ def end_to_end(fields: Sequence[Field]) -> Fields:
 
 def strip_untrusted(fields: Sequence[Field]) -> Fields:
     """`fields` without those that claim another URL, host, scheme, port, prefix, method or peer address."""
-    return [field for field in fields if not _is_untrusted(field[0])]
+    odd = {name for name, _ in fields} - _ORDINARY
+    untrusted = {name for name in odd if _is_untrusted(name)}
+    return [field for field in fields if field[0] not in untrusted] if untrusted else list(fields)
 
 
 def forwards_left(method: bytes, fields: Sequence[Field]) -> Fields | None:
@@ -189,23 +194,44 @@ def request_has_content(fields: Sequence[Field]) -> bool:
 
 def _connection_options(fields: Sequence[Field]) -> frozenset[bytes]:
     """The names that Connection may and does name, lower case."""
-    options = [value for name, value in fields if name == b"connection"]
-    if not options:
-        return frozenset()
-    named = {option.strip(b" \t").lower() for value in options for option in value.split(b",")}
+    lines = [value for name, value in fields if name == b"connection"]
+    if len(lines) == 1 and len(lines[0]) <= 64:
+        return _options_in(lines[0])
+    return _options(lines) if lines else frozenset()
+
+
+def _options(lines: Iterable[bytes]) -> frozenset[bytes]:
+    named = {option.strip(b" \t").lower() for line in lines for option in line.split(b",")}
     return frozenset(name for name in named if not _is_protected(name))
+
+
+@lru_cache(maxsize=256)
+def _options_in(line: bytes) -> frozenset[bytes]:
+    return _options([line])
 
 
 def _is_protected(name: bytes) -> bool:
     return name in _PROTECTED or name.startswith(_PROTECTED_FAMILIES)
 
 
+def _goes_no_further(name: bytes) -> bool:
+    return name in HOP_BY_HOP or _is_untrusted(name)
+
+
 def _is_untrusted(name: bytes) -> bool:
+    return _short_is_untrusted(name) if len(name) <= 64 else _claims(name)
+
+
+def _claims(name: bytes) -> bool:
+    """Whether a field claims what is not the client's to say, in whichever spelling CGI reads alike."""
     read = name.translate(_AS_CGI_READS)
     if read in _UNTRUSTED or read.startswith(_UNTRUSTED_FAMILIES):
         return True
     # A second spelling of a field that framing, a cache or a check depends on, which none of them would see.
     return read != name and (read in HOP_BY_HOP or _is_protected(read) or read.startswith(b"accept-"))
+
+
+_short_is_untrusted = lru_cache(maxsize=1024)(_claims)
 
 
 def _accepts_trailers(fields: Sequence[Field]) -> bool:
@@ -229,6 +255,11 @@ def _origin_of(authority: bytes, client: str | None, scheme: bytes, before: Sequ
     hops.append(b"for=%b;host=%b;proto=%b" % (_node(peer or b"unknown"), _value(authority), scheme))
     told.append((b"forwarded", b", ".join(hops)))
     return told
+
+
+@lru_cache(maxsize=1024)
+def _direct_origin_of(authority: bytes, client: str | None, scheme: bytes) -> tuple[Field, ...]:
+    return tuple(_origin_of(authority, client, scheme, ()))
 
 
 def _node(address: bytes) -> bytes:

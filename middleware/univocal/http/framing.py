@@ -72,10 +72,8 @@ def _is_authority(value: bytes) -> bool:
 
 def faults(method: bytes, target: bytes, version: str, fields: Fields) -> tuple[str, ...]:
     """The reasons to refuse a head at once, by rank; `fields` need hold no more than the `WATCHED` ones."""
-    if version == "1.1" and target[:1] == b"/" and method != b"CONNECT" and len(fields) == 1:
-        name, value = fields[0]
-        if name == b"host" and is_authority(value):
-            return ()
+    if version == "1.1" and target[:1] == b"/" and method != b"CONNECT" and _are_plain(fields):
+        return ()
     reasons = []
     if is_ambiguous(fields, version):
         reasons.append("bad-framing")
@@ -88,6 +86,16 @@ def faults(method: bytes, target: bytes, version: str, fields: Fields) -> tuple[
     if fault := _target_fault(method, target, authority):
         reasons.append(fault)
     return by_rank(reasons)
+
+
+def _are_plain(fields: Fields) -> bool:
+    """Nearly all heads have one Host, a length that is a number at most, and no field twice."""
+    if len(fields) == 1:
+        return fields[0][0] == b"host" and is_authority(fields[0][1])
+    named = dict(fields)
+    if len(named) != len(fields) or b"transfer-encoding" in named:
+        return False
+    return named.get(b"content-length", b"0").isdigit() and is_authority(named.get(b"host", b""))
 
 
 def is_ambiguous(fields: Fields, version: str = "1.1") -> bool:

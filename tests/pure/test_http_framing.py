@@ -1,0 +1,100 @@
+"""What is wrong with a request's head (RFC 9112 §3, §6)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from univocal.http.framing import (
+    WATCHED,
+    SplitTarget,
+    faults,
+    field_octets,
+    is_ambiguous,
+    is_authority,
+    split_target,
+)
+from univocal.http.messages import Fields
+
+HOST = (b"host", b"en.example")
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "version", "fields", "expected"),
+    [
+        (b"GET", b"/", "1.1", [HOST], ()),
+        (b"GET", b"/", "1.1", [HOST, (b"content-length", b"0")], ()),
+        (b"POST", b"/", "1.1", [HOST, (b"transfer-encoding", b"Chunked ")], ()),
+        (b"GET", b"/", "1.0", [], ()),
+        (b"OPTIONS", b"*", "1.1", [HOST], ()),
+        (b"GET", b"http://en.example/a", "1.1", [HOST], ()),
+        (b"GET", b"/", "1.1", [], ("bad-host",)),
+        (b"GET", b"/", "1.1", [HOST, HOST], ("bad-host",)),
+        (b"GET", b"/", "1.1", [(b"host", b"a/b")], ("bad-host",)),
+        (b"GET", b"/", "1.1", [(b"host", b"")], ("bad-host",)),
+        (b"GET", b"/", "1.1", [(b"content-length", b"0")], ("bad-host",)),
+        (b"GET", b"/", "1.1", [HOST, (b"content-length", b"+1")], ("bad-framing",)),
+        (b"GET", b"/", "1.1", [HOST, (b"content-length", b"")], ("bad-framing",)),
+        (b"GET", b"/", "1.1", [HOST, (b"content-length", b"1"), (b"content-length", b"1")], ("bad-framing",)),
+        (
+            b"POST", b"/", "1.1", [HOST, (b"content-length", b"1"), (b"transfer-encoding", b"chunked")],
+            ("bad-framing",),
+        ),
+        (b"POST", b"/", "1.1", [HOST, (b"transfer-encoding", b"gzip, chunked")], ("bad-framing",)),
+        (b"POST", b"/", "1.0", [(b"transfer-encoding", b"chunked")], ("bad-framing",)),
+        (b"GET", b"/", "2.0", [HOST], ("bad-framing",)),
+        (b"CONNECT", b"/", "1.1", [HOST], ("bad-target",)),
+        (b"GET", b"*", "1.1", [HOST], ("bad-target",)),
+        (b"GET", b"http://a@en.example/", "1.1", [HOST], ("bad-target",)),
+        (b"GET", b"ftp://en.example/", "1.1", [HOST], ("bad-target",)),
+        (b"GET", b"a", "1.1", [HOST], ("no-leading-slash",)),
+    ],
+)  # fmt: skip
+def test_faults_of_a_head(
+    method: bytes, target: bytes, version: str, fields: Fields, expected: tuple[str, ...]
+) -> None:
+    assert faults(method, target, version, fields) == expected
+    assert is_ambiguous(fields, version) is ("bad-framing" in expected)
+
+
+WORDS = st.sampled_from([b"en.example", b"a b", b"", b"0", b"12", b"-1", b"chunked", b"gzip"])
+
+
+@given(
+    st.sampled_from([b"GET", b"CONNECT"]),
+    st.sampled_from([b"/", b"*", b"a", b"http://a/", b"http://a@b/", b""]),
+    st.sampled_from(["1.0", "1.1", "2"]),
+    st.lists(st.tuples(st.sampled_from(sorted(WATCHED)), WORDS), max_size=4),
+)
+def test_what_is_not_watched_changes_nothing(
+    method: bytes, target: bytes, version: str, fields: Fields
+) -> None:
+    """Two fields of one name make no head plain, so that the shortcut and the long way are compared."""
+    more = [*fields, (b"x", b"1"), (b"x", b"1")]
+    assert faults(method, target, version, fields) == faults(method, target, version, more)
+
+
+@pytest.mark.parametrize(
+    ("target", "parts"),
+    [
+        (b"/a?b#c", SplitTarget(None, b"/a", b"b")),
+        (b"HTTP://en.example?b", SplitTarget(b"en.example", b"/", b"b")),
+        (b"https://en.example:1/a?b?c", SplitTarget(b"en.example:1", b"/a", b"b?c")),
+        (b"*", SplitTarget(None, b"*", b"")),
+        (b"ftp://en.example/", SplitTarget(None, b"ftp://en.example/", b"")),
+    ],
+)
+def test_the_parts_of_a_target(target: bytes, parts: SplitTarget) -> None:
+    assert split_target(target) == parts
+
+
+def test_an_authority_is_a_host_with_or_without_a_port() -> None:
+    assert is_authority(b"en.example:80")
+    assert not is_authority(b"a" * 301)
+    assert not is_authority(b"a@b")
+
+
+def test_the_octets_of_field_lines() -> None:
+    assert field_octets([]) == 0
+    assert field_octets([(b"a", b"b"), (b"cd", b"")]) == len(b"a: b\r\ncd: \r\n")
