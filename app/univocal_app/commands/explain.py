@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from dataclasses import dataclass
-from typing import Final
 
 from univocal.http.authority import DEFAULT_PORTS, parse_authority
+from univocal.http.grammar import split_absolute
 from univocal.uri.pipeline import Rejected, Stage, explain_target
 from univocal.uri.profile import Profile
 from univocal.uri.segments import routing_view
@@ -17,8 +16,6 @@ from univocal.uri.target import Canonical, declared_charsets, origin_target, res
 from univocal_app.commands.describe import printable, table
 
 __all__ = ["Explanation", "Url", "explain"]
-
-_URL: Final = re.compile(rb"(https?)://([^/?#]*)(.*)", re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -33,16 +30,16 @@ class Url:
     @classmethod
     def parse(cls, text: str) -> Url:
         """Raises ValueError for what is no http or https URL. A host in other letters becomes A-labels."""
-        match = _URL.fullmatch(os.fsencode(text))
-        if match is None:
+        typed = split_absolute(os.fsencode(text))
+        if typed is None or typed.scheme.lower() not in DEFAULT_PORTS:
             raise ValueError(f"{text!r} is no URL: it begins with http:// or https://, then names a host")
-        scheme, authority, target = match.groups()
+        scheme, authority, target = typed
         if not authority.isascii():
             try:
                 authority = authority.decode("utf-8").encode("idna")
             except UnicodeError:
                 raise ValueError(f"{text!r} names no host") from None
-        return cls(scheme.lower(), authority, target, b"%b://%b" % (scheme, match[2]))
+        return cls(scheme.lower(), authority, target, b"%b://%b" % (scheme, typed.authority))
 
     @property
     def absolute(self) -> bytes:

@@ -9,7 +9,8 @@ from typing import Annotated, Final, NamedTuple, TypeAlias
 
 from pydantic import Field, PlainSerializer, PlainValidator
 
-from univocal.http.authority import parse_authority
+from univocal.http.authority import DEFAULT_PORTS, parse_authority
+from univocal.http.grammar import is_token, split_absolute
 from univocal.store.redis import url as address
 
 __all__ = [
@@ -64,10 +65,8 @@ _UNITS: Final = {
     "GiB": 2**30,
 }
 _SIZE: Final = re.compile(r"([0-9]{1,15})(?: ?(B|[kMG]B|[KMG]iB))?")
-_ADDRESS: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):([0-9]{1,5})")
-_UPSTREAM: Final = re.compile(
-    r"(https?://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?)(/[!-\"$->@-~]*)?"
-)
+_ADDRESS: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::([0-9]{1,5}))?")
+_PATH: Final = re.compile(rb"(?:/[!-\"$->@-~]*)?")
 
 
 def size(value: object) -> int:
@@ -82,7 +81,7 @@ def size(value: object) -> int:
 def parse_address(value: object) -> Address:
     """HOST:PORT; an IPv6 address stands in brackets."""
     match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
-    if match is None or int(match[3]) > 65535:
+    if match is None or match[3] is None or int(match[3]) > 65535:
         raise ValueError('HOST:PORT such as "127.0.0.1:8080" or "[::1]:8080"')
     return Address(match[1] or match[2], int(match[3]))
 
@@ -99,12 +98,13 @@ def parse_upstream(value: object) -> Upstream:
     """The URL of one origin server, with or without a path."""
     if isinstance(value, list):
         raise ValueError("one URL as a text (several origins for one site are not in this version)")
-    match = _UPSTREAM.fullmatch(value) if isinstance(value, str) else None
-    if match is None or (match[2] and not 0 < int(match[2]) <= 65535):
-        raise ValueError(
-            'an http or https URL without user, query and fragment, such as "http://127.0.0.1:9000"'
-        )
-    return Upstream(match[1], match[3] or "")
+    if isinstance(value, str) and (url := split_absolute(value.encode("utf-8", "replace"))) is not None:
+        at = _ADDRESS.fullmatch(url.authority.decode())
+        named = url.scheme in DEFAULT_PORTS and at is not None and 0 < int(at[3] or 1) <= 65535
+        if named and _PATH.fullmatch(url.rest):
+            path = url.rest.decode()
+            return Upstream(value.removesuffix(path), path)
+    raise ValueError('an http or https URL without user, query and fragment, such as "http://127.0.0.1:9000"')
 
 
 def origin_host(value: object) -> str:
@@ -119,7 +119,7 @@ def origin_host(value: object) -> str:
 
 def field_name(value: object) -> str:
     """The name of a field."""
-    if isinstance(value, str) and re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", value):
+    if isinstance(value, str) and value.isascii() and is_token(value.encode()):
         return value
     raise ValueError('the name of a field, such as "CDN-Cache-Control"')
 

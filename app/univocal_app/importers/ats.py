@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
+from univocal.http.authority import DEFAULT_PORTS
+from univocal.http.grammar import Absolute, split_absolute
 from univocal.uri.profile import parse
 from univocal.uri.ring import DECODE, ENCODE, RINGS, DecoderRing
 from univocal_app.commands.describe import printable
@@ -31,7 +33,7 @@ _WORD: Final = re.compile(r"""(?:[^\s"'\\]|\\.?|"[^"]*"?|'[^']*'?)+""")
 _FIELD: Final = re.compile(r"-?\s*(type|target|replacement):\s*(\S.*)")
 _SET: Final = re.compile(r"\s*(?:[0-9A-Fa-f]{2}(?:\s+|\Z))*")
 _SCRIPT: Final = "normalize-path"
-_URL: Final = re.compile(r"(https?)://([^/?#\s]+)(/[^?#\s]*)?")
+_UNWELCOME: Final = re.compile(r"[?#\s]")
 
 _ALWAYS: Final = (
     "unreserved octets are decoded, too (%41 is A), and octets that may not stand bare are escaped",
@@ -191,6 +193,14 @@ def _ring(sets: _Sets) -> tuple[DecoderRing, list[Note]]:
     return ring, notes
 
 
+def _url(text: str) -> Absolute | None:
+    """An http or https URL with a host, and at most a path."""
+    url = split_absolute(text.encode())
+    if url is None or url.scheme not in DEFAULT_PORTS or not url.authority:
+        return None
+    return None if _UNWELCOME.search(text) else url
+
+
 def _write(writer: SiteWriter, rules: list[_Rule]) -> None:
     """A site for each host that rules map, with a route for each of their paths."""
     sites: dict[str, tuple[int, list[Mapped]]] = {}
@@ -198,15 +208,15 @@ def _write(writer: SiteWriter, rules: list[_Rule]) -> None:
         writer.notes += [
             Note(line, f"{word}: not part of a profile or a route") for line, word in rule.options
         ]
-        target, to = _URL.fullmatch(rule.target), _URL.fullmatch(rule.replacement)
+        target, to = _url(rule.target), _url(rule.replacement)
         if not rule.target:
             continue
         if rule.kind != "map" or target is None or to is None:
             text = f"{rule.kind} {rule.target}: only `map` from one http(s) URL to another becomes a route"
             writer.notes.append(Note(rule.line, text))
             continue
-        path = target[3] or "/"
-        _, routes = sites.setdefault(target[2], (rule.line, []))
+        path = target.rest.decode() or "/"
+        _, routes = sites.setdefault(target.authority.decode(), (rule.line, []))
         routes.append(Mapped(path, rule.replacement, "canonical", rule.line))
         if path != "/" and path.endswith("/") != rule.replacement.endswith("/"):
             text = f"{path} and {rule.replacement} do not both end with '/': here whole segments are replaced"

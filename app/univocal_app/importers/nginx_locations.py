@@ -31,9 +31,11 @@ _WHY: Final[Mapping[str, str]] = {
 }
 
 # The three ways of proxy_pass: the target as it came, the path put into a template, the prefix replaced.
-_AS_RECEIVED: Final = re.compile(r"(https?://[^/$]+)(?:\$request_uri)?")
-_TEMPLATE: Final = re.compile(r"(https?://[^/$]+(?:/[^$?]*)?)\$(?:document_)?uri(\$is_args\$args)?")
-_REPLACED: Final = re.compile(r"https?://[^/$]+/[^$]*")
+# Arguments of proxy_pass: no URLs yet where they have variables.
+_ORIGIN: Final = r"https?://[^/$]+"
+_AS_RECEIVED: Final = re.compile(rf"({_ORIGIN})(?:\$request_uri)?")
+_TEMPLATE: Final = re.compile(rf"({_ORIGIN}(?:/[^$?]*)?)\$(?:document_)?uri(\$is_args\$args)?")
+_REPLACED: Final = re.compile(rf"{_ORIGIN}/[^$]*")
 
 # Routes are chosen by a path in which reserved octets are as they came: an escape of one crosses routes.
 _RESERVED: Final = frozenset(RESERVED) - frozenset(b"/")

@@ -11,6 +11,7 @@ from typing import Final
 import http_sf
 
 from univocal.http.fields import MAX_DELTA, cache_control, combined, delta_seconds, every, members
+from univocal.http.grammar import TOKEN
 from univocal.http.messages import Fields, values
 
 __all__ = ["RequestDirectives", "ResponseDirectives", "request_directives", "response_directives"]
@@ -28,10 +29,9 @@ _FLAGS: Final = frozenset(
     }
 )
 # What a directive that can be read looks like (RFC 9111 §5.2), and what is searched for in one that cannot.
-_TOKEN: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _QUOTED: Final = rb'"(?:[^"\\]|\\.)*"'
-_WELL_FORMED: Final = re.compile(_TOKEN + rb"(?:=(?:" + _TOKEN + rb"|" + _QUOTED + rb"))?", re.DOTALL)
-_TOKENS: Final = re.compile(_TOKEN)
+_WELL_FORMED: Final = re.compile(TOKEN + rb"(?:=(?:" + TOKEN + rb"|" + _QUOTED + rb"))?", re.DOTALL)
+_TOKENS: Final = re.compile(TOKEN)
 _FORBIDDING: Final = frozenset({b"no-cache", b"no-store", b"private"})
 
 

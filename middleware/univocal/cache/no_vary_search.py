@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import Final
 
 import http_sf
 
 from univocal.http.fields import combined
+from univocal.http.grammar import unescape
 from univocal.http.messages import Fields
 
 __all__ = ["NoVarySearch", "no_vary_search", "split_key"]
-
-_ESCAPE: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +54,7 @@ def split_key(key: bytes) -> tuple[bytes, bytes]:
 
 def _decoded(piece: bytes) -> tuple[bytes, bytes]:
     name, _, value = piece.replace(b"+", b" ").partition(b"=")
-    return _unescape(name), _unescape(value)
-
-
-def _unescape(text: bytes) -> bytes:
-    return _ESCAPE.sub(lambda octet: bytes((int(octet[1], 16),)), text) if b"%" in text else text
+    return unescape(name), unescape(value)
 
 
 def no_vary_search(fields: Fields) -> NoVarySearch | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from univocal.http.fields import cookie_names
+from univocal.http.globs import compile_globs
 from univocal.http.messages import Fields, Request
 
 __all__ = ["READS", "Rules", "strip_cookies"]
@@ -78,17 +79,7 @@ class Rules:
 
 
 def _globs(patterns: Iterable[str]) -> re.Pattern[bytes] | None:
-    """One expression for several globs; what stands between stars is atomic, so matching is linear."""
-    alternatives = []
-    for pattern in patterns:
-        start, *middle = (_literal(part) for part in pattern.encode().split(b"*"))
-        tail = b"".join(b"(?>.*?%b)" % part for part in middle[:-1]) + b".*" + middle[-1] if middle else b""
-        alternatives.append(start + tail)
-    return re.compile(b"|".join(alternatives), re.DOTALL) if alternatives else None
-
-
-def _literal(part: bytes) -> bytes:
-    return b".".join(re.escape(piece) for piece in part.split(b"?"))
+    return compile_globs(pattern.encode() for pattern in patterns)
 
 
 def strip_cookies(request: Request, rules: Rules) -> Request:

@@ -14,6 +14,7 @@ from univocal.cache.stored import NO_CONTENT, Stored, with_content
 from univocal.cache.tags import MAX_TAGS
 from univocal.cache.vary import vary_names
 from univocal.http.fields import content_length_value, first
+from univocal.http.grammar import TOKEN_OCTETS
 from univocal.http.messages import Fields, Request, Response
 
 __all__ = ["Unstorable", "complete", "may_set_cookies", "may_store", "verdict"]
@@ -30,7 +31,7 @@ _UNDERSTOOD: Final = frozenset(
 _READING: Final = frozenset({b"GET", b"HEAD"})
 
 # The octets of a field's name, in lower case (RFC 9110 §5.6.2).
-_NAME: Final = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyz"
+_NAME: Final = TOKEN_OCTETS.lower()
 
 
 class Unstorable(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Final
 
 from univocal.cache.stored import Selecting, Stored
 from univocal.http.fields import members
+from univocal.http.grammar import TOKEN
 from univocal.http.messages import Fields, Request, values
 
 __all__ = ["matches", "selecting_fields", "selection", "vary_names"]
@@ -36,9 +37,7 @@ _LITERAL: Final = frozenset(
 # Fields whose members are weighed by their qvalue alone, in any order (RFC 9110 §12.5.3, §12.5.4).
 _WEIGHTED: Final = frozenset({b"accept-encoding", b"accept-language"})
 
-_MEMBER: Final = re.compile(
-    rb"([!#$%&'*+.^_`|~0-9a-z-]+)(?:[ \t]*;[ \t]*q=([01](?:\.[0-9]{0,3})?))?", re.IGNORECASE
-)
+_MEMBER: Final = re.compile(rb"(" + TOKEN + rb")(?:[ \t]*;[ \t]*q=([01](?:\.[0-9]{0,3})?))?", re.IGNORECASE)
 
 
 def vary_names(fields: Fields) -> tuple[bytes, ...] | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final
 
+from univocal.http.grammar import SIGNS, is_token
 from univocal.http.messages import Field, Fields
 
 __all__ = [
@@ -77,10 +78,7 @@ _ORDINARY: Final = frozenset(
 
 # CGI and WSGI write every field name in capitals with "_" for "-" (some servers for any other sign, too),
 # so that to the application such a spelling is the field itself.
-_CGI_SIGNS: Final = b"!#$%&'*+.^_`|~"
-_AS_CGI_READS: Final = bytes.maketrans(_CGI_SIGNS, b"-" * len(_CGI_SIGNS))
-
-_TOKEN: Final = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_AS_CGI_READS: Final = bytes.maketrans(SIGNS, b"-" * len(SIGNS))
 
 
 def request_fields(
@@ -271,6 +269,6 @@ def _node(address: bytes) -> bytes:
 
 def _value(text: bytes) -> bytes:
     """`text` as a token where it is one, else as a quoted-string (RFC 9110 §5.6)."""
-    if text and not text.translate(None, _TOKEN):
+    if is_token(text):
         return text
     return b'"%b"' % text.replace(b"\\", b"\\\\").replace(b'"', b'\\"')

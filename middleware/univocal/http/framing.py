@@ -5,13 +5,13 @@ A parser has taken the head apart already; these are the rules that parsers leav
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from univocal.http.authority import parse_authority
+from univocal.http.authority import DEFAULT_PORTS, parse_authority
 from univocal.http.errors import by_rank
+from univocal.http.grammar import split_absolute
 from univocal.http.messages import Fields, values
 
 __all__ = [
@@ -27,8 +27,6 @@ __all__ = [
 
 # The fields that `faults` reads, so that a server can set them aside while they arrive.
 WATCHED: Final = frozenset((b"host", b"content-length", b"transfer-encoding", b"expect"))
-
-_ABSOLUTE_FORM: Final = re.compile(rb"https?://([^/?#]*)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +52,9 @@ class SplitTarget:
 def split_target(target: bytes) -> SplitTarget:
     """The parts of an origin-form, absolute-form or asterisk-form without its fragment (RFC 9112 §3.2)."""
     rest, authority = target.partition(b"#")[0], None
-    if (absolute := _ABSOLUTE_FORM.match(rest)) is not None:
-        authority, rest = absolute[1], rest[absolute.end() :]
+    absolute = split_absolute(rest)
+    if absolute is not None and absolute.scheme.lower() in DEFAULT_PORTS:
+        authority, rest = absolute.authority, absolute.rest
     path, _, query = rest.partition(b"?")
     return SplitTarget(authority, path or b"/", query)
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final
 
 from univocal.http.authority import DEFAULT_PORTS
+from univocal.http.grammar import split_absolute
 from univocal.uri.charset import Charset
 from univocal.uri.pipeline import Rejected, canonical_target, rejected, split
 from univocal.uri.profile import Profile
@@ -22,8 +22,6 @@ from univocal.uri.site import Site, Sites
 from univocal.uri.target import resolve_url
 
 __all__ = ["Beginning", "beginnings"]
-
-_ABSOLUTE: Final = re.compile(rb"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +43,10 @@ def beginnings(url: bytes, sites: Sites) -> tuple[Beginning, ...] | Rejected:
 
     Raises ValueError where it ends within a path parameter that its profile strips.
     """
-    absolute = _ABSOLUTE.fullmatch(url)
+    absolute = split_absolute(url)
     if absolute is None:
         return rejected("bad-target")
-    scheme, authority, rest = absolute.groups()
+    scheme, authority, rest = absolute
     root = resolve_url(b"%b://%b/" % (scheme, authority), sites)
     if isinstance(root, Rejected):
         return root

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from univocal.http.globs import compile_globs
+from univocal.http.grammar import unescape
 from univocal.uri.charset import Charset, part_transcoder
 from univocal.uri.ring import RESERVED, UNRESERVED, DecoderRing
 
@@ -22,7 +24,6 @@ BARE: Final = bytes(octet for octet in UNRESERVED + RESERVED if octet != 0x23)
 
 _DISALLOWED: Final = re.compile(rb"%%(?![0-9A-Fa-f]{2})|[^%%%b]" % re.escape(BARE))
 _PART: Final = re.compile(rb"[^?&=]+")
-_ESCAPE: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
 
 Respell: TypeAlias = Callable[[bytes], bytes]
 
@@ -131,20 +132,13 @@ def _name(part: bytes) -> bytes:
 
 
 def _read(text: bytes) -> bytes:
-    return _ESCAPE.sub(lambda escape: bytes.fromhex(escape[1].decode()), text.replace(b"+", b" "))
+    return unescape(text.replace(b"+", b" "))
 
 
 def _matcher(globs: Sequence[bytes]) -> Callable[[bytes], bool]:
     """Whether a name is one of `globs`, in which "*" stands for any octets and "?" for one."""
     names = frozenset(glob for glob in globs if b"*" not in glob and b"?" not in glob)
-    patterns = [_glob(glob) for glob in globs if glob not in names]
-    return lambda name: name in names or any(pattern.fullmatch(name) for pattern in patterns)
-
-
-def _glob(glob: bytes) -> re.Pattern[bytes]:
-    first, *rest = (re.escape(piece).replace(rb"\?", b".") for piece in glob.split(b"*"))
-    if not rest:
-        return re.compile(first, re.DOTALL)
-    # Each piece at its first place and for good: a name that an attacker chose is not tried in every way.
-    middle = b"".join(b"(?>.*?%b)" % piece for piece in rest[:-1])
-    return re.compile(b"%b%b.*%b" % (first, middle, rest[-1]), re.DOTALL)
+    pattern = compile_globs(glob for glob in globs if glob not in names)
+    if pattern is None:
+        return names.__contains__
+    return lambda name: name in names or pattern.fullmatch(name) is not None

@@ -10,13 +10,15 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from univocal.http.grammar import unescape
+
 __all__ = ["SEQUENCES", "UTF_8_ESCAPES", "Inspector", "is_utf_8"]
 
 
 def is_utf_8(text: bytes) -> bool:
     """Whether `text`, its escapes decoded, is UTF-8 (RFC 3629)."""
     try:
-        _ESCAPE.sub(lambda escape: bytes.fromhex(escape[1].decode()), text).decode()
+        unescape(text).decode()
     except UnicodeDecodeError:
         return False
     return True
@@ -30,7 +32,6 @@ UTF_8_ESCAPES: Final = (
     rb"|%F(?:0%[9AB][0-9A-F]|[1-3]T|4%8[0-9A-F])TT)"
 ).replace(b"T", _TAIL)
 
-_ESCAPE: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
 _DOT: Final = re.compile(rb"(?:\.|%2[Ee]){1,2}")
 _DOT_DOT: Final = re.compile(rb"(?:\.|%2[Ee]){2}")
 

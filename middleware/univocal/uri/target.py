@@ -10,6 +10,7 @@ from typing import Final
 
 from univocal.http.authority import DEFAULT_PORTS, parse_authority
 from univocal.http.fields import ENCODINGS
+from univocal.http.grammar import split_absolute
 from univocal.uri.charset import known_charset
 from univocal.uri.pipeline import Declared, Rejected, canonical_target, rejected, split
 from univocal.uri.profile import Profile
@@ -87,11 +88,11 @@ def resolve_url(
     url: bytes, sites: Sites, method: bytes = b"GET", encodings: tuple[bytes, bytes] = (b"", b"")
 ) -> Canonical | Rejected:
     """What a request for the absolute `url` resolves to on a connection of its own scheme."""
-    absolute = _ABSOLUTE.fullmatch(url)
+    absolute = split_absolute(url)
     if absolute is None:
         return rejected("bad-target")
-    host = absolute["authority"].rpartition(b"@")[2]
-    return resolve(url, [host], absolute["scheme"].lower(), sites, method, encodings)
+    host = absolute.authority.rpartition(b"@")[2]
+    return resolve(url, [host], absolute.scheme.lower(), sites, method, encodings)
 
 
 def origin_target(canonical: Canonical) -> bytes:
@@ -120,9 +121,6 @@ def encoding_fields(canonical: Canonical) -> list[tuple[bytes, bytes]]:
 
 _MEMORABLE: Final = 1024
 _UNDECLARED: Final = ("", "")
-_ABSOLUTE: Final = re.compile(
-    rb"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/?#]*)(?P<rest>.*)", re.DOTALL
-)
 
 # What cannot stand on a request line without ending it; not even to observe is it forwarded as it came.
 _UNSPEAKABLE: Final = re.compile(rb"[\x00-\x20\x7F]")
@@ -134,18 +132,18 @@ def _resolve(
     authority = parse_authority(host)
     if authority is None:
         return rejected("bad-host")
-    absolute = _ABSOLUTE.fullmatch(received)
-    if absolute:
-        target_scheme = absolute["scheme"].lower()
-        if target_scheme not in DEFAULT_PORTS or b"@" in absolute["authority"]:
+    absolute = split_absolute(received)
+    if absolute is not None:
+        target_scheme = absolute.scheme.lower()
+        if target_scheme not in DEFAULT_PORTS or b"@" in absolute.authority:
             return rejected("bad-target")
-        authority = parse_authority(absolute["authority"])
+        authority = parse_authority(absolute.authority)
         if authority is None:
             return rejected("bad-host")
         if target_scheme != scheme:
             return rejected("unknown-host")
         # An empty path is "/" (RFC 9110 §4.2.3).
-        received = absolute["rest"] if absolute["rest"].startswith(b"/") else b"/" + absolute["rest"]
+        received = absolute.rest if absolute.rest.startswith(b"/") else b"/" + absolute.rest
     port = authority[1] or DEFAULT_PORTS[scheme]
     located = sites.locate(authority[0], port)
     if located is None:

@@ -1,0 +1,50 @@
+"""The productions that several rooms read: token, percent-escape, absolute URL (RFC 9110 §5.6.2, RFC 3986).
+
+Each place that reads one adds its own strictness: none of these says that a URL or a name is a good one.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+__all__ = ["SIGNS", "TOKEN", "TOKEN_OCTETS", "Absolute", "is_token", "split_absolute", "unescape"]
+
+SIGNS: Final = b"!#$%&'*+-.^_`|~"
+"""The octets of a token that are neither letters nor digits."""
+
+TOKEN_OCTETS: Final = SIGNS + b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+TOKEN: Final = rb"[%b0-9A-Za-z]+" % re.escape(SIGNS)
+"""The source of a pattern for a token."""
+
+_ESCAPE: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
+_ABSOLUTE: Final = re.compile(rb"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)(.*)", re.DOTALL)
+
+
+class Absolute(NamedTuple):
+    """An absolute URL's parts, each as it was spelled; `rest` begins with "/", "?" or "#", or is empty."""
+
+    scheme: bytes
+    authority: bytes
+    rest: bytes
+
+
+def is_token(text: bytes) -> bool:
+    """Whether all of `text` is one token."""
+    return text != b"" and not text.translate(None, TOKEN_OCTETS)
+
+
+def unescape(text: bytes) -> bytes:
+    """`text` with each percent-escape decoded, once; a percent sign without two digits stays."""
+    return _ESCAPE.sub(_octet, text) if b"%" in text else text
+
+
+def _octet(escape: re.Match[bytes]) -> bytes:
+    return bytes((int(escape[1], 16),))
+
+
+def split_absolute(url: bytes) -> Absolute | None:
+    """The parts of a URL that names a scheme and, even if it is empty, an authority; None for others."""
+    match = _ABSOLUTE.fullmatch(url)
+    return Absolute(match[1], match[2], match[3]) if match is not None else None

@@ -1,0 +1,64 @@
+"""Globs: "*" for any octets, "?" for one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from univocal.http.globs import compile_globs
+
+
+@pytest.mark.parametrize(
+    ("globs", "text", "matches"),
+    [
+        ([b"a"], b"a", True),
+        ([b"a"], b"ab", False),
+        ([b"a", b"ab"], b"ab", True),
+        ([b"a*"], b"a", True),
+        ([b"*a"], b"ba", True),
+        ([b"a*b*c"], b"axbxbc", True),
+        ([b"a*b*c"], b"axc", False),
+        ([b"a?c"], b"a\nc", True),
+        ([b"a?c"], b"ac", False),
+        ([b"a.c"], b"abc", False),
+        ([b"[a]|b"], b"[a]|b", True),
+        ([b"*"], b"", True),
+        ([b""], b"", True),
+        ([b""], b"a", False),
+        ([b"*\xff"], b"\x00\xff", True),
+    ],
+)
+def test_what_a_glob_matches(globs: list[bytes], text: bytes, matches: bool) -> None:
+    pattern = compile_globs(globs)
+    assert pattern is not None
+    assert (pattern.fullmatch(text) is not None) is matches
+
+
+def test_without_globs_there_is_no_expression() -> None:
+    assert compile_globs([]) is None
+
+
+def plainly(glob: bytes, text: bytes) -> bool:
+    """The definition, in every way that it can be met."""
+    if not glob:
+        return not text
+    if glob[:1] == b"*":
+        return any(plainly(glob[1:], text[cut:]) for cut in range(len(text) + 1))
+    return bool(text) and glob[:1] in {b"?", text[:1]} and plainly(glob[1:], text[1:])
+
+
+@given(
+    st.lists(st.text("ab*?", max_size=5).map(str.encode), min_size=1, max_size=3),
+    st.text("ab", max_size=6).map(str.encode),
+)
+def test_the_first_place_of_each_piece_is_enough(globs: list[bytes], text: bytes) -> None:
+    pattern = compile_globs(globs)
+    assert pattern is not None
+    assert (pattern.fullmatch(text) is not None) is any(plainly(glob, text) for glob in globs)
+
+
+def test_a_hostile_text_is_not_tried_in_every_way() -> None:
+    pattern = compile_globs([b"*a*a*a*a*a*a*a*a*a*a*b"])
+    assert pattern is not None
+    assert pattern.fullmatch(b"a" * 8_000) is None
