@@ -1,4 +1,4 @@
-"""Web cache deception: a path that ends like a static file, and a response that is none."""
+"""Web cache deception: a path ends like a static file, and the response is none."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _DOT: Final = re.compile(rb"%2[Ee]")
 
 
 def contradicts(target: bytes, content_type: bytes | None) -> bool:
-    """Whether the Content-Type is none of those that an extension at the end of the path stands for.
+    """The Content-Type is none of those that an extension at the end of the path stands for.
 
     The end is the last segment with a name, with what follows it: "/a.css/", "/a;x.css", "/a.css%20".
     """

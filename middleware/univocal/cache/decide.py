@@ -1,4 +1,4 @@
-"""Constructing responses from caches (RFC 9111 §4): what is done about a request, given what is stored.
+"""A cache constructs responses (RFC 9111 §4): it decides about a request by the responses that it stores.
 
 The other sections have modules of their own: storing (§3), vary (§4.1), freshness (§4.2), validation (§4.3),
 invalidation (§4.4). Reasons are the tokens of Cache-Status (RFC 9211 §2.2).
@@ -87,7 +87,7 @@ _ERRORS: Final = frozenset({500, 502, 503, 504})
 
 
 def is_plain(fields: Fields, rules: Rules) -> bool:
-    """Whether the policy need not read the request's fields, but for the selecting ones."""
+    """The policy need not read the request's fields, but for the selecting ones."""
     reads = rules.reads
     for name, _ in fields:  # noqa: SIM110  (a generator costs more than the rest of a hit)
         if name in reads:
@@ -96,7 +96,7 @@ def is_plain(fields: Fields, rules: Rules) -> bool:
 
 
 def decide(request: Request, variants: Sequence[Stored], rules: Rules, now: float) -> Decision:
-    """What to do about a request, given what is stored under its key, newest first (RFC 9111 §4)."""
+    """The decision about a request, given the responses under its key, newest first (RFC 9111 §4)."""
     method = request.method
     # the request method associated with the stored response allows it to be used for the presented request
     if method not in {b"GET", b"HEAD"}:
@@ -125,7 +125,7 @@ def _posted(request: Request, rules: Rules) -> Forward:
 
 
 def _past(request: Request, rules: Rules) -> Forward | None:
-    """Why a GET or HEAD goes past the cache, if it does: the rules, content, preconditions for the origin."""
+    """A GET or HEAD passes the cache by the rules, for its content, or with preconditions for the origin."""
     fields = request.fields
     content = first(fields, b"content-length") not in {None, b"0"} or first(fields, b"transfer-encoding")
     if content or rules.passes_path(request.target) or rules.passes_cookies(fields):
@@ -182,20 +182,20 @@ def _judge(stored: Stored, asked: RequestDirectives, may_store: bool, now: float
 
 
 def _content_with(stored: Stored, asked: RequestDirectives, remaining: float, now: float) -> bool:
-    """Whether a client's max-age and min-fresh allow the response (§5.2.1); max-age=0 never does."""
+    """A client's max-age and min-fresh allow the response (§5.2.1); max-age=0 never does."""
     too_old = asked.max_age is not None and (asked.max_age == 0 or now - stored.born > asked.max_age)
     too_stale = asked.min_fresh is not None and remaining < asked.min_fresh
     return not (too_old or too_stale)
 
 
 def _endures(stored: Stored, asked: RequestDirectives, remaining: float) -> bool:
-    """Whether a client's max-stale allows the response (§5.2.1.2): it is said of what was fresh once."""
+    """A client's max-stale allows the response (§5.2.1.2), if it was fresh once."""
     once_fresh = stored.stale_usable and stored.lifetime > 0
     return once_fresh and asked.max_stale is not None and -remaining <= asked.max_stale
 
 
 def _accepts_stale(asked: RequestDirectives, remaining: float) -> bool:
-    """Whether a client that said max-age said, with max-stale, that it may be stale as well (§5.2.1.1)."""
+    """A client that said max-age also allowed stale responses with max-stale, or it said none (§5.2.1.1)."""
     return asked.max_age is None or (asked.max_stale is not None and -remaining <= asked.max_stale)
 
 
@@ -225,7 +225,7 @@ def _from_part(
 def reuse_on_error(
     decision: Decision, request: Request, rules: Rules, status: int | None, now: float
 ) -> Reuse | None:
-    """What to serve in place of an error: `status` of the origin's, None if it could not be reached or heard.
+    """A stale response takes an error's place: a `status` of the origin's; None: it could not be heard.
 
     A cache that is disconnected may serve what is stale (§4.2.4); a 5xx of the origin's is only replaced
     within stale-if-error, the response's or the client's (RFC 5861 §4).

@@ -1,4 +1,4 @@
-"""What a message says about its caching: Cache-Control and targeted fields (RFC 9111 §5.2, 9213, 5861)."""
+"""Messages give directives to caches: Cache-Control and targeted fields (RFC 9111 §5.2, 9213, 5861)."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def told_by(response: Response, rules: Rules) -> Told:
 
 
 def assess(exchange: Exchange, told: Told, rules: Rules) -> Assessed:
-    """What a response says about its caching, and for how long it is fresh."""
+    """The findings about a response: its directives and its freshness lifetime."""
     request, response, _, response_time = exchange
     named, directives = told
     fields = storable_fields(response.fields, told)
@@ -95,12 +95,12 @@ def assess(exchange: Exchange, told: Told, rules: Rules) -> Assessed:
 
 
 def for_everybody(request: Request, fields: Fields) -> bool:
-    """Whether nothing hints at a response made for one client: without the origin's word that must be so."""
+    """Nothing hints at a response made for one client: without the origin's word that must be so."""
     return not is_personal(request) and first(fields, b"set-cookie") is None
 
 
 def is_personal(request: Request) -> bool:
-    """Whether a request says who asks."""
+    """The request says who asks."""
     for name, _ in request.fields:  # noqa: SIM110  (a generator costs three times as much)
         if name in _PERSONAL:
             return True

@@ -20,7 +20,7 @@ HEURISTIC_LIMIT: Final = 86_400
 
 
 def date_value(named: Mapping[bytes, bytes], response_time: float) -> float:
-    """When the response was generated; without a readable Date, when it was received (RFC 9110 §6.6.1)."""
+    """The time of the response's Date; without a readable one, that of its receipt (RFC 9110 §6.6.1)."""
     date = http_date(named.get(b"date"), response_time)
     return response_time if date is None else date
 

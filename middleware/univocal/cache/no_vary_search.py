@@ -1,4 +1,4 @@
-"""No-Vary-Search: which parts of a query do not matter to a response (draft-ietf-httpbis-no-vary-search)."""
+"""No-Vary-Search names the parts of a query that do not matter (draft-ietf-httpbis-no-vary-search)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class NoVarySearch:
         return self.ignored or self.kept
 
     def canonical(self, query: bytes) -> bytes:
-        """What is left of a query, spelled injectively; parameters are read as a form (WHATWG URL §5.1)."""
+        """A query's parameters that matter, spelled injectively; it is read as a form (WHATWG URL §5.1)."""
         pairs = [_decoded(piece) for piece in query.split(b"&") if piece]
         if self.ignored is None:
             pairs = [pair for pair in pairs if pair[0] in self.kept]
@@ -41,7 +41,7 @@ class NoVarySearch:
         return b"".join(b"%d:%b%d:%b" % (len(name), name, len(value), value) for name, value in pairs)
 
     def equivalent(self, key: bytes, other: bytes) -> bool:
-        """Whether two cache keys are of one path and of queries that this variance cannot tell apart."""
+        """Two cache keys are of one path and of queries that this variance cannot tell apart."""
         (path, query), (other_path, other_query) = split_key(key), split_key(other)
         return path == other_path and self.canonical(query) == self.canonical(other_query)
 

@@ -60,7 +60,7 @@ def asked_ranges(fields: Fields) -> RangeSet | None:
 
 
 def excessive(fields: Fields) -> bool:
-    """Whether a request asks for so many ranges that its Range is better not passed on."""
+    """A request asks for so many ranges that its Range is better not passed on."""
     return sum(line.count(b",") for line in values(fields, b"range")) >= MAX_RANGES
 
 
@@ -84,7 +84,7 @@ def within(ranges: RangeSet, length: int) -> list[Slice]:
 
 
 def content_range(fields: Fields) -> Part | None:
-    """Which octets a 206 says it holds; None without one valid Content-Range (RFC 9110 §14.4)."""
+    """The octets that a 206 says it holds; None without one valid Content-Range (RFC 9110 §14.4)."""
     lines = values(fields, b"content-range")
     read = _CONTENT_RANGE.fullmatch(lines[0].strip(b" \t")) if len(lines) == 1 else None
     if read is None:
@@ -95,7 +95,7 @@ def content_range(fields: Fields) -> Part | None:
 
 
 def cut(ranges: RangeSet, part: Part, held: int) -> Slice | None:
-    """What of a 206 with `held` octets answers the one range asked for; None if it does not hold all of it.
+    """The part of a 206 with `held` octets that answers the one range asked for; None if it lacks any of it.
 
     An origin may have sent fewer octets than its Content-Range says: places are counted from its first octet,
     or from its last if the representation ends there and the range is a suffix.

@@ -1,4 +1,4 @@
-"""What of a stored response is sent: all of it, a part, or that nothing changed (RFC 9110 §13, §14)."""
+"""A stored response is sent whole, in part, or as the news that nothing changed (RFC 9110 §13, §14)."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def not_modified(request: Request, response: Response, now: float) -> Response |
 
 
 def _unmodified(fields: Fields, etag: bytes | None, modified: float, now: float) -> bool:
-    """Whether a client's conditions say that it has this representation (RFC 9110 §13.2.2, 9111 §4.3.2)."""
+    """A client's conditions say that it has this representation (RFC 9110 §13.2.2, 9111 §4.3.2)."""
     # When recipient is a cache and If-None-Match is present, evaluate it: "*" is any current representation
     known = combined(fields, b"if-none-match")
     if known is not None:
@@ -89,7 +89,7 @@ def _unmodified(fields: Fields, etag: bytes | None, modified: float, now: float)
 
 
 def _if_range(fields: Fields, stored: Stored) -> bool:
-    """Whether the ranges are wanted of just this representation (RFC 9110 §13.1.5): a strong, exact match."""
+    """The ranges are wanted of just this representation (RFC 9110 §13.1.5): a strong, exact match."""
     validator = first(fields, b"if-range")
     return validator is None or validator.strip(b" \t") == stored.strong
 

@@ -1,4 +1,4 @@
-"""What the operator of one site wants of the cache, beyond RFC 9111: a frozen value per site."""
+"""The operator of one site sets rules for the cache, beyond RFC 9111: a frozen value per site."""
 
 from __future__ import annotations
 
@@ -65,16 +65,16 @@ class Rules:
         object.__setattr__(self, "_strip_cookies", _globs(self.strip_cookies))
 
     def passes_path(self, target: bytes) -> bool:
-        """Whether requests for this target go past the cache."""
+        """Requests for this target go past the cache."""
         return self._bypass is not None and bool(self._bypass.fullmatch(target.partition(b"?")[0]))
 
     def passes_cookies(self, fields: Fields) -> bool:
-        """Whether a cookie of the request sends it past the cache."""
+        """A cookie of the request sends it past the cache."""
         pattern = self._bypass_cookies
         return pattern is not None and any(pattern.fullmatch(name) for name in cookie_names(fields))
 
     def strips(self, cookie: bytes) -> bool:
-        """Whether the cookie of this name is removed from requests."""
+        """The cookie of this name is removed from requests."""
         return self._strip_cookies is not None and bool(self._strip_cookies.fullmatch(cookie))
 
 
@@ -83,7 +83,7 @@ def _globs(patterns: Iterable[str]) -> re.Pattern[bytes] | None:
 
 
 def strip_cookies(request: Request, rules: Rules) -> Request:
-    """The request without the cookies that the rules strip: done first, so that all that follows agrees."""
+    """The request without the cookies that the rules strip; this comes before every decision."""
     if not rules.strip_cookies or not any(rules.strips(name) for name in cookie_names(request.fields)):
         return request
     fields: Fields = []

@@ -72,7 +72,7 @@ _PHRASES: Final = {
 
 
 class Part(NamedTuple):
-    """Which octets of a representation a 206 holds, both inclusive, and its length if known (§14.4)."""
+    """A 206 holds these octets, both inclusive, of a representation of this length, if known (§14.4)."""
 
     first: int
     last: int
@@ -128,12 +128,12 @@ class Stored:
 
     @property
     def small(self) -> int:
-        """How much of the cost is in small objects."""
+        """The part of the cost that is in small objects."""
         return self.cost - sum(length for each in self.octets if (length := len(each)) >= _LARGE)
 
     @property
     def octets(self) -> list[bytes]:
-        """All that is kept of the response and in its name, once for each time that it may be kept."""
+        """The octets kept of the response and in its name, once for each time that they may be kept."""
         kept = [self.key, self.head, self.body]
         kept += filter(None, (self.etag, self.last_modified, self.strong, self.language))
         for name, value in self.vary:
@@ -154,7 +154,7 @@ class Stored:
 
     @property
     def whole(self) -> bool:
-        """Whether it can answer a GET without Range."""
+        """It can answer a GET without Range."""
         return self.part is None and not self.bodiless
 
     def age(self, now: float) -> int:

@@ -1,4 +1,4 @@
-"""Storing responses in caches (RFC 9111 §3): whether, and as what."""
+"""A cache may store a response, or must not (RFC 9111 §3)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NAME: Final = TOKEN_OCTETS.lower()
 
 
 class Unstorable(NamedTuple):
-    """Why a response is not stored, in a word or two."""
+    """A response is not stored, for this reason in a word or two."""
 
     reason: str
 
@@ -51,7 +51,7 @@ def may_store(
 
 
 def verdict(key: bytes, exchange: Exchange, rules: Rules) -> Stored | Unstorable:
-    """The same of an exchange."""
+    """The verdict of `may_store` about an exchange."""
     told = told_by(exchange.response, rules)
     # The directives say no to most of what is not stored: they are asked before anything else is read.
     if reason := _forbidden(key, exchange, told):
@@ -68,7 +68,7 @@ def verdict(key: bytes, exchange: Exchange, rules: Rules) -> Stored | Unstorable
 
 
 def _forbidden(key: bytes, exchange: Exchange, told: Told) -> str:
-    """Why RFC 9111 §3 says MUST NOT, or ""."""
+    """The reason for which RFC 9111 §3 says MUST NOT, or ""."""
     request, response, _, _ = exchange
     directives, status = told.directives, response.status
     # the request method is understood by the cache
@@ -100,7 +100,7 @@ def _forbidden(key: bytes, exchange: Exchange, told: Told) -> str:
 
 
 def _unkeepable(response: Response, assessed: Assessed) -> str:
-    """Why a response cannot be kept, or ""."""
+    """The reason for which a response cannot be kept, or ""."""
     named = assessed.told.named
     # §4.1: a stored response with a Vary header field value containing "*" always fails to match
     if b"vary" in named and vary_names(response.fields) is None:
@@ -141,7 +141,7 @@ def _post_allows(key: bytes, exchange: Exchange, told: Told) -> bool:
 
 
 def _unlicensed(exchange: Exchange, assessed: Assessed, rules: Rules) -> str:
-    """Why nothing allows to store the response, or ""."""
+    """The reason for which nothing allows to store the response, or ""."""
     status, shared = exchange.response.status, _for_all(assessed.told.directives)
     if not may_set_cookies(assessed, rules):
         return "set-cookie"
@@ -158,7 +158,7 @@ def _unlicensed(exchange: Exchange, assessed: Assessed, rules: Rules) -> str:
 
 
 def may_set_cookies(assessed: Assessed, rules: Rules) -> bool:
-    """Whether the rules let a response be stored with what cookies it sets, if any."""
+    """The rules let a response be stored with the cookies that it sets, if any."""
     if b"set-cookie" not in assessed.told.named or first(assessed.fields, b"set-cookie") is None:
         return True
     shared = _for_all(assessed.told.directives)

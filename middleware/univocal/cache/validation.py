@@ -61,7 +61,7 @@ def freshen(
 
     None if the response speaks of another representation: it then updates nothing. A response that may not be
     stored any longer comes back with `reusable` False: it answers this request, and its predecessor goes.
-    What one client's HEAD gets updates at most what it confirms, and ends nothing.
+    The answer to one client's HEAD updates at most a response that it confirms, and ends none.
     """
     confirmed = response.status == 304
     if not _same(stored, response) or not (confirmed or _same_content(stored, response)):
@@ -99,7 +99,7 @@ def _described(key: bytes, exchange: Exchange, rules: Rules) -> Stored:
 
 
 def _same(stored: Stored, response: Response) -> bool:
-    """Whether a response's validators, if it has any, are those of the stored one (§4.3.4)."""
+    """A response's validators, if it has any, are those of the stored one (§4.3.4)."""
     etag = entity_tag(first(response.fields, b"etag"))
     if etag is not None:
         return stored.etag is not None and opaque_tag(etag) == opaque_tag(stored.etag)
@@ -112,7 +112,7 @@ def _same(stored: Stored, response: Response) -> bool:
 
 
 def _validated(stored: Stored, response: Response) -> bool:
-    """Whether a response that is no 304 names the stored one: by its entity-tag, without one by its date."""
+    """A response that is no 304 names the stored one: by its entity-tag, without one by its date."""
     etag = entity_tag(first(response.fields, b"etag"))
     modified = first(response.fields, b"last-modified")
     return etag is not None or (modified is not None and modified == stored.last_modified)
@@ -128,8 +128,8 @@ def _same_content(stored: Stored, response: Response) -> bool:
 def _not_upgrading(stored: Stored, fields: Fields) -> Fields:
     """A response's fields without an entity-tag that would make the stored weak one strong.
 
-    A server that weakens the entity-tags of what it compresses sends those of its 304s as they were; that is
-    no promise that the stored octets are the ones that the strong one names.
+    A server may weaken the entity-tags of content that it compresses, and leave those of its 304s as they
+    were. That promises nothing about the stored octets.
     """
     etag = entity_tag(first(fields, b"etag"))
     upgrading = etag is not None and stored.etag == b"W/" + etag
@@ -182,7 +182,7 @@ SAFE_METHODS: Final = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE"})
 
 
 def invalidates(request: Request, response: Response) -> tuple[list[bytes], frozenset[bytes]] | None:
-    """What a response makes obsolete besides the target itself: URI references, and groups; None: nothing.
+    """The URI references and groups that a response makes obsolete besides its target; None: not even that.
 
     The caller resolves the references and drops those of another origin (§4.4: they MUST NOT be invalidated).
     """

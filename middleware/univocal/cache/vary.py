@@ -1,4 +1,4 @@
-"""Selecting header fields: which requests a stored response answers (RFC 9111 §4.1)."""
+"""Selecting header fields: a stored response answers the requests that share them (RFC 9111 §4.1)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def selecting_fields(names: tuple[bytes, ...], request: Request) -> Selecting:
 
 
 def matches(stored: Stored, request: Request) -> bool:
-    """Whether the selecting header fields of a request match those of the stored response's."""
+    """The selecting header fields of a request match those of the stored response's."""
     # When a cache receives a request that can be satisfied by a stored response that contains a Vary header
     # field, the cache MUST NOT use that stored response without revalidation unless all the presented request
     # header fields nominated by that Vary field value match those fields in the original request
@@ -135,7 +135,7 @@ def _weights(value: bytes) -> list[tuple[bytes, bytes]] | None:
 
 
 def _prefers(fields: Fields, language: bytes) -> bool:
-    """Whether the request prefers this language to every other: then its response is the one it would get."""
+    """The request prefers this language to every other: then its response is the one it would get."""
     weights = _weights(b",".join(values(fields, b"accept-language"))) or []
     best = max((float(weight) for _, weight in weights), default=0.0)
     return best > 0 and {tag for tag, weight in weights if float(weight) == best} == {language}

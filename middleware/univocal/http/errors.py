@@ -1,4 +1,4 @@
-"""What can go wrong, as a tree; and why a request is refused, as a table.
+"""The errors are a tree; the reasons for which a request is refused are a table.
 
 UnivocalError
 ├── ConfigurationError      a file, a key in it, what was found and what is allowed
@@ -74,7 +74,7 @@ class UnivocalError(Exception):
 
 
 class ConfigurationError(UnivocalError):
-    """A setting that cannot be: where it stands, what was found, what is allowed.
+    """A setting cannot be: the place, the value found, the values allowed.
 
     `source` is a file name or "command line"; `key` a dotted key such as "sites[0].upstream".
     """

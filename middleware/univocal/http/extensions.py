@@ -1,4 +1,4 @@
-"""What this program and ASGI servers tell one another beside the ASGI messages: names of extensions."""
+"""Names of the extensions by which this program and ASGI servers tell one another more than ASGI does."""
 
 from __future__ import annotations
 

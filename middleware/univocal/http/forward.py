@@ -1,4 +1,4 @@
-"""What an intermediary does to a message on its way through (RFC 9110 §7.6). Pure."""
+"""An intermediary drops, changes and adds fields of the messages that pass it (RFC 9110 §7.6). Pure."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def forwards_left(method: bytes, fields: Sequence[Field]) -> Fields | None:
 
 
 def request_has_content(fields: Sequence[Field]) -> bool:
-    """Whether a received HTTP/1.1 request announces content (RFC 9112 §6)."""
+    """A received HTTP/1.1 request announces content (RFC 9112 §6)."""
     return any(
         name == b"transfer-encoding" or (name == b"content-length" and value.strip(b" \t").strip(b"0") != b"")
         for name, value in fields
@@ -221,7 +221,7 @@ def _is_untrusted(name: bytes) -> bool:
 
 
 def _claims(name: bytes) -> bool:
-    """Whether a field claims what is not the client's to say, in whichever spelling CGI reads alike."""
+    """The field claims something for the client, in any of the spellings that CGI reads alike."""
     read = name.translate(_AS_CGI_READS)
     if read in _UNTRUSTED or read.startswith(_UNTRUSTED_FAMILIES):
         return True
@@ -240,7 +240,7 @@ def _accepts_trailers(fields: Sequence[Field]) -> bool:
 
 
 def _origin_of(authority: bytes, client: str | None, scheme: bytes, before: Sequence[bytes]) -> Fields:
-    """Who asked, for which host, by which scheme: X-Forwarded-* and Forwarded (RFC 7239)."""
+    """X-Forwarded-* and Forwarded name the client, the host and the scheme (RFC 7239)."""
     # RFC 7239 §6 knows no IPv6 zone, and it means nothing to another machine.
     peer = client.partition("%")[0].encode("ascii", "replace") if client else b""
     addresses = [*before, peer] if peer else list(before)

@@ -1,4 +1,4 @@
-"""What is wrong with a request's head before anybody asks what it means (RFC 9112 §3 and §6). Pure.
+"""A request's head has faults that are found before anybody asks for its meaning (RFC 9112 §3, §6). Pure.
 
 A parser has taken the head apart already; these are the rules that parsers leave to their users.
 """
@@ -60,7 +60,7 @@ def split_target(target: bytes) -> SplitTarget:
 
 
 def is_authority(value: bytes) -> bool:
-    """Whether `value` is a host with or without a port, as `Host` and the absolute-form have it."""
+    """`value` is a host with or without a port, as `Host` and the absolute-form have it."""
     return len(value) <= 300 and _is_authority(value)
 
 
@@ -98,7 +98,7 @@ def _are_plain(fields: Fields) -> bool:
 
 
 def is_ambiguous(fields: Fields, version: str = "1.1") -> bool:
-    """Whether another recipient may see the message's end elsewhere (RFC 9112 §6.3, §11.2)."""
+    """Another recipient may see the message's end elsewhere (RFC 9112 §6.3, §11.2)."""
     if version not in {"1.1", "1.0"}:
         return True
     codings = values(fields, b"transfer-encoding")
@@ -115,7 +115,7 @@ def is_ambiguous(fields: Fields, version: str = "1.1") -> bool:
 
 
 def _target_fault(method: bytes, target: bytes, authority: bytes | None) -> str:
-    """What forbids the target's form for this method, if anything (RFC 9112 §3.2); no authority-form here."""
+    """The fault of the target's form for this method, or "" (RFC 9112 §3.2); no authority-form is taken."""
     if method == b"CONNECT" or (target == b"*" and method != b"OPTIONS"):
         return "bad-target"
     if authority is not None:
@@ -126,5 +126,5 @@ def _target_fault(method: bytes, target: bytes, authority: bytes | None) -> str:
 
 
 def field_octets(fields: Fields) -> int:
-    """How many octets these field lines took, without optional whitespace."""
+    """The octets that these field lines took, without optional whitespace."""
     return sum(len(name) + len(value) + 4 for name, value in fields)

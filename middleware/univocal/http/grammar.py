@@ -31,7 +31,7 @@ class Absolute(NamedTuple):
 
 
 def is_token(text: bytes) -> bool:
-    """Whether all of `text` is one token."""
+    """All of `text` is one token."""
     return text != b"" and not text.translate(None, TOKEN_OCTETS)
 
 

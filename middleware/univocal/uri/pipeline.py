@@ -32,7 +32,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Why a target is refused; `reason` is the first of `reasons`."""
+    """A target is refused for these `reasons`; `reason` is the first of them."""
 
     reason: str
     reasons: tuple[str, ...]
@@ -53,7 +53,7 @@ def canonical_target(target: bytes, profile: Profile, declared: Declared = ("", 
 def explain_target(
     target: bytes, profile: Profile, declared: Declared = ("", "")
 ) -> tuple[list[Stage], bytes | Rejected]:
-    """What `canonical_target` gives, and each stage on the way, even of a target that is rejected."""
+    """The result of `canonical_target`, and each stage on the way, even of a target that is rejected."""
     stages: list[Stage] = []
     result = _pipeline(profile, declared).run(target, stages)
     return stages, result
@@ -75,7 +75,7 @@ class _Step:
 
 
 class _Pipeline:
-    """What a profile does to a target, in order; `plain` matches targets to which it does nothing."""
+    """A profile's steps bring a target into its one spelling; `plain` matches targets that have it."""
 
     __slots__ = (
         "_again",
@@ -178,7 +178,7 @@ def _on_query(respell: Callable[[bytes], bytes]) -> Callable[[bytes, bytes], _Pa
 
 
 def _plain(profile: Profile) -> re.Pattern[bytes]:
-    """What matches canonical targets only, most of them: no dot begins a segment, nothing is suspicious."""
+    """A pattern for most canonical targets and no others: no dot begins a segment, nothing is suspicious."""
     if _is_restless(profile):
         return re.compile(b"(?!)")
     ring = profile.ring

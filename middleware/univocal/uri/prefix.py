@@ -26,7 +26,7 @@ __all__ = ["Beginning", "beginnings"]
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """How canonical URLs begin: a whole scheme and authority, and some octets of a target."""
+    """Canonical URLs begin with a whole scheme and authority, and some octets of a target."""
 
     scheme: bytes
     authority: bytes
@@ -39,7 +39,7 @@ class Beginning:
 
 
 def beginnings(url: bytes, sites: Sites) -> tuple[Beginning, ...] | Rejected:
-    """How the canonical forms begin of what begins like `url`: under its own scheme, then under the other.
+    """The canonical forms of URLs that begin like `url` begin so: under its own scheme, then under the other.
 
     Raises ValueError where it ends within a path parameter that its profile strips.
     """

@@ -26,7 +26,7 @@ _SUB_DELIMS: Final = b"!$&'()*+,;="
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Profile:
-    """How one family of origins reads targets; two profiles with equal `digest` read every target alike."""
+    """One family of origins reads targets so; two profiles with equal `digest` read every target alike."""
 
     name: str
     summary: str
@@ -54,7 +54,7 @@ class Profile:
 
     @property
     def reads_parameters(self) -> bool:
-        """Whether a segment's name is what stands before its parameters."""
+        """A segment's name ends where its parameters begin."""
         return self.parameters == "strip" or self.dot_segments == "servlet"
 
 
@@ -193,7 +193,7 @@ def _rewrites(source: str, rows: list[dict[str, str]], ring: DecoderRing) -> tup
 
 
 def _spells(pattern: bytes, ring: DecoderRing) -> Callable[[bytes], bytes] | None:
-    """How a part of a target is spelled where `pattern` occurs: in a path up to a "?", or in a query only."""
+    """The spelling of the part of a target where `pattern` occurs: a path up to a "?", or a query only."""
 
     def from_path(text: bytes) -> bytes:
         path, mark, query = text.partition(b"?")

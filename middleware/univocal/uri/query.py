@@ -30,7 +30,7 @@ Respell: TypeAlias = Callable[[bytes], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """How queries are read: by which `ring`, and what makes no difference, which is all lossy.
+    """Queries are spelled by this `ring`; everything else that the settings drop or change is lossy.
 
     `drop` and `allow` are names or globs, `defaults` names and values; `allow` None lets all through.
     """
@@ -45,7 +45,7 @@ class Query:
 
 
 def query_steps(settings: Query, charset: Charset, declared: str) -> Iterator[tuple[str, Respell, bool]]:
-    """What is done to a query, in order: the name of each step, the step, and whether it is lossy."""
+    """The steps that change a query, in order: the name of each, the step, and whether it is lossy."""
     yield "query", _encode_disallowed if settings.ring is None else _through(settings.ring), False
     if charset.query or declared:
         transcode = part_transcoder(charset.query, charset.origin, declared)
@@ -136,7 +136,7 @@ def _read(text: bytes) -> bytes:
 
 
 def _matcher(globs: Sequence[bytes]) -> Callable[[bytes], bool]:
-    """Whether a name is one of `globs`, in which "*" stands for any octets and "?" for one."""
+    """The function's result says whether a name matches one of `globs`."""
     names = frozenset(glob for glob in globs if b"*" not in glob and b"?" not in glob)
     pattern = compile_globs(glob for glob in globs if glob not in names)
     if pattern is None:

@@ -29,7 +29,7 @@ def first_overlap(rules: Sequence[Rule]) -> tuple[Rule, Rule] | None:
 
 
 def _overlap(writer: Rule, matcher: Rule) -> bool:
-    """Whether `writer`'s output and a match of `matcher` can share octets, where anchors let them stand."""
+    """`writer`'s output and a match of `matcher` can share octets, where anchors let them stand."""
     output, pattern = writer.output, matcher.pattern
     for offset in range(1 - len(pattern), len(output)):
         after = offset + len(pattern)

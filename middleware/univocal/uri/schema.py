@@ -1,4 +1,4 @@
-"""What a profile's file may hold: tables, keys, kinds and defaults; and how files extend one another."""
+"""A profile's file holds these tables and keys, with these kinds and defaults, and may extend another."""
 
 from __future__ import annotations
 

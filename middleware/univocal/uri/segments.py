@@ -1,4 +1,4 @@
-"""Dot segments, slashes and path parameters: what a path's segments mean, whatever its octets are.
+"""Dot segments, slashes and path parameters: the meaning of a path's segments.
 
 Every function takes a path that begins with "/" and gives the same object back if nothing changes.
 """
@@ -36,7 +36,7 @@ Respell: TypeAlias = Callable[[bytes], bytes]
 
 
 def path_steps(profile: Profile, declared: str) -> Iterator[tuple[str, Respell, bool]]:
-    """What `profile` does to a path, in order: the name of each step, the step, and whether it is lossy."""
+    """The steps by which `profile` changes a path: the name of each, the step, and whether it is lossy."""
     parameter = re.compile(rb"[%b][^/]*" % re.escape(profile.parameter_delimiters))
     if profile.parameters == "strip":
         yield "parameters", partial(strip_parameters, parameter=parameter), True
@@ -131,12 +131,12 @@ def remove_trailing_slash(path: bytes) -> bytes:
 
 
 def routing_view(path: bytes) -> bytes:
-    """What a route is chosen by: unreserved octets decoded, dot segments removed, reserved ones untouched."""
+    """Routes are chosen by this view: unreserved octets decoded, no dot segments, the rest untouched."""
     return remove_dot_segments(RINGS["rfc3986"].canonical(path))
 
 
 def is_under(path: bytes, prefix: bytes) -> bool:
-    """Whether `path` begins with the whole segments of `prefix`: /a holds /a and /a/b, /a/ only that."""
+    """`path` begins with the whole segments of `prefix`: /a holds /a and /a/b, /a/ only that."""
     if not path.startswith(prefix):
         return False
     return prefix.endswith(b"/") or len(path) == len(prefix) or path[len(prefix)] == 0x2F

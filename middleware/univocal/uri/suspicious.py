@@ -16,7 +16,7 @@ __all__ = ["SEQUENCES", "UTF_8_ESCAPES", "Inspector", "is_utf_8"]
 
 
 def is_utf_8(text: bytes) -> bool:
-    """Whether `text`, its escapes decoded, is UTF-8 (RFC 3629)."""
+    """`text`, its escapes decoded, is UTF-8 (RFC 3629)."""
     try:
         unescape(text).decode()
     except UnicodeDecodeError:
@@ -116,6 +116,6 @@ class Inspector:
 
 
 def _either_spelling(octets: bytes, decoded: bytes) -> re.Pattern[bytes]:
-    """What matches one of `octets`, bare or, if it is among the `decoded`, as an escape."""
+    """A pattern that matches one of `octets`, bare or, if it is among the `decoded`, as an escape."""
     escapes = [b"%%(?i:%02X)" % octet for octet in octets if octet in decoded]
     return re.compile(b"|".join([b"[%b]" % re.escape(octets), *escapes]))

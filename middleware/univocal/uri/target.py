@@ -87,7 +87,7 @@ def declared_charsets(encodings: tuple[bytes, bytes]) -> Declared:
 def resolve_url(
     url: bytes, sites: Sites, method: bytes = b"GET", encodings: tuple[bytes, bytes] = (b"", b"")
 ) -> Canonical | Rejected:
-    """What a request for the absolute `url` resolves to on a connection of its own scheme."""
+    """A request for the absolute `url` resolves to this on a connection of its own scheme."""
     absolute = split_absolute(url)
     if absolute is None:
         return rejected("bad-target")
@@ -106,7 +106,7 @@ def origin_target(canonical: Canonical) -> bytes:
 
 
 def encoding_fields(canonical: Canonical) -> list[tuple[bytes, bytes]]:
-    """What tells the origin that the path or query is UTF-8, where the profile has made sure of it.
+    """The fields that tell the origin that path or query are UTF-8, where the profile has made sure of it.
 
     The fields of draft-montenegro-httpbis-uri-encoding; a client's own never go on. They depend on the target
     alone: what a client declared is not to be told apart by the origin once it has one key.
@@ -200,7 +200,7 @@ def _accepted(
 
 
 def _strays(target: bytes, site: Site, route: Route) -> list[str]:
-    """Why `target` does not belong to `route`, or does not stay within its upstream's path."""
+    """The reasons for which `target` leaves `route`, or the path of its upstream."""
     path, _ = split(target)
     if len(site.routes) > 1 and not (
         site.route_of(routing_view(path)) is route and is_under(path, route.prefix)
