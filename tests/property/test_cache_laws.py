@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support import KEY, NOW
 from univocal.cache.decide import Forward, Refuse, Reuse, Validate, decide, forwarded_fields, reuse_on_error
 from univocal.cache.no_vary_search import no_vary_search
 from univocal.cache.ranges import asked_ranges, content_range, within
@@ -20,9 +21,6 @@ from univocal.cache.validation import combine, freshen
 from univocal.cache.vary import matches, selecting_fields
 from univocal.http import fields as reading
 from univocal.http.messages import Fields, Request, Response, values
-
-NOW = 1_790_000_000.0
-KEY = b"0123 http en.example /a"
 
 # Pieces that mean something to a cache, and what has gone wrong with them somewhere.
 DIRECTIVE = st.sampled_from(

@@ -6,15 +6,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from univocal.cache.rules import Rules
+from support import NOW, stored_response
 from univocal.cache.stored import Stored
-from univocal.cache.storing import complete, may_store
-from univocal.http.messages import Request, Response
 from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, Tags
 
-NOW = 1_790_000_000.0
 PATHS = st.sampled_from(["/a", "/a/b", "/c", "/s?x=1", "/s?x=2"])
 TAGS = st.sets(st.sampled_from([b"t", b"u", b"v"]), max_size=2).map(lambda found: b" ".join(sorted(found)))
 SELECTORS = st.one_of(
@@ -40,12 +37,8 @@ def response(path: str, tags: bytes, variant: int, size: int) -> Stored:
     fields = [(b"cache-control", b"max-age=60"), (b"vary", b"foo"), (b"xkey", tags)]
     if path.startswith("/s"):
         fields.append((b"no-vary-search", b"params"))
-    request = Request(b"GET", path.encode(), [(b"foo", b"%d" % variant)])
-    begun = may_store(key(path), request, Response(200, fields), Rules(), NOW, NOW)
-    assert isinstance(begun, Stored)
-    done = complete(begun, bytes(size))
-    assert done is not None
-    return done
+    request = [(b"foo", b"%d" % variant)]
+    return stored_response(*fields, name=key(path), request=request, body=bytes(size))
 
 
 def meant(selector: Selector, path: str, tags: frozenset[bytes]) -> bool:

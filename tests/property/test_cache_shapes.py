@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from support import NOW
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import complete, may_store
 from univocal.http.messages import Fields, Request, Response
 from univocal.store.memory import MemoryStore
 
-NOW = 1_790_000_000.0
 COUNT = 30
 # Octets of a store that are no response's: its tables before they grow, and the interpreter's own.
 BASE = 16 << 10

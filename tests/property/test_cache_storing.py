@@ -8,6 +8,7 @@ from email.utils import formatdate
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from support import KEY, NOW
 from univocal.cache.ranges import content_range
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
@@ -17,8 +18,6 @@ from univocal.cache.vary import vary_names
 from univocal.http.fields import cache_control, delta_seconds, first, http_date
 from univocal.http.messages import Fields, Request, Response, values
 
-NOW = 1_790_000_000.0
-KEY = b"0123456789abcdef http en.example /a.css"
 HEURISTIC = {200, 203, 204, 206, 404, 405, 410, 414, 501}
 UNDERSTOOD = {200, 201, 203, 204, 206, 301, 304, 404, 412, 416, 501, 503}
 

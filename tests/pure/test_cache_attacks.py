@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from support import NOW
 from univocal.cache.decide import Forward, Reuse, decide, forwarded_fields
 from univocal.cache.ranges import MAX_RANGES
 from univocal.cache.represent import represent
@@ -16,7 +17,6 @@ from univocal.http.fields import imf_fixdate
 from univocal.http.messages import Fields, Request, Response
 from univocal.store.memory import MemoryStore
 
-NOW = 1_790_000_000.0
 OLD = (b"last-modified", imf_fixdate(NOW - 86_400))
 FRESH = (b"cache-control", b"max-age=60")
 HTML = (b"content-type", b"text/html")

@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from univocal.cache.rules import Rules
+from support import stored_response
 from univocal.cache.stored import Stored
-from univocal.cache.storing import complete, may_store
-from univocal.http.messages import Request, Response
 from univocal.store.bans import MOST_BANS
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Pattern, url_of
@@ -22,15 +20,9 @@ def key_of(path: str, host: str = "en.example") -> bytes:
 
 
 def stored_at(path: str, vary: str = "") -> Stored:
-    fields = [(b"cache-control", b"max-age=60"), (b"etag", b'"1"')]
-    request = Request(b"GET", path.encode(), [(b"foo", vary.encode())] if vary else [])
-    if vary:
-        fields.append((b"vary", b"foo"))
-    head = may_store(key_of(path), request, Response(200, fields), Rules(), NOW, NOW)
-    assert isinstance(head, Stored)
-    done = complete(head, b"body")
-    assert done is not None
-    return done
+    fields = [(b"etag", b'"1"'), *([(b"vary", b"foo")] if vary else [])]
+    request = [(b"foo", vary.encode())] if vary else []
+    return stored_response(*fields, name=key_of(path), request=request, at=NOW)
 
 
 def keep(store: MemoryStore, *paths: str) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields as attributes
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal.cache.rules import Rules
+from support import stored_response
 from univocal.cache.stored import Part, Stored
-from univocal.cache.storing import complete, may_store
-from univocal.http.messages import Fields, Request, Response
+from univocal.http.messages import Fields
 from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Selector, Tags
 from univocal.store.redis.codec import KEEP, LIMIT, decode, encode, usable_until, variant
 from univocal.store.redis.names import Banned, Fruitless, Names
@@ -21,14 +22,9 @@ KEY = b"0123456789abcdef http en.example /wiki/A?b=\xc3\xa9"
 NAMES = Names("0" * 39 + "a", "1" * 16)
 
 
-def stored(more: Fields, asked: Fields = [], status: int = 200, body: bytes = b"content") -> Stored:  # noqa: B006
-    request = Request(b"GET", b"/wiki/A", asked)
-    response = Response(status, [(b"cache-control", b"max-age=60"), *more])
-    begun = may_store(KEY, request, response, Rules(), NOW, NOW)
-    assert isinstance(begun, Stored)
-    done = complete(begun, body)
-    assert done is not None
-    return done
+def stored(more: Fields, asked: Fields | None = None, **settings: Any) -> Stored:
+    fields = [(b"cache-control", b"max-age=60"), *more]
+    return stored_response(*fields, name=KEY, request=asked, at=NOW, **{"body": b"content", **settings})
 
 
 RESPONSES = [
@@ -72,7 +68,7 @@ anything = st.builds(
 
 
 def facts(one: Stored) -> dict[str, object]:
-    return {each.name: getattr(one, each.name) for each in fields(one)}
+    return {each.name: getattr(one, each.name) for each in attributes(one)}
 
 
 @pytest.mark.parametrize("one", RESPONSES)

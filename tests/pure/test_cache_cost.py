@@ -8,13 +8,13 @@ import tracemalloc
 
 import pytest
 
+from support import NOW
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import complete, may_store
 from univocal.http.messages import Fields, Request, Response
 from univocal.store.memory import MemoryStore
 
-NOW = 1_790_000_000.0
 COUNT = 1_000
 
 

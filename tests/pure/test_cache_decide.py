@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from support import NOW, stored_response
 from univocal.cache.decide import (
     Decision,
     Forward,
@@ -22,29 +23,11 @@ from univocal.cache.decide import (
 )
 from univocal.cache.rules import Rules, strip_cookies
 from univocal.cache.stored import Stored, softened
-from univocal.cache.storing import complete, may_store
-from univocal.http.messages import Fields, Request, Response
-
-NOW = 1_790_000_000.0
-KEY = b"0123 http en.example /a"
+from univocal.http.messages import Field, Fields, Request
 
 
-def stored(
-    directives: str = "max-age=60",
-    *more: tuple[bytes, bytes],
-    status: int = 200,
-    body: bytes = b"0123456789",
-    request: Fields | None = None,
-    method: bytes = b"GET",
-    at: float = NOW,
-    **rules: Any,
-) -> Stored:
-    response = Response(status, [(b"cache-control", directives.encode()), *more])
-    begun = may_store(KEY, Request(method, b"/a", request or []), response, Rules(**rules), at, at)
-    assert isinstance(begun, Stored), begun
-    done = complete(begun, body)
-    assert done is not None
-    return done
+def stored(directives: str = "max-age=60", *more: Field, **settings: Any) -> Stored:
+    return stored_response((b"cache-control", directives.encode()), *more, **settings)
 
 
 def asked(*fields: tuple[bytes, bytes], method: bytes = b"GET", target: bytes = b"/a") -> Request:

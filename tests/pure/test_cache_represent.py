@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from support import NOW, stored_response
 from univocal.cache.ranges import MAX_RANGES
 from univocal.cache.represent import not_modified, represent
-from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
-from univocal.cache.storing import complete, may_store
 from univocal.http.fields import imf_fixdate
-from univocal.http.messages import Fields, Request, Response, values
+from univocal.http.messages import Field, Fields, Request, Response, values
 
-NOW = 1_790_000_000.0
 MODIFIED = imf_fixdate(NOW - 3000)
 BODY = b"0123456789"
 
 
-def stored(
-    *more: tuple[bytes, bytes], status: int = 200, body: bytes = BODY, method: bytes = b"GET"
-) -> Stored:
-    fields = [(b"cache-control", b"max-age=60"), (b"date", imf_fixdate(NOW)), (b"a", b"1"), *more]
-    begun = may_store(b"k", Request(method, b"/a", []), Response(status, fields), Rules(), NOW, NOW)
-    assert isinstance(begun, Stored)
-    done = complete(begun, body)
-    assert done is not None
-    return done
+def stored(*more: Field, **settings: Any) -> Stored:
+    return stored_response((b"date", imf_fixdate(NOW)), (b"a", b"1"), *more, **settings)
 
 
 def shown(

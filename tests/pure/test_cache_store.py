@@ -6,14 +6,12 @@ from typing import Any
 
 import pytest
 
-from univocal.cache.rules import Rules
+from support import NOW, stored_response
 from univocal.cache.stored import Stored
-from univocal.cache.storing import complete, may_store
-from univocal.http.messages import Fields, Request, Response
+from univocal.http.messages import Field
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, Tags
 
-NOW = 1_790_000_000.0
 DIGEST = b"0123456789abcdef"
 
 
@@ -21,22 +19,8 @@ def key(path: str = "/a", scheme: str = "http", host: str = "en.example", digest
     return b"%b %b %b %b" % (digest, scheme.encode(), host.encode(), path.encode())
 
 
-def stored(
-    name: bytes,
-    *more: tuple[bytes, bytes],
-    request: Fields | None = None,
-    body: bytes = b"hello",
-    status: int = 200,
-    method: bytes = b"GET",
-    at: float = NOW,
-) -> Stored:
-    fields = [(b"cache-control", b"max-age=60"), *more]
-    asked = Request(method, b"/a", request or [])
-    begun = may_store(name, asked, Response(status, fields), Rules(), at, at)
-    assert isinstance(begun, Stored)
-    done = complete(begun, body)
-    assert done is not None
-    return done
+def stored(name: bytes, *more: Field, body: bytes = b"hello", **settings: Any) -> Stored:
+    return stored_response(*more, name=name, body=body, **settings)
 
 
 def put(store: MemoryStore, response: Stored) -> bool:

@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
+from support import KEY, NOW
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import Unstorable, complete, may_store
 from univocal.http.fields import imf_fixdate
 from univocal.http.messages import Fields, Request, Response
 
-NOW = 1_790_000_000.0
-KEY = b"0123 http en.example /a"
 DAY = 86_400
 MODIFIED = (b"last-modified", imf_fixdate(NOW - DAY))
 

@@ -6,30 +6,23 @@ from typing import Any
 
 import pytest
 
+from support import NOW, stored_response
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
-from univocal.cache.storing import complete, may_store
+from univocal.cache.storing import may_store
 from univocal.cache.validation import combine, freshen, invalidates
 from univocal.http.fields import imf_fixdate
-from univocal.http.messages import Fields, Request, Response, values
+from univocal.http.messages import Field, Fields, Request, Response, values
 
-NOW = 1_790_000_000.0
 LATER = NOW + 100
 ASKED = Request(b"GET", b"/a", [(b"foo", b"1"), (b"cookie", b"a=b")])
 DATED = (b"last-modified", imf_fixdate(NOW - 3000))
 TAGGED = (b"etag", b'"1"')
 
 
-def stored(
-    *more: tuple[bytes, bytes], status: int = 200, body: bytes = b"0123456789", **rules: Any
-) -> Stored:
-    fields = [(b"cache-control", b"max-age=60"), (b"date", imf_fixdate(NOW)), (b"test", b"old"), *more]
-    request = Request(b"GET", b"/a", [(b"foo", b"1")])
-    begun = may_store(b"d http h /a", request, Response(status, fields), Rules(**rules), NOW, NOW)
-    assert isinstance(begun, Stored)
-    done = complete(begun, body)
-    assert done is not None
-    return done
+def stored(*more: Field, **settings: Any) -> Stored:
+    own = [(b"date", imf_fixdate(NOW)), (b"test", b"old")]
+    return stored_response(*own, *more, request=[(b"foo", b"1")], **settings)
 
 
 def freshened(

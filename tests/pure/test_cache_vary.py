@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from support import NOW, stored_response
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
-from univocal.cache.storing import complete, may_store
+from univocal.cache.storing import may_store
 from univocal.cache.vary import matches, selecting_fields, selection, vary_names
-from univocal.http.messages import Fields, Request, Response
-
-NOW = 1_790_000_000.0
+from univocal.http.messages import Field, Fields, Request, Response
 
 
-def stored(vary: bytes, request: Fields, *more: tuple[bytes, bytes]) -> Stored:
-    response = Response(200, [(b"cache-control", b"public, max-age=60"), (b"vary", vary), *more])
-    begun = may_store(b"k", Request(b"GET", b"/a", request), response, Rules(), NOW, NOW)
-    assert isinstance(begun, Stored)
-    done = complete(begun, b"")
-    assert done is not None
-    return done
+def stored(vary: bytes, request: Fields, *more: Field) -> Stored:
+    public = (b"cache-control", b"public, max-age=60")
+    return stored_response(public, (b"vary", vary), *more, request=request, body=b"")
 
 
 def lines(*pairs: str) -> Fields:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from support import NOW
 from univocal.http.fields import (
     MAX_DELTA,
     age_value,
@@ -20,7 +21,6 @@ from univocal.http.fields import (
     opaque_tag,
 )
 
-NOW = 1_790_000_000.0  # September 2026
 EVENT = 2_544_400_878  # 18 August 2050, 02:01:18
 
 

@@ -1,0 +1,35 @@
+"""A response as it is stored: what the tests of the policy and of the stores begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from univocal.cache.rules import Rules
+from univocal.cache.stored import Stored
+from univocal.cache.storing import complete, may_store
+from univocal.http.messages import Field, Request, Response
+
+NOW = 1_790_000_000.0  # September 2026
+KEY = b"0123456789abcdef http en.example /a"
+
+
+def stored_response(
+    *fields: Field,
+    name: bytes = KEY,
+    request: Sequence[Field] | None = None,
+    method: bytes = b"GET",
+    status: int = 200,
+    body: bytes = b"0123456789",
+    at: float = NOW,
+    **rules: Any,
+) -> Stored:
+    """The response with these fields, fresh for a minute unless they say otherwise; `rules` are settings."""
+    told = any(field[0] == b"cache-control" for field in fields)
+    lines = [*fields] if told else [(b"cache-control", b"max-age=60"), *fields]
+    asked = Request(method, b"/a", list(request or []))
+    begun = may_store(name, asked, Response(status, lines), Rules(**rules), at, at)
+    assert isinstance(begun, Stored), begun
+    done = complete(begun, body)
+    assert done is not None
+    return done
