@@ -1,0 +1,93 @@
+"""Cache-Control, targeted fields and Pragma as directives (RFC 9111 §5.2, §5.4; RFC 9213)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from univocal.cache.directives import RequestDirectives, request_directives, response_directives
+from univocal.http.fields import MAX_DELTA, firsts
+from univocal.http.messages import Fields
+
+NOTHING: dict[str, Any] = {
+    **dict.fromkeys(
+        ("no_store", "no_cache", "private", "public", "must_revalidate", "proxy_revalidate"), False
+    ),
+    **dict.fromkeys(("max_age", "s_maxage", "stale_while_revalidate", "stale_if_error")),
+    "must_understand": False,
+    "withheld": frozenset(),
+    "malformed": False,
+    "targeted": False,
+}
+
+
+def told(*fields: tuple[bytes, bytes]) -> dict[str, Any]:
+    lines = list(fields)
+    found = asdict(response_directives(lines, firsts(lines), (b"cdn-cache-control",)))
+    return {name: value for name, value in found.items() if value != NOTHING[name]}
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (b"", {}),
+        (b"No-Store, MAX-AGE=5", {"no_store": True, "max_age": 5}),
+        (b'max-age="5"', {"max_age": 5}),
+        (b"max-age=x", {"max_age": 0}),
+        (b"max-age=1, max-age=2", {"max_age": 1}),
+        (b"s-maxage=99999999999", {"s_maxage": MAX_DELTA}),
+        (b'no-cache="A, b"', {"withheld": frozenset((b"a", b"b"))}),
+        (b'no-cache, no-cache="a"', {"no_cache": True}),
+        (b'private="a"', {"withheld": frozenset((b"a",))}),
+        (b"stale-if-error=x, must-understand", {"must_understand": True}),
+        (b"no-store no-cache", {"no_store": True, "no_cache": True, "malformed": True}),
+        (b'ext="no-store, private"', {}),
+    ],
+)
+def test_directives_of_a_response(line: bytes, expected: dict[str, Any]) -> None:
+    """On one line, on two, and on one that is too long to be remembered."""
+    assert told((b"cache-control", line)) == expected
+    assert told((b"cache-control", line), (b"x", b"1"), (b"cache-control", b"")) == expected
+    assert told((b"cache-control", line + b" " * 300)) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (b"max-age=9", {"max_age": 9, "targeted": True}),
+        (b"no-store", {"no_store": True, "targeted": True}),
+        (b'no-cache="a"', {"no_cache": True, "targeted": True}),
+        (b"", {"max_age": 1}),
+        (b"max-age=x", {"max_age": 1}),
+        (b'max-age="9"', {"max_age": 1}),
+        (b"public=1", {"max_age": 1}),
+        (b"(", {"max_age": 1}),
+    ],
+)
+def test_a_valid_targeted_field_takes_the_place_of_cache_control(
+    line: bytes, expected: dict[str, Any]
+) -> None:
+    assert told((b"cache-control", b"max-age=1"), (b"cdn-cache-control", line)) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ([], RequestDirectives()),
+        ([(b"pragma", b"no-cache")], RequestDirectives(no_cache=True)),
+        ([(b"pragma", b"no-cache"), (b"cache-control", b"max-age=1")], RequestDirectives(max_age=1)),
+        ([(b"cache-control", b"no-store")], RequestDirectives(no_store=True)),
+        ([(b"cache-control", b"max-stale")], RequestDirectives(max_stale=MAX_DELTA)),
+        ([(b"cache-control", b"max-stale=3, min-fresh=x")], RequestDirectives(max_stale=3)),
+        (
+            [(b"cache-control", b"only-if-cached"), (b"cache-control", b"min-fresh=2, stale-if-error=4")],
+            RequestDirectives(only_if_cached=True, min_fresh=2, stale_if_error=4),
+        ),
+    ],
+)
+def test_directives_of_a_request(fields: Fields, expected: RequestDirectives) -> None:
+    assert request_directives(fields) == expected
+    longer = [(name, value + b" " * 300) for name, value in fields]
+    assert request_directives(longer) == expected

@@ -1,0 +1,89 @@
+"""The facts that are found out once, when a response comes (RFC 9111 §3.1)."""
+
+from __future__ import annotations
+
+import pytest
+
+from support import KEY, NOW
+from univocal.cache.facts import Exchange, assess, describe, is_personal, storable_fields, told_by
+from univocal.cache.rules import Rules
+from univocal.cache.stored import Stored
+from univocal.http.fields import imf_fixdate
+from univocal.http.forward import HOP_BY_HOP
+from univocal.http.messages import Fields, Request, Response
+
+RULES = Rules()
+
+
+def described(fields: Fields, request: Request | None = None, **rules: float) -> Stored:
+    exchange = Exchange(request or Request(b"GET", b"/a", []), Response(200, fields), NOW - 1, NOW)
+    settings = Rules(**rules)  # type: ignore[arg-type]
+    return describe(KEY, exchange, assess(exchange, told_by(exchange.response, settings), settings), settings)
+
+
+@pytest.mark.parametrize(
+    ("fields", "stored"),
+    [
+        ([(b"a", b"1"), (b"a", b"2")], [(b"a", b"1"), (b"a", b"2")]),
+        ([(name, b"x") for name in sorted(HOP_BY_HOP)], []),
+        ([(b"age", b"1"), (b"a", b"1")], [(b"a", b"1")]),
+        (
+            [(b"connection", b"B, c"), (b"b", b"1"), (b"connection", b"d"), (b"d", b""), (b"e", b"")],
+            [(b"e", b"")],
+        ),
+        (
+            [(b"cache-control", b'private="set-cookie"'), (b"set-cookie", b"a")],
+            [(b"cache-control", b'private="set-cookie"')],
+        ),
+    ],
+)
+def test_fields_of_one_connection_or_one_client_are_not_stored(fields: Fields, stored: Fields) -> None:
+    assert storable_fields(fields, told_by(Response(200, fields), RULES)) == stored
+
+
+@pytest.mark.parametrize(
+    ("name", "personal"), [(b"cookie", True), (b"authorization", True), (b"accept", False)]
+)
+def test_a_request_says_who_asks_by_two_fields(name: bytes, personal: bool) -> None:
+    assert is_personal(Request(b"GET", b"/", [(b"x", b"1"), (name, b"")])) is personal
+
+
+def test_a_response_without_a_date_gets_that_of_its_receipt() -> None:
+    assert described([]).fields == [(b"date", imf_fixdate(NOW))]
+    assert described([(b"date", b"x")]).fields == [(b"date", b"x")]
+
+
+def test_tags_are_those_of_the_response_and_of_its_target() -> None:
+    request = Request(b"GET", b"/a", [], frozenset((b"t",)))
+    assert described([], request).tags == {b"t"}
+    assert described([(b"xkey", b"a")], request).tags == {b"a", b"t"}
+    assert described([(b"xkey", b"a")]).tags == {b"a"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "strong"),
+    [
+        ([(b"etag", b'"1"')], b'"1"'),
+        ([(b"etag", b'W/"1"'), (b"last-modified", imf_fixdate(NOW - 9))], None),
+        ([(b"last-modified", imf_fixdate(NOW - 9))], None),
+        ([(b"last-modified", imf_fixdate(NOW - 9)), (b"date", imf_fixdate(NOW))], imf_fixdate(NOW - 9)),
+        ([(b"last-modified", imf_fixdate(NOW)), (b"date", imf_fixdate(NOW))], None),
+    ],
+)
+def test_a_strong_validator(fields: Fields, strong: bytes | None) -> None:
+    assert described(fields).strong == strong
+
+
+@pytest.mark.parametrize(
+    ("directives", "grace", "window"),
+    [
+        (b"max-age=5", 7, 7),
+        (b"max-age=0", 7, 0),
+        (b"max-age=5, stale-while-revalidate=3", 7, 3),
+        (b"s-maxage=5", 7, 0),
+        (b"s-maxage=5, stale-while-revalidate=3", 7, 3),
+        (b"max-age=5, must-revalidate, stale-while-revalidate=3", 7, 0),
+    ],
+)
+def test_an_explicit_window_wins_over_grace(directives: bytes, grace: float, window: float) -> None:
+    assert described([(b"cache-control", directives)], grace=grace).stale_while_revalidate == window

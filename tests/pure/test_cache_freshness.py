@@ -1,0 +1,82 @@
+"""Freshness lifetime and age (RFC 9111 §4.2)."""
+
+from __future__ import annotations
+
+import pytest
+
+from support import NOW
+from univocal.cache.directives import response_directives
+from univocal.cache.freshness import (
+    HEURISTIC_LIMIT,
+    HEURISTIC_STATUS,
+    date_value,
+    explicit_lifetime,
+    heuristic_lifetime,
+    initial_age,
+)
+from univocal.http.fields import firsts, imf_fixdate
+from univocal.http.messages import Fields
+
+
+def at(late: float) -> bytes:
+    return imf_fixdate(NOW + late)
+
+
+@pytest.mark.parametrize(
+    ("fields", "delay", "age"),
+    [
+        ([], 0, 0),
+        ([(b"date", at(-10))], 0, 10),
+        ([(b"date", at(10))], 0, 0),
+        ([(b"age", b"7")], 0, 7),
+        ([(b"age", b"7")], 2.5, 9.5),
+        ([(b"age", b"7, 9"), (b"date", at(-30))], 0, 30),
+        ([(b"age", b"-1"), (b"date", b"yesterday")], 1, 1),
+    ],
+)
+def test_the_corrected_initial_age(fields: Fields, delay: float, age: float) -> None:
+    assert initial_age(firsts(fields), NOW - delay, NOW) == age
+
+
+@pytest.mark.parametrize(
+    ("fields", "lifetime"),
+    [
+        ([], None),
+        ([(b"cache-control", b"max-age=5")], 5),
+        ([(b"cache-control", b"max-age=5, s-maxage=7")], 7),
+        ([(b"expires", at(60)), (b"cache-control", b"max-age=5")], 5),
+        ([(b"expires", at(60))], 60),
+        ([(b"expires", at(60)), (b"date", at(-40))], 100),
+        ([(b"expires", at(-60))], 0),
+        ([(b"expires", b"0")], 0),
+        ([(b"expires", at(60)), (b"cdn-cache-control", b"public")], None),
+    ],
+)
+def test_the_lifetime_that_the_origin_server_said(fields: Fields, lifetime: float | None) -> None:
+    named = firsts(fields)
+    directives = response_directives(fields, named, (b"cdn-cache-control",))
+    assert explicit_lifetime(directives, named, NOW) == lifetime
+
+
+@pytest.mark.parametrize(
+    ("fields", "lifetime"),
+    [
+        ([], 0),
+        ([(b"last-modified", at(-1000))], 100),
+        ([(b"last-modified", at(-1000)), (b"date", at(-500))], 50),
+        ([(b"last-modified", at(1000))], 0),
+        ([(b"last-modified", b"x")], 0),
+        ([(b"last-modified", at(-(10**8)))], HEURISTIC_LIMIT),
+    ],
+)
+def test_a_tenth_of_the_time_since_the_last_change(fields: Fields, lifetime: float) -> None:
+    assert heuristic_lifetime(firsts(fields), NOW) == lifetime
+
+
+def test_a_date_that_cannot_be_read_is_the_time_of_receipt() -> None:
+    assert date_value({b"date": at(-5)}, NOW) == NOW - 5
+    assert date_value({b"date": b"x"}, NOW) == date_value({}, NOW) == NOW
+
+
+def test_redirects_need_explicit_freshness() -> None:
+    assert HEURISTIC_STATUS.isdisjoint(range(300, 400))

@@ -1,0 +1,35 @@
+"""Reasons for which a request is refused, and their order."""
+
+from __future__ import annotations
+
+import pytest
+
+from univocal.http.errors import REASONS, ConfigurationError, ProfileError, RefusedError, by_rank, status_of
+
+
+def test_of_several_reasons_the_table_says_which_comes_first() -> None:
+    assert by_rank(["unknown-host", "dot-segment", "bad-host", "dot-segment"]) == (
+        "bad-host",
+        "dot-segment",
+        "unknown-host",
+    )
+    assert by_rank(REASONS) == tuple(REASONS)
+    with pytest.raises(KeyError):
+        by_rank(["no-such-reason"])
+
+
+def test_a_refusal_has_the_status_of_its_reason_and_all_reasons_by_rank() -> None:
+    refused = RefusedError("above-root", ["bad-host"])
+    assert (refused.status, refused.reason, refused.reasons) == (
+        400,
+        "above-root",
+        ("bad-host", "above-root"),
+    )
+    assert status_of("unknown-host") == 421
+    assert {status // 100 for status, _ in REASONS.values()} == {4, 5}
+
+
+def test_a_setting_that_cannot_be_says_where_it_stands() -> None:
+    error = ProfileError("a.toml", "path.ring", 3, "a ring")
+    assert str(error) == "a.toml: path.ring: found 3; allowed: a ring"
+    assert str(ConfigurationError("a.toml", "", 3, "a table")) == "a.toml: found 3; allowed: a table"
