@@ -181,6 +181,8 @@ def random_sites(profiles: list[Profile], chance: random.Random) -> Sites:
             routes.append(Route(prefix, chance.choice(profiles), "origin", to, forward))
         except ConfigurationError:  # not as the profile spells it
             continue
+    if all(route.prefix != b"/" for route in routes):  # its profile does not go with what was chosen
+        routes.append(Route(b"/", chance.choice(profiles), "origin"))
     scheme = chance.choice((b"keep", b"keep", b"http", b"https"))
     answer = chance.choice((0, 301))
     return Sites(
