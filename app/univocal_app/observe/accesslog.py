@@ -1,16 +1,19 @@
-"""The access log: a listener that writes one line for each Outcome."""
+"""The access log: a listener that writes one line for each Outcome, many lines at a time."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import re
 import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
+from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
-from typing import BinaryIO, Final, Literal
+from typing import BinaryIO, Final, Literal, cast
 
 from univocal.engine.outcome import Outcome
 from univocal.engine.purge import Purged
@@ -21,8 +24,11 @@ __all__ = ["AccessLog", "as_combined", "as_json", "open_log"]
 
 logger: Final = logging.getLogger("univocal.access")
 
+PATIENCE: Final = 1.0  # seconds that a line waits at most
+BATCH: Final = 32 * 1024  # octets that wait at most, and one line
+
 # Octets that end a quoted string or a line, or steer a terminal, as nginx escapes them.
-_ESCAPES: Final = {octet: f"\\x{octet:02X}" for octet in [*range(0x20), 0x22, 0x5C, *range(0x7F, 0x100)]}
+_HOSTILE: Final = re.compile(r"[^ !#-\[\]-~]")
 
 CLIENT_LEFT: Final = (
     499  # nginx's status for a client that did not wait, for programs that expect three digits
@@ -31,24 +37,37 @@ CLIENT_LEFT: Final = (
 
 def as_json(outcome: Outcome) -> bytes:
     """One JSON object; octets outside ASCII and control characters are escaped."""
-    handling = outcome.handling
+    received, canonical, client = outcome.received, outcome.canonical, outcome.client
+    handling, times = outcome.handling, outcome.times
+    usual = handling.hit and not (
+        handling.stored or handling.collapsed or handling.detail or outcome.reasons or outcome.purged
+    )
+    # By json's own quoting: orjson and msgspec take longer, and leave what is outside ASCII as it is.
+    return (
+        f'{{"time":"{_iso(int(times.start * 1000))}"'
+        f',"client":{"null" if client is None else quoted(client)}'
+        f',"method":{quoted(received.method.decode("latin-1"))}'
+        f',"target":{quoted(received.target.decode("latin-1"))}'
+        f',"url":{"null" if canonical is None else quoted(canonical.url.decode("latin-1"))}'
+        f',"site":{quoted(outcome.site)},"status":{outcome.status},"bytes":{outcome.bytes}'
+        f',"seconds":{times.total:.6f},{_USUAL if usual else _handled(outcome)}}}\n'
+    ).encode("ascii")
+
+
+_USUAL: Final = '"cache":"hit","stored":false,"collapsed":false,"detail":null,"reasons":[]'
+
+
+def _handled(outcome: Outcome) -> str:
+    """The last members of the object; `_USUAL` are those of nearly every hit."""
+    handling, purged = outcome.handling, outcome.purged
     told: dict[str, object] = {
-        "time": _iso(int(outcome.times.start)) + f".{int(outcome.times.start % 1 * 1000):03d}Z",
-        "client": outcome.client,
-        "method": _text(outcome.received.method),
-        "target": _text(outcome.received.target),
-        "url": _text(outcome.canonical.url) if outcome.canonical else None,
-        "site": outcome.site,
-        "status": outcome.status,
-        "bytes": outcome.bytes,
-        "seconds": round(outcome.times.total, 6),
         "cache": "hit" if handling.hit else handling.fwd or None,
         "stored": handling.stored,
         "collapsed": handling.collapsed,
         "detail": handling.detail or None,
         "reasons": outcome.reasons,
     }
-    if (purged := outcome.purged) is not None:
+    if purged is not None:
         order = purged.order
         told["purge"] = {
             "by": order.by,
@@ -56,7 +75,7 @@ def as_json(outcome: Outcome) -> bytes:
             "soft": order.selector.soft,
             "count": purged.count,
         }
-    return json.dumps(told, separators=(",", ":")).encode("ascii") + b"\n"
+    return json.dumps(told, separators=(",", ":"))[1:-1]
 
 
 def as_combined(outcome: Outcome) -> bytes:
@@ -64,10 +83,11 @@ def as_combined(outcome: Outcome) -> bytes:
 
     Where the user agent would stand, the line of a purge tells what was purged.
     """
-    request = f"{_escaped(outcome.received.method)} {_escaped(outcome.received.target)} HTTP/1.1"
+    received = outcome.received
+    request = f"{_escaped(received.method.decode('latin-1'))} {_escaped(received.target.decode('latin-1'))}"
     line = (
-        f"{outcome.client or '-'} - - [{_clf(int(outcome.times.start))}] "
-        f'"{request}" {outcome.status or CLIENT_LEFT} {outcome.bytes} "-" "{_purge(outcome.purged)}"\n'
+        f'{outcome.client or "-"} - - [{_clf(int(outcome.times.start))}] "{request} HTTP/1.1" '
+        f'{outcome.status or CLIENT_LEFT} {outcome.bytes} "-" "{_purge(outcome.purged)}"\n'
     )
     return line.encode("ascii", "backslashreplace")
 
@@ -76,7 +96,7 @@ def _purge(purged: Purged | None) -> str:
     if purged is None:
         return "-"
     order, count = purged.order, "?" if purged.count is None else purged.count
-    names = " ".join(order.names).translate(_ESCAPES)
+    names = _escaped(" ".join(order.names))
     return f"{'soft purge' if order.selector.soft else 'purge'} by {order.by}: {names}: {count}"
 
 
@@ -85,6 +105,10 @@ FORMATS: Final[dict[str, Callable[[Outcome], bytes]]] = {"json": as_json, "combi
 
 class AccessLog:
     """Writes each outcome to `stream` as one line; a stream that fails is said so once, requests go on.
+
+    In an event loop lines wait to be written together: `PATIENCE` seconds and `BATCH` octets at most. A purge
+    and a refusal, which an audit looks for, are written at once, and so is all that waits before them.
+    `finish` is called before the loop ends.
 
     With `purges_only` it leaves out what no purge was asked for by. Where several processes write to one
     stream, `alone` gives each its turn: a pipe would mix lines of more than some thousand octets.
@@ -100,22 +124,67 @@ class AccessLog:
     ) -> None:
         self._stream, self._form, self._failed = stream, form, False
         self._purges_only, self._alone = purges_only, alone
+        self._waiting, self._patient = bytearray(), True
+        self._timer: asyncio.TimerHandle | None = None
 
     def __call__(self, outcome: Outcome) -> None:
         if self._purges_only and outcome.decision is not None:
             return
-        line = self._form(outcome)
+        waiting = self._waiting
+        waiting += self._form(outcome)
+        if self._timer is None or len(waiting) > BATCH or outcome.reasons or outcome.decision is None:
+            self._write_or_wait(outcome)
+
+    def _write_or_wait(self, outcome: Outcome) -> None:
+        refused = outcome.reasons and outcome.status >= 400  # or mode "observe" would have refused it
+        if refused or outcome.decision is None or len(self._waiting) > BATCH or not self._patient:
+            self.flush()
+        elif self._timer is None:
+            try:
+                self._timer = asyncio.get_running_loop().call_later(PATIENCE, self.flush)
+            except RuntimeError:  # no loop runs
+                self.flush()
+
+    def flush(self) -> None:
+        """Write what waits."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._waiting:
+            return
+        lines, self._waiting = self._waiting, bytearray()
         try:
             with self._alone():
-                self._stream.write(line)
-                self._stream.flush()
+                self._write(lines)
         except (OSError, ValueError) as error:  # ValueError: the stream was closed
             if not self._failed:
                 logger.error("the access log cannot be written: %s", error)
             self._failed = True
 
+    def _write(self, lines: bytearray) -> None:
+        written = 0
+        try:
+            while written < len(lines):
+                # A stream without a buffer may take less, and none, told by None, where it does not block.
+                count = cast("int | None", self._stream.write(lines[written:]))
+                if count is None:
+                    raise BlockingIOError("it takes no more for now")
+                written += count
+            self._stream.flush()
+        except (OSError, ValueError):
+            if 0 < written < len(lines) and lines[written - 1 : written] != b"\n":
+                # What is lost are whole lines: should there be room again, this one ends first.
+                self._waiting = lines[written : lines.index(b"\n", written) + 1]
+            raise
+
+    def finish(self) -> None:
+        """Write what waits, and from now on each line at once: no event loop is there for long."""
+        self._patient = False
+        self.flush()
+
     def close(self) -> None:
-        """Close the stream."""
+        """Write what waits and close the stream."""
+        self.finish()
         self._stream.close()
 
 
@@ -129,27 +198,39 @@ def open_log(where: str, form: Literal["json", "combined"], commons: Commons | N
         allowed = "a file, where standard output, or for off standard error, is closed"
         raise ConfigurationError("configuration", "server.access_log", where, allowed)
     if where == "off":
-        return AccessLog(sys.stderr.buffer, FORMATS[form], purges_only=True, alone=alone)
+        return AccessLog(_unbuffered(sys.stderr.buffer), FORMATS[form], purges_only=True, alone=alone)
     if where == "stdout":
-        return AccessLog(sys.stdout.buffer, FORMATS[form], alone=alone)
+        return AccessLog(_unbuffered(sys.stdout.buffer), FORMATS[form], alone=alone)
     try:
-        stream = Path(where).open("ab")  # noqa: SIM115 - open for as long as the program runs
+        stream = Path(where).open("ab", buffering=0)  # noqa: SIM115 - open for as long as the program runs
     except OSError as error:
         allowed = f"off, stdout, or a file that can be written ({error.strerror})"
         raise ConfigurationError("configuration", "server.access_log", where, allowed) from None
-    return AccessLog(stream, FORMATS[form], alone=alone)
+    return AccessLog(cast("BinaryIO", stream), FORMATS[form], alone=alone)
 
 
-def _text(octets: bytes) -> str:
-    return octets.decode("latin-1")
+def _unbuffered(stream: BinaryIO) -> BinaryIO:
+    # A buffer between does not tell how much of what it was given it has lost.
+    return getattr(stream, "raw", stream)
 
 
-def _escaped(octets: bytes) -> str:
-    return octets.decode("latin-1").translate(_ESCAPES)
+def _escaped(text: str) -> str:
+    return _HOSTILE.sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    octet = ord(found[0])
+    return f"\\x{octet:02X}" if octet < 0x100 else found[0]
 
 
 @lru_cache(maxsize=2)
-def _iso(second: int) -> str:
+def _iso(millisecond: int) -> str:
+    second, rest = divmod(millisecond, 1000)
+    return f"{_second(second)}.{rest:03d}Z"
+
+
+@lru_cache(maxsize=2)
+def _second(second: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
 
 

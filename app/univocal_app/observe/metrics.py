@@ -1,41 +1,68 @@
-"""Counters for Prometheus: a listener that counts Outcomes, and gauges that are read from the store.
+"""Metrics for Prometheus: a listener that counts Outcomes, and gauges that are read from the store.
 
-Several processes of one program count in files of a directory (prometheus_client's multiprocess mode), which
-any of them reads and merges.
+Each of several processes of one program counts in a file of a directory, which any of them reads and sums.
 """
 
 from __future__ import annotations
 
-import os
+import math
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from pathlib import Path
 from typing import Final
 
-from prometheus_client import (
-    CONTENT_TYPE_LATEST,
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    disable_created_metrics,
-    generate_latest,
-    multiprocess,
-    values,
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
 )
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from univocal.engine.outcome import Outcome
 from univocal.store.memory import MemoryStore
 from univocal.store.redis.tier import SharedStore
+from univocal_app.observe.counts import Counts, Name, numbers_of
 from univocal_app.run.processes import Commons
 
 __all__ = ["CONTENT_TYPE_LATEST", "Metrics"]
 
-# They would be a second series for each counter, which tells when it began.
-disable_created_metrics()  # type: ignore[no-untyped-call]
+REQUESTS: Final = "univocal_requests"
+REFUSED: Final = "univocal_refused"
+BYTES: Final = "univocal_sent_bytes"
+SECONDS: Final = "univocal_request_seconds"
+ENTRIES: Final = "univocal_stored_responses"
+OCTETS: Final = "univocal_stored_bytes"
+CONNECTED: Final = "univocal_shared_store_connected"
 
-SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+COUNTERS: Final = {
+    REQUESTS: (
+        "Requests by site, by hit or the reason why they were forwarded, and by status class",
+        ("site", "cache", "status"),
+    ),
+    REFUSED: (
+        "Requests that were refused, or would have been (mode observe), by reason",
+        ("site", "reason"),
+    ),
+    BYTES: ("Octets of content sent to clients", ("site",)),
+}
+GAUGES: Final = {
+    ENTRIES: "Stored responses in memory",
+    OCTETS: "What the stored responses cost in memory",
+    CONNECTED: "Whether the shared store tells this node what is purged",
+}
+
+BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)  # seconds
+BUCKETS: Final = [floatToGoString(bound) for bound in (*BOUNDS, math.inf)]  # type: ignore[no-untyped-call]
 
 
-class Metrics:
-    """What `/metrics` tells. No label takes its value from a client: sites, fixed reasons, status classes.
+class Metrics(Collector):
+    """All that `/metrics` tells.
+
+    No label takes its value from a client: sites, fixed reasons, status classes.
 
     With `commons` it tells what all processes there have counted, those that have ended included.
     """
@@ -43,97 +70,99 @@ class Metrics:
     def __init__(
         self, store: MemoryStore, shared: SharedStore | None = None, commons: Commons | None = None
     ) -> None:
-        self._store, self._shared, self._commons = store, shared, commons
-        if commons is not None:
-            # Every metric of this process that is made from now on; its name instead of the number that the
-            # system gives it: so a process that is replaced leaves no file behind.
-            os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(commons.directory)
-            values.ValueClass = values.MultiProcessValue(lambda: commons.process)  # type: ignore[no-untyped-call]
+        self._store, self._shared = store, shared
+        self._directory = None if commons is None else commons.directory
+        self._counts = Counts(None if commons is None else _file(commons.directory, commons.process))
+        # By site, handling and class of status: the places of the requests, the octets and the seconds.
+        self._places: dict[tuple[str, str, int], tuple[int, int, int]] = {}
         self._registry = CollectorRegistry()
-        # Of each site, handling and class of status, found once: there are as many as the labels allow.
-        self._counters: dict[tuple[str, str, str], tuple[Counter, Counter, Histogram]] = {}
-        self._make_counters(self._registry)
-        self._make_gauges(self._registry)
-
-    def _make_counters(self, registry: CollectorRegistry) -> None:
-        self._requests = Counter(
-            "univocal_requests",
-            "Requests by site, by hit or the reason why they were forwarded, and by status class",
-            ["site", "cache", "status"],
-            registry=registry,
-        )
-        self._refused = Counter(
-            "univocal_refused",
-            "Requests that were refused, or would have been (mode observe), by reason",
-            ["site", "reason"],
-            registry=registry,
-        )
-        self._bytes = Counter(
-            "univocal_sent_bytes", "Octets of content sent to clients", ["site"], registry=registry
-        )
-        self._seconds = Histogram(
-            "univocal_request_seconds",
-            "Seconds from a request's head to its response's last octet",
-            ["cache"],
-            buckets=SECONDS,
-            registry=registry,
-        )
-
-    def _make_gauges(self, registry: CollectorRegistry) -> None:
-        self._entries = Gauge(
-            "univocal_stored_responses",
-            "Stored responses in memory",
-            registry=registry,
-            multiprocess_mode="livesum",
-        )
-        self._octets = Gauge(
-            "univocal_stored_bytes",
-            "What the stored responses cost in memory",
-            registry=registry,
-            multiprocess_mode="livesum",
-        )
-        if self._shared is not None:
-            self._connected = Gauge(
-                "univocal_shared_store_connected",
-                "Whether the shared store tells this node what is purged",
-                registry=registry,
-                multiprocess_mode="livemin",
-            )
+        self._registry.register(self)
 
     def __call__(self, outcome: Outcome) -> None:
-        handled = "hit" if outcome.handling.hit else outcome.handling.fwd or "none"
-        status = f"{outcome.status // 100}xx" if outcome.status else "none"
-        counters = self._counters.get((outcome.site, handled, status))
-        if counters is None:
-            counters = self._counters[outcome.site, handled, status] = (
-                self._requests.labels(outcome.site, handled, status),
-                self._bytes.labels(outcome.site),
-                self._seconds.labels(handled),
-            )
-        requests, sent, seconds = counters
-        requests.inc()
-        sent.inc(outcome.bytes)
-        seconds.observe(outcome.times.total)
+        handling, seconds = outcome.handling, outcome.times.total
+        handled = "hit" if handling.hit else handling.fwd or "none"
+        key = outcome.site, handled, outcome.status // 100
+        requests, sent, buckets = self._places.get(key) or self._place(*key)
+        cells = self._counts.cells
+        cells[requests] += 1
+        cells[sent] += outcome.bytes
+        cells[buckets] += seconds
+        cells[buckets + 1 + bisect_left(BOUNDS, seconds)] += 1
         for reason in outcome.reasons:
-            self._refused.labels(outcome.site, reason).inc()
+            place = self._counts.place((REFUSED, outcome.site, reason))
+            self._counts.cells[place] += 1
+
+    def _place(self, site: str, handled: str, hundreds: int) -> tuple[int, int, int]:
+        place = self._counts.place
+        found = self._places[site, handled, hundreds] = (
+            place((REQUESTS, site, handled, f"{hundreds}xx" if hundreds else "none")),
+            place((BYTES, site)),
+            place((SECONDS, handled), 1 + len(BUCKETS)),  # the sum of all before the numbers of each
+        )
+        return found
 
     def look(self) -> None:
         """Read the gauges; `exposition` does it for its own process alone."""
-        self._entries.set(self._store.stats.entries)
-        self._octets.set(self._store.stats.bytes)
+        self._set(ENTRIES, self._store.stats.entries)
+        self._set(OCTETS, self._store.stats.bytes)
         if self._shared is not None:
-            self._connected.set(self._shared.connected)
+            self._set(CONNECTED, self._shared.connected)
+
+    def _set(self, gauge: str, value: float) -> None:
+        place = self._counts.place((gauge,))
+        self._counts.cells[place] = value
 
     def exposition(self) -> bytes:
         """All of it in Prometheus's text format, `CONTENT_TYPE_LATEST`."""
         self.look()
-        if self._commons is None:
-            return generate_latest(self._registry)
-        merged = CollectorRegistry()
-        multiprocess.MultiProcessCollector(merged, str(self._commons.directory))  # type: ignore[no-untyped-call]
-        return generate_latest(merged)
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """The families of metrics, as prometheus_client writes them."""
+        told = self._told()
+        for family, (documentation, labels) in COUNTERS.items():
+            counter = CounterMetricFamily(family, documentation, labels=labels)
+            for values, each in _of(told, family):
+                counter.add_metric(values, sum(value for (value,) in each))
+            yield counter
+        documentation = "Seconds from a request's head to its response's last octet"
+        histogram = HistogramMetricFamily(SECONDS, documentation, labels=("cache",))
+        for values, each in _of(told, SECONDS):
+            total, *numbers = map(sum, zip(*each, strict=True))
+            histogram.add_metric(values, list(zip(BUCKETS, accumulate(numbers), strict=True)), total)
+        yield histogram
+        for family, documentation in GAUGES.items():
+            living = [value for _, each in _of(told, family) for (value,) in each if not math.isnan(value)]
+            if living:
+                combined = min(living) if family == CONNECTED else sum(living)
+                yield GaugeMetricFamily(family, documentation, combined)
+
+    def _told(self) -> dict[Name, list[Sequence[float]]]:
+        """The numbers under each name, of each process that has some."""
+        if self._directory is None:
+            return {name: [values] for name, values in self._counts}
+        found: dict[Name, list[Sequence[float]]] = {}
+        for file in sorted(self._directory.glob("*.counts")):
+            for name, values in numbers_of(file):
+                found.setdefault(name, []).append(values)
+        return found
 
     def forget(self, process: str) -> None:
         """A process of the commons has ended: what it counted stays, what it stored is gone."""
-        assert self._commons is not None
-        multiprocess.mark_process_dead(process, str(self._commons.directory))  # type: ignore[no-untyped-call]
+        assert self._directory is not None
+        file = _file(self._directory, process)
+        if file.exists():
+            ended = Counts(file)
+            for gauge in GAUGES:
+                place = ended.place((gauge,))
+                ended.cells[place] = math.nan
+
+
+def _of(told: dict[Name, list[Sequence[float]]], family: str) -> Iterator[tuple[Name, list[Sequence[float]]]]:
+    for (name, *labels), each in told.items():
+        if name == family:
+            yield tuple(labels), each
+
+
+def _file(directory: Path, process: str) -> Path:
+    return directory / f"{process}.counts"

@@ -30,7 +30,7 @@ from univocal.uri.profile import Profile
 from univocal_app.config.sites import SiteReader, rules, upstreams
 from univocal_app.config.tables import Configuration, OriginTable, ServerTable
 from univocal_app.config.values import masked
-from univocal_app.observe.accesslog import open_log
+from univocal_app.observe.accesslog import AccessLog, open_log
 from univocal_app.observe.admin import admin
 from univocal_app.observe.metrics import Metrics
 from univocal_app.run.processes import Commons
@@ -41,12 +41,13 @@ __all__ = ["House", "assemble", "profiles_of", "runtime_of", "store_of"]
 
 @dataclass(frozen=True)
 class House:
-    """What `univocal serve` serves: the proxy, and what its admin listener tells and purges."""
+    """All that `univocal serve` serves: the proxy, and what its admin listener tells and purges."""
 
     configuration: Configuration
     proxy: CacheMiddleware
     origins: Origins
     metrics: Metrics
+    log: AccessLog
     shared: SharedStore | None = None
 
     def front(self, bound: socket) -> Listener:
@@ -68,10 +69,13 @@ class House:
             await self.shared.start()
 
     async def aclose(self) -> None:
-        """Close the connections to origin servers and to the shared store."""
-        await self.origins.aclose()
-        if self.shared is not None:
-            await self.shared.aclose()
+        """Close the connections to origin servers and to the shared store, and write the log to its end."""
+        try:
+            await self.origins.aclose()
+            if self.shared is not None:
+                await self.shared.aclose()
+        finally:
+            self.log.finish()
 
 
 def assemble(configuration: Configuration, source: str, commons: Commons | None = None) -> House:
@@ -88,7 +92,7 @@ def assemble(configuration: Configuration, source: str, commons: Commons | None 
     listeners: list[Tell] = [log, metrics]
     origins = Origins(_proxies(configuration))
     proxy = CacheMiddleware(origins, runtime=runtime, store=store, listeners=listeners)
-    return House(configuration, proxy, origins, metrics, shared)
+    return House(configuration, proxy, origins, metrics, log, shared)
 
 
 def store_of(configuration: Configuration, source: str) -> MemoryStore | SharedStore:

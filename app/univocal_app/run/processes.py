@@ -1,4 +1,4 @@
-"""What the processes of one program have in common."""
+"""The processes of one program have a directory in common."""
 
 from __future__ import annotations
 

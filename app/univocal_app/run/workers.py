@@ -120,7 +120,7 @@ class Workers:
 
     @property
     def accepting(self) -> int:
-        """How many accept connections."""
+        """The number of those that accept connections."""
         return len(self._accepting)
 
     async def start(self) -> None:
@@ -218,7 +218,7 @@ class Workers:
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker has to do: the target of `Workers`, sent to another process."""
+    """A worker's task: the target of `Workers`, sent to another process."""
 
     configuration: Configuration
     source: str

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from univocal.cache.decide import Forward
 from univocal.engine.orders import Order
@@ -17,7 +23,8 @@ from univocal.engine.purge import Purged
 from univocal.http.errors import ConfigurationError
 from univocal.http.messages import Received
 from univocal.store.purge_selectors import Keys
-from univocal_app.observe.accesslog import AccessLog, as_combined, as_json, open_log
+from univocal_app.observe import accesslog
+from univocal_app.observe.accesslog import BATCH, AccessLog, as_combined, as_json, open_log
 
 HOSTILE = b'/a"\\\x1b[2J\r\n\x00\xff{"b":1}'
 
@@ -136,3 +143,216 @@ def test_open_log(tmp_path: Path) -> None:
     assert (tmp_path / "access.log").read_bytes().count(b"\n") == 2
     with pytest.raises(ConfigurationError, match=r"server\.access_log"):
         open_log(str(tmp_path / "nowhere" / "access.log"), "json")
+
+
+# ── the form ────────────────────────────────────────────────────────────────────────────────────────────────
+
+OCTETS = st.binary(max_size=20) | st.sampled_from([b"GET", b"/a", HOSTILE])
+TEXT = st.text(max_size=8)
+OUTCOMES = st.builds(
+    lambda url, status, start, total, **rest: Outcome(
+        canonical=None if url is None else SimpleNamespace(url=url),
+        status=status,
+        times=Times(start, 0.0, total),
+        **rest,
+    ),
+    url=st.none() | OCTETS,
+    status=st.integers(0, 999),
+    start=st.integers(0, 4_000_000_000_000).map(lambda milliseconds: (milliseconds + 0.5) / 1000),
+    total=st.floats(0, 1e6),
+    site=TEXT,
+    received=st.builds(Received, OCTETS, OCTETS),
+    decision=st.none(),
+    bytes=st.integers(0, 2**63),
+    client=st.none() | TEXT,
+    handling=st.builds(
+        Handling, hit=st.booleans(), fwd=TEXT, stored=st.booleans(), collapsed=st.booleans(), detail=TEXT
+    ),
+    reasons=st.lists(TEXT, max_size=2).map(tuple),
+    purged=st.none()
+    | st.builds(
+        lambda names, count: Purged(Order(Keys(frozenset()), "key", tuple(names)), count),
+        st.lists(TEXT, max_size=2),
+        st.none() | st.integers(0),
+    ),
+)
+
+
+def told(outcome: Any) -> dict[str, object]:
+    """The members of a line, in their order."""
+    moment = datetime.fromtimestamp(int(outcome.times.start * 1000) // 1000, UTC)
+    purged = outcome.purged
+    return {
+        "time": f"{moment:%Y-%m-%dT%H:%M:%S}.{int(outcome.times.start * 1000) % 1000:03d}Z",
+        "client": outcome.client,
+        "method": outcome.received.method.decode("latin-1"),
+        "target": outcome.received.target.decode("latin-1"),
+        "url": outcome.canonical.url.decode("latin-1") if outcome.canonical else None,
+        "site": outcome.site,
+        "status": outcome.status,
+        "bytes": outcome.bytes,
+        "seconds": round(outcome.times.total, 6),
+        "cache": "hit" if outcome.handling.hit else outcome.handling.fwd or None,
+        "stored": outcome.handling.stored,
+        "collapsed": outcome.handling.collapsed,
+        "detail": outcome.handling.detail or None,
+        "reasons": list(outcome.reasons),
+        **(
+            {"purge": {"by": "key", "names": list(purged.order.names), "soft": False, "count": purged.count}}
+            if purged
+            else {}
+        ),
+    }
+
+
+@given(OUTCOMES)
+def test_a_line_is_what_json_writes(outcome: Any) -> None:
+    """To the octet, but for the seconds, which have all six digits."""
+    line, expected = as_json(outcome), told(outcome)
+    assert json.loads(line) == expected
+    digits, fewer = f'"seconds":{outcome.times.total:.6f}', f'"seconds":{round(outcome.times.total, 6)!r}'
+    written = json.dumps(expected, separators=(",", ":")) + "\n"
+    assert line == written.replace(f'{fewer},"cache"', f'{digits},"cache"').encode("ascii")
+
+
+@given(st.text(st.characters(max_codepoint=255)))
+def test_what_is_hostile_is_escaped_and_nothing_else(target: str) -> None:
+    line = as_combined(outcome(target.encode("latin-1")))
+    hostile = {octet: f"\\x{octet:02X}" for octet in (*range(0x20), 0x22, 0x5C, *range(0x7F, 0x100))}
+    assert line.partition(b'"GET ')[2] == target.translate(hostile).encode() + b' HTTP/1.1" 200 12 "-" "-"\n'
+
+
+# ── when lines are written ──────────────────────────────────────────────────────────────────────────────────
+
+FORWARDED = Forward("uri-miss", may_store=True, fallback=None)
+USUAL = replace(outcome(), decision=FORWARDED, reasons=())
+OBSERVED = replace(USUAL, reasons=("control-character",))
+
+
+def numbered(status: int) -> Outcome:
+    return replace(USUAL, status=status)
+
+
+def statuses(stream: io.BytesIO) -> list[int]:
+    return [json.loads(line)["status"] for line in stream.getvalue().splitlines()]
+
+
+async def test_lines_wait_for_one_another() -> None:
+    stream = io.BytesIO()
+    log = AccessLog(stream, as_json)
+    log(numbered(201))
+    log(numbered(202))
+    assert statuses(stream) == []
+    log.flush()
+    assert statuses(stream) == [201, 202]
+    log(numbered(203))
+    assert statuses(stream) == [201, 202]
+
+
+async def test_no_line_waits_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accesslog, "PATIENCE", 0.0)
+    stream = io.BytesIO()
+    log = AccessLog(stream, as_json)
+    for status in (201, 202):  # each with a timer of its own
+        log(numbered(status))
+        async with asyncio.timeout(5):
+            while status not in statuses(stream):  # noqa: ASYNC110  (a timer does it)
+                await asyncio.sleep(0)
+
+
+async def test_no_more_waits_than_a_batch() -> None:
+    stream = io.BytesIO()
+    log = AccessLog(stream, as_json)
+    line = len(as_json(USUAL))
+    for _ in range(BATCH // line):
+        log(USUAL)
+    assert stream.getvalue() == b""
+    log(USUAL)
+    assert len(stream.getvalue()) == (BATCH // line + 1) * line
+
+
+@pytest.mark.parametrize(
+    ("last", "at_once"),
+    [
+        (purge(), True),
+        (replace(OBSERVED, status=400), True),
+        (OBSERVED, False),
+        (replace(USUAL, status=404), False),
+    ],
+    ids=["a purge", "a refusal", "what would have been one", "another error"],
+)
+async def test_a_purge_and_a_refusal_are_written_at_once(last: Outcome, at_once: bool) -> None:
+    """With what came before."""
+    stream = io.BytesIO()
+    log = AccessLog(stream, as_json)
+    log(numbered(201))
+    log(last)
+    assert statuses(stream) == ([201, last.status] if at_once else [])
+
+
+def test_without_an_event_loop_no_line_waits() -> None:
+    stream = io.BytesIO()
+    log = AccessLog(stream, as_json)
+    log(numbered(201))
+    assert statuses(stream) == [201]
+
+
+async def test_at_the_end_no_line_waits() -> None:
+    stream = io.BytesIO()
+    log = AccessLog(stream, as_json)
+    log(numbered(201))
+    log.finish()
+    assert statuses(stream) == [201]
+    log(numbered(202))
+    assert statuses(stream) == [201, 202]
+
+
+class Narrow(io.BytesIO):
+    """A stream that takes so many octets of each write, as a pipe or a full disk does; 0: it fails."""
+
+    def __init__(self, *takes: int) -> None:
+        super().__init__()
+        self.takes = iter(takes)
+
+    def write(self, octets: Any) -> int:
+        taken = next(self.takes, -1)
+        if taken == 0:
+            raise OSError(28, "No space left on device")
+        return super().write(octets if taken == -1 else octets[:taken])
+
+
+async def test_what_is_taken_in_pieces_is_written_whole() -> None:
+    stream = Narrow(1, 300, 20)
+    log = AccessLog(stream, as_json)
+    for status in (201, 202, 203):
+        log(numbered(status))
+    log.flush()
+    assert statuses(stream) == [201, 202, 203]
+
+
+@pytest.mark.parametrize(
+    ("taken", "left"), [(0, []), (10, [201]), (len(as_json(numbered(201))), [201]), (400, [201, 202])]
+)
+async def test_a_line_that_was_cut_is_ended_first_when_there_is_room_again(
+    taken: int, left: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    stream = Narrow(*([taken] if taken else []), 0)
+    log = AccessLog(stream, as_json)
+    for status in (201, 202, 203):
+        log(numbered(status))
+    log.flush()
+    log(numbered(204))
+    log.flush()
+    assert statuses(stream) == [*left, 204]
+    assert len(caplog.records) == 1
+
+
+async def test_a_stream_that_would_block_is_one_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+    class Blocking(io.BytesIO):
+        def write(self, _: Any) -> Any:
+            return None
+
+    log = AccessLog(Blocking(), as_json)
+    log(USUAL)
+    log.flush()
+    assert "the access log cannot be written: " in caplog.text

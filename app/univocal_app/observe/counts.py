@@ -1,0 +1,99 @@
+"""Numbers under names, in a process's own memory or in a file that others read while it counts.
+
+The memory holds records of eight-octet cells: the length of a name, how many numbers it has, the name, the
+numbers. A length of zero ends them. A number is one aligned cell, so that nobody reads half of it.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, TypeAlias
+
+__all__ = ["Counts", "Name", "numbers", "numbers_of"]
+
+Name: TypeAlias = tuple[str, ...]
+
+CELL: Final = 8  # octets
+STEP: Final = 64 * 1024  # octets by which the memory grows
+
+
+class Counts:
+    """The numbers that one process counts: `cells`, by the indexes that `place` gives.
+
+    With `file` they are in that file, and go on from what is in it. Raises OSError.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file
+        self._places: dict[Name, int] = {}
+        self._memory: bytearray | mmap.mmap = bytearray()
+        self._end = 0  # the cell after the last record
+        if file is None or not file.exists() or file.stat().st_size < STEP:
+            self._grow()
+        else:
+            self._use(_mapped(file, mmap.ACCESS_WRITE))
+        for name, first, count in _records(self._memory):
+            self._places[name], self._end = first, first + count
+
+    def place(self, name: Name, count: int = 1) -> int:
+        """The index of the first of `count` numbers under a name; those that are new are zero."""
+        first = self._places.get(name)
+        return self._add(name, count) if first is None else first
+
+    def __iter__(self) -> Iterator[tuple[Name, list[float]]]:
+        return numbers(self._memory)
+
+    def _add(self, name: Name, count: int) -> int:
+        octets, begin = json.dumps(name).encode("ascii"), self._end
+        first = begin + 2 + -(-len(octets) // CELL)
+        while len(self._memory) <= (first + count) * CELL:
+            self._grow()
+        start = (begin + 2) * CELL
+        self._memory[start : start + len(octets)] = octets
+        lengths = memoryview(self._memory).cast("q")
+        lengths[begin + 1] = count
+        lengths[begin] = len(octets)  # last: a process may be killed before
+        self._places[name], self._end = first, first + count
+        return first
+
+    def _grow(self) -> None:
+        if self._file is None:
+            self._use(bytearray(bytes(self._memory) + bytes(STEP)))
+            return
+        with self._file.open("ab") as file:
+            file.write(bytes(STEP))  # not a hole, which would end the process if the disk had no room for it
+        self._use(_mapped(self._file, mmap.ACCESS_WRITE))
+
+    def _use(self, memory: bytearray | mmap.mmap) -> None:
+        self._memory = memory
+        self.cells: memoryview[float] = memoryview(memory).cast("d")
+
+
+def numbers(memory: bytes | bytearray | mmap.mmap) -> Iterator[tuple[Name, list[float]]]:
+    """Each name with its numbers, as they are at this moment."""
+    cells: memoryview[float] = memoryview(memory).cast("d")
+    for name, first, count in _records(memory):
+        yield name, list(cells[first : first + count])
+
+
+def numbers_of(file: Path) -> Iterator[tuple[Name, list[float]]]:
+    """Those of another process's file; none of one that has only begun. Raises OSError."""
+    return numbers(_mapped(file, mmap.ACCESS_READ) if file.stat().st_size >= CELL else b"")
+
+
+def _mapped(file: Path, access: int) -> mmap.mmap:
+    with file.open("rb" if access == mmap.ACCESS_READ else "r+b") as opened:
+        whole = file.stat().st_size // CELL * CELL  # what is left of a growth that was cut off
+        return mmap.mmap(opened.fileno(), whole, access=access)
+
+
+def _records(memory: bytes | bytearray | mmap.mmap) -> Iterator[tuple[Name, int, int]]:
+    """Each name, the index of its first number, and how many it has."""
+    lengths, begin = memoryview(memory).cast("q"), 0
+    while begin < len(lengths) and (length := lengths[begin]):
+        start, first, count = (begin + 2) * CELL, begin + 2 + -(-length // CELL), lengths[begin + 1]
+        yield tuple(json.loads(memory[start : start + length])), first, count
+        begin = first + count
