@@ -1,25 +1,34 @@
-"""Who gets which connection, and deadlines: no sockets, no waiting."""
+"""Who gets which connection: no sockets, no waiting."""
 
 import asyncio
-import math
 
 import httpx
 import pytest
 
-from univocal.origin.deadline import Deadline
+from univocal.origin.connection import Phase
 from univocal.origin.pool import Pool
 
 
-class Idle:
-    def set(self, seconds):
-        self.seconds = seconds
-
-
 class Connection:
-    """What a pool sees of a connection."""
+    """A connection as a pool sees it, which keeps what it is told."""
 
     def __init__(self, pool):
-        self.pool, self.closed, self.idle = pool, False, Idle()
+        self.pool, self.closed, self.phase, self.seconds = pool, False, Phase.BUSY, None
+        self.ended = False  # something has arrived that nobody asked for
+        self.sent = []
+
+    def send(self, request):
+        self.sent.append(request)
+        self.phase = Phase.BUSY
+
+    def stand_by(self, phase, seconds):
+        self.phase, self.seconds = phase, seconds
+
+    def has_ended(self):
+        return self.ended
+
+    def fail(self, error):
+        self.close()
 
     def close(self):
         if not self.closed:
@@ -70,7 +79,7 @@ async def test_a_connection_put_back_goes_to_who_has_waited_longest():
         pool.put_back(connection)
         assert await task is connection
     pool.put_back(connection)
-    assert connection.idle.seconds == 4.0
+    assert (connection.phase, connection.seconds) == (Phase.IDLE, 4.0)
     assert pool.take_idle() is connection
     assert pool.take_idle() is None
     assert len(opening.asked) == len(pool) == 1
@@ -216,87 +225,3 @@ async def test_what_comes_back_to_a_closed_pool_is_closed():
     assert connection.closed
     assert late.closed
     assert pool.take_idle() is None
-
-
-class Clock:
-    """An event loop's timers, with a time of its own."""
-
-    def __init__(self):
-        self.now, self.timers, self.armed = 0.0, [], 0
-
-    def time(self):
-        return self.now
-
-    def call_at(self, when, callback):
-        timer = [when, callback]
-        self.timers.append(timer)
-        self.armed += 1
-
-        class Handle:
-            def cancel(_):
-                if timer in self.timers:
-                    self.timers.remove(timer)
-
-        return Handle()
-
-    def pass_to(self, when):
-        while self.timers and min(self.timers)[0] <= when:
-            self.timers.sort(key=lambda timer: timer[0])
-            self.now, callback = self.timers.pop(0)
-            callback()
-        self.now = when
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
-@pytest.fixture
-def due(clock):
-    clock.due = []
-    return Deadline(clock, lambda: clock.due.append(clock.now))
-
-
-def test_a_deadline_is_due_once(clock, due):
-    due.set(5)
-    clock.pass_to(4.9)
-    assert clock.due == []
-    clock.pass_to(100)
-    assert clock.due == [5]
-
-
-def test_a_deadline_moves_and_costs_no_timer(clock, due):
-    for second in range(100):
-        clock.pass_to(second)
-        due.set(60)
-    assert clock.armed <= 3
-    clock.pass_to(1000)
-    assert clock.due == [159]
-
-
-def test_a_deadline_moves_nearer(clock, due):
-    due.set(60)
-    due.set(1)
-    clock.pass_to(100)
-    assert clock.due == [1]
-
-
-@pytest.mark.parametrize("how", [Deadline.clear, lambda due: due.set(None)])
-def test_a_cleared_deadline_is_not_due(clock, due, how):
-    due.set(5)
-    how(due)
-    clock.pass_to(10)
-    assert clock.due == []
-    due.set(5)
-    clock.pass_to(20)
-    assert clock.due == [15]
-
-
-def test_a_closed_deadline_leaves_no_timer(clock, due):
-    due.close()
-    due.set(5)
-    due.close()
-    assert clock.timers == []
-    clock.pass_to(math.inf)
-    assert clock.due == []
