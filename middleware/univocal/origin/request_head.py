@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import httpx
@@ -13,6 +14,9 @@ __all__ = ["RequestHead", "request_head"]
 _TOKEN: Final = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _TARGET: Final = bytes(octet for octet in range(256) if octet > 0x20 and octet != 0x7F)
 _TELLING: Final = frozenset({b"content-length", b"transfer-encoding", b"expect", b"upgrade"})
+
+# Clients use few combinations of names: they are remembered, of heads below so many octets.
+_REMEMBERED: Final = 4096
 
 # RFC 9110 §9.2.2: sending such a request twice has the effect of sending it once.
 _IDEMPOTENT: Final = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE", b"PUT", b"DELETE"})
@@ -34,12 +38,39 @@ def request_head(method: bytes, target: bytes, fields: Fields) -> RequestHead:
 
     Raises httpx.LocalProtocolError for what would not arrive as the one request that was meant.
     """
+    wire = b"%b %b HTTP/1.1\r\n%b\r\n\r\n" % (
+        method,
+        target,
+        b"\r\n".join([b": ".join(field) for field in fields]),
+    )
+    lines = len(fields) + 2  # with the request line and the blank one
+    if wire.count(b"\n") != lines or wire.count(b"\r") != lines or b"\0" in wire:
+        raise httpx.LocalProtocolError("CR, LF or NUL within the request's head")
+    if not target or target.translate(None, _TARGET):
+        raise httpx.LocalProtocolError("the request target is empty or has blanks or control characters")
+    # The answer to CONNECT is a tunnel, not a response (RFC 9110 §9.3.6).
+    if method not in _IDEMPOTENT and (not method or method.translate(None, _TOKEN) or method == b"CONNECT"):
+        raise httpx.LocalProtocolError("the method is no token, or CONNECT")
+    names = tuple([name for name, _ in fields])
+    if not (_tell_nothing if len(wire) < _REMEMBERED else _tell_nothing.__wrapped__)(names):
+        return _with_content(wire, method, fields)
+    return RequestHead(wire, 0, False, False, method in _IDEMPOTENT, method == b"HEAD")
+
+
+@lru_cache(maxsize=256)
+def _tell_nothing(names: tuple[bytes, ...]) -> bool:
+    """Whether field names say nothing about the content; raises unless each is a token and one is Host."""
+    lowered = [name.lower() for name in names]
+    if b"" in lowered or b"".join(lowered).translate(None, _TOKEN):
+        raise httpx.LocalProtocolError("a field name is no token")
+    if lowered.count(b"host") != 1:
+        raise httpx.LocalProtocolError("no Host field, or two")
+    return _TELLING.isdisjoint(lowered)
+
+
+def _with_content(wire: bytes, method: bytes, fields: Fields) -> RequestHead:
+    """The head of a request whose fields speak of its content, or of another protocol."""
     names = [name.lower() for name, _ in fields]
-    lines = b"\r\n".join([b": ".join(field) for field in fields])
-    wire = b"%b %b HTTP/1.1\r\n%b\r\n\r\n" % (method, target, lines)
-    _refuse_splitting(wire, method, target, names)
-    if _TELLING.isdisjoint(names):
-        return RequestHead(wire, 0, False, False, method in _IDEMPOTENT, method == b"HEAD")
     values = {name: value.strip(b" \t") for name, (_, value) in zip(names, fields, strict=True)}
     length = _content_length(names, values)
     return RequestHead(
@@ -50,22 +81,6 @@ def request_head(method: bytes, target: bytes, fields: Fields) -> RequestHead:
         length == 0 and method in _IDEMPOTENT,
         method == b"HEAD",
     )
-
-
-def _refuse_splitting(wire: bytes, method: bytes, target: bytes, names: list[bytes]) -> None:
-    """Raise unless `wire` is one request line and one line for each name."""
-    lines = len(names) + 2  # with the request line and the blank one
-    if wire.count(b"\n") != lines or wire.count(b"\r") != lines or b"\0" in wire:
-        raise httpx.LocalProtocolError("CR, LF or NUL within the request's head")
-    if not target or target.translate(None, _TARGET):
-        raise httpx.LocalProtocolError("the request target is empty or has blanks or control characters")
-    if b"" in names or b"".join(names).translate(None, _TOKEN):
-        raise httpx.LocalProtocolError("a field name is no token")
-    if names.count(b"host") != 1:
-        raise httpx.LocalProtocolError("no Host field, or two")
-    # The answer to CONNECT is a tunnel, not a response (RFC 9110 §9.3.6).
-    if not method or method.translate(None, _TOKEN) or method == b"CONNECT":
-        raise httpx.LocalProtocolError("the method is no token, or CONNECT")
 
 
 def _content_length(names: list[bytes], values: dict[bytes, bytes]) -> int | None:
