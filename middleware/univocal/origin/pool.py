@@ -89,6 +89,11 @@ class Pool:
             turn, _ = self._waiting.popitem()
             if not turn.done():
                 turn.set_exception(httpx.ConnectError("the transport was closed"))
+        for request in tuple(self._opening):
+            if request.opening is not None:
+                request.opening.cancel()
+                request.opening = None
+                request.fail(httpx.ConnectError("the transport was closed"))
         for connection in tuple(self._open):
             if connection.phase is Phase.BUSY:
                 connection.fail(httpx.ReadError("the transport was closed"))

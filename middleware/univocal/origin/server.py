@@ -42,7 +42,8 @@ class OriginServer:
             self._root = httpx.URL(f"{written[1]}://{written[2]}/") if written else httpx.URL("")
         except httpx.InvalidURL:
             self._root = httpx.URL("")
-        if written is None or not self._root.host or not 0 < (self._root.port or 80) < 65536:
+        port = 80 if self._root.port is None else self._root.port
+        if written is None or not self._root.host or not 0 < port < 65536:
             allowed = "http://HOST[:PORT][/PATH] or https://…, without user, query and fragment"
             raise ConfigurationError("upstream", "", url, allowed)
         self.url = url

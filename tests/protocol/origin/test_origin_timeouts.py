@@ -7,40 +7,6 @@ import pytest
 from univocal.origin.timeouts import Timer
 
 
-class Clock:
-    """An event loop's timers, with a time of its own."""
-
-    def __init__(self):
-        self.now, self.timers, self.armed = 0.0, [], 0
-
-    def time(self):
-        return self.now
-
-    def call_at(self, when, callback):
-        timer = [when, callback]
-        self.timers.append(timer)
-        self.armed += 1
-
-        class Handle:
-            def cancel(_):
-                if timer in self.timers:
-                    self.timers.remove(timer)
-
-        return Handle()
-
-    def pass_to(self, when):
-        while self.timers and min(self.timers)[0] <= when:
-            self.timers.sort(key=lambda timer: timer[0])
-            self.now, callback = self.timers.pop(0)
-            callback()
-        self.now = when
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
 @pytest.fixture
 def due(clock):
     clock.due = []

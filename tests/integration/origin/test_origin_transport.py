@@ -522,3 +522,48 @@ async def test_what_came_behind_a_response_answers_no_other_request(serve, answe
     assert (await answered(origin))[1] == b"good"
     await surplus.wait()
     assert (await answered(origin, method=method))[1] == b"good"
+
+
+EVIL = OK + b"Content-Length: 4\r\n\r\nevil"
+
+
+@pytest.mark.parametrize("pause", [0, 0.01])
+@pytest.mark.parametrize(
+    ("method", "head"),
+    [
+        ("HEAD", OK + b"Content-Length: 42\r\n\r\n"),
+        ("HEAD", OK + b"\r\n"),
+        ("HEAD", OK + b"Transfer-Encoding: chunked\r\n\r\n"),
+        ("GET", b"HTTP/1.1 204 No Content\r\n\r\n"),
+        ("GET", b"HTTP/1.1 204 No Content\r\nContent-Length: 42\r\n\r\n"),
+        ("GET", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 42\r\n\r\n"),
+        ("GET", b"HTTP/1.1 304 Not Modified\r\n\r\n"),
+    ],
+)
+async def test_content_where_there_is_none_is_never_the_next_response(serve, answered, method, head, pause):
+    async def script(peer):
+        while b" /next " in await peer.head():
+            await peer.answer(b"good")
+        await peer.send(head)
+        await asyncio.sleep(pause)
+        await peer.send(EVIL)
+        await peer.forever()
+
+    origin = await serve(script)
+    for _ in range(3):
+        await answered(origin, b"/empty", method=method)
+        assert await answered(origin, b"/next") == (200, b"good")
+
+
+async def test_who_waits_for_a_place_does_not_wait_for_a_rest(serve, answered, make_transport):
+    async def script(peer):
+        while True:
+            await peer.head()
+            await peer.answer()
+
+    origin = await serve(script)
+    transport = make_transport(max_connections=1)
+    for _ in range(3):
+        await answered(origin, method="HEAD", by=transport, timeout=0.5)
+    assert origin.accepted == 3
+    assert transport.connections == 1

@@ -7,6 +7,7 @@ import pytest
 
 from univocal.origin.connection import Phase
 from univocal.origin.pool import Pool
+from univocal.origin.timeouts import Timeouts
 
 
 class Connection:
@@ -225,3 +226,123 @@ async def test_what_comes_back_to_a_closed_pool_is_closed():
     assert connection.closed
     assert late.closed
     assert pool.take_idle() is None
+
+
+async def test_what_has_ended_in_the_meantime_is_not_taken():
+    pool, opening = make(3)
+    connections = [await opened(pool, opening) for _ in range(3)]
+    for connection in connections:
+        pool.put_back(connection)
+    connections[2].ended = connections[1].ended = True
+    assert pool.take_idle() is connections[0]
+    assert [connection.closed for connection in connections] == [False, True, True]
+
+
+async def test_what_has_ended_goes_to_nobody_who_waits():
+    pool, opening = make(1)
+    connection = await opened(pool, opening)
+    [task] = waiting(pool, 1)
+    await turns()
+    connection.ended = True
+    pool.put_back(connection)
+    await turns()
+    assert connection.closed
+    opening.asked[-1].set_result(new := Connection(pool))
+    assert await task is new
+
+
+async def test_a_resting_connection_is_idle_afterwards():
+    pool, opening = make(1)
+    connection = await opened(pool, opening)
+    pool.rest(connection, 0.1)
+    assert (connection.phase, connection.seconds) == (Phase.RESTING, 0.1)
+    assert pool.take_idle() is None
+    pool.rested(connection)
+    assert (connection.phase, connection.seconds) == (Phase.IDLE, 4.0)
+    assert pool.take_idle() is connection
+
+
+async def test_a_resting_connection_on_which_something_arrived_is_closed():
+    pool, opening = make(1)
+    connection = await opened(pool, opening)
+    pool.rest(connection, 0.1)
+    connection.ended = True
+    pool.rested(connection)
+    assert connection.closed
+    assert pool.take_idle() is None
+
+
+@pytest.mark.parametrize("first", ["waits", "rests"])
+async def test_a_resting_connection_makes_room_for_who_waits(first):
+    pool, opening = make(1)
+    connection = await opened(pool, opening)
+    if first == "rests":
+        pool.rest(connection, 0.1)
+    [task] = waiting(pool, 1)
+    await turns()
+    if first == "waits":
+        pool.rest(connection, 0.1)
+        await turns()
+    assert connection.closed
+    opening.asked[-1].set_result(new := Connection(pool))
+    assert await task is new
+
+
+class Request:
+    """A request as a pool sees it."""
+
+    def __init__(self):
+        self.timeouts, self.opening, self.error = Timeouts(None, None, None, None), None, None
+
+    def fail(self, error):
+        self.error = error
+
+
+async def test_a_request_goes_out_within_the_call_where_a_connection_is_idle():
+    pool, opening = make(1)
+    connection = await opened(pool, opening)
+    pool.put_back(connection)
+    pool.send(request := Request())
+    assert connection.sent == [request]
+    assert request.opening is None
+
+
+async def test_a_request_waits_for_its_connection():
+    pool, opening = make(1)
+    pool.send(request := Request())
+    await turns()
+    opening.asked[0].set_result(connection := Connection(pool))
+    await turns()
+    assert connection.sent == [request]
+    assert request.opening is None
+
+
+async def test_a_request_fails_where_no_connection_can_be_opened():
+    pool, opening = make(1)
+    pool.send(request := Request())
+    await turns()
+    opening.asked[0].set_exception(httpx.ConnectError("refused"))
+    await turns()
+    assert isinstance(request.error, httpx.ConnectError)
+
+
+async def test_a_request_is_repeated_over_a_connection_that_has_not_served():
+    pool, opening = make(2)
+    pool.put_back(idle := await opened(pool, opening))
+    pool.repeat(request := Request())
+    await turns()
+    opening.asked[-1].set_result(connection := Connection(pool))
+    await turns()
+    assert (idle.sent, connection.sent) == ([], [request])
+
+
+async def test_a_closed_pool_fails_requests_that_wait():
+    pool, _ = make(1)
+    requests = [Request(), Request()]
+    for request in requests:
+        pool.send(request)
+    await turns()
+    pool.close()
+    await turns()
+    assert all(isinstance(request.error, httpx.ConnectError) for request in requests)
+    assert all(request.opening is None for request in requests)
