@@ -267,8 +267,9 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.phase = _CLOSED
         self._keeper.lost(self)
-        kind = httpx.ReadError if self._all_is_sent() else httpx.WriteError
-        if kind is httpx.WriteError:
+        kind: type[httpx.TransportError] = httpx.ReadError
+        if self._upload is not None and self._upload.state is not Sending.COMPLETE:
+            kind = httpx.WriteError
             self._salvage()
         if self._request is not None:
             self.fail(self._broken(kind, f"the connection to the origin was lost: {exc}"))
@@ -310,9 +311,10 @@ class Connection(asyncio.Protocol):
         reader = self.reader
         # Unsent content would be read as the next request (RFC 9112 §9.3), and what is still in the
         # buffer is what this origin does not read.
-        reusable = reader.reusable and self._all_is_sent() and not self._full
+        reusable = reader.reusable and not self._full
         request.connection = self._request = None
         if self._upload is not None:
+            reusable = reusable and self._upload.state is Sending.COMPLETE
             self._release_upload(self._upload)
         if not reusable or self._transport.is_closing():
             self.close()
@@ -338,9 +340,6 @@ class Connection(asyncio.Protocol):
     def _release_upload(self, upload: Upload) -> None:
         self._upload = None
         upload.end()
-
-    def _all_is_sent(self) -> bool:
-        return self._upload is None or self._upload.state is Sending.COMPLETE
 
     def _salvage(self) -> None:
         """Read an early refusal that arrived before the reset.

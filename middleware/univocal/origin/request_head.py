@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 import httpx
@@ -14,6 +15,8 @@ __all__ = ["RequestHead", "request_head"]
 _TOKEN: Final = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _TARGET: Final = bytes(octet for octet in range(256) if octet > 0x20 and octet != 0x7F)
 _TELLING: Final = frozenset({b"content-length", b"transfer-encoding", b"expect", b"upgrade"})
+
+_NAME: Final = itemgetter(0)
 
 # Clients use few combinations of names: they are remembered, of heads below so many octets.
 _REMEMBERED: Final = 4096
@@ -38,11 +41,7 @@ def request_head(method: bytes, target: bytes, fields: Fields) -> RequestHead:
 
     Raises httpx.LocalProtocolError for what would not arrive as the one request that was meant.
     """
-    wire = b"%b %b HTTP/1.1\r\n%b\r\n\r\n" % (
-        method,
-        target,
-        b"\r\n".join([b": ".join(field) for field in fields]),
-    )
+    wire = b"%b %b HTTP/1.1\r\n%b\r\n\r\n" % (method, target, b"\r\n".join(map(b": ".join, fields)))
     lines = len(fields) + 2  # with the request line and the blank one
     if wire.count(b"\n") != lines or wire.count(b"\r") != lines or b"\0" in wire:
         raise httpx.LocalProtocolError("CR, LF or NUL within the request's head")
@@ -51,7 +50,7 @@ def request_head(method: bytes, target: bytes, fields: Fields) -> RequestHead:
     # The answer to CONNECT is a tunnel, not a response (RFC 9110 §9.3.6).
     if method not in _IDEMPOTENT and (not method or method.translate(None, _TOKEN) or method == b"CONNECT"):
         raise httpx.LocalProtocolError("the method is no token, or CONNECT")
-    names = tuple([name for name, _ in fields])
+    names = tuple(map(_NAME, fields))
     if not (_tell_nothing if len(wire) < _REMEMBERED else _tell_nothing.__wrapped__)(names):
         return _with_content(wire, method, fields)
     return RequestHead(wire, 0, False, False, method in _IDEMPOTENT, method == b"HEAD")

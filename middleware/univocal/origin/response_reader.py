@@ -49,7 +49,7 @@ class ResponseReader:
     __slots__ = (
         "_barren", "_content", "_ended", "_expects", "_fields", "_head", "_interims", "_is_head", "_max_head",
         "_parser", "_persists", "_sink", "_surplus", "_upgrades", "began", "bodiless", "continued", "error",
-        "fault", "on_message_begin", "progress", "stage", "takes", "trailers", "version",
+        "fault", "on_message_begin", "progress", "reusable", "stage", "takes", "trailers", "version",
     )  # fmt: skip
 
     def __init__(self, max_head: int) -> None:
@@ -77,13 +77,9 @@ class ResponseReader:
         self.continued = False  # 100 (Continue) came, which the request had asked for
         self.bodiless = False  # the response has no content whatever its fields say (RFC 9112 §6.3, rule 1)
         self.takes = True  # the sink wants more
+        self.reusable = False  # complete, and another response may follow (RFC 9112 §9.3)
         self.fault = ""  # why this is no response
         self.error: BaseException | None = None  # raised by the sink
-
-    @property
-    def reusable(self) -> bool:
-        """Whether another response may follow on this connection (RFC 9112 §9.3)."""
-        return self._persists and not self._surplus
 
     def feed(self, data: bytes) -> None:
         """Read `data`: moves `stage` forward, and sets `fault` where it is no response."""
@@ -106,8 +102,8 @@ class ResponseReader:
             if isinstance(error, httptools.HttpParserCallbackError):
                 self.error = error.__context__
         if self.stage is _COMPLETE:
-            if not self._ended or (data[-1] in b"\r\n" and self._blank_lines_follow(data)):
-                self._surplus = True
+            follows = not self._ended or (data[-1] in b"\r\n" and self._blank_lines_follow(data))
+            self.reusable = self._persists and not (follows or self._surplus)
             self._content = b""
         elif self.progress:
             self._barren = 0
@@ -116,7 +112,6 @@ class ResponseReader:
 
     def close(self) -> bool:
         """Take note that the connection ended; True: so the response ends (RFC 9112 §6.3, rule 8)."""
-        self._surplus = True
         if self.fault:
             return False
         return self.stage is Stage.TUNNEL or (self.stage is _CONTENT and self._ends_with_connection())
@@ -149,7 +144,10 @@ class ResponseReader:
 
     def _begin(self, status: int, version: bytes, fields: Fields) -> None:
         """Tell of the final response's head."""
-        coded = values(fields, b"transfer-encoding")
+        coded: list[bytes] = []
+        for name, value in fields:
+            if name == b"transfer-encoding":
+                coded.append(value)
         if coded and _coded_unasked(coded):
             self.fault = "a transfer coding that was not asked for"
             return
