@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
 
 import httpx
 
@@ -18,6 +18,8 @@ from univocal.origin.streams import AwaitedAnswer, IteratedContent
 from univocal.origin.timeouts import Timeouts
 
 __all__ = ["Endpoint", "OriginTransport"]
+
+_FOR_EVER: Final = Timeouts(None, None, None, None)
 
 
 class Endpoint(NamedTuple):
@@ -93,10 +95,9 @@ class OriginTransport(httpx.AsyncBaseTransport):
         Raises the errors of `ask`; its stream raises ReadError, ReadTimeout and RemoteProtocolError as well.
         """
         url, extensions = request.url, request.extensions
-        seconds = extensions.get("timeout") or {}
-        timeouts = Timeouts(*(seconds.get(name) for name in ("connect", "read", "write", "pool")))
+        timeouts = _timeouts(extensions.get("timeout"))
         fields = request.headers.raw
-        if not any(name.lower() == b"host" for name, _ in fields):
+        if "host" not in request.headers:
             fields.insert(0, (b"host", url.netloc))
         target = extensions.get("target")
         answer = _PulledResponse(extensions.get("informational"), timeouts.read)
@@ -178,6 +179,13 @@ class OriginTransport(httpx.AsyncBaseTransport):
             self._ssl_context = ssl.create_default_context()
             self._ssl_context.set_alpn_protocols(["http/1.1"])
         return self._ssl_context
+
+
+def _timeouts(seconds: Mapping[str, float | None] | None) -> Timeouts:
+    """The seconds of an httpx request; None where it has none."""
+    if not seconds:
+        return _FOR_EVER
+    return Timeouts(seconds.get("connect"), seconds.get("read"), seconds.get("write"), seconds.get("pool"))
 
 
 class _PulledResponse(AwaitedAnswer):

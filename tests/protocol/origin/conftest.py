@@ -187,3 +187,15 @@ def pending():
         return PendingRequest(head, content, answer, timeouts)
 
     return make
+
+
+@pytest.fixture
+def send(connection, pending, answer):
+    """Send a request over the connection, and give it."""
+
+    def begin(to=answer, **how):
+        request = pending(to, **how)
+        connection.send(request)
+        return request
+
+    return begin
