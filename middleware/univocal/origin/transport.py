@@ -97,7 +97,7 @@ class OriginTransport(httpx.AsyncBaseTransport):
         url, extensions = request.url, request.extensions
         timeouts = _timeouts(extensions.get("timeout"))
         fields = request.headers.raw
-        if "host" not in request.headers:
+        if b"host" not in [name.lower() for name, _ in fields]:
             fields.insert(0, (b"host", url.netloc))
         target = extensions.get("target")
         answer = _PulledResponse(extensions.get("informational"), timeouts.read)
