@@ -311,9 +311,11 @@ async def test_a_client_that_leaves_while_it_sends_ends_the_request_quietly(clie
 
 
 @respx.mock
-async def test_the_default_transport_is_one_that_respx_mocks(client_of, clock):
+async def test_httpx_s_own_transport_is_one_that_respx_mocks(client_of, clock):
     route = respx.get("http://origin.example/a(b)").mock(return_value=httpx.Response(200, text="mocked"))
-    client = client_of(CacheMiddleware(ReverseProxy("http://origin.example"), clock=clock))
+    client = client_of(
+        CacheMiddleware(ReverseProxy("http://origin.example", httpx.AsyncHTTPTransport()), clock=clock)
+    )
     assert (await client("/a%28b%29")).body == b"mocked"
     assert route.called
 
@@ -323,7 +325,9 @@ async def test_a_response_of_the_mocked_origin_is_stored_and_purged(client_of, c
     route = respx.get("http://origin.example/a").mock(
         return_value=httpx.Response(200, headers={"cache-control": "max-age=60"})
     )
-    client = client_of(CacheMiddleware(ReverseProxy("http://origin.example"), clock=clock))
+    client = client_of(
+        CacheMiddleware(ReverseProxy("http://origin.example", httpx.AsyncHTTPTransport()), clock=clock)
+    )
     await client("/a")
     assert "hit" in (await client("/%61")).handling
     assert (await client("/a", "PURGE")).body.startswith(b'{"purged": 1')
@@ -339,7 +343,9 @@ async def test_conditions_travel_to_the_origin_and_its_304_back(client_of, clock
             httpx.Response(304, headers={"cache-control": "max-age=60", "etag": '"v1"'}),
         ]
     )
-    client = client_of(CacheMiddleware(ReverseProxy("http://origin.example"), clock=clock))
+    client = client_of(
+        CacheMiddleware(ReverseProxy("http://origin.example", httpx.AsyncHTTPTransport()), clock=clock)
+    )
     await client("/a")
     clock.now += 100
     answer = await client("/a")

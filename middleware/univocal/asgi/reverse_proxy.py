@@ -16,7 +16,7 @@ from univocal.http.errors import RefusedError
 from univocal.http.extensions import INTERIM
 from univocal.http.forward import forwards_left, request_fields, request_has_content, response_fields
 from univocal.http.messages import Fields
-from univocal.origin.server import Timeouts, Upstream
+from univocal.origin.server import OriginServer, Timeouts
 from univocal.uri.target import Canonical, origin_target
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class ReverseProxy:
         origin_host: str = "site",
         timeouts: Timeouts | None = None,
     ) -> None:
-        self.upstream = Upstream(url, transport, timeouts)
+        self.upstream = OriginServer(url, transport, timeouts)
         self._origin_host = {"site": b"", "upstream": self.upstream.authority}.get(
             origin_host, origin_host.encode()
         )

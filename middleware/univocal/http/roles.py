@@ -50,7 +50,10 @@ class Answer(Protocol):
         """Take note that the response is complete; no other call follows."""
 
     def fail(self, error: Exception) -> None:
-        """Take note that no (more of a) response will come; no other call follows."""
+        """Take note that no (more of a) response will come; no other call follows.
+
+        It may be called before `ask` has returned, since some requests cannot be sent at all.
+        """
 
 
 class Asked(Protocol):

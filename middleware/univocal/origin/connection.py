@@ -1,4 +1,4 @@
-"""A connection to an origin: an asyncio protocol that serves one exchange at a time (RFC 9112 §9)."""
+"""A connection to an origin server: an asyncio protocol that serves one request at a time (RFC 9112 §9)."""
 
 from __future__ import annotations
 
@@ -7,159 +7,339 @@ import contextlib
 import os
 import select
 import ssl
-from typing import Protocol
+from collections.abc import Callable
+from enum import Enum
+from typing import Final, Protocol
 
 import httpx
 
-from univocal.origin.deadline import Deadline
-from univocal.origin.exchange import Exchange
-from univocal.origin.response_reader import ResponseReader
+from univocal.http.roles import Answer, Content
+from univocal.origin.request_head import RequestHead
+from univocal.origin.response_reader import ResponseReader, Stage
+from univocal.origin.timeouts import Timeouts, Timer
+from univocal.origin.upload import Sending, Upload
 
-__all__ = ["Connection", "Keeper", "StaleConnectionError"]
+__all__ = ["Connection", "Keeper", "PendingRequest", "Phase", "StaleConnectionError"]
+
+# Seconds in which content that must not be there gives itself away, behind the answer to HEAD and behind
+# a 204 or 304. It would be read as the next response, and in a segment of its own it looks like one.
+REST_AFTER_HEAD: Final = 1.0  # an application that forgets the difference makes the whole content first
+REST: Final = 0.1
 
 
 class StaleConnectionError(httpx.RemoteProtocolError):
     """A connection that had served before died before any octet of this response."""
 
 
+class Phase(Enum):
+    """What a connection is doing."""
+
+    IDLE = "it can serve a request"
+    BUSY = "it serves one"
+    RESTING = "it can serve one as soon as it is sure that nothing follows the last response"
+    CLOSED = "it serves no more"
+
+
+_IDLE, _BUSY, _CLOSED = Phase.IDLE, Phase.BUSY, Phase.CLOSED
+_COMPLETE = Stage.COMPLETE
+
+
 class Keeper(Protocol):
-    """Who owns connections between exchanges."""
+    """Who owns connections between requests."""
 
     def put_back(self, connection: Connection) -> None: ...
-    def withdraw(self, connection: Connection) -> None: ...
+    def rest(self, connection: Connection, seconds: float) -> None: ...
+    def rested(self, connection: Connection) -> None: ...
     def lost(self, connection: Connection) -> None: ...
+    def withdraw(self, connection: Connection) -> None: ...
+    def repeat(self, request: PendingRequest) -> None: ...
+
+
+class PendingRequest:
+    """A request that is under way (an `Asked`), and the connection that serves it as soon as there is one.
+
+    `read` is how many seconds the origin server may take for the head, and for the next octets of content.
+    `failure` turns an error into the one that the answer is told of.
+    """
+
+    __slots__ = (
+        "answer", "connection", "content", "failure", "head", "opening", "paused", "read", "repeated",
+        "timeouts",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        head: RequestHead,
+        content: Content | None,
+        answer: Answer,
+        timeouts: Timeouts,
+        failure: Callable[[Exception], Exception] | None = None,
+    ) -> None:
+        self.head = head
+        self.content = content
+        self.answer = answer
+        self.timeouts = timeouts
+        self.failure = failure
+        self.read = timeouts.read
+        self.connection: Connection | None = None
+        self.opening: asyncio.Task[None] | None = None
+        self.paused = False
+        self.repeated = False
+
+    def pause(self) -> None:
+        """Ask the origin server for no more content for now."""
+        self.paused = True
+        if self.connection is not None:
+            self.connection.pause_reading()
+
+    def resume(self) -> None:
+        """Let content come again."""
+        self.paused = False
+        if self.connection is not None:
+            self.connection.resume_reading()
+
+    def cancel(self) -> None:
+        """Give up, and close the connection in the middle of the response."""
+        opening, self.opening = self.opening, None
+        if opening is not None:
+            opening.cancel()
+        if self.connection is not None:
+            self.connection.drop()
+
+    def fail(self, error: Exception) -> None:
+        """Tell the answer that there will be no more."""
+        self.answer.fail(error if self.failure is None else self.failure(error))
 
 
 class Connection(asyncio.Protocol):
-    """One connection; `closed` as soon as it must not be used any more."""
+    """One connection, which belongs to its keeper; `phase` says what may be done with it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, keeper: Keeper, max_head: int) -> None:
-        self.loop = loop
-        self.closed = False
-        self.reading = Deadline(loop, self._read_timed_out)
-        self.idle = Deadline(loop, self.close)
-        self._writing = Deadline(loop, self._write_timed_out)
+        self.phase = _IDLE
+        self.timer = Timer(loop, self._timed_out)
+        self.reader = ResponseReader(max_head)
         self._keeper = keeper
-        self._reader = ResponseReader(max_head)
-        self._exchange: Exchange | None = None
-        self._drain: asyncio.Future[None] | None = None
-        self._full = False
-        self._paused = False
+        self._request: PendingRequest | None = None
+        self._upload: Upload | None = None  # of a request that has content
+        self._full = False  # the origin takes no more for now
+        self._paused = False  # the answer takes no more for now
         self._reused = False
         self._transport: asyncio.Transport
 
-    # What exchanges and the pool call.
+    # What the pool calls.
 
-    def start(self, exchange: Exchange) -> None:
-        """Send the head of the exchange's request; its response is what comes next."""
-        if self.closed:
-            raise httpx.RemoteProtocolError("the origin closed the connection at once")
-        request = exchange.request
-        self._exchange = exchange
-        self._reader.expect(exchange, is_head=request.is_head, upgrades=request.upgrades)
-        self.idle.clear()
-        self._transport.write(request.wire)
+    @property
+    def closed(self) -> bool:
+        return self.phase is _CLOSED
+
+    def send(self, request: PendingRequest) -> None:
+        """Send a request; its response is what comes next."""
+        if self.phase is _CLOSED:
+            request.fail(httpx.RemoteProtocolError("the origin closed the connection at once"))
+            return
+        self.phase = _BUSY
+        self._request = request
+        request.connection = self
+        head = request.head
+        self.reader.expect(
+            request.answer,
+            is_head=head.is_head,
+            upgrades=head.upgrades,
+            expects_continue=head.expects_continue,
+        )
+        self._transport.write(head.wire)
+        if request.paused:
+            self.pause_reading()
+        if head.length == 0:
+            self._upload = None
+            self.timer.set(request.read)
+        else:
+            self._send_content(request)
 
     def has_ended(self) -> bool:
         """Whether the kernel knows of an end, or of octets, that the event loop has not looked at yet."""
-        poll = select.poll()
-        poll.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
-        return bool(poll.poll(0))
+        return bool(self._poll(0))
 
-    @property
-    def blocked(self) -> bool:
-        """Whether the origin takes no more for now, or will never again."""
-        return self._full or self._transport.is_closing()
-
-    def write(self, data: bytes) -> None:
-        self._transport.write(data)
-
-    async def drained(self, seconds: float | None) -> None:
-        """Wait until the origin takes more; after `seconds` the exchange fails with httpx.WriteTimeout."""
-        if self.closed:
-            raise httpx.WriteError("the connection is closed")
-        self._writing.set(seconds)
-        self._drain = self.loop.create_future()
-        try:
-            await self._drain
-        finally:
-            self._drain = None
-            self._writing.clear()
-
-    def resume_reading(self) -> None:
-        if self._paused and not self.closed:
-            self._paused = False
-            self._transport.resume_reading()
+    def stand_by(self, phase: Phase, seconds: float) -> None:
+        """Be idle for `seconds` at most, or rest for so long."""
+        self.phase = phase
+        self.timer.set(seconds)
 
     def close(self) -> None:
         """Close at once."""
-        if not self.closed:
-            self.closed = True
+        if self.phase is not _CLOSED:
+            self.phase = _CLOSED
             self._keeper.withdraw(self)
             # Not close(): over TLS that waits for the peer's farewell, and the descriptor with it.
             self._transport.abort()
 
+    # What requests call.
+
+    def pause_reading(self) -> None:
+        """Read no more for now."""
+        if not self._paused and self.phase is not _CLOSED:
+            self._paused = True
+            self._transport.pause_reading()
+            self.await_origin()
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        if self._paused and self.phase is not _CLOSED:
+            self._paused = False
+            self._transport.resume_reading()
+            self.await_origin()
+
     def drop(self) -> None:
-        """Close in the middle of an exchange that nobody wants any more."""
-        self._exchange = None
+        """Close in the middle of a request that nobody wants any more."""
+        self.reader.stop()
+        self._release()
         self.close()
 
     def fail(self, error: Exception) -> None:
-        """End the exchange under way with `error`, and the connection with it."""
-        exchange, self._exchange = self._exchange, None
+        """End the request under way with `error`, and the connection with it."""
+        self.reader.stop()
+        request = self._release()
         self.close()
-        if exchange is not None:
-            exchange.failed(error)
+        if request is None:
+            return
+        if isinstance(error, StaleConnectionError) and request.head.repeatable and not request.repeated:
+            # RFC 9112 §9.3.1: it died while this request was on its way, which nobody has answered.
+            request.repeated = True
+            self._keeper.repeat(request)
+        else:
+            request.fail(error)
+
+    # What an upload calls.
+
+    def write(self, data: bytes) -> bool:
+        """Send octets of content; False: the origin takes no more for now, or will never again."""
+        self._transport.write(data)
+        return not (self._full or self._transport.is_closing())
+
+    def await_origin(self) -> None:
+        """Let the time run for what is waited for, where it is the origin server that is waited for."""
+        request, upload = self._request, self._upload
+        if request is None:
+            return
+        if upload is not None and upload.state not in (Sending.COMPLETE, Sending.ENDED):
+            self.timer.set(upload.seconds)
+        elif self._paused:
+            self.timer.clear()
+        else:
+            self.timer.set(request.read)
 
     # What the event loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]
+        poll = select.poll()
+        poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+        self._poll = poll.poll
 
     def data_received(self, data: bytes) -> None:
-        exchange, reader = self._exchange, self._reader
-        if exchange is None:
+        request, reader = self._request, self.reader
+        if request is None:
             self.close()  # a response to no request
             return
         reader.feed(data)
-        if self._exchange is not exchange:
+        if self._request is not request:
             return  # whoever was told of a part had enough
-        if reader.complete:
-            self._finish(exchange)
+        if reader.stage is _COMPLETE:
+            self._finish(request)
         elif reader.fault:
-            self.fail(httpx.RemoteProtocolError(reader.fault))
-        elif exchange.wake() and not (self._paused or self.closed):
-            self._paused = True
-            self._transport.pause_reading()
+            self.fail(_fault(reader))
+        elif reader.progress:
+            if self._upload is not None and self._upload.state is Sending.EXPECTS:
+                self._go_on(self._upload)
+            if not reader.takes:
+                self.pause_reading()
+            self.await_origin()
 
     def eof_received(self) -> None:
-        exchange = self._exchange
-        if exchange is None:
+        request = self._request
+        if request is None:
             self.close()
-        elif self._reader.close() and self._closed_by_the_origin():
-            self._finish(exchange)
+        elif self.reader.close() and self._closed_by_the_origin():
+            self._finish(request)
         else:
             self.fail(self._broken(httpx.RemoteProtocolError, "the origin closed the connection too early"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.closed = True
+        self.phase = _CLOSED
         self._keeper.lost(self)
-        if self._exchange is not None and not self._exchange.sent:
+        kind: type[httpx.TransportError] = httpx.ReadError
+        if self._upload is not None and self._upload.state is not Sending.COMPLETE:
+            kind = httpx.WriteError
             self._salvage()
-        if self._exchange is not None:
-            kind = httpx.ReadError if self._exchange.sent else httpx.WriteError
+        if self._request is not None:
             self.fail(self._broken(kind, f"the connection to the origin was lost: {exc}"))
-        for deadline in (self.reading, self.idle, self._writing):
-            deadline.close()
-        self.resume_writing()
+        self.timer.close()
 
     def pause_writing(self) -> None:
         self._full = True
 
     def resume_writing(self) -> None:
         self._full = False
-        if self._drain is not None and not self._drain.done():
-            self._drain.set_result(None)
+        if self._upload is not None:
+            self._upload.drained()
+
+    # Its own.
+
+    def _send_content(self, request: PendingRequest) -> None:
+        if request.content is None:
+            self.fail(httpx.LocalProtocolError("the request announces content and has none"))
+            return
+        head = request.head
+        upload = Upload(self, request.content, head.length, request.timeouts.write)
+        self._upload = upload
+        if head.expects_continue:
+            upload.state = Sending.EXPECTS
+            self.await_origin()
+        else:
+            upload.begin()
+
+    def _go_on(self, upload: Upload) -> None:
+        """Send the content that waits for 100 (Continue), or withhold it after a final response."""
+        if self.reader.stage is not Stage.HEAD:
+            upload.end()
+        elif self.reader.continued:
+            upload.begin()
+
+    def _finish(self, request: PendingRequest) -> None:
+        """The response is complete: the connection goes back, or away."""
+        self._reused = True
+        reader = self.reader
+        # Unsent content would be read as the next request (RFC 9112 §9.3), and what is still in the
+        # buffer is what this origin does not read.
+        reusable = reader.reusable and not self._full
+        request.connection = self._request = None
+        if self._upload is not None:
+            reusable = reusable and self._upload.state is Sending.COMPLETE
+            self._release_upload(self._upload)
+        if not reusable or self._transport.is_closing():
+            self.close()
+        else:
+            if self._paused:
+                self._paused = False
+                self._transport.resume_reading()
+            if reader.bodiless:
+                self._keeper.rest(self, REST_AFTER_HEAD if request.head.is_head else REST)
+            else:
+                self._keeper.put_back(self)
+        request.answer.finish()
+
+    def _release(self) -> PendingRequest | None:
+        """Part from the request under way."""
+        request, self._request = self._request, None
+        if request is not None:
+            request.connection = None
+        if self._upload is not None:
+            self._release_upload(self._upload)
+        return request
+
+    def _release_upload(self, upload: Upload) -> None:
+        self._upload = None
+        upload.end()
 
     def _salvage(self) -> None:
         """Read an early refusal that arrived before the reset.
@@ -170,21 +350,8 @@ class Connection(asyncio.Protocol):
         if self._transport.get_extra_info("sslcontext") is None:
             descriptor = self._transport.get_extra_info("socket").fileno()
             with contextlib.suppress(OSError):
-                while self._exchange is not None and (data := os.read(descriptor, 65536)):
+                while self._request is not None and (data := os.read(descriptor, 65536)):
                     self.data_received(data)
-
-    def _finish(self, exchange: Exchange) -> None:
-        """The response is complete: the connection goes back, or away."""
-        self._exchange = None
-        self._reused = True
-        # Unsent content would be read as the next request (RFC 9112 §9.3), and what is still in the
-        # buffer is what this origin does not read.
-        if self._reader.reusable and exchange.sent and not self.blocked:
-            self.resume_reading()
-            self._keeper.put_back(self)
-        else:
-            self.close()
-        exchange.finished()
 
     def _closed_by_the_origin(self) -> bool:
         """Whether the end is the origin's word: over TLS that takes a closure alert (RFC 9112 §9.8)."""
@@ -197,12 +364,26 @@ class Connection(asyncio.Protocol):
             return False
 
     def _broken(self, kind: type[httpx.TransportError], message: str) -> Exception:
-        if self._reused and not self._reader.began:
+        if self._reused and not self.reader.began:
             return StaleConnectionError(message)
         return kind(message)
 
-    def _read_timed_out(self) -> None:
-        self.fail(httpx.ReadTimeout("the origin sent nothing in time"))
+    def _timed_out(self) -> None:
+        match self.phase, self._upload:
+            case Phase.BUSY, Upload(state=Sending.EXPECTS) as upload:
+                upload.begin()
+            case Phase.BUSY, Upload(state=Sending.BLOCKED):
+                self.fail(httpx.WriteTimeout("the origin took nothing in time"))
+            case Phase.BUSY, _:
+                self.fail(httpx.ReadTimeout("the origin sent nothing in time"))
+            case Phase.RESTING, _:
+                self._keeper.rested(self)
+            case Phase.IDLE, _:
+                self.close()
 
-    def _write_timed_out(self) -> None:
-        self.fail(httpx.WriteTimeout("the origin took nothing in time"))
+
+def _fault(reader: ResponseReader) -> Exception:
+    """The reason why the response is none, or the answer's own error."""
+    if isinstance(reader.error, Exception):
+        return reader.error
+    return httpx.RemoteProtocolError(reader.fault)

@@ -1,4 +1,4 @@
-"""The connections to one origin: those in use, those that are idle, and who waits for one."""
+"""The connections to one origin server: those in use, those that are idle, and who waits for one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import httpx
 
-from univocal.origin.connection import Connection, Keeper
+from univocal.origin.connection import Connection, Keeper, PendingRequest, Phase
 
 __all__ = ["Open", "Pool"]
 
@@ -29,15 +29,31 @@ class Pool:
         self._idle_timeout = idle_timeout
         self._open: set[Connection] = set()
         self._idle: dict[Connection, None] = {}
+        self._resting: dict[Connection, None] = {}
         self._waiting: OrderedDict[asyncio.Future[Connection | None], None] = OrderedDict()
+        self._opening: set[PendingRequest] = set()
         self._closed = False
 
     def __len__(self) -> int:
         return len(self._open)
 
+    def send(self, request: PendingRequest) -> None:
+        """Send a request over an idle connection at once, or over the next that there is."""
+        connection = self.take_idle()
+        if connection is None:
+            self._open_for(request)
+        else:
+            connection.send(request)
+
     def take_idle(self) -> Connection | None:
         """The connection that became idle last."""
-        return self._idle.popitem()[0] if self._idle else None
+        while self._idle:
+            connection = self._idle.popitem()[0]
+            # What an origin sent behind a response is not yet read, perhaps: it answers no request of ours.
+            if not connection.has_ended():
+                return connection
+            connection.close()
+        return None
 
     async def connect(self, connect: float | None, pool: float | None, *, fresh: bool = False) -> Connection:
         """A new connection, or the next that becomes idle; `fresh`: none that is idle by now.
@@ -48,8 +64,7 @@ class Pool:
         if self._free and not self._closed:
             self._free -= 1
         else:
-            if fresh and self._idle:
-                next(iter(self._idle)).close()
+            self._make_room(self._idle if fresh else {})
             connection = await self._turn(pool)
             if connection is not None:
                 return connection
@@ -74,31 +89,85 @@ class Pool:
             turn, _ = self._waiting.popitem()
             if not turn.done():
                 turn.set_exception(httpx.ConnectError("the transport was closed"))
+        for request in tuple(self._opening):
+            if request.opening is not None:
+                request.opening.cancel()
+                request.opening = None
+                request.fail(httpx.ConnectError("the transport was closed"))
         for connection in tuple(self._open):
-            connection.close()
+            if connection.phase is Phase.BUSY:
+                connection.fail(httpx.ReadError("the transport was closed"))
+            else:
+                connection.close()
 
     # What connections report.
 
     def put_back(self, connection: Connection) -> None:
-        """An exchange is over and `connection` can serve the next."""
+        """Take `connection`, which can serve the next request."""
         if self._closed:
             connection.close()
         elif self._waiting:
             self._pass_on(connection)
         else:
             self._idle[connection] = None
-            connection.idle.set(self._idle_timeout)
+            connection.stand_by(Phase.IDLE, self._idle_timeout)
+
+    def rest(self, connection: Connection, seconds: float) -> None:
+        """Take `connection`, which may serve the next request if nothing arrives on it for `seconds`."""
+        if self._closed or self._waiting:
+            connection.close()
+        else:
+            self._resting[connection] = None
+            connection.stand_by(Phase.RESTING, seconds)
+
+    def rested(self, connection: Connection) -> None:
+        """Take note that nothing arrived."""
+        self._resting.pop(connection, None)
+        if connection.has_ended():
+            connection.close()
+        else:
+            self.put_back(connection)
 
     def withdraw(self, connection: Connection) -> None:
-        """`connection` can serve no more."""
+        """Forget `connection`, which can serve no more."""
         self._idle.pop(connection, None)
+        self._resting.pop(connection, None)
 
     def lost(self, connection: Connection) -> None:
-        """`connection` is closed: there is room for another."""
-        self._idle.pop(connection, None)
+        """Take note that `connection` is closed: there is room for another."""
+        self.withdraw(connection)
         if connection in self._open:
             self._open.remove(connection)
             self._pass_on(None)
+
+    def repeat(self, request: PendingRequest) -> None:
+        """Send a request once more, over a connection that has not served before."""
+        self._open_for(request, fresh=True)
+
+    # Its own.
+
+    def _open_for(self, request: PendingRequest, *, fresh: bool = False) -> None:
+        self._opening.add(request)
+        request.opening = asyncio.get_running_loop().create_task(self._send_when_open(request, fresh))
+
+    async def _send_when_open(self, request: PendingRequest, fresh: bool) -> None:
+        seconds = request.timeouts
+        try:
+            connection = await self.connect(seconds.connect, seconds.pool, fresh=fresh)
+        except httpx.TransportError as error:
+            request.opening = None
+            request.fail(error)
+        else:
+            request.opening = None
+            connection.send(request)
+        finally:
+            self._opening.discard(request)
+
+    def _make_room(self, idle: dict[Connection, None]) -> None:
+        """Close the connection that has rested longest, or the oldest of `idle`: another is worth more."""
+        for connection in self._resting or idle:
+            connection.close()
+            return
 
     async def _turn(self, seconds: float | None) -> Connection | None:
         """A connection that another has done with; None: the right to open one."""
@@ -115,6 +184,8 @@ class Pool:
                 if isinstance(error, TimeoutError):
                     raise httpx.PoolTimeout("every connection to the origin stayed in use") from None
                 raise
+            if connection is not None and connection.has_ended():
+                connection.close()
             if connection is None or not connection.closed:
                 return connection
         raise httpx.ConnectError("the transport was closed")

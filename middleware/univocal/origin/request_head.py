@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 import httpx
+
+from univocal.http.messages import Fields
 
 __all__ = ["RequestHead", "request_head"]
 
@@ -12,8 +16,13 @@ _TOKEN: Final = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJK
 _TARGET: Final = bytes(octet for octet in range(256) if octet > 0x20 and octet != 0x7F)
 _TELLING: Final = frozenset({b"content-length", b"transfer-encoding", b"expect", b"upgrade"})
 
+_NAME: Final = itemgetter(0)
+
+# Clients use few combinations of names: they are remembered, of heads below so many octets.
+_REMEMBERED: Final = 4096
+
 # RFC 9110 §9.2.2: sending such a request twice has the effect of sending it once.
-_IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
+_IDEMPOTENT: Final = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE", b"PUT", b"DELETE"})
 
 
 class RequestHead(NamedTuple):
@@ -27,48 +36,50 @@ class RequestHead(NamedTuple):
     is_head: bool
 
 
-def request_head(request: httpx.Request) -> RequestHead:
-    """The head of `request`, its target byte for byte as in extensions["target"].
+def request_head(method: bytes, target: bytes, fields: Fields) -> RequestHead:
+    """Spell a request's head, its target and fields byte for byte.
 
     Raises httpx.LocalProtocolError for what would not arrive as the one request that was meant.
     """
-    fields = request.headers.raw
-    names = [name.lower() for name, _ in fields]
-    if b"host" not in names:
-        fields.insert(0, (b"host", request.url.netloc))
-        names.insert(0, b"host")
-    target = request.extensions.get("target")
-    if target is None:
-        target = request.url.raw_path
-    method = request.method.encode("latin-1", "replace")
-    lines = b"\r\n".join([b": ".join(field) for field in fields])
-    wire = b"%b %b HTTP/1.1\r\n%b\r\n\r\n" % (method, target, lines)
-    _refuse_splitting(wire, method, target, names)
-    length: int | None = 0
-    expects = upgrades = False
-    if not _TELLING.isdisjoint(names):
-        values = {name: value.strip(b" \t") for name, (_, value) in zip(names, fields, strict=True)}
-        length = _content_length(names, values)
-        expects = values.get(b"expect", b"").lower() == b"100-continue"
-        upgrades = b"upgrade" in values
-    repeatable = length == 0 and request.method in _IDEMPOTENT
-    return RequestHead(wire, length, expects, upgrades, repeatable, request.method == "HEAD")
-
-
-def _refuse_splitting(wire: bytes, method: bytes, target: bytes, names: list[bytes]) -> None:
-    """Raise unless `wire` is one request line and one line for each name."""
-    lines = len(names) + 2  # with the request line and the blank one
+    wire = b"%b %b HTTP/1.1\r\n%b\r\n\r\n" % (method, target, b"\r\n".join(map(b": ".join, fields)))
+    lines = len(fields) + 2  # with the request line and the blank one
     if wire.count(b"\n") != lines or wire.count(b"\r") != lines or b"\0" in wire:
         raise httpx.LocalProtocolError("CR, LF or NUL within the request's head")
     if not target or target.translate(None, _TARGET):
         raise httpx.LocalProtocolError("the request target is empty or has blanks or control characters")
-    if b"" in names or b"".join(names).translate(None, _TOKEN):
-        raise httpx.LocalProtocolError("a field name is no token")
-    if names.count(b"host") > 1:
-        raise httpx.LocalProtocolError("two Host fields")
     # The answer to CONNECT is a tunnel, not a response (RFC 9110 §9.3.6).
-    if not method or method.translate(None, _TOKEN) or method == b"CONNECT":
+    if method not in _IDEMPOTENT and (not method or method.translate(None, _TOKEN) or method == b"CONNECT"):
         raise httpx.LocalProtocolError("the method is no token, or CONNECT")
+    names = tuple(map(_NAME, fields))
+    if not (_tell_nothing if len(wire) < _REMEMBERED else _tell_nothing.__wrapped__)(names):
+        return _with_content(wire, method, fields)
+    return RequestHead(wire, 0, False, False, method in _IDEMPOTENT, method == b"HEAD")
+
+
+@lru_cache(maxsize=256)
+def _tell_nothing(names: tuple[bytes, ...]) -> bool:
+    """Whether field names say nothing about the content; raises unless each is a token and one is Host."""
+    lowered = [name.lower() for name in names]
+    if b"" in lowered or b"".join(lowered).translate(None, _TOKEN):
+        raise httpx.LocalProtocolError("a field name is no token")
+    if lowered.count(b"host") != 1:
+        raise httpx.LocalProtocolError("no Host field, or two")
+    return _TELLING.isdisjoint(lowered)
+
+
+def _with_content(wire: bytes, method: bytes, fields: Fields) -> RequestHead:
+    """The head of a request whose fields speak of its content, or of another protocol."""
+    names = [name.lower() for name, _ in fields]
+    values = {name: value.strip(b" \t") for name, (_, value) in zip(names, fields, strict=True)}
+    length = _content_length(names, values)
+    return RequestHead(
+        wire,
+        length,
+        values.get(b"expect", b"").lower() == b"100-continue",
+        b"upgrade" in values,
+        length == 0 and method in _IDEMPOTENT,
+        method == b"HEAD",
+    )
 
 
 def _content_length(names: list[bytes], values: dict[bytes, bytes]) -> int | None:

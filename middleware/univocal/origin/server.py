@@ -1,31 +1,24 @@
-"""One origin server: its URL, the transport that reaches it, and what its failures are called."""
+"""One origin server: its URL, the transport that reaches it, and what it is asked."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import asdict
+from typing import Final
 
 import httpx
 
-from univocal.http.errors import ConfigurationError, RefusedError
+from univocal.http.errors import ConfigurationError
 from univocal.http.messages import Fields, Response
+from univocal.http.roles import Answer, Asked, Content
+from univocal.origin.failures import origin_failure
+from univocal.origin.foreign import ForeignRequest
+from univocal.origin.streams import AwaitedAnswer, IteratedContent
+from univocal.origin.timeouts import Timeouts
 
-__all__ = ["Timeouts", "Upstream"]
-
-Interim = Callable[[int, Fields], None]
-
-# httpx's own tree, the special before the general.
-REASONS: Final[tuple[tuple[type[Exception], str], ...]] = (
-    (httpx.PoolTimeout, "overloaded"),
-    (httpx.TimeoutException, "origin-timeout"),
-    (httpx.LocalProtocolError, "bad-target"),
-    (httpx.RemoteProtocolError, "origin-bad-response"),
-    (httpx.TransportError, "origin-unreachable"),
-)
-
+__all__ = ["OriginServer", "Timeouts"]
 
 # Scheme, authority and path; nothing that a request line could not hold (RFC 9112 §3).
 _URL: Final = re.compile(r"(https?)://([^/?#@\s]+)((?:/[^?#\x00-\x20\x7F-\U0010FFFF]*)?)")
@@ -33,31 +26,12 @@ _URL: Final = re.compile(r"(https?)://([^/?#@\s]+)((?:/[^?#\x00-\x20\x7F-\U0010F
 _ABSOLUTE: Final = re.compile(rb"^[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 
 
-@dataclass(frozen=True, slots=True)
-class Timeouts:
-    """Seconds to wait for the origin server; `read` and `write` are between two reads or writes."""
-
-    connect: float = 5.0
-    read: float = 60.0
-    write: float = 60.0
-    pool: float = 5.0
-
-
-class Content(httpx.AsyncByteStream):
-    """A request's content on its way through."""
-
-    def __init__(self, chunks: AsyncIterator[bytes]) -> None:
-        self._chunks = chunks
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._chunks
-
-
-class Upstream:
+class OriginServer:
     """An origin server by its URL.
 
     `authority` is what it is called by in `Host`; `path`, as it was written, stands before every target.
-    Raises ConfigurationError for what is no such URL.
+    Without a `transport` it has an OriginTransport of its own; any other httpx transport that honours the
+    "target" extension will do. Raises ConfigurationError for what is no such URL.
     """
 
     def __init__(
@@ -68,17 +42,20 @@ class Upstream:
             self._root = httpx.URL(f"{written[1]}://{written[2]}/") if written else httpx.URL("")
         except httpx.InvalidURL:
             self._root = httpx.URL("")
-        if written is None or not self._root.host or not 0 < (self._root.port or 80) < 65536:
+        port = 80 if self._root.port is None else self._root.port
+        if written is None or not self._root.host or not 0 < port < 65536:
             allowed = "http://HOST[:PORT][/PATH] or https://…, without user, query and fragment"
             raise ConfigurationError("upstream", "", url, allowed)
         self.url = url
         self.authority = self._root.netloc
         self.path = (written[3] or "").rstrip("/").encode()
-        self._transport = transport or httpx.AsyncHTTPTransport(
-            trust_env=False, limits=httpx.Limits(max_connections=1000, max_keepalive_connections=None)
-        )
-        each = timeouts or Timeouts()
-        self._timeout = {"connect": each.connect, "read": each.read, "write": each.write, "pool": each.pool}
+        # Importing the library does not load the parser; forwarding by it does.
+        from univocal.origin.transport import Endpoint, OriginTransport  # noqa: PLC0415
+
+        self._transport = transport or OriginTransport()
+        self._pushing = self._transport if isinstance(self._transport, OriginTransport) else None
+        self._endpoint = Endpoint(self._root.scheme, self._root.raw_host, self._root.port)
+        self._timeouts = timeouts or Timeouts()
 
     def mapped(self, target: bytes) -> bytes:
         """`target` below this URL's path, where there is one; the asterisk-form stays."""
@@ -87,6 +64,24 @@ class Upstream:
         path = _ABSOLUTE.sub(b"", target)
         return self.path + (path if path.startswith(b"/") else b"/" + path)
 
+    def ask(
+        self, method: bytes, target: bytes, fields: Fields, content: Content | None, answer: Answer
+    ) -> Asked:
+        """Send a request, its target byte for byte; the answer is told of what comes back.
+
+        Its failures are RefusedErrors: origin-unreachable, origin-timeout, origin-bad-response, overloaded,
+        or bad-target for what no request line can hold; that one may reach it before this returns.
+        """
+        if self._pushing is None:
+            return self._ask_foreign(method, target, fields, content, answer)
+        try:
+            return self._pushing.ask(
+                self._endpoint, method, target, fields, content, answer, self._timeouts, origin_failure
+            )
+        except httpx.TransportError as error:
+            answer.fail(origin_failure(error))
+            return _NeverAsked()
+
     @asynccontextmanager
     async def forward(
         self,
@@ -94,58 +89,41 @@ class Upstream:
         target: bytes,
         fields: Fields,
         content: AsyncIterator[bytes] | None,
-        interim: Interim | None = None,
+        interim: Callable[[int, Fields], None] | None = None,
     ) -> AsyncIterator[tuple[Response, AsyncIterator[bytes]]]:
-        """Send a request, its target byte for byte; gives the response's head, and its content as it comes.
+        """Send a request; gives the response's head, and its content as it comes.
 
-        Raises RefusedError (also from the content's iterator): origin-unreachable, origin-timeout,
-        origin-bad-response, overloaded, or bad-target for what no request line can hold.
+        Raises the failures of `ask` (also from the content's iterator), and whatever `content` raises.
         """
-        extensions: dict[str, Any] = {"target": target, "timeout": self._timeout}
-        if interim is not None:
-            extensions["informational"] = interim
-        request = httpx.Request(
-            method.decode("latin-1"),
-            self._url(target),
-            headers=fields,
-            stream=Content(content) if content is not None else httpx.ByteStream(b""),
-            extensions=extensions,
-        )
-        request.method = method.decode("latin-1")  # methods are case-sensitive (RFC 9110 §9.1): not to httpx
+        answer = AwaitedAnswer(interim)
+        pushed = IteratedContent(content, answer.give_up) if content is not None else None
+        answer.asked = self.ask(method, target, fields, pushed, answer)
         try:
-            response = await self._transport.handle_async_request(request)
-        except httpx.TransportError as error:
-            raise _refused(error) from error
-        try:
-            if response.status_code > 599:  # RFC 9110 §15: a status code is from 100 to 599
-                raise RefusedError("origin-bad-response")
-            raw = [(name.lower(), value) for name, value in response.headers.raw]
-            yield Response(response.status_code, raw), _content(response)
+            yield await answer.head, answer
         finally:
-            await response.aclose()
-
-    def _url(self, target: bytes) -> httpx.URL:
-        # For test doubles and logs alone: URL classes respell paths, so transports that send take the target.
-        if not getattr(self._transport, "wants_url", True):
-            return self._root
-        try:
-            return self._root.copy_with(raw_path=target)
-        except httpx.InvalidURL:
-            return self._root
+            await answer.aclose()
 
     async def aclose(self) -> None:
         """Close every connection to the origin server."""
         await self._transport.aclose()
 
+    def _ask_foreign(
+        self, method: bytes, target: bytes, fields: Fields, content: Content | None, answer: Answer
+    ) -> Asked:
+        try:
+            # For test doubles and logs alone: URL classes respell paths, so the target goes beside it.
+            url = self._root.copy_with(raw_path=target)
+        except httpx.InvalidURL:
+            url = self._root
+        request = ForeignRequest(self._transport, answer)
+        extensions = {"target": target, "timeout": asdict(self._timeouts)}
+        request.send(method, url, fields, content, extensions)
+        return request
 
-async def _content(response: httpx.Response) -> AsyncIterator[bytes]:
-    assert isinstance(response.stream, httpx.AsyncByteStream)
-    try:
-        async for chunk in response.stream:
-            yield chunk
-    except httpx.TransportError as error:
-        raise _refused(error) from error
 
+class _NeverAsked:
+    """A request that is over before it began (an `Asked`)."""
 
-def _refused(error: httpx.TransportError) -> RefusedError:
-    return RefusedError(next(reason for kind, reason in REASONS if isinstance(error, kind)))
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def cancel(self) -> None: ...

@@ -1,40 +1,51 @@
-"""The httpx transport that talks to origins: HTTP/1.1 on asyncio, targets byte for byte."""
+"""The transport that talks to origin servers: HTTP/1.1 on asyncio, targets byte for byte, pushed."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from types import MappingProxyType
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
 
 import httpx
 
-from univocal.origin.connection import Connection, Keeper, StaleConnectionError
-from univocal.origin.exchange import Exchange
+from univocal.http.messages import Fields, Response
+from univocal.http.roles import Answer, Content
+from univocal.origin.connection import Connection, Keeper, PendingRequest
 from univocal.origin.pool import Pool
-from univocal.origin.request_head import RequestHead, request_head
+from univocal.origin.request_head import request_head
+from univocal.origin.streams import AwaitedAnswer, IteratedContent
+from univocal.origin.timeouts import Timeouts
 
-__all__ = ["OriginTransport"]
+__all__ = ["Endpoint", "OriginTransport"]
 
-_NO_TIMEOUT: Final = MappingProxyType[str, float | None]({})
+_FOR_EVER: Final = Timeouts(None, None, None, None)
+
+
+class Endpoint(NamedTuple):
+    """Where connections lead (RFC 9110 §4.3.1); `sni` is the name asked for over TLS, if it is another."""
+
+    scheme: str
+    host: bytes
+    port: int | None
+    sni: str | None = None
 
 
 class OriginTransport(httpx.AsyncBaseTransport):
-    """Sends requests to origins over connections that are kept alive (RFC 9112).
-
-    `request.extensions`: "target" (bytes) goes out as it is; "timeout" (a dict of seconds: connect, read,
-    write, pool); "informational", called with the status and fields of 1xx responses (not of the 100 that
-    an Expect field asked for: then the request's stream is read); "sni_hostname" (str). The content is
-    sent if a Content-Length or Transfer-Encoding field announces it. `response.extensions`:
-    "http_version" (bytes) and "trailers", a list of fields that is filled by the end of the stream.
+    """Sends requests to origin servers over connections that are kept alive (RFC 9112).
 
     `max_connections` is per origin; a connection is idle for `idle_timeout` seconds at most, which should
     be less than origins grant; a response's head has at most `max_head` octets. Without `ssl_context`
     certificates are verified against the system's authorities. `uds` is the path of a Unix socket for
     every origin. One transport serves one event loop.
-    """
 
-    wants_url: Final = False  # of a request's URL only scheme, host and port are read
+    As an httpx transport it reads of `request.extensions`: "target" (bytes), which goes out as it is;
+    "timeout" (a dict of seconds: connect, read, write, pool); "informational", called with the status and
+    fields of 1xx responses (not of the 100 that an Expect field asked for: then the request's stream is
+    read); "sni_hostname" (str). The content is sent if a Content-Length or Transfer-Encoding field announces
+    it. `response.extensions`: "http_version" (bytes) and "trailers", a list of fields that is filled by the
+    end of the stream.
+    """
 
     def __init__(
         self,
@@ -50,34 +61,67 @@ class OriginTransport(httpx.AsyncBaseTransport):
         self._max_connections = max_connections
         self._idle_timeout = idle_timeout
         self._max_head = max_head
-        self._pools: dict[tuple[str, bytes, int | None, str | None], Pool] = {}
+        self._pools: dict[Endpoint, Pool] = {}
+
+    def ask(
+        self,
+        endpoint: Endpoint,
+        method: bytes,
+        target: bytes,
+        fields: Fields,
+        content: Content | None,
+        answer: Answer,
+        timeouts: Timeouts,
+        failure: Callable[[Exception], Exception] | None = None,
+    ) -> PendingRequest:
+        """Send a request, over an idle connection within this call; `failure` turns errors into the answer's.
+
+        Raises httpx.LocalProtocolError for a request that cannot be sent as it is, and
+        httpx.UnsupportedProtocol. The answer's errors are ConnectError, ConnectTimeout, PoolTimeout,
+        WriteError, WriteTimeout, ReadError, ReadTimeout, RemoteProtocolError (the response is malformed or
+        cut short), and LocalProtocolError for content that is not as long as it says, all of httpx.
+        """
+        head = request_head(method, target, fields)
+        request = PendingRequest(head, content, answer, timeouts, failure)
+        pool = self._pools.get(endpoint)
+        if pool is None:
+            pool = self._pools[endpoint] = self._pool(endpoint)
+        pool.send(request)
+        return request
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """The response to `request`, as soon as its head is there.
+        """Give the response to `request` as soon as its head is there.
 
-        Raises httpx.LocalProtocolError (the request cannot be sent as it is), UnsupportedProtocol,
-        ConnectError, ConnectTimeout, PoolTimeout, WriteError, WriteTimeout, ReadError, ReadTimeout and
-        RemoteProtocolError (the response is malformed or cut short); the last three come out of the
-        response's stream as well.
+        Raises the errors of `ask`; its stream raises ReadError, ReadTimeout and RemoteProtocolError as well.
         """
-        head = request_head(request)
-        timeout = request.extensions.get("timeout") or _NO_TIMEOUT
-        pool = self._pool(request)
-        connection = pool.take_idle()
-        # What an origin sent behind a response is not yet read, perhaps: it answers no request of ours.
-        while connection is not None and connection.has_ended():
-            connection.close()
-            connection = pool.take_idle()
-        if connection is None:
-            connection = await pool.connect(timeout.get("connect"), timeout.get("pool"))
+        url, extensions = request.url, request.extensions
+        timeouts = _timeouts(extensions.get("timeout"))
+        fields = request.headers.raw
+        if b"host" not in [name.lower() for name, _ in fields]:
+            fields.insert(0, (b"host", url.netloc))
+        target = extensions.get("target")
+        answer = _PulledResponse(extensions.get("informational"), timeouts.read)
+        stream = request.stream
+        answer.asked = self.ask(
+            Endpoint(url.scheme, url.raw_host, url.port, extensions.get("sni_hostname")),
+            request.method.encode("latin-1", "replace"),
+            url.raw_path if target is None else target,
+            fields,
+            IteratedContent(stream, answer.give_up) if isinstance(stream, httpx.AsyncByteStream) else None,
+            answer,
+            timeouts,
+        )
         try:
-            return await _exchange(connection, request, head)
-        except StaleConnectionError:
-            # RFC 9112 §9.3.1: it died while this request was on its way, which nobody has answered.
-            if not head.repeatable:
-                raise
-        connection = await pool.connect(timeout.get("connect"), timeout.get("pool"), fresh=True)
-        return await _exchange(connection, request, head)
+            response = await answer.head
+        except asyncio.CancelledError:
+            await answer.aclose()
+            raise
+        return httpx.Response(
+            response.status,
+            headers=response.fields,
+            stream=answer,
+            extensions={"http_version": answer.version, "trailers": answer.trailers},
+        )
 
     @property
     def connections(self) -> int:
@@ -91,22 +135,17 @@ class OriginTransport(httpx.AsyncBaseTransport):
         self._pools.clear()
         await asyncio.sleep(0)  # sockets are closed in the event loop's next turn
 
-    def _pool(self, request: httpx.Request) -> Pool:
-        url = request.url
-        sni = request.extensions.get("sni_hostname")
-        origin = (url.scheme, url.raw_host, url.port, sni)
-        pool = self._pools.get(origin)
-        if pool is None:
-            if url.scheme not in ("http", "https") or not url.raw_host:
-                raise httpx.UnsupportedProtocol(f"no origin speaks {url.scheme!r}: http and https do")
-            host, port = url.raw_host.decode("ascii"), url.port or (443 if url.scheme == "https" else 80)
-            context = self._context() if url.scheme == "https" else None
+    def _pool(self, endpoint: Endpoint) -> Pool:
+        scheme, host, port, sni = endpoint
+        if scheme not in ("http", "https") or not host:
+            raise httpx.UnsupportedProtocol(f"no origin speaks {scheme!r}: http and https do")
+        name, number = host.decode("ascii"), port or (443 if scheme == "https" else 80)
+        context = self._context() if scheme == "https" else None
 
-            async def open_connection(keeper: Keeper) -> Connection:
-                return await self._open(keeper, host, port, context, sni)
+        async def open_connection(keeper: Keeper) -> Connection:
+            return await self._open(keeper, name, number, context, sni)
 
-            pool = self._pools[origin] = Pool(open_connection, self._max_connections, self._idle_timeout)
-        return pool
+        return Pool(open_connection, self._max_connections, self._idle_timeout)
 
     async def _open(
         self,
@@ -142,22 +181,23 @@ class OriginTransport(httpx.AsyncBaseTransport):
         return self._ssl_context
 
 
-async def _exchange(connection: Connection, request: httpx.Request, head: RequestHead) -> httpx.Response:
-    extensions = request.extensions
-    timeout = extensions.get("timeout") or _NO_TIMEOUT
-    exchange = Exchange(
-        connection, head, timeout.get("read"), timeout.get("write"), extensions.get("informational")
-    )
-    connection.start(exchange)
-    exchange.send(request.stream)
-    try:
-        await exchange.head
-    except asyncio.CancelledError:
-        exchange.abandon()
-        raise
-    return httpx.Response(
-        exchange.status,
-        headers=exchange.fields,
-        stream=exchange,
-        extensions={"http_version": exchange.version, "trailers": exchange.trailers},
-    )
+def _timeouts(seconds: Mapping[str, float | None] | None) -> Timeouts:
+    """The seconds of an httpx request; None where it has none."""
+    if not seconds:
+        return _FOR_EVER
+    return Timeouts(seconds.get("connect"), seconds.get("read"), seconds.get("write"), seconds.get("pool"))
+
+
+class _PulledResponse(AwaitedAnswer):
+    """The answer that an httpx response's stream is; it counts the time for its content itself."""
+
+    asked: PendingRequest
+    version: bytes
+    trailers: Fields
+
+    def start(self, response: Response) -> None:
+        asked = self.asked
+        asked.read = None
+        assert asked.connection is not None
+        self.version, self.trailers = asked.connection.reader.version, asked.connection.reader.trailers
+        super().start(response)

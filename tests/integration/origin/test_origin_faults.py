@@ -227,7 +227,7 @@ async def test_a_full_backlog_is_a_connect_timeout(answered):
 
 @pytest.mark.parametrize("fault", ["close", "reset"])
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"])
-async def test_a_connection_that_died_while_idle_costs_nothing(serve, answered, fault, method):
+async def test_a_connection_that_died_while_idle_costs_nothing(serve, answered, rested, fault, method):
     async def script(peer):
         await peer.head()
         await peer.send(OK + b"Content-Length: 0\r\n\r\n")
@@ -240,6 +240,7 @@ async def test_a_connection_that_died_while_idle_costs_nothing(serve, answered, 
     origin = await serve(script)
     for _ in range(2):
         assert await answered(origin, method=method) == (200, b"")
+        await rested()
     assert origin.accepted == 2
     assert len(origin.heads) == 3
 

@@ -97,16 +97,21 @@ async def test_one_connection_serves_request_after_request(serve, answered):
     assert origin.accepted == 1
 
 
-async def test_the_connection_last_put_back_is_taken_first(serve, answered, ask, transport):
-    origin = await serve(echo)
+async def test_the_connection_last_put_back_is_taken_first(serve, answered):
+    async def script(peer):
+        while True:
+            await peer.head()
+            used.append(peer)
+            await peer.answer()
+
+    used = []
+    origin = await serve(script)
     await asyncio.gather(*(answered(origin) for _ in range(5)))
     assert origin.accepted == 5
-    used = set()
+    used.clear()
     for _ in range(20):
-        response = await transport.handle_async_request(ask(origin))
-        used.add(response.stream.connection)
-        await response.aread()
-    assert len(used) == 1
+        await answered(origin)
+    assert len(set(used)) == 1
 
 
 @pytest.mark.parametrize(
@@ -132,7 +137,7 @@ async def test_the_connection_last_put_back_is_taken_first(serve, answered, ask,
         (OK + b"Content-Length: 3\r\nConnection: close\r\n\r\nabcd", b"abc", False),
     ],
 )  # fmt: skip
-async def test_which_connections_are_used_again(serve, answered, response, content, reused):
+async def test_which_connections_are_used_again(serve, answered, rested, response, content, reused):
     async def script(peer):
         while True:
             await peer.head()
@@ -142,6 +147,7 @@ async def test_which_connections_are_used_again(serve, answered, response, conte
     for _ in range(3):
         _, received = await answered(origin)
         assert received == content
+        await rested()
     assert origin.accepted == (1 if reused else 3)
 
 
@@ -171,7 +177,7 @@ async def test_content_that_ends_with_the_connection(serve, answered, response, 
         (b"Connection: Close\r\n", False),
     ],
 )
-async def test_head_has_no_content(serve, answered, fields, reused):
+async def test_head_has_no_content(serve, answered, rested, fields, reused):
     async def script(peer):
         while True:
             await peer.head()
@@ -180,6 +186,7 @@ async def test_head_has_no_content(serve, answered, fields, reused):
     origin = await serve(script)
     for _ in range(3):
         assert await answered(origin, method="HEAD") == (200, b"")
+        await rested()
     assert origin.accepted == (1 if reused else 3)
 
 
@@ -323,7 +330,7 @@ async def test_expect_sends_nothing_after_a_final_response(serve, answered):
 
 
 async def test_expect_does_not_wait_for_ever(serve, answered, monkeypatch):
-    monkeypatch.setattr("univocal.origin.exchange.CONTINUE_TIMEOUT", 0.02)
+    monkeypatch.setattr("univocal.origin.upload.CONTINUE_TIMEOUT", 0.02)
     origin = await serve(echo)
     fields = [(b"content-length", b"5"), (b"expect", b"100-continue")]
     _, content = await answered(origin, method="POST", fields=fields, content=[b"hello"])
@@ -515,3 +522,48 @@ async def test_what_came_behind_a_response_answers_no_other_request(serve, answe
     assert (await answered(origin))[1] == b"good"
     await surplus.wait()
     assert (await answered(origin, method=method))[1] == b"good"
+
+
+EVIL = OK + b"Content-Length: 4\r\n\r\nevil"
+
+
+@pytest.mark.parametrize("pause", [0, 0.01])
+@pytest.mark.parametrize(
+    ("method", "head"),
+    [
+        ("HEAD", OK + b"Content-Length: 42\r\n\r\n"),
+        ("HEAD", OK + b"\r\n"),
+        ("HEAD", OK + b"Transfer-Encoding: chunked\r\n\r\n"),
+        ("GET", b"HTTP/1.1 204 No Content\r\n\r\n"),
+        ("GET", b"HTTP/1.1 204 No Content\r\nContent-Length: 42\r\n\r\n"),
+        ("GET", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 42\r\n\r\n"),
+        ("GET", b"HTTP/1.1 304 Not Modified\r\n\r\n"),
+    ],
+)
+async def test_content_where_there_is_none_is_never_the_next_response(serve, answered, method, head, pause):
+    async def script(peer):
+        while b" /next " in await peer.head():
+            await peer.answer(b"good")
+        await peer.send(head)
+        await asyncio.sleep(pause)
+        await peer.send(EVIL)
+        await peer.forever()
+
+    origin = await serve(script)
+    for _ in range(3):
+        await answered(origin, b"/empty", method=method)
+        assert await answered(origin, b"/next") == (200, b"good")
+
+
+async def test_who_waits_for_a_place_does_not_wait_for_a_rest(serve, answered, make_transport):
+    async def script(peer):
+        while True:
+            await peer.head()
+            await peer.answer()
+
+    origin = await serve(script)
+    transport = make_transport(max_connections=1)
+    for _ in range(3):
+        await answered(origin, method="HEAD", by=transport, timeout=0.5)
+    assert origin.accepted == 3
+    assert transport.connections == 1

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal.origin.response_reader import MAX_INTERIM, ResponseReader
+from univocal.origin.response_reader import MAX_INTERIM, ResponseReader, Stage
 
 OK = b"HTTP/1.1 200 OK\r\n"
 
@@ -16,17 +16,17 @@ OK = b"HTTP/1.1 200 OK\r\n"
 class Told:
     heads: list = field(default_factory=list)
     content: bytes = b""
-    trailers: list = field(default_factory=list)
 
     def interim(self, status, fields):
         self.heads.append((status, fields))
 
-    def began(self, status, version, fields):
-        self.heads.append((status, version, fields))
+    def start(self, response):
+        self.heads.append((response.status, response.fields))
 
-    def received(self, content):
+    def write(self, content):
         assert content
         self.content += content
+        return True
 
 
 @dataclass
@@ -42,47 +42,46 @@ class Read:
     upgrades: bool = False
 
 
-H11 = b"HTTP/1.1"
 MAX_HEAD = 1000
 RESPONSES = {
     OK + b"Content-Length: 5\r\n\r\nhello":
-        Read([(200, H11, [(b"content-length", b"5")])], b"hello"),
+        Read([(200, [(b"content-length", b"5")])], b"hello"),
     b"HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n":
-        Read([(200, H11, [(b"content-length", b"0")])]),
+        Read([(200, [(b"content-length", b"0")])]),
     OK + b"A: \t b \t\r\na:\r\nContent-Length: 0\r\n\r\n":
-        Read([(200, H11, [(b"a", b"b"), (b"a", b""), (b"content-length", b"0")])]),
-    b"HTTP/1.1 204 None\r\n\r\n": Read([(204, H11, [])]),
-    b"HTTP/1.1 304 Same\r\nContent-Length: 5\r\n\r\n": Read([(304, H11, [(b"content-length", b"5")])]),
+        Read([(200, [(b"a", b"b"), (b"a", b""), (b"content-length", b"0")])]),
+    b"HTTP/1.1 204 None\r\n\r\n": Read([(204, [])]),
+    b"HTTP/1.1 304 Same\r\nContent-Length: 5\r\n\r\n": Read([(304, [(b"content-length", b"5")])]),
     OK + b"Connection: Keep-Alive, CLOSE\r\nContent-Length: 2\r\n\r\nab":
-        Read([(200, H11, [(b"connection", b"Keep-Alive, CLOSE"), (b"content-length", b"2")])], b"ab",
+        Read([(200, [(b"connection", b"Keep-Alive, CLOSE"), (b"content-length", b"2")])], b"ab",
              reusable=False),
     OK + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n":
-        Read([(200, H11, [(b"transfer-encoding", b"chunked")])], b"hello"),
+        Read([(200, [(b"transfer-encoding", b"chunked")])], b"hello"),
     OK + b"Transfer-Encoding: chunked\r\n\r\n00a;b=c\r\n0123456789\r\n1\r\n\n\r\n000\r\nX: y\r\nZ:\r\n\r\n":
-        Read([(200, H11, [(b"transfer-encoding", b"chunked")])], b"0123456789\n",
+        Read([(200, [(b"transfer-encoding", b"chunked")])], b"0123456789\n",
              [(b"x", b"y"), (b"z", b"")]),
-    OK + b"\r\nhello": Read([(200, H11, [])], b"hello", ends="connection", reusable=False),
+    OK + b"\r\nhello": Read([(200, [])], b"hello", ends="connection", reusable=False),
     OK + b"Transfer-Encoding: foo\r\n\r\nhello":
-        Read([(200, H11, [(b"transfer-encoding", b"foo")])], b"hello", ends="connection", reusable=False),
+        Read([(200, [(b"transfer-encoding", b"foo")])], b"hello", ends="connection", reusable=False),
     b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nab":
-        Read([(200, b"HTTP/1.0", [(b"content-length", b"2")])], b"ab", reusable=False),
+        Read([(200, [(b"content-length", b"2")])], b"ab", reusable=False),
     b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nab":
-        Read([(200, b"HTTP/1.0", [(b"connection", b"keep-alive"), (b"content-length", b"2")])], b"ab"),
+        Read([(200, [(b"connection", b"keep-alive"), (b"content-length", b"2")])], b"ab"),
     b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 E\r\nLink: b\r\n\r\n" + OK + b"Content-Length: 1\r\n\r\nx":
-        Read([(100, []), (103, [(b"link", b"b")]), (200, H11, [(b"content-length", b"1")])], b"x"),
+        Read([(100, []), (103, [(b"link", b"b")]), (200, [(b"content-length", b"1")])], b"x"),
     OK + b"Content-Length: 5\r\n\r\n":
-        Read([(200, H11, [(b"content-length", b"5")])], is_head=True),
+        Read([(200, [(b"content-length", b"5")])], is_head=True),
     OK + b"Transfer-Encoding: chunked\r\n\r\n":
-        Read([(200, H11, [(b"transfer-encoding", b"chunked")])], is_head=True),
-    OK + b"X: y\r\n\r\n": Read([(200, H11, [(b"x", b"y")])], is_head=True),
+        Read([(200, [(b"transfer-encoding", b"chunked")])], is_head=True),
+    OK + b"X: y\r\n\r\n": Read([(200, [(b"x", b"y")])], is_head=True),
     b"HTTP/1.0 200 OK\r\nX: y\r\n\r\n":
-        Read([(200, b"HTTP/1.0", [(b"x", b"y")])], is_head=True, reusable=False),
+        Read([(200, [(b"x", b"y")])], is_head=True, reusable=False),
     b"HTTP/1.0 200 OK\r\nConnection: a, keep-alive\r\n\r\n":
-        Read([(200, b"HTTP/1.0", [(b"connection", b"a, keep-alive")])], is_head=True),
+        Read([(200, [(b"connection", b"a, keep-alive")])], is_head=True),
     OK + b"Connection: a\r\nConnection: close\r\n\r\n":
-        Read([(200, H11, [(b"connection", b"a"), (b"connection", b"close")])], is_head=True, reusable=False),
+        Read([(200, [(b"connection", b"a"), (b"connection", b"close")])], is_head=True, reusable=False),
     b"HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: a\r\n\r\n\0\1HTTP":
-        Read([(101, H11, [(b"connection", b"upgrade"), (b"upgrade", b"a")])], b"\0\1HTTP", ends="connection",
+        Read([(101, [(b"connection", b"upgrade"), (b"upgrade", b"a")])], b"\0\1HTTP", ends="connection",
              reusable=False, upgrades=True),
 }  # fmt: skip
 
@@ -135,7 +134,7 @@ def read(reader, pieces, expected):
     reader.expect(told, is_head=expected.is_head, upgrades=expected.upgrades)
     assert not reader.began
     for piece in pieces:
-        assert not reader.complete
+        assert reader.stage is not Stage.COMPLETE
         assert not reader.fault
         reader.feed(piece)
     assert reader.began
@@ -149,13 +148,13 @@ def test_response(data, cut):
     reader = ResponseReader(MAX_HEAD)
     for _ in range(3 if expected.reusable else 1):
         told = read(reader, cut(data), expected)
-        assert (told.heads, told.content, told.trailers) == (
+        assert (told.heads, told.content, reader.trailers) == (
             expected.heads,
             expected.content,
             expected.trailers,
         )
         assert reader.fault == ""
-        assert reader.complete == (expected.ends == "itself")
+        assert (reader.stage is Stage.COMPLETE) == (expected.ends == "itself")
         assert reader.reusable == expected.reusable
     if expected.ends == "connection":
         assert reader.close()
@@ -167,8 +166,12 @@ def test_what_stands_behind_a_response_is_no_part_of_it(data, surplus):
     expected = RESPONSES[data]
     reader = ResponseReader(MAX_HEAD)
     told = read(reader, [data + surplus], expected)
-    assert (told.heads, told.content, told.trailers) == (expected.heads, expected.content, expected.trailers)
-    assert reader.complete
+    assert (told.heads, told.content, reader.trailers) == (
+        expected.heads,
+        expected.content,
+        expected.trailers,
+    )
+    assert reader.stage is Stage.COMPLETE
     assert not reader.reusable
 
 
@@ -179,7 +182,7 @@ def test_a_response_cut_short_is_never_complete(data):
     for length in range(1, start):
         reader = ResponseReader(MAX_HEAD)
         read(reader, [data[:length]], expected)
-        assert not reader.complete
+        assert reader.stage is not Stage.COMPLETE
         assert not reader.close()
 
 
@@ -193,7 +196,7 @@ def test_fault(data, cut):
         if reader.fault:
             break
     assert reader.fault
-    assert not reader.complete
+    assert reader.stage is not Stage.COMPLETE
     assert not reader.close()
 
 
@@ -202,15 +205,15 @@ def test_a_head_as_large_as_allowed():
     reader.expect(told, is_head=False, upgrades=False)
     value = b"b" * (MAX_HEAD - 30)
     reader.feed(OK + b"A: %b\r\nContent-Length: 1\r\n\r\na" % value)
-    assert reader.complete
-    assert told.heads[0][2][0] == (b"a", value)
+    assert reader.stage is Stage.COMPLETE
+    assert told.heads[0][1][0] == (b"a", value)
 
 
 def test_content_is_not_counted_as_head():
     reader, told = ResponseReader(MAX_HEAD), Told()
     reader.expect(told, is_head=False, upgrades=False)
     reader.feed(OK + b"Content-Length: %d\r\n\r\n%b" % (4 * MAX_HEAD, b"x" * 4 * MAX_HEAD))
-    assert reader.complete
+    assert reader.stage is Stage.COMPLETE
     assert len(told.content) == 4 * MAX_HEAD
 
 
@@ -237,7 +240,11 @@ def cut_at(data, places):
 def test_however_it_is_cut(data, places):
     expected, reader = RESPONSES[data], ResponseReader(MAX_HEAD)
     told = read(reader, cut_at(data, places), expected)
-    assert (told.heads, told.content, told.trailers) == (expected.heads, expected.content, expected.trailers)
+    assert (told.heads, told.content, reader.trailers) == (
+        expected.heads,
+        expected.content,
+        expected.trailers,
+    )
 
 
 @given(
@@ -254,9 +261,14 @@ def test_damaged_responses_are_read_alike_however_they_are_cut(data, damage, pla
         reader, told = ResponseReader(MAX_HEAD), Told()
         reader.expect(told, is_head=False, upgrades=True)
         for piece in pieces:
-            if not (reader.complete or reader.fault):
+            if not ((reader.stage is Stage.COMPLETE) or reader.fault):
                 reader.feed(piece)
         outcomes.append(
-            (told.heads, told.content, reader.complete, bool(reader.fault) and not reader.complete)
+            (
+                told.heads,
+                told.content,
+                (reader.stage is Stage.COMPLETE),
+                bool(reader.fault) and reader.stage is not Stage.COMPLETE,
+            )
         )
     assert outcomes[0] == outcomes[1]

@@ -1,19 +1,30 @@
-"""A point in time that moves with every request and costs a timer only now and then."""
+"""How long an origin server may take, and the timer that counts it."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
-__all__ = ["Deadline"]
+__all__ = ["Timeouts", "Timer"]
 
 
-class Deadline:
-    """Calls `action` once when the time set is over, unless it was moved or cleared.
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds to wait for the origin server, None for ever; `read` and `write` are between two of them."""
 
-    Moving it further away or clearing it is an assignment: the timer that is already armed looks
-    again when it fires. So a connection that is busy arms about one timer per timeout, not per request.
+    connect: float | None = 5.0
+    read: float | None = 60.0
+    write: float | None = 60.0
+    pool: float | None = 5.0
+
+
+class Timer:
+    """Calls `action` once when the time set is over, unless it was set anew or cleared.
+
+    Setting it to a later time or clearing it is an assignment: the event loop's timer that is armed
+    already looks again when it fires. So a busy connection arms one now and then, not one per request.
     """
 
     __slots__ = ("_action", "_armed", "_loop", "_timer", "_when")
@@ -25,7 +36,7 @@ class Deadline:
         self._timer: asyncio.TimerHandle | None = None
 
     def set(self, seconds: float | None) -> None:
-        """Due in `seconds` from now; None: never."""
+        """Let the time be over in `seconds` from now; None: never."""
         if seconds is None:
             self._when = math.inf
             return
@@ -34,11 +45,11 @@ class Deadline:
             self._arm(when)
 
     def clear(self) -> None:
-        """Not due any more."""
+        """Let the time never be over."""
         self._when = math.inf
 
     def close(self) -> None:
-        """Not due any more, and nothing is left in the event loop."""
+        """Clear it, and leave nothing in the event loop."""
         self._when = self._armed = math.inf
         if self._timer is not None:
             self._timer.cancel()

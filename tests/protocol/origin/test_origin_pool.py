@@ -1,25 +1,35 @@
-"""Who gets which connection, and deadlines: no sockets, no waiting."""
+"""Who gets which connection: no sockets, no waiting."""
 
 import asyncio
-import math
 
 import httpx
 import pytest
 
-from univocal.origin.deadline import Deadline
+from univocal.origin.connection import Phase
 from univocal.origin.pool import Pool
-
-
-class Idle:
-    def set(self, seconds):
-        self.seconds = seconds
+from univocal.origin.timeouts import Timeouts
 
 
 class Connection:
-    """What a pool sees of a connection."""
+    """A connection as a pool sees it, which keeps what it is told."""
 
     def __init__(self, pool):
-        self.pool, self.closed, self.idle = pool, False, Idle()
+        self.pool, self.closed, self.phase, self.seconds = pool, False, Phase.BUSY, None
+        self.ended = False  # something has arrived that nobody asked for
+        self.sent = []
+
+    def send(self, request):
+        self.sent.append(request)
+        self.phase = Phase.BUSY
+
+    def stand_by(self, phase, seconds):
+        self.phase, self.seconds = phase, seconds
+
+    def has_ended(self):
+        return self.ended
+
+    def fail(self, error):
+        self.close()
 
     def close(self):
         if not self.closed:
@@ -70,7 +80,7 @@ async def test_a_connection_put_back_goes_to_who_has_waited_longest():
         pool.put_back(connection)
         assert await task is connection
     pool.put_back(connection)
-    assert connection.idle.seconds == 4.0
+    assert (connection.phase, connection.seconds) == (Phase.IDLE, 4.0)
     assert pool.take_idle() is connection
     assert pool.take_idle() is None
     assert len(opening.asked) == len(pool) == 1
@@ -218,85 +228,121 @@ async def test_what_comes_back_to_a_closed_pool_is_closed():
     assert pool.take_idle() is None
 
 
-class Clock:
-    """An event loop's timers, with a time of its own."""
+async def test_what_has_ended_in_the_meantime_is_not_taken():
+    pool, opening = make(3)
+    connections = [await opened(pool, opening) for _ in range(3)]
+    for connection in connections:
+        pool.put_back(connection)
+    connections[2].ended = connections[1].ended = True
+    assert pool.take_idle() is connections[0]
+    assert [connection.closed for connection in connections] == [False, True, True]
+
+
+async def test_what_has_ended_goes_to_nobody_who_waits():
+    pool, opening = make(1)
+    connection = await opened(pool, opening)
+    [task] = waiting(pool, 1)
+    await turns()
+    connection.ended = True
+    pool.put_back(connection)
+    await turns()
+    assert connection.closed
+    opening.asked[-1].set_result(new := Connection(pool))
+    assert await task is new
+
+
+async def test_a_resting_connection_is_idle_afterwards():
+    pool, opening = make(1)
+    connection = await opened(pool, opening)
+    pool.rest(connection, 0.1)
+    assert (connection.phase, connection.seconds) == (Phase.RESTING, 0.1)
+    assert pool.take_idle() is None
+    pool.rested(connection)
+    assert (connection.phase, connection.seconds) == (Phase.IDLE, 4.0)
+    assert pool.take_idle() is connection
+
+
+async def test_a_resting_connection_on_which_something_arrived_is_closed():
+    pool, opening = make(1)
+    connection = await opened(pool, opening)
+    pool.rest(connection, 0.1)
+    connection.ended = True
+    pool.rested(connection)
+    assert connection.closed
+    assert pool.take_idle() is None
+
+
+@pytest.mark.parametrize("first", ["waits", "rests"])
+async def test_a_resting_connection_makes_room_for_who_waits(first):
+    pool, opening = make(1)
+    connection = await opened(pool, opening)
+    if first == "rests":
+        pool.rest(connection, 0.1)
+    [task] = waiting(pool, 1)
+    await turns()
+    if first == "waits":
+        pool.rest(connection, 0.1)
+        await turns()
+    assert connection.closed
+    opening.asked[-1].set_result(new := Connection(pool))
+    assert await task is new
+
+
+class Request:
+    """A request as a pool sees it."""
 
     def __init__(self):
-        self.now, self.timers, self.armed = 0.0, [], 0
+        self.timeouts, self.opening, self.error = Timeouts(None, None, None, None), None, None
 
-    def time(self):
-        return self.now
-
-    def call_at(self, when, callback):
-        timer = [when, callback]
-        self.timers.append(timer)
-        self.armed += 1
-
-        class Handle:
-            def cancel(_):
-                if timer in self.timers:
-                    self.timers.remove(timer)
-
-        return Handle()
-
-    def pass_to(self, when):
-        while self.timers and min(self.timers)[0] <= when:
-            self.timers.sort(key=lambda timer: timer[0])
-            self.now, callback = self.timers.pop(0)
-            callback()
-        self.now = when
+    def fail(self, error):
+        self.error = error
 
 
-@pytest.fixture
-def clock():
-    return Clock()
+async def test_a_request_goes_out_within_the_call_where_a_connection_is_idle():
+    pool, opening = make(1)
+    connection = await opened(pool, opening)
+    pool.put_back(connection)
+    pool.send(request := Request())
+    assert connection.sent == [request]
+    assert request.opening is None
 
 
-@pytest.fixture
-def due(clock):
-    clock.due = []
-    return Deadline(clock, lambda: clock.due.append(clock.now))
+async def test_a_request_waits_for_its_connection():
+    pool, opening = make(1)
+    pool.send(request := Request())
+    await turns()
+    opening.asked[0].set_result(connection := Connection(pool))
+    await turns()
+    assert connection.sent == [request]
+    assert request.opening is None
 
 
-def test_a_deadline_is_due_once(clock, due):
-    due.set(5)
-    clock.pass_to(4.9)
-    assert clock.due == []
-    clock.pass_to(100)
-    assert clock.due == [5]
+async def test_a_request_fails_where_no_connection_can_be_opened():
+    pool, opening = make(1)
+    pool.send(request := Request())
+    await turns()
+    opening.asked[0].set_exception(httpx.ConnectError("refused"))
+    await turns()
+    assert isinstance(request.error, httpx.ConnectError)
 
 
-def test_a_deadline_moves_and_costs_no_timer(clock, due):
-    for second in range(100):
-        clock.pass_to(second)
-        due.set(60)
-    assert clock.armed <= 3
-    clock.pass_to(1000)
-    assert clock.due == [159]
+async def test_a_request_is_repeated_over_a_connection_that_has_not_served():
+    pool, opening = make(2)
+    pool.put_back(idle := await opened(pool, opening))
+    pool.repeat(request := Request())
+    await turns()
+    opening.asked[-1].set_result(connection := Connection(pool))
+    await turns()
+    assert (idle.sent, connection.sent) == ([], [request])
 
 
-def test_a_deadline_moves_nearer(clock, due):
-    due.set(60)
-    due.set(1)
-    clock.pass_to(100)
-    assert clock.due == [1]
-
-
-@pytest.mark.parametrize("how", [Deadline.clear, lambda due: due.set(None)])
-def test_a_cleared_deadline_is_not_due(clock, due, how):
-    due.set(5)
-    how(due)
-    clock.pass_to(10)
-    assert clock.due == []
-    due.set(5)
-    clock.pass_to(20)
-    assert clock.due == [15]
-
-
-def test_a_closed_deadline_leaves_no_timer(clock, due):
-    due.close()
-    due.set(5)
-    due.close()
-    assert clock.timers == []
-    clock.pass_to(math.inf)
-    assert clock.due == []
+async def test_a_closed_pool_fails_requests_that_wait():
+    pool, _ = make(1)
+    requests = [Request(), Request()]
+    for request in requests:
+        pool.send(request)
+    await turns()
+    pool.close()
+    await turns()
+    assert all(isinstance(request.error, httpx.ConnectError) for request in requests)
+    assert all(request.opening is None for request in requests)

@@ -1,0 +1,30 @@
+"""The names of an origin server's failures, out of httpx's errors."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import httpx
+
+from univocal.http.errors import RefusedError
+
+__all__ = ["origin_failure"]
+
+# httpx's own tree, the special before the general.
+REASONS: Final[tuple[tuple[type[Exception], str], ...]] = (
+    (httpx.PoolTimeout, "overloaded"),
+    (httpx.TimeoutException, "origin-timeout"),
+    (httpx.LocalProtocolError, "bad-target"),
+    (httpx.RemoteProtocolError, "origin-bad-response"),
+    (httpx.TransportError, "origin-unreachable"),
+)
+
+
+def origin_failure(error: Exception) -> Exception:
+    """The RefusedError that a transport's error comes to, with it as its cause; any other error as it is."""
+    for kind, reason in REASONS:
+        if isinstance(error, kind):
+            refused = RefusedError(reason)
+            refused.__cause__ = error
+            return refused
+    return error

@@ -1,0 +1,99 @@
+"""Any other httpx transport, driven by one task for each request."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+
+from univocal.http.messages import Fields, Response
+from univocal.http.roles import Answer, Content
+from univocal.origin.failures import origin_failure
+from univocal.origin.streams import StreamedContent
+
+__all__ = ["ForeignRequest"]
+
+
+class ForeignRequest:
+    """A request that is under way by a foreign transport (an `Asked`); its failures are RefusedErrors."""
+
+    def __init__(self, transport: httpx.AsyncBaseTransport, answer: Answer) -> None:
+        self._transport = transport
+        self._answer = answer
+        self._over = self._paused = False
+        self._goes_on: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None]
+
+    def send(
+        self,
+        method: bytes,
+        url: httpx.URL,
+        fields: Fields,
+        content: Content | None,
+        extensions: dict[str, Any],
+    ) -> None:
+        """Let the transport handle the request, in a task."""
+        stream = StreamedContent(content) if content is not None else None
+        name = method.decode("latin-1")
+        request = httpx.Request(
+            name, url, headers=fields, stream=stream or httpx.ByteStream(b""),
+            extensions={**extensions, "informational": self._interim},
+        )  # fmt: skip
+        request.method = name  # methods are case-sensitive (RFC 9110 §9.1): not to httpx
+        self._task = asyncio.get_running_loop().create_task(self._run(request, stream))
+
+    def pause(self) -> None:
+        """Read no more of the response for now."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Read again."""
+        self._paused = False
+        if self._goes_on is not None and not self._goes_on.done():
+            self._goes_on.set_result(None)
+
+    def cancel(self) -> None:
+        """Give up."""
+        if not self._over:
+            self._over = True
+            self._task.cancel()
+
+    async def _run(self, request: httpx.Request, stream: StreamedContent | None) -> None:
+        try:
+            response = await self._transport.handle_async_request(request)
+            try:
+                await self._relay(response)
+            finally:
+                await response.aclose()
+        except Exception as error:  # also what a test's handler raises: somebody waits for the answer
+            if not self._over:
+                self._over = True
+                self._answer.fail(origin_failure(error))
+        else:
+            if not self._over:
+                self._over = True
+                self._answer.finish()
+        finally:
+            if stream is not None:
+                stream.close()
+
+    async def _relay(self, response: httpx.Response) -> None:
+        if response.status_code > 599:  # RFC 9110 §15: a status code is from 100 to 599
+            raise httpx.RemoteProtocolError("a status that is none")
+        fields = [(name.lower(), value) for name, value in response.headers.raw]
+        self._answer.start(Response(response.status_code, fields))
+        assert isinstance(response.stream, httpx.AsyncByteStream)
+        loop = asyncio.get_running_loop()
+        async for chunk in response.stream:
+            if self._over:
+                return
+            self._goes_on = loop.create_future()
+            if chunk and not self._answer.write(chunk):
+                self._paused = not self._goes_on.done()
+            if self._paused:
+                await self._goes_on
+
+    def _interim(self, status: int, fields: Fields) -> None:
+        if not self._over:
+            self._answer.interim(status, [(name.lower(), value) for name, value in fields])

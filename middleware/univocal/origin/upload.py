@@ -1,0 +1,113 @@
+"""A request's content on its way to the origin server: its framing, its pace, its end (RFC 9112 §6, §7.1)."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, Protocol
+
+import httpx
+
+from univocal.http.roles import Content
+
+__all__ = ["Sending", "Upload"]
+
+# RFC 9110 §10.1.1: a client that waits for 100 (Continue) must not wait for ever.
+CONTINUE_TIMEOUT: Final = 1.0
+
+
+class Sending(Enum):
+    """How far a request's content has come."""
+
+    EXPECTS = "it waits for 100 (Continue)"
+    FLOWS = "it goes out as it comes from the client"
+    BLOCKED = "the origin takes no more for now"
+    COMPLETE = "all of it was sent"
+    ENDED = "no more will be sent, since nobody waits for it"
+
+
+class Wire(Protocol):
+    """The connection that takes the octets."""
+
+    def write(self, data: bytes) -> bool: ...
+    def fail(self, error: Exception) -> None: ...
+    def await_origin(self) -> None: ...
+
+
+class Upload:
+    """Frames what a request's content pushes (a `ContentSink`): `length` octets; None: chunks."""
+
+    __slots__ = ("_content", "_length", "_sent", "_told_all", "_wire", "_write", "state")
+
+    def __init__(self, wire: Wire, content: Content, length: int | None, write: float | None) -> None:
+        self.state = Sending.FLOWS
+        self._wire = wire
+        self._content = content
+        self._length = length
+        self._write = write
+        self._sent = 0
+        self._told_all = False
+
+    @property
+    def seconds(self) -> float | None:
+        """How long may be waited in this state; None: this state sets no limit."""
+        if self.state is Sending.EXPECTS:
+            return CONTINUE_TIMEOUT
+        return self._write if self.state is Sending.BLOCKED else None
+
+    def begin(self) -> None:
+        """Let the content come."""
+        self.state = Sending.FLOWS
+        self._wire.await_origin()
+        self._content.attach(self)
+
+    def end(self) -> None:
+        """Let no more of it come."""
+        state, self.state = self.state, Sending.ENDED
+        if state is not Sending.COMPLETE:
+            self._content.detach()
+
+    def drained(self) -> None:
+        """The origin takes more."""
+        if self.state is not Sending.BLOCKED:
+            return
+        self._move(flows=True)
+        if not self._told_all:
+            self._content.resume()
+
+    # What the content calls.
+
+    def write(self, chunk: bytes) -> bool:
+        """Send octets of content; False: no more until the content is resumed."""
+        if self.state is Sending.ENDED or not chunk:
+            return True
+        self._sent += len(chunk)
+        if self._told_all or (self._length is not None and self._sent > self._length):
+            self._wire.fail(httpx.LocalProtocolError("the content is longer than Content-Length says"))
+            return True
+        # One write: writelines() of asyncio knows no back-pressure in some releases (3.12.1, 3.13.0).
+        flows = self._wire.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) if self._length is None else chunk)
+        self._told_all = self._sent == self._length  # the client's end may be long in coming
+        self._move(flows=flows)
+        return flows
+
+    def finish(self) -> None:
+        """The content is complete."""
+        if self.state is Sending.ENDED or self._told_all:
+            return
+        if self._length is not None:
+            self._wire.fail(httpx.LocalProtocolError("the content is shorter than Content-Length says"))
+            return
+        self._told_all = True
+        self._move(flows=self._wire.write(b"0\r\n\r\n"))
+
+    def _move(self, *, flows: bool) -> None:
+        """Enter the state that the last octets brought about."""
+        if not flows:
+            state = Sending.BLOCKED
+        elif self._told_all:
+            state = Sending.COMPLETE
+        else:
+            state = Sending.FLOWS
+        if state is not self.state:
+            self.state = state
+            self._wire.await_origin()

@@ -1,0 +1,345 @@
+"""An origin server that is asked over real sockets, by its own transport and by a foreign one."""
+
+import asyncio
+
+import httpx
+import pytest
+
+from univocal.http.errors import ConfigurationError, RefusedError
+from univocal.origin.server import OriginServer, Timeouts
+from univocal.origin.transport import OriginTransport
+
+OK = b"HTTP/1.1 200 OK\r\n"
+HOST = (b"host", b"en.example")
+
+
+class Told:
+    """An answer that keeps what it is told; `over` is set by its end."""
+
+    def __init__(self):
+        self.interims, self.head, self.content, self.error = [], None, bytearray(), None
+        self.takes, self.calls = True, 0
+        self.over = asyncio.Event()
+
+    def interim(self, status, fields):
+        self.interims.append((status, fields))
+
+    def start(self, response):
+        self.head = (response.status, response.fields)
+
+    def write(self, chunk):
+        self.content += chunk
+        self.calls += 1
+        return self.takes
+
+    def finish(self):
+        assert not self.over.is_set()
+        self.over.set()
+
+    def fail(self, error):
+        assert not self.over.is_set()
+        self.error = error
+        self.over.set()
+
+    async def end(self):
+        await asyncio.wait_for(self.over.wait(), 5)
+        return self
+
+
+class Pushed:
+    """Content that pushes its pieces as far as the sink takes them."""
+
+    def __init__(self, *pieces):
+        self.pieces, self.sink, self.detached = list(pieces), None, False
+
+    def attach(self, sink):
+        self.sink = sink
+        self.resume()
+
+    def resume(self):
+        while self.pieces and not self.detached:
+            if not self.sink.write(self.pieces.pop(0)):
+                return
+        if not self.detached:
+            self.sink.finish()
+
+    def detach(self):
+        self.detached = True
+
+
+@pytest.fixture(params=[None, httpx.AsyncHTTPTransport], ids=["univocal's transport", "httpx's"])
+def server_of(request):
+    """Make an origin server by either transport: `server_of(origin)`."""
+
+    def make(origin, **settings):
+        transport = request.param() if request.param else None
+        return OriginServer(str(origin.url), transport, **settings)
+
+    return make
+
+
+@pytest.fixture
+async def server(serve, server_of):
+    """Serve a script and give the origin server that asks it: `await server(script)`."""
+    made = []
+
+    async def start(script, **settings):
+        made.append(server_of(await serve(script), **settings))
+        return made[-1]
+
+    yield start
+    for each in made:
+        await each.aclose()
+
+
+def asked(server, target=b"/", method=b"GET", fields=(), content=None):
+    told = Told()
+    told.asked = server.ask(method, target, [HOST, *fields], content, told)
+    return told
+
+
+async def echo(peer):
+    while True:
+        head = await peer.head()
+        await peer.answer(head + await peer.content(), b"X-A: b", b"x-a: c")
+
+
+async def test_the_answer_is_pushed(server):
+    origin = await server(echo)
+    for _ in range(3):
+        told = await asked(origin, b"/a/../%2e?b", b"GeT").end()
+        assert told.error is None
+        assert told.head[0] == 200
+        assert told.head[1][1:] == [(b"x-a", b"b"), (b"x-a", b"c")]
+        assert told.content.startswith(b"GeT /a/../%2e?b HTTP/1.1\r\n")
+        assert b"\r\nhost: en.example\r\n" in told.content.lower()
+
+
+@pytest.mark.parametrize(
+    "field", [(b"content-length", b"1000000"), (b"transfer-encoding", b"chunked")], ids=["counted", "chunked"]
+)
+async def test_content_is_pushed_on(server, field):
+    async def script(peer):
+        await peer.head()
+        await peer.answer(await peer.content())
+
+    content = Pushed(*[b"x" * 100_000] * 10)
+    told = await asked(await server(script), b"/", b"PUT", [field], content).end()
+    assert (told.error, len(told.content), content.pieces) == (None, 1_000_000, [])
+
+
+async def test_a_response_that_comes_early_wants_no_more_content(serve):
+    async def script(peer):
+        await peer.head()
+        await peer.send(b"HTTP/1.1 413 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        await peer.forever()
+
+    content = Pushed(*[b"x" * 10_000] * 10_000)
+    server = OriginServer(str((await serve(script)).url))
+    told = await asked(server, b"/", b"PUT", [(b"content-length", b"100000000")], content).end()
+    assert (told.head[0], told.error) == (413, None)
+    assert content.pieces
+    assert content.detached
+    await server.aclose()
+
+
+async def test_who_takes_no_more_gets_no_more(server, eventually):
+    async def script(peer):
+        await peer.head()
+        await peer.send(OK + b"Content-Length: 50000000\r\n\r\n")
+        for _ in range(50):
+            await peer.send(b"x" * 1_000_000)
+
+    told = asked(await server(script))
+    told.takes = False
+    await eventually(lambda: told.calls == 1)
+    await asyncio.sleep(0.02)
+    assert told.calls == 1
+    told.asked.resume()
+    await eventually(lambda: told.calls == 2)
+    await asyncio.sleep(0.02)
+    assert told.calls == 2
+    told.takes = True
+    told.asked.resume()
+    await told.end()
+    assert (told.error, len(told.content)) == (None, 50_000_000)
+
+
+async def test_pause_and_resume(server, eventually):
+    async def script(peer):
+        await peer.head()
+        await peer.send(OK + b"\r\nx")
+        while True:
+            await peer.send(b"x" * 100_000)
+
+    told = asked(await server(script))
+    await eventually(lambda: told.calls > 3)
+    told.asked.pause()
+    await asyncio.sleep(0.02)
+    before = told.calls
+    await asyncio.sleep(0.02)
+    assert told.calls == before
+    told.asked.resume()
+    await eventually(lambda: told.calls > before)
+    told.asked.cancel()
+
+
+@pytest.mark.parametrize("said", [b"", OK + b"Content-Length: 10\r\n\r\nhello"])
+async def test_a_cancelled_request_closes_its_connection(server, eventually, said):
+    async def script(peer):
+        peers.append(peer.origin)
+        await peer.head()
+        await peer.send(said)
+        await peer.forever()
+
+    peers = []
+    told = asked(await server(script))
+    await eventually(lambda: peers and peers[0].heads and (told.content or not said))
+    told.asked.cancel()
+    told.asked.cancel()
+    await eventually(lambda: peers[0].open == 0)
+    assert not told.over.is_set()
+
+
+async def test_cancelled_while_connecting(server):
+    origin = await server(echo)
+    before = len(asyncio.all_tasks())
+    told = asked(origin)
+    told.asked.pause()
+    told.asked.cancel()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not told.over.is_set()
+    assert len(asyncio.all_tasks()) == before
+
+
+def says(*pieces):
+    async def script(peer):
+        await peer.head()
+        for piece in pieces:
+            await peer.send(piece)
+
+    return script
+
+
+async def hangs(peer):
+    await peer.forever()
+
+
+FAILURES = {
+    "closes before the head": (says(), "origin-bad-response"),
+    "closes in the content": (says(OK + b"Content-Length: 10\r\n\r\nhello"), "origin-bad-response"),
+    "sends garbage": (says(b"garbage\r\n\r\n"), "origin-bad-response"),
+    "sends a status that is none": (
+        says(b"HTTP/1.1 600 A\r\nContent-Length: 0\r\n\r\n"),
+        "origin-bad-response",
+    ),
+    "says nothing": (hangs, "origin-timeout"),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+async def test_failures_have_their_names(server, failure):
+    script, reason = FAILURES[failure]
+    told = await asked(await server(script, timeouts=Timeouts(read=0.05))).end()
+    assert isinstance(told.error, RefusedError)
+    assert told.error.reason == reason
+    assert isinstance(told.error.__cause__, httpx.TransportError)
+
+
+async def test_nobody_listens(server_of):
+    class Nobody:
+        url = "http://127.0.0.1:1/"
+
+    told = await asked(server_of(Nobody)).end()
+    assert (told.error.reason, told.head) == ("origin-unreachable", None)
+
+
+@pytest.mark.parametrize(
+    ("target", "fields"), [(b"/a b", ()), (b"/", [(b"a", b"b\r\nc: d")]), (b"/", [(b"host", b"b")])]
+)
+async def test_what_cannot_be_sent_fails_at_once(serve, target, fields):
+    server = OriginServer(str((await serve(echo)).url))
+    told = asked(server, target, fields=fields)
+    told.asked.pause()
+    told.asked.resume()
+    told.asked.cancel()
+    assert told.error.reason == "bad-target"
+    await server.aclose()
+
+
+async def test_a_full_pool_is_overloaded(serve):
+    origin = await serve(hangs)
+    server = OriginServer(str(origin.url), OriginTransport(max_connections=1), Timeouts(pool=0.02))
+    first = asked(server)
+    assert (await asked(server).end()).error.reason == "overloaded"
+    await server.aclose()
+    assert (await first.end()).error.reason == "origin-unreachable"
+
+
+async def test_interim_responses_are_pushed(serve):
+    async def script(peer):
+        await peer.head()
+        await peer.send(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n")
+        await peer.answer(b"abc")
+
+    server = OriginServer(str((await serve(script)).url))
+    told = await asked(server).end()
+    assert (told.interims, told.content) == ([(103, [(b"link", b"</a>")])], b"abc")
+    await server.aclose()
+
+
+async def test_a_second_request_needs_no_task(serve):
+    server = OriginServer(str((await serve(echo)).url))
+    await asked(server).end()
+    before = len(asyncio.all_tasks())
+    told = asked(server)
+    assert len(asyncio.all_tasks()) == before
+    await told.end()
+    await server.aclose()
+
+
+async def test_a_foreign_transports_own_error_is_told_as_it_is():
+    def broken(request):
+        raise LookupError("a test's own")
+
+    told = await asked(OriginServer("http://origin.example", httpx.MockTransport(broken))).end()
+    assert isinstance(told.error, LookupError)
+
+
+async def test_a_foreign_transport_is_told_what_to_send():
+    requests = []
+
+    async def answer(request):
+        requests.append(request)
+        assert await request.aread() == b"hello"
+        return httpx.Response(200, headers=[("X-A", "b")], content=b"abc")
+
+    server = OriginServer("http://origin.example:81/base", httpx.MockTransport(answer), Timeouts(read=7))
+    told = await asked(
+        server, server.mapped(b"/a|b"), b"pUt", [(b"content-length", b"5")], Pushed(b"hello")
+    ).end()
+    assert (told.error, told.content, told.head[1][0]) == (None, b"abc", (b"x-a", b"b"))
+    [request] = requests
+    assert request.method == "pUt"
+    assert request.extensions["target"] == b"/base/a|b"
+    assert request.extensions["timeout"] == {"connect": 5, "read": 7, "write": 60, "pool": 5}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "origin",
+        "ftp://a",
+        "http://",
+        "http://a?b",
+        "http://a#b",
+        "http://u@a",
+        "http://a:0",
+        "http://a:65536",
+    ],
+)
+def test_urls_that_name_no_origin_server(url):
+    with pytest.raises(ConfigurationError):
+        OriginServer(url)

@@ -1,0 +1,201 @@
+"""A clock with timers, an answer that keeps what it is told, and a socket that does nothing."""
+
+import socket
+
+import pytest
+
+from univocal.origin.connection import Connection, PendingRequest, Phase
+from univocal.origin.request_head import request_head
+from univocal.origin.timeouts import Timeouts
+
+
+class Clock:
+    """An event loop's timers, with a time of its own."""
+
+    def __init__(self):
+        self.now, self.timers, self.armed = 0.0, [], 0
+
+    def time(self):
+        return self.now
+
+    def call_at(self, when, callback):
+        timer = [when, callback]
+        self.timers.append(timer)
+        self.armed += 1
+
+        class Handle:
+            def cancel(_):
+                if timer in self.timers:
+                    self.timers.remove(timer)
+
+        return Handle()
+
+    def pass_to(self, when):
+        while self.timers and min(self.timers, key=lambda timer: timer[0])[0] <= when:
+            self.timers.sort(key=lambda timer: timer[0])
+            self.now, callback = self.timers.pop(0)
+            callback()
+        self.now = when
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+class Told:
+    """An answer that keeps what it is told, in order; `takes` is what it says to content."""
+
+    def __init__(self):
+        self.calls, self.takes = [], True
+
+    def interim(self, status, fields):
+        self.calls.append(("interim", status, fields))
+
+    def start(self, response):
+        self.calls.append(("start", response.status, response.fields))
+
+    def write(self, chunk):
+        self.calls.append(("write", chunk))
+        return self.takes
+
+    def finish(self):
+        self.calls.append(("finish",))
+
+    def fail(self, error):
+        self.calls.append(("fail", type(error)))
+
+    @property
+    def names(self):
+        return [call[0] for call in self.calls]
+
+    @property
+    def content(self):
+        return b"".join(call[1] for call in self.calls if call[0] == "write")
+
+
+@pytest.fixture
+def answer():
+    return Told()
+
+
+class Given:
+    """A request's content, and what it was told."""
+
+    def __init__(self):
+        self.sink, self.calls = None, []
+
+    def attach(self, sink):
+        self.sink = sink
+        self.calls.append("attach")
+
+    def resume(self):
+        self.calls.append("resume")
+
+    def detach(self):
+        self.calls.append("detach")
+
+
+@pytest.fixture
+def content():
+    return Given()
+
+
+class Wire:
+    """An asyncio transport that sends nothing and keeps everything."""
+
+    def __init__(self):
+        self.near, self.far = socket.socketpair()
+        self.sent, self.reading, self.closing = b"", True, False
+
+    def get_extra_info(self, name):
+        return self.near if name == "socket" else None
+
+    def write(self, data):
+        self.sent += data
+
+    def pause_reading(self):
+        assert self.reading
+        self.reading = False
+
+    def resume_reading(self):
+        assert not self.reading
+        self.reading = True
+
+    def abort(self):
+        self.closing = True
+
+    def is_closing(self):
+        return self.closing
+
+
+@pytest.fixture
+def wire():
+    wire = Wire()
+    yield wire
+    wire.near.close()
+    wire.far.close()
+
+
+class Kept:
+    """A keeper that keeps what connections report."""
+
+    def __init__(self):
+        self.calls, self.repeated = [], []
+
+    def put_back(self, connection):
+        self.calls.append("put back")
+        connection.stand_by(Phase.IDLE, 4)
+
+    def rest(self, connection, seconds):
+        self.calls.append(f"rest {seconds}")
+        connection.stand_by(Phase.RESTING, seconds)
+
+    def rested(self, connection):
+        self.calls.append("rested")
+        self.put_back(connection)
+
+    def withdraw(self, connection):
+        self.calls.append("withdraw")
+
+    def lost(self, connection):
+        self.calls.append("lost")
+
+    def repeat(self, request):
+        self.repeated.append(request)
+
+
+@pytest.fixture
+def keeper():
+    return Kept()
+
+
+@pytest.fixture
+def connection(clock, keeper, wire):
+    connection = Connection(clock, keeper, 1000)
+    connection.connection_made(wire)
+    return connection
+
+
+@pytest.fixture
+def pending():
+    """Make a request: `pending(answer, method, fields, content)`."""
+
+    def make(answer, method=b"GET", fields=(), content=None, **seconds):
+        timeouts = Timeouts(**{"connect": 1, "read": 10, "write": 20, "pool": 1} | seconds)
+        head = request_head(method, b"/", [(b"host", b"a"), *fields])
+        return PendingRequest(head, content, answer, timeouts)
+
+    return make
+
+
+@pytest.fixture
+def send(connection, pending, answer):
+    """Send a request over the connection, and give it."""
+
+    def begin(to=answer, **how):
+        request = pending(to, **how)
+        connection.send(request)
+        return request
+
+    return begin

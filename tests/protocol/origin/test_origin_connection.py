@@ -1,0 +1,291 @@
+"""One connection, by plain calls: no event loop, no octet on a wire."""
+
+import sys
+
+import httpx
+import pytest
+
+from univocal.origin.connection import REST, REST_AFTER_HEAD, Phase, StaleConnectionError
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
+
+
+def test_a_response_of_one_segment(connection, wire, keeper, clock, answer, send):
+    request = send()
+    assert wire.sent == b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
+    assert (connection.phase, request.connection) == (Phase.BUSY, connection)
+    connection.data_received(OK + b"hello")
+    assert answer.calls == [("start", 200, [(b"content-length", b"5")]), ("write", b"hello"), ("finish",)]
+    assert (connection.phase, keeper.calls, request.connection) == (Phase.IDLE, ["put back"], None)
+    assert clock.armed == 2  # for the response, and nearer for being idle
+
+
+def test_a_request_costs_no_timer_of_its_own(connection, clock, send, answer):
+    for _ in range(100):
+        send()
+        connection.data_received(OK + b"hello")
+    assert clock.armed == 2
+    assert answer.names == ["start", "write", "finish"] * 100
+
+
+def test_what_the_answer_does_not_take_pauses_reading(connection, wire, answer, send):
+    request = send()
+    answer.takes = False
+    connection.data_received(OK + b"he")
+    assert not wire.reading
+    request.resume()
+    assert wire.reading
+    request.resume()
+    request.pause()
+    request.pause()
+    assert not wire.reading
+    connection.data_received(b"llo")  # TLS may have had it
+    assert wire.reading  # for the next
+    assert answer.content == b"hello"
+    assert answer.names[-1] == "finish"
+
+
+def test_a_request_may_be_paused_before_it_is_sent(connection, wire, pending, answer):
+    request = pending(answer)
+    request.pause()
+    connection.send(request)
+    assert not wire.reading
+    request.resume()
+    assert wire.reading
+
+
+def test_what_is_over_does_not_touch_who_comes_next(connection, wire, answer, send):
+    first = send()
+    connection.data_received(OK + b"hello")
+    send()
+    first.pause()
+    first.cancel()
+    assert wire.reading
+    assert not wire.closing
+    connection.data_received(OK + b"again")
+    assert answer.content == b"helloagain"
+
+
+def test_a_cancelled_request_closes_the_connection_and_tells_nobody(connection, wire, answer, send):
+    request = send()
+    connection.data_received(OK + b"he")
+    request.cancel()
+    assert wire.closing
+    assert connection.phase is Phase.CLOSED
+    connection.data_received(b"llo")
+    connection.connection_lost(None)
+    assert answer.names == ["start", "write"]
+
+
+@pytest.mark.parametrize("where", ["start", "write"])
+def test_who_cancels_while_it_is_told_hears_no_more(connection, wire, answer, send, where, monkeypatch):
+    request = send()
+    told = getattr(answer, where)
+    monkeypatch.setattr(answer, where, lambda part: (told(part), request.cancel())[0])
+    connection.data_received(
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n1\r\nb\r\n0\r\n\r\n"
+    )
+    assert answer.names == ["start", "write"][: 1 + (where == "write")]
+    assert wire.closing
+
+
+def test_an_answers_own_error_ends_the_exchange(connection, wire, answer, send, monkeypatch):
+    def start(response):
+        raise LookupError(response.status)
+
+    monkeypatch.setattr(answer, "start", start)
+    send()
+    connection.data_received(OK + b"hello")
+    assert answer.calls == [("fail", LookupError)]
+    assert wire.closing
+
+
+def test_an_answer_that_asks_again_in_the_end_gets_the_same_connection(connection, answer, send, monkeypatch):
+    monkeypatch.setattr(answer, "finish", lambda: send(method=b"OPTIONS"))
+    send()
+    connection.data_received(OK + b"hello")
+    assert connection.phase is Phase.BUSY
+    connection.data_received(OK + b"again")
+    assert answer.content == b"helloagain"
+
+
+# Time
+
+
+def test_the_head_is_due_and_dripping_it_gains_nothing(connection, clock, answer, send):
+    send()
+    for second, octet in enumerate(OK[:9]):
+        clock.pass_to(second)
+        connection.data_received(bytes((octet,)))
+    clock.pass_to(10)
+    assert answer.calls == [("fail", httpx.ReadTimeout)]
+
+
+def test_an_interim_response_gives_more_time(connection, clock, answer, send):
+    send()
+    clock.pass_to(9)
+    connection.data_received(b"HTTP/1.1 103 Early Hints\r\n\r\n")
+    clock.pass_to(18)
+    assert answer.names == ["interim"]
+    clock.pass_to(19)
+    assert answer.calls[1:] == [("fail", httpx.ReadTimeout)]
+
+
+def test_content_is_due_again_after_every_piece(connection, clock, answer, send):
+    send()
+    connection.data_received(OK)
+    for second in (9, 18, 27):
+        clock.pass_to(second)
+        connection.data_received(b"x")
+    clock.pass_to(36)
+    assert "fail" not in answer.names
+    clock.pass_to(37)
+    assert answer.calls[-1] == ("fail", httpx.ReadTimeout)
+
+
+def test_who_does_not_take_content_does_not_wait_for_it(connection, clock, answer, send):
+    request = send()
+    answer.takes = False
+    connection.data_received(OK + b"x")
+    clock.pass_to(1000)
+    assert "fail" not in answer.names
+    request.resume()
+    clock.pass_to(1009)
+    assert "fail" not in answer.names
+    clock.pass_to(1010)
+    assert answer.calls[-1] == ("fail", httpx.ReadTimeout)
+
+
+def test_an_idle_connection_grows_old(connection, clock, wire, send):
+    send()
+    connection.data_received(OK + b"hello")
+    clock.pass_to(3.9)
+    assert not wire.closing
+    clock.pass_to(4)
+    assert wire.closing
+
+
+# Ends
+
+
+def test_a_connection_that_died_while_idle_lets_the_request_go_elsewhere(connection, keeper, answer, send):
+    send()
+    connection.data_received(OK + b"hello")
+    request = send()
+    connection.eof_received()
+    assert keeper.repeated == [request]
+    assert answer.names == ["start", "write", "finish"]
+
+
+@pytest.mark.parametrize(
+    ("how", "first", "received", "error"),
+    [
+        ({"method": b"POST"}, True, b"", StaleConnectionError),
+        ({}, True, b"H", httpx.RemoteProtocolError),
+        ({}, False, b"", httpx.RemoteProtocolError),
+    ],
+    ids=["not idempotent", "an octet came", "the first request"],
+)
+def test_what_is_not_repeated(connection, keeper, answer, send, how, first, received, error):
+    if first:
+        send()
+        connection.data_received(OK + b"hello")
+        answer.calls.clear()
+    send(**how)
+    if received:
+        connection.data_received(received)
+    connection.eof_received()
+    assert keeper.repeated == []
+    assert answer.calls == [("fail", error)]
+
+
+def test_what_was_repeated_is_not_repeated_again(connection, keeper, answer, send, pending):
+    send()
+    connection.data_received(OK + b"hello")
+    request = pending(answer)
+    request.repeated = True
+    connection.send(request)
+    connection.connection_lost(ConnectionResetError())
+    assert keeper.repeated == []
+    assert answer.calls[-1] == ("fail", StaleConnectionError)
+
+
+def test_content_that_ends_with_the_connection(connection, wire, answer, send):
+    send()
+    connection.data_received(b"HTTP/1.1 200 OK\r\n\r\nhello")
+    connection.eof_received()
+    assert answer.names == ["start", "write", "finish"]
+    assert wire.closing
+
+
+def test_a_connection_that_closed_at_once_answers_nothing(connection, pending, answer):
+    connection.close()
+    connection.send(pending(answer))
+    assert answer.calls == [("fail", httpx.RemoteProtocolError)]
+
+
+# What stands behind a response
+
+
+@pytest.mark.parametrize(
+    ("method", "response", "rest"),
+    [
+        (b"HEAD", OK, REST_AFTER_HEAD),
+        (b"GET", b"HTTP/1.1 204 No Content\r\n\r\n", REST),
+        (b"GET", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", REST),
+    ],
+)
+def test_a_connection_rests_where_content_would_be_wrong(
+    connection, keeper, clock, send, method, response, rest
+):
+    send(method=method)
+    connection.data_received(response)
+    assert (connection.phase, keeper.calls) == (Phase.RESTING, [f"rest {rest}"])
+    clock.pass_to(rest * 0.9)
+    assert connection.phase is Phase.RESTING
+    clock.pass_to(rest)
+    assert connection.phase is Phase.IDLE
+
+
+@pytest.mark.parametrize("field", [b"Content-Length: 5", b"Transfer-Encoding: chunked"])
+def test_a_204_that_announces_content_is_the_connections_last(connection, wire, send, answer, field):
+    send()
+    connection.data_received(b"HTTP/1.1 204 No Content\r\n" + field + b"\r\n\r\n")
+    assert answer.names == ["start", "finish"]
+    assert wire.closing
+
+
+@pytest.mark.parametrize("method", [b"HEAD", b"GET"])
+def test_octets_behind_a_response_close_the_connection(connection, wire, send, answer, method):
+    send(method=method)
+    connection.data_received(OK if method == b"HEAD" else OK + b"hello")
+    answer.calls.clear()
+    connection.data_received(OK + b"evil!")
+    assert wire.closing
+    assert answer.calls == []
+
+
+def test_the_kernel_knows_of_octets_first(connection, wire):
+    assert not connection.has_ended()
+    wire.far.send(b"x")
+    assert connection.has_ended()
+
+
+def test_the_kernel_knows_of_the_end_first(connection, wire):
+    wire.far.close()
+    assert connection.has_ended()
+
+
+def test_how_many_calls_a_response_takes(connection, answer, send, pending):
+    """A guard without a clock: every call is time that each miss costs."""
+    send()
+    connection.data_received(OK + b"hello")
+    request, calls = pending(answer), []
+    response = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nA: b\r\nC: d\r\nE: f\r\nG: h\r\nI: j\r\n\r\nhello"
+    sys.setprofile(lambda frame, event, _: calls.append(frame.f_code.co_name) if event == "call" else None)
+    connection.send(request)
+    connection.data_received(response)
+    sys.setprofile(None)
+    ours = [name for name in calls if name not in ("on_header", "start", "write", "finish", "put_back")]
+    assert calls.count("on_header") == 6
+    assert len(ours) <= 16, ours

@@ -1,0 +1,216 @@
+"""Pushed and pulled: what is pushed arrives where it is pulled, at the pace of who pulls."""
+
+import asyncio
+
+import httpx
+import pytest
+
+from univocal.http.messages import Response
+from univocal.origin.streams import HIGH_WATER, AwaitedAnswer, IteratedContent, StreamedContent
+
+
+class Asked:
+    def __init__(self):
+        self.calls = []
+
+    def resume(self):
+        self.calls.append("resume")
+
+    def cancel(self):
+        self.calls.append("cancel")
+
+
+def awaited(**how):
+    answer = AwaitedAnswer(**how)
+    answer.asked = Asked()
+    return answer
+
+
+async def turns(number=5):
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+async def test_an_answer_is_awaited():
+    answer = awaited()
+    answer.start(Response(200, []))
+    assert answer.write(b"a")
+    assert answer.write(b"b")
+    answer.finish()
+    assert (await answer.head).status == 200
+    assert [chunk async for chunk in answer] == [b"ab"]
+    await answer.aclose()
+    assert answer.asked.calls == []
+
+
+async def test_who_waits_gets_the_next_octets_at_once():
+    answer = awaited()
+    task = asyncio.ensure_future(anext(answer))
+    await turns()
+    answer.write(b"a")
+    assert await task == b"a"
+
+
+async def test_much_that_nobody_reads_is_enough():
+    answer = awaited()
+    assert answer.write(b"x" * HIGH_WATER)
+    assert not answer.write(b"x")
+    assert answer.asked.calls == []
+    await anext(answer)
+    assert answer.asked.calls == ["resume"]
+
+
+async def test_what_came_before_a_failure_is_read_first():
+    answer = awaited()
+    answer.start(Response(200, []))
+    answer.write(b"a")
+    answer.fail(LookupError("b"))
+    assert await anext(answer) == b"a"
+    for _ in range(2):
+        with pytest.raises(LookupError):
+            await anext(answer)
+
+
+async def test_a_failure_before_the_head_is_the_heads():
+    answer = awaited()
+    answer.fail(LookupError("a"))
+    with pytest.raises(LookupError):
+        await answer.head
+
+
+async def test_the_time_runs_only_while_somebody_reads():
+    answer = awaited(read=0.01)
+    answer.start(Response(200, []))
+    await asyncio.sleep(0.02)
+    answer.write(b"a")
+    assert await anext(answer) == b"a"
+    with pytest.raises(httpx.ReadTimeout):
+        await anext(answer)
+    assert answer.asked.calls == ["cancel"]
+
+
+@pytest.mark.parametrize("how", ["closed", "cancelled"])
+async def test_who_wants_no_more_cancels(how):
+    answer = awaited()
+    if how == "closed":
+        await answer.aclose()
+        await answer.aclose()
+    else:
+        task = asyncio.ensure_future(anext(answer))
+        await turns()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert answer.asked.calls == ["cancel"]
+    with pytest.raises(httpx.ReadError):
+        await anext(answer)
+
+
+async def test_a_listeners_error_ends_the_exchange():
+    def informational(status, fields):
+        raise LookupError(status)
+
+    answer = awaited(informational=informational)
+    answer.interim(103, [])
+    assert answer.asked.calls == ["cancel"]
+    with pytest.raises(LookupError):
+        await answer.head
+
+
+class Sink:
+    def __init__(self, *takes):
+        self.takes, self.chunks, self.finished = list(takes), [], False
+
+    def write(self, chunk):
+        self.chunks.append(chunk)
+        return self.takes.pop(0)
+
+    def finish(self):
+        self.finished = True
+
+
+async def chunks(*items):
+    for item in items:
+        if isinstance(item, Exception):
+            raise item
+        yield item
+
+
+async def test_an_iterable_is_pushed_at_the_sinks_pace():
+    content, sink = IteratedContent(chunks(b"a", b"b", b"c"), None), Sink(True, False, True)
+    content.attach(sink)
+    await turns()
+    assert (sink.chunks, sink.finished) == ([b"a", b"b"], False)
+    content.resume()
+    await turns()
+    assert (sink.chunks, sink.finished) == ([b"a", b"b", b"c"], True)
+    content.resume()
+
+
+async def test_an_iterables_error_is_told():
+    errors = []
+    content, sink = IteratedContent(chunks(b"a", LookupError("b")), errors.append), Sink(True)
+    content.attach(sink)
+    await turns()
+    assert [type(error) for error in errors] == [LookupError]
+    assert not sink.finished
+
+
+async def test_who_is_detached_iterates_no_more():
+    content, sink = IteratedContent(chunks(b"a", b"b"), None), Sink(False)
+    content.detach()
+    content.attach(sink)
+    await turns()
+    content.detach()
+    content.resume()
+    await turns()
+    assert (sink.chunks, sink.finished) == ([b"a"], False)
+
+
+class Given:
+    """Content that is pushed by the test."""
+
+    def __init__(self):
+        self.calls = []
+
+    def attach(self, sink):
+        self.calls.append("attach")
+
+    def resume(self):
+        self.calls.append("resume")
+
+    def detach(self):
+        self.calls.append("detach")
+
+
+async def test_pushed_content_is_a_stream():
+    given = Given()
+    stream = StreamedContent(given)
+    assert given.calls == []
+    pieces = aiter(stream)
+    task = asyncio.ensure_future(anext(pieces))
+    await turns()
+    assert given.calls == ["attach"]
+    assert stream.write(b"a")
+    assert await task == b"a"
+    assert stream.write(b"x" * HIGH_WATER)
+    assert not stream.write(b"y")
+    assert len(await anext(pieces)) == HIGH_WATER
+    assert given.calls == ["attach", "resume"]
+    stream.finish()
+    assert [piece async for piece in pieces] == [b"y"]
+    stream.close()
+    assert given.calls == ["attach", "resume"]
+
+
+@pytest.mark.parametrize("read", [True, False])
+async def test_a_stream_that_is_closed_early_takes_no_more(read):
+    given = Given()
+    stream = StreamedContent(given)
+    pieces = aiter(stream)
+    if read:
+        stream.write(b"a")
+        await anext(pieces)
+    stream.close()
+    stream.close()
+    assert given.calls == (["attach", "detach"] if read else [])

@@ -1,0 +1,117 @@
+"""A request's content on its way, by plain calls: framing, pace, Expect, and what ends it."""
+
+import httpx
+import pytest
+
+from univocal.origin.connection import Phase
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
+CHUNKED = (b"transfer-encoding", b"chunked")
+FIVE = (b"content-length", b"5")
+EXPECTS = (b"expect", b"100-continue")
+
+
+@pytest.mark.parametrize(
+    ("field", "chunks", "framed"),
+    [
+        (FIVE, [b"he", b"", b"llo"], b"hello"),
+        (CHUNKED, [b"he", b"", b"llo"], b"2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n"),
+    ],
+)
+def test_content_is_framed_as_the_fields_say(connection, wire, content, answer, send, field, chunks, framed):
+    send(method=b"PUT", fields=[field], content=content)
+    wire.sent = b""
+    assert all(content.sink.write(chunk) for chunk in chunks)
+    content.sink.finish()
+    assert wire.sent == framed
+    connection.data_received(OK + b"hello")
+    assert content.calls == ["attach"]
+    assert connection.phase is Phase.IDLE
+
+
+@pytest.mark.parametrize(
+    ("chunks", "ends"), [([b"hel"], True), ([b"hello!"], False), ([], True), ([b"hello", b"!"], False)]
+)
+def test_content_that_is_not_as_long_as_it_says(wire, content, answer, send, chunks, ends):
+    send(method=b"PUT", fields=[FIVE], content=content)
+    for chunk in chunks:
+        content.sink.write(chunk)
+    if ends:
+        content.sink.finish()
+    assert answer.calls == [("fail", httpx.LocalProtocolError)]
+    assert wire.closing
+
+
+def test_content_that_is_announced_and_missing(wire, answer, send):
+    send(method=b"PUT", fields=[FIVE])
+    assert answer.calls == [("fail", httpx.LocalProtocolError)]
+    assert wire.closing
+
+
+def test_an_origin_that_takes_no_more_holds_the_content_back(connection, clock, content, answer, send):
+    send(method=b"PUT", fields=[CHUNKED], content=content)
+    clock.pass_to(100)  # the client is slow, not the origin
+    connection.pause_writing()
+    assert not content.sink.write(b"x")
+    clock.pass_to(119)
+    connection.resume_writing()
+    assert content.calls == ["attach", "resume"]
+    clock.pass_to(200)
+    assert answer.calls == []
+    connection.pause_writing()
+    assert not content.sink.write(b"x")
+    clock.pass_to(220)
+    assert answer.calls == [("fail", httpx.WriteTimeout)]
+    assert content.calls == ["attach", "resume", "detach"]
+
+
+@pytest.mark.parametrize("field", [FIVE, CHUNKED])
+def test_the_response_is_due_when_the_origin_has_taken_all(connection, clock, content, answer, send, field):
+    send(method=b"PUT", fields=[field], content=content)
+    connection.pause_writing()
+    content.sink.write(b"hello")
+    content.sink.finish()
+    clock.pass_to(19)
+    connection.resume_writing()
+    assert content.calls == ["attach"]
+    clock.pass_to(28)
+    assert answer.calls == []
+    clock.pass_to(29)
+    assert answer.calls == [("fail", httpx.ReadTimeout)]
+
+
+def test_expect_waits_for_100_and_keeps_it(connection, content, answer, send):
+    send(method=b"PUT", fields=[FIVE, EXPECTS], content=content)
+    assert content.calls == []
+    connection.data_received(b"HTTP/1.1 100 Continue\r\n\r\n")
+    assert content.calls == ["attach"]
+    assert answer.calls == []
+
+
+def test_expect_does_not_wait_for_ever(clock, content, send):
+    send(method=b"PUT", fields=[FIVE, EXPECTS], content=content)
+    clock.pass_to(0.9)
+    assert content.calls == []
+    clock.pass_to(1)
+    assert content.calls == ["attach"]
+
+
+def test_a_final_response_leaves_the_content_unsent(connection, wire, content, answer, send):
+    send(method=b"PUT", fields=[FIVE, EXPECTS], content=content)
+    connection.data_received(OK)
+    assert content.calls == ["detach"]
+    connection.data_received(b"hello")
+    assert wire.closing  # the origin might take what comes next for the content
+    assert answer.names[-1] == "finish"
+
+
+def test_an_early_response_ends_the_upload(connection, wire, content, answer, send):
+    send(method=b"PUT", fields=[FIVE], content=content)
+    content.sink.write(b"he")
+    connection.data_received(OK + b"sorry")
+    assert (answer.names[-1], content.calls) == ("finish", ["attach", "detach"])
+    assert wire.closing
+    sent = wire.sent
+    assert content.sink.write(b"llo")
+    content.sink.finish()
+    assert wire.sent == sent
