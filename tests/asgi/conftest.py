@@ -218,4 +218,4 @@ def idle_fixture() -> Callable[[], Any]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A waiting client is watched from the first moment on, not only after a while."""
-    monkeypatch.setattr("univocal.asgi.departure.PATIENCE", 0)
+    monkeypatch.setattr("univocal.asgi.reception.PATIENCE", 0)

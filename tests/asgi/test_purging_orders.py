@@ -32,7 +32,7 @@ def store(cached):
 
 async def by_name(client, **asked):
     gate = client.app.gate
-    purged = await carry_out(await ordered(asked, gate.runtime), gate, 1_000_000)
+    purged = await carry_out(await ordered(asked, gate.runtime), client.app.tiers, 1_000_000)
     return json.loads(purged.body())
 
 
@@ -135,8 +135,7 @@ async def test_a_shared_store_that_does_not_confirm_is_not_asked_for_ever(store,
         client.app.store.purge(selector, now)
         raise RefusedError("shared-store-unavailable")
 
-    gate = client.app.gate
-    monkeypatch.setattr(type(gate), "purge", lambda self, *how: purge(*how))
+    monkeypatch.setattr(type(client.app.tiers), "purge", lambda self, *how: purge(*how))
     urls = [f"http://en.example/{number}" for number in range(count)]
     with pytest.raises(RefusedError) as refused:
         await by_name(client, urls=[*urls, "http://en.example/a"])

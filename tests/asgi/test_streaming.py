@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from univocal import CacheMiddleware, MemoryStore, Rules
-from univocal.engine.broadcast import Broadcast, Departed
 
 OPEN = [(b"cache-control", b"max-age=60")]
 CHUNK = b"x" * 65536
@@ -127,14 +126,6 @@ async def test_content_after_a_304_to_the_client_is_stored_all_the_same(cached, 
     assert "hit" in (await client("/a")).handling
 
 
-async def test_content_that_nobody_reads_is_not_kept(idle):
-    content = Broadcast(lambda: None, window=10)
-    for _ in range(100):
-        await content.write(b"x" * 100)
-    assert content.since(content.count) == []
-    assert len(content._chunks) == 0
-
-
 async def test_several_clients_read_at_their_own_pace(clock, idle):
     producer = Producer(4)
     door = CacheMiddleware(producer, store=small(), clock=clock)
@@ -149,16 +140,6 @@ async def test_several_clients_read_at_their_own_pace(clock, idle):
         slow.permits.release()
     await asyncio.gather(*waiting)
     assert slow.octets == fast.octets == 4 * len(CHUNK)
-
-
-async def test_a_reader_that_departs_ends_its_wait():
-    content = Broadcast(lambda: None)
-    reader = content.join()
-    reading = asyncio.create_task(reader.read())
-    await asyncio.sleep(0)
-    reader.depart()
-    with pytest.raises(Departed):
-        await reading
 
 
 async def test_every_interim_response_is_passed_on_in_order(cached, idle):

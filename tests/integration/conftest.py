@@ -300,13 +300,13 @@ async def front(serve: Any, origin: Origin, clock: Clock, transport: Any) -> Any
 
     yield start
     for proxy in proxies:
-        await proxy.upstream.aclose()
+        await proxy.aclose()
 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A waiting client is watched from the first moment on, not only after a while."""
-    monkeypatch.setattr("univocal.asgi.departure.PATIENCE", 0)
+    monkeypatch.setattr("univocal.asgi.reception.PATIENCE", 0)
 
 
 @pytest.fixture(name="reply")

@@ -65,5 +65,5 @@ async def test_a_client_that_does_not_read_holds_the_origin_back(serve, control)
         await origin.ended.wait()  # the client has gone: so does the request to the origin
     assert origin.taken < PIECES
     assert store.stats.responses == 0
-    await proxy.upstream.aclose()
+    await proxy.aclose()
     listening.close()

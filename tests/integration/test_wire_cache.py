@@ -156,7 +156,7 @@ async def test_a_response_that_is_none_is_a_502(serve, origin, clock, raw, reaso
     origin.closing = True
     answer = await front.ask("/a")
     assert (answer.status, json.loads(answer.content)["reason"]) == (502, reason)
-    await proxy.upstream.aclose()
+    await proxy.aclose()
 
 
 async def test_an_origin_that_is_away_is_a_502_or_something_stale(front, origin, clock):
@@ -293,7 +293,7 @@ async def test_interim_responses_are_passed_on(serve, origin, clock, reply):
     assert (final.status, final.content) == (200, b"content")
     (hit,) = await front.talk(b"GET /a HTTP/1.1\r\nHost: en.example\r\n\r\n")
     assert hit.status == 200
-    await proxy.upstream.aclose()
+    await proxy.aclose()
 
 
 # Many at once
@@ -328,7 +328,7 @@ async def test_simultaneous_misses_on_many_connections_are_one_request(serve, or
     answers = await asyncio.gather(*asking)
     assert {(answer.status, answer.content) for answer in answers} == {(200, b"answer 1")}
     assert len(origin.requests) == 1
-    await proxy.upstream.aclose()
+    await proxy.aclose()
 
 
 @pytest.mark.usefixtures("impatient")
@@ -364,7 +364,7 @@ async def test_one_client_leaves_and_the_other_gets_the_answer(serve, origin, cl
     origin.gate.set()
     assert (await second).content == b"answer 1"
     assert len(origin.requests) == 1
-    await proxy.upstream.aclose()
+    await proxy.aclose()
 
 
 async def test_what_is_too_large_to_store_passes_whole(serve, origin, clock, reply):
@@ -376,7 +376,7 @@ async def test_what_is_too_large_to_store_passes_whole(serve, origin, clock, rep
     answer = await front.ask("/a")
     assert (answer.complete, answer.content == content) == (True, True)
     assert (store.stats.responses, store.stats.reserved) == (0, 0)
-    await proxy.upstream.aclose()
+    await proxy.aclose()
 
 
 async def test_what_the_rules_let_pass_is_not_stored(front, origin):

@@ -105,6 +105,13 @@ def test_a_module_imports_from_its_own_room_and_from_lower_floors(name):
     assert above == []
 
 
+def test_no_modules_import_one_another_in_a_circle():
+    graph = {name: {each for each in imported(name) if each in ALL and each != name} for name in ALL}
+    while leaves := {name for name, known in graph.items() if not known}:
+        graph = {name: known - leaves for name, known in graph.items() if name not in leaves}
+    assert sorted(graph) == []
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_modules_are_imported_by_their_whole_names(name):
     relative = [

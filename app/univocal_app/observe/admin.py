@@ -50,10 +50,10 @@ async def _ready(proxy: CacheMiddleware, working: Callable[[], int], _: Request)
     # The listeners are bound before any answers, and the configuration was whole before that.
     if not working():
         return PlainTextResponse("no worker is there to serve clients\n", 503, headers=FRESH)
-    shared, told = proxy.gate.shared, "ready\n"
-    if shared is not None and not shared.connected:
+    detached, told = proxy.tiers.detached_ttl, "ready\n"
+    if detached is not None:
         # Clients are answered all the same: were this no readiness, all nodes would go with one Redis.
-        told = f"ready, without the shared store: memory alone, {shared.detached_ttl:g} seconds a response\n"
+        told = f"ready, without the shared store: memory alone, {detached:g} seconds a response\n"
     return PlainTextResponse(told, headers=FRESH)
 
 

@@ -63,7 +63,7 @@ async def purge(proxy: CacheMiddleware, request: Request) -> Response:
         reasons=asked.reasons,
         purged=asked.purged,
     )
-    announce(proxy.listeners, outcome)
+    announce(proxy.engine.listeners, outcome)
     return response
 
 
@@ -108,5 +108,5 @@ class _Asked:
             raise ValueError("the content is no JSON object")
         order = await ordered(asked, gate.runtime)
         self.purged = Purged(order)
-        self.purged = await carry_out(order, gate, time.time())
+        self.purged = await carry_out(order, self.proxy.tiers, time.time())
         return self.purged

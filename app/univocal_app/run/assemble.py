@@ -61,7 +61,7 @@ class House:
         return Listener(app, bound, ExactProtocol.with_limits(ReadLimits(), self._refused))
 
     def _refused(self, received: Received, reasons: tuple[str, ...]) -> None:
-        announce(self.proxy.listeners, Outcome.refused(received, reasons, time.time()))
+        announce(self.proxy.engine.listeners, Outcome.refused(received, reasons, time.time()))
 
     async def start(self) -> None:
         """Connect to the shared store, before clients are answered; without it, go on alone."""

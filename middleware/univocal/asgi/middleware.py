@@ -1,27 +1,30 @@
-"""Door one: the ASGI middleware, and the application that forwards to an origin server."""
+"""Door one: the ASGI middleware."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
-from univocal.asgi.door import App, Door, Message, Receive, Send, send_problem
-from univocal.asgi.responder import Responder
-from univocal.asgi.scope import Scope
+from univocal.asgi.application import Application
+from univocal.asgi.client import ScopeClient
+from univocal.asgi.messages import App, Message, Receive, Scope, Send, send_problem
+from univocal.asgi.reception import Reception
+from univocal.asgi.reverse_proxy import Origins, ReverseProxy
+from univocal.asgi.scope import below_root, received, respell
 from univocal.cache.decide import Refuse
 from univocal.cache.rules import Rules
-from univocal.engine.admission import Gate
-from univocal.engine.fetch import Fetcher
+from univocal.engine.admission import Admission, Gate
+from univocal.engine.exchange import Engine, Exchange
+from univocal.engine.flight import Origin
+from univocal.engine.forwarding import Forwarding
 from univocal.engine.outcome import Listener
 from univocal.engine.runtime import Access, Runtime, builtin_profiles
 from univocal.engine.trust import LOOPBACK, networks
 from univocal.http.errors import ConfigurationError
 from univocal.store.memory import MemoryStore
+from univocal.store.redis.tier import SharedStore
+from univocal.store.tiers import tiers_of
 from univocal.uri.profile import Profile
-
-if TYPE_CHECKING:
-    from univocal.store.redis.tier import SharedStore
 
 __all__ = ["CacheMiddleware"]
 
@@ -58,28 +61,65 @@ class CacheMiddleware:
                 access=Access(networks(purge_allow), purge_token.encode()),
                 trusted=networks(trusted_proxies),
             )
-        shared, memory = (None, store) if isinstance(store, MemoryStore) else (store, None)
-        self.store = shared.memory if shared is not None else memory or MemoryStore()
-        self.gate = Gate(runtime, self.store, shared)
-        self.listeners = tuple(listeners)
-        self._door = Door(app, self.gate, Fetcher(self.gate, clock), self.listeners, clock)
+        self.tiers = tiers_of(store or MemoryStore())
+        self.store = self.tiers.memory
+        self.gate = Gate(runtime, self.tiers)
+        self.engine = Engine(self.gate, tuple(listeners), clock)
+        self._forwarding = _forwarding_of(app)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer an http or websocket scope; any other passes."""
         if scope["type"] == "http":
-            await Responder(self._door, scope, receive, send).run()
+            await self._http(scope, receive, send)
         elif scope["type"] == "websocket":
             await self._websocket(scope, receive, send)
         else:
             await self.app(scope, receive, send)
 
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = self.engine.clock(), time.perf_counter()
+        admission = self._admit(scope, begun[0])
+        client = ScopeClient(scope, send)
+        origin: Origin = self._forwarding or Application(self.app, scope)
+
+        def left() -> None:
+            exchange.cancel()
+            client.cut()
+
+        reception = Reception(
+            receive,
+            left=left,
+            too_large=lambda: exchange.refuse(("body-too-large",)),
+            limit=admission.runtime.limits.max_body,
+        )
+        exchange = Exchange(self.engine, client, admission, origin, reception, begun)
+        try:
+            exchange.begin()
+            if not exchange.over:
+                reception.watch()
+            await client.deliver(exchange)
+        finally:
+            reception.close()
+            exchange.cancel()
+        if exchange.error is not None:
+            error, traceback = exchange.error
+            raise error.with_traceback(traceback)
+
+    def _admit(self, scope: Scope, now: float) -> Admission:
+        """Ask the gate; what would leave the application's root path is refused, too."""
+        admission = self.gate.admit(received(scope), scope["headers"], now)
+        found = admission.canonical
+        if found is not None and not below_root(scope, found):
+            return admission.refused(("above-root",))
+        return admission
+
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        responder = Responder(self._door, scope, receive, send)
-        admission = responder.admit()
+        admission = self._admit(scope, self.engine.clock())
         if isinstance(admission.decision, Refuse):
             await _refuse_websocket(scope, send, admission.reasons or (admission.decision.reason,))
         else:
-            await self.app(responder.inner_scope(admission.request), receive, send)
+            request = admission.request
+            await self.app(respell(scope, admission, request.method, request.fields), receive, send)
 
 
 async def _refuse_websocket(scope: Scope, send: Send, reasons: Sequence[str]) -> None:
@@ -92,6 +132,15 @@ async def _refuse_websocket(scope: Scope, send: Send, reasons: Sequence[str]) ->
         await send_problem(denial, reasons)
     else:
         await send({"type": "websocket.close", "code": 1008})
+
+
+def _forwarding_of(app: App) -> Forwarding | None:
+    """The way to the origin servers of our own proxy, which needs no detour by ASGI."""
+    own = isinstance(app, ReverseProxy | Origins) and type(app).__call__ in {
+        ReverseProxy.__call__,
+        Origins.__call__,
+    }
+    return app.forwarding if own and isinstance(app, ReverseProxy | Origins) else None
 
 
 def _profile(profile: str | Profile) -> Profile:

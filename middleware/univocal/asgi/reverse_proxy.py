@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from email.utils import formatdate
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
-from univocal.asgi.departure import Departure
-from univocal.asgi.door import Message, Receive, Send, send_problem
-from univocal.asgi.scope import CANONICAL, Scope, received
-from univocal.engine.broadcast import Departed
+from univocal.asgi.client import ScopeClient
+from univocal.asgi.messages import Receive, Scope, Send
+from univocal.asgi.reception import Reception
+from univocal.asgi.scope import CANONICAL, received
+from univocal.engine.forwarding import Forwarding, Sender, Upstream
 from univocal.http.errors import RefusedError
-from univocal.http.extensions import INTERIM
-from univocal.http.forward import forwards_left, request_fields, request_has_content, response_fields
-from univocal.http.messages import Fields
+from univocal.http.messages import Fields, Response
+from univocal.http.problem import problem
+from univocal.http.roles import Asked
 from univocal.origin.server import OriginServer, Timeouts
 from univocal.uri.target import Canonical, origin_target
 
 if TYPE_CHECKING:
     import httpx
-
 
 __all__ = ["Origins", "ReverseProxy"]
 
@@ -31,7 +28,8 @@ class ReverseProxy:
 
     A path in `url` replaces the route's prefix, or stands before every target. `origin_host` is the Host
     field sent: "site" (the request's own), "upstream" (of `url`) or a literal. `transport` is any httpx
-    transport that honours the "target" extension. Raises ConfigurationError.
+    transport that honours the "target" extension; without one it is an OriginTransport. Raises
+    ConfigurationError.
     """
 
     def __init__(
@@ -42,102 +40,23 @@ class ReverseProxy:
         origin_host: str = "site",
         timeouts: Timeouts | None = None,
     ) -> None:
-        self.upstream = OriginServer(url, transport, timeouts)
-        self._origin_host = {"site": b"", "upstream": self.upstream.authority}.get(
-            origin_host, origin_host.encode()
-        )
+        server = OriginServer(url, transport, timeouts)
+        host = {"site": b"", "upstream": server.authority}.get(origin_host, origin_host.encode())
+        self.upstream = Upstream(server, host)
+        self.forwarding = Forwarding({"": self.upstream})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward an http scope; a lifespan's end closes the connections."""
         if scope["type"] == "lifespan":
-            await _lifespan(receive, send, self.upstream.aclose)
+            await _lifespan(receive, send, self.aclose)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1011})
         else:
-            await self._http(scope, receive, send)
+            await _forward(self.upstream, scope, receive, send)
 
-    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        started = False
-
-        async def starting(message: Message) -> None:
-            nonlocal started
-            started = started or message["type"] == "http.response.start"
-            await send(message)
-
-        departure = Departure(receive)
-        try:
-            await self._while_attended(departure, scope, receive, starting)
-        except (RefusedError, Departed) as ended:
-            # Behind a cache the failure is the cache's to answer: it may have something stale to serve.
-            if CANONICAL in scope.get("extensions", {}):
-                raise
-            if isinstance(ended, RefusedError) and not started:
-                await send_problem(send, ended.reasons)
-        finally:
-            departure.end()
-
-    async def _while_attended(self, departure: Departure, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forward as long as the client is there: the origin's connection is not kept for nobody."""
-        task = asyncio.current_task()
-        assert task is not None
-        left = False
-
-        def leave() -> None:
-            nonlocal left
-            left = True
-            task.cancel()
-
-        try:
-            await self._forward(scope, receive, send, lambda: departure.watch(leave))
-        except asyncio.CancelledError:
-            if left and not task.uncancel():
-                raise Departed from None
-            raise
-
-    async def _forward(
-        self, scope: Scope, receive: Receive, send: Send, received_all: Callable[[], None]
-    ) -> None:
-        method = scope["method"].encode("latin-1")
-        fields = forwards_left(method, scope["headers"])
-        if fields is None:
-            await _answer_here(send)
-            return
-        content = _content(receive, received_all) if request_has_content(fields) else None
-        if content is None:
-            received_all()
-        target, headers = self._respelled(scope, fields)
-        interims: list[asyncio.Task[None]] = []
-
-        def interim(status: int, told: Fields) -> None:
-            message = {"type": INTERIM, "status": status, "headers": response_fields(told, status=status)}
-            interims.append(asyncio.ensure_future(send(message)))
-
-        passes = INTERIM in scope.get("extensions", {})
-        forwarded = self.upstream.forward(method, target, headers, content, interim if passes else None)
-        async with forwarded as (response, chunks):
-            await asyncio.gather(*interims)
-            date = formatdate(time.time(), usegmt=True).encode()
-            relayed = response_fields(response.fields, status=response.status, date=date)
-            await send({"type": "http.response.start", "status": response.status, "headers": relayed})
-            async for chunk in chunks:
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    def _respelled(self, scope: Scope, fields: Fields) -> tuple[bytes, Fields]:
-        passed = scope.get("extensions", {}).get(CANONICAL, {})
-        found: Canonical | None = passed.get("canonical")
-        line = received(scope)
-        target = line.target if found is None else origin_target(found)
-        authority = next((value for name, value in fields if name == b"host"), b"")
-        headers = request_fields(
-            fields,
-            host=self._origin_host or authority,
-            authority=authority,
-            client=passed.get("peer", line.client),
-            scheme=line.scheme,
-            forwarded_for=passed.get("chain", ()),
-        )
-        return self.upstream.mapped(target), headers
+    async def aclose(self) -> None:
+        """Close every connection to the origin server."""
+        await self.forwarding.aclose()
 
 
 class Origins:
@@ -145,6 +64,7 @@ class Origins:
 
     def __init__(self, proxies: Mapping[str, ReverseProxy]) -> None:
         self._proxies = dict(proxies)
+        self.forwarding = Forwarding({name: proxy.upstream for name, proxy in proxies.items()})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward to the upstream that the canonical target's route names."""
@@ -156,27 +76,82 @@ class Origins:
 
     async def aclose(self) -> None:
         """Close every connection to every origin server."""
-        for proxy in self._proxies.values():
-            await proxy.upstream.aclose()
+        await self.forwarding.aclose()
 
 
-async def _content(receive: Receive, received_all: Callable[[], None]) -> AsyncIterator[bytes]:
-    more = True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Departed
-        if message.get("body"):
-            yield message["body"]
-        more = message.get("more_body", False)
-    received_all()
+async def _forward(upstream: Upstream, scope: Scope, receive: Receive, send: Send) -> None:
+    """Forward one request, as long as its client is there: no connection is kept for nobody."""
+    passed = scope.get("extensions", {}).get(CANONICAL)
+    line = received(scope)
+    target = line.target if passed is None else origin_target(passed["canonical"])
+    sender = (
+        Sender(line.client, line.scheme)
+        if passed is None
+        else Sender(passed["peer"], line.scheme, passed["chain"])
+    )
+    client = ScopeClient(scope, send)
+    relay = _Relayed(client, behind_a_cache=passed is not None)
+    reception = Reception(receive, left=relay.cancel, too_large=relay.cancel, limit=0)
+    try:
+        relay.asked = upstream.send(line.method, target, scope["headers"], sender, reception, relay)
+        reception.watch()
+        await client.deliver(relay)
+    finally:
+        reception.close()
+        relay.cancel()
+    if relay.error is not None:
+        raise relay.error
 
 
-async def _answer_here(send: Send) -> None:
-    """The final recipient of an OPTIONS or TRACE whose Max-Forwards ran out (RFC 9110 §7.6.2)."""
-    fields = [(b"content-length", b"0"), (b"allow", b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")]
-    await send({"type": "http.response.start", "status": 200, "headers": fields})
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
+class _Relayed:
+    """An answer that goes straight to the client of a scope; `error` is for the cache in front to answer."""
+
+    def __init__(self, client: ScopeClient, *, behind_a_cache: bool) -> None:
+        self.asked: Asked | None = None
+        self.error: Exception | None = None
+        self._client = client
+        self._behind_a_cache = behind_a_cache
+        self._started = False
+        self._over = False
+
+    def interim(self, status: int, fields: Fields) -> None:
+        self._client.interim(status, fields)
+
+    def start(self, response: Response) -> None:
+        self._started = True
+        self._client.start(response.status, response.fields)
+
+    def write(self, chunk: bytes) -> bool:
+        return self._client.write(chunk)
+
+    def finish(self) -> None:
+        self._over = True
+        self._client.finish()
+
+    def fail(self, error: Exception) -> None:
+        self._over = True
+        if self._behind_a_cache:
+            self.error = error  # the cache may have something stale to serve
+        elif isinstance(error, RefusedError) and not self._started:
+            told = problem(error.reasons)
+            self._client.start(told.status, told.fields)
+            self._client.write(told.body)
+            self._client.finish()
+            return
+        self._client.cut()
+
+    def resume(self) -> None:
+        """Let the origin server send more: the client takes it."""
+        if self.asked is not None:
+            self.asked.resume()
+
+    def cancel(self) -> None:
+        """Give up: the client has left."""
+        if not self._over:
+            self._over = True
+            self._client.cut()
+            if self.asked is not None:
+                self.asked.cancel()
 
 
 async def _lifespan(receive: Receive, send: Send, close: Callable[[], Awaitable[None]]) -> None:

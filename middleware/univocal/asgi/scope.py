@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
+from univocal.engine.admission import Admission
 from univocal.http.extensions import EARLY_HINT, EXTENSION, INTERIM
-from univocal.http.messages import Received, Request
+from univocal.http.messages import Fields, Received
 from univocal.uri.target import Canonical
 
 __all__ = ["CANONICAL", "Scope", "below_root", "received", "respell"]
@@ -55,25 +56,29 @@ def _target(scope: Mapping[str, Any]) -> bytes:
     return bytes(raw) + b"?" + bytes(scope["query_string"])
 
 
-def respell(scope: Scope, found: Canonical, request: Request, client: str | None) -> Scope:
+def respell(scope: Scope, admission: Admission, method: bytes, fields: Fields) -> Scope:
     """The scope as the application sees it: the canonical target in all its forms, scheme and host."""
+    found, peer = admission.canonical, admission.peer
+    assert found is not None
+    client = peer.client
     path, _, query = found.target.partition(b"?")
     port = scope["client"][1] if scope.get("client") else 0
     passed = {
         name: value for name, value in scope.get("extensions", {}).items() if name in _PASSED_EXTENSIONS
     }
-    method = {"method": request.method.decode("latin-1")} if scope["type"] == "http" else {}
+    named = {"method": method.decode("latin-1")} if scope["type"] == "http" else {}
+    told = {"canonical": found, "peer": admission.received.client, "chain": peer.chain}
     return (
         scope
-        | method
+        | named
         | {
             "path": unquote(path.decode("latin-1")),
             "raw_path": path,
             "query_string": query,
             "scheme": _scheme(scope["type"], found.scheme),
-            "headers": list(request.fields),
+            "headers": list(fields),
             "client": (client, port) if client else None,
-            "extensions": passed | {EXTENSION: {"target": found.target}},
+            "extensions": passed | {EXTENSION: {"target": found.target}, CANONICAL: told},
         }
     )
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Hashable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final, TypeAlias
 
-from univocal.cache.decide import Decision, Forward, Refuse, Reuse, Validate, decide
+from univocal.cache.decide import Decision, Forward, Refuse, decide
 from univocal.cache.rules import Rules, strip_cookies
 from univocal.cache.stored import Stored
 from univocal.cache.validation import invalidates
 from univocal.cache.vary import selecting_fields, selection
+from univocal.engine.purge import PURGES, Order, order_of
 from univocal.engine.runtime import Runtime
 from univocal.engine.trust import Peer, believe
 from univocal.http.errors import RefusedError, by_rank, status_of
@@ -21,16 +20,12 @@ from univocal.http.fields import ENCODINGS, content_length
 from univocal.http.forward import end_to_end, strip_untrusted
 from univocal.http.framing import is_ambiguous
 from univocal.http.messages import Fields, Received, Request, Response, values
-from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Keys, Selector, Tags
+from univocal.store.tiers import Tiers
 from univocal.uri.pipeline import Rejected
 from univocal.uri.target import Canonical, encoding_fields, path_tags, resolve
 
-if TYPE_CHECKING:
-    from univocal.engine.recording import Recording
-    from univocal.store.redis.tier import SharedStore
-
-__all__ = ["Admission", "Gate"]
+__all__ = ["Admission", "Gate", "Judgement", "obsolete"]
 
 RULES: Final = Rules()
 _CONDITIONS: Final = frozenset((b"if-none-match", b"if-modified-since"))
@@ -38,38 +33,46 @@ _OURS: Final = frozenset((b"host", *ENCODINGS))  # fields that are written anew
 _FRAMING: Final = frozenset((b"content-length", b"transfer-encoding"))
 _HAS_SCHEME: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*:").match
 
+Judgement: TypeAlias = Decision | Order
+"""The cache's decision about a request, or the order that a PURGE or BAN gives."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Admission:
-    """A request as it was judged, with the configuration that it was judged by."""
+    """A request as it was judged, with the configuration that it was judged by; immutable by convention."""
 
     received: Received
     runtime: Runtime
     peer: Peer
-    canonical: Canonical | None  # None: refused before its target was known
+    canonical: Canonical | None  # None: refused before its target was known, or a purge of many
     request: Request  # the canonical target, and the fields that may go on
     rules: Rules
-    decision: Decision
+    decision: Judgement
     reasons: tuple[str, ...] = ()  # why it is refused, or would be (mode "observe")
+
+    def refused(self, reasons: Sequence[str]) -> Admission:
+        """The same request, refused."""
+        ranked = by_rank(reasons)
+        return replace(self, decision=Refuse(status_of(ranked[0]), ranked[0]), reasons=ranked)
 
 
 class Gate:
-    """Judges requests by a runtime and a store; a reload sets `runtime` anew."""
+    """Judges requests by a runtime and what is stored; a reload sets `runtime` anew."""
 
-    __slots__ = ("_sweeping", "runtime", "shared", "store")
+    __slots__ = ("runtime", "tiers")
 
-    def __init__(self, runtime: Runtime, store: MemoryStore, shared: SharedStore | None = None) -> None:
+    def __init__(self, runtime: Runtime, tiers: Tiers) -> None:
         self.runtime = runtime
-        self.store = store
-        self.shared = shared
-        self._sweeping = asyncio.Lock()
+        self.tiers = tiers
 
     def admit(self, received: Received, fields: Fields, now: float) -> Admission:
-        """Who is asked for what, and what is to be done about it. Touches nothing but the memory store."""
+        """Judge who is asked for what, and what is to be done about it. Touches nothing but memory."""
         runtime = self.runtime
         peer = believe(received, fields, runtime.trusted)
         if fault := _fault(received, fields, runtime):
             return _refused(received, runtime, peer, (fault,))
+        if received.method in PURGES:
+            return _ordered(received, fields, peer, runtime)
         found = resolve(
             received.target, peer.hosts, peer.scheme, runtime.sites, received.method, peer.encodings
         )
@@ -86,7 +89,7 @@ class Gate:
         if found.observed or found.target == b"*":
             reason = "bypass" if request.method in {b"GET", b"HEAD"} else "method"
             return Forward(reason, may_store=False, fallback=None)
-        decision = decide(request, self.known(found.key, now), rules, now)
+        decision = decide(request, self.tiers.lookup(found.key, now), rules, now)
         if isinstance(decision, Forward) and decision.may_store and self._passes(found, request, now):
             return replace(decision, may_store=False)
         return decision
@@ -94,19 +97,7 @@ class Gate:
     def _passes(self, found: Canonical, request: Request, now: float) -> bool:
         """Whether a client's own conditions go to the origin: not long ago its answer could not be stored."""
         conditional = any(name in _CONDITIONS for name, _ in request.fields)
-        return conditional and self.store.is_uncacheable(found.key, now)
-
-    def known(self, key: bytes, now: float) -> Sequence[Stored]:
-        """What memory holds under a key: nothing while it may hold what another node purged long ago."""
-        trusted = self.shared is None or now < self.shared.trusted_until
-        return self.store.lookup(key) if trusted else ()
-
-    def heard_since(self, then: float, now: float) -> bool:
-        """Whether what other nodes have purged since then is known here, but for the last `bound` seconds."""
-        shared = self.shared
-        if shared is None or now < shared.trusted_until:
-            return True
-        return then >= shared.trusted_until and now - then <= shared.bound
+        return conditional and self.tiers.memory.is_uncacheable(found.key, now)
 
     def again(self, admission: Admission, now: float, held: Sequence[Stored] | None = None) -> Admission:
         """The same request judged by what is stored now, or by the responses `held`.
@@ -115,60 +106,8 @@ class Gate:
         begins later knows nothing of the purges between them.
         """
         assert admission.canonical is not None
-        variants = self.known(admission.canonical.key, now) if held is None else held
+        variants = self.tiers.lookup(admission.canonical.key, now) if held is None else held
         return replace(admission, decision=decide(admission.request, variants, admission.rules, now))
-
-    async def recalled(self, admission: Admission, now: float) -> Admission:
-        """The same request judged by what is stored now, on whichever node: should the origin fail."""
-        again = self.again(admission, now)
-        if self.shared is None or not _has_fallback(admission.decision) or _has_fallback(again.decision):
-            return again
-        assert again.canonical is not None
-        held = await self.shared.lookup(again.canonical.key, now, again.request)
-        return self.again(again, now, held)
-
-    async def keeps(self, stored: Stored, now: float) -> bool:
-        """Whether a response is still stored, on whichever node, softened or not."""
-        if _holds(self.known(stored.key, now), stored):
-            return True
-        # Memory may merely have forgotten it: it forgets all of a key that changes in the shared tier.
-        return self.shared is not None and _holds(
-            await self.shared.lookup(stored.key, now, Request(b"GET", b"", [])), stored
-        )
-
-    async def purge(self, selector: Selector, now: float, sparing: Recording | None = None) -> int:
-        """Purge, on every node: the number of responses. Raises RefusedError if that is not confirmed.
-
-        Where there are as many bans as may be, one more waits until the oldest have been tested everywhere.
-        """
-        if not self.store.has_room(selector):
-            async with self._sweeping:
-                while not self.store.has_room(selector):
-                    self.store.sweep()
-                    await asyncio.sleep(0)
-        if self.shared is None:
-            return self.store.purge(selector, now, sparing=sparing.lease if sparing else None)
-        return await self.shared.purge(selector, now, sparing=sparing.shared if sparing else None)
-
-    async def settle(
-        self, admission: Admission, response: Response, now: float, sparing: Recording | None = None
-    ) -> None:
-        """Invalidate what a response to an unsafe request makes obsolete (RFC 9111 §4.4, RFC 9875 §3).
-
-        The lease under which that response is itself being stored stays good.
-        """
-        found, obsolete = admission.canonical, invalidates(admission.request, response)
-        if found is None or found.target == b"*" or obsolete is None:
-            return
-        references, groups = obsolete
-        named = (_refer(reference, found, admission.runtime) for reference in references)
-        keys = frozenset((found.key, *(each.key for each in named if each is not None)))
-        with suppress(RefusedError):  # what is not confirmed is made up for
-            await self.purge(Keys(keys), now, sparing)
-        if groups:
-            origin = b"%b %b" % (found.scheme, found.authority)
-            with suppress(RefusedError):
-                await self.purge(Tags(groups, origin=origin), now, sparing)
 
     def flight_name(self, admission: Admission, now: float) -> Hashable | None:
         """What requests must have in common to wait for one answer; None: this one waits for no other.
@@ -176,30 +115,33 @@ class Gate:
         Requests whose selecting header fields differ, as far as a stored response tells which those are, ask
         for different things; so do ranges, and a client that wants the origin's own word (RFC 9111 §5.2.1.4).
         """
-        found, request = admission.canonical, admission.request
+        found, request, decision = admission.canonical, admission.request, admission.decision
         assert found is not None
-        if (
-            request.method != b"GET"
-            or admission.decision.reason == "request"
-            or values(request.fields, b"range")
-        ):
+        own_word = not isinstance(decision, Order) and decision.reason == "request"
+        if request.method != b"GET" or own_word or values(request.fields, b"range"):
             return None
-        if self.store.is_uncacheable(found.key, now):
+        memory = self.tiers.memory
+        if memory.is_uncacheable(found.key, now):
             return None
-        variants = self.store.lookup(found.key)
+        variants = memory.lookup(found.key)
         if not variants:
             return found.key, selection([], request)
         return found.key, selecting_fields(tuple(name for name, _ in variants[0].vary), request)
 
 
-def _has_fallback(decision: Decision) -> bool:
-    return isinstance(decision, Reuse) or (
-        isinstance(decision, Validate | Forward) and decision.fallback is not None
-    )
-
-
-def _holds(variants: Sequence[Stored], stored: Stored) -> bool:
-    return any((one.response_time, one.head) == (stored.response_time, stored.head) for one in variants)
+def obsolete(admission: Admission, response: Response) -> list[Selector]:
+    """What a response to an unsafe request makes obsolete (RFC 9111 §4.4, RFC 9875 §3)."""
+    found, invalid = admission.canonical, invalidates(admission.request, response)
+    if found is None or found.target == b"*" or invalid is None:
+        return []
+    references, groups = invalid
+    named = (_refer(reference, found, admission.runtime) for reference in references)
+    selectors: list[Selector] = [
+        Keys(frozenset((found.key, *(each.key for each in named if each is not None))))
+    ]
+    if groups:
+        selectors.append(Tags(groups, origin=b"%b %b" % (found.scheme, found.authority)))
+    return selectors
 
 
 def _refer(reference: bytes, base: Canonical, runtime: Runtime) -> Canonical | None:
@@ -228,6 +170,17 @@ def _fault(received: Received, fields: Fields, runtime: Runtime) -> str:
     if limits.max_body and (content_length(fields) or 0) > limits.max_body:
         return "body-too-large"
     return ""
+
+
+def _ordered(received: Received, fields: Fields, peer: Peer, runtime: Runtime) -> Admission:
+    """A PURGE or BAN: what it orders, or why its sender may not order it."""
+    try:
+        order = order_of(received, fields, peer, runtime)
+    except RefusedError as refused:
+        return _refused(received, runtime, peer, refused.reasons)
+    return Admission(
+        received, runtime, peer, order.canonical, Request(received.method, b"", []), RULES, order
+    )
 
 
 def _admitted(fields: Fields, found: Canonical) -> Fields:

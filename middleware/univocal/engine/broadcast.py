@@ -1,78 +1,86 @@
-"""A response's content on its way: written once, read by any number of readers, each at its own pace."""
+"""A response's content on its way: written once, pushed to any number of readers, each at its own pace."""
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import Final
+from typing import Final, Protocol
 
-__all__ = ["WINDOW", "Broadcast", "CutShort", "Departed", "Reader"]
+__all__ = ["WINDOW", "Broadcast", "CutShortError", "Reader", "Sink"]
 
 WINDOW: Final = 256 * 1024
-
 
 # A reader so many octets behind another, of content that is not kept, is left behind.
 FAR_BEHIND: Final = 16 * WINDOW
 
 
-class CutShort(Exception):  # noqa: N818  (what happened to the content, not a fault of ours)
+class CutShortError(Exception):
     """A response ends before its content does: the origin server's did, or the reader fell too far behind."""
 
 
-class Departed(Exception):  # noqa: N818  (an event, not a fault)
-    """The reader's client has left."""
+class Sink(Protocol):
+    """The one to whom a reader passes the content on."""
+
+    def write(self, chunk: bytes) -> bool:
+        """Take a chunk; False: no more until the reader's `resume`."""
+        ...
+
+    def ended(self, error: BaseException | None) -> None:
+        """Take note of the end, which is an early one where there is an error; called once, at last."""
 
 
 class Reader:
-    """One reader's place in a broadcast; `departed` ends its next read."""
+    """One reader's place in a broadcast. It begins to read when `resume` is called for the first time."""
 
-    __slots__ = ("_broadcast", "_index", "departed", "outpaced", "position")
+    __slots__ = ("_broadcast", "_done", "_sink", "blocked", "index", "position")
 
-    def __init__(self, broadcast: Broadcast) -> None:
+    def __init__(self, broadcast: Broadcast, sink: Sink) -> None:
         self._broadcast = broadcast
-        self._index = 0  # chunks read
-        self.position = 0  # octets read
-        self.departed = False
-        self.outpaced = False
+        self._sink = sink
+        self._done = False
+        self.blocked = True
+        self.index = 0  # chunks passed on
+        self.position = 0  # octets passed on
 
-    async def read(self) -> tuple[bytes, bool]:
-        """What has come since the last read, a window full at most, and whether more may follow.
+    def resume(self) -> None:
+        """Go on: the sink takes more."""
+        self.blocked = False
+        self.go_on()
 
-        Empty only at the end. Raises Departed, or the error with which the broadcast was ended.
-        """
-        cast = self._broadcast
-        while cast.count == self._index and not cast.ended:
-            await cast.news(self)
-        if self.outpaced:
-            raise CutShort
-        chunks = cast.since(self._index)
-        if not chunks and cast.error is not None:
-            raise cast.error
-        self._index += len(chunks)
-        data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        self.position += len(data)
+    def go_on(self) -> None:
+        """Pass on what there is until the sink takes no more."""
+        cast, sink = self._broadcast, self._sink
+        while not self.blocked and not self._done and self.index < cast.count:
+            chunk = cast.chunk(self.index)
+            self.index += 1
+            self.position += len(chunk)
+            self.blocked = not sink.write(chunk)
         cast.passed()
-        return data, not cast.ended or cast.error is not None or self._index < cast.count
+        if not self.blocked and self.index == cast.count and cast.ended:
+            self._end(cast.error)
 
-    def __enter__(self) -> Reader:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
+    def leave(self) -> None:
+        """Read no more."""
+        self._done = True
         self._broadcast.leave(self)
 
-    def depart(self) -> None:
-        """End this reader's wait: its client has left."""
-        self.departed = True
-        self._broadcast.ring()
+    def outpaced(self) -> None:
+        """End early: this reader holds more than its share."""
+        self._end(CutShortError())
+
+    def _end(self, error: BaseException | None) -> None:
+        if not self._done:
+            self._done = True
+            self._sink.ended(error)
+            self._broadcast.leave(self)
 
 
 class Broadcast:
     """Content as it arrives, at most `window` octets ahead of its fastest reader; others may be `FAR_BEHIND`.
 
     While `kept`, every octet is held from the first on and nothing waits: its owner bounds it. `deserted` is
-    called when the last reader leaves.
+    called when the last reader leaves, `room` when a writer that was told to stop may go on.
     """
 
     __slots__ = (
@@ -80,7 +88,7 @@ class Broadcast:
         "_deserted",
         "_dropped",
         "_error",
-        "_news",
+        "_full",
         "_readers",
         "_room",
         "_traceback",
@@ -90,19 +98,21 @@ class Broadcast:
         "window",
     )
 
-    def __init__(self, deserted: Callable[[], object], window: int = WINDOW) -> None:
+    def __init__(
+        self, deserted: Callable[[], object], room: Callable[[], object], window: int = WINDOW
+    ) -> None:
         self._deserted = deserted
+        self._room = room
         self.window = window
         self.kept = False
         self.size = 0  # octets written
         self.ended = False
+        self._full = False
         self._error: BaseException | None = None
         self._traceback: TracebackType | None = None
         self._chunks: deque[bytes] = deque()
-        self._dropped = 0  # chunks that every reader has passed
-        self._readers: set[Reader] = set()
-        self._news = asyncio.Event()
-        self._room = asyncio.Event()
+        self._dropped = 0  # chunks that every reader has passed on
+        self._readers: list[Reader] = []
 
     @property
     def count(self) -> int:
@@ -115,89 +125,79 @@ class Broadcast:
         return len(self._readers)
 
     @property
+    def held(self) -> int:
+        """Chunks that are held for readers, or because they are kept."""
+        return len(self._chunks)
+
+    @property
     def error(self) -> BaseException | None:
-        """What it was ended with, for every reader to raise again."""
+        """What it was ended with."""
         # Each raise lengthens the traceback, which a thousand readers would find a thousand times as long.
         return None if self._error is None else self._error.with_traceback(self._traceback)
 
-    def join(self) -> Reader:
+    def join(self, sink: Sink) -> Reader:
         """A new reader, from the first octet on: possible while nothing has been dropped."""
-        reader = Reader(self)
-        self._readers.add(reader)
+        reader = Reader(self, sink)
+        self._readers.append(reader)
         return reader
 
     def leave(self, reader: Reader) -> None:
         """Wait for this reader no longer."""
-        self._readers.discard(reader)
-        self.passed()
-        if not self._readers:
-            self._deserted()
+        if reader in self._readers:
+            self._readers.remove(reader)
+            self.passed()
+            if not self._readers:
+                self._deserted()
 
-    async def news(self, reader: Reader) -> None:
-        """Wait for the next news. Raises Departed once the reader's client has left."""
-        if not reader.departed:
-            await self._news.wait()
-        if reader.departed:
-            raise Departed
-
-    def ring(self) -> None:
-        """Wake whoever waits for news."""
-        self._news.set()
-        self._news.clear()
-
-    async def write(self, chunk: bytes) -> None:
-        """Append a chunk; returns once a reader has room for more."""
+    def write(self, chunk: bytes) -> bool:
+        """Append a chunk; False: no more until there is `room`."""
         if not chunk:
-            return
+            return True
         self._chunks.append(chunk)
         self.size += len(chunk)
-        self.ring()
-        if not self._readers:
-            self.passed()  # nobody else would drop it
-        while not self.kept and self._readers and self.size - self._fastest() > self.window:
-            await self._room.wait()
-        if not self.kept and len(self._readers) > 1:
+        for reader in tuple(self._readers):
+            if not reader.blocked:
+                reader.go_on()
+        self.passed()
+        if self.kept or not self._readers:
+            return True
+        if len(self._readers) > 1:
             self._leave_behind()
+        self._full = self.size - self._fastest() > self.window
+        return not self._full
 
     def end(self, error: BaseException | None = None) -> None:
-        """No more will come: for good, or because of an error, which every reader gets after the rest."""
+        """No more will come: for good, or because of an error, of which every reader hears after the rest."""
         self.ended = True
         self._error, self._traceback = error, error.__traceback__ if error is not None else None
-        self.ring()
+        for reader in tuple(self._readers):
+            reader.go_on()
 
     def close(self) -> None:
-        """Nobody joins any more: what all have passed can go."""
+        """Nobody joins any more: what all have passed on can go."""
         self.kept = False
         self.passed()
 
-    def since(self, index: int) -> list[bytes]:
-        """The chunks from `index` on, until they fill a window."""
-        chunks, size = [], 0
-        for position in range(index - self._dropped, len(self._chunks)):
-            chunks.append(self._chunks[position])
-            size += len(chunks[-1])
-            if size >= self.window:
-                break
-        return chunks
+    def chunk(self, index: int) -> bytes:
+        """The chunk of this number, which no reader's own is greater than."""
+        return self._chunks[index - self._dropped]
 
     def passed(self) -> None:
-        """Drop what every reader has passed, unless it is kept, and let the writer go on."""
-        if self.kept:
-            return
-        last = min((reader._index for reader in self._readers), default=self.count)
-        while self._dropped < last:
-            self._chunks.popleft()
-            self._dropped += 1
-        self._room.set()
-        self._room.clear()
+        """Drop what every reader has passed on, unless it is kept, and let the writer go on."""
+        if self._chunks and not self.kept:
+            last = min((reader.index for reader in self._readers), default=self.count)
+            while self._dropped < last:
+                self._chunks.popleft()
+                self._dropped += 1
+        if self._full and (not self._readers or self.size - self._fastest() <= self.window):
+            self._full = False
+            self._room()
 
     def _fastest(self) -> int:
-        return max(reader.position for reader in self._readers)
+        return max((reader.position for reader in self._readers), default=self.size)
 
     def _leave_behind(self) -> None:
         """Let go of those who hold more than their share: one client that does not read stops no other."""
-        for reader in list(self._readers):
+        for reader in tuple(self._readers):
             if self.size - reader.position > FAR_BEHIND:
-                reader.outpaced = True
-                self._readers.discard(reader)
-        self.passed()
+                reader.outpaced()

@@ -2,204 +2,456 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from univocal.cache.decide import Decision, Forward, Reuse, Validate, forwarded_fields, revalidation
+from univocal.cache.decide import Forward, Reuse, Validate, forwarded_fields, revalidation
 from univocal.cache.stored import Stored
-from univocal.engine.admission import Admission, Gate
-from univocal.engine.broadcast import Broadcast, CutShort
-from univocal.engine.recording import Recording
+from univocal.cache.validation import SAFE_METHODS
+from univocal.engine.admission import Admission, Gate, obsolete
+from univocal.engine.broadcast import Broadcast, CutShortError, Reader, Sink
+from univocal.engine.recording import Recording, State
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Fields, Request, Response
+from univocal.http.roles import Answer, Asked, Content
+from univocal.store.tiers import Tiers
+from univocal.uri.target import Canonical
 
-if TYPE_CHECKING:
-    from univocal.store.redis.tier import SharedStore
-
-__all__ = ["Answer", "Flight", "Origin", "for_refresh"]
+__all__ = [
+    "Failed",
+    "Flight",
+    "Flights",
+    "Found",
+    "Landing",
+    "Origin",
+    "OriginRequest",
+    "Passenger",
+    "Relayed",
+    "Renewed",
+    "for_refresh",
+]
 
 logger: Final = logging.getLogger("univocal")
 
 
-class Mismatched(Exception):  # noqa: N818  (an event, not a fault)
-    """What comes is of no use: not of the representation that is stored, or too large to complete it."""
+class OriginRequest(NamedTuple):
+    """A request as the origin server is to see it: the canonical target and the fields that go on."""
+
+    method: bytes
+    fields: Fields
+    canonical: Canonical
+    admission: Admission
 
 
-class Answer(Protocol):
-    """Where an origin writes its response: interim ones, a head, content, the end."""
+class Origin(Protocol):
+    """The one who answers."""
 
-    async def interim(self, status: int, fields: Fields) -> None: ...
-    async def start(self, response: Response) -> None: ...
-    async def write(self, chunk: bytes) -> None: ...
-    async def finish(self) -> None: ...
+    def ask(self, request: OriginRequest, content: Content | None, answer: Answer) -> Asked:
+        """Send a request; its response is pushed to `answer`, perhaps before this call returns."""
+        ...
 
 
-Origin: TypeAlias = Callable[[Request, Answer], Awaitable[None]]
+class Passenger(Sink, Protocol):
+    """The one who waits for what a flight brings."""
+
+    def interim(self, status: int, fields: Fields) -> None:
+        """Take an interim response: told to the one whose request the flight makes."""
+
+    def landed(self) -> None:
+        """Take note that the flight's `landing` is known; called once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The shared tier holds an answer: the request is judged by that now."""
+
+    admission: Admission
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """A stored response, renewed or completed by what the origin server said with `status`."""
+
+    stored: Stored
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class Relayed:
+    """The origin server's own response; its content follows."""
+
+    response: Response
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """No response: an error in its place."""
+
+    error: Exception
+
+
+Landing: TypeAlias = Found | Renewed | Relayed | Failed
+
+
+class _Phase(Enum):
+    """Where a flight is."""
+
+    BEGUN = "the store is asked"
+    ASKED = "the origin server is asked"
+    JUDGING = "the response's head is there, and the store is asked about it"
+    ANSWERING = "content comes"
+    SETTLING = "all of the response is there, and the store takes it"
+    OVER = "nothing more comes"
+
+
+class Flights:
+    """Every flight that can be joined, by what its requests have in common, and every refresh under way."""
+
+    def __init__(self, gate: Gate, clock: Callable[[], float]) -> None:
+        self.gate: Final = gate
+        self.tiers: Final[Tiers] = gate.tiers
+        self.clock: Final = clock
+        self._named: dict[Hashable, Flight] = {}
+        self._refreshing: set[bytes] = set()  # keys of stored responses that are fetched again
+
+    def joinable(self, name: Hashable | None) -> Flight | None:
+        """The flight of this name, if it serves who asks now: it has missed no purge, here or elsewhere."""
+        flight = self._named.get(name) if name is not None else None
+        if flight is None or flight.recording is None or not flight.recording.current:
+            return None
+        return flight if self.tiers.trusted(flight.recording.began, self.clock()) else None
+
+    def launch(self, flight: Flight) -> None:
+        """Make a flight the one that is joined under its name."""
+        if flight.name is not None:
+            self._named[flight.name] = flight
+
+    def ended(self, flight: Flight) -> None:
+        """Let nobody join a flight any more."""
+        if flight.name is not None and self._named.get(flight.name) is flight:
+            del self._named[flight.name]
+
+    def refresh(self, admission: Admission, origin: Origin) -> None:
+        """Fetch again what was served stale, in the background, unless that is under way (RFC 5861 §3).
+
+        Nor if it was purged or replaced while it was being served.
+        """
+        stale = self.gate.again(admission, self.clock()).decision
+        if not isinstance(stale, Reuse) or not stale.revalidate_in_background:
+            return
+        again = for_refresh(replace(admission, decision=stale))
+        key = stale.stored.key
+        name = self.gate.flight_name(again, self.clock())
+        if key in self._refreshing or (name is not None and name in self._named):
+            return
+        # Until it has ended, whatever it brings: its stale response is not to be fetched again for every hit.
+        self._refreshing.add(key)
+        flight = Flight(self, again, origin, name, over=lambda: self._refreshing.discard(key))
+        flight.unattended = True
+        self.launch(flight)
+        flight.begin()
 
 
 class Flight:
-    """One request under way to the origin server, and all who wait for its answer."""
+    """One request under way to the origin server, and all who wait for its answer.
+
+    It begins its lease in one go with the judgement of `admission`: no purge comes between the two. What may
+    not be stored has no recording, and nobody joins it.
+    """
+
+    __slots__ = (
+        "_asked",
+        "_content",
+        "_flights",
+        "_held",
+        "_origin",
+        "_over",
+        "_passengers",
+        "_phase",
+        "_recorded",
+        "admission",
+        "broadcast",
+        "landing",
+        "leader",
+        "name",
+        "recording",
+        "unattended",
+    )
 
     def __init__(
         self,
-        gate: Gate,
+        flights: Flights,
         admission: Admission,
-        recording: Recording,
-        ended: Callable[[Flight], None],
-        *,
-        named: bool,
+        origin: Origin,
+        name: Hashable | None = None,
+        content: Content | None = None,
+        over: Callable[[], object] | None = None,
     ) -> None:
-        self.gate = gate
-        self.named = named  # others wait for it, on other nodes, too
+        self._flights = flights
+        self._origin = origin
+        self._content = content
+        self._over = over
+        self._phase = _Phase.BEGUN
+        self._held: list[bytes | Exception | None] = []  # what came while the store was asked; None: the end
+        self._asked: Asked | None = None
+        self._passengers: list[Passenger] = []  # until it has landed
+        self._recorded = False  # the lease is ended; what was reserved may still be read
         self.admission = admission
-        self.recording = recording
-        self.content = Broadcast(self._deserted)
-        self.interims: list[tuple[int, Fields]] = []
-        self.response: Response | None = None
-        self.task: asyncio.Task[None] | None = None
+        self.name = name
+        self.leader: Passenger | None = None
+        self.landing: Landing | None = None
         self.unattended = False  # goes on though nobody reads
-        self._ended = ended
+        self.broadcast = Broadcast(self._deserted, self._room)
+        decision = admission.decision
+        records = isinstance(decision, Validate) or (isinstance(decision, Forward) and decision.may_store)
+        self.recording = Recording(flights.tiers, admission, flights.clock) if records else None
 
-    @property
-    def landed(self) -> bool:
-        """Whether it is known what this flight brings."""
-        return self.response is not None or self.content.ended
+    def begin(self) -> None:
+        """Ask the store's other tier, then the origin server."""
+        recording = self.recording
+        if recording is None:
+            self._ask()
+            return
+        request, joined = self.admission.request, self.name is not None
+        self._flights.tiers.fill(recording.lease, request, self._judge, self._filled, joined=joined)
 
-    async def interim(self, status: int, fields: Fields) -> None:
-        self.interims.append((status, fields))
-        self.content.ring()
+    def join(self, passenger: Passenger, *, leads: bool = False) -> Reader:
+        """Wait for what the flight brings; content comes from the first `resume` of the reader on."""
+        if leads:
+            self.leader = passenger
+        if self.landing is None:
+            self._passengers.append(passenger)
+        return self.broadcast.join(passenger)
 
-    async def start(self, response: Response) -> None:
-        await self.recording.start(response)
-        self.content.kept = self.recording.storing is not None
-        if not self.recording.joinable:
-            await self._let_go()
-        if self.recording.presentable:
-            if response.status == 304:  # no condition was sent that it could be the answer to
-                raise RefusedError("origin-bad-response")
-            self.response = response
-            self.content.ring()
+    # The shared tier
 
-    async def write(self, chunk: bytes) -> None:
-        kept = self.recording.write(chunk)
-        if self.content.kept and not kept:
-            self.content.kept = False
-            await self._let_go()
-        if self.recording.mismatched:
-            raise Mismatched
-        if self.recording.presentable:
-            await self.content.write(chunk)
-
-    async def finish(self) -> None:
-        await self.recording.finish()
-        if not self.recording.mismatched:
-            self.content.end()
-            # It can be joined until all nodes have what was stored. What the application does after its
-            # response concerns nobody who asks from then on.
-            await self._close()
-            self._leave()
-
-    async def fly(self, origin: Origin) -> None:
-        """Ask the origin; whatever happens, the waiting hear of it and the lease is given back."""
-        error: BaseException | None = CutShort()
-        try:
-            if self.gate.shared is not None and await self._from_another_node(self.gate.shared):
-                error = None
-                return
-            decision = self.admission.decision
-            with contextlib.suppress(Mismatched):
-                await self._ask(origin, forwarded_fields(self.admission.request, decision))
-            if self.recording.mismatched:
-                # What came is not of the representation that is stored: ask for all of it (RFC 9111 §4.3.3).
-                again = Forward(decision.reason, may_store=True, fallback=None)
-                self.recording.restart(again)
-                await self._ask(origin, forwarded_fields(self.admission.request, again))
-        except Exception as raised:  # every reader raises it again
-            error = raised
-            heard = not self.content.ended and self.content.readers > 0
-            if not heard and not isinstance(raised, RefusedError):
-                logger.exception("the application failed where no client waits for it")
-        finally:
-            if not self.content.ended:
-                self.content.end(error)
-            self._leave()
-            await self._close()
-
-    async def _from_another_node(self, shared: SharedStore) -> bool:
-        """Ask the shared tier, and wait for who fetches this elsewhere; else it has its lease.
-
-        What the origin is asked about is read once more under that lease: what was read before it may have
-        been purged between the two.
-        """
-        asked = self.admission
-        assert asked.canonical is not None
-
-        def judge(held: Sequence[Stored]) -> Admission | None:
-            self.admission = self._judged(asked, held, shared)
-            return self.admission if isinstance(self.admission.decision, Reuse) else None
-
-        key, lease = asked.canonical.key, self.recording.lease
-        request = asked.request
-        found = await (shared.obtain(key, judge, lease, request) if self.named else shared.begin(key, lease))
-        if isinstance(found, Admission):
-            return True
-        self.recording.shared = found
-        if not self.named or _is_about_stored(self.admission.decision):
-            held = await shared.lookup(key, shared.clock(), request)
-            self.recording.held = held if shared.connected else None
-            if judge(held) is not None:
-                return True
-        self.recording.restart(self.admission.decision)
-        return False
-
-    def _judged(self, asked: Admission, held: Sequence[Stored], shared: SharedStore) -> Admission:
-        """The request judged by what the shared tier holds.
-
-        What memory alone still holds may be served for a moment, but it may have been purged elsewhere: the
-        origin is asked about no such response, unless it is one that never goes into the shared tier.
-        """
-        now, canonical = shared.clock(), asked.canonical
-        assert canonical is not None
-        known = held or self.gate.known(canonical.key, now)
-        again = self._wanted(self.gate.again(asked, now, known))
-        if held or isinstance(again.decision, Reuse) or not shared.connected:
-            return again
-        return self._wanted(self.gate.again(asked, now, [one for one in known if one.search is not None]))
+    def _judge(self, servable: Sequence[Stored], askable: Sequence[Stored]) -> bool:
+        """Judge the request by what other nodes store; True if that answers it."""
+        gate, now, asked = self._flights.gate, self._flights.clock(), self.admission
+        again = self._wanted(gate.again(asked, now, servable))
+        if not isinstance(again.decision, Reuse) and askable is not servable:
+            again = self._wanted(gate.again(asked, now, askable))
+        self.admission = again
+        return isinstance(again.decision, Reuse)
 
     def _wanted(self, again: Admission) -> Admission:
-        """What is fetched again in the background is not had by having what is stale."""
+        """The stale response that is fetched again in the background is not what is looked for."""
         stale = isinstance(again.decision, Reuse) and again.decision.revalidate_in_background
         return for_refresh(again) if self.unattended and stale else again
 
-    async def _ask(self, origin: Origin, fields: Fields) -> None:
-        await origin(replace(self.admission.request, fields=fields), self)
+    def _filled(self, satisfied: bool) -> None:
+        if self._phase is _Phase.OVER:
+            self._record()  # the lease came when nobody wanted it any more
+        elif satisfied:
+            self._phase = _Phase.OVER
+            self._land(Found(self.admission))
+            self._end(None)
+        else:
+            self._ask()
 
-    async def _let_go(self) -> None:
+    # The origin server
+
+    def _ask(self) -> None:
+        admission, decision = self.admission, self.admission.decision
+        assert isinstance(decision, Validate | Forward)
+        if self.recording is not None:
+            self.recording.restart(decision)
+        self._phase = _Phase.ASKED
+        fields = forwarded_fields(admission.request, decision)
+        found = admission.canonical
+        assert found is not None
+        asked = self._origin.ask(
+            OriginRequest(admission.request.method, fields, found, admission), self._content, self
+        )
+        if self._phase is _Phase.OVER:
+            asked.cancel()
+        else:
+            self._asked = asked
+
+    def _ask_again(self) -> None:
+        """Ask for all of it: what came is not of the representation that is stored (RFC 9111 §4.3.3)."""
+        decision = self.admission.decision
+        assert isinstance(decision, Validate)
+        if self._asked is not None:
+            self._asked.cancel()
+            self._asked = None
+        self.admission = replace(
+            self.admission, decision=Forward(decision.reason, may_store=True, fallback=None)
+        )
+        self._ask()
+
+    # The answer
+
+    def interim(self, status: int, fields: Fields) -> None:
+        if self.leader is not None:
+            self.leader.interim(status, fields)
+
+    def start(self, response: Response) -> None:
+        self._phase = _Phase.JUDGING
+        request, recording = self.admission.request, self.recording
+
+        def settled() -> None:
+            if recording is None:
+                self._started(response)
+            else:
+                recording.start(response, lambda: self._started(response))
+
+        if request.method in SAFE_METHODS:
+            settled()
+        else:
+            lease = recording.lease if recording is not None else None
+            selectors = obsolete(self.admission, response)
+            self._flights.tiers.invalidate(selectors, self._flights.clock(), lease, settled)
+
+    def _started(self, response: Response) -> None:
+        if self._phase is _Phase.OVER:
+            return
+        self._phase = _Phase.ANSWERING
+        recording = self.recording
+        if recording is not None:
+            self.broadcast.kept = recording.state is State.KEPT
+            if not recording.joinable:
+                self._let_go()
+        if recording is None or recording.state in {State.KEPT, State.PASSED_ON}:
+            if recording is not None and response.status == 304 and _is_ours(self.admission):
+                self._fail(RefusedError("origin-bad-response"))  # it is the answer to no condition of ours
+                return
+            self._land(Relayed(response))
+        if self._held:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Take what came while the store was asked."""
+        held, self._held = self._held, []
+        more = True
+        for each in held:
+            if self._phase is not _Phase.ANSWERING:
+                return
+            match each:
+                case None:
+                    self.finish()
+                case Exception():
+                    self.fail(each)
+                case _:
+                    more = self.write(each)
+        if more and self._asked is not None:
+            self._asked.resume()
+
+    def write(self, chunk: bytes) -> bool:
+        if self._phase is _Phase.JUDGING:
+            self._held.append(chunk)
+            return False
+        recording = self.recording
+        if recording is not None and recording.collects and not recording.write(chunk):
+            self.broadcast.kept = False
+            self._let_go()
+        if recording is not None and recording.state is State.MISMATCHED:
+            self._ask_again()
+            return True
+        return self.broadcast.write(chunk) if isinstance(self.landing, Relayed) else True
+
+    def finish(self) -> None:
+        if self._phase is _Phase.JUDGING:
+            self._held.append(None)
+            return
+        self._asked = None
+        self._phase = _Phase.SETTLING
+        if self.recording is None:
+            self._end(None)
+        else:
+            self.recording.finish(self._finished)
+
+    def _finished(self) -> None:
+        recording = self.recording
+        assert recording is not None
+        if self._phase is _Phase.OVER:
+            return
+        if recording.state is State.MISMATCHED:
+            self._ask_again()
+            return
+        self._phase = _Phase.OVER
+        if recording.updated is not None:
+            self._land(Renewed(recording.updated, recording.status))
+        self._end(None)
+
+    def fail(self, error: Exception) -> None:
+        if self._phase is _Phase.JUDGING:
+            self._held.append(error)
+            return
+        self._asked = None
+        if not self.broadcast.readers and not isinstance(error, RefusedError | CutShortError):
+            logger.error("the application failed where no client waits for it", exc_info=error)
+        self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        if self._asked is not None:
+            self._asked.cancel()
+            self._asked = None
+        self._phase = _Phase.OVER
+        if self.landing is None:
+            self._land(Failed(error))
+        self._end(error)
+
+    def _land(self, landing: Landing) -> None:
+        self.landing = landing
+        waiting, self._passengers = self._passengers, []
+        for passenger in waiting:
+            passenger.landed()
+
+    # The end
+
+    def _end(self, error: BaseException | None) -> None:
+        """Nothing more comes: tell the readers; until all nodes have what is stored it can be joined."""
+        self._phase = _Phase.OVER
+        self.broadcast.end(error)
+        self._record()
+
+    def _record(self) -> None:
+        if self.recording is None:
+            self._recorded_all()
+        else:
+            self._flights.tiers.end(self.recording.lease, self._recorded_all)
+
+    def _recorded_all(self) -> None:
+        self._recorded = True
+        self._flights.ended(self)
+        self.broadcast.close()
+        if not self.broadcast.readers:
+            self._release()
+
+    def _release(self) -> None:
+        if self.recording is not None:
+            self._flights.tiers.release(self.recording.lease)
+        if self._over is not None:
+            over, self._over = self._over, None
+            over()
+
+    def _let_go(self) -> None:
         """Be of use to nobody who asks from now on; the lease stays if all of it is to be asked for."""
-        self._ended(self)
-        if self.gate.shared is not None and not self.recording.mismatched:
-            await self.recording.let_go()
+        self._flights.ended(self)
+        recording = self.recording
+        if recording is not None and recording.state is not State.MISMATCHED:
+            self._flights.tiers.let_go(recording.lease)
 
-    def _leave(self) -> None:
-        """Be joined no longer."""
-        self._ended(self)
-        self.content.close()
+    # The readers
 
-    async def _close(self) -> None:
-        await self.recording.close()
-        if not self.content.readers:
-            self.recording.release()
+    def _room(self) -> None:
+        if self._asked is not None:
+            self._asked.resume()
 
     def _deserted(self) -> None:
-        if self.content.ended:
-            if self.recording.closed:
-                self.recording.release()
-        elif self.task is not None and not self.unattended:
-            self.task.cancel()
+        if self._phase is _Phase.OVER:
+            if self._recorded:
+                self._release()
+        elif not self.unattended:
+            self._flights.ended(self)
+            if self._asked is not None:
+                self._asked.cancel()
+                self._asked = None
+            self._end(CutShortError())
 
 
 def for_refresh(admission: Admission) -> Admission:
@@ -209,5 +461,7 @@ def for_refresh(admission: Admission) -> Admission:
     return replace(admission, request=request, decision=decision)
 
 
-def _is_about_stored(decision: Decision) -> bool:
-    return isinstance(decision, Validate) or (isinstance(decision, Forward) and decision.fallback is not None)
+def _is_ours(admission: Admission) -> bool:
+    """True if the client's own conditions were kept from the origin server."""
+    request: Request = admission.request
+    return request.method in {b"GET", b"HEAD"}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from univocal.cache.decide import Decision, Refuse, Reuse
 from univocal.engine.purge import PURGES, Purged
@@ -18,8 +17,7 @@ __all__ = ["Handling", "Listener", "Outcome", "Times", "announce", "cache_status
 logger: Final = logging.getLogger("univocal")
 
 
-@dataclass(frozen=True, slots=True)
-class Handling:
+class Handling(NamedTuple):
     """How the cache handled a request: the parameters of its Cache-Status member (RFC 9211 §2)."""
 
     hit: bool = False
@@ -36,8 +34,7 @@ class Handling:
         return cls(hit=True, ttl=int(decision.stored.lifetime - decision.age), detail=detail)
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
+class Times(NamedTuple):
     """Seconds: when the request came (wall clock), how long its first octet and its last took."""
 
     start: float
@@ -45,8 +42,7 @@ class Times:
     total: float
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """One exchange, ended."""
 
     site: str  # empty where no site was found

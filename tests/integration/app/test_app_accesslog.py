@@ -6,7 +6,6 @@ import asyncio
 import io
 import json
 import logging
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,9 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from univocal.cache.decide import Forward
-from univocal.engine.orders import Order
 from univocal.engine.outcome import Handling, Outcome, Times
-from univocal.engine.purge import Purged
+from univocal.engine.purge import Order, Purged
 from univocal.http.errors import ConfigurationError
 from univocal.http.messages import Received
 from univocal.store.purge_selectors import Keys
@@ -91,7 +89,7 @@ URL = "http://en.example/a"
 
 def purge(names: tuple[str, ...] = (URL,), *, soft: bool = False, count: int | None = 2) -> Outcome:
     order = Order(Keys(frozenset(), soft=soft), "key", names)
-    return replace(outcome(), decision=None, purged=Purged(order, count))
+    return outcome()._replace(decision=None, purged=Purged(order, count))
 
 
 def test_the_line_of_a_purge_tells_what_was_purged() -> None:
@@ -113,7 +111,7 @@ def test_no_octet_of_a_tag_ends_a_line(form: object) -> None:
 def test_purges_alone(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     log = open_log("off", "json")
     kept = Forward("uri-miss", may_store=True, fallback=None)
-    for each in (replace(outcome(), decision=kept), purge(), replace(purge(), purged=None, status=403)):
+    for each in (outcome()._replace(decision=kept), purge(), purge()._replace(purged=None, status=403)):
         log(each)
     out, err = capsysbinary.readouterr()
     assert out == b""
@@ -225,12 +223,12 @@ def test_what_is_hostile_is_escaped_and_nothing_else(target: str) -> None:
 # ── when lines are written ──────────────────────────────────────────────────────────────────────────────────
 
 FORWARDED = Forward("uri-miss", may_store=True, fallback=None)
-USUAL = replace(outcome(), decision=FORWARDED, reasons=())
-OBSERVED = replace(USUAL, reasons=("control-character",))
+USUAL = outcome()._replace(decision=FORWARDED, reasons=())
+OBSERVED = USUAL._replace(reasons=("control-character",))
 
 
 def numbered(status: int) -> Outcome:
-    return replace(USUAL, status=status)
+    return USUAL._replace(status=status)
 
 
 def statuses(stream: io.BytesIO) -> list[int]:
@@ -275,9 +273,9 @@ async def test_no_more_waits_than_a_batch() -> None:
     ("last", "at_once"),
     [
         (purge(), True),
-        (replace(OBSERVED, status=400), True),
+        (OBSERVED._replace(status=400), True),
         (OBSERVED, False),
-        (replace(USUAL, status=404), False),
+        (USUAL._replace(status=404), False),
     ],
     ids=["a purge", "a refusal", "what would have been one", "another error"],
 )

@@ -90,7 +90,7 @@ async def test_a_purge_reaches_all(clients):
     a, b = await clients(Application(FRESH))
     await a.get()
     await b.get()
-    assert await b.middleware.gate.purge(Everything(), time.time()) == 1
+    assert await b.middleware.tiers.purge(Everything(), time.time()) == 1
     assert (await a.get())[0] == "2"
     assert (await b.get())[0] == "2"
 
@@ -166,10 +166,11 @@ async def test_without_redis_the_nodes_go_on_alone(clients, server, until):
     server.kill()
     await until(lambda: not a.node.store.connected and not b.node.store.connected)
     assert (await a.get())[0] == "2"
+    await until(lambda: a.node.memory.stats.responses)
     assert (await a.get())[1].startswith("hit")
     assert (await b.get())[0] == "3"
     with pytest.raises(RefusedError, match="shared-store-unavailable"):
-        await a.middleware.gate.purge(Everything(), time.time())
+        await a.middleware.tiers.purge(Everything(), time.time())
     answer = await b.http.request("PURGE", "/x")
     assert (answer.status_code, answer.json()["reason"]) == (503, "shared-store-unavailable")
     assert (await b.get())[0] == "4"

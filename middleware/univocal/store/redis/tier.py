@@ -13,7 +13,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from univocal.cache.stored import Stored
@@ -51,6 +51,8 @@ class SharedLease:
     key: bytes
     local: Lease
     token: str  # empty: Redis knows nothing of it
+    seen: Sequence[Stored] | None = None  # what all nodes stored as it began, where that is known
+    owed: list[Stored | Selector] = field(default_factory=list)  # what all nodes are to be told at its end
 
 
 class SharedStore:
@@ -125,16 +127,16 @@ class SharedStore:
         self,
         key: bytes,
         judge: Callable[[Sequence[Stored]], T | None],
-        local: Lease | None = None,
+        begun: SharedLease | None = None,
         request: Request | None = None,
     ) -> T | SharedLease:
         """What `judge` makes of the responses that all nodes store; or else a lease to fetch one.
 
         While another node fetches this key it is waited for, `Times.patience` at most. Who waited in vain,
-        for nothing came to be stored, or nothing that `judge` takes, waits for no other. The lease takes the
-        memory store's along, if there is one already. For `request` see `lookup`.
+        for nothing came to be stored, or nothing that `judge` takes, waits for no other. A lease that has
+        `begun` in memory is the one that is given. For `request` see `lookup`.
         """
-        lease = SharedLease(key, local or self.memory.begin(key, self.clock()), "")
+        lease = begun or SharedLease(key, self.memory.begin(key, self.clock()), "")
         try:
             found = await self._awaited(lease, judge, request)
         except BaseException:
@@ -142,7 +144,7 @@ class SharedStore:
             raise
         if found is None:
             return lease
-        if local is None:
+        if begun is None:
             self.memory.release(lease.local)
         return found
 
@@ -190,9 +192,12 @@ class SharedStore:
 
     # ── leases ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def begin(self, key: bytes, local: Lease | None = None) -> SharedLease:
-        """A lease for what is about to be fetched, whoever else fetches it; whoever takes it releases it."""
-        lease = SharedLease(key, local or self.memory.begin(key, self.clock()), "")
+    async def begin(self, key: bytes, begun: SharedLease | None = None) -> SharedLease:
+        """A lease for what is about to be fetched, whoever else fetches it; whoever takes it releases it.
+
+        One that has `begun` in memory is the one that is given.
+        """
+        lease = begun or SharedLease(key, self.memory.begin(key, self.clock()), "")
         try:
             await self._begin(lease, None)
         except BaseException:

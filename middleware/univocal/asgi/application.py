@@ -1,0 +1,156 @@
+"""An ASGI application as the origin server of an exchange."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import Final
+
+from univocal.asgi.messages import App, Message, Scope, fields_of
+from univocal.asgi.scope import respell
+from univocal.engine.broadcast import CutShortError
+from univocal.engine.flight import OriginRequest
+from univocal.http.extensions import EARLY_HINT, INTERIM
+from univocal.http.messages import Response
+from univocal.http.roles import Answer, Asked, Content
+
+__all__ = ["Application"]
+
+logger: Final = logging.getLogger("univocal")
+
+# Octets of a request's content that wait for the application.
+HIGH_WATER: Final = 64 * 1024
+
+
+class Application:
+    """Asks an ASGI application for the requests of one scope (an `Origin`, see engine.flight)."""
+
+    __slots__ = ("_app", "_scope")
+
+    def __init__(self, app: App, scope: Scope) -> None:
+        self._app = app
+        self._scope = scope
+
+    def ask(self, request: OriginRequest, content: Content | None, answer: Answer) -> Asked:
+        """Call the application in a task of its own, with a canonical scope."""
+        scope = respell(self._scope, request.admission, request.method, request.fields)
+        return _Call(self._app, scope, content, answer)
+
+
+class _Call:
+    """One call of the application; its content comes as it is received."""
+
+    __slots__ = (
+        "_answer",
+        "_arrived",
+        "_cancelled",
+        "_chunks",
+        "_complete",
+        "_content",
+        "_finished",
+        "_news",
+        "_room",
+        "_task",
+    )
+
+    def __init__(self, app: App, scope: Scope, content: Content | None, answer: Answer) -> None:
+        self._answer = answer
+        self._content = content
+        self._chunks: deque[bytes] = deque()
+        self._complete = content is None  # all of the content is in _chunks
+        self._arrived = False  # the application has been told of its end
+        self._finished = False  # the response is complete
+        self._cancelled = False
+        self._news: asyncio.Future[None] | None = None
+        self._room: asyncio.Future[None] | None = None
+        self._task = asyncio.get_running_loop().create_task(self._run(app, scope))
+
+    async def _run(self, app: App, scope: Scope) -> None:
+        try:
+            await app(scope, self._receive, self._send)
+        except Exception as error:
+            if self._finished:
+                logger.exception("the application failed after its response")
+            elif not self._cancelled:
+                self._end()
+                self._answer.fail(error)
+        else:
+            if not (self._finished or self._cancelled):
+                self._end()
+                self._answer.fail(CutShortError())
+
+    def _end(self) -> None:
+        self._finished = True
+        if self._content is not None:
+            self._content.detach()
+
+    # What the flight calls
+
+    def pause(self) -> None:
+        if self._room is None:
+            self._room = asyncio.get_running_loop().create_future()
+
+    def resume(self) -> None:
+        room, self._room = self._room, None
+        if room is not None and not room.done():
+            room.set_result(None)
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        if self._content is not None:
+            self._content.detach()
+        if not self._finished:
+            self._task.cancel()
+
+    # The request's content
+
+    def write(self, chunk: bytes) -> bool:
+        self._chunks.append(chunk)
+        self._ring()
+        return sum(map(len, self._chunks)) < HIGH_WATER
+
+    def finish(self) -> None:
+        self._complete = True
+        self._ring()
+
+    def _ring(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    # What the application calls
+
+    async def _receive(self) -> Message:
+        """The content as it comes; nobody leaves a request that is made on behalf of all who wait."""
+        if self._content is not None and not self._complete and self._news is None:
+            self._content.attach(self)
+        while not self._chunks and (not self._complete or self._arrived):
+            self._news = asyncio.get_running_loop().create_future()
+            await self._news
+        body = b"".join(self._chunks)
+        self._chunks.clear()
+        self._arrived = self._complete
+        if self._content is not None and not self._complete:
+            self._content.resume()
+        return {"type": "http.request", "body": body, "more_body": not self._complete}
+
+    async def _send(self, message: Message) -> None:
+        if self._finished or self._cancelled:
+            return
+        answer = self._answer
+        match message["type"]:
+            case "http.response.start":
+                answer.start(Response(message["status"], fields_of(message)))
+            case "http.response.body":
+                body = bytes(message.get("body", b""))
+                if body and not answer.write(body):
+                    self.pause()
+                if not message.get("more_body", False) and not self._cancelled:
+                    self._end()
+                    answer.finish()
+                elif self._room is not None:
+                    await self._room
+            case kind if kind == INTERIM:
+                answer.interim(message["status"], fields_of(message))
+            case kind if kind == EARLY_HINT:
+                answer.interim(103, [(b"link", bytes(link)) for link in message["links"]])

@@ -1,0 +1,95 @@
+"""The client of an exchange that comes by the ASGI door: what is pushed to it is awaited in its own task."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final, Protocol
+
+from univocal.asgi.messages import Message, Scope, Send
+from univocal.http.extensions import INTERIM
+from univocal.http.messages import Fields
+
+__all__ = ["ScopeClient"]
+
+
+class _Resumable(Protocol):
+    def resume(self) -> None: ...
+
+
+# Octets that wait for the server before no more are taken for now.
+HIGH_WATER: Final = 128 * 1024
+# Octets of content in one message.
+PIECE: Final = 256 * 1024
+
+
+class ScopeClient:
+    """Sends to the client of an http scope what an exchange pushes (see http.roles)."""
+
+    __slots__ = ("_interims", "_messages", "_old", "_over", "_send", "_waiting", "_wake")
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self._send = send
+        self._interims = INTERIM in scope.get("extensions", {})
+        self._old = scope.get("http_version", "").startswith("1")
+        self._messages: deque[Message] = deque()
+        self._waiting = 0  # octets in _messages
+        self._over = False
+        self._wake: asyncio.Future[None] | None = None
+
+    # What the exchange pushes
+
+    def interim(self, status: int, fields: Fields) -> None:
+        if self._interims:
+            self._put({"type": INTERIM, "status": status, "headers": fields})
+
+    def start(self, status: int, fields: Fields) -> None:
+        if not self._old:  # RFC 9113 §8.2.2: there is no Connection field beyond HTTP/1.1
+            fields = [field for field in fields if field[0] != b"connection"]
+        self._put({"type": "http.response.start", "status": status, "headers": fields})
+
+    def write(self, chunk: bytes | memoryview) -> bool:
+        """Take content, in pieces: a server copies what a slow client does not take at once."""
+        self._waiting += len(chunk)
+        for start in range(0, len(chunk), PIECE):
+            piece = bytes(chunk[start : start + PIECE])
+            self._put({"type": "http.response.body", "body": piece, "more_body": True})
+        return self._waiting < HIGH_WATER
+
+    def finish(self) -> None:
+        last = self._messages[-1] if self._messages else None
+        if last is not None and last["type"] == "http.response.body":
+            last["more_body"] = False
+        else:
+            self._put({"type": "http.response.body", "body": b"", "more_body": False})
+        self.cut()
+
+    def cut(self) -> None:
+        self._over = True
+        self._ring()
+
+    def _put(self, message: Message) -> None:
+        self._messages.append(message)
+        self._ring()
+
+    def _ring(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    # What the door awaits
+
+    async def deliver(self, exchange: _Resumable) -> None:
+        """Send what is pushed, until the exchange is over."""
+        messages = self._messages
+        while True:
+            while messages:
+                message = messages.popleft()
+                await self._send(message)
+                if not self._over and (octets := len(message.get("body", b""))):
+                    self._waiting -= octets
+                    if self._waiting < HIGH_WATER <= self._waiting + octets:
+                        exchange.resume()
+            if self._over:
+                return
+            self._wake = asyncio.get_running_loop().create_future()
+            await self._wake

@@ -1,0 +1,29 @@
+"""The words of ASGI: types of messages and of what carries them, and a problem as messages."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias
+
+from univocal.http.messages import Fields
+from univocal.http.problem import problem
+
+__all__ = ["App", "Message", "Receive", "Scope", "Send", "fields_of", "send_problem"]
+
+Scope: TypeAlias = dict[str, Any]
+Message: TypeAlias = dict[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+def fields_of(message: Message) -> Fields:
+    """The header fields of a message, their names in lower case."""
+    return [(bytes(name).lower(), bytes(value)) for name, value in message.get("headers", ())]
+
+
+async def send_problem(send: Send, reasons: Sequence[str]) -> None:
+    """Answer with problem details (RFC 9457)."""
+    told = problem(reasons)
+    await send({"type": "http.response.start", "status": told.status, "headers": list(told.fields)})
+    await send({"type": "http.response.body", "body": told.body, "more_body": False})

@@ -1,0 +1,503 @@
+"""One request and its answer, from the admission to the Outcome: the only `match` on decisions."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Final, Protocol
+
+from univocal.cache.decide import Forward, Refuse, Reuse, Validate, reuse_on_error
+from univocal.cache.represent import not_modified, represent
+from univocal.cache.stored import Stored
+from univocal.cache.tags import TAGGING
+from univocal.engine.admission import Admission, Gate
+from univocal.engine.broadcast import WINDOW, CutShortError, Reader
+from univocal.engine.flight import Failed, Flight, Flights, Found, Origin, Relayed, Renewed
+from univocal.engine.outcome import Handling, Listener, Outcome, Times, announce, cache_status
+from univocal.engine.purge import PURGES, Order, Purged, carry_out
+from univocal.http.errors import RefusedError
+from univocal.http.fields import without
+from univocal.http.messages import Fields, Response, values
+from univocal.http.problem import problem
+from univocal.http.roles import Client, Content
+
+__all__ = ["Engine", "Exchange", "Timer"]
+
+FETCHED: Final = frozenset((b"GET", b"HEAD"))  # their answers are for all who ask at the same time
+
+
+class Timer(Protocol):
+    """A call that is to come."""
+
+    def cancel(self) -> None:
+        """Do not call."""
+
+
+def _call_later(seconds: float, call: Callable[[], None]) -> Timer:
+    return asyncio.get_running_loop().call_later(seconds, call)
+
+
+class Engine:
+    """What all exchanges share: the gate, the flights, the listeners, the clock (seconds since the epoch).
+
+    `call_later` calls after so many seconds; without it the running event loop does.
+    """
+
+    __slots__ = ("call_later", "clock", "flights", "gate", "listeners", "tasks")
+
+    def __init__(
+        self,
+        gate: Gate,
+        listeners: Sequence[Listener] = (),
+        clock: Callable[[], float] = time.time,
+        call_later: Callable[[float, Callable[[], None]], Timer] = _call_later,
+    ) -> None:
+        self.gate = gate
+        self.listeners = tuple(listeners)
+        self.clock = clock
+        self.call_later = call_later
+        self.flights = Flights(gate, clock)
+        self.tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
+
+
+class Exchange:
+    """One request: begun by a door for its client, told of when the client takes more or leaves.
+
+    `error` is what an application behind raised, with its traceback; the door raises it again.
+    """
+
+    __slots__ = (
+        "_client",
+        "_content",
+        "_engine",
+        "_first",
+        "_flight",
+        "_follows",
+        "_handling",
+        "_origin",
+        "_pending",
+        "_purged",
+        "_reader",
+        "_reasons",
+        "_status",
+        "_ticks",
+        "_timer",
+        "admission",
+        "begun",
+        "error",
+        "octets",
+        "over",
+    )
+
+    def __init__(
+        self,
+        engine: Engine,
+        client: Client,
+        admission: Admission,
+        origin: Origin,
+        content: Content | None = None,
+        begun: tuple[float, float] | None = None,
+    ) -> None:
+        self.admission = admission
+        self._engine = engine
+        self._client = client
+        self._origin = origin
+        self._content = content
+        self.begun, self._ticks = begun or (engine.clock(), time.perf_counter())
+        self._first = 0.0
+        self._status = 0
+        self.octets = 0
+        self._handling = Handling()
+        self._reasons = admission.reasons
+        self._purged: Purged | None = None
+        self._flight: Flight | None = None
+        self._reader: Reader | None = None
+        self._follows = False
+        self._timer: Timer | None = None
+        self._pending: memoryview | None = (
+            None  # of a stored response's content, what the client did not take
+        )
+        self.over = False
+        self.error: tuple[BaseException, TracebackType | None] | None = None
+
+    # What the door calls
+
+    def begin(self) -> None:
+        """Carry out what was decided."""
+        admission = self.admission
+        found = admission.canonical
+        decision = admission.decision
+        if found is not None and found.redirect and not isinstance(decision, Refuse | Order):
+            fields = [(b"location", found.url), (b"content-length", b"0")]
+            self._respond(found.redirect, fields, b"")
+            return
+        match decision:
+            case Reuse():
+                self._reuse(Handling.of_hit(decision))
+                if decision.revalidate_in_background:
+                    self._engine.flights.refresh(admission, self._origin)
+            case Refuse(reason=reason):
+                self._refuse(admission.reasons or (reason,))
+            case Order():
+                self._purge(decision)
+            case Validate() | Forward(may_store=True) if admission.request.method in FETCHED:
+                self._fetch()
+            case _:
+                self._handling = Handling(fwd=decision.reason)
+                self._lead(None, self._content)
+
+    def resume(self) -> None:
+        """Send more: the client takes it."""
+        if self._pending is not None:
+            self._send_stored(self._pending)
+        elif self._reader is not None:
+            self._reader.resume()
+
+    def cancel(self) -> None:
+        """Give up: the client has left."""
+        if not self.over:
+            self._leave()
+            self._end()
+
+    def refuse(self, reasons: Sequence[str]) -> None:
+        """Answer with a problem what cannot be gone on with; in the middle of a response, cut it."""
+        if not self.over:
+            self._leave()
+            self._refuse(reasons)
+
+    # Answers of our own, and stored ones
+
+    def _refuse(self, reasons: Sequence[str]) -> None:
+        self._reasons = tuple(reasons)
+        self._handling = Handling(detail=reasons[0])
+        if self._status:
+            self._cut()  # too late for another status: the response ends without its end
+            return
+        told = problem(reasons)
+        # After ambiguous framing nobody knows where the next request begins (RFC 9112 §6.3).
+        close = [(b"connection", b"close")] if reasons[0] == "bad-framing" else []
+        self._respond(told.status, [*told.fields, *close], told.body)
+
+    def _purge(self, order: Order) -> None:
+        """Carry out a PURGE, which may take more than a moment."""
+        self._purged = Purged(order)
+        task = asyncio.get_running_loop().create_task(self._carry_out(order))
+        self._engine.tasks.add(task)
+        task.add_done_callback(self._engine.tasks.discard)
+
+    async def _carry_out(self, order: Order) -> None:
+        try:
+            self._purged = await carry_out(order, self._engine.gate.tiers, self.begun)
+        except RefusedError as refused:
+            if not self.over:
+                self._refuse(refused.reasons)
+            return
+        body = self._purged.body()
+        fields = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        if not self.over:
+            self._respond(200, fields, body)
+
+    def _reuse(self, handling: Handling) -> None:
+        admission = self.admission
+        decision = admission.decision
+        assert isinstance(decision, Reuse)
+        shown = represent(admission.request, decision.stored, decision.age, self._engine.clock())
+        self._handling = handling
+        self._respond(shown.status, [*shown.fields, *self._cache_status()], shown.body)
+
+    def _respond(self, status: int, fields: Fields, body: bytes | memoryview) -> None:
+        self._start(status, fields)
+        self._send_stored(memoryview(body))
+
+    def _send_stored(self, content: memoryview) -> None:
+        """Send content in pieces: a transport copies what a slow client does not take at once."""
+        more = True
+        while more and len(content):
+            piece, content = content[:WINDOW], content[WINDOW:]
+            self.octets += len(piece)
+            more = self._client.write(piece)
+        if len(content):
+            self._pending = content
+        else:
+            self._pending = None
+            self._finish()
+
+    # What the origin is asked for
+
+    def _fetch(self) -> None:
+        """Join the flight of the key, or lead one.
+
+        Whoever joins one waits once: what does not satisfy its request then, it forwards for by itself.
+        """
+        engine = self._engine
+        name = engine.gate.flight_name(self.admission, engine.clock())
+        flight = engine.flights.joinable(name)
+        if flight is None:
+            self._lead(name)
+            return
+        self._follows, self._flight = True, flight
+        self._reader = flight.join(self)
+        if flight.landing is not None:
+            self.landed()
+            return
+        timeout = self.admission.runtime.limits.collapse_timeout
+        self._timer = engine.call_later(timeout, lambda: self._forward(name))
+
+    def _forward(self, name: object | None) -> None:
+        """Stop waiting for another's answer: what is stored by now, or the origin server."""
+        engine = self._engine
+        self._leave()
+        self._follows = False
+        self.admission = engine.gate.again(self.admission, engine.clock())  # it has waited
+        match self.admission.decision:
+            case Reuse() as found:
+                self._reuse(Handling.of_hit(found))
+                self._refresh()
+            case Refuse(reason=reason):
+                self._refuse((reason,))
+            case _:
+                self._lead(name)
+
+    def _lead(self, name: object | None, content: Content | None = None) -> None:
+        flights = self._engine.flights
+        self._flight = flight = Flight(flights, self.admission, self._origin, name, content)
+        self._reader = flight.join(self, leads=True)
+        flights.launch(flight)
+        flight.begin()
+
+    def _refresh(self) -> None:
+        decision = self.admission.decision
+        if isinstance(decision, Reuse) and decision.revalidate_in_background:
+            self._engine.flights.refresh(self.admission, self._origin)
+
+    def _leave(self) -> None:
+        """Wait for the flight no longer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        reader, self._reader, self._flight = self._reader, None, None
+        if reader is not None:
+            reader.leave()
+
+    # What the flight says
+
+    def interim(self, status: int, fields: Fields) -> None:
+        if not self.over:
+            self._client.interim(status, fields)
+
+    def landed(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        flight = self._flight
+        if flight is None:
+            return  # the client has left
+        if not self._follows:
+            self.admission = flight.admission
+        match flight.landing:
+            case Failed(error):
+                self._recall(flight, None, lambda: self._fail(error))
+            case Relayed(response) if response.status >= 500:
+                self._recall(flight, response.status, lambda: self._take(flight))
+            case _:
+                self._take(flight)
+
+    def _recall(self, flight: Flight, status: int | None, otherwise: Callable[[], None]) -> None:
+        """Serve something stale in place of an error, if there is any (RFC 9111 §4.2.4, RFC 5861 §4)."""
+        engine = self._engine
+        again = engine.gate.again(self.admission, engine.clock())
+        had, has = _has_fallback(self.admission), _has_fallback(again)
+
+        def recalled(held: Sequence[Stored]) -> None:
+            if self._flight is not flight:
+                return  # the client has left meanwhile
+            found = engine.gate.again(again, engine.clock(), held)
+            self._instead(found, status, otherwise)
+
+        if had and not has:
+            found = again.canonical
+            assert found is not None
+            engine.gate.tiers.recall(found.key, again.request, engine.clock(), recalled)
+        else:
+            self._instead(again, status, otherwise)
+
+    def _instead(self, again: Admission, status: int | None, otherwise: Callable[[], None]) -> None:
+        decision = again.decision
+        assert not isinstance(decision, Order)
+        stale = (
+            decision
+            if isinstance(decision, Reuse)
+            else reuse_on_error(decision, again.request, again.rules, status, self._engine.clock())
+        )
+        if stale is None:
+            otherwise()
+            return
+        told = 0 if self._follows else status or 0
+        fwd = _reason(self.admission)
+        handling = Handling(fwd=fwd, fwd_status=told, collapsed=self._follows, detail=stale.reason)
+        self.admission = replace(again, decision=stale)
+        self._leave()
+        self._reuse(handling)
+
+    def _take(self, flight: Flight) -> None:
+        if self._follows:
+            self._take_theirs(flight)
+        else:
+            self._take_own(flight)
+
+    def _take_own(self, flight: Flight) -> None:
+        """Answer with what the flight brings that this request leads."""
+        fwd = _reason(flight.admission)
+        match flight.landing:
+            case Found(admission):
+                self._leave()
+                self._take_another_nodes(admission)
+            case Renewed(stored, status):
+                self._leave()
+                age = stored.age(self._engine.clock())
+                decision = Reuse(stored, age, fwd, revalidate_in_background=False)
+                self.admission = replace(flight.admission, decision=decision)
+                self._reuse(Handling(fwd=fwd, fwd_status=status))
+            case Relayed(response):
+                recording = flight.recording
+                kept = recording is not None and recording.stored_at_head
+                self._stream(flight, response, Handling(fwd=fwd, stored=kept))
+
+    def _take_theirs(self, flight: Flight) -> None:
+        """Answer with what the flight brings that another request leads, if it satisfies this one."""
+        engine, recording = self._engine, flight.recording
+        assert recording is not None
+        landed = recording.updated or recording.storing
+        if isinstance(flight.landing, Found):
+            theirs = flight.landing.admission.decision
+            assert isinstance(theirs, Reuse)
+            landed = theirs.stored
+        if landed is None or not landed.reusable:
+            self._forward(None)
+            return
+        again = engine.gate.again(self.admission, engine.clock(), [landed])
+        if not isinstance(again.decision, Reuse):
+            self._forward(None)
+            return
+        handling = Handling(fwd=_reason(self.admission), collapsed=True)
+        whole = landed.whole and not values(self.admission.request.fields, b"range")
+        match flight.landing:
+            case Found():
+                self._leave()
+                self._take_another_nodes(again)
+            case Renewed():
+                self._leave()
+                self.admission = again
+                self._reuse(handling)
+            case Relayed() if whole:
+                self.admission = again
+                # As it is stored: what may not be is for the client alone whose request brought it.
+                self._stream(flight, Response(landed.status, landed.fields), handling)
+            case _:
+                self._forward(None)
+
+    def _take_another_nodes(self, admission: Admission) -> None:
+        assert isinstance(admission.decision, Reuse)
+        self.admission = admission
+        self._reuse(Handling.of_hit(admission.decision, detail="shared"))
+        self._refresh()
+
+    def _stream(self, flight: Flight, response: Response, handling: Handling) -> None:
+        self._handling = handling
+        if flight.recording is not None and flight.recording.storing is not None:
+            # The client's conditions were kept from the origin: they are answered here (RFC 9111 §4.3.2).
+            unchanged = not_modified(self.admission.request, response, self._engine.clock())
+            if unchanged is not None:
+                flight.unattended = True
+                self._leave()
+                self._respond(unchanged.status, [*unchanged.fields, *self._cache_status()], b"")
+                return
+        self._start(response.status, [*response.fields, *self._cache_status()])
+        if self._reader is not None:  # else the client has left
+            self._reader.resume()
+
+    def write(self, chunk: bytes) -> bool:
+        self.octets += len(chunk)
+        return self._client.write(chunk)
+
+    def ended(self, error: BaseException | None) -> None:
+        self._reader = None
+        if error is None:
+            self._finish()
+        else:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if self.over:
+            return
+        self._leave()
+        if isinstance(error, RefusedError):
+            self._refuse(error.reasons)
+            return
+        if not isinstance(error, CutShortError):
+            self.error = error, error.__traceback__
+        self._cut()
+
+    # What the client gets
+
+    def _cache_status(self) -> Fields:
+        found = self.admission.canonical
+        assert found is not None
+        return cache_status(self._handling, found, self.admission.runtime.cache_status)
+
+    def _start(self, status: int, fields: Fields) -> None:
+        self._status = status
+        self._first = time.perf_counter()
+        if self.admission.rules.strip_tags:
+            fields = without(fields, TAGGING)
+        self._client.start(status, fields)
+
+    def _finish(self) -> None:
+        if not self.over:
+            self._client.finish()
+            self._end()
+
+    def _cut(self) -> None:
+        self._client.cut()
+        self._end()
+
+    def _end(self) -> None:
+        if self.over:
+            return
+        self.over = True
+        listeners = self._engine.listeners
+        if not listeners:
+            return
+        now = time.perf_counter()
+        admission, decision = self.admission, self.admission.decision
+        found = admission.canonical
+        purge = admission.received.method in PURGES
+        outcome = Outcome(
+            site=found.site.name if found else "",
+            received=admission.received,
+            canonical=found,
+            decision=None if purge or isinstance(decision, Order) else decision,
+            status=self._status,
+            bytes=self.octets,
+            times=Times(self.begun, (self._first or now) - self._ticks, now - self._ticks),
+            client=admission.peer.client,
+            handling=self._handling,
+            reasons=self._reasons,
+            purged=self._purged,
+        )
+        announce(listeners, outcome)
+
+
+def _has_fallback(admission: Admission) -> bool:
+    decision = admission.decision
+    return isinstance(decision, Reuse) or (
+        isinstance(decision, Validate | Forward) and decision.fallback is not None
+    )
+
+
+def _reason(admission: Admission) -> str:
+    assert not isinstance(admission.decision, Order)
+    return admission.decision.reason

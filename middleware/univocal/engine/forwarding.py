@@ -1,0 +1,130 @@
+"""Forwarding to origin servers over HTTP: the one place that makes a received request one that is sent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from univocal.engine.flight import OriginRequest
+from univocal.http.fields import first, imf_fixdate
+from univocal.http.forward import forwards_left, request_fields, request_has_content, response_fields
+from univocal.http.messages import Fields, Response
+from univocal.http.roles import Answer, Asked, Content
+from univocal.origin.server import OriginServer
+from univocal.uri.target import origin_target
+
+__all__ = ["Forwarding", "Sender", "Upstream"]
+
+_ALLOWED: Final = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
+
+
+class Sender(NamedTuple):
+    """Who asks: the peer's address, the connection's scheme, and the addresses that a trusted proxy told."""
+
+    client: str | None
+    scheme: bytes
+    chain: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """An origin server and the Host field that it is sent; an empty `host` is the request's own."""
+
+    server: OriginServer
+    host: bytes = b""
+
+    def send(
+        self,
+        method: bytes,
+        target: bytes,
+        fields: Fields,
+        sender: Sender,
+        content: Content | None,
+        answer: Answer,
+    ) -> Asked:
+        """Send a request as RFC 9110 §7.6 has it, its target byte for byte; the response goes to `answer`."""
+        counted = forwards_left(method, fields)
+        if counted is None:
+            return _answer_here(answer)
+        authority = first(counted, b"host") or b""
+        headers = request_fields(
+            counted,
+            host=self.host or authority,
+            authority=authority,
+            client=sender.client,
+            scheme=sender.scheme,
+            forwarded_for=sender.chain,
+        )
+        sent = content if request_has_content(counted) else None
+        return self.server.ask(method, self.server.mapped(target), headers, sent, _Relay(answer))
+
+
+class Forwarding:
+    """Asks the origin server that a request's route names (an `Origin`, see engine.flight).
+
+    `upstreams` are by the name that routes call them; the one named "" serves every other route.
+    """
+
+    __slots__ = ("_upstreams",)
+
+    def __init__(self, upstreams: Mapping[str, Upstream]) -> None:
+        self._upstreams = dict(upstreams)
+
+    def ask(self, request: OriginRequest, content: Content | None, answer: Answer) -> Asked:
+        """Send a request; its response is pushed to `answer`."""
+        found, admission = request.canonical, request.admission
+        upstream = self._upstreams.get(found.route.upstream) or self._upstreams[""]
+        sender = Sender(admission.received.client, found.scheme, admission.peer.chain)
+        return upstream.send(request.method, origin_target(found), request.fields, sender, content, answer)
+
+    async def aclose(self) -> None:
+        """Close every connection to every origin server."""
+        for upstream in self._upstreams.values():
+            await upstream.server.aclose()
+
+
+class _Relay:
+    """An answer that gets the response's fields as they go on (RFC 9110 §7.6)."""
+
+    __slots__ = ("_answer", "fail", "finish", "write")
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self.write = answer.write
+        self.finish = answer.finish
+        self.fail = answer.fail
+
+    def interim(self, status: int, fields: Fields) -> None:
+        self._answer.interim(status, response_fields(fields, status=status))
+
+    def start(self, response: Response) -> None:
+        # RFC 9110 §6.6.1: a recipient with a clock appends a Date to a response without one.
+        date = _date(int(time.time()))
+        fields = response_fields(response.fields, status=response.status, date=date)
+        self._answer.start(Response(response.status, fields))
+
+
+_date = lru_cache(maxsize=2)(imf_fixdate)
+
+
+class _Answered:
+    """A request that nobody is asked for any more."""
+
+    def pause(self) -> None:
+        """Hold nothing back."""
+
+    def resume(self) -> None:
+        """Hold nothing back."""
+
+    def cancel(self) -> None:
+        """Give nothing up."""
+
+
+def _answer_here(answer: Answer) -> Asked:
+    """Be the final recipient of an OPTIONS or TRACE whose Max-Forwards ran out (RFC 9110 §7.6.2)."""
+    answer.start(Response(200, [(b"content-length", b"0"), (b"allow", _ALLOWED)]))
+    answer.finish()
+    return _Answered()

@@ -1,0 +1,372 @@
+"""The tiers of the store: memory alone, or memory over Redis. No other module asks which of the two it is.
+
+Memory answers within the call. What has to wait for Redis takes a continuation, `then`, which is called once:
+within the call where nothing is waited for, else by the one task that the shared tier brings along.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, Final, TypeAlias, TypeVar, cast
+
+from univocal.cache.stored import Stored
+from univocal.http.errors import RefusedError
+from univocal.http.messages import Request
+from univocal.store.leases import Lease
+from univocal.store.memory import MemoryStore
+from univocal.store.purge_selectors import Selector
+from univocal.store.redis.tier import SharedLease, SharedStore
+
+__all__ = ["Judge", "MemoryTier", "SharedTier", "TierLease", "Tiers", "tiers_of"]
+
+T = TypeVar("T")
+
+logger: Final = logging.getLogger("univocal")
+
+Judge: TypeAlias = Callable[[Sequence[Stored], Sequence[Stored]], bool]
+"""Told which stored responses may be served, and which the origin may be asked about; True: one is served."""
+
+# Asks for no content of what it does not select.
+_NOTHING: Final = Request(b"GET", b"", [])
+
+TierLease: TypeAlias = Lease | SharedLease
+
+
+class Tiers(ABC):
+    """Where responses are looked up, stored and purged, on this node and on those that share its store."""
+
+    def __init__(self, memory: MemoryStore) -> None:
+        self.memory: Final = memory
+        self._sweeping = asyncio.Lock()
+
+    @property
+    @abstractmethod
+    def detached_ttl(self) -> float | None:
+        """Seconds that memory alone serves a response for while the shared store is away; None: it is not."""
+
+    # Within the call
+
+    @abstractmethod
+    def lookup(self, key: bytes, now: float) -> Sequence[Stored]:
+        """The responses in memory that may be relied on now, newest first."""
+
+    @abstractmethod
+    def trusted(self, since: float, now: float) -> bool:
+        """True if this node knows what was purged elsewhere since then, but for the bound it promises."""
+
+    @abstractmethod
+    def begin(self, key: bytes, now: float) -> TierLease:
+        """A lease for what is about to be fetched: it must not outlive a purge from now on."""
+
+    @abstractmethod
+    def held(self, lease: TierLease) -> Sequence[Stored]:
+        """The responses of the lease's key that were stored when the origin was asked."""
+
+    @abstractmethod
+    def commit(self, lease: TierLease, stored: Stored) -> None:
+        """Store a response unless it was purged since the lease began; all nodes have it at its end."""
+
+    @abstractmethod
+    def drop(self, lease: TierLease, selector: Selector, now: float) -> None:
+        """Purge what a fetched response makes obsolete; its own lease stays good."""
+
+    def holds(self, lease: TierLease, stored: Stored | None = None) -> bool:
+        """True if no purge since the lease began concerns its key, or the response that came."""
+        return self.memory.holds(_local(lease), stored)
+
+    def reserve(self, lease: TierLease, nbytes: int) -> bool:
+        """Set `nbytes` aside for content under way; False if it is too large or there is no room now."""
+        return self.memory.reserve(_local(lease), nbytes)
+
+    def release(self, lease: TierLease) -> None:
+        """Give back what was reserved under a lease; a second time does nothing."""
+        self.memory.release(_local(lease))
+
+    # With a continuation
+
+    @abstractmethod
+    def fill(
+        self, lease: TierLease, request: Request, judge: Judge, then: Callable[[bool], None], *, joined: bool
+    ) -> None:
+        """Let `judge` see what other nodes store; `then(True)` once it serves that, `then(False)` to fetch.
+
+        With `joined` a node that fetches the same key is waited for.
+        """
+
+    @abstractmethod
+    def keeps(self, lease: TierLease, stored: Stored, now: float, then: Callable[[bool], None]) -> None:
+        """Tell whether a response is still stored, on whichever node, softened or not."""
+
+    @abstractmethod
+    def recall(
+        self, key: bytes, request: Request, now: float, then: Callable[[Sequence[Stored]], None]
+    ) -> None:
+        """Tell what is stored under a key on whichever node: for when the origin fails."""
+
+    @abstractmethod
+    def invalidate(
+        self, selectors: Iterable[Selector], now: float, lease: TierLease | None, then: Callable[[], None]
+    ) -> None:
+        """Purge on every node what a response to an unsafe request made obsolete (RFC 9111 §4.4).
+
+        A purge that is not confirmed is made up for later. The lease under which that response is itself
+        being stored stays good.
+        """
+
+    @abstractmethod
+    def let_go(self, lease: TierLease) -> None:
+        """Let other nodes wait no longer for what is being fetched."""
+
+    @abstractmethod
+    def end(self, lease: TierLease, then: Callable[[], None]) -> None:
+        """End a lease once all nodes have what was stored under it; `release` gives its room back."""
+
+    # For those who can wait
+
+    async def purge(self, selector: Selector, now: float) -> int:
+        """Purge on every node; the number of responses meant. Raises RefusedError if that is not confirmed.
+
+        Where there are as many bans as may be, one more waits until the oldest have been tested everywhere.
+        """
+        if not self.memory.has_room(selector):
+            async with self._sweeping:
+                while not self.memory.has_room(selector):
+                    self.memory.sweep()
+                    await asyncio.sleep(0)
+        return await self._purge(selector, now)
+
+    @abstractmethod
+    async def _purge(self, selector: Selector, now: float) -> int: ...
+
+
+def tiers_of(store: MemoryStore | SharedStore) -> Tiers:
+    """The tiers behind a store that was configured."""
+    return MemoryTier(store) if isinstance(store, MemoryStore) else SharedTier(store)
+
+
+def _local(lease: TierLease) -> Lease:
+    return lease if isinstance(lease, Lease) else lease.local
+
+
+def _holds(variants: Sequence[Stored], stored: Stored) -> bool:
+    return any((one.response_time, one.head) == (stored.response_time, stored.head) for one in variants)
+
+
+class MemoryTier(Tiers):
+    """Memory alone: every continuation is called within the call."""
+
+    detached_ttl = None
+
+    def lookup(self, key: bytes, now: float) -> Sequence[Stored]:  # noqa: ARG002
+        return self.memory.lookup(key)
+
+    def trusted(self, since: float, now: float) -> bool:  # noqa: ARG002
+        return True
+
+    def begin(self, key: bytes, now: float) -> TierLease:
+        return self.memory.begin(key, now)
+
+    def held(self, lease: TierLease) -> Sequence[Stored]:
+        return self.memory.lookup(lease.key)
+
+    def commit(self, lease: TierLease, stored: Stored) -> None:
+        self.memory.commit(_local(lease), stored)
+
+    def drop(self, lease: TierLease, selector: Selector, now: float) -> None:
+        self.memory.purge(selector, now, sparing=_local(lease))
+
+    def fill(
+        self,
+        lease: TierLease,  # noqa: ARG002
+        request: Request,  # noqa: ARG002
+        judge: Judge,  # noqa: ARG002
+        then: Callable[[bool], None],
+        *,
+        joined: bool,  # noqa: ARG002
+    ) -> None:
+        then(False)
+
+    def keeps(
+        self,
+        lease: TierLease,
+        stored: Stored,
+        now: float,  # noqa: ARG002
+        then: Callable[[bool], None],
+    ) -> None:
+        # It may have been evicted or softened.
+        then(self.holds(lease, stored) or _holds(self.memory.lookup(stored.key), stored))
+
+    def recall(
+        self,
+        key: bytes,
+        request: Request,  # noqa: ARG002
+        now: float,  # noqa: ARG002
+        then: Callable[[Sequence[Stored]], None],
+    ) -> None:
+        then(self.memory.lookup(key))
+
+    def invalidate(
+        self, selectors: Iterable[Selector], now: float, lease: TierLease | None, then: Callable[[], None]
+    ) -> None:
+        for selector in selectors:
+            self.memory.purge(selector, now, sparing=None if lease is None else _local(lease))
+        then()
+
+    def let_go(self, lease: TierLease) -> None:
+        pass
+
+    def end(self, lease: TierLease, then: Callable[[], None]) -> None:
+        self.memory.end(_local(lease))
+        then()
+
+    async def _purge(self, selector: Selector, now: float) -> int:
+        return self.memory.purge(selector, now)
+
+
+class SharedTier(Tiers):
+    """Memory over Redis: each continuation that has to wait gets a task."""
+
+    def __init__(self, store: SharedStore) -> None:
+        super().__init__(store.memory)
+        self.store: Final = store
+        self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
+
+    @property
+    def detached_ttl(self) -> float | None:
+        return None if self.store.connected else self.store.detached_ttl
+
+    def lookup(self, key: bytes, now: float) -> Sequence[Stored]:
+        # Nothing while memory may hold what another node purged long ago.
+        return self.memory.lookup(key) if now < self.store.trusted_until else ()
+
+    def trusted(self, since: float, now: float) -> bool:
+        store = self.store
+        if now < store.trusted_until:
+            return True
+        return since >= store.trusted_until and now - since <= store.bound
+
+    def begin(self, key: bytes, now: float) -> TierLease:
+        return SharedLease(key, self.memory.begin(key, now), "")
+
+    def held(self, lease: TierLease) -> Sequence[Stored]:
+        seen = _shared(lease).seen
+        return self.memory.lookup(lease.key) if seen is None else seen
+
+    def commit(self, lease: TierLease, stored: Stored) -> None:
+        _shared(lease).owed.append(stored)
+
+    def drop(self, lease: TierLease, selector: Selector, now: float) -> None:
+        self.memory.purge(selector, now, sparing=_local(lease))
+        _shared(lease).owed.append(selector)
+
+    def fill(
+        self, lease: TierLease, request: Request, judge: Judge, then: Callable[[bool], None], *, joined: bool
+    ) -> None:
+        shared = _shared(lease)
+        self._go_on(self._fill(shared, request, judge, joined=joined), then, otherwise=False)
+
+    async def _fill(self, lease: SharedLease, request: Request, judge: Judge, *, joined: bool) -> bool:
+        """Ask the shared tier, and wait for who fetches this elsewhere; else there is its lease.
+
+        What the origin is asked about is read once more under that lease: what was read before it may have
+        been purged between the two.
+        """
+        store, found = self.store, list[Stored]()
+
+        def judged(held: Sequence[Stored]) -> bool | None:
+            found[:] = held
+            return judge(*self._reliable(lease.key, held)) or None
+
+        if joined:
+            if await store.obtain(lease.key, judged, lease, request) is True:
+                return True
+            if not found:
+                return False
+        else:
+            await store.begin(lease.key, lease)
+        held = await store.lookup(lease.key, store.clock(), request)
+        lease.seen = held if store.connected else None
+        return judged(held) is True
+
+    def _reliable(self, key: bytes, held: Sequence[Stored]) -> tuple[Sequence[Stored], Sequence[Stored]]:
+        """The stored responses that may be served, and those that the origin may be asked about.
+
+        Memory alone may hold for a moment what was purged elsewhere: it may be served, but the origin is
+        asked about no such response, unless it is one that never goes into the shared tier.
+        """
+        if held:
+            return held, held
+        known = self.lookup(key, self.store.clock())
+        if not self.store.connected:
+            return known, known
+        return known, [one for one in known if one.search is not None]
+
+    def keeps(self, lease: TierLease, stored: Stored, now: float, then: Callable[[bool], None]) -> None:
+        if self.holds(lease, stored) or _holds(self.lookup(stored.key, now), stored):
+            then(True)
+        else:
+            # Memory may merely have forgotten it: it forgets all of a key that changes in the shared tier.
+            self._go_on(self._keeps(stored, now), then, otherwise=False)
+
+    async def _keeps(self, stored: Stored, now: float) -> bool:
+        return _holds(await self.store.lookup(stored.key, now, _NOTHING), stored)
+
+    def recall(
+        self, key: bytes, request: Request, now: float, then: Callable[[Sequence[Stored]], None]
+    ) -> None:
+        self._go_on(self.store.lookup(key, now, request), then, otherwise=())
+
+    def invalidate(
+        self, selectors: Iterable[Selector], now: float, lease: TierLease | None, then: Callable[[], None]
+    ) -> None:
+        async def purges() -> None:
+            for selector in selectors:
+                with suppress(RefusedError):
+                    await self.store.purge(selector, now, sparing=None if lease is None else _shared(lease))
+
+        self._go_on(purges(), lambda _: then(), otherwise=None)
+
+    def let_go(self, lease: TierLease) -> None:
+        self._go_on(self.store.release(_shared(lease)), lambda _: None, otherwise=None)
+
+    def end(self, lease: TierLease, then: Callable[[], None]) -> None:
+        self._go_on(self._settle(_shared(lease)), lambda _: then(), otherwise=None)
+
+    async def _settle(self, lease: SharedLease) -> None:
+        """Tell the shared tier what came of the response: from here on other nodes have it, and memory."""
+        try:
+            while lease.owed:
+                match lease.owed.pop(0):
+                    case Stored() as stored:
+                        await self.store.commit(lease, stored)
+                    case selector:
+                        with suppress(RefusedError):
+                            await self.store.purge(selector, self.store.clock(), sparing=lease)
+        finally:
+            await self.store.release(lease)
+
+    async def _purge(self, selector: Selector, now: float) -> int:
+        return await self.store.purge(selector, now)
+
+    def _go_on(self, waiting: Coroutine[Any, Any, T], then: Callable[[T], None], *, otherwise: T) -> None:
+        """Wait in a task, and go on; with `otherwise` where waiting failed."""
+
+        async def run() -> None:
+            try:
+                found = await waiting
+            except Exception:
+                logger.exception("the shared store failed")
+                found = otherwise
+            then(found)
+
+        task = asyncio.get_running_loop().create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _shared(lease: TierLease) -> SharedLease:
+    return cast("SharedLease", lease)
