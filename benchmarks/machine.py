@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import shutil
 import signal
 import socket
 import subprocess
@@ -55,10 +54,18 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def pinned(core: int, command: Sequence[str]) -> list[str]:
-    """The command on one core; the kernel kills it if this process dies without ending it."""
-    parent = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
-    return [*parent, "taskset", "--cpu-list", str(core), *command]
+@contextlib.contextmanager
+def guarded(family: Running) -> Iterator[None]:
+    """Have the processes killed if this one is killed inside the block: a stopped one would stay for good."""
+    script = "read -r pids; read -r told && exit; kill -KILL $pids"
+    with subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, start_new_session=True) as guard:
+        assert guard.stdin is not None
+        guard.stdin.write(f"{' '.join(map(str, family.tree()))}\n".encode())
+        guard.stdin.flush()
+        try:
+            yield
+        finally:
+            guard.communicate(b"ended\n")
 
 
 @dataclass(frozen=True)
@@ -124,7 +131,7 @@ def running(
     with (folder / "printed").open("wb") as printed, (folder / "complained").open("wb") as complained:
         begun = time.perf_counter()
         process = subprocess.Popen(
-            pinned(core, command),
+            ["taskset", "--cpu-list", str(core), *command],
             stdin=subprocess.DEVNULL,
             stdout=printed,
             stderr=complained,
@@ -137,7 +144,9 @@ def running(
                 said = (folder / "complained").read_text("utf-8", "replace")[-2000:]
                 raise SystemExit(f"{' '.join(command)} does not listen:\n{said}")
             time.sleep(0.002)
-        yield Running(process.pid, port, begun)
+        family = Running(process.pid, port, begun)
+        with guarded(family):
+            yield family
     finally:
         end(process)
 
