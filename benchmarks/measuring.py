@@ -187,11 +187,15 @@ def by_load(stage: Stage, measurement: str, server: Server) -> Sample:
         command = wrk.command(
             f"http://127.0.0.1:{server.port}{path}", stage.settings.seconds, fields, load.script, arguments
         )
-        before, busy = server.counter.read(), stage.busy()
-        used, begun = server.process.cpu_seconds(), time.perf_counter()
+        before = server.counter.read()
+        used, busy, begun = server.process.cpu_seconds(), stage.busy(), time.perf_counter()
         run = wrk.run(command, stage.settings.seconds + 30)
-        used, lasted = server.process.cpu_seconds() - used, time.perf_counter() - begun
-        others = max(0.0, stage.busy() - busy - used)
+        lasted, busy, used = (
+            time.perf_counter() - begun,
+            stage.busy() - busy,
+            server.process.cpu_seconds() - used,
+        )
+        others = max(0.0, busy - used)
         arrived = server.counter.read() - before
         check_arrived(server, load, run, arrived)
         server.answered += run.requests
