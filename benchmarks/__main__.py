@@ -43,7 +43,8 @@ def main() -> int:
     short = SHORT if options.short else Settings()
     settings = Settings(options.rounds or short.rounds, options.seconds or short.seconds, short.keys)
     load = " ".join(f"{each:.2f}" for each in os.getloadavg())
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit("ended"))
     begun, allowed = time.monotonic(), os.sched_getaffinity(0)
     stage = measured(settings, chosen)
     os.sched_setaffinity(0, allowed)
