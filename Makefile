@@ -3,7 +3,7 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 STAMP   = $(VENV)/.installed
 
-.PHONY: help demo test check bench fuzz conformance format clean
+.PHONY: help demo test check bench bench-short fuzz conformance format clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
@@ -26,9 +26,12 @@ check: $(STAMP)  ## formatting, lint, types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: $(STAMP)  ## every measurement in benchmarks/; needs wrk and nginx for some of them
+bench: $(STAMP)  ## univocal beside other caches, in ten minutes: docs/benchmarks.md; needs wrk and nginx
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
-	for each in benchmarks/*.py; do echo "== $$each"; PYTHONPATH=app:middleware $(BIN)/python $$each || exit 1; done
+	PYTHONPATH=.:app:middleware $(BIN)/python -m benchmarks $(ARGS)
+
+bench-short:  ## the same in about a minute, every measurement once; writes nothing
+	$(MAKE) bench ARGS='--short $(ARGS)'
 
 fuzz: $(STAMP)  ## the parser beside h11, the canonicalizer against its laws; SECONDS=60 each
 	for each in fuzz/*.py; do PYTHONPATH=app:middleware $(BIN)/python $$each --seconds $(or $(SECONDS),60) || exit 1; done

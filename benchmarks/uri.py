@@ -20,7 +20,9 @@ import random
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from urllib.parse import quote
@@ -34,6 +36,7 @@ from univocal.uri.target import resolve
 TITLES = Path(__file__).with_name("titles.txt")
 ESCAPE = re.compile("%[0-9A-F]{2}")
 ROUNDS, CALLS = 7, 20_000
+Lists = dict[str, tuple[list[bytes], list[bytes]]]  # by profile: canonical targets, and others
 
 # What each writer leaves bare besides letters, digits and "-._~".
 WRITERS = {
@@ -91,11 +94,13 @@ def split(profile: Profile, received: Iterable[bytes]) -> tuple[list[bytes], lis
     return [bytes(bytearray(target)) for target in dict.fromkeys(canonical)], others
 
 
-def microseconds(call: Callable[[object], object], arguments: Sequence[object]) -> float:
+def microseconds(
+    call: Callable[[object], object], arguments: Sequence[object], rounds: int, calls: int
+) -> float:
     """CPU time of one call, over all arguments in turn."""
-    turns = max(1, CALLS // len(arguments))
+    turns = max(1, calls // len(arguments))
     best = float("inf")
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         begun = time.process_time()
         for _ in range(turns):
             for argument in arguments:
@@ -130,14 +135,59 @@ def others() -> dict[str, Callable[[str], object] | str]:
     return found
 
 
+@dataclass(frozen=True)
+class Row:
+    """Microseconds for one canonical URL and for one that is respelled; or why there are none."""
+
+    name: str
+    canonical: float = 0.0
+    respelled: float = 0.0
+    missing: str = ""
+
+
+def all_profiles() -> dict[str, Profile]:
+    """The built-in ones and one with many settings."""
+    profiles = builtin_profiles()
+    profiles["many settings"] = parse({"many settings": SETTINGS}, profiles)["many settings"]
+    return profiles
+
+
+def rows(
+    profiles: dict[str, Profile], lists: Lists, rounds: int = ROUNDS, calls: int = CALLS
+) -> Iterator[Row]:
+    """Every profile, a whole request's resolving, and the other libraries."""
+    for name, profile in profiles.items():
+        yield row(f"univocal {name}", partial(canonical_target, profile=profile), lists[name], rounds, calls)
+    wiki = profiles["mediawiki"]
+    yield row("univocal mediawiki, whole request", resolving(wiki), lists["mediawiki"], rounds, calls)
+    absolute = tuple(
+        [f"http://en.example{target.decode()}" for target in each] for each in lists["mediawiki"]
+    )
+    for name, function in others().items():
+        yield row(name, function, absolute, rounds, calls)
+
+
+def row(
+    name: str,
+    call: Callable[..., object] | str,
+    lists: tuple[Sequence[object], Sequence[object]],
+    rounds: int,
+    calls: int,
+) -> Row:
+    """One line of the table."""
+    if isinstance(call, str):
+        return Row(name, missing=call)
+    canonical, respelled = (microseconds(call, each, rounds, calls) for each in lists)
+    return Row(name, canonical, respelled)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seed", type=int, default=1)
     received = targets(parser.parse_args().seed)
-    profiles = builtin_profiles()
-    profiles["many settings"] = parse({"many settings": SETTINGS}, profiles)["many settings"]
+    profiles = all_profiles()
     lists = {name: split(profile, received) for name, profile in profiles.items()}
     print(f"{len(received)} URLs; Python {platform.python_version()}, {platform.machine()}\n")
     print("canonical targets: same object back, and known as such by one match")
@@ -147,28 +197,10 @@ def main() -> int:
         kept = kept and same == len(canonical)
         print(f"  {name:<14}{same:>6} of {len(canonical)}{matched:>8}")
     print(f"\n{'µs per URL':<34}{'canonical':>12}{'respelled':>12}")
-    for name, profile in profiles.items():
-        row(
-            f"univocal {name}", lambda target, profile=profile: canonical_target(target, profile), lists[name]
-        )
-    wiki = profiles["mediawiki"]
-    row("univocal mediawiki, whole request", resolving(wiki), lists["mediawiki"])
-    absolute = tuple(
-        [f"http://en.example{target.decode()}" for target in each] for each in lists["mediawiki"]
-    )
-    for name, function in others().items():
-        row(name, function, absolute)
+    for each in rows(profiles, lists):
+        numbers = [each.missing] * 2 if each.missing else [f"{each.canonical:.2f}", f"{each.respelled:.2f}"]
+        print(f"{each.name:<34}" + "".join(f"{number:>12}" for number in numbers), flush=True)
     return 0 if kept else 1
-
-
-def row(
-    name: str, call: Callable[..., object] | str, lists: tuple[Sequence[object], Sequence[object]]
-) -> None:
-    """One line of the table."""
-    cells = "".join(
-        f"{call if isinstance(call, str) else f'{microseconds(call, each):.2f}':>12}" for each in lists
-    )
-    print(f"{name:<34}{cells}", flush=True)
 
 
 if __name__ == "__main__":

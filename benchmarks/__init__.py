@@ -1,0 +1,1 @@
+"""Measurements of univocal beside other caches: `python -m benchmarks --help`."""

@@ -1,0 +1,104 @@
+"""What is measured, on which servers, and which of them are set against each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = [
+    "CANONICAL",
+    "COMPARISONS",
+    "LATENCY",
+    "LATENT",
+    "LOADS",
+    "MEASUREMENTS",
+    "MEMORY",
+    "START",
+    "STARTED",
+    "WEIGHED",
+    "Comparison",
+    "Load",
+]
+
+CACHES = ("univocal", "nginx", "varnish")
+PASSING = ("univocal", "nginx-pass", "nginx-keepalive", "varnish")
+MOUNTED = ("middleware", "bare", "hishel")
+ALL = (*CACHES, *MOUNTED)
+
+
+@dataclass(frozen=True)
+class Load:
+    """One kind of wrk's load: `kind` is what every answer has to be; a script asks for `keys` of them."""
+
+    title: str
+    servers: tuple[str, ...]
+    kind: Literal["hit", "miss", "stored"]
+    path: str = "/hit"
+    browser: bool = False
+    script: str = ""
+    keys: int = 0
+
+
+LOADS = {
+    "hits-1": Load("Hits, 1 KiB, 1 field", ALL, "hit"),
+    "hits-13": Load("Hits, 1 KiB, 13 fields", ALL, "hit", browser=True),
+    "hits-64k": Load("Hits, 64 KiB", ALL, "hit", "/hit64k"),
+    "hits-1m": Load("Hits, 1 MiB", ALL, "hit", "/hit1m"),
+    "hits-logged": Load("Hits, 1 KiB, access log on", ("univocal-logged", "nginx-logged"), "hit"),
+    "one-key": Load("Hits, one key of the Zipf script", CACHES, "hit", "/key/1", script="zipf.lua", keys=1),
+    "zipf": Load("Hits, 10,000 keys in Zipf order", CACHES, "hit", "/key/1", script="zipf.lua", keys=10_000),
+    "misses": Load("Misses, no-store", PASSING, "miss", "/nostore"),
+    "misses-mounted": Load("Misses, no-store, in the application", MOUNTED, "miss", "/nostore"),
+    "stored": Load("Misses that are stored", CACHES, "stored", "/key/1", script="new_keys.lua"),
+}
+LATENCY = "latency"
+MEMORY = "memory"
+START = "start"
+CANONICAL = "canonicalization"
+LATENT = CACHES
+WEIGHED = ("univocal", "varnish")
+STARTED = ("univocal", "middleware", "bare", "nginx", "varnish")
+MEASUREMENTS = (*LOADS, LATENCY, MEMORY, START, CANONICAL)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A ratio that is reported: `server` in one measurement to `against` in the same or another.
+
+    `aim` is the ratio that is wanted: at least, or at most where less is better.
+    """
+
+    title: str
+    measurement: str
+    server: str
+    against: str
+    aim: float | None = None
+    against_measurement: str = ""
+    less: bool = False
+
+
+COMPARISONS = (
+    Comparison("Hits, 1 KiB, 1 field", "hits-1", "univocal", "nginx", 1.0),
+    Comparison("Hits, 1 KiB, 1 field", "hits-1", "univocal", "varnish", 1.5),
+    Comparison("Hits, 1 KiB, 13 fields", "hits-13", "univocal", "nginx", 1.0),
+    Comparison("Hits, 1 KiB, 13 fields", "hits-13", "univocal", "varnish", 1.5),
+    Comparison("Hits, 64 KiB", "hits-64k", "univocal", "nginx", 0.8),
+    Comparison("Hits, 64 KiB", "hits-64k", "univocal", "varnish"),
+    Comparison("Hits, 1 MiB", "hits-1m", "univocal", "nginx", 0.8),
+    Comparison("Hits, 1 MiB", "hits-1m", "univocal", "varnish"),
+    Comparison("Hits, 1 KiB, access log on in both", "hits-logged", "univocal-logged", "nginx-logged", 0.8),
+    Comparison("10,000 keys in Zipf order to one key", "zipf", "univocal", "univocal", 0.9, "one-key"),
+    Comparison("Misses, no-store", "misses", "univocal", "nginx-pass", 1.0),
+    Comparison("Misses, no-store", "misses", "univocal", "nginx-keepalive", 0.25),
+    Comparison("Misses, no-store", "misses", "univocal", "varnish"),
+    Comparison("Misses that are stored", "stored", "univocal", "varnish", 0.5),
+    Comparison("Misses that are stored", "stored", "univocal", "nginx"),
+    Comparison("CacheMiddleware: hits, 1 KiB, 1 field", "hits-1", "middleware", "bare", 0.7),
+    Comparison("CacheMiddleware: hits, 1 KiB, 13 fields", "hits-13", "middleware", "bare", 0.7),
+    Comparison("CacheMiddleware: hits, 1 KiB, 1 field", "hits-1", "middleware", "hishel"),
+    Comparison("CacheMiddleware: misses, no-store", "misses-mounted", "middleware", "bare"),
+    Comparison("p99 at half of univocal's rate", LATENCY, "univocal", "nginx", 1.5, less=True),
+    Comparison("p99 at half of univocal's rate", LATENCY, "univocal", "varnish", less=True),
+    Comparison("Resident memory, 100,000 × 1 KiB", MEMORY, "univocal", "varnish", 1.29, less=True),
+    Comparison("Start-up to the first answer", START, "univocal", "varnish", less=True),
+)

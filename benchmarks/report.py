@@ -1,0 +1,204 @@
+"""What docs/benchmarks.md says and docs/benchmarks.svg shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from benchmarks.chart import Bar, Group, draw
+from benchmarks.figures import Figure, by_clock, by_cpu, figure, number, ratio
+from benchmarks.measuring import Results, Settings
+from benchmarks.plan import COMPARISONS, LATENCY, LOADS, MEMORY, START, Comparison
+from benchmarks.servers import PEERS
+from benchmarks.uri import Row
+
+__all__ = ["Circumstances", "markdown", "svg"]
+
+INTRODUCTION = """# Benchmarks
+
+`make bench` measures univocal and the other caches that are installed, on one machine and in one run, and
+writes this page. Every server is alone on one core: the others are stopped. The load and the origin server
+are on another core. Servers take turns in every round, in an order that changes; ratios are of the same
+round. Shown is the median of the rounds and, in brackets, the least and the greatest.
+
+Before and after each measurement the answers are checked: the content octet for octet, the cache's own word
+that it was a hit or none (`Cache-Status`, `X-Cache`, `X-Varnish`, `Age`), and the origin's counter, which
+must not move on hits and must count every miss; where logs are on, there is a line for each request. Under
+uvicorn the application itself is the origin.
+
+Read the ratios, not the rates: another machine has others. *By the clock* is requests per second; *by CPU
+time* is requests per second of the server's own CPU time, what it would answer if its core were always
+busy. They differ where the load's core is the limit, because wrk and the origin share it, and where
+somebody else uses the machine; *busy* says how much of the time the server ran.
+"""
+LATENCIES = """Latencies at {} requests per second for all, half of what univocal answered in this run,
+counted from when each request was due: one that waits behind a slow one counts, too. The
+generator is a Python process that never sleeps; its own lateness is in all the numbers, at
+p99 {} ms in the worst round.
+"""
+BASES = ("nginx", "bare")  # what the chart's numbers are multiples of, the first that is there
+RATIOS = ["univocal", "to", "by the clock", "by CPU time", "aim"]
+RATES = ["", "requests per second", "per second of CPU time", "busy"]
+LESS = {LATENCY: ("p99 at a fixed rate", 1e3, "ms"), MEMORY: ("Resident memory", 2**-20, "MiB"),
+        START: ("Start-up to the first answer", 1.0, "s")}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """When, where and how it was measured."""
+
+    date: str
+    machine: str
+    load: str
+    command: str
+    servers: Mapping[str, str]  # command lines by title
+    versions: Mapping[str, str]  # by package; empty if it is not installed
+    settings: Settings
+
+
+def markdown(results: Results, uris: Sequence[Row], circumstances: Circumstances, chart: str) -> str:
+    """The page; `chart` is the name of the SVG file beside it."""
+    sections = [
+        INTRODUCTION,
+        f"![Bars for each server and measurement]({chart})\n",
+        "## univocal beside the others\n",
+        "An aim is at least so many times; of latency, memory and start-up, where less is better, at most.\n",
+        table(RATIOS, compared(results), "llrrr"),
+        "## Every server\n",
+        *rates(results),
+        *lesser(results, circumstances.settings),
+    ]
+    if uris:
+        sections += [*canonicalization(uris)]
+    return "\n".join([*sections, *told(results, circumstances)])
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], align: str) -> str:
+    """A Markdown table; `align` has l or r for each column."""
+    rules = ["---:" if each == "r" else "---" for each in align]
+    lines = [head, rules, *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def spread(found: Figure | None) -> str:
+    """The median, and in brackets the least and the greatest where they differ."""
+    if found is None:
+        return "–"
+    if found.least == found.most:
+        return number(found.median)
+    return f"{number(found.median)} ({number(found.least)}–{number(found.most)})"
+
+
+def compared(results: Results) -> Iterator[list[str]]:
+    for comparison in COMPARISONS:
+        clock = ratio(results, comparison, by_clock)
+        if clock is not None:
+            cpu = None if comparison.measurement in LESS else ratio(results, comparison, by_cpu)
+            yield [comparison.title, opponent(comparison), spread(clock), spread(cpu), aim(comparison)]
+
+
+def opponent(comparison: Comparison) -> str:
+    if comparison.against_measurement:
+        return "one key"
+    return PEERS[comparison.against].title
+
+
+def aim(comparison: Comparison) -> str:
+    if comparison.aim is None:
+        return ""
+    return f"{'≤' if comparison.less else '≥'} {comparison.aim:g}"
+
+
+def rates(results: Results) -> Iterator[str]:
+    for measurement, load in LOADS.items():
+        rows = []
+        for server in load.servers:
+            rounds = results.samples.get((measurement, server), {}).values()
+            if rounds:
+                clock, cpu = (figure(map(part, rounds)) for part in (by_clock, by_cpu))
+                busy = figure(each.busy for each in rounds)
+                assert busy is not None
+                rows.append([PEERS[server].title, spread(clock), spread(cpu), f"{busy.median:.0%}"])
+        if rows:
+            yield table([load.title, *RATES[1:]], rows, "lrrr")
+
+
+def lesser(results: Results, settings: Settings) -> Iterator[str]:
+    for measurement, (title, factor, unit) in LESS.items():
+        rows = [[PEERS[server].title, spread(found)] for server, found in of(results, measurement, factor)]
+        if rows:
+            if measurement == LATENCY:
+                yield LATENCIES.format(number(results.rate), number(results.late * 1e3))
+            number_of_keys = f", {settings.keys:,} × 1 KiB" if measurement == MEMORY else ""
+            yield table([title + number_of_keys, unit], rows, "lr")
+
+
+def of(results: Results, measurement: str, factor: float = 1.0) -> Iterator[tuple[str, Figure]]:
+    for (name, server), rounds in results.samples.items():
+        if name == measurement and (found := figure(each.value * factor for each in rounds.values())):
+            yield server, found
+
+
+def canonicalization(uris: Sequence[Row]) -> Iterator[str]:
+    yield "## Canonicalization\n"
+    yield "Microseconds of CPU time for a URL, in process, the best of some rounds (`benchmarks/uri.py`).\n"
+    rows = [
+        [row.name, *([row.missing] * 2 if row.missing else [number(row.canonical), number(row.respelled)])]
+        for row in uris
+    ]
+    yield table(["", "canonical already", "respelled"], rows, "lrr")
+
+
+def told(results: Results, circumstances: Circumstances) -> Iterator[str]:
+    """The end of the page: what it takes to measure it again, and what is missing."""
+    yield "## Circumstances\n"
+    settings = circumstances.settings
+    yield f"- {circumstances.date}, {circumstances.machine}; load average at the start {circumstances.load}"
+    yield f"- {settings.rounds} × {settings.seconds} s; wrk with one thread and 32 connections"
+    if others := figure(each.others for rounds in results.samples.values() for each in rounds.values()):
+        yield (
+            f"- Other processes had {others.median:.0%} of a core in the median of all measurements, "
+            f"{others.most:.0%} in the worst"
+        )
+    present = [f"{name} {version}" for name, version in circumstances.versions.items() if version]
+    yield f"- {'; '.join(present)}"
+    if absent := [name for name, version in circumstances.versions.items() if not version]:
+        yield f"- Not installed, therefore not measured: {', '.join(absent)}"
+    for (measurement, server), reason in results.failures.items():
+        yield f"- Not measured: {measurement} of {PEERS[server].title}: {' '.join(reason.split())[:200]}"
+    yield "\nEach has a directory and ports of its own; `benchmarks/servers.py` writes their configuration.\n"
+    yield "```sh"
+    yield circumstances.command
+    for title, line in circumstances.servers.items():
+        yield f"{line}  # {title}"
+    yield "```\n"
+
+
+def svg(results: Results, circumstances: Circumstances) -> str:
+    """The chart: rates per second of CPU time, in groups; then what is better the less it is."""
+    groups = []
+    for measurement, load in LOADS.items():
+        bars = []
+        for server in load.servers:
+            rounds = results.samples.get((measurement, server), {}).values()
+            if found := figure(map(by_cpu, rounds)):
+                bars.append(Bar(PEERS[server].title, found, own=is_ours(server)))
+        if bars and measurement != "one-key":
+            based = [bar.figure.median for bar in bars if bar.title.startswith(BASES)]
+            groups.append(Group(load.title, bars, next(iter(based), 0.0)))
+    for measurement, (title, factor, unit) in LESS.items():
+        if bars := [
+            Bar(PEERS[server].title, found, own=is_ours(server))
+            for server, found in of(results, measurement, factor)
+        ]:
+            groups.append(Group(f"{title} (less is better)", bars, unit=unit))
+    note = (
+        "Requests per second of the server's CPU time, as multiples of nginx's (in the application: of the "
+        "bare one's).\nThe thin line goes from the least round to the greatest. "
+        f"Bars compare within a group. {circumstances.date}, {circumstances.machine}"
+    )
+    return draw("univocal beside other caches, each alone on one core", note, groups)
+
+
+def is_ours(server: str) -> bool:
+    return server.startswith(("univocal", "middleware"))

@@ -1,0 +1,258 @@
+"""The servers that are compared: what each is started with, and by which fields it says that it had a hit.
+
+Every cache has its defaults but for what equal work needs: one process, logs off or on in all, connections
+of clients that live on, and room enough for everything that is measured.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from benchmarks.contents import CACHEABLE, CONTENTS, UNCACHEABLE
+from benchmarks.machine import free_port, tool_version
+
+__all__ = ["KEEP", "PASS", "PEERS", "Peer", "Place", "environment", "nginx", "origin"]
+
+ROOT = Path(__file__).resolve().parent.parent
+Claim = Callable[[Mapping[str, str]], bool]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a server is started: a directory of its own, its port, the origin's port."""
+
+    folder: Path
+    port: int
+    origin: int
+
+    def write(self, name: str, text: str) -> str:
+        """Write a file into the directory; its path."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / name
+        path.write_text(text)
+        return str(path)
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One server under one configuration.
+
+    `command` writes its files and returns its command line; `hit` reads from the fields of a response whether
+    it came from the cache. `log` is the file with a line for each request, in the place's directory.
+    """
+
+    title: str
+    package: str  # what to install where it is missing
+    version: Callable[[], str]  # empty if it is not installed
+    command: Callable[[Place], list[str]]
+    hit: Claim
+    log: str = ""
+    is_application: bool = False  # it counts requests itself: no origin is behind it
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """The environment in which the measured program imports this checkout and this package."""
+    paths = (ROOT, ROOT / "app", ROOT / "middleware")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "BENCHMARK_FOLDER": str(folder)}
+
+
+# univocal -------------------------------------------------------------------------------------------------
+
+UNIVOCAL = """
+[server]
+listen = "127.0.0.1:@port@"
+admin = "127.0.0.1:@admin@"
+access_log = "@log@"
+
+[cache]
+max_bytes = "1 GiB"
+
+[[sites]]
+hosts = ["*"]
+upstream = "http://127.0.0.1:@origin@"
+"""
+
+
+def univocal(log: str) -> Callable[[Place], list[str]]:
+    """`univocal serve` with an access log on standard output (its default) or none."""
+
+    def command(place: Place) -> list[str]:
+        text = filled(UNIVOCAL, port=place.port, admin=free_port(), origin=place.origin, log=log)
+        file = place.write("univocal.toml", text)
+        return [sys.executable, "-m", "univocal_app", "serve", "--config", file]
+
+    return command
+
+
+def application(factory: str) -> Callable[[Place], list[str]]:
+    """One of applications.py under uvicorn as it comes, without its access log."""
+
+    def command(place: Place) -> list[str]:
+        told = ["--factory", f"benchmarks.applications:{factory}", "--port", str(place.port)]
+        return [sys.executable, "-m", "uvicorn", *told, "--no-access-log", "--log-level", "warning"]
+
+    return command
+
+
+def says_hit(fields: Mapping[str, str]) -> bool:
+    return re.search(r";\s*hit\b", fields.get("cache-status", "")) is not None
+
+
+def python_package(*names: str) -> Callable[[], str]:
+    """The version of the first distribution, and the others'; empty unless all are installed."""
+
+    def version() -> str:
+        try:
+            first, *others = (metadata.version(name) for name in names)
+        except metadata.PackageNotFoundError:
+            return ""
+        added = (f"{name} {number}" for name, number in zip(names[1:], others, strict=True))
+        return " with ".join([first, *added])
+
+    return version
+
+
+# nginx ----------------------------------------------------------------------------------------------------
+
+# No tcp_nopush, which Debian's nginx.conf has: over the loopback's segments of 64 KiB the end of a response
+# then waits for an acknowledgement, and nginx answers a tenth as many requests for 64 KiB.
+NGINX = """
+daemon off; master_process off; worker_processes 1; pid @folder@/pid; error_log @folder@/error.log error;
+worker_rlimit_nofile 8192;
+events { worker_connections 4096; }
+http {
+    sendfile on; default_type text/plain;
+    access_log @log@; keepalive_requests 100000000;
+    client_body_temp_path @folder@/client; proxy_temp_path @folder@/proxy;
+    fastcgi_temp_path @folder@/fastcgi; uwsgi_temp_path @folder@/uwsgi; scgi_temp_path @folder@/scgi;
+    @body@
+}
+"""
+CACHE = """
+    proxy_cache_path @folder@/cache levels=1:2 keys_zone=kept:64m max_size=4g inactive=1h use_temp_path=off;
+    server { listen 127.0.0.1:@port@ backlog=4096; location / {
+        proxy_pass http://127.0.0.1:@origin@; proxy_cache kept; add_header X-Cache $upstream_cache_status;
+    } }"""
+PASS = "server { listen 127.0.0.1:@port@ backlog=4096; location / { proxy_pass http://127.0.0.1:@origin@; } }"
+KEEP = """upstream origin { server 127.0.0.1:@origin@; keepalive 64; keepalive_requests 100000000; }
+    server { listen 127.0.0.1:@port@ backlog=4096; location / {
+        proxy_pass http://origin; proxy_http_version 1.1; proxy_set_header Connection "";
+    } }"""
+LOG = "@folder@/access.log"
+
+
+def filled(text: str, **names: object) -> str:
+    """The text with @name@ replaced by each name's value."""
+    for name, value in names.items():
+        text = text.replace(f"@{name}@", str(value))
+    return text
+
+
+def nginx(body: str, log: str = "off") -> Callable[[Place], list[str]]:
+    """nginx in one process with one `server`."""
+
+    def command(place: Place) -> list[str]:
+        text = filled(NGINX, body=body, log=log, folder=place.folder, port=place.port, origin=place.origin)
+        return ["nginx", "-p", str(place.folder), "-c", place.write("nginx.conf", text)]
+
+    return command
+
+
+def nginx_version() -> str:
+    return tool_version("nginx", "-v").rpartition("/")[2] if shutil.which("nginx") else ""
+
+
+# Varnish --------------------------------------------------------------------------------------------------
+
+VCL = 'vcl 4.1; backend default { .host = "127.0.0.1"; .port = "@origin@"; }\n'
+
+
+def varnish(place: Place) -> list[str]:
+    """varnishd with its built-in VCL. The manager does not ping the worker: both are stopped at times."""
+    told = ["-F", "-j", "none", "-T", "none", "-n", str(place.folder / "work"), "-p", "ping_interval=0"]
+    told += ["-a", f"127.0.0.1:{place.port}", "-s", "malloc,1g"]
+    return ["varnishd", *told, "-f", place.write("default.vcl", filled(VCL, origin=place.origin))]
+
+
+def varnish_version() -> str:
+    found = (
+        re.search(r"varnish-([\d.]+)", tool_version("varnishd", "-V")) if shutil.which("varnishd") else None
+    )
+    return found[1] if found else ""
+
+
+# The origin -----------------------------------------------------------------------------------------------
+
+ORIGIN = """server { listen 127.0.0.1:@port@ backlog=4096;
+    location = /count { stub_status; }
+    location = /nostore { add_header Cache-Control "@uncacheable@"; return 200 "@content@"; }
+    location = /hit { add_header Cache-Control "@cacheable@"; return 200 "@content@"; }
+    location /key/ { add_header Cache-Control "@cacheable@"; return 200 "@content@"; }
+    location / { add_header Cache-Control "@cacheable@"; root @folder@; }
+}"""
+
+
+def origin(place: Place) -> list[str]:
+    """The origin server, an nginx that answers every path of contents.py."""
+    for name in ("hit64k", "hit1m"):
+        place.write(name, CONTENTS[f"/{name}"].decode())
+    told = {"cacheable": CACHEABLE.decode(), "uncacheable": UNCACHEABLE.decode()}
+    return nginx(filled(ORIGIN, content=CONTENTS["/hit"].decode(), **told))(place)
+
+
+# All of them ----------------------------------------------------------------------------------------------
+
+
+def nothing(_: Mapping[str, str]) -> bool:
+    return False
+
+
+def of_uvicorn(title: str, factory: str, package: str, version: Callable[[], str], hit: Claim) -> Peer:
+    return Peer(title, package, version, application(factory), hit, is_application=True)
+
+
+def of_nginx(title: str, body: str, log: str = "off") -> Peer:
+    kept = Path(log).name if log == LOG else ""
+    return Peer(title, "nginx-light", nginx_version, nginx(body, log), nginx_says_hit, kept)
+
+
+def nginx_says_hit(fields: Mapping[str, str]) -> bool:
+    return fields.get("x-cache") == "HIT"
+
+
+def varnish_says_hit(fields: Mapping[str, str]) -> bool:
+    return len(fields.get("x-varnish", "").split()) == 2
+
+
+def hishel_says_hit(fields: Mapping[str, str]) -> bool:
+    return "age" in fields
+
+
+OURS = python_package("univocal")
+PEERS = {
+    "univocal": Peer("univocal serve", "univocal", OURS, univocal("off"), says_hit),
+    "univocal-logged": Peer(
+        "univocal serve, log on", "univocal", OURS, univocal("stdout"), says_hit, "printed"
+    ),
+    "middleware": of_uvicorn("CacheMiddleware, uvicorn", "with_univocal", "univocal", OURS, says_hit),
+    "bare": of_uvicorn("bare application, uvicorn", "bare", "uvicorn", python_package("uvicorn"), nothing),
+    "hishel": of_uvicorn(
+        "hishel, uvicorn",
+        "with_hishel",
+        "hishel[async]",
+        python_package("hishel", "anysqlite"),
+        hishel_says_hit,
+    ),
+    "nginx": of_nginx("nginx proxy_cache", CACHE),
+    "nginx-logged": of_nginx("nginx proxy_cache, log on", CACHE, LOG),
+    "nginx-pass": of_nginx("nginx pass-through", PASS),
+    "nginx-keepalive": of_nginx("nginx pass-through, keep-alive", KEEP),
+    "varnish": Peer("Varnish", "varnish", varnish_version, varnish, varnish_says_hit),
+}
