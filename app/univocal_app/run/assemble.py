@@ -22,7 +22,9 @@ from univocal.http.framing import ReadLimits
 from univocal.http.messages import Received
 from univocal.origin.server import Timeouts
 from univocal.origin.transport import OriginTransport
+from univocal.server.direct import DirectProtocol
 from univocal.server.protocol import ExactProtocol
+from univocal.server.turn import Works
 from univocal.store.memory import MemoryStore
 from univocal.store.patterns import compiled
 from univocal.store.redis.tier import SharedStore
@@ -52,8 +54,9 @@ class House:
 
     def front(self, bound: socket) -> Listener:
         """The proxy on its socket."""
-        protocol = ExactProtocol.with_limits(_read_limits(self.configuration.server), self._refused)
-        return Listener(self.proxy, bound, protocol)
+        works = Works(self.proxy.engine, self.origins.forwarding)
+        limits = _read_limits(self.configuration.server)
+        return Listener(self.proxy, bound, DirectProtocol.with_works(works, limits, self._refused))
 
     def back(self, bound: socket, working: Callable[[], int] = lambda: 1) -> Listener:
         """The admin application on its socket; `working` gives the number of processes that serve clients."""

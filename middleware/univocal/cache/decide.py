@@ -6,7 +6,7 @@ invalidation (§4.4). Reasons are the tokens of Cache-Status (RFC 9211 §2.2).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -25,6 +25,7 @@ __all__ = [
     "Refuse",
     "Reuse",
     "Validate",
+    "at_once",
     "decide",
     "forwarded_fields",
     "is_plain",
@@ -155,6 +156,19 @@ def select(request: Request, variants: Sequence[Stored]) -> Stored | None:
             return stored
         fallback = fallback or stored
     return fallback
+
+
+def at_once(variants: Sequence[Stored], selects: Callable[[Stored], bool], now: float) -> Stored | None:
+    """The stored response that answers a plain GET as it is; None where `decide` has more to look at.
+
+    `selects` tells whether the request's selecting header fields match those of a stored response (§4.1).
+    """
+    for stored in variants:
+        if stored.vary and not selects(stored):
+            continue
+        whole = stored.part is None and not stored.bodiless
+        return stored if whole and stored.fresh_until > now and not stored.no_cache else None
+    return None
 
 
 def _judge(stored: Stored, asked: RequestDirectives, may_store: bool, now: float) -> Decision:

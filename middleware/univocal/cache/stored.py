@@ -7,13 +7,13 @@ from typing import Final, NamedTuple, TypeAlias
 
 from univocal.cache.no_vary_search import NoVarySearch, split_key
 from univocal.http.messages import Fields
+from univocal.http.status import reason_phrase
 
 __all__ = [
     "NO_CONTENT",
     "Part",
     "Selecting",
     "Stored",
-    "reason_phrase",
     "render_head",
     "softened",
     "with_content",
@@ -36,39 +36,6 @@ _SEARCH_COST: Final = 1_200
 _PARAMETER_COST: Final = 150
 # Octets from which on CPython asks the system's allocator for an object.
 _LARGE: Final = 480
-
-_PHRASES: Final = {
-    200: b"OK",
-    201: b"Created",
-    202: b"Accepted",
-    203: b"Non-Authoritative Information",
-    204: b"No Content",
-    205: b"Reset Content",
-    206: b"Partial Content",
-    300: b"Multiple Choices",
-    301: b"Moved Permanently",
-    302: b"Found",
-    303: b"See Other",
-    304: b"Not Modified",
-    307: b"Temporary Redirect",
-    308: b"Permanent Redirect",
-    400: b"Bad Request",
-    401: b"Unauthorized",
-    403: b"Forbidden",
-    404: b"Not Found",
-    405: b"Method Not Allowed",
-    406: b"Not Acceptable",
-    409: b"Conflict",
-    410: b"Gone",
-    414: b"URI Too Long",
-    416: b"Range Not Satisfiable",
-    451: b"Unavailable For Legal Reasons",
-    500: b"Internal Server Error",
-    501: b"Not Implemented",
-    502: b"Bad Gateway",
-    503: b"Service Unavailable",
-    504: b"Gateway Timeout",
-}
 
 
 class Part(NamedTuple):
@@ -167,14 +134,9 @@ def softened(stored: Stored, now: float) -> Stored:
     return replace(stored, fresh_until=min(stored.fresh_until, now))
 
 
-def reason_phrase(status: int) -> bytes:
-    """The registered reason phrase, empty for a status without one."""
-    return _PHRASES.get(status, b"")
-
-
 def render_head(status: int, fields: Fields) -> bytes:
     """A response's status line and field lines, without the blank line that ends them (RFC 9112 §4)."""
-    status_line = b"HTTP/1.1 %d %b" % (status, _PHRASES.get(status, b""))
+    status_line = b"HTTP/1.1 %d %b" % (status, reason_phrase(status))
     return b"\r\n".join([status_line, *map(b": ".join, fields), b""])
 
 

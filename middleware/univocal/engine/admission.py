@@ -25,7 +25,7 @@ from univocal.store.tiers import Tiers
 from univocal.uri.pipeline import Rejected
 from univocal.uri.target import Canonical, encoding_fields, path_tags, resolve
 
-__all__ = ["Admission", "Gate", "Judgement", "obsolete"]
+__all__ = ["RULES", "Admission", "Gate", "Judgement", "admitted", "obsolete"]
 
 RULES: Final = Rules()
 _CONDITIONS: Final = frozenset((b"if-none-match", b"if-modified-since"))
@@ -80,7 +80,7 @@ class Gate:
             return _refused(received, runtime, peer, found.reasons)
         rules = runtime.rules.get(found.site.name, RULES)
         tags = path_tags(found.target, found.route.profile)
-        request = Request(received.method, found.target, _admitted(fields, found), tags, found.received)
+        request = Request(received.method, found.target, admitted(fields, found), tags, found.received)
         request = strip_cookies(request, rules)
         decision = self._decide(found, request, rules, now)
         return Admission(received, runtime, peer, found, request, rules, decision, found.observed)
@@ -183,7 +183,7 @@ def _ordered(received: Received, fields: Fields, peer: Peer, runtime: Runtime) -
     )
 
 
-def _admitted(fields: Fields, found: Canonical) -> Fields:
+def admitted(fields: Fields, found: Canonical) -> Fields:
     """The fields that may go on: one Host, nothing that claims another URL, nothing for this hop (law 4)."""
     told = strip_untrusted(end_to_end(fields))
     kept = [field for field in told if field[0] not in _OURS]

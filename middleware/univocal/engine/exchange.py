@@ -16,6 +16,7 @@ from univocal.cache.tags import TAGGING
 from univocal.engine.admission import Admission, Gate
 from univocal.engine.broadcast import WINDOW, CutShortError, Reader
 from univocal.engine.flight import Failed, Flight, Flights, Found, Origin, Relayed, Renewed
+from univocal.engine.hits import Hits
 from univocal.engine.outcome import Handling, Listener, Outcome, Times, announce, cache_status
 from univocal.engine.purge import PURGES, Order, Purged, carry_out
 from univocal.http.errors import RefusedError
@@ -46,7 +47,7 @@ class Engine:
     `call_later` calls after so many seconds; without it the running event loop does.
     """
 
-    __slots__ = ("call_later", "clock", "flights", "gate", "listeners", "tasks")
+    __slots__ = ("call_later", "clock", "flights", "gate", "hits", "listeners", "tasks")
 
     def __init__(
         self,
@@ -60,6 +61,7 @@ class Engine:
         self.clock = clock
         self.call_later = call_later
         self.flights = Flights(gate, clock)
+        self.hits = Hits(gate, self.listeners)
         self.tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
 
 

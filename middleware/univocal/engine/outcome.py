@@ -88,7 +88,7 @@ def announce(listeners: Sequence[Listener], outcome: Outcome) -> None:
 
 
 def cache_status(
-    handling: Handling, canonical: Canonical, mode: Literal["plain", "key", "off"]
+    handling: Handling, canonical: Canonical | None, mode: Literal["plain", "key", "off"]
 ) -> list[Field]:
     """The Cache-Status field for a response: a list of one field, or of none (RFC 9211).
 
@@ -109,7 +109,7 @@ def cache_status(
         member += b"; collapsed"
     if handling.ttl is not None:
         member += b"; ttl=%d" % handling.ttl
-    if mode == "key" and not canonical.observed:
+    if mode == "key" and canonical is not None and not canonical.observed:
         member += b'; key="%b"' % canonical.url
     if handling.detail:
         member += b"; detail=%b" % handling.detail.encode()

@@ -13,7 +13,7 @@ from univocal.http.errors import ConfigurationError
 from univocal.http.fields import ENCODINGS
 from univocal.http.messages import Fields, Received, values
 
-__all__ = ["LOOPBACK", "Networks", "Peer", "believe", "networks", "within"]
+__all__ = ["FORWARDED", "LOOPBACK", "Networks", "Peer", "believe", "networks", "within"]
 
 Networks: TypeAlias = tuple[IPv4Network | IPv6Network, ...]
 LOOPBACK: Final = ("127.0.0.0/8", "::1/128")

@@ -5,27 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
 
 from univocal.http.errors import REASONS, by_rank
 from univocal.http.messages import Fields
+from univocal.http.status import PHRASES
 
 __all__ = ["Problem", "problem"]
-
-# The phrases of RFC 9110 §15 and RFC 6585: http.HTTPStatus changes some of them between Python versions.
-PHRASES: Final[dict[int, str]] = {
-    400: "Bad Request",
-    403: "Forbidden",
-    408: "Request Timeout",
-    413: "Content Too Large",
-    414: "URI Too Long",
-    421: "Misdirected Request",
-    429: "Too Many Requests",
-    431: "Request Header Fields Too Large",
-    502: "Bad Gateway",
-    503: "Service Unavailable",
-    504: "Gateway Timeout",
-}
 
 
 @dataclass(frozen=True, slots=True)

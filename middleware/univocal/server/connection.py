@@ -252,9 +252,13 @@ class BoundedConnection(HttpToolsProtocol):
         elif cycle.response_started:
             self.transport.close()  # cut short, as the client can see
         else:
-            cycle.disconnected = True
-            cycle.message_event.set()
+            self._give_up(cycle)
             self._answer(self._refusal)
+
+    def _give_up(self, cycle: Any) -> None:
+        """Let a request's response not come: its content is faulty."""
+        cycle.disconnected = True
+        cycle.message_event.set()
 
     def _received(self) -> Received:
         """What is known of a request that no application gets."""

@@ -136,7 +136,7 @@ class ExactProtocol(BoundedConnection):
             access_log=self.access_log,
             default_headers=self.server_state.default_headers,
             message_event=asyncio.Event(),
-            expect_100_continue=version == "1.1" and _expects_continue(self._watched),
+            expect_100_continue=version == "1.1" and self._expects_continue(),
             keep_alive=version == "1.1" and self.parser.should_keep_alive(),
             on_response=self.on_response_complete,
         )
@@ -145,11 +145,17 @@ class ExactProtocol(BoundedConnection):
         else:
             self.pipeline.appendleft((self.cycle, app))
 
+    def _fields(self) -> Fields:
+        """The header fields; an absolute-form's authority replaces Host (RFC 9112 §3.2.2)."""
+        if self.url[:1] == b"/" or (authority := split_target(self.url).authority) is None:
+            return self.headers
+        return [(b"host", authority), *(field for field in self.headers if field[0] != b"host")]
+
+    def _expects_continue(self) -> bool:
+        return any(value.lower() == b"100-continue" for value in values(self._watched, b"expect"))
+
     def _scope(self, method: bytes, version: str) -> dict[str, Any]:
         target = split_target(self.url)
-        fields = self.headers
-        if target.authority is not None:  # RFC 9112 §3.2.2: it replaces Host
-            fields = [(b"host", target.authority), *(field for field in fields if field[0] != b"host")]
         path = target.path.decode("ascii")
         return {
             "type": "http",
@@ -163,14 +169,10 @@ class ExactProtocol(BoundedConnection):
             "path": self.root_path + (unquote(path) if "%" in path else path),
             "raw_path": self.root_path.encode("ascii") + target.path,
             "query_string": target.query,
-            "headers": fields,
+            "headers": self._fields(),
             "state": self.app_state.copy(),
             "extensions": {EXTENSION: {"target": self.url}, INTERIM: {}, EARLY_HINT: {}},
         }
-
-
-def _expects_continue(fields: Fields) -> bool:
-    return any(value.lower() == b"100-continue" for value in values(fields, b"expect"))
 
 
 async def _overloaded(_scope: Scope, _receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:

@@ -1,0 +1,162 @@
+"""The protocol class behind which the engine answers by itself: there is no scope, and no task."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, cast
+
+from univocal.engine.hits import Hit
+from univocal.http.framing import ReadLimits
+from univocal.http.messages import Received
+from univocal.server.connection import BETWEEN, PIECE
+from univocal.server.glance import Glance
+from univocal.server.protocol import ExactProtocol
+from univocal.server.turn import Turn, Works
+
+__all__ = ["DirectProtocol"]
+
+# Content of more octets is sent by an exchange, piece by piece, as the client takes it.
+LARGEST: Final = 256 * 1024
+# Content of more octets is not copied to stand behind its head.
+JOINED: Final = 8 * 1024
+
+
+class DirectProtocol(ExactProtocol):
+    """`ExactProtocol` whose requests go to an engine instead of to an ASGI application."""
+
+    def __init__(self, *arguments: Any, works: Works, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._works = works
+        self._turn: Turn | None = None  # the one that is answered
+        self._next: Turn | None = None  # the one that is to be answered
+        self._beginning = False
+        self._glance: Glance | None = None
+
+    @classmethod
+    def with_works(
+        cls,
+        works: Works,
+        limits: ReadLimits,
+        tell: Callable[[Received, tuple[str, ...]], None] | None = None,
+    ) -> type[asyncio.Protocol]:
+        """What to give uvicorn as `http`: see `BoundedConnection.with_limits`."""
+        return cast("type[asyncio.Protocol]", partial(cls, works=works, limits=limits, tell=tell))
+
+    def data_received(self, data: bytes) -> None:
+        if not (self._phase == BETWEEN and data.endswith(b"\r\n\r\n") and self._answered_at_once(data)):
+            super().data_received(data)
+
+    def _answered_at_once(self, data: bytes) -> bool:
+        """Answer one ordinary GET whose head is all that has come, from what is stored; False: it is no hit.
+
+        Nothing has been done then, and all the octets go through the other parser, callback by callback.
+        """
+        if (
+            len(data) > PIECE
+            or not self._idle()
+            or self._unparsed
+            or self._start
+            or self._refusal is not None
+            or self.flow.write_paused
+            or self.transport.is_closing()
+        ):
+            return False
+        ticks = time.perf_counter()
+        if self._glance is None:
+            self._glance = Glance()
+        read = self._glance.read(data)
+        if read is None:
+            self._glance = None  # that parser may wait for more of this message
+            return False
+        target, names, values = read
+        engine = self._works.engine
+        hits = engine.hits
+        plan = hits.plan(names)
+        if plan is None or (plan.connection >= 0 and values[plan.connection].lower() != b"keep-alive"):
+            self._glance = None
+            return False
+        begun = engine.clock()
+        received = Received(b"GET", target, *self._sender)
+        hit = hits.find(received, plan, values, begun)
+        if hit is None or len(hit.stored.body) > LARGEST:
+            return False
+        self._reply(hit)
+        hits.tell(hit, received, begun, ticks)
+        return True
+
+    def _reply(self, hit: Hit) -> None:
+        stored = hit.stored
+        told = b"".join([b"%b: %b\r\n" % field for field in hit.told])
+        head = b"%bage: %d\r\n%b\r\n" % (stored.head, hit.age, told)
+        if len(stored.body) > JOINED:
+            self.transport.writelines((head, stored.body))
+        else:
+            self.transport.write(head + stored.body)
+        self.server_state.total_requests += 1
+        self._wait(self._keep_alive)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        scheme = b"https" if self.scheme == "https" else b"http"
+        self._sender = (scheme, self.client[0] if self.client else None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        turn, self._turn = self._turn, None
+        self.pipeline.clear()
+        super().connection_lost(exc)
+        if turn is not None:
+            turn.end()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._turn is not None and self._turn.exchange is not None:
+            self._turn.exchange.resume()
+
+    def on_body(self, body: bytes) -> None:
+        self._silence = 0
+        cast("Turn", self.cycle).received(body)
+
+    def on_message_complete(self) -> None:
+        if not self._framing:
+            cast("Turn", self.cycle).complete()
+        super().on_message_complete()
+
+    # Requests that take the long way
+
+    def _hand_over(self, method: bytes, version: str) -> None:
+        """Let the engine answer, now or when the requests before are answered."""
+        idle = self._idle()
+        turn = Turn(
+            self,
+            self._works,
+            Received(method, self.url, *self._sender),
+            self._fields(),
+            version=version,
+            keep_alive=version == "1.1" and self.parser.should_keep_alive(),
+            expects_continue=version == "1.1" and self._expects_continue(),
+        )
+        self.cycle = cast("Any", turn)
+        if idle:
+            self._start_asgi_task(self.cycle, self.app)
+        else:
+            self.pipeline.appendleft((self.cycle, self.app))
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:  # noqa: ARG002
+        """Begin a turn; one that is over within the call lets the next begin after it, not within it."""
+        self._next = cycle
+        if self._beginning:
+            return
+        self._beginning = True
+        try:
+            while self._next is not None:
+                self._turn, self._next = self._next, None
+                self._turn.begin()
+        finally:
+            self._beginning = False
+
+    def _give_up(self, cycle: Any) -> None:
+        turn: Turn = cycle
+        turn.end()

@@ -1,0 +1,253 @@
+"""A request's turn on a client's connection: what is pushed to it is framed and written (RFC 9112)."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from univocal.engine.exchange import Engine, Exchange
+from univocal.engine.flight import Origin
+from univocal.http.fields import imf_fixdate
+from univocal.http.messages import Fields, Received
+from univocal.http.roles import ContentSink
+from univocal.http.status import reason_phrase
+
+if TYPE_CHECKING:
+    from univocal.server.direct import DirectProtocol
+
+__all__ = ["Turn", "Works"]
+
+# Octets of a request's content that wait for the origin server.
+HIGH_WATER: Final = 64 * 1024
+
+_FRAMING: Final = frozenset((b"content-length", b"transfer-encoding"))
+_CODING: Final = frozenset((b"transfer-encoding",))
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class Works(NamedTuple):
+    """The engine behind a connection, and who answers what it does not."""
+
+    engine: Engine
+    origin: Origin
+
+
+class Silence:
+    """In place of the event by which uvicorn wakes an application: nobody waits here."""
+
+    def set(self) -> None:
+        """Wake nobody."""
+
+
+_SILENCE: Final = Silence()
+
+
+class Turn:
+    """One request of a connection: its client and its content (see http.roles).
+
+    The attributes up to `disconnected` are those that uvicorn's protocol reads of its own cycles.
+    """
+
+    __slots__ = (
+        "_body_left",
+        "_chunked",
+        "_chunks",
+        "_close_delimited",
+        "_fields",
+        "_head",
+        "_is_head",
+        "_old",
+        "_pending",
+        "_protocol",
+        "_received",
+        "_sink",
+        "_taken",
+        "_works",
+        "disconnected",
+        "exchange",
+        "keep_alive",
+        "message_event",
+        "more_body",
+        "response_complete",
+        "response_started",
+        "waiting_for_100_continue",
+    )
+
+    def __init__(
+        self,
+        protocol: DirectProtocol,
+        works: Works,
+        received: Received,
+        fields: Fields,
+        *,
+        version: str,
+        keep_alive: bool,
+        expects_continue: bool,
+    ) -> None:
+        self.response_complete = self.response_started = self.disconnected = False
+        self.more_body = True
+        self.keep_alive = keep_alive
+        self.waiting_for_100_continue = expects_continue
+        self.message_event = _SILENCE
+        self.exchange: Exchange | None = None
+        self._protocol = protocol
+        self._works = works
+        self._received = received
+        self._fields = fields
+        self._old = version == "1.0"
+        self._is_head = received.method == b"HEAD"
+        self._chunked = self._close_delimited = False
+        self._body_left = True  # the response may have content
+        self._head = b""  # of the response, until there is something to send with it
+        self._chunks: deque[bytes] = deque()  # of the request's content, which nobody has taken yet
+        self._pending = 0  # octets in them
+        self._taken = 0  # octets of the request's content so far
+        self._sink: ContentSink | None = None
+
+    def begin(self) -> None:
+        """Let the engine answer: it is this request's turn."""
+        engine = self._works.engine
+        begun = engine.clock(), time.perf_counter()
+        admission = engine.gate.admit(self._received, self._fields, begun[0])
+        self.exchange = Exchange(engine, self, admission, self._works.origin, self, begun)
+        self.exchange.begin()
+
+    def end(self) -> None:
+        """Give up: the client has left, or what it sends is faulty."""
+        self.disconnected = True
+        self._chunks.clear()
+        if self.exchange is not None and not self.response_complete:
+            self.exchange.cancel()
+
+    # The response
+
+    def interim(self, status: int, fields: Fields) -> None:
+        # RFC 9110 §15.2: HTTP/1.0 has no interim responses. A 100 is for who waits for one (§10.1.1).
+        if self._old or self.response_started or (status == 100 and not self.waiting_for_100_continue):
+            return
+        if status == 100:
+            self.waiting_for_100_continue = False
+        lines = [b"%b: %b\r\n" % field for field in fields if field[0] not in _FRAMING]
+        self._protocol.transport.write(b"".join((_status_line(status), b"\r\n", *lines, b"\r\n")))
+
+    def start(self, status: int, fields: Fields) -> None:
+        self.response_started = True
+        if self.waiting_for_100_continue and self.more_body:
+            # RFC 9110 §10.1.1: without a 100 the client may leave its content out, and what comes next on
+            # this connection could be either.
+            self.keep_alive = False
+        self.waiting_for_100_continue = False
+        names = {name for name, _ in fields}
+        kept = fields
+        if b"transfer-encoding" in names or (status == 204 and b"content-length" in names):
+            # The coding is this connection's own, below; a 204 has no length (RFC 9110 §8.6).
+            dropped = _FRAMING if status == 204 else _CODING
+            kept = [field for field in fields if field[0] not in dropped]
+        head = b"\r\n".join([_status_line(status), *map(b": ".join, kept), b""])
+        if b"date" not in names:  # RFC 9110 §6.6.1
+            head += b"date: %b\r\n" % imf_fixdate(time.time())
+        self._body_left = not (self._is_head or status in {204, 304})
+        if self._body_left and b"content-length" not in names:
+            if self._old:  # RFC 9112 §6.1: no coding for a client that cannot know it
+                self._close_delimited, self.keep_alive = True, False
+            else:
+                self._chunked = True
+                head += b"transfer-encoding: chunked\r\n"
+        if b"connection" in names:  # our own word: of a response that ends the connection
+            self.keep_alive = False
+        elif not self.keep_alive:
+            head += b"connection: close\r\n"
+        self._head = head + b"\r\n"
+
+    def write(self, chunk: bytes | memoryview) -> bool:
+        protocol = self._protocol
+        if self._chunked and chunk:
+            protocol.transport.write(b"%b%x\r\n%b\r\n" % (self._head, len(chunk), bytes(chunk)))
+        elif not self._body_left:
+            return True
+        elif self._head:
+            protocol.transport.write(self._head + bytes(chunk))
+        else:
+            protocol.transport.write(chunk)
+        self._head = b""
+        return not protocol.flow.write_paused
+
+    def finish(self) -> None:
+        last = self._head + b"0\r\n\r\n" if self._chunked else self._head
+        self._head = b""
+        transport = self._protocol.transport
+        if last:
+            transport.write(last)
+        self.response_complete = True
+        if not self.keep_alive:
+            transport.close()
+        self._protocol.on_response_complete()
+
+    def cut(self) -> None:
+        transport = self._protocol.transport
+        if self._head:
+            transport.write(self._head)
+            self._head = b""
+        self.response_complete = True
+        if self._close_delimited:
+            transport.abort()  # an orderly end would say that this was all
+        else:
+            transport.close()
+
+    # The request's content
+
+    def received(self, chunk: bytes) -> None:
+        """Take content that has come."""
+        exchange, flow = self.exchange, self._protocol.flow
+        if self.response_complete:
+            return
+        self._taken += len(chunk)
+        if exchange is not None and 0 < exchange.admission.runtime.limits.max_body < self._taken:
+            exchange.refuse(("body-too-large",))
+        elif self._sink is not None and not self._chunks:
+            if not self._sink.write(chunk):
+                flow.pause_reading()
+        else:
+            self._chunks.append(chunk)
+            self._pending += len(chunk)
+            if self._pending > HIGH_WATER:
+                flow.pause_reading()
+
+    def complete(self) -> None:
+        """Take note that the content is complete."""
+        self.more_body = False
+        if self._sink is not None and not self._chunks:
+            self._sink.finish()
+
+    def attach(self, sink: ContentSink) -> None:
+        self._sink = sink
+        if self.waiting_for_100_continue and self.more_body and not self._chunks:
+            self._protocol.transport.write(_CONTINUE)
+        self.waiting_for_100_continue = False
+        self.resume()
+
+    def resume(self) -> None:
+        sink, chunks = self._sink, self._chunks
+        if sink is None:
+            return
+        while chunks:
+            chunk = chunks.popleft()
+            self._pending -= len(chunk)
+            if not sink.write(chunk):
+                return
+        if not self.more_body:
+            self._sink = None
+            sink.finish()
+        else:
+            self._protocol.flow.resume_reading()
+
+    def detach(self) -> None:
+        self._sink = None
+        self._chunks.clear()
+        self._pending = 0
+        self._protocol.flow.resume_reading()
+
+
+def _status_line(status: int) -> bytes:
+    return b"HTTP/1.1 %d %b" % (status, reason_phrase(status))
