@@ -35,7 +35,10 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+# Decisions are immutable by convention: freezing them would make each take three times as long to build.
+
+
+@dataclass(slots=True)
 class Reuse:
     """Answer with a stored response, `age` seconds old; with the last flag set, validate it meanwhile."""
 
@@ -45,7 +48,7 @@ class Reuse:
     revalidate_in_background: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Validate:
     """Ask the origin with `fields` added whether the stored response still holds, or for what it lacks."""
 
@@ -55,7 +58,7 @@ class Validate:
     fallback: Stored | None  # what may be served on error
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Forward:
     """Ask the origin; without `may_store` its response is not stored, whatever it says."""
 
@@ -64,7 +67,7 @@ class Forward:
     fallback: Stored | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Refuse:
     """Answer with an error of our own."""
 
@@ -158,13 +161,13 @@ def select(request: Request, variants: Sequence[Stored]) -> Stored | None:
     return fallback
 
 
-def at_once(variants: Sequence[Stored], selects: Callable[[Stored], bool], now: float) -> Stored | None:
+def at_once(variants: Sequence[Stored], request: Callable[[], Request], now: float) -> Stored | None:
     """The stored response that answers a plain GET as it is; None where `decide` has more to look at.
 
-    `selects` tells whether the request's selecting header fields match those of a stored response (§4.1).
+    The request itself is only asked for where its selecting header fields matter (§4.1).
     """
     for stored in variants:
-        if stored.vary and not selects(stored):
+        if stored.vary and not matches(stored, request()):
             continue
         whole = stored.part is None and not stored.bodiless
         return stored if whole and stored.fresh_until > now and not stored.no_cache else None

@@ -53,7 +53,6 @@ class Rules:
     client_directives: Literal["honour", "ignore"] = "honour"
     targeted: tuple[bytes, ...] = (b"cdn-cache-control",)
     reads: frozenset[bytes] = field(init=False, repr=False, compare=False)
-    looks: bool = field(init=False, repr=False, compare=False)  # at the path, or at cookies
     _bypass: re.Pattern[bytes] | None = field(init=False, repr=False, compare=False)
     _bypass_cookies: re.Pattern[bytes] | None = field(init=False, repr=False, compare=False)
     _strip_cookies: re.Pattern[bytes] | None = field(init=False, repr=False, compare=False)
@@ -61,7 +60,6 @@ class Rules:
     def __post_init__(self) -> None:
         cookies = {b"cookie"} if self.bypass_cookies else set()
         object.__setattr__(self, "reads", READS | cookies)
-        object.__setattr__(self, "looks", bool(self.bypass or self.bypass_cookies or self.strip_cookies))
         object.__setattr__(self, "_bypass", _globs(self.bypass))
         object.__setattr__(self, "_bypass_cookies", _globs(self.bypass_cookies))
         object.__setattr__(self, "_strip_cookies", _globs(self.strip_cookies))

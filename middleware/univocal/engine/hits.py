@@ -16,7 +16,6 @@ from typing import Final, Literal, NamedTuple
 from univocal.cache.decide import Reuse, at_once
 from univocal.cache.rules import READS
 from univocal.cache.stored import Stored
-from univocal.cache.vary import matches
 from univocal.engine.admission import RULES, Gate, admitted
 from univocal.engine.outcome import Handling, Listener, Outcome, Times, announce, cache_status
 from univocal.engine.trust import FORWARDED, believe, within
@@ -32,6 +31,8 @@ _WEIGHED: Final = READS | {b"expect", b"http2-settings", b"te", b"trailer", b"up
 # Sets of names that are remembered, and how long one may be: clients choose them.
 _MOST_PLANS: Final = 1024
 _LONGEST: Final = 2048
+# Targets that are remembered.
+_MOST_FOUND: Final = 4096
 
 
 class Plan(NamedTuple):
@@ -51,19 +52,28 @@ class Hit(NamedTuple):
     age: int  # seconds
     canonical: Canonical
     client: str | None  # the believed one
+    told: Told
+
+
+class Told(NamedTuple):
+    """How a hit is handled, and the fields that say so, as fields and as lines."""
+
     handling: Handling
-    told: Fields  # Cache-Status, or nothing
+    fields: Fields
+    lines: bytes
 
 
 class Hits:
     """Finds the stored response for an ordinary request, and tells the listeners of it."""
 
-    __slots__ = ("_gate", "_listeners", "_plans")
+    __slots__ = ("_found", "_gate", "_listeners", "_plans", "_runtime")
 
     def __init__(self, gate: Gate, listeners: Sequence[Listener]) -> None:
         self._gate = gate
         self._listeners = listeners
         self._plans: dict[tuple[bytes, ...], Plan | None] = {}
+        self._runtime = gate.runtime  # the one that `_found` is of
+        self._found: dict[tuple[bytes, bytes, bytes], _Found | None] = {}  # by target, host and scheme
 
     def plan(self, names: tuple[bytes, ...]) -> Plan | None:
         """The plan for a request with these field names; None where it is no ordinary one."""
@@ -79,60 +89,90 @@ class Hits:
 
     def find(self, received: Received, plan: Plan, values: Sequence[bytes], now: float) -> Hit | None:
         """The fresh stored response for a GET with these field values; None: take the long way."""
-        gate = self._gate
-        runtime = gate.runtime
-        limits = runtime.limits
-        if 0 < limits.max_target < len(received.target) or 0 < limits.max_fields < len(values):
-            return None
+        runtime = self._gate.runtime
+        if runtime is not self._runtime:
+            self._runtime = runtime
+            self._found.clear()
         host, scheme, client = values[plan.host], received.scheme, received.client
         if plan.forwarded and within(client, runtime.trusted):
             peer = believe(received, _fields(plan, values), runtime.trusted)
             if len(peer.hosts) != 1:
                 return None
             host, scheme, client = peer.hosts[0], peer.scheme, peer.client
-        found = resolve(received.target, (host,), scheme, runtime.sites)
-        if not isinstance(found, Canonical) or found.observed or found.redirect or found.received:
+        try:
+            found = self._found[received.target, host, scheme]
+        except KeyError:
+            found = self._locate(received.target, host, scheme)
+        if found is None or (found.looks_at_cookies and plan.cookie) or len(values) > found.max_fields:
             return None
-        rules = runtime.rules.get(found.site.name, RULES)
-        if rules.looks and (plan.cookie or rules.passes_path(found.target)):
-            return None
+        canonical = found.canonical
 
-        def selects(stored: Stored) -> bool:
-            return matches(stored, Request(b"GET", found.target, admitted(_fields(plan, values), found)))
+        def request() -> Request:
+            return Request(b"GET", canonical.target, admitted(_fields(plan, values), canonical))
 
-        stored = at_once(gate.tiers.lookup(found.key, now), selects, now)
-        if stored is None or (rules.strip_tags and stored.tags):
+        stored = at_once(self._gate.tiers.lookup(canonical.key, now), request, now)
+        if stored is None or (found.strips_tags and stored.tags):
             return None
         age = int(now - stored.born)
-        handling, told = _told(int(stored.fresh_until - stored.born - age), runtime.cache_status)
+        told = _told(int(stored.fresh_until - stored.born - age), runtime.cache_status)
         if runtime.cache_status == "key":
-            told = cache_status(handling, found, "key")
-        return Hit(stored, max(0, age), found, client, handling, told)
+            told = _with_lines(told.handling, cache_status(told.handling, canonical, "key"))
+        return Hit(stored, max(0, age), canonical, client, told)
+
+    def _locate(self, target: bytes, host: bytes, scheme: bytes) -> _Found | None:
+        """What a target comes to where nothing but the stored responses has to be looked at; or None."""
+        runtime = self._runtime
+        limits = runtime.limits
+        found: _Found | None = None
+        resolved = resolve(target, (host,), scheme, runtime.sites)
+        if not 0 < limits.max_target < len(target) and isinstance(resolved, Canonical):
+            rules = runtime.rules.get(resolved.site.name, RULES)
+            special = resolved.observed or resolved.redirect or resolved.received
+            if not special and not rules.passes_path(resolved.target):
+                cookies = bool(rules.bypass_cookies or rules.strip_cookies)
+                most = limits.max_fields or _LONGEST
+                found = _Found(resolved, cookies, rules.strip_tags, most)
+        if len(target) + len(host) <= _LONGEST // 2:
+            if len(self._found) >= _MOST_FOUND:
+                self._found.clear()
+            self._found[target, host, scheme] = found
+        return found
 
     def tell(self, hit: Hit, received: Received, begun: float, ticks: float) -> None:
         """Let the listeners know of a hit that was answered."""
         if self._listeners:
             seconds = time.perf_counter() - ticks
-            stored = hit.stored
+            stored, age, canonical, client, told = hit
             outcome = Outcome(
-                hit.canonical.site.name,
+                canonical.site.name,
                 received,
-                hit.canonical,
-                Reuse(stored, hit.age, "hit", False),
+                canonical,
+                Reuse(stored, age, "hit", False),
                 stored.status,
                 len(stored.body),
                 Times(begun, seconds, seconds),
-                hit.client,
-                hit.handling,
+                client,
+                told.handling,
             )
             announce(self._listeners, outcome)
 
 
+class _Found(NamedTuple):
+    canonical: Canonical
+    looks_at_cookies: bool
+    strips_tags: bool
+    max_fields: int
+
+
 @lru_cache(maxsize=1024)
-def _told(ttl: int, mode: Literal["plain", "key", "off"]) -> tuple[Handling, Fields]:
-    """How a hit that stays fresh for `ttl` seconds is handled, and the fields that say so."""
+def _told(ttl: int, mode: Literal["plain", "key", "off"]) -> Told:
+    """How a hit that stays fresh for `ttl` seconds is told of, but for the key."""
     handling = Handling(hit=True, ttl=ttl)
-    return handling, [] if mode == "key" else cache_status(handling, None, mode)
+    return _with_lines(handling, [] if mode == "key" else cache_status(handling, None, mode))
+
+
+def _with_lines(handling: Handling, fields: Fields) -> Told:
+    return Told(handling, fields, b"".join([b"%b: %b\r\n" % field for field in fields]))
 
 
 def _fields(plan: Plan, values: Sequence[bytes]) -> Fields:

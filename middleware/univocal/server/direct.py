@@ -30,6 +30,7 @@ class DirectProtocol(ExactProtocol):
     def __init__(self, *arguments: Any, works: Works, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._works = works
+        self._engine = works.engine
         self._turn: Turn | None = None  # the one that is answered
         self._next: Turn | None = None  # the one that is to be answered
         self._beginning = False
@@ -54,9 +55,10 @@ class DirectProtocol(ExactProtocol):
 
         Nothing has been done then, and all the octets go through the other parser, callback by callback.
         """
+        cycle = self.cycle
         if (
-            len(data) > PIECE
-            or not self._idle()
+            (cycle is not None and not cycle.response_complete)
+            or len(data) > PIECE
             or self._unparsed
             or self._start
             or self._refusal is not None
@@ -65,21 +67,22 @@ class DirectProtocol(ExactProtocol):
         ):
             return False
         ticks = time.perf_counter()
-        if self._glance is None:
-            self._glance = Glance()
-        read = self._glance.read(data)
+        glance = self._glance
+        if glance is None:
+            glance = self._glance = Glance()
+        read = glance.read(data)
         if read is None:
             self._glance = None  # that parser may wait for more of this message
             return False
         target, names, values = read
-        engine = self._works.engine
+        engine = self._engine
         hits = engine.hits
         plan = hits.plan(names)
         if plan is None or (plan.connection >= 0 and values[plan.connection].lower() != b"keep-alive"):
             self._glance = None
             return False
         begun = engine.clock()
-        received = Received(b"GET", target, *self._sender)
+        received = Received(b"GET", target, self._scheme, self._peer)
         hit = hits.find(received, plan, values, begun)
         if hit is None or len(hit.stored.body) > LARGEST:
             return False
@@ -89,8 +92,7 @@ class DirectProtocol(ExactProtocol):
 
     def _reply(self, hit: Hit) -> None:
         stored = hit.stored
-        told = b"".join([b"%b: %b\r\n" % field for field in hit.told])
-        head = b"%bage: %d\r\n%b\r\n" % (stored.head, hit.age, told)
+        head = b"%bage: %d\r\n%b\r\n" % (stored.head, hit.age, hit.told.lines)
         if len(stored.body) > JOINED:
             self.transport.writelines((head, stored.body))
         else:
@@ -100,8 +102,8 @@ class DirectProtocol(ExactProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        scheme = b"https" if self.scheme == "https" else b"http"
-        self._sender = (scheme, self.client[0] if self.client else None)
+        self._scheme = b"https" if self.scheme == "https" else b"http"
+        self._peer = self.client[0] if self.client else None
 
     def connection_lost(self, exc: Exception | None) -> None:
         turn, self._turn = self._turn, None
@@ -132,7 +134,7 @@ class DirectProtocol(ExactProtocol):
         turn = Turn(
             self,
             self._works,
-            Received(method, self.url, *self._sender),
+            Received(method, self.url, self._scheme, self._peer),
             self._fields(),
             version=version,
             keep_alive=version == "1.1" and self.parser.should_keep_alive(),
