@@ -15,6 +15,10 @@ WINDOW: Final = 256 * 1024
 FAR_BEHIND: Final = 16 * WINDOW
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 class CutShortError(Exception):
     """A response ends before its content does: the origin server's did, or the reader fell too far behind."""
 
@@ -177,6 +181,10 @@ class Broadcast:
         """Nobody joins any more: what all have passed on can go."""
         self.kept = False
         self.passed()
+
+    def forget(self) -> None:
+        """Call nobody any more: what refers to itself in a circle waits for the garbage collector."""
+        self._deserted = self._room = _nothing
 
     def chunk(self, index: int) -> bytes:
         """The chunk of this number, which no reader's own is greater than."""

@@ -426,7 +426,7 @@ class Exchange:
         return self._client.write(chunk)
 
     def ended(self, error: BaseException | None) -> None:
-        self._reader = None
+        self._reader = self._flight = None
         if error is None:
             self._finish()
         else:

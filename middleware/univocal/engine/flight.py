@@ -425,6 +425,8 @@ class Flight:
     def _release(self) -> None:
         if self.recording is not None:
             self._flights.tiers.release(self.recording.lease)
+        self.leader = None
+        self.broadcast.forget()
         if self._over is not None:
             over, self._over = self._over, None
             over()

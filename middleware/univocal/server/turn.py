@@ -110,15 +110,16 @@ class Turn:
         engine = self._works.engine
         begun = engine.clock(), time.perf_counter()
         admission = engine.gate.admit(self._received, self._fields, begun[0])
-        self.exchange = Exchange(engine, self, admission, self._works.origin, self, begun)
-        self.exchange.begin()
+        exchange = self.exchange = Exchange(engine, self, admission, self._works.origin, self, begun)
+        exchange.begin()
 
     def end(self) -> None:
         """Give up: the client has left, or what it sends is faulty."""
         self.disconnected = True
         self._chunks.clear()
-        if self.exchange is not None and not self.response_complete:
-            self.exchange.cancel()
+        exchange, self.exchange = self.exchange, None
+        if exchange is not None:
+            exchange.cancel()
 
     # The response
 
@@ -179,17 +180,22 @@ class Turn:
         transport = self._protocol.transport
         if last:
             transport.write(last)
-        self.response_complete = True
+        self._over()
         if not self.keep_alive:
             transport.close()
         self._protocol.on_response_complete()
+
+    def _over(self) -> None:
+        """Let go of the exchange: what refers to itself in a circle waits for the garbage collector."""
+        self.response_complete = True
+        self.exchange = self._sink = None
 
     def cut(self) -> None:
         transport = self._protocol.transport
         if self._head:
             transport.write(self._head)
             self._head = b""
-        self.response_complete = True
+        self._over()
         if self._close_delimited:
             transport.abort()  # an orderly end would say that this was all
         else:
