@@ -54,15 +54,20 @@ class Reader:
 
     def go_on(self) -> None:
         """Pass on what there is until the sink takes no more."""
-        cast, sink = self._broadcast, self._sink
-        while not self.blocked and not self._done and self.index < cast.count:
-            chunk = cast.chunk(self.index)
-            self.index += 1
-            self.position += len(chunk)
-            self.blocked = not sink.write(chunk)
-        cast.passed()
-        if not self.blocked and self.index == cast.count and cast.ended:
+        cast = self._broadcast
+        if self.index < cast.count:
+            while not self.blocked and not self._done and self.index < cast.count:
+                self.pass_on(cast.chunk(self.index))
+            cast.passed()
+        if cast.ended and not self.blocked and self.index == cast.count:
             self._end(cast.error)
+
+    def pass_on(self, chunk: bytes) -> None:
+        """Pass on the next chunk."""
+        self.index += 1
+        self.position += len(chunk)
+        if not self._sink.write(chunk):
+            self.blocked = True
 
     def leave(self) -> None:
         """Read no more."""
@@ -149,7 +154,8 @@ class Broadcast:
         """Wait for this reader no longer."""
         if reader in self._readers:
             self._readers.remove(reader)
-            self.passed()
+            if self._chunks or self._full:
+                self.passed()
             if not self._readers:
                 self._deserted()
 
@@ -157,13 +163,20 @@ class Broadcast:
         """Append a chunk; False: no more until there is `room`."""
         if not chunk:
             return True
-        self._chunks.append(chunk)
         self.size += len(chunk)
-        for reader in tuple(self._readers):
+        readers = self._readers
+        if len(readers) == 1 and not self.kept and not self._chunks and not readers[0].blocked:
+            self._dropped += 1
+            readers[0].pass_on(chunk)  # straight through: nobody else wants it
+            return True
+        self._chunks.append(chunk)
+        for reader in tuple(readers):
             if not reader.blocked:
                 reader.go_on()
+        if self.kept:
+            return True
         self.passed()
-        if self.kept or not self._readers:
+        if not self._readers:
             return True
         if len(self._readers) > 1:
             self._leave_behind()

@@ -34,6 +34,8 @@ __all__ = [
     "for_refresh",
 ]
 
+_NO_RESPONSE: Final = Response(0, [])
+
 logger: Final = logging.getLogger("univocal")
 
 
@@ -97,7 +99,7 @@ Landing: TypeAlias = Found | Renewed | Relayed | Failed
 
 
 class _Phase(Enum):
-    """Where a flight is."""
+    """The phases of a flight."""
 
     BEGUN = "the store is asked"
     ASKED = "the origin server is asked"
@@ -172,6 +174,7 @@ class Flight:
         "_passengers",
         "_phase",
         "_recorded",
+        "_response",
         "admission",
         "broadcast",
         "landing",
@@ -198,6 +201,7 @@ class Flight:
         self._held: list[bytes | Exception | None] = []  # what came while the store was asked; None: the end
         self._asked: Asked | None = None
         self._passengers: list[Passenger] = []  # until it has landed
+        self._response = _NO_RESPONSE
         self._recorded = False  # the lease is ended; what was reserved may still be read
         self.admission = admission
         self.name = name
@@ -291,31 +295,30 @@ class Flight:
 
     def start(self, response: Response) -> None:
         self._phase = _Phase.JUDGING
-        request, recording = self.admission.request, self.recording
+        self._response = response
+        if self.admission.request.method in SAFE_METHODS:
+            self._record_head()
+            return
+        lease = self.recording.lease if self.recording is not None else None
+        selectors = obsolete(self.admission, response)
+        self._flights.tiers.invalidate(selectors, self._flights.clock(), lease, self._record_head)
 
-        def settled() -> None:
-            if recording is None:
-                self._started(response)
-            else:
-                recording.start(response, lambda: self._started(response))
-
-        if request.method in SAFE_METHODS:
-            settled()
+    def _record_head(self) -> None:
+        if self.recording is None:
+            self._started()
         else:
-            lease = recording.lease if recording is not None else None
-            selectors = obsolete(self.admission, response)
-            self._flights.tiers.invalidate(selectors, self._flights.clock(), lease, settled)
+            self.recording.start(self._response, self._started)
 
-    def _started(self, response: Response) -> None:
+    def _started(self) -> None:
         if self._phase is _Phase.OVER:
             return
         self._phase = _Phase.ANSWERING
-        recording = self.recording
+        recording, response = self.recording, self._response
         if recording is not None:
             self.broadcast.kept = recording.state is State.KEPT
             if not recording.joinable:
                 self._let_go()
-        if recording is None or recording.state in {State.KEPT, State.PASSED_ON}:
+        if recording is None or recording.answers:
             if recording is not None and response.status == 304 and _is_ours(self.admission):
                 self._fail(RefusedError("origin-bad-response"))  # it is the answer to no condition of ours
                 return

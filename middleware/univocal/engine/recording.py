@@ -27,7 +27,9 @@ _PERSONAL: Final = frozenset((b"authorization", b"range"))
 
 
 class State(Enum):
-    """What becomes of the response."""
+    """The states of a response on its way: what becomes of it."""
+
+    __hash__ = object.__hash__  # enum's own is a call of Python's
 
     AWAITED = "the origin server has not answered yet"
     KEPT = "it is an answer, and its content is kept to be stored"
@@ -46,6 +48,8 @@ _NEXT: Final = {
     State.RENEWED: set[State](),
     State.MISMATCHED: {State.AWAITED},
 }
+
+_JOINABLE: Final = frozenset((State.KEPT, State.COMPLETING, State.RENEWED))
 
 
 class Recording:
@@ -97,7 +101,12 @@ class Recording:
     @property
     def joinable(self) -> bool:
         """True if others may be satisfied by what comes."""
-        return self.state in {State.KEPT, State.COMPLETING, State.RENEWED}
+        return self.state in _JOINABLE
+
+    @property
+    def answers(self) -> bool:
+        """True if the response is itself an answer, not news about a stored one."""
+        return self.state is State.KEPT or self.state is State.PASSED_ON
 
     @property
     def collects(self) -> bool:
