@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import socket
@@ -20,6 +21,9 @@ __all__ = ["Listener", "Serving", "address_of", "bind", "run"]
 
 BACKLOG: Final = 2048
 GRACE: Final = 10  # seconds that responses under way have to end after the first signal
+
+# After how many more objects, and how many rounds of each, the garbage collector looks for circles.
+COLLECTED: Final = (50_000, 20, 50)
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -127,6 +131,12 @@ def run(
     attend: Callable[[Serving], None] = obey_signals,
 ) -> None:
     """Serve until the end. `attend` is called in the event loop first: it sees to it that there is one."""
+
+    # What was loaded by now stays, and what is stored is large in number and refers to nothing in circles:
+    # the collector need not look at it all the time.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECTED)
 
     async def attended() -> None:
         attend(serving)

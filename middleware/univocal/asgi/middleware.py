@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import Final
 
 from univocal.asgi.application import Application
 from univocal.asgi.client import ScopeClient
@@ -13,20 +15,26 @@ from univocal.asgi.reverse_proxy import Origins, ReverseProxy
 from univocal.asgi.scope import below_root, received, respell
 from univocal.cache.decide import Refuse
 from univocal.cache.rules import Rules
+from univocal.cache.stored import head_fields
 from univocal.engine.admission import Admission, Gate
 from univocal.engine.exchange import Engine, Exchange
 from univocal.engine.flight import Origin
 from univocal.engine.forwarding import Forwarding
+from univocal.engine.hits import Hit
 from univocal.engine.outcome import Listener
 from univocal.engine.runtime import Access, Runtime, builtin_profiles
 from univocal.engine.trust import LOOPBACK, networks
 from univocal.http.errors import ConfigurationError
+from univocal.http.messages import Fields, Received
 from univocal.store.memory import MemoryStore
 from univocal.store.redis.tier import SharedStore
 from univocal.store.tiers import tiers_of
 from univocal.uri.profile import Profile
 
 __all__ = ["CacheMiddleware"]
+
+# Content of more octets is sent by an exchange, piece by piece, as the client takes it.
+LARGEST: Final = 256 * 1024
 
 
 class CacheMiddleware:
@@ -78,7 +86,11 @@ class CacheMiddleware:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = self.engine.clock(), time.perf_counter()
-        admission = self._admit(scope, begun[0])
+        line = received(scope)
+        if line.method == b"GET" and (hit := self._hit(scope, line, begun[0])) is not None:
+            await self._answer_at_once(hit, line, begun, send)
+            return
+        admission = self._admit(scope, line, begun[0])
         client = ScopeClient(scope, send)
         origin: Origin = self._forwarding or Application(self.app, scope)
 
@@ -105,16 +117,34 @@ class CacheMiddleware:
             error, traceback = exchange.error
             raise error.with_traceback(traceback)
 
-    def _admit(self, scope: Scope, now: float) -> Admission:
+    def _hit(self, scope: Scope, line: Received, now: float) -> Hit | None:
+        """What is stored for an ordinary request, where that can be sent as it is."""
+        hits, headers = self.engine.hits, scope["headers"]
+        plan = hits.plan(tuple([name for name, _ in headers]))
+        if plan is None or scope.get("root_path"):
+            return None
+        hit = hits.find(line, plan, [value for _, value in headers], now)
+        return hit if hit is not None and len(hit.stored.body) <= LARGEST else None
+
+    async def _answer_at_once(self, hit: Hit, line: Received, begun: tuple[float, float], send: Send) -> None:
+        stored = hit.stored
+        headers = [*_fields_of(stored.head), (b"age", b"%d" % hit.age), *hit.told.fields]
+        try:
+            await send({"type": "http.response.start", "status": stored.status, "headers": headers})
+            await send({"type": "http.response.body", "body": stored.body})
+        finally:
+            self.engine.hits.tell(hit, line, *begun)
+
+    def _admit(self, scope: Scope, line: Received, now: float) -> Admission:
         """Ask the gate; what would leave the application's root path is refused, too."""
-        admission = self.gate.admit(received(scope), scope["headers"], now)
+        admission = self.gate.admit(line, scope["headers"], now)
         found = admission.canonical
         if found is not None and not below_root(scope, found):
             return admission.refused(("above-root",))
         return admission
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        admission = self._admit(scope, self.engine.clock())
+        admission = self._admit(scope, received(scope), self.engine.clock())
         if isinstance(admission.decision, Refuse):
             await _refuse_websocket(scope, send, admission.reasons or (admission.decision.reason,))
         else:
@@ -132,6 +162,16 @@ async def _refuse_websocket(scope: Scope, send: Send, reasons: Sequence[str]) ->
         await send_problem(denial, reasons)
     else:
         await send({"type": "websocket.close", "code": 1008})
+
+
+@lru_cache(maxsize=1024)
+def _short_fields(head: bytes) -> Fields:
+    return head_fields(head)
+
+
+def _fields_of(head: bytes) -> Fields:
+    """The fields of a stored head; those of short ones are remembered, in bounded number."""
+    return _short_fields(head) if len(head) <= 2048 else head_fields(head)
 
 
 def _forwarding_of(app: App) -> Forwarding | None:

@@ -14,6 +14,7 @@ __all__ = [
     "Part",
     "Selecting",
     "Stored",
+    "head_fields",
     "render_head",
     "softened",
     "with_content",
@@ -82,8 +83,7 @@ class Stored:
     @property
     def fields(self) -> Fields:
         """The field lines in wire order; read back from the head, which is kept once."""
-        lines = self.head.split(b"\r\n")[1:-1]
-        return [(name, value) for name, _, value in (line.partition(b": ") for line in lines)]
+        return head_fields(self.head)
 
     def line(self, name: bytes) -> bytes | None:
         """The value of the first field line of this name (lower case)."""
@@ -132,6 +132,12 @@ class Stored:
 def softened(stored: Stored, now: float) -> Stored:
     """The same response, stale from now on."""
     return replace(stored, fresh_until=min(stored.fresh_until, now))
+
+
+def head_fields(head: bytes) -> Fields:
+    """The field lines of a stored head in wire order."""
+    lines = head.split(b"\r\n")[1:-1]
+    return [(name, value) for name, _, value in (line.partition(b": ") for line in lines)]
 
 
 def render_head(status: int, fields: Fields) -> bytes:
