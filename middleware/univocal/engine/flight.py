@@ -197,7 +197,7 @@ class Flight:
         self._phase = _Phase.BEGUN
         self._held: list[bytes | Exception | None] = []  # what came while the store was asked; None: the end
         self._asked: Asked | None = None
-        self._passengers: list[Passenger] = []  # until it has landed
+        self._passengers: list[tuple[Passenger, Reader]] = []  # until it has landed
         self._recorded = False  # the lease is ended; what was reserved may still be read
         self.admission = admission
         self.name = name
@@ -222,9 +222,10 @@ class Flight:
         """Wait for what the flight brings; content comes from the first `resume` of the reader on."""
         if leads:
             self.leader = passenger
+        reader = self.broadcast.join(passenger)
         if self.landing is None:
-            self._passengers.append(passenger)
-        return self.broadcast.join(passenger)
+            self._passengers.append((passenger, reader))
+        return reader
 
     # The shared tier
 
@@ -398,8 +399,9 @@ class Flight:
     def _land(self, landing: Landing) -> None:
         self.landing = landing
         waiting, self._passengers = self._passengers, []
-        for passenger in waiting:
-            passenger.landed()
+        for passenger, reader in waiting:
+            if not reader.done:  # who waited too long may wait for another flight by now
+                passenger.landed()
 
     # The end
 

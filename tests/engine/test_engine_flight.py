@@ -1,0 +1,51 @@
+"""One request for all who wait: what it brings to whom, who may leave it when, and what is left of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from neighbours import FRESH, House, PlayedClient, SlowTier
+from univocal.http.errors import RefusedError
+from univocal.store.memory import MemoryStore
+
+UNREACHABLE = RefusedError("origin-unreachable")
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+@pytest.fixture
+def slow() -> House:
+    return House(SlowTier(MemoryStore()))
+
+
+# Those who waited too long
+
+
+def test_who_waited_too_long_asks_for_itself_and_hears_nothing_of_what_it_waited_for(house: House) -> None:
+    leader, follower = house.ask(), house.ask()
+    house.timers.wait(5)
+    first, second = house.origin.asked
+    second.start()
+    first.start()  # the follower has its head already
+    second.write(b"second")
+    second.finish()
+    assert (follower.body, follower.state) == (b"second", "finished")
+    assert leader.state == ""
+    first.write(b"first")
+    first.finish()
+    assert (leader.body, follower.body) == (b"first", b"second")
+    assert house.stored() == [b"first"]
+    house.assert_nothing_is_left()
+
+
+def test_who_waits_no_longer_than_it_may_gets_what_it_waits_for(house: House) -> None:
+    leader, follower = house.ask(), house.ask()
+    house.timers.wait(4.9)
+    house.origin.last.answers(b"one")
+    house.timers.wait(1)
+    assert [client.body for client in (leader, follower)] == [b"one", b"one"]
+    assert len(house.origin.asked) == 1
+    house.assert_nothing_is_left()
