@@ -49,3 +49,36 @@ def test_who_waits_no_longer_than_it_may_gets_what_it_waits_for(house: House) ->
     assert [client.body for client in (leader, follower)] == [b"one", b"one"]
     assert len(house.origin.asked) == 1
     house.assert_nothing_is_left()
+
+
+# Those who come when it is over
+
+
+@pytest.mark.parametrize("content", [None, b"half"])
+def test_a_failure_answers_nobody_who_comes_after_it(slow: House, content: bytes | None) -> None:
+    first = slow.ask()
+    slow.slow.go_on("fill")
+    if content is not None:
+        slow.origin.last.start()
+        slow.origin.last.write(content)
+    slow.origin.last.fail(UNREACHABLE)
+    assert first.state == ("finished" if content is None else "cut")
+    second = slow.ask()  # though not all nodes know yet that nothing came of it
+    slow.drain()
+    slow.origin.last.answers(b"whole")
+    slow.drain()
+    assert (second.status, second.body) == (200, b"whole")
+    slow.assert_nothing_is_left()
+
+
+def test_who_comes_before_all_nodes_have_the_answer_gets_it(slow: House) -> None:
+    first = slow.ask()
+    slow.slow.go_on("fill")
+    slow.origin.last.answers(b"whole")
+    second = slow.ask()
+    assert (first.body, second.body) == (b"whole", b"whole")
+    assert slow.stored() == []
+    slow.drain()
+    assert slow.stored() == [b"whole"]
+    assert len(slow.origin.asked) == 1
+    slow.assert_nothing_is_left()

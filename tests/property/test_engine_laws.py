@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from neighbours import HOST, House, PlayedClient, PlayedRequest, SlowTier
 from univocal.cache.stored import Stored
+from univocal.engine.flight import Failed, Flight
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Field, values
 from univocal.store.memory import MemoryStore
@@ -192,6 +193,13 @@ class Life:
         self.house.assert_nothing_is_left()
 
     def check(self) -> None:
+        for asked in self.page.live:
+            flight = asked.answer
+            assert isinstance(flight, Flight)
+            assert flight.unattended or flight.broadcast.readers, "the origin answers nobody"
+        for flight in self.house.flights._named.values():
+            assert not isinstance(flight.landing, Failed), "a failure is to be joined"
+            assert flight.broadcast.error is None, "half a response is to be joined"
         for client, target, fields in self.asked:
             self.check_client(client, target, fields)
         for target in TARGETS:

@@ -392,6 +392,7 @@ class Flight:
             self._asked.cancel()
             self._asked = None
         self._phase = _Phase.OVER
+        self._flights.ended(self)  # who comes now asks anew
         if self.landing is None:
             self._land(Failed(error))
         self._end(error)
