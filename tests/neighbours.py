@@ -17,7 +17,7 @@ from univocal.http.messages import Field, Fields, Received, Request, Response, v
 from univocal.http.roles import Answer, Content
 from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
-from univocal.store.purge_selectors import Keys, Selector
+from univocal.store.purge_selectors import Keys, Selector, matches
 from univocal.store.tiers import Judge, MemoryTier, TierLease
 
 HOST = b"en.example"
@@ -67,7 +67,7 @@ class PendingCall:
 
 
 class PlayedClient:
-    """Keeps what it is sent. It takes `takes` chunks, then says no; it leaves within its call number `leaves`.
+    """Keeps what it is sent; it takes `takes` chunks, then says no, and leaves within call number `leaves`.
 
     Nothing may be said to it once it has left, has its answer, or between its no and its `resume`.
     """
@@ -95,17 +95,17 @@ class PlayedClient:
         return {part.decode() for part in b"".join(values(self.fields, b"cache-status")).split(b"; ")[1:]}
 
     def interim(self, status: int, fields: Fields) -> None:
-        assert self.state == "" and not self.status
+        assert (self.state, self.status) == ("", 0)
         self.interims.append(status)
         self._called()
 
     def start(self, status: int, fields: Fields) -> None:
-        assert self.state == "" and not self.status, (self.state, self.status, status)
+        assert (self.state, self.status) == ("", 0)
         self.status, self.fields = status, fields
         self._called()
 
     def write(self, chunk: bytes | memoryview) -> bool:
-        assert self.state == "" and self.status and not self.full, (self.state, self.status, self.full)
+        assert (self.state, bool(self.status), self.full) == ("", True, False)
         self.chunks.append(bytes(chunk))
         self._taken += 1
         self.full = self.takes is not None and self._taken >= self.takes
@@ -113,7 +113,7 @@ class PlayedClient:
         return not self.full
 
     def finish(self) -> None:
-        assert self.state == "" and self.status, (self.state, self.status)
+        assert (self.state, bool(self.status)) == ("", True)
         self.state = "finished"
         self._called()
 
@@ -278,7 +278,19 @@ class SlowTier(MemoryTier):
     def invalidate(
         self, selectors: Iterable[Selector], now: float, lease: TierLease | None, then: Callable[[], None]
     ) -> None:
-        self._hold("invalidate", lambda: super(SlowTier, self).invalidate(selectors, now, lease, then))
+        meant = [*selectors]
+
+        def purge() -> None:
+            for selector in meant:
+                self.forget(selector)
+            super(SlowTier, self).invalidate(meant, now, lease, then)
+
+        self._hold("invalidate", purge)
+
+    def forget(self, selector: Selector) -> None:
+        """Purge what other nodes store."""
+        left = (one for one in self.elsewhere if not matches(selector, one.key, one.tags, one.search))
+        self.elsewhere[:] = left
 
     def end(self, lease: TierLease, then: Callable[[], None]) -> None:
         def settle() -> None:
@@ -366,7 +378,10 @@ class House:
         return [one.body for one in self.store.lookup(self.key(target))]
 
     def purge(self, target: bytes = b"/a", *, soft: bool = False) -> None:
-        self.store.purge(Keys(frozenset((self.key(target),)), soft=soft), self.clock())
+        selector = Keys(frozenset((self.key(target),)), soft=soft)
+        self.store.purge(selector, self.clock())
+        if isinstance(self.tiers, SlowTier):
+            self.tiers.forget(selector)
 
     def assert_nothing_is_left(self) -> None:
         """No flight, lease, reservation, timer or continuation; one Outcome for each exchange."""

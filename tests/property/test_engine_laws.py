@@ -5,13 +5,18 @@ No event loop: one step is one call, so that every order of calls is reached.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neighbours import HOST, House, PlayedClient, PlayedRequest, SlowTier
 from univocal.cache.stored import Stored
+from univocal.engine.broadcast import Broadcast
 from univocal.engine.flight import Failed, Flight
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Field, values
@@ -38,6 +43,8 @@ FIELDS: list[list[Field]] = [
     [(b"cache-control", b"no-cache")],
     [(b"authorization", b"x")],
 ]
+# What is stored of the first page when a life begins, two seconds ago.
+BEGUN = [None, *CONTROLS, b"part", b"elsewhere"]
 CLIENTS = st.tuples(st.sampled_from([None, None, 1, 2]), st.sampled_from([None, None, None, 1, 2, 3, 4]))
 INDEX = st.integers(0, 6)
 STEPS = st.one_of(
@@ -55,10 +62,15 @@ STEPS = st.one_of(
     st.tuples(st.just("fail"), INDEX, st.booleans()),
     st.tuples(st.just("resume"), INDEX),
     st.tuples(st.just("leave"), INDEX),
-    st.tuples(st.just("control"), st.sampled_from(CONTROLS), st.booleans(), st.sampled_from([0, 500, 206])),
+    st.tuples(
+        st.just("control"),
+        st.sampled_from(CONTROLS),
+        st.booleans(),
+        st.sampled_from([200, 200, 200, 500, 304, 416]),
+    ),
     st.tuples(st.just("change"), st.sampled_from(["purge", "soft", "silently"])),
-    st.tuples(st.just("wait"), st.sampled_from([0.5, 2, 6, 100])),
-    st.tuples(st.just("at once"), st.integers(0, CHUNKS + 3)),
+    st.tuples(st.just("wait"), st.sampled_from([0.5, 2, 6, 60])),
+    st.tuples(st.just("at_once"), st.integers(0, CHUNKS + 3)),
 )
 
 
@@ -73,7 +85,7 @@ class Page:
     def __init__(self, house: House) -> None:
         self.house = house
         self.version = 1
-        self.control, self.varies, self.whim = b"max-age=60", False, 0
+        self.control, self.varies, self.status = b"max-age=60", False, 200
         self.at_once = 0
         self.steps: dict[PlayedRequest, list[tuple[str, Any]]] = {}
         house.origin.script = self.asked
@@ -94,9 +106,9 @@ class Page:
         status, body = 200, content
         if request.method == b"POST":
             self.version += 1
-            status, head, body = 200, [], b""
-        elif self.whim == 500:
-            status, head, body = 500, [], b"ill"
+            status, head, body = 200, [(b"version", b"%d" % self.version)], b"done" * CHUNK
+        elif self.status != 200:
+            status, body = self.status, b"" if self.status == 304 else b"ill"
         elif asked.field(b"if-none-match") == tag:
             status, body = 304, b""
         elif (ranges := asked.field(b"range")) and asked.field(b"if-range") in {None, tag}:
@@ -137,43 +149,76 @@ class Page:
 class Life:
     """Carries the steps out."""
 
-    def __init__(self, *, slow: bool) -> None:
-        store = MemoryStore(max_bytes=12_000, max_object_bytes=6_000)
+    def __init__(self, begun: bytes | None, *, slow: bool, room: int) -> None:
+        store = MemoryStore(max_bytes=12_000, max_object_bytes=room)
         slowly = ("fill", "keeps", "recall", "end", "invalidate")
         self.house = House(SlowTier(store, slowly) if slow else None, store=store)
         self.page = Page(self.house)
-        self.asked: list[tuple[PlayedClient, bytes, list[Field]]] = []
+        self.least = dict.fromkeys(TARGETS, 1)  # what was purged, or replaced, is older than these versions
+        self.asked: list[tuple[PlayedClient, bytes, list[Field], int]] = []
+        if begun is not None:
+            self.begin(begun)
+
+    def begin(self, begun: bytes) -> None:
+        """Let a response, or the first octets of one, be stored here or on another node."""
+        self.control(b"max-age=60" if begun in {b"part", b"elsewhere"} else begun, False, 200)
+        self.at_once(CHUNKS + 3)
+        self.ask(TARGETS[0], b"GET", [(b"range", b"bytes=0-9")] if begun == b"part" else [], (None, None))
+        self.end()
+        if begun == b"elsewhere" and isinstance(self.house.tiers, SlowTier):
+            self.house.tiers.elsewhere += self.house.store.lookup(self.house.key(TARGETS[0]))
+            self.house.purge(TARGETS[0])
+        self.at_once(0)
+        self.wait(2)
 
     def step(self, kind: str, *how: Any) -> None:
-        house, page = self.house, self.page
-        match kind, *how:
-            case "ask", target, method, fields, (takes, leaves):
-                client = PlayedClient(takes, leaves)
-                self.asked.append((client, target, fields))
-                house.ask(target, method, *fields, client=client)
-            case "answer", index, count if page.live:
-                page.answer(page.live[index % len(page.live)], count)
-            case "store", index if isinstance(house.tiers, SlowTier) and house.tiers.waiting:
-                house.tiers.go_on(index=index)
-            case "fail", index, refused if page.live:
-                error = RefusedError("origin-unreachable") if refused else ConnectionError()
-                page.live[index % len(page.live)].fail(error)
-            case "resume", index if house.clients:
-                house.clients[index % len(house.clients)].resume()
-            case "leave", index if house.clients:
-                house.clients[index % len(house.clients)].leave()
-            case "control", page.control, page.varies, page.whim:
-                pass
-            case "change", how_told:
-                page.version += 1
-                if how_told != "silently":
-                    for target in TARGETS:
-                        house.purge(target, soft=how_told == "soft")
-            case "wait", seconds:
-                house.timers.wait(seconds)
-            case "at once", page.at_once:
-                pass
+        getattr(self, kind)(*how)
         self.check()
+
+    def ask(
+        self, target: bytes, method: bytes, fields: list[Field], client: tuple[int | None, int | None]
+    ) -> None:
+        asking = PlayedClient(*client)
+        self.asked.append((asking, target, fields, self.least[target]))
+        self.house.ask(target, method, *fields, client=asking)
+
+    def answer(self, index: int, count: int) -> None:
+        if live := self.page.live:
+            self.page.answer(live[index % len(live)], count)
+
+    def store(self, index: int) -> None:
+        if isinstance(self.house.tiers, SlowTier) and self.house.tiers.waiting:
+            self.house.tiers.go_on(index=index)
+
+    def fail(self, index: int, refused: bool) -> None:
+        if live := self.page.live:
+            error = RefusedError("origin-unreachable") if refused else ConnectionError()
+            live[index % len(live)].fail(error)
+
+    def resume(self, index: int) -> None:
+        if clients := self.house.clients:
+            clients[index % len(clients)].resume()
+
+    def leave(self, index: int) -> None:
+        if clients := self.house.clients:
+            clients[index % len(clients)].leave()
+
+    def control(self, control: bytes, varies: bool, status: int) -> None:
+        self.page.control, self.page.varies, self.page.status = control, varies, status
+
+    def change(self, told: str) -> None:
+        self.page.version += 1
+        if told in {"purge", "soft"}:
+            for target in TARGETS:
+                self.house.purge(target, soft=told == "soft")
+                if told == "purge":
+                    self.least[target] = self.page.version
+
+    def wait(self, seconds: float) -> None:
+        self.house.timers.wait(seconds)
+
+    def at_once(self, count: int) -> None:
+        self.page.at_once = count
 
     def end(self) -> None:
         """Let everything come to its end: nobody has to wait for a timer, or leave."""
@@ -200,18 +245,21 @@ class Life:
         for flight in self.house.flights._named.values():
             assert not isinstance(flight.landing, Failed), "a failure is to be joined"
             assert flight.broadcast.error is None, "half a response is to be joined"
-        for client, target, fields in self.asked:
-            self.check_client(client, target, fields)
+        for client, target, fields, least in self.asked:
+            if told := values(client.fields, b"version"):
+                self.least[target] = max(self.least[target], int(told[0]))
+            self.check_client(client, target, fields, least)
         for target in TARGETS:
             for stored in self.house.store.lookup(self.house.key(target)):
                 self.check_stored(target, stored)
 
-    def check_client(self, client: PlayedClient, target: bytes, fields: list[Field]) -> None:
+    def check_client(self, client: PlayedClient, target: bytes, fields: list[Field], least: int) -> None:
         tag = values(client.fields, b"etag")
         if client.status not in {200, 206} or not tag:
             return
         path, version, language = tag[0].strip(b'"').split(b":")
         assert path == target
+        assert int(version) >= least
         whole = content_of(target, int(version), language)
         if values(client.fields, b"vary"):
             assert language == (dict(fields).get(b"accept-language", b""))
@@ -237,10 +285,29 @@ class Life:
             assert stored.body in whole
 
 
+@contextmanager
+def small_windows() -> Iterator[None]:
+    """A piece of a stored response is smaller than all of it, and a reader soon is far behind."""
+    with (
+        patch("univocal.engine.flight.Broadcast", partial(Broadcast, window=60)),
+        patch("univocal.engine.broadcast.FAR_BEHIND", 100),
+        patch("univocal.engine.exchange.WINDOW", 60),
+    ):
+        yield
+
+
 @settings(max_examples=300, deadline=None)
-@given(steps=st.lists(STEPS, max_size=40), slow=st.booleans())
-def test_every_exchange_ends_once_and_nothing_is_left(steps: list[Any], slow: bool) -> None:
-    life = Life(slow=slow)
-    for step in steps:
-        life.step(*step)
-    life.end()
+@given(
+    steps=st.lists(STEPS, max_size=40),
+    begun=st.sampled_from(BEGUN),
+    slow=st.booleans(),
+    room=st.sampled_from([6_000, 6_000, 1_200, 250]),
+)
+def test_every_exchange_ends_once_and_nothing_is_left(
+    steps: list[Any], begun: bytes | None, slow: bool, room: int
+) -> None:
+    with small_windows():
+        life = Life(begun, slow=slow, room=room)
+        for step in steps:
+            life.step(*step)
+        life.end()

@@ -267,7 +267,8 @@ class Flight:
         asked = self._origin.ask(
             OriginRequest(admission.request.method, fields, found, admission), self._content, self
         )
-        if self._phase is _Phase.OVER:
+        # Within the call the last client may have left, or an answer come that makes it ask for something else.
+        if self._phase is _Phase.OVER or self.admission is not admission:
             asked.cancel()
         else:
             self._asked = asked
@@ -291,6 +292,8 @@ class Flight:
             self.leader.interim(status, fields)
 
     def start(self, response: Response) -> None:
+        if self._phase is _Phase.OVER:
+            return
         self._phase = _Phase.JUDGING
         request, recording = self.admission.request, self.recording
 
@@ -345,18 +348,23 @@ class Flight:
         if self._phase is _Phase.JUDGING:
             self._held.append(chunk)
             return False
+        if self._phase is _Phase.OVER:
+            return True
         recording = self.recording
         if recording is not None and recording.collects and not recording.write(chunk):
             self.broadcast.kept = False
             self._let_go()
         if recording is not None and recording.state is State.MISMATCHED:
-            self._ask_again()
+            if self._asked is not None:  # else it comes within `ask`, which cannot be cancelled
+                self._ask_again()
             return True
         return self.broadcast.write(chunk) if isinstance(self.landing, Relayed) else True
 
     def finish(self) -> None:
         if self._phase is _Phase.JUDGING:
             self._held.append(None)
+            return
+        if self._phase is _Phase.OVER:
             return
         self._asked = None
         self._phase = _Phase.SETTLING
@@ -381,6 +389,8 @@ class Flight:
     def fail(self, error: Exception) -> None:
         if self._phase is _Phase.JUDGING:
             self._held.append(error)
+            return
+        if self._phase is _Phase.OVER:
             return
         self._asked = None
         if not self.broadcast.readers and not isinstance(error, RefusedError | CutShortError):
