@@ -22,6 +22,7 @@ from univocal.engine.flight import Origin
 from univocal.engine.forwarding import Forwarding
 from univocal.engine.hits import Hit
 from univocal.engine.outcome import Listener
+from univocal.engine.plan import plan_of
 from univocal.engine.runtime import Access, Runtime, builtin_profiles
 from univocal.engine.trust import LOOPBACK, networks
 from univocal.http.errors import ConfigurationError
@@ -120,10 +121,13 @@ class CacheMiddleware:
     def _hit(self, scope: Scope, line: Received, now: float) -> Hit | None:
         """What is stored for an ordinary request, where that can be sent as it is."""
         hits, headers = self.engine.hits, scope["headers"]
-        plan = hits.plan(tuple([name for name, _ in headers]))
+        plan = plan_of(tuple([name for name, _ in headers]))
         if plan is None or scope.get("root_path"):
             return None
-        hit = hits.find(line, plan, [value for _, value in headers], now)
+        values = [value for _, value in headers]
+        if not plan.suits(values):
+            return None
+        hit = hits.find(line, plan, values, now)
         return hit if hit is not None and len(hit.stored.body) <= LARGEST else None
 
     async def _answer_at_once(self, hit: Hit, line: Received, begun: tuple[float, float], send: Send) -> None:

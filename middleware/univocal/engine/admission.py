@@ -12,6 +12,7 @@ from univocal.cache.rules import Rules, strip_cookies
 from univocal.cache.stored import Stored
 from univocal.cache.validation import invalidates
 from univocal.cache.vary import selecting_fields, selection
+from univocal.engine.plan import Plan
 from univocal.engine.purge import PURGES, Order, order_of
 from univocal.engine.runtime import Runtime
 from univocal.engine.trust import Peer, believe
@@ -65,11 +66,17 @@ class Gate:
         self.runtime = runtime
         self.tiers = tiers
 
-    def admit(self, received: Received, fields: Fields, now: float) -> Admission:
-        """Judge who is asked for what, and what is to be done about it. Touches nothing but memory."""
+    def admit(self, received: Received, fields: Fields, now: float, plan: Plan | None = None) -> Admission:
+        """Judge who is asked for what, and what is to be done about it. Touches nothing but memory.
+
+        With the `plan` of an ordinary request nothing is looked for that its field names rule out.
+        """
         runtime = self.runtime
-        peer = believe(received, fields, runtime.trusted)
-        if fault := _fault(received, fields, runtime):
+        if plan is not None and not plan.forwarded:
+            peer = Peer([fields[plan.host][1]], received.scheme, received.client)
+        else:
+            peer = believe(received, fields, runtime.trusted)
+        if fault := _fault(received, fields, runtime, plan):
             return _refused(received, runtime, peer, (fault,))
         if received.method in PURGES:
             return _ordered(received, fields, peer, runtime)
@@ -80,8 +87,10 @@ class Gate:
             return _refused(received, runtime, peer, found.reasons)
         rules = runtime.rules.get(found.site.name, RULES)
         tags = path_tags(found.target, found.route.profile)
-        request = Request(received.method, found.target, admitted(fields, found), tags, found.received)
-        request = strip_cookies(request, rules)
+        told = admitted(fields, found, plan)
+        request = Request(received.method, found.target, told, tags, found.received)
+        if rules.strip_cookies:
+            request = strip_cookies(request, rules)
         decision = self._decide(found, request, rules, now)
         return Admission(received, runtime, peer, found, request, rules, decision, found.observed)
 
@@ -157,17 +166,21 @@ def _refer(reference: bytes, base: Canonical, runtime: Runtime) -> Canonical | N
     return found if same and isinstance(found, Canonical) else None
 
 
-def _fault(received: Received, fields: Fields, runtime: Runtime) -> str:
-    """What forbids a message whatever it asks for."""
+def _fault(received: Received, fields: Fields, runtime: Runtime, plan: Plan | None) -> str:
+    """The reason that forbids a message whatever it asks for, or ""."""
     limits = runtime.limits
     # Not every server refuses what another one behind us would read as two messages.
-    if (framing := [field for field in fields if field[0] in _FRAMING]) and is_ambiguous(framing):
+    if (
+        plan is None
+        and (framing := [field for field in fields if field[0] in _FRAMING])
+        and is_ambiguous(framing)
+    ):
         return "bad-framing"
     if limits.max_target and len(received.target) > limits.max_target:
         return "target-too-long"
     if limits.max_fields and len(fields) > limits.max_fields:
         return "fields-too-large"
-    if limits.max_body and (content_length(fields) or 0) > limits.max_body:
+    if limits.max_body and plan is None and (content_length(fields) or 0) > limits.max_body:
         return "body-too-large"
     return ""
 
@@ -183,8 +196,11 @@ def _ordered(received: Received, fields: Fields, peer: Peer, runtime: Runtime) -
     )
 
 
-def admitted(fields: Fields, found: Canonical) -> Fields:
+def admitted(fields: Fields, found: Canonical, plan: Plan | None = None) -> Fields:
     """The fields that may go on: one Host, nothing that claims another URL, nothing for this hop (law 4)."""
+    if plan is not None and plan.clean:
+        kept = [field for field in fields if field[0] != b"host"]
+        return [(b"host", found.authority), *kept, *encoding_fields(found)]
     told = strip_untrusted(end_to_end(fields))
     kept = [field for field in told if field[0] not in _OURS]
     return [(b"host", found.authority), *kept, *encoding_fields(found)]

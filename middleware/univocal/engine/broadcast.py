@@ -37,12 +37,12 @@ class Sink(Protocol):
 class Reader:
     """One reader's place in a broadcast. It begins to read when `resume` is called for the first time."""
 
-    __slots__ = ("_broadcast", "_done", "_sink", "blocked", "index", "position")
+    __slots__ = ("_broadcast", "_sink", "blocked", "done", "index", "position")
 
     def __init__(self, broadcast: Broadcast, sink: Sink) -> None:
         self._broadcast = broadcast
         self._sink = sink
-        self._done = False
+        self.done = False  # it has left, or has heard of the end
         self.blocked = True
         self.index = 0  # chunks passed on
         self.position = 0  # octets passed on
@@ -56,7 +56,7 @@ class Reader:
         """Pass on what there is until the sink takes no more."""
         cast = self._broadcast
         if self.index < cast.count:
-            while not self.blocked and not self._done and self.index < cast.count:
+            while not self.blocked and not self.done and self.index < cast.count:
                 self.pass_on(cast.chunk(self.index))
             cast.passed()
         if cast.ended and not self.blocked and self.index == cast.count:
@@ -71,7 +71,7 @@ class Reader:
 
     def leave(self) -> None:
         """Read no more."""
-        self._done = True
+        self.done = True
         self._broadcast.leave(self)
 
     def outpaced(self) -> None:
@@ -79,8 +79,8 @@ class Reader:
         self._end(CutShortError())
 
     def _end(self, error: BaseException | None) -> None:
-        if not self._done:
-            self._done = True
+        if not self.done:
+            self.done = True
             self._sink.ended(error)
             self._broadcast.leave(self)
 

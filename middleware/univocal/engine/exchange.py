@@ -153,6 +153,8 @@ class Exchange:
 
     def resume(self) -> None:
         """Send more: the client takes it."""
+        if self.over:
+            return
         if self._pending is not None:
             self._send_stored(self._pending)
         elif self._reader is not None:
@@ -217,7 +219,7 @@ class Exchange:
     def _send_stored(self, content: memoryview) -> None:
         """Send content in pieces: a transport copies what a slow client does not take at once."""
         more = True
-        while more and len(content):
+        while more and len(content) and not self.over:  # it may leave within each call
             piece, content = content[:WINDOW], content[WINDOW:]
             self.octets += len(piece)
             more = self._client.write(piece)

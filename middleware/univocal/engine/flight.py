@@ -200,7 +200,7 @@ class Flight:
         self._phase = _Phase.BEGUN
         self._held: list[bytes | Exception | None] = []  # what came while the store was asked; None: the end
         self._asked: Asked | None = None
-        self._passengers: list[Passenger] = []  # until it has landed
+        self._passengers: list[tuple[Passenger, Reader]] = []  # until it has landed
         self._response = _NO_RESPONSE
         self._recorded = False  # the lease is ended; what was reserved may still be read
         self.admission = admission
@@ -226,9 +226,10 @@ class Flight:
         """Wait for what the flight brings; content comes from the first `resume` of the reader on."""
         if leads:
             self.leader = passenger
+        reader = self.broadcast.join(passenger)
         if self.landing is None:
-            self._passengers.append(passenger)
-        return self.broadcast.join(passenger)
+            self._passengers.append((passenger, reader))
+        return reader
 
     # The shared tier
 
@@ -270,7 +271,8 @@ class Flight:
         asked = self._origin.ask(
             OriginRequest(admission.request.method, fields, found, admission), self._content, self
         )
-        if self._phase is _Phase.OVER:
+        # Within the call the last client may have left, or an answer may have made it ask for something else.
+        if self._phase is _Phase.OVER or self.admission is not admission:
             asked.cancel()
         else:
             self._asked = asked
@@ -294,6 +296,8 @@ class Flight:
             self.leader.interim(status, fields)
 
     def start(self, response: Response) -> None:
+        if self._phase is _Phase.OVER:
+            return
         self._phase = _Phase.JUDGING
         self._response = response
         if self.admission.request.method in SAFE_METHODS:
@@ -347,18 +351,23 @@ class Flight:
         if self._phase is _Phase.JUDGING:
             self._held.append(chunk)
             return False
+        if self._phase is _Phase.OVER:
+            return True
         recording = self.recording
         if recording is not None and recording.collects and not recording.write(chunk):
             self.broadcast.kept = False
             self._let_go()
         if recording is not None and recording.state is State.MISMATCHED:
-            self._ask_again()
+            if self._asked is not None:  # else it comes within `ask`, which cannot be cancelled
+                self._ask_again()
             return True
         return self.broadcast.write(chunk) if isinstance(self.landing, Relayed) else True
 
     def finish(self) -> None:
         if self._phase is _Phase.JUDGING:
             self._held.append(None)
+            return
+        if self._phase is _Phase.OVER:
             return
         self._asked = None
         self._phase = _Phase.SETTLING
@@ -384,6 +393,8 @@ class Flight:
         if self._phase is _Phase.JUDGING:
             self._held.append(error)
             return
+        if self._phase is _Phase.OVER:
+            return
         self._asked = None
         if not self.broadcast.readers and not isinstance(error, RefusedError | CutShortError):
             logger.error("the application failed where no client waits for it", exc_info=error)
@@ -394,6 +405,7 @@ class Flight:
             self._asked.cancel()
             self._asked = None
         self._phase = _Phase.OVER
+        self._flights.ended(self)  # who comes now asks anew
         if self.landing is None:
             self._land(Failed(error))
         self._end(error)
@@ -401,8 +413,9 @@ class Flight:
     def _land(self, landing: Landing) -> None:
         self.landing = landing
         waiting, self._passengers = self._passengers, []
-        for passenger in waiting:
-            passenger.landed()
+        for passenger, reader in waiting:
+            if not reader.done:  # who waited too long may wait for another flight by now
+                passenger.landed()
 
     # The end
 

@@ -8,41 +8,27 @@ request takes the long way by `Gate.admit`, which would give the same answer.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
 from univocal.cache.decide import Reuse, at_once
-from univocal.cache.rules import READS
 from univocal.cache.stored import Stored
 from univocal.engine.admission import RULES, Gate, admitted
 from univocal.engine.outcome import Handling, Listener, Outcome, Times, announce, cache_status
-from univocal.engine.trust import FORWARDED, believe, within
-from univocal.http.fields import ENCODINGS
+from univocal.engine.plan import Plan
+from univocal.engine.trust import believe, within
 from univocal.http.messages import Fields, Received, Request
 from univocal.uri.target import Canonical, resolve
 
-__all__ = ["Hit", "Hits", "Plan"]
+__all__ = ["Hit", "Hits", "Told"]
 
-# Fields that take the long way: the policy reads them, or the message is not over with its head, or the
-# connection is to become something else.
-_WEIGHED: Final = READS | {b"expect", b"http2-settings", b"te", b"trailer", b"upgrade", *ENCODINGS}
-# Sets of names that are remembered, and how long one may be: clients choose them.
-_MOST_PLANS: Final = 1024
-_LONGEST: Final = 2048
+# How long what is remembered by a target may be: clients choose them.
+_LONGEST: Final = 1024
 # Targets that are remembered.
 _MOST_FOUND: Final = 4096
-
-
-class Plan(NamedTuple):
-    """The names of an ordinary request's fields, as they came and in lower case."""
-
-    names: tuple[bytes, ...]
-    host: int  # where Host stands
-    connection: int  # where Connection stands, -1: nowhere
-    forwarded: bool  # a trusted proxy's word may be among them
-    cookie: bool
 
 
 class Hit(NamedTuple):
@@ -66,26 +52,13 @@ class Told(NamedTuple):
 class Hits:
     """Finds the stored response for an ordinary request, and tells the listeners of it."""
 
-    __slots__ = ("_found", "_gate", "_listeners", "_plans", "_runtime")
+    __slots__ = ("_found", "_gate", "_listeners", "_runtime")
 
     def __init__(self, gate: Gate, listeners: Sequence[Listener]) -> None:
         self._gate = gate
         self._listeners = listeners
-        self._plans: dict[tuple[bytes, ...], Plan | None] = {}
         self._runtime = gate.runtime  # the one that `_found` is of
         self._found: dict[tuple[bytes, bytes, bytes], _Found | None] = {}  # by target, host and scheme
-
-    def plan(self, names: tuple[bytes, ...]) -> Plan | None:
-        """The plan for a request with these field names; None where it is no ordinary one."""
-        try:
-            return self._plans[names]
-        except KeyError:
-            plan = _plan(names)
-            if sum(map(len, names)) <= _LONGEST:
-                if len(self._plans) >= _MOST_PLANS:
-                    self._plans.clear()
-                self._plans[names] = plan
-            return plan
 
     def find(self, received: Received, plan: Plan, values: Sequence[bytes], now: float) -> Hit | None:
         """The fresh stored response for a GET with these field values; None: take the long way."""
@@ -95,7 +68,7 @@ class Hits:
             self._found.clear()
         host, scheme, client = values[plan.host], received.scheme, received.client
         if plan.forwarded and within(client, runtime.trusted):
-            peer = believe(received, _fields(plan, values), runtime.trusted)
+            peer = believe(received, plan.fields(values), runtime.trusted)
             if len(peer.hosts) != 1:
                 return None
             host, scheme, client = peer.hosts[0], peer.scheme, peer.client
@@ -108,7 +81,7 @@ class Hits:
         canonical = found.canonical
 
         def request() -> Request:
-            return Request(b"GET", canonical.target, admitted(_fields(plan, values), canonical))
+            return Request(b"GET", canonical.target, admitted(plan.fields(values), canonical, plan))
 
         stored = at_once(self._gate.tiers.lookup(canonical.key, now), request, now)
         if stored is None or (found.strips_tags and stored.tags):
@@ -130,9 +103,9 @@ class Hits:
             special = resolved.observed or resolved.redirect or resolved.received
             if not special and not rules.passes_path(resolved.target):
                 cookies = bool(rules.bypass_cookies or rules.strip_cookies)
-                most = limits.max_fields or _LONGEST
+                most = limits.max_fields or sys.maxsize
                 found = _Found(resolved, cookies, rules.strip_tags, most)
-        if len(target) + len(host) <= _LONGEST // 2:
+        if len(target) + len(host) <= _LONGEST:
             if len(self._found) >= _MOST_FOUND:
                 self._found.clear()
             self._found[target, host, scheme] = found
@@ -173,20 +146,3 @@ def _told(ttl: int, mode: Literal["plain", "key", "off"]) -> Told:
 
 def _with_lines(handling: Handling, fields: Fields) -> Told:
     return Told(handling, fields, b"".join([b"%b: %b\r\n" % field for field in fields]))
-
-
-def _fields(plan: Plan, values: Sequence[bytes]) -> Fields:
-    return [(name, value.rstrip(b" \t")) for name, value in zip(plan.names, values, strict=True)]
-
-
-def _plan(spelled: tuple[bytes, ...]) -> Plan | None:
-    names = tuple(name.lower() for name in spelled)
-    if len(set(names)) < len(names) or b"host" not in names or not _WEIGHED.isdisjoint(names):
-        return None
-    return Plan(
-        names,
-        names.index(b"host"),
-        names.index(b"connection") if b"connection" in names else -1,
-        not FORWARDED.isdisjoint(names),
-        b"cookie" in names,
-    )

@@ -9,9 +9,10 @@ from functools import partial
 from typing import Any, Final, cast
 
 from univocal.engine.hits import Hit
+from univocal.engine.plan import plan_of
 from univocal.http.framing import ReadLimits
 from univocal.http.messages import Received
-from univocal.server.connection import BETWEEN, PIECE
+from univocal.server.connection import BETWEEN, NEVER, PIECE
 from univocal.server.glance import Glance
 from univocal.server.protocol import ExactProtocol
 from univocal.server.turn import Turn, Works
@@ -47,11 +48,11 @@ class DirectProtocol(ExactProtocol):
         return cast("type[asyncio.Protocol]", partial(cls, works=works, limits=limits, tell=tell))
 
     def data_received(self, data: bytes) -> None:
-        if not (self._phase == BETWEEN and data.endswith(b"\r\n\r\n") and self._answered_at_once(data)):
+        if not (self._phase == BETWEEN and data.endswith(b"\r\n\r\n") and self._answered(data)):
             super().data_received(data)
 
-    def _answered_at_once(self, data: bytes) -> bool:
-        """Answer one ordinary GET whose head is all that has come, from what is stored; False: it is no hit.
+    def _answered(self, data: bytes) -> bool:
+        """Answer one ordinary GET whose head is all that has come; False: it is none.
 
         Nothing has been done then, and all the octets go through the other parser, callback by callback.
         """
@@ -77,17 +78,21 @@ class DirectProtocol(ExactProtocol):
         target, names, values = read
         engine = self._engine
         hits = engine.hits
-        plan = hits.plan(names)
-        if plan is None or (plan.connection >= 0 and values[plan.connection].lower() != b"keep-alive"):
+        plan = plan_of(names)
+        if plan is None or not plan.suits(values):
             self._glance = None
             return False
         begun = engine.clock()
         received = Received(b"GET", target, self._scheme, self._peer)
         hit = hits.find(received, plan, values, begun)
-        if hit is None or len(hit.stored.body) > LARGEST:
-            return False
-        self._reply(hit)
-        hits.tell(hit, received, begun, ticks)
+        if hit is not None and len(hit.stored.body) <= LARGEST:
+            self._reply(hit)
+            hits.tell(hit, received, begun, ticks)
+        else:
+            self._due = NEVER
+            turn = Turn(self, self._works, received, plan.fields(values), plan=plan)
+            self.cycle = cast("Any", turn)
+            self._start_asgi_task(turn, self.app)
         return True
 
     def _reply(self, hit: Hit) -> None:

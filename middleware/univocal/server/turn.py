@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from univocal.engine.exchange import Engine, Exchange
 from univocal.engine.flight import Origin
+from univocal.engine.plan import Plan
 from univocal.http.fields import imf_fixdate
 from univocal.http.messages import Fields, Received
 from univocal.http.roles import ContentSink
@@ -59,6 +60,7 @@ class Turn:
         "_is_head",
         "_old",
         "_pending",
+        "_plan",
         "_protocol",
         "_received",
         "_sink",
@@ -81,12 +83,13 @@ class Turn:
         received: Received,
         fields: Fields,
         *,
-        version: str,
-        keep_alive: bool,
-        expects_continue: bool,
+        version: str = "1.1",
+        keep_alive: bool = True,
+        expects_continue: bool = False,
+        plan: Plan | None = None,
     ) -> None:
         self.response_complete = self.response_started = self.disconnected = False
-        self.more_body = True
+        self.more_body = plan is None  # the head of an ordinary request is all of it
         self.keep_alive = keep_alive
         self.waiting_for_100_continue = expects_continue
         self.message_event = _SILENCE
@@ -95,6 +98,7 @@ class Turn:
         self._works = works
         self._received = received
         self._fields = fields
+        self._plan = plan
         self._old = version == "1.0"
         self._is_head = received.method == b"HEAD"
         self._chunked = self._close_delimited = False
@@ -109,7 +113,7 @@ class Turn:
         """Let the engine answer: it is this request's turn."""
         engine = self._works.engine
         begun = engine.clock(), time.perf_counter()
-        admission = engine.gate.admit(self._received, self._fields, begun[0])
+        admission = engine.gate.admit(self._received, self._fields, begun[0], self._plan)
         exchange = self.exchange = Exchange(engine, self, admission, self._works.origin, self, begun)
         exchange.begin()
 

@@ -1,0 +1,74 @@
+"""What a request's field names alone tell of it, found out once for each set of them.
+
+A request is ordinary if it is a GET without any field that the gate or the cache's policy would have to
+weigh, and if its head is all there is of it. Most requests are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from univocal.cache.rules import READS
+from univocal.engine.trust import FORWARDED
+from univocal.http.fields import ENCODINGS
+from univocal.http.forward import strip_untrusted
+from univocal.http.messages import Fields
+
+__all__ = ["Plan", "plan_of"]
+
+# Fields that take the long way: the policy reads them, or the message is not over with its head, or the
+# connection is to become something else.
+_WEIGHED: Final = READS | {b"expect", b"http2-settings", b"te", b"trailer", b"upgrade", *ENCODINGS}
+# Sets of names that are remembered, and how many octets one may have: clients choose them.
+_MOST: Final = 1024
+_LONGEST: Final = 2048
+
+
+class Plan(NamedTuple):
+    """The names of an ordinary request's fields, in lower case."""
+
+    names: tuple[bytes, ...]
+    host: int  # where Host stands
+    connection: int  # where Connection stands, -1: nowhere
+    forwarded: bool  # a trusted proxy's word may be among them
+    cookie: bool
+    clean: bool  # all of them may go on to the origin server
+
+    def suits(self, values: Sequence[bytes]) -> bool:
+        """Tell whether a request with these values is ordinary: Connection may say keep-alive, no more."""
+        return self.connection < 0 or values[self.connection].lower() == b"keep-alive"
+
+    def fields(self, values: Sequence[bytes]) -> Fields:
+        """The header fields with these values, without the whitespace behind them (RFC 9112 §5.1)."""
+        return [(name, value.rstrip(b" \t")) for name, value in zip(self.names, values, strict=True)]
+
+
+_plans: Final[dict[tuple[bytes, ...], Plan | None]] = {}
+
+
+def plan_of(names: tuple[bytes, ...]) -> Plan | None:
+    """The plan for a GET with these field names, in any case; None where it is no ordinary one."""
+    try:
+        return _plans[names]
+    except KeyError:
+        plan = _plan(names)
+        if sum(map(len, names)) <= _LONGEST:
+            if len(_plans) >= _MOST:
+                _plans.clear()
+            _plans[names] = plan
+        return plan
+
+
+def _plan(spelled: tuple[bytes, ...]) -> Plan | None:
+    names = tuple(name.lower() for name in spelled)
+    if len(set(names)) < len(names) or b"host" not in names or not _WEIGHED.isdisjoint(names):
+        return None
+    return Plan(
+        names,
+        names.index(b"host"),
+        names.index(b"connection") if b"connection" in names else -1,
+        not FORWARDED.isdisjoint(names),
+        b"cookie" in names,
+        len(strip_untrusted([(name, b"") for name in names])) == len(names),
+    )

@@ -1,0 +1,426 @@
+"""The engine's neighbours, played by tests with plain calls: clients, origins, a slow tier, time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from univocal.cache.rules import Rules
+from univocal.cache.stored import Stored
+from univocal.engine.admission import Admission, Gate
+from univocal.engine.broadcast import Reader
+from univocal.engine.exchange import Engine, Exchange
+from univocal.engine.flight import Flight, OriginRequest
+from univocal.engine.outcome import Outcome
+from univocal.engine.runtime import Limits, Runtime, builtin_profiles
+from univocal.http.messages import Field, Fields, Received, Request, Response, values
+from univocal.http.roles import Answer, Content
+from univocal.store.leases import Lease
+from univocal.store.memory import MemoryStore
+from univocal.store.purge_selectors import Keys, Selector, matches
+from univocal.store.tiers import Judge, MemoryTier, TierLease
+
+HOST = b"en.example"
+FRESH = [(b"cache-control", b"max-age=60")]
+PROFILE = builtin_profiles()["asgi"]
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Timers:
+    """Calls that are to come, by the clock of the test."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.waiting: list[PendingCall] = []
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> PendingCall:
+        timer = PendingCall(self, self.clock() + seconds, call)
+        self.waiting.append(timer)
+        return timer
+
+    def wait(self, seconds: float) -> None:
+        """Let so many seconds pass."""
+        self.clock.now += seconds
+        while due := [timer for timer in self.waiting if timer.due <= self.clock()]:
+            due[0].cancel()
+            due[0].call()
+
+
+class PendingCall:
+    """One call that is to come."""
+
+    def __init__(self, timers: Timers, due: float, call: Callable[[], None]) -> None:
+        self.timers, self.due, self.call = timers, due, call
+
+    def cancel(self) -> None:
+        if self in self.timers.waiting:
+            self.timers.waiting.remove(self)
+
+
+class PlayedClient:
+    """Keeps what it is sent; it takes `takes` chunks, then says no, and leaves within call number `leaves`.
+
+    Nothing may be said to it once it has left, has its answer, or between its no and its `resume`.
+    """
+
+    exchange: Exchange
+
+    def __init__(self, takes: int | None = None, leaves: int | None = None) -> None:
+        self.takes, self.leaves = takes, leaves
+        self.interims: list[int] = []
+        self.status = 0
+        self.fields: Fields = []
+        self.chunks: list[bytes] = []
+        self.state = ""  # then "finished", "cut" or "left"
+        self.full = False
+        self._calls = 0
+        self._taken = 0
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(self.chunks)
+
+    @property
+    def handling(self) -> set[str]:
+        """What Cache-Status says, but for the cache's name."""
+        return {part.decode() for part in b"".join(values(self.fields, b"cache-status")).split(b"; ")[1:]}
+
+    def interim(self, status: int, fields: Fields) -> None:
+        assert (self.state, self.status) == ("", 0)
+        self.interims.append(status)
+        self._called()
+
+    def start(self, status: int, fields: Fields) -> None:
+        assert (self.state, self.status) == ("", 0)
+        self.status, self.fields = status, fields
+        self._called()
+
+    def write(self, chunk: bytes | memoryview) -> bool:
+        assert (self.state, bool(self.status), self.full) == ("", True, False)
+        self.chunks.append(bytes(chunk))
+        self._taken += 1
+        self.full = self.takes is not None and self._taken >= self.takes
+        self._called()
+        return not self.full
+
+    def finish(self) -> None:
+        assert (self.state, bool(self.status)) == ("", True)
+        self.state = "finished"
+        self._called()
+
+    def cut(self) -> None:
+        assert self.state == "", self.state
+        self.state = "cut"
+        self._called()
+
+    def _called(self) -> None:
+        self._calls += 1
+        if self._calls == self.leaves:
+            self.leave()
+
+    # What the test calls
+
+    def resume(self) -> None:
+        """Take more."""
+        if self.full:
+            self.full, self._taken = False, 0
+            self.exchange.resume()
+
+    def leave(self) -> None:
+        """Hang up."""
+        if not self.state:
+            self.state = "left"
+        self.exchange.cancel()
+
+
+class PlayedOrigin:
+    """Keeps every request; `script` answers within `ask` itself, else the test does."""
+
+    def __init__(self, script: Callable[[PlayedRequest], object] | None = None) -> None:
+        self.asked: list[PlayedRequest] = []
+        self.script = script
+
+    def ask(self, request: OriginRequest, content: Content | None, answer: Answer) -> PlayedRequest:
+        asked = PlayedRequest(request, content, answer)
+        self.asked.append(asked)
+        if self.script is not None:
+            self.script(asked)
+        return asked
+
+    @property
+    def last(self) -> PlayedRequest:
+        return self.asked[-1]
+
+
+class PlayedRequest:
+    """A request under way to the origin server, and the test's way to answer it."""
+
+    def __init__(self, request: OriginRequest, content: Content | None, answer: Answer) -> None:
+        self.request, self.content, self.answer = request, content, answer
+        self.cancelled = self.over = False
+        self.takes = True  # False: no more until `resume`
+
+    def field(self, name: bytes) -> bytes | None:
+        found = values(self.request.fields, name)
+        return found[0] if found else None
+
+    # What the engine calls
+
+    def pause(self) -> None:
+        self.takes = False
+
+    def resume(self) -> None:
+        self.takes = True
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+    # What the test calls
+
+    @property
+    def live(self) -> bool:
+        return not (self.cancelled or self.over)
+
+    def interim(self, status: int = 103) -> None:
+        if self.live:
+            self.answer.interim(status, [])
+
+    def start(self, status: int = 200, fields: Iterable[Field] = FRESH) -> None:
+        if self.live:
+            self.answer.start(Response(status, list(fields)))
+
+    def write(self, chunk: bytes) -> bool:
+        if self.live and not self.answer.write(chunk):
+            self.takes = False
+        return self.takes
+
+    def finish(self) -> None:
+        if self.live:
+            self.over = True
+            self.answer.finish()
+
+    def fail(self, error: Exception) -> None:
+        if self.live:
+            self.over = True
+            self.answer.fail(error)
+
+    def answers(self, *chunks: bytes, status: int = 200, fields: Iterable[Field] = FRESH) -> None:
+        """Give all of a response."""
+        self.start(status, fields)
+        for chunk in chunks:
+            self.write(chunk)
+        self.finish()
+
+
+class SlowTier(MemoryTier):
+    """Memory over a shared tier that answers when the test says so, in any order.
+
+    `elsewhere` is what other nodes store. A commit becomes true at the lease's end, like that of SharedTier.
+    """
+
+    def __init__(self, memory: MemoryStore, slow: Iterable[str] = ("fill", "keeps", "recall", "end")) -> None:
+        super().__init__(memory)
+        self.slow = {*slow}
+        self.elsewhere: list[Stored] = []
+        self.waiting: list[tuple[str, Callable[[], None]]] = []
+        self._owed: dict[Lease, list[Stored | Selector]] = {}
+
+    def go_on(self, name: str = "", index: int = 0) -> None:
+        """Call one continuation: of those with this name, or of all, the one with this number."""
+        found = [each for each in self.waiting if not name or each[0] == name]
+        chosen = found[index % len(found)]
+        self.waiting.remove(chosen)
+        chosen[1]()
+
+    def _hold(self, name: str, call: Callable[[], None]) -> None:
+        if name in self.slow:
+            self.waiting.append((name, call))
+        else:
+            call()
+
+    def commit(self, lease: TierLease, stored: Stored) -> None:
+        self._owe(lease, stored)
+
+    def drop(self, lease: TierLease, selector: Selector, now: float) -> None:
+        super().drop(lease, selector, now)
+        self._owe(lease, selector)
+
+    def _owe(self, lease: TierLease, owed: Stored | Selector) -> None:
+        assert isinstance(lease, Lease)
+        self._owed.setdefault(lease, []).append(owed)
+
+    def fill(
+        self, lease: TierLease, request: Request, judge: Judge, then: Callable[[bool], None], *, joined: bool
+    ) -> None:
+        def found() -> None:
+            held = [one for one in self.elsewhere if one.key == lease.key]
+            then(judge(held or self.memory.lookup(lease.key), held))
+
+        self._hold("fill", found)
+
+    def keeps(self, lease: TierLease, stored: Stored, now: float, then: Callable[[bool], None]) -> None:
+        self._hold("keeps", lambda: super(SlowTier, self).keeps(lease, stored, now, then))
+
+    def recall(
+        self, key: bytes, request: Request, now: float, then: Callable[[Sequence[Stored]], None]
+    ) -> None:
+        self._hold("recall", lambda: then([*self.memory.lookup(key), *self.elsewhere]))
+
+    def invalidate(
+        self, selectors: Iterable[Selector], now: float, lease: TierLease | None, then: Callable[[], None]
+    ) -> None:
+        meant = [*selectors]
+
+        def purge() -> None:
+            for selector in meant:
+                self.forget(selector)
+            super(SlowTier, self).invalidate(meant, now, lease, then)
+
+        self._hold("invalidate", purge)
+
+    def forget(self, selector: Selector) -> None:
+        """Purge what other nodes store."""
+        left = (one for one in self.elsewhere if not matches(selector, one.key, one.tags, one.search))
+        self.elsewhere[:] = left
+
+    def end(self, lease: TierLease, then: Callable[[], None]) -> None:
+        def settle() -> None:
+            assert isinstance(lease, Lease)
+            for owed in self._owed.pop(lease, []):
+                if isinstance(owed, Stored):
+                    super(SlowTier, self).commit(lease, owed)
+                else:
+                    self.memory.purge(owed, 0.0, sparing=lease)
+            super(SlowTier, self).end(lease, then)
+
+        self._hold("end", settle)
+
+
+class House:
+    """An engine among its neighbours."""
+
+    def __init__(
+        self,
+        tiers: MemoryTier | None = None,
+        rules: Rules | None = None,
+        store: MemoryStore | None = None,
+        **settings: Any,
+    ) -> None:
+        self.clock = Clock()
+        self.timers = Timers(self.clock)
+        self.tiers = tiers or MemoryTier(store or MemoryStore())
+        self.store = self.tiers.memory
+        self.origin = PlayedOrigin()
+        self.outcomes: list[Outcome] = []
+        self.clients: list[PlayedClient] = []
+        runtime = Runtime.everywhere(PROFILE, rules or Rules(), limits=Limits(**settings))
+        gate = Gate(runtime, self.tiers)
+        self.engine = Engine(gate, (self.outcomes.append,), self.clock, self.timers.call_later)
+        self.flights = self.engine.flights
+
+    @property
+    def slow(self) -> SlowTier:
+        assert isinstance(self.tiers, SlowTier)
+        return self.tiers
+
+    def admit(self, target: bytes = b"/a", method: bytes = b"GET", *fields: Field) -> Admission:
+        received = Received(method, target, b"http", "127.0.0.1")
+        return self.engine.gate.admit(received, [(b"host", HOST), *fields], self.clock())
+
+    def ask(
+        self,
+        target: bytes = b"/a",
+        method: bytes = b"GET",
+        *fields: Field,
+        client: PlayedClient | None = None,
+        content: Content | None = None,
+    ) -> PlayedClient:
+        """Let a client ask; what it gets is in the client that is returned."""
+        client = client or PlayedClient()
+        admission = self.admit(target, method, *fields)
+        began = (self.clock(), 0.0)
+        client.exchange = Exchange(self.engine, client, admission, self.origin, content, began)
+        self.clients.append(client)
+        client.exchange.begin()
+        return client
+
+    def store_away(self, *chunks: bytes, fields: Iterable[Field] = FRESH, target: bytes = b"/a") -> None:
+        """Let a client ask, and the origin answer, so that it is stored."""
+        count = len(self.origin.asked)
+        self.ask(target)
+        self.drain()
+        assert len(self.origin.asked) == count + 1
+        self.origin.last.answers(*chunks, fields=fields)
+        self.drain()
+
+    def drain(self) -> None:
+        """Call every continuation that waits."""
+        if isinstance(self.tiers, SlowTier):
+            while self.tiers.waiting:
+                self.tiers.go_on()
+
+    def key(self, target: bytes = b"/a") -> bytes:
+        found = self.admit(target).canonical
+        assert found is not None
+        return found.key
+
+    def stored(self, target: bytes = b"/a") -> list[bytes]:
+        """The contents that are stored under a target's key."""
+        return [one.body for one in self.store.lookup(self.key(target))]
+
+    def purge(self, target: bytes = b"/a", *, soft: bool = False) -> None:
+        selector = Keys(frozenset((self.key(target),)), soft=soft)
+        self.store.purge(selector, self.clock())
+        if isinstance(self.tiers, SlowTier):
+            self.tiers.forget(selector)
+
+    def assert_nothing_is_left(self) -> None:
+        """No flight, lease, reservation, timer or continuation; one Outcome for each exchange."""
+        assert not self.flights._named
+        assert not self.flights._refreshing
+        assert not self.store._leases._live
+        assert self.store.stats.reserved == 0
+        assert not self.timers.waiting
+        assert not (isinstance(self.tiers, SlowTier) and self.tiers.waiting)
+        assert all(asked.over or asked.cancelled for asked in self.origin.asked)
+        assert all(client.state and client.exchange.over for client in self.clients)
+        assert len(self.outcomes) == len(self.clients)
+
+
+class PlayedPassenger:
+    """One who waits for a flight without an exchange."""
+
+    reader: Reader
+
+    def __init__(self) -> None:
+        self.interims: list[int] = []
+        self.lands = 0
+        self.chunks: list[bytes] = []
+        self.ends: list[BaseException | None] = []
+        self.takes = True
+
+    def interim(self, status: int, fields: Fields) -> None:
+        self.interims.append(status)
+
+    def landed(self) -> None:
+        self.lands += 1
+
+    def write(self, chunk: bytes) -> bool:
+        self.chunks.append(chunk)
+        return self.takes
+
+    def ended(self, error: BaseException | None) -> None:
+        self.ends.append(error)
+
+    def join(self, flight: Flight, *, leads: bool = False) -> PlayedPassenger:
+        self.reader = flight.join(self, leads=leads)
+        return self
