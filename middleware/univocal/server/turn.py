@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from univocal.engine.exchange import Engine, Exchange
 from univocal.engine.flight import Origin
@@ -14,9 +14,6 @@ from univocal.http.messages import Fields, Received
 from univocal.http.roles import ContentSink
 from univocal.http.status import reason_phrase
 
-if TYPE_CHECKING:
-    from univocal.server.direct import DirectProtocol
-
 __all__ = ["Turn", "Works"]
 
 # Octets of a request's content that wait for the origin server.
@@ -25,6 +22,16 @@ HIGH_WATER: Final = 64 * 1024
 _FRAMING: Final = frozenset((b"content-length", b"transfer-encoding"))
 _CODING: Final = frozenset((b"transfer-encoding",))
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class Connection(Protocol):
+    """The part of a client's connection that a turn needs."""
+
+    transport: Any
+    flow: Any
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request."""
 
 
 class Works(NamedTuple):
@@ -78,7 +85,7 @@ class Turn:
 
     def __init__(
         self,
-        protocol: DirectProtocol,
+        protocol: Connection,
         works: Works,
         received: Received,
         fields: Fields,
