@@ -137,3 +137,106 @@ def test_a_mismatch_within_ask_leaves_the_second_request_under_way(house: House,
     client.leave()
     assert house.origin.last.cancelled
     house.assert_nothing_is_left()
+
+
+# Refreshes in the background
+
+STALE = [(b"cache-control", b"max-age=1, stale-while-revalidate=600"), (b"etag", b'"1"')]
+
+
+@pytest.fixture
+def stale(house: House) -> House:
+    """A house with a response that may be served while it is fetched again."""
+    house.store_away(b"old", fields=STALE)
+    house.timers.wait(2)
+    return house
+
+
+def test_what_is_served_stale_is_fetched_again_once(stale: House) -> None:
+    assert [stale.ask().body for _ in range(3)] == [b"old"] * 3
+    assert len(stale.origin.asked) == 2
+    assert stale.origin.last.field(b"if-none-match") == b'"1"'
+    stale.origin.last.answers(b"new", fields=STALE)
+    assert stale.ask().body == b"new"
+    assert len(stale.origin.asked) == 2
+    stale.timers.wait(2)
+    stale.ask()
+    assert len(stale.origin.asked) == 3
+    stale.origin.last.answers(status=304, fields=STALE)
+    stale.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_refresh_that_brings_nothing_leaves_what_is_stale(stale: House, fails: bool) -> None:
+    stale.ask()
+    if fails:
+        stale.origin.last.fail(UNREACHABLE)
+    else:
+        stale.origin.last.answers(b"ill", status=500, fields=[])
+    assert stale.ask().body == b"old"
+    assert len(stale.origin.asked) == 3  # the next hit tries again
+    stale.origin.last.answers(status=304, fields=STALE)
+    stale.assert_nothing_is_left()
+
+
+def test_what_was_purged_while_it_was_served_is_not_fetched_again(stale: House) -> None:
+    admission = stale.admit()
+    stale.purge()
+    stale.flights.refresh(admission, stale.origin)
+    assert len(stale.origin.asked) == 1
+    stale.assert_nothing_is_left()
+
+
+def test_there_is_one_refresh_at_a_time_though_it_is_not_stored(stale: House) -> None:
+    stale.ask()
+    stale.origin.last.start(status=503, fields=[])
+    stale.ask()
+    assert len(stale.origin.asked) == 2
+    stale.origin.last.write(b"ill")
+    stale.origin.last.finish()
+    stale.assert_nothing_is_left()
+
+
+def test_a_refresh_that_began_before_a_purge_is_not_joined(stale: House) -> None:
+    stale.ask()
+    stale.purge()
+    client = stale.ask()
+    refresh, own = stale.origin.asked[1:]
+    refresh.answers(b"refreshed", fields=STALE)
+    own.answers(b"own", fields=STALE)
+    assert client.body == b"own"
+    assert stale.stored() == [b"own"]
+    stale.assert_nothing_is_left()
+
+
+def test_a_refresh_is_joined_by_who_takes_nothing_stale(stale: House) -> None:
+    stale.ask()
+    client = stale.ask(b"/a", b"GET", (b"cache-control", b"min-fresh=0"))
+    assert client.state == ""
+    stale.origin.last.answers(b"new", fields=STALE)
+    assert (client.body, "collapsed" in client.handling) == (b"new", True)
+    assert len(stale.origin.asked) == 2
+    stale.assert_nothing_is_left()
+
+
+def test_who_has_the_content_already_does_not_end_what_is_stored(house: House) -> None:
+    client = house.ask(b"/a", b"GET", (b"if-none-match", b'"1"'))
+    house.origin.last.start(fields=STALE)
+    assert (client.status, client.state) == (304, "finished")
+    assert not house.origin.last.cancelled
+    house.origin.last.write(b"whole")
+    house.origin.last.finish()
+    assert house.stored() == [b"whole"]
+    house.assert_nothing_is_left()
+
+
+def test_what_turns_out_too_large_to_be_stored_is_read_for_nobody() -> None:
+    house = House(store=MemoryStore(max_object_bytes=2000))
+    client = house.ask(b"/a", b"GET", (b"if-none-match", b'"1"'))
+    house.origin.last.start(fields=STALE)
+    assert (client.status, client.state) == (304, "finished")
+    house.origin.last.write(bytes(1000))
+    assert not house.origin.last.cancelled
+    house.origin.last.write(bytes(1000))
+    assert house.origin.last.cancelled
+    house.assert_nothing_is_left()

@@ -357,6 +357,7 @@ class Flight:
         if recording is not None and recording.collects and not recording.write(chunk):
             self.broadcast.kept = False
             self._let_go()
+            self._read_for_somebody()
         if recording is not None and recording.state is State.MISMATCHED:
             if self._asked is not None:  # else it comes within `ask`, which cannot be cancelled
                 self._ask_again()
@@ -459,6 +460,13 @@ class Flight:
     def _room(self) -> None:
         if self._asked is not None:
             self._asked.resume()
+
+    def _read_for_somebody(self) -> None:
+        """Go on only for who reads: nothing is stored. A refresh goes on, so that there is one at a time."""
+        if self._over is None:
+            self.unattended = False
+            if not self.broadcast.readers:
+                self._deserted()
 
     def _deserted(self) -> None:
         if self._phase is _Phase.OVER:
