@@ -118,7 +118,7 @@ class Recording:
         if self.state is not State.AWAITED:
             self._become(State.AWAITED)
         self._decision = decision
-        self._chunks.clear()
+        self._discard()
 
     def start(self, response: Response, then: Callable[[], None]) -> None:
         """Judge a response by its head, and go on with `then`."""
@@ -137,14 +137,17 @@ class Recording:
 
     def write(self, chunk: bytes) -> bool:
         """Keep a chunk of the content; False if nothing of it is kept any longer."""
-        # The object itself costs, too: a body in crumbs is larger than its octets.
-        if self._tiers.reserve(self.lease, sys.getsizeof(chunk) + 8):
+        if self._tiers.reserve(self.lease, _cost(chunk)):
             self._chunks.append(chunk)
             return True
-        self._chunks.clear()
         self.storing = None
-        # What would complete a stored part is of no use unless all of it is there.
-        self._become(State.MISMATCHED if self.state is State.COMPLETING else State.PASSED_ON)
+        if self.state is State.COMPLETING:
+            # What would complete a stored part is of no use unless all of it is there.
+            self._discard()
+            self._become(State.MISMATCHED)
+        else:
+            self._chunks.clear()  # still reserved: readers may hold them
+            self._become(State.PASSED_ON)
         return False
 
     def finish(self, then: Callable[[], None]) -> None:
@@ -165,6 +168,12 @@ class Recording:
             if stored is not None:
                 self._tiers.commit(self.lease, stored)
         then()
+
+    def _discard(self) -> None:
+        """Give back what is kept, which nobody else reads."""
+        if self._chunks:
+            self._tiers.reserve(self.lease, -sum(map(_cost, self._chunks)))
+            self._chunks.clear()
 
     def _become(self, state: State) -> None:
         assert state in _NEXT[self.state], f"{self.state.name} is not followed by {state.name}"
@@ -249,6 +258,11 @@ class Recording:
             self._tiers.drop(self.lease, Keys(frozenset((self._key,))), now)
         memory.mark_uncacheable(self._key, now + UNCACHEABLE)
         return None
+
+
+def _cost(chunk: bytes) -> int:
+    """What a chunk takes: the object itself, too, since a body in crumbs is larger than its octets."""
+    return sys.getsizeof(chunk) + 8
 
 
 def _is_personal(request: Request) -> bool:

@@ -79,7 +79,10 @@ class Tiers(ABC):
         return self.memory.holds(_local(lease), stored)
 
     def reserve(self, lease: TierLease, nbytes: int) -> bool:
-        """Set `nbytes` aside for content under way; False if it is too large or there is no room now."""
+        """Set `nbytes` aside for content under way, or give back a negative number of them.
+
+        False if it is too large or there is no room now.
+        """
         return self.memory.reserve(_local(lease), nbytes)
 
     def release(self, lease: TierLease) -> None:

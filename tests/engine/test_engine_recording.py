@@ -1,0 +1,259 @@
+"""What becomes of one response: each state, what may follow it, and what is stored in the end."""
+
+from __future__ import annotations
+
+import pytest
+
+from neighbours import FRESH, House, SlowTier
+from univocal.cache.decide import Forward
+from univocal.engine import recording
+from univocal.engine.recording import Recording, State
+from univocal.http.messages import Field, Response
+from univocal.store.memory import MemoryStore
+
+TAGGED: list[Field] = [*FRESH, (b"etag", b'"1"')]
+OTHER: list[Field] = [*FRESH, (b"etag", b'"2"')]
+NEVER: list[Field] = [(b"cache-control", b"no-store")]
+
+
+def nothing() -> None:
+    pass
+
+
+def part(first: int, last: int, fields: list[Field] = TAGGED) -> Response:
+    return Response(206, [*fields, (b"content-range", b"bytes %d-%d/10" % (first, last))])
+
+
+def recorded(house: House, *fields: Field, method: bytes = b"GET") -> Recording:
+    return Recording(house.tiers, house.admit(b"/a", method, *fields), house.clock)
+
+
+@pytest.fixture
+def house() -> House:
+    """Nothing is stored."""
+    return House()
+
+
+@pytest.fixture
+def stale(house: House) -> House:
+    """A whole response is stored, and may not be served."""
+    house.store_away(b"0123456789", fields=TAGGED)
+    house.purge(soft=True)
+    return house
+
+
+@pytest.fixture
+def partly(house: House) -> House:
+    """The first octets of a response are stored."""
+    house.ask(b"/a", b"GET", (b"range", b"bytes=0-4"))
+    response = part(0, 4)
+    house.origin.last.answers(b"01234", status=206, fields=response.fields)
+    return house
+
+
+# The states
+
+
+@pytest.mark.parametrize(
+    ("response", "state"),
+    [
+        (Response(200, TAGGED), State.KEPT),
+        (Response(404, FRESH), State.KEPT),
+        (Response(200, NEVER), State.PASSED_ON),
+        (Response(304, TAGGED), State.PASSED_ON),
+        (Response(200, [*FRESH, (b"content-length", b"99999999")]), State.PASSED_ON),
+    ],
+)
+def test_an_answer_is_kept_or_passed_on(house: House, response: Response, state: State) -> None:
+    begun = recorded(house)
+    begun.start(response, nothing)
+    assert (begun.state, begun.joinable, begun.collects) == (state, state is State.KEPT, state is State.KEPT)
+    assert (begun.storing is not None) is begun.stored_at_head is (state is State.KEPT)
+
+
+@pytest.mark.parametrize(
+    ("response", "state"),
+    [
+        (Response(304, TAGGED), State.RENEWED),
+        (Response(304, OTHER), State.MISMATCHED),
+        (Response(200, OTHER), State.KEPT),
+        (Response(500, []), State.PASSED_ON),
+    ],
+)
+def test_a_stored_response_is_renewed_by_a_304_of_its_own(
+    stale: House, response: Response, state: State
+) -> None:
+    begun = recorded(stale)
+    begun.start(response, nothing)
+    assert begun.state is state
+    assert (begun.updated is not None) is (state is State.RENEWED)
+
+
+@pytest.mark.parametrize(
+    ("response", "body", "state"),
+    [
+        (part(5, 9), b"56789", State.RENEWED),
+        (part(5, 9, OTHER), b"56789", State.MISMATCHED),
+        (part(7, 9), b"789", State.MISMATCHED),
+        (part(5, 9), b"567", State.MISMATCHED),
+    ],
+)
+def test_a_part_is_completed_by_the_part_that_it_lacks(
+    partly: House, response: Response, body: bytes, state: State
+) -> None:
+    begun = recorded(partly)
+    begun.start(response, nothing)
+    assert (begun.state, begun.joinable, begun.collects) == (State.COMPLETING, True, True)
+    assert begun.write(body)
+    begun.finish(nothing)
+    assert begun.state is state
+    whole = [b"0123456789"] if state is State.RENEWED else [b"01234"]
+    assert partly.stored() == whole
+
+
+def test_what_was_purged_is_neither_renewed_nor_completed(stale: House) -> None:
+    begun = recorded(stale)
+    stale.purge()
+    begun.start(Response(304, TAGGED), nothing)
+    assert begun.state is State.MISMATCHED
+
+
+def test_a_range_of_our_own_that_cannot_be_had_is_a_mismatch(partly: House) -> None:
+    begun = recorded(partly)
+    begun.start(Response(416, []), nothing)
+    assert begun.state is State.MISMATCHED
+
+
+def test_content_that_is_too_large_is_kept_no_longer() -> None:
+    house = House(store=MemoryStore(max_object_bytes=1000))
+    begun = recorded(house)
+    begun.start(Response(200, FRESH), nothing)
+    assert begun.write(bytes(500))
+    assert not begun.write(bytes(500))
+    assert (begun.state, begun.storing) == (State.PASSED_ON, None)
+    begun.finish(nothing)
+    assert house.stored() == []
+
+
+def test_a_completion_that_is_too_large_is_a_mismatch() -> None:
+    house = House(store=MemoryStore(max_object_bytes=2000))
+    house.ask(b"/a", b"GET", (b"range", b"bytes=0-4"))
+    house.origin.last.answers(b"01234", status=206, fields=part(0, 4).fields)
+    begun = recorded(house)
+    begun.start(part(5, 9), nothing)
+    assert not begun.write(bytes(3000))
+    assert begun.state is State.MISMATCHED
+
+
+@pytest.mark.parametrize("before", State)
+@pytest.mark.parametrize("after", State)
+def test_a_state_is_followed_by_none_but_those_that_may_follow_it(
+    house: House, before: State, after: State
+) -> None:
+    begun = recorded(house)
+    begun.state = before
+    if after in recording._NEXT[before]:
+        begun._become(after)
+        assert begun.state is after
+    else:
+        with pytest.raises(AssertionError, match="is not followed by"):
+            begun._become(after)
+
+
+# Once more
+
+
+def test_what_a_discarded_part_had_reserved_is_there_for_the_whole() -> None:
+    """Half of what one response may take, twice: first the part that is of no use, then all of it."""
+    house = House(store=MemoryStore(max_object_bytes=4000))
+    house.ask(b"/a", b"GET", (b"range", b"bytes=0-4"))
+    house.origin.last.answers(b"01234", status=206, fields=part(0, 4).fields)
+    begun = recorded(house)
+    begun.start(part(5, 9, OTHER), nothing)
+    assert begun.write(bytes(2500))
+    begun.finish(nothing)
+    assert begun.state is State.MISMATCHED
+    begun.restart(Forward("partial", may_store=True, fallback=None))
+    assert house.store.stats.reserved == 0
+    begun.start(Response(200, OTHER), nothing)
+    assert begun.write(bytes(2500))
+    begun.finish(nothing)
+    assert house.stored() == [bytes(2500)]
+
+
+def test_a_second_answer_is_judged_by_the_decision_it_was_asked_for(stale: House) -> None:
+    begun = recorded(stale)
+    begun.start(Response(304, OTHER), nothing)
+    begun.restart(Forward("stale", may_store=True, fallback=None))
+    assert begun.state is State.AWAITED
+    begun.start(Response(304, OTHER), nothing)  # an answer to no condition of ours
+    assert begun.state is State.PASSED_ON
+
+
+# Purges meanwhile
+
+
+@pytest.mark.parametrize("when", ["before the head", "before the end"])
+def test_what_is_purged_meanwhile_is_not_stored(house: House, when: str) -> None:
+    begun = recorded(house)
+    if when == "before the head":
+        house.purge()
+    begun.start(Response(200, FRESH), nothing)
+    assert begun.stored_at_head is (when == "before the end")
+    begun.write(b"old")
+    house.purge()
+    assert not begun.current
+    begun.finish(nothing)
+    assert house.stored() == []
+
+
+def test_what_is_not_purged_is_stored(house: House) -> None:
+    begun = recorded(house)
+    begun.start(Response(200, FRESH), nothing)
+    begun.write(b"new")
+    house.purge(b"/b")
+    assert begun.current
+    begun.finish(nothing)
+    assert house.stored() == [b"new"]
+
+
+# HEAD (RFC 9111 §4.3.5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "left"),
+    [
+        ([*TAGGED, (b"content-length", b"10")], "fresh"),
+        (OTHER, "stale"),
+        ([*TAGGED, (b"cache-control", b"no-store")], "gone"),
+    ],
+)
+def test_a_head_freshens_what_a_get_stored_or_ends_it(stale: House, fields: list[Field], left: str) -> None:
+    begun = recorded(stale, method=b"HEAD")
+    begun.start(Response(200, fields), nothing)
+    begun.finish(nothing)
+    assert begun.state is State.PASSED_ON
+    found = stale.store.lookup(stale.key())
+    assert bool(found) is (left != "gone")
+    assert not found or (found[0].fresh_until > stale.clock()) is (left == "fresh")
+
+
+def test_one_clients_own_head_teaches_nothing(stale: House) -> None:
+    begun = recorded(stale, (b"cookie", b"a=b"), method=b"HEAD")
+    begun.start(Response(200, OTHER), nothing)
+    assert stale.stored() == [b"0123456789"]
+
+
+# A store that answers later
+
+
+def test_nothing_is_decided_before_the_store_has_answered() -> None:
+    house = House(SlowTier(MemoryStore(), ("keeps",)))
+    house.store_away(b"old", fields=TAGGED)
+    house.purge(soft=True)
+    begun = recorded(house)
+    heard: list[State] = []
+    begun.start(Response(304, TAGGED), lambda: heard.append(begun.state))
+    assert (begun.state, heard) == (State.AWAITED, [])
+    house.drain()
+    assert heard == [State.RENEWED]
