@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from neighbours import FRESH, House, PlayedClient, PlayedRequest, SlowTier
+from univocal.engine.broadcast import WINDOW, CutShortError
 from univocal.http.errors import RefusedError
 from univocal.store.memory import MemoryStore
+from univocal.store.purge_selectors import Everything
 
 UNREACHABLE = RefusedError("origin-unreachable")
 
@@ -239,4 +241,288 @@ def test_what_turns_out_too_large_to_be_stored_is_read_for_nobody() -> None:
     assert not house.origin.last.cancelled
     house.origin.last.write(bytes(1000))
     assert house.origin.last.cancelled
+    house.assert_nothing_is_left()
+
+
+# What a flight brings, to who leads it and to who follows
+
+ONE = [*FRESH, (b"etag", b'"1"')]
+
+
+def both(house: House, *fields: tuple[bytes, bytes]) -> tuple[PlayedClient, PlayedClient]:
+    """One who leads a flight and one who follows; only the follower sends the fields."""
+    leader = house.ask()
+    follower = house.ask(b"/a", b"GET", *fields)
+    assert (leader.state, follower.state) == ("", "")
+    return leader, follower
+
+
+def test_found_elsewhere_answers_both(slow: House) -> None:
+    slow.store_away(b"theirs", fields=ONE)
+    slow.slow.elsewhere += slow.store.lookup(slow.key())
+    slow.store.purge(Everything(), slow.clock())
+    clients = both(slow)
+    slow.drain()
+    assert [client.body for client in clients] == [b"theirs"] * 2
+    assert [client.handling for client in clients] == [{"hit", "ttl=60", "detail=shared"}] * 2
+    assert len(slow.origin.asked) == 1
+    slow.assert_nothing_is_left()
+
+
+def test_renewed_answers_both(house: House) -> None:
+    house.store_away(b"stored", fields=ONE)
+    house.purge(soft=True)
+    clients = both(house)
+    house.origin.last.start(304, ONE)
+    assert [client.state for client in clients] == ["", ""]
+    house.origin.last.finish()
+    assert [client.body for client in clients] == [b"stored"] * 2
+    assert [client.handling for client in clients] == [
+        {"fwd=stale", "fwd-status=304"},
+        {"fwd=stale", "collapsed"},
+    ]
+    house.assert_nothing_is_left()
+
+
+def test_relayed_is_streamed_to_both(house: House) -> None:
+    clients = both(house)
+    house.origin.last.interim()
+    house.origin.last.start(fields=ONE)
+    house.origin.last.write(b"one")
+    assert [client.body for client in clients] == [b"one"] * 2
+    house.origin.last.write(b"two")
+    house.origin.last.finish()
+    assert [client.body for client in clients] == [b"onetwo"] * 2
+    assert [client.interims for client in clients] == [[103], []]
+    house.assert_nothing_is_left()
+
+
+def test_what_is_not_stored_is_for_the_leader_alone(house: House) -> None:
+    leader, follower = both(house)
+    house.origin.last.answers(b"mine", fields=[(b"cache-control", b"no-store")])
+    assert (leader.body, follower.state) == (b"mine", "")
+    house.origin.last.answers(b"yours", fields=[(b"cache-control", b"no-store")])
+    assert follower.body == b"yours"
+    house.assert_nothing_is_left()
+
+
+def test_a_follower_of_another_variant_asks_for_itself(house: House) -> None:
+    leader, follower = both(house, (b"accept-language", b"ru"))
+    varied = [*FRESH, (b"vary", b"accept-language")]
+    house.origin.asked[0].answers(b"any", fields=varied)
+    assert (leader.body, follower.state) == (b"any", "")
+    house.origin.asked[1].answers(b"ru", fields=varied)
+    assert follower.body == b"ru"
+    assert sorted(house.stored()) == [b"any", b"ru"]
+    house.assert_nothing_is_left()
+
+
+def test_failed_fails_both(house: House) -> None:
+    clients = both(house)
+    house.origin.last.fail(UNREACHABLE)
+    assert [(client.status, client.state) for client in clients] == [(502, "finished")] * 2
+    house.assert_nothing_is_left()
+
+
+def test_an_application_s_error_is_raised_by_the_doors_of_both(house: House) -> None:
+    clients, error = both(house), ValueError()
+    house.origin.last.fail(error)
+    assert [client.exchange.error and client.exchange.error[0] for client in clients] == [error] * 2
+    assert [(client.status, client.state) for client in clients] == [(0, "cut")] * 2
+    house.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize("status", [None, 503])
+def test_something_stale_answers_both_in_place_of_a_failure(slow: House, status: int | None) -> None:
+    fields = [(b"cache-control", b"max-age=1, stale-if-error=600"), (b"etag", b'"1"')]
+    slow.store_away(b"stale", fields=fields)
+    slow.timers.wait(5)
+    clients = both(slow)
+    slow.drain()
+    if status is None:
+        slow.origin.last.fail(UNREACHABLE)
+    else:
+        slow.origin.last.answers(b"ill", status=status)
+    slow.drain()
+    assert [(client.status, client.body) for client in clients] == [(200, b"stale")] * 2
+    slow.assert_nothing_is_left()
+
+
+def test_what_is_stale_here_no_longer_is_looked_for_elsewhere(slow: House) -> None:
+    slow.store_away(b"stale", fields=[(b"cache-control", b"max-age=1, stale-if-error=600")])
+    slow.timers.wait(5)
+    slow.slow.elsewhere += slow.store.lookup(slow.key())
+    client = slow.ask()
+    slow.drain()
+    slow.store.purge(Everything(), slow.clock())
+    slow.origin.last.fail(UNREACHABLE)
+    assert client.state == ""
+    slow.slow.go_on("recall")
+    assert client.body == b"stale"
+    slow.drain()
+    slow.assert_nothing_is_left()
+
+
+# Asked again
+
+
+def test_a_304_of_something_else_has_all_of_it_asked_for_once(house: House) -> None:
+    house.store_away(b"old", fields=ONE)
+    house.purge(soft=True)
+    clients = both(house)
+    other = [*FRESH, (b"etag", b'"2"')]
+    house.origin.last.answers(status=304, fields=other)
+    assert house.origin.last.field(b"if-none-match") is None
+    house.origin.last.answers(status=304, fields=other)  # to no condition at all
+    assert [client.status for client in clients] == [502, 502]
+    assert len(house.origin.asked) == 3
+    house.assert_nothing_is_left()
+
+
+def test_a_part_is_completed_for_both(house: House) -> None:
+    told = [*ONE, (b"content-range", b"bytes 0-2/6")]
+    house.ask(b"/a", b"GET", (b"range", b"bytes=0-2"))
+    house.origin.last.answers(b"one", status=206, fields=told)
+    clients = both(house)
+    assert (house.origin.last.field(b"range"), house.origin.last.field(b"if-range")) == (b"bytes=3-", b'"1"')
+    house.origin.last.answers(b"two", status=206, fields=[*ONE, (b"content-range", b"bytes 3-5/6")])
+    assert [(client.status, client.body) for client in clients] == [(200, b"onetwo")] * 2
+    assert house.stored() == [b"onetwo"]
+    house.assert_nothing_is_left()
+
+
+# While the store is asked
+
+
+@pytest.mark.parametrize("end", ["finish", "fail", "more"])
+def test_what_comes_while_the_store_is_asked_is_held_and_comes_in_order(end: str) -> None:
+    house = House(SlowTier(MemoryStore(), ("invalidate",)))
+    client = house.ask(b"/a", b"POST")
+    asked = house.origin.last
+    asked.start()
+    assert not asked.write(b"one")
+    assert not asked.write(b"two")
+    if end == "finish":
+        asked.finish()
+    elif end == "fail":
+        asked.fail(CutShortError())
+    assert (client.status, client.body) == (0, b"")
+    house.drain()
+    assert (client.status, client.body) == (200, b"onetwo")
+    assert client.state == {"finish": "finished", "fail": "cut", "more": ""}[end]
+    if end == "more":
+        assert asked.takes  # it may go on
+        asked.finish()
+    house.assert_nothing_is_left()
+
+
+def test_the_origin_goes_on_only_when_the_client_has_room_for_what_was_held() -> None:
+    house = House(SlowTier(MemoryStore(), ("invalidate",)))
+    client = house.ask(b"/a", b"POST", client=PlayedClient(takes=1))
+    asked = house.origin.last
+    asked.start()
+    asked.write(b"0")
+    asked.write(bytes(WINDOW + 1))
+    house.drain()
+    assert not asked.takes
+    client.resume()
+    assert asked.takes
+    asked.finish()
+    client.resume()
+    assert len(client.body) == WINDOW + 2
+    house.assert_nothing_is_left()
+
+
+# Those who leave
+
+
+@pytest.mark.parametrize("who", ["leader", "follower"])
+def test_the_others_get_what_one_leaves(house: House, who: str) -> None:
+    leader, follower = both(house)
+    house.origin.last.start()
+    leaving, staying = (leader, follower) if who == "leader" else (follower, leader)
+    leaving.leave()
+    assert not house.origin.last.cancelled
+    house.origin.last.write(b"all")
+    house.origin.last.finish()
+    assert (staying.body, leaving.body) == (b"all", b"")
+    house.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize("when", ["filling", "asked", "judged", "answering"])
+def test_the_last_who_leaves_gives_the_request_up(when: str) -> None:
+    house = House(SlowTier(MemoryStore(), ("fill", "keeps") if when in {"filling", "judged"} else ()))
+    if when == "judged":
+        house.store_away(b"old", fields=ONE)
+        house.purge(soft=True)
+    clients = both(house)
+    if when != "filling":
+        house.drain()
+        if when == "judged":
+            house.origin.last.start(304, ONE)
+        elif when == "answering":
+            house.origin.last.start()
+            house.origin.last.write(bytes(1000))
+            assert house.store.stats.reserved
+    for client in clients:
+        client.leave()
+    assert all(asked.cancelled or asked.over for asked in house.origin.asked)
+    assert house.store.stats.reserved == 0
+    newcomer = house.ask()  # joins nothing of that
+    house.drain()
+    house.origin.last.answers(b"new")
+    house.drain()
+    assert newcomer.body == b"new"
+    house.assert_nothing_is_left()
+
+
+def test_a_reader_that_stops_keeps_what_it_has_yet_to_read_reserved(house: House) -> None:
+    client = house.ask(client=PlayedClient(takes=1))
+    house.origin.last.answers(b"one", b"two")
+    assert house.store.stats.reserved
+    client.resume()
+    assert (client.body, client.state) == (b"onetwo", "")
+    client.resume()
+    assert client.state == "finished"
+    house.assert_nothing_is_left()
+
+
+# Purges and unsafe methods
+
+
+def test_what_was_purged_while_it_came_is_neither_joined_nor_stored(house: House) -> None:
+    first = house.ask()
+    house.origin.last.start()
+    house.purge()
+    second = house.ask()
+    before, after = house.origin.asked
+    after.answers(b"new")
+    before.write(b"old")
+    before.finish()
+    assert (first.body, second.body) == (b"old", b"new")
+    assert house.stored() == [b"new"]
+    house.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize(("status", "left"), [(200, []), (302, []), (404, [b"old"]), (500, [b"old"])])
+def test_what_an_unsafe_request_made_obsolete_is_gone_before_its_client_hears(
+    status: int, left: list[bytes]
+) -> None:
+    house = House(SlowTier(MemoryStore(), ("invalidate",)))
+    house.store_away(b"old")
+    client = house.ask(b"/a", b"POST")
+    house.origin.last.start(status, [])
+    assert client.status == 0
+    house.drain()
+    assert (client.status, house.stored()) == (status, left)
+    house.origin.last.finish()
+    house.assert_nothing_is_left()
+
+
+def test_a_head_learns_for_who_gets(house: House) -> None:
+    house.store_away(b"old", fields=[*ONE, (b"content-length", b"3")])
+    house.purge(soft=True)
+    house.ask(b"/a", b"HEAD")
+    house.origin.last.answers(fields=[*ONE, (b"content-length", b"3")])
+    assert house.ask().handling == {"hit", "ttl=60"}
     house.assert_nothing_is_left()
