@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from neighbours import House, PlayedClient
-from univocal.engine.broadcast import WINDOW
+from univocal.engine.broadcast import FAR_BEHIND, WINDOW
+from univocal.store.memory import MemoryStore
 
 LONG = bytes(5 * WINDOW // 2)
 
@@ -44,4 +45,125 @@ def test_a_client_that_takes_no_more_gets_the_rest_of_a_stored_response_later(ta
     while not client.state:
         client.resume()
     assert client.body == LONG
+    house.assert_nothing_is_left()
+
+
+# What is answered here
+
+
+def test_what_is_refused_is_answered_with_a_problem() -> None:
+    house = House()
+    client = house.ask(b"*")
+    assert (client.status, client.state) == (400, "finished")
+    assert (b"content-type", b"application/problem+json") in client.fields
+    assert house.outcomes[0].reasons == ("bad-target",)
+    assert house.origin.asked == []
+    house.assert_nothing_is_left()
+
+
+def test_only_if_cached_is_refused_where_nothing_is_stored() -> None:
+    house = House()
+    only = (b"cache-control", b"only-if-cached")
+    assert house.ask(b"/a", b"GET", only).status == 504
+    house.store_away(b"here")
+    assert house.ask(b"/a", b"GET", only).body == b"here"
+    house.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_content_that_is_too_large_is_refused_or_cuts_the_response(started: bool) -> None:
+    house = House()
+    client = house.ask(b"/a", b"POST")
+    if started:
+        house.origin.last.start()
+    client.exchange.refuse(("body-too-large",))
+    assert (client.status, client.state) == ((200, "cut") if started else (413, "finished"))
+    assert house.origin.last.cancelled
+    client.exchange.refuse(("body-too-large",))  # told once
+    house.assert_nothing_is_left()
+
+
+def test_a_request_for_a_range_waits_for_nobody_and_gets_its_range() -> None:
+    house = House()
+    house.store_away(b"0123456789")
+    client = house.ask(b"/a", b"GET", (b"range", b"bytes=2-3"))
+    assert (client.status, client.body) == (206, b"23")
+    house.assert_nothing_is_left()
+
+
+# What is asked for
+
+
+@pytest.mark.parametrize("method", [b"POST", b"PUT", b"DELETE", b"OPTIONS"])
+def test_what_is_not_fetched_for_all_is_sent_with_its_content(method: bytes) -> None:
+    house, content = House(), NoContent()
+    clients = [house.ask(b"/a", method, content=content) for _ in range(2)]
+    assert [asked.content for asked in house.origin.asked] == [content, content]
+    for asked in house.origin.asked:
+        asked.answers(b"done", fields=[])
+    assert [client.body for client in clients] == [b"done"] * 2
+    house.assert_nothing_is_left()
+
+
+def test_the_content_of_a_get_that_is_fetched_for_all_is_sent_to_nobody() -> None:
+    house = House()
+    house.ask(content=NoContent())
+    assert house.origin.last.content is None
+    house.origin.last.answers(b"done")
+    house.assert_nothing_is_left()
+
+
+class NoContent:
+    def attach(self, sink: object) -> None:
+        raise AssertionError
+
+    def resume(self) -> None:
+        raise AssertionError
+
+    def detach(self) -> None:
+        raise AssertionError
+
+
+# Back-pressure
+
+
+def test_a_slow_client_holds_the_origin_back_and_a_fast_one_beside_it_does_not() -> None:
+    house = House(store=MemoryStore(max_object_bytes=1000))  # too large to be stored
+    slow = house.ask(client=PlayedClient(takes=1))
+    fast = house.ask(client=PlayedClient(takes=1))
+    asked = house.origin.last
+    asked.start()
+    assert asked.write(b"0")
+    assert asked.write(bytes(WINDOW))
+    assert not asked.write(b"1")
+    fast.resume()
+    assert asked.takes
+    assert len(slow.body) == 1
+    asked.finish()
+    for client in (slow, fast):
+        while not client.state:
+            client.resume()
+        assert len(client.body) == WINDOW + 2
+    house.assert_nothing_is_left()
+
+
+def test_a_client_far_behind_another_is_cut() -> None:
+    house = House(store=MemoryStore(max_object_bytes=1000))
+    slow, fast = house.ask(client=PlayedClient(takes=1)), house.ask()
+    house.origin.last.start()
+    for _ in range(FAR_BEHIND // WINDOW + 2):
+        house.origin.last.write(bytes(WINDOW))
+    assert (slow.state, fast.state) == ("cut", "")
+    house.origin.last.finish()
+    assert fast.state == "finished"
+    house.assert_nothing_is_left()
+
+
+def test_the_end_waits_for_a_client_that_takes_no_more() -> None:
+    house = House()
+    client = house.ask(client=PlayedClient(takes=1))
+    house.origin.last.answers(b"all")
+    assert (client.body, client.state) == (b"all", "")
+    client.resume()
+    assert client.state == "finished"
     house.assert_nothing_is_left()

@@ -1,0 +1,84 @@
+"""What is said of an exchange: once to the client, once to every listener."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from neighbours import House, PlayedClient
+from univocal.cache.decide import Refuse, Reuse
+from univocal.engine.outcome import Handling, Outcome, announce, cache_status
+from univocal.http.messages import Received
+
+RECEIVED = Received(b"GET", b"/a", b"http", "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("handling", "told"),
+    [
+        (Handling(hit=True, ttl=5), b"univocal; hit; ttl=5"),
+        (Handling(hit=True, ttl=-5, detail="shared"), b"univocal; hit; ttl=-5; detail=shared"),
+        (Handling(fwd="uri-miss", stored=True), b"univocal; fwd=uri-miss; stored"),
+        (
+            Handling(fwd="stale", fwd_status=304, collapsed=True),
+            b"univocal; fwd=stale; fwd-status=304; collapsed",
+        ),
+        (Handling(), b"univocal"),
+    ],
+)
+def test_a_handling_is_one_member_of_cache_status(handling: Handling, told: bytes) -> None:
+    found = House().admit().canonical
+    assert found is not None
+    assert cache_status(handling, found, "plain") == [(b"cache-status", told)]
+    assert cache_status(handling, found, "off") == []
+    ((_, keyed),) = cache_status(handling, found, "key")
+    assert b'; key="http://en.example/a"' in keyed
+
+
+def test_a_listener_that_fails_keeps_no_other_from_hearing(caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[Outcome] = []
+
+    def fails(_: Outcome) -> None:
+        raise ValueError
+
+    outcome = Outcome.refused(RECEIVED, ("bad-framing",), 1.0)
+    with caplog.at_level(logging.ERROR):
+        announce((fails, heard.append), outcome)
+    assert heard == [outcome]
+    assert "a listener failed" in caplog.text
+
+
+@pytest.mark.parametrize(("method", "refused"), [(b"GET", True), (b"PURGE", False), (b"BAN", False)])
+def test_a_refused_head_has_a_decision_unless_it_is_a_purge(method: bytes, refused: bool) -> None:
+    outcome = Outcome.refused(Received(method, b"/", b"http", None), ("bad-framing",), 1.0)
+    assert (outcome.decision == Refuse(400, "bad-framing")) is refused
+    assert (outcome.status, outcome.reasons) == (400, ("bad-framing",))
+
+
+def test_a_miss_and_a_hit_are_told_of_once_each() -> None:
+    house = House()
+    house.store_away(b"12345")
+    house.ask()
+    miss, hit = house.outcomes
+    assert [each.bytes for each in (miss, hit)] == [5, 5]
+    assert [each.status for each in (miss, hit)] == [200, 200]
+    assert (miss.handling.fwd, miss.handling.stored, hit.handling.hit) == ("uri-miss", True, True)
+    assert isinstance(hit.decision, Reuse)
+    assert hit.times.start == house.clock()
+
+
+def test_a_client_that_leaves_before_there_is_a_status_has_none() -> None:
+    house = House()
+    house.ask().leave()
+    (outcome,) = house.outcomes
+    assert (outcome.status, outcome.bytes) == (0, 0)
+    house.assert_nothing_is_left()
+
+
+def test_only_what_was_sent_is_counted() -> None:
+    house = House()
+    client = house.ask(client=PlayedClient(leaves=2))
+    house.origin.last.answers(b"123", b"456")
+    assert (client.state, house.outcomes[0].bytes) == ("left", 3)
+    house.assert_nothing_is_left()
