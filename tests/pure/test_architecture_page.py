@@ -1,0 +1,135 @@
+"""docs/architecture.md: every module and class that it names exists, and its tables are those of the code."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import keyword
+import re
+
+import pytest
+
+from pure.test_architecture import FLOORS, LIBRARY, LIBRARY_MODULES, ROOT
+from univocal.engine.flight import Landing, _Phase
+from univocal.engine.recording import _NEXT, State
+from univocal.http.errors import REASONS
+
+PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+FENCES = re.findall(r"(?ms)^```text\n(.*?)^```", PAGE)
+PROSE = re.sub(r"(?ms)^```text\n.*?^```", "", PAGE)
+QUOTED = set(re.findall(r"`([^`]+)`", PROSE))
+
+PATHS = {each for each in QUOTED if "/" in each}
+# In the diagrams nothing else has a capital letter before a small one.
+NAMES = {each for each in QUOTED if re.fullmatch(r"[A-Z]\w*[a-z]\w*(\.\w+)*", each)} | {
+    name for fence in FENCES for name in re.findall(r"\b[A-Z][a-z]\w*(?:\.\w+)*", fence)
+}
+STATES = {each for each in QUOTED if re.fullmatch(r"[A-Z_]+", each)}
+WORDS = QUOTED - PATHS - NAMES - STATES
+
+
+def defined():
+    """The classes and functions of the library, by name; several where a name has several."""
+    found = {}
+    for name in LIBRARY_MODULES:
+        for key, value in vars(importlib.import_module(name)).items():
+            if getattr(value, "__module__", None) == name:
+                found.setdefault(key, []).append(value)
+    return found
+
+
+def identifiers():
+    """Every name that the library's sources define or use."""
+    for path in LIBRARY_MODULES.values():
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            match node:
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                    yield name
+                case ast.arg(arg=name) | ast.Attribute(attr=name) | ast.Name(id=name):
+                    yield name
+
+
+DEFINED = defined()
+
+
+def exists(name):
+    first, *rest = name.split(".")
+    return any(all(hasattr(each, attribute) for attribute in rest) for each in DEFINED.get(first, ()))
+
+
+def rows(header):
+    """The cells of the table under a header row."""
+    _, _, behind = PAGE.partition(header)
+    for line in behind.splitlines()[2:]:
+        if not line.lstrip().startswith("|"):
+            return
+        yield [cell.strip() for cell in line.strip().strip("|").split(" |")]
+
+
+def test_the_page_names_plenty():
+    assert len(PATHS) > 20
+    assert len(NAMES) > 40
+
+
+@pytest.mark.parametrize("path", sorted(PATHS))
+def test_a_path_leads_somewhere(path):
+    assert (LIBRARY / path).exists() or (ROOT / path).exists()
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_a_name_is_defined_in_the_library(name):
+    assert exists(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["Recorder", "Exchange.responder", "ExactCycle.fetch", "State.DONE", "gate.Gate"]
+)
+def test_a_name_that_is_gone_would_be_noticed(name):
+    assert not exists(name)
+
+
+def test_a_word_is_one_of_the_code():
+    known = {*identifiers(), *FLOORS, *REASONS, *keyword.kwlist, *keyword.softkwlist, "univocal_app"}
+    assert {each for each in WORDS if each not in known} == {"univocal serve"}
+
+
+@pytest.mark.parametrize("place", re.findall(r"`(\w+)` in `([\w/]+\.py)`", PROSE))
+def test_a_name_is_where_the_page_looks_for_it(place):
+    name, path = place
+    module = importlib.import_module("univocal." + path.removesuffix(".py").replace("/", "."))
+    assert getattr(module, name).__module__ == module.__name__
+
+
+def test_the_rooms_stand_on_their_floors():
+    told = {
+        room: int(floor) for floor, rooms, _ in rows("| floor | rooms |") for room in rooms.split("`")[1::2]
+    }
+    assert told == FLOORS
+    drawn = {
+        room: int(line[0])
+        for line in FENCES[0].splitlines()
+        if line[0] in "12345"
+        for room in re.findall(r"\w+", line[1:55])
+    }
+    assert drawn == FLOORS
+
+
+def test_the_states_of_a_recording_are_these():
+    told = [
+        (state.strip("`"), meaning, after.split("`")[1::2]) for state, meaning, after in rows("| state |")
+    ]
+    assert told == [
+        (state.name, state.value, [each.name for each in State if each in _NEXT[state]]) for state in State
+    ]
+
+
+def test_the_phases_of_a_flight_are_these():
+    assert [(phase.strip("`"), meaning) for phase, meaning in rows("| phase |")] == [
+        (phase.name, phase.value) for phase in _Phase
+    ]
+
+
+def test_the_landings_of_a_flight_are_these():
+    assert [name.strip("`") for name, _ in rows("| landing |")] == [
+        each.__name__ for each in Landing.__args__
+    ]
