@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 
 from univocal.engine.hits import Hit
 from univocal.engine.plan import plan_of
-from univocal.http.framing import ReadLimits
+from univocal.http.framing import ReadLimits, is_authority
 from univocal.http.messages import Received
 from univocal.server.connection import BETWEEN, NEVER, PIECE
 from univocal.server.glance import Glance
@@ -88,6 +88,8 @@ class DirectProtocol(ExactProtocol):
         if hit is not None and len(hit.stored.body) <= LARGEST:
             self._reply(hit)
             hits.tell(hit, received, begun, ticks)
+        elif not is_authority(values[plan.host]):
+            return False  # the other way refuses it, and closes the connection
         else:
             self._due = NEVER
             turn = Turn(self, self._works, received, plan.fields(values), plan=plan)
