@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support import KEY, NOW
-from univocal.cache.facts import Exchange, assess, describe, is_personal, storable_fields, told_by
+from univocal.cache.facts import Fetched, assess, describe, is_personal, storable_fields, told_by
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.http.fields import imf_fixdate
@@ -16,9 +16,9 @@ RULES = Rules()
 
 
 def described(fields: Fields, request: Request | None = None, **rules: float) -> Stored:
-    exchange = Exchange(request or Request(b"GET", b"/a", []), Response(200, fields), NOW - 1, NOW)
+    fetched = Fetched(request or Request(b"GET", b"/a", []), Response(200, fields), NOW - 1, NOW)
     settings = Rules(**rules)  # type: ignore[arg-type]
-    return describe(KEY, exchange, assess(exchange, told_by(exchange.response, settings), settings), settings)
+    return describe(KEY, fetched, assess(fetched, told_by(fetched.response, settings), settings), settings)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from univocal_app.demo.servlet import ServletLike
 from univocal_app.demo.tries import Ports, as_page, as_text
 from univocal_app.demo.wiki import Wiki
 from univocal_app.run.assemble import assemble
-from univocal_app.run.serve import Listener, Serving, address_of, bind, run
+from univocal_app.run.serve import Endpoint, Serving, address_of, bind, run
 
 __all__ = ["demo"]
 
@@ -28,7 +28,7 @@ def demo(listen: Address, admin: Address) -> None:
     front, back = bind(listen, COMMAND_LINE, "--listen"), bind(admin, COMMAND_LINE, "--admin")
     page = Starlette()
     origins = {
-        name: Listener(app, bind(Address("127.0.0.1", 0), COMMAND_LINE, f"the demo's {name}"))
+        name: Endpoint(app, bind(Address("127.0.0.1", 0), COMMAND_LINE, f"the demo's {name}"))
         for name, app in (
             ("wiki", Wiki()),
             ("servlet", ServletLike()),

@@ -13,8 +13,7 @@ from types import MappingProxyType
 
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.reverse_proxy import Origins, ReverseProxy
-from univocal.engine.outcome import Listener as Tell
-from univocal.engine.outcome import Outcome, announce
+from univocal.engine.outcome import Listener, Outcome, announce
 from univocal.engine.runtime import Access, Limits, Runtime, builtin_profiles, read_profiles
 from univocal.engine.trust import networks
 from univocal.http.errors import ConfigurationError, ProfileError
@@ -36,7 +35,7 @@ from univocal_app.observe.accesslog import AccessLog, open_log
 from univocal_app.observe.admin import admin
 from univocal_app.observe.metrics import Metrics
 from univocal_app.run.processes import Commons
-from univocal_app.run.serve import Listener
+from univocal_app.run.serve import Endpoint
 
 __all__ = ["House", "assemble", "profiles_of", "runtime_of", "store_of"]
 
@@ -52,16 +51,16 @@ class House:
     log: AccessLog
     shared: SharedStore | None = None
 
-    def front(self, bound: socket) -> Listener:
+    def front(self, bound: socket) -> Endpoint:
         """The proxy on its socket."""
         works = Works(self.proxy.engine, self.origins.forwarding)
         limits = _read_limits(self.configuration.server)
-        return Listener(self.proxy, bound, DirectProtocol.with_works(works, limits, self._refused))
+        return Endpoint(self.proxy, bound, DirectProtocol.with_works(works, limits, self._refused))
 
-    def back(self, bound: socket, working: Callable[[], int] = lambda: 1) -> Listener:
+    def back(self, bound: socket, working: Callable[[], int] = lambda: 1) -> Endpoint:
         """The admin application on its socket; `working` gives the number of processes that serve clients."""
         app = admin(self.proxy, self.configuration, self.metrics, working)
-        return Listener(app, bound, ExactProtocol.with_limits(ReadLimits(), self._refused))
+        return Endpoint(app, bound, ExactProtocol.with_limits(ReadLimits(), self._refused))
 
     def _refused(self, received: Received, reasons: tuple[str, ...]) -> None:
         announce(self.proxy.engine.listeners, Outcome.refused(received, reasons, time.time()))
@@ -92,7 +91,7 @@ def assemble(configuration: Configuration, source: str, commons: Commons | None 
     metrics = Metrics(memory, shared, commons)
     server = configuration.server
     log = open_log(server.access_log, server.access_log_format, commons)
-    listeners: list[Tell] = [log, metrics]
+    listeners: list[Listener] = [log, metrics]
     origins = Origins(_proxies(configuration))
     proxy = CacheMiddleware(origins, runtime=runtime, store=store, listeners=listeners)
     return House(configuration, proxy, origins, metrics, log, shared)

@@ -17,7 +17,7 @@ import uvicorn
 from univocal.http.errors import ConfigurationError
 from univocal_app.config.values import Address
 
-__all__ = ["Listener", "Serving", "address_of", "bind", "run"]
+__all__ = ["Endpoint", "Serving", "address_of", "bind", "run"]
 
 BACKLOG: Final = 2048
 GRACE: Final = 10  # seconds that responses under way have to end after the first signal
@@ -29,7 +29,7 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True)
-class Listener:
+class Endpoint:
     """An ASGI application and the bound socket it is served on."""
 
     app: Any
@@ -87,7 +87,7 @@ class Serving:
 
     def __init__(
         self,
-        listeners: Sequence[Listener],
+        listeners: Sequence[Endpoint],
         start: Callable[[], Awaitable[None]] = _nothing,
         close: Callable[[], Awaitable[None]] = _nothing,
         ending: Callable[[bool], None] = lambda _: None,
@@ -153,7 +153,7 @@ def _is_news(record: logging.LogRecord) -> bool:
     return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)
 
 
-def _settings(listener: Listener) -> uvicorn.Config:
+def _settings(listener: Endpoint) -> uvicorn.Config:
     return uvicorn.Config(
         listener.app,
         http=listener.protocol,

@@ -7,8 +7,8 @@ invalidation (§4.4). Reasons are the tokens of Cache-Status (RFC 9211 §2.2).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from dataclasses import replace
+from typing import Final, NamedTuple, TypeAlias
 
 from univocal.cache.directives import RequestDirectives, request_directives
 from univocal.cache.ranges import asked_ranges, cut, excessive
@@ -35,11 +35,7 @@ __all__ = [
 ]
 
 
-# Decisions are immutable by convention: freezing them would make each take three times as long to build.
-
-
-@dataclass(slots=True)
-class Reuse:
+class Reuse(NamedTuple):
     """Answer with a stored response, `age` seconds old; with the last flag set, validate it meanwhile."""
 
     stored: Stored
@@ -48,8 +44,7 @@ class Reuse:
     revalidate_in_background: bool
 
 
-@dataclass(slots=True)
-class Validate:
+class Validate(NamedTuple):
     """Ask the origin with `fields` added whether the stored response still holds, or for what it lacks."""
 
     stored: Stored
@@ -58,8 +53,7 @@ class Validate:
     fallback: Stored | None  # what may be served on error
 
 
-@dataclass(slots=True)
-class Forward:
+class Forward(NamedTuple):
     """Ask the origin; without `may_store` its response is not stored, whatever it says."""
 
     reason: str
@@ -67,8 +61,7 @@ class Forward:
     fallback: Stored | None
 
 
-@dataclass(slots=True)
-class Refuse:
+class Refuse(NamedTuple):
     """Answer with an error of our own."""
 
     status: int

@@ -26,7 +26,7 @@ from univocal.http.messages import Fields, Request, Response, values
 
 __all__ = [
     "Assessed",
-    "Exchange",
+    "Fetched",
     "Told",
     "assess",
     "describe",
@@ -42,7 +42,7 @@ _DROPPED: Final = HOP_BY_HOP | {b"age"}
 _PERSONAL: Final = frozenset({b"cookie", b"authorization"})
 
 
-class Exchange(NamedTuple):
+class Fetched(NamedTuple):
     """A request, its response's head, and when the one was sent and the other came (seconds)."""
 
     request: Request
@@ -76,9 +76,9 @@ def told_by(response: Response, rules: Rules) -> Told:
     return Told(named, response_directives(response.fields, named, rules.targeted))
 
 
-def assess(exchange: Exchange, told: Told, rules: Rules) -> Assessed:
+def assess(fetched: Fetched, told: Told, rules: Rules) -> Assessed:
     """The findings about a response: its directives and its freshness lifetime."""
-    request, response, _, response_time = exchange
+    request, response, _, response_time = fetched
     named, directives = told
     fields = storable_fields(response.fields, told)
     found = frozenset[bytes]() if TAGGING.isdisjoint(named) else tags(response.fields)
@@ -130,9 +130,9 @@ def storable_fields(fields: Fields, told: Told) -> Fields:
     return without(fields, _DROPPED | connected | withheld)
 
 
-def describe(key: bytes, exchange: Exchange, assessed: Assessed, rules: Rules) -> Stored:
+def describe(key: bytes, fetched: Fetched, assessed: Assessed, rules: Rules) -> Stored:
     """A response with all its facts but no content yet; whether it may be stored is not asked here."""
-    request, response, request_time, response_time = exchange
+    request, response, request_time, response_time = fetched
     (named, directives), fields = assessed.told, assessed.fields
     if b"date" not in named:
         # RFC 9110 §6.6.1: a recipient MUST record the time it was received and append a Date if it is cached

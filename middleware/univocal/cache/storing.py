@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from univocal.cache.directives import ResponseDirectives
-from univocal.cache.facts import Assessed, Exchange, Told, assess, describe, for_everybody, told_by
+from univocal.cache.facts import Assessed, Fetched, Told, assess, describe, for_everybody, told_by
 from univocal.cache.freshness import HEURISTIC_STATUS, explicit_lifetime
 from univocal.cache.ranges import content_range
 from univocal.cache.rules import Rules
@@ -47,19 +47,19 @@ def may_store(
 
     The times are when the request was sent and when the response's head came.
     """
-    return verdict(key, Exchange(request, response, request_time, response_time), rules)
+    return verdict(key, Fetched(request, response, request_time, response_time), rules)
 
 
-def verdict(key: bytes, exchange: Exchange, rules: Rules) -> Stored | Unstorable:
-    """The verdict of `may_store` about an exchange."""
-    told = told_by(exchange.response, rules)
+def verdict(key: bytes, fetched: Fetched, rules: Rules) -> Stored | Unstorable:
+    """The verdict of `may_store` about a fetched response."""
+    told = told_by(fetched.response, rules)
     # The directives say no to most of what is not stored: they are asked before anything else is read.
-    if reason := _forbidden(key, exchange, told):
+    if reason := _forbidden(key, fetched, told):
         return Unstorable(reason)
-    assessed = assess(exchange, told, rules)
-    if reason := _unkeepable(exchange.response, assessed) or _unlicensed(exchange, assessed, rules):
+    assessed = assess(fetched, told, rules)
+    if reason := _unkeepable(fetched.response, assessed) or _unlicensed(fetched, assessed, rules):
         return Unstorable(reason)
-    stored = describe(key, exchange, assessed, rules)
+    stored = describe(key, fetched, assessed, rules)
     # A response that is stale at once and cannot be validated would never be of use.
     usable = assessed.lifetime > 0 and not told.directives.no_cache
     validatable = stored.etag is not None or stored.last_modified is not None
@@ -67,12 +67,12 @@ def verdict(key: bytes, exchange: Exchange, rules: Rules) -> Stored | Unstorable
     return stored if usable or validatable or windows else Unstorable("no freshness or validator")
 
 
-def _forbidden(key: bytes, exchange: Exchange, told: Told) -> str:
+def _forbidden(key: bytes, fetched: Fetched, told: Told) -> str:
     """The reason for which RFC 9111 §3 says MUST NOT, or ""."""
-    request, response, _, _ = exchange
+    request, response, _, _ = fetched
     directives, status = told.directives, response.status
     # the request method is understood by the cache
-    if request.method not in _READING and not _post_allows(key, exchange, told):
+    if request.method not in _READING and not _post_allows(key, fetched, told):
         return "method"
     # the response status code is final
     if status < 200 or status in _NEVER:
@@ -125,8 +125,8 @@ def _shared(directives: ResponseDirectives) -> bool:
     return directives.must_revalidate or directives.public or directives.s_maxage is not None
 
 
-def _post_allows(key: bytes, exchange: Exchange, told: Told) -> bool:
-    request, response, _, response_time = exchange
+def _post_allows(key: bytes, fetched: Fetched, told: Told) -> bool:
+    request, response, _, response_time = fetched
     # RFC 9110 §9.3.3: responses to POST are only cacheable when they include explicit freshness information
     # and a Content-Location header field that has the same value as the POST's target URI
     if request.method != b"POST" or response.status != 200:
@@ -140,9 +140,9 @@ def _post_allows(key: bytes, exchange: Exchange, told: Told) -> bool:
     }
 
 
-def _unlicensed(exchange: Exchange, assessed: Assessed, rules: Rules) -> str:
+def _unlicensed(fetched: Fetched, assessed: Assessed, rules: Rules) -> str:
     """The reason for which nothing allows to store the response, or ""."""
-    status, shared = exchange.response.status, _for_all(assessed.told.directives)
+    status, shared = fetched.response.status, _for_all(assessed.told.directives)
     if not may_set_cookies(assessed, rules):
         return "set-cookie"
     # the response contains at least one of: a public response directive; an Expires header field; a max-age
@@ -152,7 +152,7 @@ def _unlicensed(exchange: Exchange, assessed: Assessed, rules: Rules) -> str:
     if not (shared or known or assessed.explicit is not None or assessed.lifetime > 0):
         return "status without freshness"
     # What would be validated each time it is used must not be one client's: its validator may be everybody's.
-    if not assessed.lifetime > 0 and not shared and not for_everybody(exchange.request, assessed.fields):
+    if not assessed.lifetime > 0 and not shared and not for_everybody(fetched.request, assessed.fields):
         return "no freshness"
     return ""
 

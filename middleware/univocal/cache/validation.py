@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from univocal.cache.facts import Exchange, assess, describe, is_personal, storable_fields, told_by
+from univocal.cache.facts import Fetched, assess, describe, is_personal, storable_fields, told_by
 from univocal.cache.ranges import content_range, missing
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored, with_content
@@ -70,22 +70,22 @@ def freshen(
     if personal and not _validated(stored, response):
         return None
     updated = Response(stored.status, _updated(stored.fields, _not_upgrading(stored, response.fields), rules))
-    exchange = Exchange(request, response, request_time, response_time)
-    built = _rebuilt(stored, exchange, updated, rules, stored.body)
-    if not may_set_cookies(assess(exchange, told_by(exchange.response, rules), rules), rules):
+    fetched = Fetched(request, response, request_time, response_time)
+    built = _rebuilt(stored, fetched, updated, rules, stored.body)
+    if not may_set_cookies(assess(fetched, told_by(fetched.response, rules), rules), rules):
         # That the stored response may be shared with its cookies was said of those, not of these.
         built = replace(built, reusable=False)
     return built if built.reusable or not personal else None
 
 
-def _rebuilt(stored: Stored, exchange: Exchange, updated: Response, rules: Rules, body: bytes) -> Stored:
-    """A stored response anew from its updated fields; its age is that of the exchange's response."""
-    dated = [field for field in exchange.response.fields if field[0] in {b"age", b"date"}]
+def _rebuilt(stored: Stored, fetched: Fetched, updated: Response, rules: Rules, body: bytes) -> Stored:
+    """A stored response anew from its updated fields; its age is that of the fetched response."""
+    dated = [field for field in fetched.response.fields if field[0] in {b"age", b"date"}]
     aged = Response(updated.status, [*without(updated.fields, [b"date"]), *dated])
-    request = exchange.request
+    request = fetched.request
     # A cookie of whoever validates does not make content personal that the origin has just confirmed.
     impersonal = replace(request, method=b"GET", fields=without(request.fields, [b"cookie"]))
-    news = exchange._replace(request=impersonal, response=aged)
+    news = fetched._replace(request=impersonal, response=aged)
     judged = verdict(stored.key, news, rules)
     kept = isinstance(judged, Stored)
     fresh = judged if isinstance(judged, Stored) else _described(stored.key, news, rules)
@@ -94,8 +94,8 @@ def _rebuilt(stored: Stored, exchange: Exchange, updated: Response, rules: Rules
     return with_content(fresh, body)
 
 
-def _described(key: bytes, exchange: Exchange, rules: Rules) -> Stored:
-    return describe(key, exchange, assess(exchange, told_by(exchange.response, rules), rules), rules)
+def _described(key: bytes, fetched: Fetched, rules: Rules) -> Stored:
+    return describe(key, fetched, assess(fetched, told_by(fetched.response, rules), rules), rules)
 
 
 def _same(stored: Stored, response: Response) -> bool:
@@ -155,13 +155,13 @@ def combine(
 
     None if they do not share a strong validator, do not touch, or may not be stored together.
     """
-    exchange = Exchange(request, response, request_time, response_time)
+    fetched = Fetched(request, response, request_time, response_time)
     old, new = stored.part, content_range(response.fields)
     if response.status != 206 or old is None or new is None or old.complete != new.complete:
         return None
     exact = (len(stored.body), len(body)) == (old.last - old.first + 1, new.last - new.first + 1)
     touching = new.first <= old.last + 1 and old.first <= new.last + 1
-    other = _described(stored.key, exchange, rules)
+    other = _described(stored.key, fetched, rules)
     if not exact or not touching or stored.strong is None or stored.strong != other.strong:
         return None
     # The newer octets count where both have them.
@@ -174,7 +174,7 @@ def combine(
     if not whole:
         total = b"*" if old.complete is None else b"%d" % old.complete
         fields.append((b"content-range", b"bytes %d-%d/%b" % (start, start + len(joined) - 1, total)))
-    built = _rebuilt(stored, exchange, Response(200 if whole else 206, fields), rules, joined)
+    built = _rebuilt(stored, fetched, Response(200 if whole else 206, fields), rules, joined)
     return built if built.reusable else None
 
 

@@ -100,7 +100,7 @@ class Gate:
             return Forward(reason, may_store=False, fallback=None)
         decision = decide(request, self.tiers.lookup(found.key, now), rules, now)
         if isinstance(decision, Forward) and decision.may_store and self._passes(found, request, now):
-            return replace(decision, may_store=False)
+            return decision._replace(may_store=False)
         return decision
 
     def _passes(self, found: Canonical, request: Request, now: float) -> bool:

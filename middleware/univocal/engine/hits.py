@@ -23,7 +23,7 @@ from univocal.engine.trust import believe, within
 from univocal.http.messages import Fields, Received, Request
 from univocal.uri.target import Canonical, resolve
 
-__all__ = ["Hit", "Hits", "Told"]
+__all__ = ["Hit", "HitFields", "Hits"]
 
 # How long what is remembered by a target may be: clients choose them.
 _LONGEST: Final = 1024
@@ -38,10 +38,10 @@ class Hit(NamedTuple):
     age: int  # seconds
     canonical: Canonical
     client: str | None  # the believed one
-    told: Told
+    told: HitFields
 
 
-class Told(NamedTuple):
+class HitFields(NamedTuple):
     """How a hit is handled, and the fields that say so, as fields and as lines."""
 
     handling: Handling
@@ -138,11 +138,11 @@ class _Found(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _told(ttl: int, mode: Literal["plain", "key", "off"]) -> Told:
+def _told(ttl: int, mode: Literal["plain", "key", "off"]) -> HitFields:
     """How a hit that stays fresh for `ttl` seconds is told of, but for the key."""
     handling = Handling(hit=True, ttl=ttl)
     return _with_lines(handling, [] if mode == "key" else cache_status(handling, None, mode))
 
 
-def _with_lines(handling: Handling, fields: Fields) -> Told:
-    return Told(handling, fields, b"".join([b"%b: %b\r\n" % field for field in fields]))
+def _with_lines(handling: Handling, fields: Fields) -> HitFields:
+    return HitFields(handling, fields, b"".join([b"%b: %b\r\n" % field for field in fields]))

@@ -24,12 +24,12 @@ from univocal.cache.storing import complete, may_store
 from univocal.http.messages import Fields, Request, Response
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Keys, Pattern
-from univocal.store.redis.bell import Times
+from univocal.store.redis.bell import Waits
 from univocal.store.redis.tier import SharedLease, SharedStore
 
 KEY = b"0123456789abcdef http en.example /wiki/A"
 ENGINES = [engine for engine in ("redis-server", "valkey-server") if shutil.which(engine)]
-TIMES = Times(heartbeat=0.2, command=2.0, patience=5.0)
+TIMES = Waits(heartbeat=0.2, command=2.0, patience=5.0)
 
 
 def key(path: str) -> bytes:

@@ -13,7 +13,7 @@ from univocal.http.errors import ConfigurationError, RefusedError
 from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Pattern, Selector, Tags
-from univocal.store.redis.bell import Bell, Times, UnavailableError
+from univocal.store.redis.bell import Bell, UnavailableError, Waits
 from univocal.store.redis.names import Banned, Fruitless, Moved, Names
 from univocal.store.redis.purge import purge
 from univocal.store.redis.scripts import VERIFY
@@ -40,7 +40,7 @@ class Attachment:
         memory: MemoryStore,
         url: str,
         clock: Callable[[], float],
-        times: Times,
+        times: Waits,
         max_connections: int,
         pattern: Callable[[str], Pattern] | None,
     ) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-__all__ = ["Bell", "Times", "UnavailableError"]
+__all__ = ["Bell", "UnavailableError", "Waits"]
 
 
 class UnavailableError(Exception):
@@ -15,7 +15,7 @@ class UnavailableError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class Waits:
     """How long things take at most, in seconds."""
 
     command: float = 1.0  # one command, the connection for it included

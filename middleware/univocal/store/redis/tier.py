@@ -23,7 +23,7 @@ from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Keys, Pattern, Selector, located
 from univocal.store.redis.attachment import Attachment
-from univocal.store.redis.bell import Times, UnavailableError
+from univocal.store.redis.bell import UnavailableError, Waits
 from univocal.store.redis.codec import encode, usable_until, variant
 from univocal.store.redis.names import Names
 from univocal.store.redis.scripts import BEGIN, COMMIT, DESCRIBED, MOST_OCTETS, RELEASE
@@ -70,14 +70,14 @@ class SharedStore:
         clock: Callable[[], float],
         detached_ttl: float = 5.0,
         *,
-        times: Times | None = None,
+        times: Waits | None = None,
         max_connections: int = 32,
         pattern: Callable[[str], Pattern] | None = None,
     ) -> None:
         self.memory: Final = memory
         self.clock: Final = clock
         self.detached_ttl: Final = detached_ttl
-        self.times: Final = times or Times()
+        self.times: Final = times or Waits()
         self._attachment = Attachment(memory, url, clock, self.times, max_connections, pattern)
 
     @property
@@ -132,7 +132,7 @@ class SharedStore:
     ) -> T | SharedLease:
         """What `judge` makes of the responses that all nodes store; or else a lease to fetch one.
 
-        While another node fetches this key it is waited for, `Times.patience` at most. Who waited in vain,
+        While another node fetches this key it is waited for, `Waits.patience` at most. Who waited in vain,
         for nothing came to be stored, or nothing that `judge` takes, waits for no other. A lease that has
         `begun` in memory is the one that is given. For `request` see `lookup`.
         """

@@ -20,7 +20,7 @@ from univocal.store.redis.commands import run_id_of, settings
 from univocal.store.redis.names import MARKER, Names
 from univocal.store.redis.scripts import ATTACH
 
-__all__ = ["Listener", "Tracking"]
+__all__ = ["Informed", "Tracking"]
 
 logger: Final = logging.getLogger("univocal")
 
@@ -33,7 +33,7 @@ _SKEW: Final = 1.0
 _LEFT: Final = 100
 
 
-class Listener(Protocol):
+class Informed(Protocol):
     """Who is told what the tracking connection says."""
 
     async def attached(self, names: Names) -> None: ...
@@ -50,7 +50,7 @@ class Tracking:
     """
 
     def __init__(
-        self, url: str, listener: Listener, clock: Callable[[], float], heartbeat: float, timeout: float
+        self, url: str, listener: Informed, clock: Callable[[], float], heartbeat: float, timeout: float
     ) -> None:
         self._listener = listener
         self._clock = clock
