@@ -1,0 +1,148 @@
+"""`univocal probe`, `discover`, `replay`, `audit`: what is learned is shown, nothing is applied."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from univocal.http.authority import parse_authority
+from univocal_app.commands.describe import table
+from univocal_app.commands.progress import progress
+from univocal_app.learn.asking import Asker, OriginError, Remembered, remembering
+from univocal_app.learn.logs import LogError
+from univocal_app.learn.probe import Plan, Report, plan, probe
+from univocal_app.learn.questions import questions, risks
+from univocal_app.learn.sample import Sample, read_sample
+
+__all__ = ["register"]
+
+AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
+Out = Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Where to write the profile.")]
+Rate = Annotated[
+    float, typer.Option(metavar="N", min=0.01, max=10_000, help="Requests in any second, at most.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    app.command("probe")(probe_command)
+
+
+def probe_command(
+    origin: Annotated[str, typer.Argument(metavar="ORIGIN", help="http:// or https:// and a host.")],
+    *,
+    sample: Annotated[
+        str, typer.Option(metavar="FILE", help="Real URLs: a list, a sitemap or an access log; - for stdin.")
+    ],
+    out: Out = None,
+    as_json: AsJson = False,
+    rate: Rate = 20.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be asked.")] = False,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Answers so far: created, or continued.")
+    ] = None,
+) -> None:
+    """Ask an origin which spellings it takes for one, and write its profile. Exit status: 1 if unclear."""
+    base = _origin(origin)
+    try:
+        found = read_sample(sample, urlsplit(base).netloc.encode())
+    except LogError as error:
+        raise typer.BadParameter(str(error)) from None
+    if not found.targets:
+        raise typer.BadParameter(f"--sample {sample}: there is no URL in it that could be asked")
+    if dry_run:
+        planned = plan(base, found.targets)
+        typer.echo(planned.as_json() if as_json else _planned(planned))
+        return
+    report = _probed(base, found, rate, resume, quiet=as_json)
+    if out is not None:
+        _write(out, report.profile)
+    typer.echo(report.as_json() if as_json else _reported(report, found))
+    raise typer.Exit(0 if report.decided else 1)
+
+
+def _origin(text: str) -> str:
+    """The origin's scheme and authority."""
+    parts = urlsplit(text)
+    if parts.scheme not in {"http", "https"} or parse_authority(parts.netloc.encode()) is None:
+        raise typer.BadParameter(f"ORIGIN: found {text!r}; allowed: http:// or https:// and a host")
+    if parts.path not in {"", "/"} or parts.query or parts.fragment:
+        raise typer.BadParameter(f"ORIGIN: found {text!r}; allowed: an origin without a path")
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _probed(base: str, sample: Sample, rate: float, resume: Path | None, *, quiet: bool) -> Report:
+    digest = hashlib.sha256(b"\n".join(sample.targets)).hexdigest()[:16]
+    number = sum(1 for _ in [*questions(sample.targets), *risks()])
+    with ExitStack() as stack:
+        asker = Asker(base, rate)
+        stack.callback(asker.close)
+        try:
+            kept = Remembered(resume, f"{base} {digest}") if resume is not None else None
+        except (OriginError, OSError) as error:
+            raise typer.BadParameter(f"--resume: {error}") from None
+        if kept is not None:
+            stack.callback(kept.close)
+        tell = stack.enter_context(progress("asking", number, quiet=quiet))
+        try:
+            asker.read_robots()
+            return probe(base, sample.targets, remembering(asker.get, kept), lambda: asker.asked, tell)
+        except OriginError as error:
+            typer.echo(f"univocal: {error}", err=True)
+            raise typer.Exit(1) from None
+
+
+def _planned(planned: Plan) -> str:
+    rows = [("question", "pairs", "for example")]
+    for name, pairs in planned.pairs.items():
+        example = (
+            f"{_shown(pairs[0].a)}  {_shown(pairs[0].b)}" if pairs else "no target of the sample offers one"
+        )
+        rows.append((name, str(len(pairs)), example))
+    count = sum(map(len, planned.pairs.values()))
+    return f"{table(rows)}\n\n{count} pairs, each with a control; nothing was asked"
+
+
+def _shown(target: bytes) -> str:
+    return target.decode("latin-1")
+
+
+def _reported(report: Report, sample: Sample) -> str:
+    rows = [("question", "verdict", "sure", "shown by")]
+    for finding in report.findings:
+        shown = next((each for each in finding.evidence if each.verdict == finding.verdict), None)
+        why = f"{_shown(shown.pair.a)}  {_shown(shown.pair.b)}  {shown.why}" if shown else ""
+        sure = f"{min(finding.confidence, 0.999):.3f}" if finding.verdict != "unknown" else ""
+        rows.append((finding.name, finding.verdict, sure, why))
+    targets, plain, learned = report.gains()
+    said = [
+        table(rows),
+        "",
+        *(f"Risk, {risk.name}: {_RISKS[risk.name]}" for risk in report.risks),
+        f"{report.requests} requests. The sample's {targets} targets have {plain} keys by RFC 3986 alone, "
+        f"{learned} by the learned profile.",
+    ]
+    if sample.foreign:
+        said.append(f"{sample.foreign} URLs of other hosts were left out.")
+    return "\n".join([*said, "", report.profile])
+
+
+_RISKS = {
+    "dot-segment-parameter": "it reads /..;/ as /../, as few proxies do: refuse dot-segment-parameter",
+    "double-decoding": "the origin decodes twice: %252F may pass a check as %2F and arrive as a slash.",
+    "any-suffix": "the origin has a page for any suffix: what is private may be stored as /account/x.css.",
+    "escape-case": "the origin tells %2f from %2F, which every cache that follows RFC 3986 takes for one.",
+    "unreserved": "the origin tells %41 from A, which every cache that follows RFC 3986 takes for one.",
+}
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        raise typer.BadParameter(f"--out {path}: {error.strerror}") from None
