@@ -33,6 +33,8 @@ CONFIDENCE: Final = 0.95
 
 # Words that a page has besides its own target before its repeating that is taken for a remark in passing.
 _SUBSTANTIAL: Final = 20
+# How often a page is looked at again before another content counts as another page.
+_LOOKS: Final = 4
 _ALIKE: Final = "the same content"
 
 
@@ -171,18 +173,28 @@ class Judge:
             return Evidence(pair, "unknown", f"the page decides nothing: {page.dumb}")
         if reason := self._ignored(page, pair):
             return Evidence(pair, "unknown", reason)
-        first = self._compare(page, pair, self._fetch(pair.b, 0))
-        if first.verdict != "different":
-            return first
-        # A page may have changed meanwhile, and an origin fails now and then.
-        control = self._fetch(pair.a, len(page.answers))
-        if control.status != 200:
-            return Evidence(pair, "unknown", "the page itself came differently")
-        page.learn(control)
-        second = self._compare(page, pair, self._fetch(pair.b, 1))
-        if second.verdict == "same":
-            return Evidence(pair, "unknown", "it differed once")
-        return second
+        answers = [self._fetch(pair.b, 0)]
+        found = self._compare(page, pair, answers[0])
+        for time in range(1, _LOOKS):
+            if found.verdict != "different":
+                return found
+            # The page may have changed meanwhile, or what is noise in it has not all been seen yet; and an
+            # origin fails now and then.
+            control = self._fetch(pair.a, len(page.answers))
+            if control.status != 200:
+                return Evidence(pair, "unknown", "the page itself came differently")
+            page.learn(control)
+            if time == 1:
+                answers.append(self._fetch(pair.b, 1))
+            verdicts = [self._compare(page, pair, answer) for answer in answers]
+            found = next((each for each in verdicts if each.verdict != verdicts[0].verdict), verdicts[0])
+            if found is not verdicts[0]:
+                return Evidence(pair, "unknown", "it differed once")
+            if answers[-1].status != 200:
+                break
+        if found.verdict == "same" and self._fits(page, self._fetch(siblings(pair.a)[0], 0)):
+            return Evidence(pair, "unknown", "too little of the page stays")
+        return found
 
     def _ignored(self, page: Page, pair: Pair) -> str:
         """Why the pair decides nothing: the origin minds the place as little in a decoy."""

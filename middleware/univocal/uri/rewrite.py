@@ -1,7 +1,8 @@
 """Substring rules: what one pattern of a target is to be replaced with, where no rule can undo another.
 
 A rule set is accepted only if no output can become part of what a pattern matches. Then one pass leaves no
-match behind, and a rewritten target stays as it is.
+match behind, and a rewritten target stays as it is. The rules of prefixes alone may match what they made:
+they take segments away each time, so they come to rest.
 """
 
 from __future__ import annotations
@@ -9,14 +10,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 __all__ = ["Rule", "first_overlap", "rewriter"]
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Every `pattern` in a target becomes `output`; at "start" or "end", only one that stands there."""
+    """Every `pattern` in a target becomes `output`; at "start" or "end", only one that stands there.
+
+    At "prefix" the segments that a path begins with become the fewer ones of `output`, as often as they stand
+    there; a "*" in the pattern is one segment, or a part of one, that looks like a session's identifier.
+    """
 
     pattern: bytes
     output: bytes
@@ -25,7 +30,36 @@ class Rule:
 
 def first_overlap(rules: Sequence[Rule]) -> tuple[Rule, Rule] | None:
     """A rule whose output could become part of a match, and the rule that would match it."""
-    return next(((one, other) for one in rules for other in rules if _overlap(one, other)), None)
+    return next(
+        (
+            (one, other)
+            for one in rules
+            if one.at != "prefix"
+            for other in rules
+            if (
+                any(_overlap(_changed(one), literal) for literal in _literals(other))
+                if other.at == "prefix"
+                else _overlap(one, other)
+            )
+        ),
+        None,
+    )
+
+
+def _changed(rule: Rule) -> Rule:
+    """The rule without what its pattern and its output begin and end with alike, which stays in its place."""
+    pattern, output = rule.pattern, rule.output
+    while pattern and len(output) > 1 and pattern[0] == output[0]:
+        pattern, output = pattern[1:], output[1:]
+    while pattern and len(output) > 1 and pattern[-1] == output[-1]:
+        pattern, output = pattern[:-1], output[:-1]
+    return Rule(pattern, output)
+
+
+def _literals(matcher: Rule) -> list[Rule]:
+    """What stands before and after the wildcard of a prefix."""
+    head, wildcard, tail = matcher.pattern.partition(b"*")
+    return [Rule(head, b"", "start"), *([Rule(tail, b"")] if wildcard else [])]
 
 
 def _overlap(writer: Rule, matcher: Rule) -> bool:
@@ -52,15 +86,41 @@ def rewriter(rules: Sequence[Rule]) -> Rewrite:
 
     def rewrite(target: bytes) -> bytes:
         for pattern, rule in substitutions:
-            if rule.pattern in target:
-                target = pattern.sub(lambda found, rule=rule: rule.output if found[1] else found[0], target)  # type: ignore[misc]
+            if rule.at == "prefix":
+                while (found := pattern.match(target)) is not None:
+                    target = rule.output + target[found.end() :]
+            elif rule.pattern in target:
+                target = _substituted(pattern, rule, target)
         return target
 
     return rewrite
 
 
+def _substituted(pattern: re.Pattern[bytes], rule: Rule, target: bytes) -> bytes:
+    """`target` with the outputs in place; a query that it has goes on the one that an output begins."""
+    mark = target.find(b"?")
+    appends = mark >= 0 and b"?" in rule.output and b"?" not in rule.pattern and rule.at != "end"
+
+    def put(found: re.Match[bytes]) -> bytes:
+        return rule.output if found[1] else found[0]
+
+    if not appends:
+        return pattern.sub(put, target)
+    path = pattern.sub(put, target[:mark])
+    if path == target[:mark]:
+        return pattern.sub(put, target)
+    query = target[mark + 1 :]
+    return path + b"&" + (query if rule.at == "start" else pattern.sub(put, query)) if query else path
+
+
+# One segment, or a part of one, that a person would not have chosen.
+_WILDCARD: Final = rb"[A-Za-z0-9_-]{16,}+"
+
+
 def _pattern(rule: Rule) -> re.Pattern[bytes]:
     """Matches `rule`'s pattern as group 1, or an escape, so that no match begins within one."""
+    if rule.at == "prefix":
+        return re.compile(_WILDCARD.join(map(re.escape, rule.pattern.split(b"*"))))
     anchored = {"anywhere": b"(%b)", "start": b"\\A(%b)", "end": b"(%b)\\Z"}[rule.at] % re.escape(
         rule.pattern
     )
