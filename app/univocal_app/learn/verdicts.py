@@ -166,6 +166,12 @@ class Judge:
             return None
         return (text.split(authority, 1)[1] or "/").encode("latin-1")
 
+    def between(self, one: bytes, other: bytes) -> Verdict:
+        """What two targets are to the origin, either of which may be the page."""
+        if self.page(other).dumb:
+            one, other = other, one
+        return self.ask(Pair(other, one)).verdict
+
     def ask(self, pair: Pair) -> Evidence:
         """What the two spellings of a pair are to the origin."""
         page = self.page(pair.a)

@@ -1,0 +1,75 @@
+"""What sizes say of a rule: how often both URLs of a pair are as long, and how often by chance."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from univocal_app.learn.corpus import Urls
+
+__all__ = ["Weight", "alike", "weigh"]
+
+# So many rules are thinkable for each that is true: what chance explains once in so many times is no rule.
+_ODDS: Final = 1000
+# Of the pairs of a true rule so many may differ: pages change.
+_CHANGED: Final = 0.05
+_DRAWN: Final = 400
+# Lengths that a page's own URL, or a token, may add: octets, and a part of the size.
+_OCTETS: Final = 16
+_PART: Final = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """How many pairs have known sizes, how many are alike, and how often chance makes two alike."""
+
+    sized: int
+    alike: int
+    chance: float
+
+    @property
+    def confidence(self) -> float:
+        """How sure it is that the pairs are one page each; 0 where the sizes speak against it."""
+        missed = self.sized - self.alike
+        if not self.alike or missed > _CHANGED * self.sized:
+            return 0.0
+        likely = max(self.chance, 0.02) ** max(self.alike - 10 * missed, 0)
+        return max(0.0, 1 - _ODDS * likely)
+
+
+def alike(urls: Urls, one: int, other: int, *, exactly: bool = False) -> bool | None:
+    """Whether the sizes of two URLs overlap, or nearly do; None where one is not known."""
+    low, high = urls.low, urls.high
+    if low[one] < 0 or low[other] < 0:
+        return None
+    gap = max(low[one], low[other]) - min(high[one], high[other])
+    return bool(gap <= 0) if exactly else bool(gap <= _OCTETS + _PART * low[one])
+
+
+def weigh(urls: Urls, pairs: Sequence[tuple[int, int]]) -> Weight:
+    """The weight of the pairs: by equal sizes, or by similar ones where that is surer."""
+    found = [_weigh(urls, pairs, exactly=exactly) for exactly in (True, False)]
+    return max(found, key=lambda weight: weight.confidence)
+
+
+def _weigh(urls: Urls, pairs: Sequence[tuple[int, int]], *, exactly: bool) -> Weight:
+    sized = [pair for pair in pairs if urls.low[pair[0]] >= 0 and urls.low[pair[1]] >= 0]
+    if not sized:
+        return Weight(0, 0, 1.0)
+    same = sum(bool(alike(urls, one, other, exactly=exactly)) for one, other in sized)
+    return Weight(len(sized), same, _chance(urls, sized, exactly=exactly))
+
+
+def _chance(urls: Urls, pairs: Sequence[tuple[int, int]], *, exactly: bool) -> float:
+    """How often the one URL of a pair is like the other URL of another pair."""
+    drawn = random.Random(len(pairs))  # noqa: S311 - the same for the same log
+    tried = hits = 0
+    for _ in range(_DRAWN):
+        (one, mate), (_, other) = drawn.choice(pairs), drawn.choice(pairs)
+        if other in {one, mate} or urls.targets[mate] == urls.targets[other]:
+            continue
+        tried += 1
+        hits += bool(alike(urls, one, other, exactly=exactly))
+    return hits / tried if tried >= 2 else 1.0
