@@ -231,15 +231,18 @@ def _moved(pairs: Sequence[tuple[int, int]], here: Urls, there: Urls) -> tuple[t
 
 def measured(corpus: Corpus, discovery: Discovery) -> tuple[Outcome, Outcome]:
     """The requests replayed with RFC 3986 alone, and with what was discovered."""
-    before = Replay("rfc3986", sites_of(loaded(BASE)))
-    after = Replay("learned", sites_of(discovery.profile, discovery.aliases))
+    before = _replayed(corpus, Replay("rfc3986", sites_of(loaded(BASE))))
+    if not discovery.decided:
+        return before, before
+    return before, _replayed(corpus, Replay("learned", sites_of(discovery.profile, discovery.aliases)))
+
+
+def _replayed(corpus: Corpus, replay: Replay) -> Outcome:
     urls = corpus.urls
-    for replay in (before, after):
-        for number in corpus.order:
-            size = urls.high[number]
-            status = 200 if urls.good[number] else 500
-            replay.add(urls.hosts[number], urls.targets[number], status, size, 0.0)
-    return before.outcome(), after.outcome()
+    for number in corpus.order:
+        status = 200 if urls.good[number] else 500
+        replay.add(urls.hosts[number], urls.targets[number], status, urls.high[number], 0.0)
+    return replay.outcome()
 
 
 def validated(discovery: Discovery, ask: Ask, tell: Callable[[str], None]) -> Discovery:

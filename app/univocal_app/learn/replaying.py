@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from univocal.cache.decide import Reuse, complete, decide, may_store
@@ -82,54 +81,72 @@ class Replay:
         self._requests = self._hits = 0
         self._refused: Counter[str] = Counter()
         self._examples: dict[str, dict[bytes, bytes]] = {}
+        self._policy: dict[int, Stored | None] = {}
         self._keys: set[int] = set()
         self._spellings: set[int] = set()
-        self._known: OrderedDict[tuple[bytes, bytes], Canonical | Rejected | bytes] = OrderedDict()
+        self._known: dict[tuple[bytes, bytes], tuple[bytes, Request] | Rejected] = {}
 
     def add(
         self, host: bytes, target: bytes, status: int, size: int, now: float, client: bytes = b""
     ) -> None:
         """One GET that was answered so."""
         self._requests += 1
-        gate = self._gate(host, target)
-        if isinstance(gate, Rejected):
-            self._refused[gate.reason] += 1
-            some = self._examples.setdefault(gate.reason, {})
+        known = self._known.get((host, target)) or self._met(host, target)
+        if isinstance(known, Rejected):
+            self._refused[known.reason] += 1
+            some = self._examples.setdefault(known.reason, {})
             if len(some) < EXAMPLES:
                 some.setdefault(target, client)
             return
-        key, seen = (gate.key, gate.target) if isinstance(gate, Canonical) else (gate, target)
-        self._keys.add(hash(key))
-        self._spellings.add(hash((host, target)))
-        variants = self._store.lookup(key)
-        request = Request(b"GET", seen, [])
-        if isinstance(decide(request, variants, self._rules, now, plain=True), Reuse):
+        key, request = known
+        decision = decide(request, self._store.lookup(key), self._rules, now, plain=True)
+        if isinstance(decision, Reuse):
             self._hits += 1
         else:
-            self._fetch(key, request, 200 if status in {206, 304} else status, size, now)
+            self._fetch(key, 200 if status in {206, 304} else status, max(size, 0), now)
 
-    def _gate(self, host: bytes, target: bytes) -> Canonical | Rejected | bytes:
-        known = self._known.get((host, target))
-        if known is None:
-            if self._sites is None:
-                known = b"- http %b %b" % (host or _HOST, target)
-            else:
-                known = resolve(target, [host or _HOST], b"http", self._sites)
-            self._known[host, target] = known
-            if len(self._known) > _MEMORY:
-                self._known.popitem(last=False)
+    def _met(self, host: bytes, target: bytes) -> tuple[bytes, Request] | Rejected:
+        """What the gate makes of a target that was not met before, or long ago."""
+        if self._sites is None:
+            known: tuple[bytes, Request] | Rejected
+            known = b"- http %b %b" % (host or _HOST, target), Request(b"GET", target, [])
+        else:
+            found = resolve(target, [host or _HOST], b"http", self._sites)
+            known = (found.key, Request(b"GET", found.target, [])) if isinstance(found, Canonical) else found
+        if not isinstance(known, Rejected):
+            self._keys.add(hash(known[0]))
+            self._spellings.add(hash((host, target)))
+        if len(self._known) >= _MEMORY:
+            self._known.clear()
+        self._known[host, target] = known
         return known
 
-    def _fetch(self, key: bytes, request: Request, status: int, size: int, now: float) -> None:
+    def _fetch(self, key: bytes, status: int, size: int, now: float) -> None:
+        answered = self._answered(status)
+        if answered is None:
+            return
+        # Content is only counted: a log of a terabyte is replayed without holding an octet of it.
+        cost = answered.cost + len(key) - len(answered.key) + size + len(str(size)) - 1
+        stored = replace(
+            answered,
+            key=key,
+            response_time=now,
+            born=now,
+            fresh_until=now + answered.lifetime,
+            modified=now,
+            cost=cost,
+        )
         lease = self._store.begin(key, now)
-        try:
-            stored = may_store(key, request, Response(status, []), self._rules, now, now)
-            if isinstance(stored, Stored):
-                whole = complete(stored, _content(max(size, 0)))
-                if whole is not None:
-                    self._store.commit(lease, whole)
-        finally:
-            self._store.release(lease)
+        self._store.commit(lease, stored)
+        self._store.release(lease)
+
+    def _answered(self, status: int) -> Stored | None:
+        """What the policy stores of an answer of this status, without content, at the time 0."""
+        if status not in self._policy:
+            request = Request(b"GET", b"/", [])
+            stored = may_store(b"", request, Response(status, []), self._rules, 0.0, 0.0)
+            self._policy[status] = complete(stored, b"") if isinstance(stored, Stored) else None
+        return self._policy[status]
 
     def outcome(self) -> Outcome:
         """What it has come to so far."""
@@ -145,8 +162,3 @@ class Replay:
             {reason: tuple(some.items()) for reason, some in self._examples.items()},
             len(self._spellings) - len(self._keys),
         )
-
-
-@lru_cache(maxsize=256)
-def _content(size: int) -> bytes:
-    return bytes(size)

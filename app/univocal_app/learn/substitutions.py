@@ -93,7 +93,7 @@ def _shared(envelopes: Sequence[tuple[bytes, bytes]]) -> tuple[bytes, bytes]:
     return b"".join(_prefix(heads)[::-1]), b"".join(_prefix(tails))
 
 
-def _prefix(rows: Sequence[Sequence[bytes]]) -> Sequence[bytes]:
+def _prefix(rows: Sequence[list[bytes]]) -> list[bytes]:
     """What all rows begin with."""
     least, most = min(rows), max(rows)
     length = next((at for at, token in enumerate(least) if token != most[at]), len(least))
