@@ -164,4 +164,5 @@ def _possible(one: bytes, other: bytes, *, sized: bool) -> bool:
         return sized or b"*" in one + other
     if all(len(found) == 1 and len(found[0]) <= 3 for found in words) and marks[0] == marks[1]:
         return False  # two languages, or two of anything that has short names
-    return sized or marks[0] != marks[1]
+    # Without sizes a rule must be one between a path and a query, as from "_" to "?id=".
+    return sized or ((not words[0] or not words[1]) and (b"?" in marks[0]) != (b"?" in marks[1]))

@@ -110,9 +110,17 @@ def _unindexed(path: bytes, name: bytes) -> bytes | None:
     return path[: -len(name)] if path.endswith(b"/" + name) else None
 
 
+_RESERVED: Final = re.compile(b"|".join(b"%%%02X" % octet for octet in CUSTOMIZABLE if octet != 0x2F))
+
+
 def _decoded(path: bytes, octet: int) -> bytes | None:
+    """The path with the octet decoded, and with it all others that programs encode along with it."""
     escape = b"%%%02X" % octet
-    return path.replace(escape, b"%c" % octet) if escape in path else None
+    if escape not in path:
+        return None
+    if octet == 0x2F:
+        return path.replace(escape, b"/")
+    return _RESERVED.sub(lambda found: bytes.fromhex(found[0][1:].decode()), path)
 
 
 def _trailing(urls: Urls, heard: Callable[..., bool]) -> str:
