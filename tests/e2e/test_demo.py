@@ -35,7 +35,7 @@ EXPECTED = [
     r"^ok\n$",
     r"canonical +http://wiki\.localhost(:\d+)?/wiki/A/B\(c\)",
     r"6000 requests for \d+ URLs[\s\S]*they are 300:[\s\S]*No request that the origin answered",
-    r"/story_ → /story\?id= \(start\)[\s\S]*sort = true[\s\S]*drop = \[\"sid\", \"utm_source\"\]",
+    r"/story_ → /story\?id= \(path\)[\s\S]*sort = true[\s\S]*drop = \[\"sid\", \"utm_source\"\]",
     r"ring:2F +same [\s\S]*decode = \"/ ' \( \)\"",
 ]
 

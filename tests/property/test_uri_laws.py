@@ -196,7 +196,14 @@ SUBSTRINGS = st.fixed_dictionaries(
         "at": st.sampled_from(["anywhere", "start", "end"]),
     }
 )
-RULES = st.lists(st.one_of(SUBSTRINGS, PREFIXES_AWAY), max_size=2)
+APPENDING = st.fixed_dictionaries(
+    {
+        "from": st.sampled_from(["a", "/a", "4", "1/"]),
+        "to": st.sampled_from(["x?y", "?", "/?b="]),
+        "at": st.just("path"),
+    }
+)
+RULES = st.lists(st.one_of(SUBSTRINGS, PREFIXES_AWAY, APPENDING), max_size=2)
 
 
 def toml(value: object) -> str:

@@ -240,7 +240,7 @@ def test_what_it_would_change_is_replayed() -> None:
     assert told["rules"][0] | {"support": 0, "confidence": 0} == {
         "from": "/story_",
         "to": "/story?id=",
-        "at": "start",
+        "at": "path",
         "support": 0,
         "confidence": 0,
         "validated": None,

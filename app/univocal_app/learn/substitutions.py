@@ -127,7 +127,12 @@ def _ways(pattern: bytes, output: bytes, at: str) -> list[tuple[str, str, str]]:
             head, mate = head[:-1], mate[:-1]
         if head.endswith("/") and mate.endswith("/"):
             return [(head, mate, "prefix")]
-    return [] if b"*" in pattern + output else [(pattern.decode(), output.decode(), at)]
+    if b"*" in pattern + output:
+        return []
+    rule = (pattern.decode(), output.decode(), at)
+    # Where a query begins, the target's own is to go on.
+    begins = b"?" in output and b"?" not in pattern and at != "end"
+    return [(*rule[:2], "path"), rule] if begins else [rule]
 
 
 def _writable(settings: Settings, rule: tuple[str, str, str]) -> bool:

@@ -19,7 +19,7 @@ __all__ = ["Profile", "parse"]
 
 # Part of every digest: to be raised when the same settings come to mean something else, so that a shared
 # store never answers with what an older univocal keyed.
-_VERSION: Final = 2
+_VERSION: Final = 1
 
 _SUB_DELIMS: Final = b"!$&'()*+,;="
 
@@ -167,6 +167,9 @@ def _rewrites(source: str, rows: list[dict[str, str]], ring: DecoderRing) -> tup
     rules = tuple(Rule(row["from"].encode(), row["to"].encode(), row["at"]) for row in rows)
     for number, rule in enumerate(rules):
         key = f"rewrite[{number}]"
+        if rule.at == "path" and (b"?" not in rule.output or b"?" in rule.pattern):
+            allowed = "anywhere, where `to` begins no query in a path"
+            raise ProfileError(source, f"{key}.at", rule.at, allowed)
         if rule.at == "prefix":
             _check_prefix(source, key, rule, ring)
             continue

@@ -20,7 +20,8 @@ class Rule:
     """Every `pattern` in a target becomes `output`; at "start" or "end", only one that stands there.
 
     At "prefix" the segments that a path begins with become the fewer ones of `output`, as often as they stand
-    there; a "*" in the pattern is one segment, or a part of one, that looks like a session's identifier.
+    there; a "*" in the pattern is one segment, or a part of one, that looks like a session's identifier. At
+    "path" it is anywhere in a path, and a query that the target has goes on the one that the output begins.
     """
 
     pattern: bytes
@@ -97,20 +98,18 @@ def rewriter(rules: Sequence[Rule]) -> Rewrite:
 
 
 def _substituted(pattern: re.Pattern[bytes], rule: Rule, target: bytes) -> bytes:
-    """`target` with the outputs in place; a query that it has goes on the one that an output begins."""
-    mark = target.find(b"?")
-    appends = mark >= 0 and b"?" in rule.output and b"?" not in rule.pattern and rule.at != "end"
+    """`target` with the outputs in place."""
 
     def put(found: re.Match[bytes]) -> bytes:
         return rule.output if found[1] else found[0]
 
-    if not appends:
+    if rule.at != "path":
         return pattern.sub(put, target)
-    path = pattern.sub(put, target[:mark])
-    if path == target[:mark]:
-        return pattern.sub(put, target)
-    query = target[mark + 1 :]
-    return path + b"&" + (query if rule.at == "start" else pattern.sub(put, query)) if query else path
+    path, _, query = target.partition(b"?")
+    put_in = pattern.sub(put, path)
+    if put_in == path:
+        return target
+    return put_in + b"&" + query if query else put_in
 
 
 # One segment, or a part of one, that a person would not have chosen.
@@ -121,7 +120,7 @@ def _pattern(rule: Rule) -> re.Pattern[bytes]:
     """Matches `rule`'s pattern as group 1, or an escape, so that no match begins within one."""
     if rule.at == "prefix":
         return re.compile(_WILDCARD.join(map(re.escape, rule.pattern.split(b"*"))))
-    anchored = {"anywhere": b"(%b)", "start": b"\\A(%b)", "end": b"(%b)\\Z"}[rule.at] % re.escape(
-        rule.pattern
-    )
+    anchored = {"anywhere": b"(%b)", "path": b"(%b)", "start": b"\\A(%b)", "end": b"(%b)\\Z"}[
+        rule.at
+    ] % re.escape(rule.pattern)
     return re.compile(anchored + rb"|%[0-9A-Fa-f]{2}")
