@@ -34,7 +34,7 @@ class OriginError(Exception):
 
 
 class Forbidden(Exception):  # noqa: N818 - it is no error
-    """What robots.txt asks not to be fetched."""
+    """The target is one that robots.txt asks not to be fetched."""
 
 
 class Asker:

@@ -1,4 +1,4 @@
-"""What a log holds, in bounded memory: each URL once with its sizes, and the order of the requests."""
+"""A log in bounded memory: each URL once with its sizes, and the order of the requests."""
 
 from __future__ import annotations
 

@@ -23,27 +23,27 @@ Ask = Callable[[bytes, bytes], Verdict]
 """ask(one, other) is what the two targets are to the origin."""
 
 BASE: Final = Settings(dot_segments="rfc3986", refused=("control-character", "fragment"))
-"""What is taken for one without any log: RFC 3986 alone."""
+"""RFC 3986 alone decides what is one before any log does."""
 
 _ASKED: Final = 5  # pairs of a rule that the origin is asked for
 
 
 @dataclass(frozen=True, slots=True)
 class Validated:
-    """How many pairs of a rule the origin takes for one, and how many it tells apart."""
+    """The number of a rule's pairs that the origin takes for one, and of those that it tells apart."""
 
     same: int
     different: int
 
     @property
     def refuted(self) -> bool:
-        """Whether the origin speaks against the rule, or does not speak for it."""
+        """The origin speaks against the rule, or does not speak for it."""
         return self.different > 0 or self.same == 0
 
 
 @dataclass(frozen=True)
 class Discovery:
-    """What a log says; `urls` are those that RFC 3986 leaves, and pairs are numbers of theirs."""
+    """The rules of a log; `urls` are those that RFC 3986 leaves, and pairs are numbers of theirs."""
 
     urls: Urls
     settings: Settings
@@ -58,7 +58,7 @@ class Discovery:
 
     @property
     def decided(self) -> bool:
-        """Whether there is anything to propose."""
+        """There is something to propose."""
         return bool(self.seen or self.rules)
 
     @property
@@ -67,7 +67,7 @@ class Discovery:
         return loaded(self.settings)
 
     def folded(self) -> tuple[int, int]:
-        """How many URLs go, and how many requests were not for the spelling that most asked for."""
+        """The number of URLs that go, and of requests that were not for the spelling most asked for."""
         profile, most = self.profile, dict[bytes, int]()
         urls = self.urls
         for number, target in enumerate(urls.targets):
@@ -112,7 +112,7 @@ class Discovery:
         return f"{name}: {found.support} pairs ({min(found.confidence, 0.999):.3f}){example}{told}"
 
     def as_json(self, before: Outcome, after: Outcome) -> str:
-        """What `discover --json` prints."""
+        """The object that `discover --json` prints."""
         settings, folded = self.settings, self.folded()
         told: dict[str, Any] = {
             "urls": self.distinct,
@@ -179,7 +179,7 @@ def folded_by(urls: Urls, profile: Profile) -> Urls:
 
 
 def discover(corpus: Corpus) -> Discovery:
-    """What the log says by itself."""
+    """The rules that the log speaks for by itself."""
     base = folded_by(corpus.urls, loaded(BASE))
     settings, seen = path_settings(base)
     smaller = folded_by(base, loaded(settings))
@@ -206,7 +206,7 @@ def discover(corpus: Corpus) -> Discovery:
 
 
 def discovered_in(counted: Iterable[tuple[bytes, bytes, int]]) -> Discovery:
-    """What counted spellings say: host, target and number of requests of each."""
+    """The rules that counted spellings speak for: host, target and number of requests of each."""
     corpus = Corpus()
     for host, target, count in counted:
         number = corpus.urls.add(host, target)
@@ -246,7 +246,7 @@ def _replayed(corpus: Corpus, replay: Replay) -> Outcome:
 
 
 def validated(discovery: Discovery, ask: Ask, tell: Callable[[str], None]) -> Discovery:
-    """What is left of a discovery after the origin was asked for some pairs of each setting and rule."""
+    """The discovery that is left after the origin was asked about some pairs of each setting and rule."""
     results: dict[object, Validated] = {}
     asked: tuple[Seen | Substitution, ...] = (*discovery.seen, *discovery.rules)
     for found in asked:

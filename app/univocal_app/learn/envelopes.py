@@ -147,7 +147,7 @@ def _cut(targets: Sequence[bytes], packed: int) -> tuple[bytes, bytes, bytes]:
 
 
 def _minimal(one: bytes, other: bytes) -> bool:
-    """Whether the middles begin and end differently: what is alike belongs to the envelope."""
+    """The middles begin and end differently: what is alike belongs to the envelope."""
     if not one or not other:
         return True
     mine, theirs = _TOKEN.findall(one), _TOKEN.findall(other)
@@ -155,7 +155,7 @@ def _minimal(one: bytes, other: bytes) -> bool:
 
 
 def _possible(one: bytes, other: bytes, *, sized: bool) -> bool:
-    """Whether a rule between the middles can be one of spelling, and not of pages, versions and languages."""
+    """A rule between the middles can be one of spelling, and not of pages, versions and languages."""
     words = [_ALNUM.findall(one), _ALNUM.findall(other)]
     if any(not word.isalpha() for word in [*words[0], *words[1]]):
         return False

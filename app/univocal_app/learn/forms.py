@@ -52,7 +52,7 @@ def _judged(urls: Urls, name: str, pairs: Pairs, *, bare: bool, least: int = _EN
 
 
 def unsized(support: int, least: int) -> float:
-    """How sure a rule of which only the spelling speaks is after so many pairs."""
+    """The certainty of a rule for which only the spelling speaks, after so many pairs."""
     return 1 - 0.5 / support if support >= least else 0.0
 
 
@@ -60,7 +60,7 @@ def unsized(support: int, least: int) -> float:
 
 
 def path_settings(urls: Urls) -> tuple[Settings, list[Seen]]:
-    """What the log says of slashes, index names, path parameters and reserved octets."""
+    """The settings that a log speaks for: slashes, index names, path parameters, reserved octets."""
     found: list[Seen] = []
     settings = Settings(dot_segments="rfc3986", refused=("control-character", "fragment"))
 
@@ -136,7 +136,7 @@ def _trailing(urls: Urls, heard: Callable[..., bool]) -> str:
 
 
 def _session_parameters(urls: Urls, found: list[Seen]) -> bool:
-    """Whether ";name=value" can go: two URLs with different ones, or one without, are the same."""
+    """ ";name=value" can go: two URLs with different ones, or one without, are the same."""
     groups: defaultdict[bytes, list[int]] = defaultdict(list)
     sessions = False
     for number, target in enumerate(urls.targets):
@@ -166,13 +166,13 @@ class _Query:
     parts: tuple[tuple[bytes, bytes], ...]  # name, and the whole parameter
 
     def without(self, names: frozenset[bytes]) -> bytes:
-        """What identifies the rest, in whichever order it stands."""
+        """The rest of the URL, in whichever order it stands."""
         rest = sorted(part for name, part in self.parts if name not in names)
         return self.base + b"?" + b"&".join(rest) if rest else self.base
 
 
 def query_settings(urls: Urls, settings: Settings) -> tuple[Settings, list[Seen]]:
-    """What the log says of parameters: unused ones, defaults, and whether their order counts."""
+    """The settings that a log speaks for: parameters unused, defaulted, in any order."""
     queries = []
     for number, target in enumerate(urls.targets):
         path, query = split(target)
@@ -294,7 +294,7 @@ def _defaults(
 
 
 def _unordered(urls: Urls, queries: Sequence[_Query], gone: frozenset[bytes], found: list[Seen]) -> bool:
-    """Whether the log has the same parameters in several orders, and the pages are the same."""
+    """The log has the same parameters in several orders, and the pages are the same."""
     groups: defaultdict[bytes, dict[bytes, int]] = defaultdict(dict)
     for query in queries:
         kept = [part for name, part in query.parts if name not in gone]

@@ -51,12 +51,12 @@ class Answer:
 
     @property
     def failed(self) -> bool:
-        """Whether it says nothing about the target: none came, the origin failed, or was asked too often."""
+        """It says nothing about the target: none came, the origin failed, or was asked too often."""
         return self.status == 0 or self.status >= 500 or self.status == 429
 
     @property
     def redirects(self) -> bool:
-        """Whether it names another URL."""
+        """It names another URL."""
         return self.status in {301, 302, 303, 307, 308} and bool(self.value(b"location"))
 
     def value(self, name: bytes) -> bytes:
@@ -82,7 +82,7 @@ def told_apart(steady: dict[bytes, bytes], answer: Answer) -> tuple[str, bool]:
 
 
 def words(answer: Answer) -> list[bytes]:
-    """What the content of an answer is compared by: its words, or for what is no text all of it."""
+    """An answer's content is compared by these: its words, or for what is no text all of it."""
     kind = answer.value(b"content-type")
     if kind and not _TEXT.match(kind):
         return [blake2b(answer.body).digest()] if answer.body else []
@@ -133,7 +133,7 @@ class Template:
         return Template(_joined(items), max(longest, self.longest))
 
     def fits(self, content: Sequence[bytes]) -> bool:
-        """Whether the content has every word of the template in order, and others in its gaps only."""
+        """The content has every word of the template in order, and others in its gaps only."""
         room = 2 * self.longest + _SLACK
         content = tuple(content)
         position, gap = 0, False
@@ -151,7 +151,7 @@ class Template:
 
     @property
     def words(self) -> int:
-        """How many words stay."""
+        """The number of words that stay."""
         return sum(item is not None for item in self.items)
 
 

@@ -29,7 +29,7 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Report:
-    """What a run found out."""
+    """A run's findings."""
 
     origin: str
     requests: int
@@ -39,7 +39,7 @@ class Report:
 
     @property
     def decided(self) -> bool:
-        """Whether anything could be decided."""
+        """Something could be decided."""
         return any(finding.verdict != "unknown" for finding in self.findings)
 
     @property
@@ -57,12 +57,12 @@ class Report:
         return written(self._by_name, self.origin, self.requests)
 
     def gains(self) -> tuple[int, int, int]:
-        """How many targets the sample has, their keys by RFC 3986 alone, and by the learned profile."""
+        """The number of targets in the sample, of keys by RFC 3986 alone, and by the learned profile."""
         plain = loaded(Settings(dot_segments="rfc3986", refused=("control-character",)))
         return len(self.sample), _keys(self.sample, plain), _keys(self.sample, loaded(self.settings))
 
     def as_json(self) -> str:
-        """What `probe --json` prints."""
+        """The object that `probe --json` prints."""
         told: dict[str, Any] = {
             "origin": self.origin,
             "requests": self.requests,
@@ -125,7 +125,7 @@ class Plan:
 
 
 def plan(origin: str, sample: Sequence[bytes]) -> Plan:
-    """What a run would ask, as far as that is known before the first answer."""
+    """The plan of a run, as far as it is known before the first answer."""
     ordered = varied(sample)
     pairs: dict[str, list[Pair]] = {}
     for question in [*questions(sample), *risks()]:
@@ -210,7 +210,7 @@ def _offered(ordered: Sequence[bytes], judge: Judge) -> list[bytes]:
 
 
 def _trailing(judge: Judge, ordered: Sequence[bytes]) -> list[Evidence]:
-    """What a ".." at the end leaves: the slash before it, as in RFC 3986, or none, as in servlets."""
+    """A ".." at the end leaves the slash before it, as in RFC 3986, or none, as in servlets."""
     found: list[Evidence] = []
     tried = 0
     for target in ordered:

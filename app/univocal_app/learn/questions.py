@@ -153,7 +153,7 @@ def questions(sample: Sequence[bytes]) -> Iterator[Question]:
 
 
 def risks() -> Iterator[Question]:
-    """What an origin had better not do: here "same" is the alarm."""
+    """The questions of which "same" is the alarm: an origin had better not do so."""
     yield Question("dot-segment-parameter", _dot_parameter)
     yield Question("double-decoding", _twice)
     yield Question("any-suffix", _suffix)

@@ -7,14 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from univocal.cache.decide import Reuse, complete, decide, may_store
+from univocal.cache.decide import Reuse, decide
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
+from univocal.cache.storing import complete, may_store
 from univocal.http.messages import Request, Response
 from univocal.store.memory import MemoryStore
+from univocal.uri.pipeline import Rejected
 from univocal.uri.profile import Profile
 from univocal.uri.site import Route, Site, Sites
-from univocal.uri.target import Canonical, Rejected, resolve
+from univocal.uri.target import Canonical, resolve
 
 __all__ = ["EXAMPLES", "Outcome", "Replay", "sites_of"]
 
@@ -27,7 +29,7 @@ _MEMORY: Final = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a replay came to; `refused` counts by first reason, `examples` has targets and clients of each."""
+    """A replay came to this; `refused` counts by first reason, `examples` are targets and clients."""
 
     profile: str
     requests: int
@@ -45,7 +47,7 @@ class Outcome:
         return self.hits / self.requests if self.requests else 0.0
 
     def told(self) -> dict[str, Any]:
-        """What `replay --json` prints of it."""
+        """The object that `replay --json` prints of it."""
         return {
             "profile": self.profile,
             "requests": self.requests,
@@ -99,14 +101,14 @@ class Replay:
                 some.setdefault(target, client)
             return
         key, request = known
-        decision = decide(request, self._store.lookup(key), self._rules, now, plain=True)
+        decision = decide(request, self._store.lookup(key), self._rules, now)
         if isinstance(decision, Reuse):
             self._hits += 1
         else:
             self._fetch(key, 200 if status in {206, 304} else status, max(size, 0), now)
 
     def _met(self, host: bytes, target: bytes) -> tuple[bytes, Request] | Rejected:
-        """What the gate makes of a target that was not met before, or long ago."""
+        """The gate's answer for a target that was not met before, or long ago."""
         if self._sites is None:
             known: tuple[bytes, Request] | Rejected
             known = b"- http %b %b" % (host or _HOST, target), Request(b"GET", target, [])
@@ -141,7 +143,7 @@ class Replay:
         self._store.release(lease)
 
     def _answered(self, status: int) -> Stored | None:
-        """What the policy stores of an answer of this status, without content, at the time 0."""
+        """The response that the policy stores for this status, without content, at the time 0."""
         if status not in self._policy:
             request = Request(b"GET", b"/", [])
             stored = may_store(b"", request, Response(status, []), self._rules, 0.0, 0.0)
@@ -149,7 +151,7 @@ class Replay:
         return self._policy[status]
 
     def outcome(self) -> Outcome:
-        """What it has come to so far."""
+        """The outcome so far."""
         stats = self._store.stats
         return Outcome(
             self._name,

@@ -87,14 +87,14 @@ def _contexts(candidate: Candidate) -> list[tuple[tuple[bytes, bytes], ...]]:
 
 
 def _shared(envelopes: Sequence[tuple[bytes, bytes]]) -> tuple[bytes, bytes]:
-    """What all stand behind and before, in whole tokens."""
+    """The text that all stand behind, and the one they stand before, in whole tokens."""
     heads = [_TOKEN.findall(head)[::-1] for head, _ in envelopes]
     tails = [_TOKEN.findall(tail) for _, tail in envelopes]
     return b"".join(_prefix(heads)[::-1]), b"".join(_prefix(tails))
 
 
 def _prefix(rows: Sequence[list[bytes]]) -> list[bytes]:
-    """What all rows begin with."""
+    """The beginning that all rows share."""
     least, most = min(rows), max(rows)
     length = next((at for at, token in enumerate(least) if token != most[at]), len(least))
     return least[:length]
@@ -175,7 +175,7 @@ def _applied(
 
 
 def _redundant(urls: Urls, settings: Settings, found: Substitution) -> bool:
-    """Whether most of its pairs are one already."""
+    """Most of its pairs are one already."""
     profile = loaded(settings)
     one = [
         canonical_target(urls.targets[a], profile) == canonical_target(urls.targets[b], profile)

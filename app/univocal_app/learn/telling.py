@@ -1,4 +1,4 @@
-"""What was learned in plain words: tables, a chart and a verdict for a terminal."""
+"""The findings in plain words: tables, a chart and a verdict for a terminal."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _refusals(outcome: Outcome) -> list[str]:
 
 
 def verdict_on(before: Outcome, after: Outcome) -> str:
-    """What univocal would do for a site, beside a cache that takes each spelling for a URL of its own."""
+    """A site with univocal, beside one whose cache takes each spelling for a URL of its own."""
     gained = after.hits - before.hits
     refused = sum(after.refused.values())
     said = [

@@ -29,7 +29,7 @@ Fetch: TypeAlias = Callable[[bytes, int], Answer]
 """fetch(target, n) is the answer to the n-th request for a target, n from 0; asked twice, it is the same."""
 
 CONFIDENCE: Final = 0.95
-"""What is not surer than this becomes no rule."""
+"""Nothing that is no surer than this becomes a rule."""
 
 # Words that a page has besides its own target before its repeating that is taken for a remark in passing.
 _SUBSTANTIAL: Final = 20
@@ -40,7 +40,7 @@ _ALIKE: Final = "the same content"
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What one pair showed; `canonical` is the spelling that the origin redirects the other one to."""
+    """One pair showed this; `canonical` is the spelling that the origin redirects the other one to."""
 
     pair: Pair
     verdict: Verdict
@@ -82,12 +82,12 @@ class Page:
 
 
 def confidence(evidence: Iterable[Evidence]) -> float:
-    """How sure "same" is: each pair leaves its doubt of what was left."""
+    """The certainty of "same": each pair leaves its doubt of what was left."""
     return 1 - prod(each.pair.doubt for each in evidence if each.verdict == "same")
 
 
 def verdict_of(evidence: Sequence[Evidence]) -> tuple[Verdict, float]:
-    """What the pairs say together: one that differs decides, and so does enough that does not."""
+    """The pairs' verdict together: one that differs decides, and so do enough that do not."""
     if any(each.verdict == "different" for each in evidence):
         return "different", CONFIDENCE + 0.04
     sure = confidence(evidence)
@@ -167,13 +167,13 @@ class Judge:
         return (text.split(authority, 1)[1] or "/").encode("latin-1")
 
     def between(self, one: bytes, other: bytes) -> Verdict:
-        """What two targets are to the origin, either of which may be the page."""
+        """The verdict on two targets, either of which may be the page."""
         if self.page(other).dumb:
             one, other = other, one
         return self.ask(Pair(other, one)).verdict
 
     def ask(self, pair: Pair) -> Evidence:
-        """What the two spellings of a pair are to the origin."""
+        """The evidence of one pair: both spellings are asked for and compared."""
         page = self.page(pair.a)
         if page.dumb:
             return Evidence(pair, "unknown", f"the page decides nothing: {page.dumb}")
@@ -240,7 +240,7 @@ class Judge:
 
 
 def _same_but_for_echo(answers: Sequence[Answer], target: bytes, other: Answer, at: bytes) -> bool:
-    """Whether another answer is the same page, but for what both repeat of their targets."""
+    """Another answer is the same page, but for what both repeat of their targets."""
     template = Template.of(without_echo(words(answers[0]), target))
     for answer in answers[1:]:
         template = template.widened(without_echo(words(answer), target))

@@ -1,4 +1,4 @@
-"""What sizes say of a rule: how often both URLs of a pair are as long, and how often by chance."""
+"""Sizes speak for a rule if both URLs of its pairs are as long, more often than by chance."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PART: Final = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """How many pairs have known sizes, how many are alike, and how often chance makes two alike."""
+    """The number of pairs with known sizes, of those alike, and how often chance makes two alike."""
 
     sized: int
     alike: int
@@ -31,7 +31,7 @@ class Weight:
 
     @property
     def confidence(self) -> float:
-        """How sure it is that the pairs are one page each; 0 where the sizes speak against it."""
+        """The certainty that the pairs are one page each; 0 where the sizes speak against it."""
         missed = self.sized - self.alike
         if not self.alike or missed > _CHANGED * self.sized:
             return 0.0
@@ -40,7 +40,7 @@ class Weight:
 
 
 def alike(urls: Urls, one: int, other: int, *, exactly: bool = False) -> bool | None:
-    """Whether the sizes of two URLs overlap, or nearly do; None where one is not known."""
+    """The sizes of two URLs overlap, or nearly do; None where one is not known."""
     low, high = urls.low, urls.high
     if low[one] < 0 or low[other] < 0:
         return None
@@ -63,7 +63,7 @@ def _weigh(urls: Urls, pairs: Sequence[tuple[int, int]], *, exactly: bool) -> We
 
 
 def _chance(urls: Urls, pairs: Sequence[tuple[int, int]], *, exactly: bool) -> float:
-    """How often the one URL of a pair is like the other URL of another pair."""
+    """The share of cases in which one URL of a pair is like the other URL of another pair."""
     drawn = random.Random(len(pairs))  # noqa: S311 - the same for the same log
     tried = hits = 0
     for _ in range(_DRAWN):

@@ -19,7 +19,7 @@ __all__ = ["Settings", "folded", "loaded", "problem", "settings_of", "toml", "wr
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a learned profile says; nothing of it where nothing is known."""
+    """A learned profile has these settings; each is at rest where nothing is known."""
 
     decode: bytes = b""
     encode: bytes = b""
@@ -76,7 +76,7 @@ def _same(findings: Mapping[str, Finding], name: str) -> bool:
 
 
 def _proven(findings: Mapping[str, Finding], name: str, part: str) -> bool:
-    """Whether a part that stands aside is "same" by itself."""
+    """A part that stands aside is "same" by itself."""
     return name in findings and verdict_of(findings[name].of(part))[0] == "same"
 
 
@@ -193,7 +193,7 @@ def _guarded(settings: Settings, findings: Mapping[str, Finding]) -> Settings:
 
 
 def folded(profile: Profile, one: bytes, other: bytes) -> bool:
-    """Whether the profile makes one of two targets."""
+    """The profile makes one of two targets."""
     first = canonical_target(one, profile)
     return isinstance(first, bytes) and first == canonical_target(other, profile)
 

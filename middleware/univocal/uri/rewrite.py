@@ -58,7 +58,7 @@ def _changed(rule: Rule) -> Rule:
 
 
 def _literals(matcher: Rule) -> list[Rule]:
-    """What stands before and after the wildcard of a prefix."""
+    """The parts before and after the wildcard of a prefix."""
     head, wildcard, tail = matcher.pattern.partition(b"*")
     return [Rule(head, b"", "start"), *([Rule(tail, b"")] if wildcard else [])]
 
