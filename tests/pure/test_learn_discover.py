@@ -154,6 +154,17 @@ def test_where_the_log_has_no_sizes_spelling_alone_must_speak_clearly() -> None:
     assert false_folds(found, WITHOUT_SIZES) == []
 
 
+@pytest.mark.parametrize("size", [lambda _: 512, lambda chance: chance.randrange(100_000)])
+def test_sizes_that_tell_nothing_are_as_good_as_none(size: Callable[[random.Random], int]) -> None:
+    chance = random.Random(6)
+    lines = (
+        line.replace(b" 200 - ", b" 200 %d " % size(chance))
+        for line in planted_log(WITHOUT_SIZES, sizes=False)
+    )
+    found = learned(lines)
+    assert {kind: effect(found, kind) for kind in WITHOUT_SIZES} == dict.fromkeys(WITHOUT_SIZES, 1.0)
+
+
 # Logs in which nothing was planted
 
 CLEAN: dict[str, Spell] = {

@@ -65,6 +65,11 @@ class Urls:
             self.low[number] = low
         self.high[number] = max(self.high[number], high)
 
+    def forget_sizes(self) -> None:
+        """Take all sizes for unknown."""
+        for number in range(len(self.targets)):
+            self.low[number] = self.high[number] = UNKNOWN
+
     def take(self, other: Urls, number: int, target: bytes) -> int:
         """Take in a URL of `other` under another target; its number here."""
         mine = self.add(other.hosts[number], target)

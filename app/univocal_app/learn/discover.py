@@ -15,6 +15,7 @@ from univocal_app.learn.forms import Seen, host_aliases, path_settings, query_se
 from univocal_app.learn.replaying import Outcome, Replay, sites_of
 from univocal_app.learn.substitutions import Substitution, substitutions
 from univocal_app.learn.verdicts import Verdict
+from univocal_app.learn.weight import sizes_tell
 from univocal_app.learn.written import Settings, loaded, problem, toml
 
 __all__ = ["Ask", "Discovery", "Validated", "discover", "discovered_in", "measured", "validated"]
@@ -181,6 +182,8 @@ def folded_by(urls: Urls, profile: Profile) -> Urls:
 def discover(corpus: Corpus) -> Discovery:
     """The rules that the log speaks for by itself."""
     base = folded_by(corpus.urls, loaded(BASE))
+    if not sizes_tell(corpus.urls):
+        base.forget_sizes()
     settings, seen = path_settings(base)
     smaller = folded_by(base, loaded(settings))
     settings, more = query_settings(smaller, settings)

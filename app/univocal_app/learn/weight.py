@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from univocal_app.learn.corpus import Urls
 
-__all__ = ["Weight", "alike", "weigh"]
+__all__ = ["Weight", "alike", "sizes_tell", "weigh"]
 
 # So many rules are thinkable for each that is true: what chance explains once in so many times is no rule.
 _ODDS: Final = 1000
@@ -19,6 +20,7 @@ _DRAWN: Final = 400
 # Lengths that a page's own URL, or a token, may add: octets, and a part of the size.
 _OCTETS: Final = 16
 _PART: Final = 0.005
+_MOSTLY: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,15 @@ class Weight:
             return 0.0
         likely = max(self.chance, 0.02) ** max(self.alike - 10 * missed, 0)
         return max(0.0, 1 - _ODDS * likely)
+
+
+def sizes_tell(urls: Urls) -> bool:
+    """Sizes tell pages apart: not most have one size, and most have the same size each time."""
+    sized = [number for number in range(len(urls)) if urls.low[number] >= 0]
+    again = [number for number in sized if urls.count[number] > 1]
+    varying = sum(urls.high[n] > (1 + 10 * _PART) * urls.low[n] + 4 * _OCTETS for n in again)
+    most = Counter(urls.low[number] for number in sized).most_common(1)
+    return bool(sized) and most[0][1] <= _MOSTLY * max(len(sized), 3) and varying <= _MOSTLY * len(again)
 
 
 def alike(urls: Urls, one: int, other: int, *, exactly: bool = False) -> bool | None:
