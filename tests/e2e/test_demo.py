@@ -34,13 +34,16 @@ EXPECTED = [
     r'"purged": 1, "by": "prefix"',
     r"^ok\n$",
     r"canonical +http://wiki\.localhost(:\d+)?/wiki/A/B\(c\)",
+    r"6000 requests for \d+ URLs[\s\S]*they are 300:[\s\S]*No request that the origin answered",
+    r"/story_ → /story\?id= \(path\)[\s\S]*sort = true[\s\S]*drop = \[\"sid\", \"utm_source\"\]",
+    r"ring:2F +same [\s\S]*decode = \"/ ' \( \)\"",
 ]
 
 
 @pytest.fixture
 def demo(start: Fixture) -> Any:
     """A demo on free ports; it says what to try before anything is asked of it."""
-    return start("demo", *PORTS, until="every stage, and what it changed")
+    return start("demo", *PORTS, until="%2F is a slash to it")
 
 
 def test_every_printed_command_shows_what_it_says(demo: Any, univocal: Fixture) -> None:

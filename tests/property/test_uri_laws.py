@@ -118,7 +118,8 @@ TOKENS = [
         b"%c0%ae",
     ),
 ]
-PATHS = st.lists(st.one_of(st.sampled_from(TOKENS), st.binary(max_size=2)), max_size=12).map(
+LONG = [b"0123456789abcdef", b"a/0123456789ABCDEF/", b"/a/a/4/"]  # what wildcards and prefixes match
+PATHS = st.lists(st.one_of(st.sampled_from([*TOKENS, *LONG]), st.binary(max_size=2)), max_size=12).map(
     lambda tokens: b"/" + b"".join(tokens).translate(None, b"?#")
 )
 QUERIES = st.one_of(
@@ -181,16 +182,28 @@ CHARSET_SETTINGS = st.fixed_dictionaries(
         "origin": st.sampled_from(["utf-8", "utf-8", "legacy"]),
     }
 )
-RULES = st.lists(
-    st.fixed_dictionaries(
-        {
-            "from": st.sampled_from(["a", "/a", "4", "1/", "a4", "-", "?a", "%C3%A9"]),
-            "to": st.sampled_from(["/", ".", "/.", "b", "x?y", "bb/", ";", "A"]),
-            "at": st.sampled_from(["anywhere", "start", "end"]),
-        }
-    ),
-    max_size=2,
+PREFIXES_AWAY = st.fixed_dictionaries(
+    {
+        "from": st.sampled_from(["/a/", "/A/4/", "/a/*/", "/(*)/", "/*/a/", "/%C3%A9/", "/4-*/1/"]),
+        "to": st.sampled_from(["/", "/", "/F/", "/a/"]),
+        "at": st.just("prefix"),
+    }
 )
+SUBSTRINGS = st.fixed_dictionaries(
+    {
+        "from": st.sampled_from(["a", "/a", "4", "1/", "a4", "-", "?a", "%C3%A9"]),
+        "to": st.sampled_from(["/", ".", "/.", "b", "x?y", "bb/", ";", "A"]),
+        "at": st.sampled_from(["anywhere", "start", "end"]),
+    }
+)
+APPENDING = st.fixed_dictionaries(
+    {
+        "from": st.sampled_from(["a", "/a", "4", "1/"]),
+        "to": st.sampled_from(["x?y", "?", "/?b="]),
+        "at": st.just("path"),
+    }
+)
+RULES = st.lists(st.one_of(SUBSTRINGS, PREFIXES_AWAY, APPENDING), max_size=2)
 
 
 def toml(value: object) -> str:

@@ -13,6 +13,7 @@ import typer
 from univocal.engine.runtime import builtin_profiles
 from univocal.http.errors import ConfigurationError
 from univocal_app.commands import explain as explaining
+from univocal_app.commands import learn as learning
 from univocal_app.commands import purge as purging
 from univocal_app.commands.describe import describe, table
 from univocal_app.commands.progress import progress
@@ -217,6 +218,9 @@ def purge(
             tell(results[-1].line())
     typer.echo(purging.summary(results), err=True)
     raise typer.Exit(0 if all(result.confirmed for result in results) else 1)
+
+
+learning.register(app)
 
 
 def _address(text: str | None, option: str) -> Address:

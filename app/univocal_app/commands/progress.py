@@ -14,10 +14,13 @@ __all__ = ["progress"]
 
 
 @contextmanager
-def progress(doing: str, total: int) -> Iterator[Callable[[str], None]]:
-    """Gives a function that prints a line and counts it; the bar is on stderr, if that is a terminal."""
+def progress(doing: str, total: int, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """Gives a function that prints a line and counts it; the bar is on stderr, if that is a terminal.
+
+    If `quiet`, lines are only counted.
+    """
     if not sys.stderr.isatty() or total < 2:
-        yield typer.echo
+        yield (lambda _: None) if quiet else typer.echo
         return
     columns = TextColumn(doing), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     # Only for the time it takes, and with standard output left alone, which may be a file.
@@ -27,7 +30,9 @@ def progress(doing: str, total: int) -> Iterator[Callable[[str], None]]:
         task = bar.add_task(doing, total=total)
 
         def tell(line: str) -> None:
-            if shared:  # lines go above the bar
+            if quiet:
+                pass
+            elif shared:  # lines go above the bar
                 bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
             else:
                 typer.echo(line)

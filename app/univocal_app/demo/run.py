@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import typer
@@ -14,6 +16,7 @@ from starlette.routing import Route
 from univocal_app.config.tables import COMMAND_LINE, validate
 from univocal_app.config.values import Address
 from univocal_app.demo.files import FileStore
+from univocal_app.demo.logged import write_files
 from univocal_app.demo.servlet import ServletLike
 from univocal_app.demo.tries import Ports, as_page, as_text
 from univocal_app.demo.wiki import Wiki
@@ -25,6 +28,11 @@ __all__ = ["demo"]
 
 def demo(listen: Address, admin: Address) -> None:
     """Serve until Ctrl-C. Raises ConfigurationError when an address cannot be had."""
+    with TemporaryDirectory(prefix="univocal-demo-") as directory:
+        _demo(listen, admin, Path(directory))
+
+
+def _demo(listen: Address, admin: Address, directory: Path) -> None:
     front, back = bind(listen, COMMAND_LINE, "--listen"), bind(admin, COMMAND_LINE, "--admin")
     page = Starlette()
     origins = {
@@ -37,7 +45,8 @@ def demo(listen: Address, admin: Address) -> None:
         )
     }
     addresses = {name: address_of(each.socket) for name, each in origins.items()}
-    at = Ports(address_of(front), address_of(back), addresses["wiki"], addresses["servlet"])
+    at = Ports(address_of(front), address_of(back), addresses["wiki"], addresses["servlet"], directory)
+    write_files(directory)
     page.router.routes.append(Route("/", _answer(as_page(at))))
     house = assemble(validate(settings(at.proxy, addresses), COMMAND_LINE), COMMAND_LINE)
     listeners = [*origins.values(), house.front(front), house.back(back)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 
 from univocal_app.config.values import Address
 
@@ -19,6 +20,7 @@ class Ports:
     admin: Address
     wiki: Address
     servlet: Address
+    directory: Path  # where the log and the sample are
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,12 @@ class Try:
 def tries(at: Ports) -> list[Try]:
     """The commands, in an order in which each builds on those before it."""
     wiki, shop, files = (f"http://{name}.localhost:{at.proxy.port}" for name in ("wiki", "servlet", "files"))
-    return [*_of_the_wiki(at, wiki), *_of_the_shop(at, shop), *_of_the_files(at, files, wiki)]
+    return [
+        *_of_the_wiki(at, wiki),
+        *_of_the_shop(at, shop),
+        *_of_the_files(at, files, wiki),
+        *_of_the_log(at),
+    ]
 
 
 def _of_the_wiki(at: Ports, wiki: str) -> list[Try]:
@@ -102,6 +109,27 @@ def _of_the_files(at: Ports, files: str, wiki: str) -> list[Try]:
             group,
             f"univocal explain --profile mediawiki '{wiki}/wiki/A%2fB%28c%29'",
             "every stage, and what it changed (in a checkout: .venv/bin/univocal)",
+        ),
+    ]
+
+
+def _of_the_log(at: Ports) -> list[Try]:
+    group = "A shop's access log, and an origin of which nobody knows how it reads URLs"
+    return [
+        Try(
+            group,
+            f"univocal audit {at.directory}/access.log",
+            "what univocal would do for that shop, in plain words",
+        ),
+        Try(
+            group,
+            f"univocal discover {at.directory}/access.log",
+            "which of its URLs are one, by the log alone, and a profile to paste",
+        ),
+        Try(
+            group,
+            f"univocal probe http://{at.wiki} --sample {at.directory}/titles.txt --rate 500",
+            "the wiki asked which spellings it takes for one: %2F is a slash to it",
         ),
     ]
 

@@ -167,6 +167,12 @@ def _rewrites(source: str, rows: list[dict[str, str]], ring: DecoderRing) -> tup
     rules = tuple(Rule(row["from"].encode(), row["to"].encode(), row["at"]) for row in rows)
     for number, rule in enumerate(rules):
         key = f"rewrite[{number}]"
+        if rule.at == "path" and (b"?" not in rule.output or b"?" in rule.pattern):
+            allowed = "anywhere, where `to` begins no query in a path"
+            raise ProfileError(source, f"{key}.at", rule.at, allowed)
+        if rule.at == "prefix":
+            _check_prefix(source, key, rule, ring)
+            continue
         spells = _spells(rule.pattern, ring)
         if not rule.pattern or b"#" in rule.pattern or spells is None:
             raise ProfileError(
@@ -190,6 +196,26 @@ def _rewrites(source: str, rows: list[dict[str, str]], ring: DecoderRing) -> tup
         )
         raise ProfileError(source, f"rewrite[{writer}].to", rows[writer]["to"], allowed)
     return rules
+
+
+_PREFIX: Final = re.compile(rb"/(?:[^/?#%\\]|%[0-9A-F]{2})+(?:/(?:[^/?#%\\]|%[0-9A-F]{2})+)*/")
+
+
+def _check_prefix(source: str, key: str, rule: Rule, ring: DecoderRing) -> None:
+    """A prefix is whole segments, no more than one of them wild and not all; fewer come of it."""
+    segments = rule.pattern[1:-1].split(b"/")
+    spelled = ring.canonical(rule.pattern.replace(b"*", b"")) == rule.pattern.replace(b"*", b"")
+    wild = rule.pattern.count(b"*")
+    if not _PREFIX.fullmatch(rule.pattern) or wild > 1 or segments == [b"*"] or not spelled:
+        allowed = (
+            "whole segments as in '/en/', as the ring spells them, not more than one '*' and not it alone"
+        )
+        raise ProfileError(source, f"{key}.from", rule.pattern.decode(), allowed)
+    fewer = rule.output.count(b"/") < rule.pattern.count(b"/")
+    whole = rule.output == b"/" or _PREFIX.fullmatch(rule.output) is not None
+    plain = ring.canonical(rule.output) == rule.output and b"*" not in rule.output
+    if not (fewer and whole and plain) or {b".", b".."} & set(rule.output.split(b"/")):
+        raise ProfileError(source, f"{key}.to", rule.output.decode(), "fewer whole segments, as in '/'")
 
 
 def _spells(pattern: bytes, ring: DecoderRing) -> Callable[[bytes], bytes] | None:

@@ -1,7 +1,8 @@
 """Substring rules: what one pattern of a target is to be replaced with, where no rule can undo another.
 
 A rule set is accepted only if no output can become part of what a pattern matches. Then one pass leaves no
-match behind, and a rewritten target stays as it is.
+match behind, and a rewritten target stays as it is. The rules of prefixes alone may match what they made:
+they take segments away each time, so they come to rest.
 """
 
 from __future__ import annotations
@@ -9,14 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 __all__ = ["Rule", "first_overlap", "rewriter"]
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Every `pattern` in a target becomes `output`; at "start" or "end", only one that stands there."""
+    """Every `pattern` in a target becomes `output`; at "start" or "end", only one that stands there.
+
+    At "prefix" the segments that a path begins with become the fewer ones of `output`, as often as they stand
+    there; a "*" in the pattern is one segment, or a part of one, that looks like a session's identifier. At
+    "path" it is anywhere in a path, and a query that the target has goes on the one that the output begins.
+    """
 
     pattern: bytes
     output: bytes
@@ -25,7 +31,36 @@ class Rule:
 
 def first_overlap(rules: Sequence[Rule]) -> tuple[Rule, Rule] | None:
     """A rule whose output could become part of a match, and the rule that would match it."""
-    return next(((one, other) for one in rules for other in rules if _overlap(one, other)), None)
+    return next(
+        (
+            (one, other)
+            for one in rules
+            if one.at != "prefix"
+            for other in rules
+            if (
+                any(_overlap(_changed(one), literal) for literal in _literals(other))
+                if other.at == "prefix"
+                else _overlap(one, other)
+            )
+        ),
+        None,
+    )
+
+
+def _changed(rule: Rule) -> Rule:
+    """The rule without what its pattern and its output begin and end with alike, which stays in its place."""
+    pattern, output = rule.pattern, rule.output
+    while pattern and len(output) > 1 and pattern[0] == output[0]:
+        pattern, output = pattern[1:], output[1:]
+    while pattern and len(output) > 1 and pattern[-1] == output[-1]:
+        pattern, output = pattern[:-1], output[:-1]
+    return Rule(pattern, output)
+
+
+def _literals(matcher: Rule) -> list[Rule]:
+    """The parts before and after the wildcard of a prefix."""
+    head, wildcard, tail = matcher.pattern.partition(b"*")
+    return [Rule(head, b"", "start"), *([Rule(tail, b"")] if wildcard else [])]
 
 
 def _overlap(writer: Rule, matcher: Rule) -> bool:
@@ -52,16 +87,40 @@ def rewriter(rules: Sequence[Rule]) -> Rewrite:
 
     def rewrite(target: bytes) -> bytes:
         for pattern, rule in substitutions:
-            if rule.pattern in target:
-                target = pattern.sub(lambda found, rule=rule: rule.output if found[1] else found[0], target)  # type: ignore[misc]
+            if rule.at == "prefix":
+                while (found := pattern.match(target)) is not None:
+                    target = rule.output + target[found.end() :]
+            elif rule.pattern in target:
+                target = _substituted(pattern, rule, target)
         return target
 
     return rewrite
 
 
+def _substituted(pattern: re.Pattern[bytes], rule: Rule, target: bytes) -> bytes:
+    """`target` with the outputs in place."""
+
+    def put(found: re.Match[bytes]) -> bytes:
+        return rule.output if found[1] else found[0]
+
+    if rule.at != "path":
+        return pattern.sub(put, target)
+    path, _, query = target.partition(b"?")
+    put_in = pattern.sub(put, path)
+    if put_in == path:
+        return target
+    return put_in + b"&" + query if query else put_in
+
+
+# One segment, or a part of one, that a person would not have chosen.
+_WILDCARD: Final = rb"[A-Za-z0-9_-]{16,}+"
+
+
 def _pattern(rule: Rule) -> re.Pattern[bytes]:
     """Matches `rule`'s pattern as group 1, or an escape, so that no match begins within one."""
-    anchored = {"anywhere": b"(%b)", "start": b"\\A(%b)", "end": b"(%b)\\Z"}[rule.at] % re.escape(
-        rule.pattern
-    )
+    if rule.at == "prefix":
+        return re.compile(_WILDCARD.join(map(re.escape, rule.pattern.split(b"*"))))
+    anchored = {"anywhere": b"(%b)", "path": b"(%b)", "start": b"\\A(%b)", "end": b"(%b)\\Z"}[
+        rule.at
+    ] % re.escape(rule.pattern)
     return re.compile(anchored + rb"|%[0-9A-Fa-f]{2}")

@@ -102,7 +102,7 @@ _TABLES: Final[dict[str, dict[str, _Setting]]] = {
     },
 }
 _ARRAYS: Final[dict[str, dict[str, _Setting]]] = {
-    "rewrite": {"from": _text(), "to": _text(), "at": _choice("anywhere", "start", "end")},
+    "rewrite": {"from": _text(), "to": _text(), "at": _choice("anywhere", "start", "end", "prefix", "path")},
     "tags": {"from": _text(), "to": _text()},
 }
 _TOP: Final = {"summary": _text(), "extends": _text()}

@@ -1,0 +1,315 @@
+"""`univocal probe`, `discover`, `replay`, `audit`: what is learned is shown, nothing is applied."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Annotated, NoReturn
+from urllib.parse import urlsplit
+
+import typer
+
+from univocal.engine.runtime import builtin_profiles
+from univocal.http.authority import parse_authority
+from univocal.http.errors import ProfileError
+from univocal.uri.profile import Profile, parse
+from univocal_app.commands.describe import table
+from univocal_app.commands.progress import progress
+from univocal_app.config.values import size as parse_size
+from univocal_app.learn.asking import Asker, OriginError, Remembered, remembering
+from univocal_app.learn.corpus import Corpus, read
+from univocal_app.learn.discover import Discovery, discover, measured, validated
+from univocal_app.learn.logs import LogError, entries, seconds
+from univocal_app.learn.probe import Plan, Report, plan, probe
+from univocal_app.learn.questions import questions, risks
+from univocal_app.learn.replaying import Replay, sites_of
+from univocal_app.learn.sample import Sample, read_sample
+from univocal_app.learn.telling import compared, discovered, verdict_on
+from univocal_app.learn.verdicts import Judge, Verdict
+
+__all__ = ["register"]
+
+AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
+Out = Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Where to write the profile.")]
+Rate = Annotated[
+    float, typer.Option(metavar="N", min=0.01, max=10_000, help="Requests in any second, at most.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    app.command("probe")(probe_command)
+    app.command("discover")(discover_command)
+    app.command("replay")(replay_command)
+    app.command("audit")(audit_command)
+
+
+def probe_command(
+    origin: Annotated[str, typer.Argument(metavar="ORIGIN", help="http:// or https:// and a host.")],
+    *,
+    sample: Annotated[
+        str, typer.Option(metavar="FILE", help="Real URLs: a list, a sitemap or an access log; - for stdin.")
+    ],
+    out: Out = None,
+    as_json: AsJson = False,
+    rate: Rate = 20.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be asked.")] = False,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Answers so far: created, or continued.")
+    ] = None,
+) -> None:
+    """Ask an origin which spellings it takes for one, and write its profile. Exit status: 1 if unclear."""
+    base = _origin(origin)
+    try:
+        found = read_sample(sample, urlsplit(base).netloc.encode())
+    except LogError as error:
+        raise typer.BadParameter(str(error)) from None
+    if not found.targets:
+        raise typer.BadParameter(f"--sample {sample}: there is no URL in it that could be asked")
+    if dry_run:
+        planned = plan(base, found.targets)
+        typer.echo(planned.as_json() if as_json else _planned(planned))
+        return
+    report = _probed(base, found, rate, resume, quiet=as_json)
+    if out is not None:
+        _write(out, report.profile)
+    typer.echo(report.as_json() if as_json else _reported(report, found))
+    raise typer.Exit(0 if report.decided else 1)
+
+
+def _origin(text: str) -> str:
+    """The origin's scheme and authority."""
+    parts = urlsplit(text)
+    if parts.scheme not in {"http", "https"} or parse_authority(parts.netloc.encode()) is None:
+        raise typer.BadParameter(f"ORIGIN: found {text!r}; allowed: http:// or https:// and a host")
+    if parts.path not in {"", "/"} or parts.query or parts.fragment:
+        raise typer.BadParameter(f"ORIGIN: found {text!r}; allowed: an origin without a path")
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _probed(base: str, sample: Sample, rate: float, resume: Path | None, *, quiet: bool) -> Report:
+    digest = hashlib.sha256(b"\n".join(sample.targets)).hexdigest()[:16]
+    number = sum(1 for _ in [*questions(sample.targets), *risks()])
+    with ExitStack() as stack:
+        asker = Asker(base, rate)
+        stack.callback(asker.close)
+        try:
+            kept = Remembered(resume, f"{base} {digest}") if resume is not None else None
+        except (OriginError, OSError) as error:
+            raise typer.BadParameter(f"--resume: {error}") from None
+        if kept is not None:
+            stack.callback(kept.close)
+        tell = stack.enter_context(progress("asking", number, quiet=quiet))
+        try:
+            asker.read_robots()
+            return probe(base, sample.targets, remembering(asker.get, kept), lambda: asker.asked, tell)
+        except OriginError as error:
+            typer.echo(f"univocal: {error}", err=True)
+            raise typer.Exit(1) from None
+
+
+def _planned(planned: Plan) -> str:
+    rows = [("question", "pairs", "for example")]
+    for name, pairs in planned.pairs.items():
+        example = (
+            f"{_shown(pairs[0].a)}  {_shown(pairs[0].b)}" if pairs else "no target of the sample offers one"
+        )
+        rows.append((name, str(len(pairs)), example))
+    count = sum(map(len, planned.pairs.values()))
+    return f"{table(rows)}\n\n{count} pairs, each with a control; nothing was asked"
+
+
+def _shown(target: bytes) -> str:
+    return target.decode("latin-1")
+
+
+def _reported(report: Report, sample: Sample) -> str:
+    rows = [("question", "verdict", "sure", "shown by")]
+    for finding in report.findings:
+        shown = next((each for each in finding.evidence if each.verdict == finding.verdict), None)
+        why = f"{_shown(shown.pair.a)}  {_shown(shown.pair.b)}  {shown.why}" if shown else ""
+        sure = f"{min(finding.confidence, 0.999):.3f}" if finding.verdict != "unknown" else ""
+        rows.append((finding.name, finding.verdict, sure, why))
+    targets, plain, learned = report.gains()
+    said = [
+        table(rows),
+        "",
+        *(f"Risk, {risk.name}: {_RISKS[risk.name]}" for risk in report.risks),
+        f"{report.requests} requests. The sample's {targets} targets have {plain} keys by RFC 3986 alone, "
+        f"{learned} by the learned profile.",
+    ]
+    if sample.foreign:
+        said.append(f"{sample.foreign} URLs of other hosts were left out.")
+    return "\n".join([*said, "", report.profile])
+
+
+_RISKS = {
+    "dot-segment-parameter": "it reads /..;/ as /../, as few proxies do: refuse dot-segment-parameter",
+    "double-decoding": "the origin decodes twice: %252F may pass a check as %2F and arrive as a slash.",
+    "any-suffix": "the origin has a page for any suffix: what is private may be stored as /account/x.css.",
+    "escape-case": "the origin tells %2f from %2F, which every cache that follows RFC 3986 takes for one.",
+    "unreserved": "the origin tells %41 from A, which every cache that follows RFC 3986 takes for one.",
+}
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        raise typer.BadParameter(f"--out {path}: {error.strerror}") from None
+
+
+def discover_command(
+    logs: Annotated[list[str], typer.Argument(metavar="LOG…", help="Logs or lists; gz, zst; - for stdin.")],
+    *,
+    form: Annotated[str, typer.Option("--format", metavar="auto|combined|json|urls")] = "auto",
+    origin: Annotated[
+        str | None, typer.Option(metavar="URL", help="Ask this origin about each rule.")
+    ] = None,
+    out: Out = None,
+    as_json: AsJson = False,
+    rate: Rate = 20.0,
+) -> None:
+    """Find the rules of a log: which of its URLs are one. Exit status: 1 if it speaks for none."""
+    gc.disable()  # there are a million objects and no circles among them
+    corpus = _corpus(logs, form)
+    found = discover(corpus)
+    if origin is not None and found.decided:
+        found = _validated(found, _origin(origin), rate, quiet=as_json)
+    before, after = measured(corpus, found)
+    if out is not None:
+        _write(out, found.toml())
+    typer.echo(found.as_json(before, after) if as_json else discovered(found, corpus, before, after))
+    raise typer.Exit(0 if found.decided else 1)
+
+
+def _corpus(logs: list[str], form: str) -> Corpus:
+    try:
+        corpus = read(entries(logs, form))
+    except LogError as error:
+        raise typer.BadParameter(str(error)) from None
+    if not corpus.requests:
+        raise typer.BadParameter(f"{', '.join(logs)}: no line of {corpus.skipped} is a GET that was answered")
+    return corpus
+
+
+def _validated(found: Discovery, base: str, rate: float, *, quiet: bool) -> Discovery:
+    asker = Asker(base, rate)
+    with closing(asker), progress("asking", len(found.seen) + len(found.rules), quiet=quiet) as tell:
+        judge = Judge(remembering(asker.get), base)
+
+        def ask(one: bytes, other: bytes) -> Verdict:
+            return judge.between(one, other)
+
+        try:
+            asker.read_robots()
+            return validated(found, ask, tell)
+        except OriginError as error:
+            typer.echo(f"univocal: {error}", err=True)
+            raise typer.Exit(1) from None
+
+
+def replay_command(
+    logs: Annotated[list[str], typer.Argument(metavar="LOG…", help="Logs or lists; gz, zst; - for stdin.")],
+    *,
+    profile: Annotated[list[str], typer.Option(metavar="NAME|FILE", help="Repeat it to compare.")],
+    max_bytes: Annotated[str, typer.Option(metavar="SIZE", help="What the store may hold.")] = "256 MiB",
+    ttl: Annotated[
+        float | None, typer.Option(metavar="SECONDS", min=0.001, help="Else all stays fresh.")
+    ] = None,
+    form: Annotated[str, typer.Option("--format", metavar="auto|combined|json|urls")] = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Send a log through gate, policy and store under several profiles, and compare."""
+    replays = [Replay(name, sites_of(_profile(name)), ttl, _size(max_bytes)) for name in profile]
+    skipped = _fed(logs, form, replays)
+    outcomes = [replay.outcome() for replay in replays]
+    if as_json:
+        typer.echo(json.dumps([outcome.told() for outcome in outcomes], indent=2))
+    else:
+        typer.echo(compared(outcomes, skipped))
+    raise typer.Exit(0 if outcomes[0].requests else 1)
+
+
+def audit_command(
+    logs: Annotated[list[str], typer.Argument(metavar="LOG…", help="Logs or lists; gz, zst; - for stdin.")],
+    *,
+    profile: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", help="Else what the log itself speaks for.")
+    ] = None,
+    max_bytes: Annotated[str, typer.Option(metavar="SIZE", help="What the store may hold.")] = "256 MiB",
+    ttl: Annotated[
+        float | None, typer.Option(metavar="SECONDS", min=0.001, help="Else all stays fresh.")
+    ] = None,
+    form: Annotated[str, typer.Option("--format", metavar="auto|combined|json|urls")] = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Say in plain words what univocal would do for a site, before anything is installed."""
+    if profile is None and "-" in logs:
+        _usage_of("--profile is needed with standard input, which is read once")
+    if profile is not None:
+        name, sites = profile, sites_of(_profile(profile))
+    else:
+        found = discover(_corpus(logs, form))
+        name, sites = "learned from the log", sites_of(found.profile, found.aliases)
+    replays = [
+        Replay("as they came", None, ttl, _size(max_bytes)),
+        Replay(name, sites, ttl, _size(max_bytes)),
+    ]
+    _fed(logs, form, replays)
+    before, after = (replay.outcome() for replay in replays)
+    if as_json:
+        typer.echo(json.dumps([before.told(), after.told()], indent=2))
+    else:
+        typer.echo(verdict_on(before, after))
+    raise typer.Exit(0 if after.requests else 1)
+
+
+def _fed(logs: list[str], form: str, replays: list[Replay]) -> int:
+    """Feed the GETs that were answered to each; how many lines were none that could be read."""
+    skipped = count = 0
+    try:
+        for entry in entries(logs, form):
+            if entry is None:
+                skipped += 1
+            elif entry.method == b"GET" and 200 <= entry.status < 600 and entry.status != 499:
+                count += 1
+                now = seconds(entry.time) if entry.time else None
+                for replay in replays:
+                    replay.add(
+                        entry.host.lower(), entry.target, entry.status, entry.size, now or 0.0, entry.client
+                    )
+    except LogError as error:
+        raise typer.BadParameter(str(error)) from None
+    if not count:
+        raise typer.BadParameter(f"{', '.join(logs)}: no line of {skipped} is a GET that was answered")
+    return skipped
+
+
+def _profile(name: str) -> Profile:
+    """A profile by its name, or out of a file. Raises ProfileError."""
+    known = builtin_profiles()
+    if name in known:
+        return known[name]
+    path = Path(name)
+    if not path.is_file():
+        _usage_of(f"--profile: found {name!r}; allowed: {', '.join(known)}, or a file")
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProfileError(name, "", str(error), "a readable TOML file in UTF-8") from None
+    return parse({path.stem: text}, known)[path.stem]
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"--max-bytes: found {text!r}; {error}") from None
+
+
+def _usage_of(message: str) -> NoReturn:
+    raise typer.BadParameter(message)

@@ -1,0 +1,229 @@
+"""One origin, asked politely: GET alone, spelled octet for octet, at most so many in any second."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+from urllib.robotparser import RobotFileParser
+
+import httpx
+
+from univocal_app.learn.likeness import Answer
+from univocal_app.learn.verdicts import Fetch
+
+__all__ = ["AGENT", "Asker", "Forbidden", "OriginError", "Remembered", "remembering"]
+
+AGENT: Final = "univocal-probe"
+
+# Octets of an answer that are read; what is longer is compared by its beginning.
+_READ: Final = 1 << 20
+_TRIES: Final = 4
+_LONGEST_WAIT: Final = 10.0  # seconds that a Retry-After is heeded for at most
+# No window of a second holds more than the rate, even where the network bunches requests a little.
+_MARGIN: Final = 1.05
+
+
+class OriginError(Exception):
+    """An origin that cannot be asked at all."""
+
+
+class Forbidden(Exception):  # noqa: N818 - it is no error
+    """The target is one that robots.txt asks not to be fetched."""
+
+
+class Asker:
+    """Asks `origin` (scheme and authority) for targets, one after the other.
+
+    What fails is tried again, four times in all: an origin may fail now and then. `asked` counts requests.
+    """
+
+    def __init__(
+        self,
+        origin: str,
+        rate: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self.origin = origin
+        self.asked = 0
+        self._spacing = _MARGIN / rate
+        self._clock, self._sleep = clock, sleep
+        self._next = 0.0
+        self._transport = transport or httpx.HTTPTransport(
+            limits=httpx.Limits(max_connections=1, keepalive_expiry=5)
+        )
+        self._url = httpx.URL(origin + "/")
+        self._host = urlsplit(origin).netloc.rpartition("@")[2]
+        self._robots: RobotFileParser | None = None
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._transport.close()
+
+    def get(self, target: bytes) -> Answer:
+        """The answer to a GET of `target`; raises Forbidden for what robots.txt keeps to itself."""
+        if self._robots is not None and not self._robots.can_fetch(AGENT, target.decode("latin-1")):
+            raise Forbidden(target)
+        answer = Answer(0)
+        for _ in range(_TRIES):
+            answer = self._once(target)
+            if not answer.failed:
+                break
+            self._heed(answer)
+        return answer
+
+    def read_robots(self) -> None:
+        """Fetch robots.txt (RFC 9309). Raises OriginError where the origin does not answer at all."""
+        answer = self.get(b"/robots.txt")
+        if answer.status == 0:
+            raise OriginError(f"{self.origin} does not answer")
+        robots = RobotFileParser()
+        if answer.failed:  # §2.3.1.4: unreachable: complete disallow
+            raise OriginError(f"{self.origin}/robots.txt is answered {answer.status}: nothing may be asked")
+        kind = answer.value(b"content-type")
+        readable = answer.status == 200 and not kind.startswith(b"text/html")
+        robots.parse(answer.body.decode("utf-8", "replace").splitlines() if readable else [])
+        delay = robots.crawl_delay(AGENT)
+        if delay is not None:
+            self._spacing = max(self._spacing, float(delay))
+        self._robots = robots
+
+    def _once(self, target: bytes) -> Answer:
+        wait = self._next - self._clock()
+        if wait > 0:
+            self._sleep(wait)
+        self._next = self._clock() + self._spacing
+        self.asked += 1
+        request = httpx.Request(
+            "GET",
+            self._url,
+            headers=[
+                ("Host", self._host),
+                ("User-Agent", f"{AGENT} (one resource, one URL)"),
+                ("Accept", "*/*"),
+                ("Accept-Encoding", "identity"),
+            ],
+            extensions={
+                "target": target,
+                "timeout": dict.fromkeys(("connect", "read", "write", "pool"), 15.0),
+            },
+        )
+        try:
+            response = self._transport.handle_request(request)
+            try:
+                body = _limited(response)
+            finally:
+                response.close()
+        except (httpx.TransportError, httpx.StreamError):
+            return Answer(0)
+        fields = tuple((name.lower(), value) for name, value in response.headers.raw)
+        return Answer(response.status_code, fields, body)
+
+    def _heed(self, answer: Answer) -> None:
+        asked = answer.value(b"retry-after")
+        if asked.isdigit():
+            self._sleep(min(float(asked), _LONGEST_WAIT))
+
+
+def _limited(response: httpx.Response) -> bytes:
+    body = bytearray()
+    for chunk in response.iter_raw():
+        body += chunk
+        if len(body) >= _READ:
+            break
+    return bytes(body[:_READ])
+
+
+class Remembered:
+    """Answers kept in a file, a line each, so that an interrupted run goes on where it was.
+
+    Raises OriginError for a file that belongs to another run.
+    """
+
+    def __init__(self, path: Path, about: str) -> None:
+        self.answers: dict[tuple[bytes, int], Answer] = {}
+        whole = 0
+        if path.exists():
+            whole = self._read(path, about)
+        self._stream = path.open("r+b" if whole else "wb")
+        self._stream.truncate(whole)
+        self._stream.seek(whole)
+        if not whole:
+            self._write({"about": about})
+
+    def _read(self, path: Path, about: str) -> int:
+        """Take in what is there; octets up to the last whole line."""
+        whole = 0
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines):
+                try:
+                    told = json.loads(line) if line.endswith(b"\n") else None
+                except ValueError:
+                    told = None
+                if number == 0 and (not isinstance(told, dict) or told.get("about") != about):
+                    raise OriginError(f"{path} belongs to another origin or sample")
+                if told is None:
+                    break
+                if number:
+                    self._take(told)
+                whole += len(line)
+        return whole
+
+    def _take(self, told: dict[str, object]) -> None:
+        fields = tuple((_o(name), _o(value)) for name, value in told["fields"])  # type: ignore[attr-defined]
+        body = zlib.decompress(base64.b64decode(str(told["body"])))
+        answer = Answer(int(told["status"]), fields, body)  # type: ignore[call-overload]
+        self.answers[_o(told["target"]), int(told["time"])] = answer  # type: ignore[call-overload]
+
+    def keep(self, target: bytes, number: int, answer: Answer) -> None:
+        """Write an answer down."""
+        self.answers[target, number] = answer
+        self._write(
+            {
+                "target": target.decode("latin-1"),
+                "time": number,
+                "status": answer.status,
+                "fields": [
+                    (name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.fields
+                ],
+                "body": base64.b64encode(zlib.compress(answer.body, 1)).decode(),
+            }
+        )
+
+    def _write(self, told: dict[str, object]) -> None:
+        self._stream.write(json.dumps(told).encode() + b"\n")
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+
+
+def _o(text: object) -> bytes:
+    return str(text).encode("latin-1")
+
+
+def remembering(get: Callable[[bytes], Answer], kept: Remembered | None = None) -> Fetch:
+    """A fetch that asks once for each target and number; forbidden targets are answered with status 0."""
+    known: dict[tuple[bytes, int], Answer] = dict(kept.answers) if kept else {}
+
+    def fetch(target: bytes, number: int) -> Answer:
+        if (target, number) not in known:
+            try:
+                answer = get(target)
+            except Forbidden:
+                answer = Answer(0)
+            known[target, number] = answer
+            if kept is not None:
+                kept.keep(target, number, answer)
+        return known[target, number]
+
+    return fetch

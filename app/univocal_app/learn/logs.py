@@ -1,0 +1,227 @@
+"""Access logs and lists of URLs, line by line: what was asked, by whom, and how it was answered."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from functools import lru_cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NamedTuple, cast
+
+__all__ = ["FORMATS", "Entry", "LogError", "entries", "parser", "seconds"]
+
+
+class LogError(Exception):
+    """A log that cannot be read."""
+
+
+class Entry(NamedTuple):
+    """One request of a log; b"" and -1 stand for what the log does not tell, `time` is as it is written."""
+
+    host: bytes
+    target: bytes
+    method: bytes
+    status: int
+    size: int
+    time: bytes
+    client: bytes
+
+
+# host ident user [time] "request" status bytes; before it a virtual host, as in vhost_combined.
+_COMBINED: Final = re.compile(
+    rb"(\S+) (\S+) (\S+) (?:([^\[]*?) )?\[([^\]]*)\] \"((?:[^\"\\]|\\.)*+)\" (\d{3}) (\d+|-)"
+)
+_ADDRESS: Final = re.compile(rb"[0-9a-fA-F:.]+")
+_ESCAPED: Final = re.compile(rb"\\(?:x([0-9A-Fa-f]{2})|(.))")
+_ABSOLUTE: Final = re.compile(rb"(?i)https?://([^/?#]*)")
+
+_TARGETS: Final = ("request_uri", "target", "uri", "request", "url", "path")
+_HOSTS: Final = ("host", "http_host", "vhost", "server_name")
+_SIZES: Final = ("bytes", "body_bytes_sent", "bytes_sent", "size")
+_TIMES: Final = ("time", "time_iso8601", "time_local", "@timestamp", "timestamp", "ts", "msec")
+_CLIENTS: Final = ("client", "remote_addr", "client_ip", "remote_ip")
+
+
+def entry_of_combined(line: bytes) -> Entry | None:
+    """A line of the common or combined format of Apache httpd and nginx."""
+    found = _COMBINED.match(line)
+    if found is None:
+        return None
+    first, second, _, fourth, time, request, status, size = found.groups()
+    vhost = fourth is not None and _ADDRESS.fullmatch(second) is not None
+    words = request.split(b" ")
+    if len(words) < 2:
+        return None
+    target = b"%20".join(words[1:-1]) if len(words) > 3 else words[1]
+    if b"\\" in target:
+        target = _ESCAPED.sub(_unescaped, target)
+    host, target = _located(target, first if vhost else b"")
+    client = second if vhost else first
+    return Entry(host, target, words[0], int(status), -1 if size == b"-" else int(size), time, client)
+
+
+def _unescaped(found: re.Match[bytes]) -> bytes:
+    return bytes.fromhex(found[1].decode()) if found[1] else found[2]
+
+
+def _located(target: bytes, host: bytes) -> tuple[bytes, bytes]:
+    """The host and the target in origin form; an absolute form brings its own host."""
+    if target[:1] == b"/":
+        return host, target
+    if absolute := _ABSOLUTE.match(target):
+        rest = target[absolute.end() :]
+        return absolute[1].rpartition(b"@")[2], rest if rest.startswith(b"/") else b"/" + rest
+    return host, target
+
+
+def entry_of_json(line: bytes) -> Entry | None:
+    """A JSON object with names that univocal, nginx and Caddy give."""
+    try:
+        told = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(told, dict):
+        return None
+    if isinstance(told.get("request"), dict):
+        told = {**told, **told.pop("request")}
+    text = _first(told, _TARGETS)
+    if not isinstance(text, str):
+        return None
+    words = text.split(" ")
+    method = _first(told, ("method", "request_method"))
+    if len(words) == 3:
+        method, text = method or words[0], words[1]
+    host = _first(told, _HOSTS) or _host_of(told.get("url")) or told.get("site") or ""
+    host, target = _located(_octets(text), _octets(str(host)))
+    size, status = _first(told, _SIZES), told.get("status")
+    return Entry(
+        host,
+        target,
+        _octets(str(method or "GET")),
+        _number(status, 200 if status is None and "status" not in told else 0),
+        _number(size, -1),
+        str(_first(told, _TIMES) or "").encode(),
+        str(_first(told, _CLIENTS) or "").encode(),
+    )
+
+
+def _octets(text: str) -> bytes:
+    # univocal writes octets as latin-1; whatever is no latin-1 came from a program that wrote UTF-8.
+    try:
+        return text.encode("latin-1")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogateescape")
+
+
+def _first(told: dict[str, Any], names: Iterable[str]) -> Any:
+    return next((told[name] for name in names if told.get(name) not in {None, ""}), None)
+
+
+def _host_of(url: object) -> str:
+    found = _ABSOLUTE.match(url.encode("latin-1", "replace")) if isinstance(url, str) else None
+    return found[1].decode("latin-1") if found else ""
+
+
+def _number(value: object, otherwise: int) -> int:
+    try:
+        return int(value)  # type: ignore[call-overload, no-any-return]
+    except (TypeError, ValueError):
+        return otherwise
+
+
+def entry_of_url(line: bytes) -> Entry | None:
+    """A URL or a target alone."""
+    words = line.split()
+    if not words:
+        return None
+    host, target = _located(words[0].partition(b"#")[0], b"")
+    return Entry(host, target, b"GET", 200, -1, b"", b"") if target.startswith(b"/") else None
+
+
+def entry_of_any(line: bytes) -> Entry | None:
+    """A line in whichever format it is."""
+    if line.startswith(b"{"):
+        return entry_of_json(line)
+    if line.startswith(b"/") or _ABSOLUTE.match(line):
+        return entry_of_url(line)
+    return entry_of_combined(line)
+
+
+FORMATS: Final[dict[str, Callable[[bytes], Entry | None]]] = {
+    "auto": entry_of_any,
+    "combined": entry_of_combined,
+    "json": entry_of_json,
+    "urls": entry_of_url,
+}
+
+
+def parser(name: str) -> Callable[[bytes], Entry | None]:
+    """The parser of a format. Raises LogError for one that there is not."""
+    if name not in FORMATS:
+        raise LogError(f"there is no format {name!r}; there are {', '.join(FORMATS)}")
+    return FORMATS[name]
+
+
+def entries(paths: Iterable[str], form: str = "auto") -> Iterator[Entry | None]:
+    """Every line of the logs, "-" being standard input; None for one that is no request.
+
+    Raises LogError for a file that cannot be read.
+    """
+    parse = parser(form)
+    for path in paths:
+        with closing(opened(path)) as stream:
+            try:
+                for line in stream:
+                    text = line.strip()
+                    if text and not text.startswith(b"#"):
+                        yield parse(text)
+            except (OSError, EOFError) as error:
+                raise LogError(f"{path}: {error}") from None
+
+
+def opened(path: str) -> BinaryIO:
+    """A log as it reads uncompressed, whatever its name says. Raises LogError."""
+    try:
+        stream = sys.stdin.buffer if path == "-" else Path(path).open("rb")  # noqa: SIM115
+        magic = cast("io.BufferedReader[Any]", stream).peek(4)[:4]
+    except OSError as error:
+        raise LogError(f"{path}: {error.strerror}") from None
+    if magic[:2] == b"\x1f\x8b":
+        return cast("BinaryIO", gzip.open(stream, "rb"))
+    return _unpacked(stream, path) if magic == b"\x28\xb5\x2f\xfd" else stream
+
+
+def _unpacked(stream: BinaryIO, path: str) -> BinaryIO:
+    if find_spec("zstandard") is None:
+        raise LogError(f"{path}: needs zstandard (pip install 'univocal[zstd]')")
+    zstandard: Any = import_module("zstandard")
+    reader = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True)
+    return io.BufferedReader(reader)
+
+
+_CLF: Final = "%d/%b/%Y:%H:%M:%S %z"
+
+
+@lru_cache(maxsize=64)
+def seconds(time: bytes) -> float | None:
+    """Seconds since the epoch of a time as logs write it: common log format, ISO 8601, or a number."""
+    text = time.decode("latin-1")
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    for form in (_CLF, ""):
+        try:
+            moment = datetime.strptime(text, form) if form else datetime.fromisoformat(text)
+        except ValueError:
+            continue
+        return moment.timestamp() if moment.tzinfo else moment.replace(tzinfo=UTC).timestamp()
+    return None

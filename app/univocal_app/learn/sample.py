@@ -1,0 +1,105 @@
+"""The sample of real URLs: read from a list, a sitemap or a log; ordered so that few pages tell much."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Final
+
+from univocal.uri.pipeline import split
+from univocal_app.learn.logs import Entry, entry_of_any, opened
+
+__all__ = ["Sample", "read_sample", "varied"]
+
+# A sample has no more targets than these; of a larger file the first are taken.
+_MOST: Final = 20_000
+_LOCATION: Final = re.compile(
+    rb"<(?:\w+:)?loc>\s*(?:<!\[CDATA\[)?(.*?)(?:\]\]>)?\s*</(?:\w+:)?loc>", re.DOTALL
+)
+_SITEMAP: Final = re.compile(rb"<(?:\w+:)?(?:urlset|sitemapindex)\b")
+_SPEAKABLE: Final = re.compile(rb"/[!-~]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Distinct targets of one host, and how many of other hosts were left out."""
+
+    targets: tuple[bytes, ...]
+    host: bytes
+    foreign: int
+
+
+def read_sample(path: str, authority: bytes) -> Sample:
+    """The targets in a list, a sitemap or a log that belong to `authority`.
+
+    Where none does, those of the host that has the most: the origin server stands for it. Raises LogError.
+    """
+    with closing(opened(path)) as stream:
+        head = stream.read(64 << 10)
+        if _SITEMAP.search(head):
+            text = head + stream.read(64 << 20)
+            lines: Iterable[bytes] = [
+                html.unescape(found.decode("utf-8", "replace")).encode() for found in _LOCATION.findall(text)
+            ]
+        else:
+            lines = _lines(head, stream)
+        return _of_one_host(filter(None, map(entry_of_any, lines)), authority)
+
+
+def _lines(head: bytes, stream: Iterable[bytes]) -> Iterable[bytes]:
+    *whole, rest = head.split(b"\n")
+    yield from whole
+    for line in stream:
+        yield rest + line
+        rest = b""
+    if rest:
+        yield rest
+
+
+def _of_one_host(found: Iterable[Entry], authority: bytes) -> Sample:
+    by_host: defaultdict[bytes, dict[bytes, None]] = defaultdict(dict)
+    count = 0
+    for entry in found:
+        if entry.method != b"GET" or not 200 <= entry.status < 400 or not _SPEAKABLE.fullmatch(entry.target):
+            continue
+        targets = by_host[entry.host.lower()]
+        count += entry.target not in targets
+        targets[entry.target] = None
+        if count >= _MOST:
+            break
+    own = authority.lower()
+    if own not in by_host:
+        named = Counter({host: len(targets) for host, targets in by_host.items() if host})
+        own = named.most_common(1)[0][0] if named else b""
+    chosen = dict.fromkeys([*by_host.get(own, ()), *by_host.get(b"", ())])
+    return Sample(tuple(chosen), own, count - len(chosen))
+
+
+def varied(targets: Sequence[bytes]) -> list[bytes]:
+    """The targets in an order in which each kind comes before the second of any.
+
+    A kind is the first segment, how many there are, how the last one ends, and whether there is a query.
+    """
+    kinds: defaultdict[tuple[object, ...], deque[bytes]] = defaultdict(deque)
+    for target in targets:
+        path, query = split(target)
+        segments = path.split(b"/")
+        last = segments[-1]
+        kind = (
+            segments[1] if len(segments) > 2 else b"",
+            len(segments),
+            last[-4:] if b"." in last else not last,
+        )
+        kinds[*kind, bool(query)].append(target)
+    waiting = deque(kinds.values())
+    ordered = []
+    while waiting:
+        kind_of = waiting.popleft()
+        ordered.append(kind_of.popleft())
+        if kind_of:
+            waiting.append(kind_of)
+    return ordered

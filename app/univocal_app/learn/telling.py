@@ -1,0 +1,126 @@
+"""The findings in plain words: tables, a chart and a verdict for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from univocal_app.commands.describe import printable, table
+from univocal_app.learn.corpus import Corpus
+from univocal_app.learn.discover import Discovery
+from univocal_app.learn.replaying import Outcome
+
+__all__ = ["compared", "discovered", "verdict_on"]
+
+_WIDTH = 50
+
+
+def _bar(share: float) -> str:
+    """A share, 0 to 1, as a bar."""
+    filled = round(share * _WIDTH)
+    return "█" * filled + "░" * (_WIDTH - filled) + f" {share:6.1%}"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part} ({part / whole:.1%})" if whole else str(part)
+
+
+def discovered(found: Discovery, corpus: Corpus, before: Outcome, after: Outcome) -> str:
+    """A discovery: what speaks for what, what it would change, and the profile."""
+    said = [f"{corpus.requests} requests for {len(corpus.urls)} URLs; {corpus.skipped} lines skipped."]
+    if corpus.share < 1:
+        said.append(f"More URLs than fit: what follows is of a sample of {corpus.share:.2%} of them.")
+    if corpus.truncated:
+        said.append("More requests than are replayed: the hit ratios are those of the first ones.")
+    if not found.decided:
+        return "\n".join([*said, "The log speaks for no rule: its URLs are as many as they look."])
+    rows = [("what", "pairs", "sure", "the origin", "for example")]
+    rows += [
+        (seen.name, *_row(found, seen.support, seen.confidence, seen.name, seen.pairs))
+        for seen in sorted(found.seen, key=lambda seen: -seen.support)
+    ]
+    for rule in found.rules:
+        name = f"{rule.rule[0]} → {rule.rule[1]} ({rule.rule[2]})"
+        rows.append((name, *_row(found, rule.support, rule.confidence, rule.rule, rule.pairs)))
+    urls, requests = found.folded()
+    said += [
+        "",
+        table(rows),
+        "",
+        f"URLs that fold: {_share(urls, len(found.urls))}. "
+        f"Requests for another spelling than the usual one: {_share(requests, sum(found.urls.count))}.",
+        f"Copies that a purge by one spelling misses without these rules: {after.folded - before.folded}.",
+        "",
+        f"hit ratio by RFC 3986 alone  {_bar(before.hit_ratio)}",
+        f"hit ratio with these rules   {_bar(after.hit_ratio)}",
+        "",
+        found.toml(),
+    ]
+    return "\n".join(said)
+
+
+def _row(
+    found: Discovery, support: int, confidence: float, name: object, pairs: Sequence[tuple[int, int]]
+) -> tuple[str, str, str, str]:
+    asked = found.validated.get(name)
+    told = f"{asked.same} same, {asked.different} different" if asked else "not asked"
+    example = "  ".join(printable(found.urls.targets[number]) for number in pairs[0]) if pairs else ""
+    return str(support), f"{min(confidence, 0.999):.3f}", told, example
+
+
+def compared(outcomes: Iterable[Outcome], skipped: int) -> str:
+    """Outcomes side by side, and what each would refuse."""
+    outcomes = list(outcomes)
+    rows = [("profile", "requests", "keys", "hits", "hit ratio", "bytes held", "evictions", "refused")]
+    rows += [
+        (
+            outcome.profile,
+            str(outcome.requests),
+            str(outcome.keys),
+            str(outcome.hits),
+            f"{outcome.hit_ratio:.2%}",
+            str(outcome.held),
+            str(outcome.evictions),
+            str(sum(outcome.refused.values())),
+        )
+        for outcome in outcomes
+    ]
+    charts = [f"{outcome.profile:<20} {_bar(outcome.hit_ratio)}" for outcome in outcomes]
+    refusals = [line for outcome in outcomes for line in _refusals(outcome)]
+    left = [f"{skipped} lines were no requests."] if skipped else []
+    return "\n".join([table(rows), "", *charts, "", *refusals, *left])
+
+
+def _refusals(outcome: Outcome) -> list[str]:
+    lines = []
+    for reason, count in sorted(outcome.refused.items(), key=lambda item: -item[1]):
+        lines.append(f"{outcome.profile} refuses {count} as {reason}, for example")
+        for target, client in outcome.examples.get(reason, ()):
+            lines.append(f"    {printable(target)}" + (f"  from {printable(client)}" if client else ""))
+    return lines
+
+
+def verdict_on(before: Outcome, after: Outcome) -> str:
+    """A site with univocal, beside one whose cache takes each spelling for a URL of its own."""
+    gained = after.hits - before.hits
+    refused = sum(after.refused.values())
+    said = [
+        f"{before.requests} requests for {before.keys} URLs, as they were spelled.",
+        f"With the profile {after.profile} they are {after.keys}: "
+        f"{after.folded} spellings are one with others, and a purge reaches them all.",
+        "",
+        f"hit ratio, each spelling by itself  {_bar(before.hit_ratio)}",
+        f"hit ratio, one resource, one URL    {_bar(after.hit_ratio)}",
+        "",
+    ]
+    if gained > 0:
+        said.append(f"The origin would have been spared {gained} requests more.")
+    else:
+        said.append("The hit ratio gains nothing: this site's clients spell its URLs one way.")
+    if refused:
+        said.append(f"{refused} requests that the origin answered would have been refused:")
+        said += _refusals(after)
+    else:
+        said.append("No request that the origin answered would have been refused.")
+    if after.evictions:
+        said.append(f"The store was too small: {after.evictions} responses made room for others.")
+    return "\n".join(said)

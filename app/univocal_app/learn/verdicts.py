@@ -1,0 +1,281 @@
+"""From answers to verdicts: what one pair of spellings shows, and what all pairs of a question do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Final, Literal, TypeAlias
+from urllib.parse import urljoin, urlsplit
+
+from univocal_app.learn.likeness import Answer, Template, steady_fields, told_apart, without_echo, words
+from univocal_app.learn.questions import Pair, Question, siblings
+
+__all__ = [
+    "CONFIDENCE",
+    "Evidence",
+    "Fetch",
+    "Finding",
+    "Judge",
+    "Verdict",
+    "concluded",
+    "confidence",
+    "examine",
+    "verdict_of",
+]
+
+Verdict: TypeAlias = Literal["same", "different", "unknown"]
+Fetch: TypeAlias = Callable[[bytes, int], Answer]
+"""fetch(target, n) is the answer to the n-th request for a target, n from 0; asked twice, it is the same."""
+
+CONFIDENCE: Final = 0.95
+"""Nothing that is no surer than this becomes a rule."""
+
+# Words that a page has besides its own target before its repeating that is taken for a remark in passing.
+_SUBSTANTIAL: Final = 20
+# How often a page is looked at again before another content counts as another page.
+_LOOKS: Final = 4
+_ALIKE: Final = "the same content"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One pair showed this; `canonical` is the spelling that the origin redirects the other one to."""
+
+    pair: Pair
+    verdict: Verdict
+    why: str
+    canonical: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A question, its answer, and how it came about."""
+
+    name: str
+    verdict: Verdict
+    confidence: float
+    evidence: tuple[Evidence, ...] = ()
+
+    def of(self, part: str) -> list[Evidence]:
+        """The evidence of one part of the question."""
+        return [each for each in self.evidence if each.pair.part == part]
+
+
+@dataclass(slots=True)
+class Page:
+    """A target that was asked for twice: what stays of its answer, and why it decides nothing, if so."""
+
+    target: bytes
+    answers: list[Answer] = field(default_factory=list)
+    template: Template = field(default_factory=lambda: Template(()))
+    steady: dict[bytes, bytes] = field(default_factory=dict)
+    dumb: str = ""
+    open: bool = False  # any name beside it has a page of its own
+
+    def learn(self, answer: Answer) -> None:
+        """Take in one more answer to the same request."""
+        content = words(answer)
+        self.template = self.template.widened(content) if self.answers else Template.of(content)
+        self.answers.append(answer)
+        self.steady = steady_fields(self.answers)
+
+
+def confidence(evidence: Iterable[Evidence]) -> float:
+    """The certainty of "same": each pair leaves its doubt of what was left."""
+    return 1 - prod(each.pair.doubt for each in evidence if each.verdict == "same")
+
+
+def verdict_of(evidence: Sequence[Evidence]) -> tuple[Verdict, float]:
+    """The pairs' verdict together: one that differs decides, and so do enough that do not."""
+    if any(each.verdict == "different" for each in evidence):
+        return "different", CONFIDENCE + 0.04
+    sure = confidence(evidence)
+    return ("same" if sure > CONFIDENCE else "unknown"), sure
+
+
+class Judge:
+    """Asks for pairs by `fetch` and judges the answers; it remembers every page that it has met."""
+
+    def __init__(self, fetch: Fetch, origin: str) -> None:
+        self._fetch = fetch
+        self._origin = origin  # scheme and authority
+        self._pages: dict[bytes, Page] = {}
+
+    def page(self, target: bytes) -> Page:
+        """The target's page, asked for twice, with two nonsensical neighbours."""
+        if target not in self._pages:
+            self._pages[target] = self._met(target)
+        return self._pages[target]
+
+    def _met(self, target: bytes) -> Page:
+        page = Page(target)
+        for time in (0, 1):
+            answer = self._fetch(target, time)
+            if answer.status != 200:
+                page.dumb = "no answer" if answer.failed else f"status {answer.status}"
+                return page
+            page.learn(answer)
+        if not page.template.words and any(each.body for each in page.answers):
+            page.dumb = "nothing of it stays"
+        else:
+            self._confront(page)
+        return page
+
+    def _confront(self, page: Page) -> None:
+        """Find out whether the page can be told from what the origin answers to nonsense."""
+        one, other = siblings(page.target)
+        nonsense, again = self._fetch(one, 0), self._fetch(other, 0)
+        if nonsense.failed or again.failed:
+            page.dumb = "no answer to nonsense"
+        elif self.leads_to(nonsense, one) == page.target:
+            page.dumb = "nonsense is redirected to it"
+        elif nonsense.status == 200:
+            if self._fits(page, nonsense):
+                page.dumb = "it answers for nonsense, too"
+            elif _same_but_for_echo(page.answers, page.target, nonsense, one):
+                page.open = True
+            elif _same_but_for_echo([nonsense, self._fetch(one, 1)], one, again, other):
+                page.dumb = "nonsense is answered 200 with one page"
+            else:
+                page.open = True
+        elif nonsense.status < 400 and not nonsense.redirects:
+            page.dumb = f"nonsense is answered {nonsense.status}"
+
+    @staticmethod
+    def _fits(page: Page, answer: Answer) -> bool:
+        return answer.status == 200 and page.template.fits(words(answer))
+
+    def answer(self, target: bytes) -> Answer:
+        """The first answer to a target."""
+        return self._fetch(target, 0)
+
+    def leads_to(self, answer: Answer, target: bytes) -> bytes | None:
+        """The target that a redirect names on the same origin, octet for octet."""
+        if not answer.redirects:
+            return None
+        location = answer.value(b"location").partition(b"#")[0]
+        if location.startswith(b"/") and not location.startswith(b"//"):
+            return location
+        text = location.decode("latin-1")
+        if "://" not in text[:12]:
+            text = urljoin(self._origin + target.decode("latin-1"), text)
+        scheme, authority = urlsplit(text)[:2]
+        own = urlsplit(self._origin)
+        if (scheme, authority.lower()) != (own.scheme, own.netloc.lower()):
+            return None
+        return (text.split(authority, 1)[1] or "/").encode("latin-1")
+
+    def between(self, one: bytes, other: bytes) -> Verdict:
+        """The verdict on two targets, either of which may be the page."""
+        if self.page(other).dumb:
+            one, other = other, one
+        return self.ask(Pair(other, one)).verdict
+
+    def ask(self, pair: Pair) -> Evidence:
+        """The evidence of one pair: both spellings are asked for and compared."""
+        page = self.page(pair.a)
+        if page.dumb:
+            return Evidence(pair, "unknown", f"the page decides nothing: {page.dumb}")
+        if reason := self._ignored(page, pair):
+            return Evidence(pair, "unknown", reason)
+        answers = [self._fetch(pair.b, 0)]
+        found = self._compare(page, pair, answers[0])
+        for time in range(1, _LOOKS):
+            if found.verdict != "different":
+                return found
+            # The page may have changed meanwhile, or what is noise in it has not all been seen yet; and an
+            # origin fails now and then.
+            control = self._fetch(pair.a, len(page.answers))
+            if control.status != 200:
+                return Evidence(pair, "unknown", "the page itself came differently")
+            page.learn(control)
+            if time == 1:
+                answers.append(self._fetch(pair.b, 1))
+            verdicts = [self._compare(page, pair, answer) for answer in answers]
+            found = next((each for each in verdicts if each.verdict != verdicts[0].verdict), verdicts[0])
+            if found is not verdicts[0]:
+                return Evidence(pair, "unknown", "it differed once")
+            if answers[-1].status != 200:
+                break
+        if found.verdict == "same" and self._fits(page, self._fetch(siblings(pair.a)[0], 0)):
+            return Evidence(pair, "unknown", "too little of the page stays")
+        return found
+
+    def _ignored(self, page: Page, pair: Pair) -> str:
+        """Why the pair decides nothing: the origin minds the place as little in a decoy."""
+        for decoy in pair.decoys:
+            answer = self._fetch(decoy, 0)
+            if answer.failed:
+                return "no answer to a decoy"
+            if self._fits(page, answer) or self.leads_to(answer, decoy) == page.target:
+                return "the page answers for anything in that place"
+        return ""
+
+    def _compare(self, page: Page, pair: Pair, answer: Answer) -> Evidence:
+        if answer.failed:
+            return Evidence(pair, "unknown", f"status {answer.status}" if answer.status else "no answer")
+        if answer.redirects:
+            target = self.leads_to(answer, pair.b)
+            if target == page.target:
+                return Evidence(pair, "same", f"{answer.status} to it", canonical=pair.a)
+            if target == pair.b or target is None:
+                return Evidence(pair, "unknown", f"{answer.status} to another origin or scheme")
+            return Evidence(pair, "different", f"{answer.status} to another URL")
+        if answer.status != 200:
+            said = "refused" if answer.status >= 400 else "answered otherwise"
+            return Evidence(pair, "different", f"{said}: status {answer.status}")
+        if self._fits(page, answer):
+            field_name, weak = told_apart(page.steady, answer)
+            if not field_name:
+                return Evidence(pair, "same", _ALIKE)
+            return Evidence(pair, "unknown" if weak else "different", f"another {field_name}")
+        return self._unlike(page, pair, answer)
+
+    def _unlike(self, page: Page, pair: Pair, answer: Answer) -> Evidence:
+        echoed = Answer(answer.status, answer.fields, answer.body.replace(pair.b, pair.a))
+        if self._fits(page, echoed) and page.template.words >= _SUBSTANTIAL:
+            return Evidence(pair, "unknown", "the page repeats its own target as it came")
+        return Evidence(pair, "different", "other content")
+
+
+def _same_but_for_echo(answers: Sequence[Answer], target: bytes, other: Answer, at: bytes) -> bool:
+    """Another answer is the same page, but for what both repeat of their targets."""
+    template = Template.of(without_echo(words(answers[0]), target))
+    for answer in answers[1:]:
+        template = template.widened(without_echo(words(answer), target))
+    return other.status == 200 and template.fits(without_echo(words(other), at))
+
+
+def examine(
+    judge: Judge, question: Question, targets: Iterable[bytes], most: int, tries: int = 12
+) -> Finding:
+    """Ask one question of at most `most` pages that offer it and decide something."""
+    evidence: list[Evidence] = []
+    used = tried = 0
+    for target in targets:
+        pairs = question.pairs(target)
+        if not pairs:
+            continue
+        if used >= most or tried >= tries:
+            break
+        tried += 1
+        found = [judge.ask(pair) for pair in pairs]
+        evidence += found
+        used += any(each.verdict != "unknown" for each in found)
+    return concluded(question, evidence)
+
+
+def concluded(question: Question, evidence: Sequence[Evidence]) -> Finding:
+    """The answer to a question from all that was found."""
+    counted = [each for each in evidence if each.pair.part not in question.aside]
+    if question.by_part:
+        parts = dict.fromkeys(each.pair.part for each in counted)
+        each_verdict = [verdict_of([each for each in counted if each.pair.part == part]) for part in parts]
+        order = ("same", "different", "unknown")
+        verdict, sure = min(each_verdict, key=lambda one: order.index(one[0]), default=("unknown", 0.0))
+    else:
+        verdict, sure = verdict_of(counted)
+    if verdict == "same" and question.needed and not any(e.pair.part == question.needed for e in counted):
+        verdict = "unknown"
+    return Finding(question.name, verdict, sure, tuple(evidence))

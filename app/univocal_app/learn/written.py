@@ -1,0 +1,306 @@
+"""From findings to a profile: its settings, why it has them, and a guard that none goes too far."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from univocal.http.errors import ProfileError
+from univocal.uri.pipeline import canonical_target, split
+from univocal.uri.profile import Profile, parse
+from univocal_app.commands.describe import printable
+from univocal_app.learn.questions import CUSTOMIZABLE
+from univocal_app.learn.verdicts import CONFIDENCE, Evidence, Finding, verdict_of
+
+__all__ = ["Settings", "folded", "loaded", "problem", "settings_of", "toml", "written"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A learned profile has these settings; each is at rest where nothing is known."""
+
+    decode: bytes = b""
+    encode: bytes = b""
+    merge_slashes: bool = False
+    dot_segments: str = "keep"
+    parameters: str = "keep"
+    trailing_slash: str = "keep"
+    index_names: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    sort: bool = False
+    drop_empty_mark: bool = False
+    charset: str = ""
+    rewrites: tuple[tuple[str, str, str], ...] = ()
+    refused: tuple[str, ...] = ("control-character", "fragment", "bad-escape")
+
+
+# In which order settings are given up where one goes too far, and what they fall back to.
+_FALLBACKS: Final[tuple[tuple[str, object], ...]] = (
+    ("index_names", ()),
+    ("trailing_slash", "keep"),
+    ("drop", ()),
+    ("sort", False),
+    ("drop_empty_mark", False),
+    ("charset", ""),
+    ("parameters", "keep"),
+    ("merge_slashes", False),
+    ("dot_segments", "keep"),
+    ("decode", b""),
+    ("encode", b""),
+)
+
+
+def settings_of(findings: Mapping[str, Finding]) -> Settings:
+    """The settings that the findings carry, all of them surer than the confidence line."""
+    found = _of_the_path(findings)
+    found = replace(
+        found,
+        sort=_same(findings, "query-order"),
+        drop_empty_mark=_same(findings, "empty-query"),
+        drop=tuple(
+            name.removeprefix("unused:")
+            for name in findings
+            if name.startswith("unused:") and name != "unused:zqunused" and _same(findings, name)
+        ),
+        charset=_charset(findings.get("charset")),
+    )
+    return _guarded(found, findings)
+
+
+def _same(findings: Mapping[str, Finding], name: str) -> bool:
+    found = findings.get(name)
+    return found is not None and found.verdict == "same" and found.confidence > CONFIDENCE
+
+
+def _proven(findings: Mapping[str, Finding], name: str, part: str) -> bool:
+    """A part that stands aside is "same" by itself."""
+    return name in findings and verdict_of(findings[name].of(part))[0] == "same"
+
+
+def _of_the_path(findings: Mapping[str, Finding]) -> Settings:
+    refused = ["control-character", "fragment", "bad-escape"]
+    merge, dots = _same(findings, "merge-slashes"), _dots(findings)
+    if dots != "keep":
+        refused += [
+            reason
+            for reason, part in (("above-root", "above-root"), ("encoded-dot-segment", "encoded"))
+            if not _proven(findings, "dot-segments", part)
+        ]
+        if merge and not _proven(findings, "merge-slashes", "after-empty"):
+            refused.append("dot-dot-after-empty-segment")
+    else:
+        refused.append("encoded-dot-segment")
+    decode, encode = _rings(findings)
+    if b"/" in decode:
+        # A slash that is decoded can make dot segments and empty segments: is it read before them or after?
+        if merge and not _proven(findings, "merge-slashes", "encoded-slash"):
+            decode = decode.replace(b"/", b"")
+        elif dots == "keep" or not _proven(findings, "dot-segments", "encoded-slash"):
+            dots = "keep"
+            refused.append("dot-segment")
+    strip = _same(findings, "parameters")
+    if strip or dots == "servlet":
+        decode, encode = decode.replace(b";", b""), encode.replace(b";", b"")
+        refused += ["dot-segment-parameter", "empty-segment-parameter"]
+        refused += [] if b"/" in decode else ["encoded-slash"]
+    return Settings(
+        decode=decode,
+        encode=encode,
+        merge_slashes=merge,
+        dot_segments=dots,
+        parameters="strip" if strip else "keep",
+        trailing_slash=_trailing(findings.get("trailing-slash")),
+        index_names=_parts(findings.get("index-names")),
+        refused=tuple(dict.fromkeys(refused)),
+    )
+
+
+def _dots(findings: Mapping[str, Finding]) -> str:
+    if not _same(findings, "dot-segments"):
+        return "keep"
+    ways = {each.why for each in findings["dot-segments"].of("trailing") if each.verdict == "same"}
+    if {"servlet", "rfc3986"} <= ways:
+        return "keep"
+    return next((way for way in ("servlet", "rfc3986") if way in ways), "rfc3986" if ways else "keep")
+
+
+def _rings(findings: Mapping[str, Finding]) -> tuple[bytes, bytes]:
+    decode, encode = bytearray(), bytearray()
+    for octet in CUSTOMIZABLE:
+        name = f"ring:{octet:02X}"
+        if not _same(findings, name):
+            continue
+        # Where the origin redirects to one spelling, that one is canonical, lest clients go in circles.
+        targets = {each.canonical for each in findings[name].evidence if each.canonical}
+        bare = {octet in split(target)[0] for target in targets} if octet != 0x2F else set()
+        if bare == {False}:
+            encode.append(octet)
+        elif len(bare) < 2:
+            decode.append(octet)
+    return bytes(decode), bytes(encode)
+
+
+def _trailing(finding: Finding | None) -> str:
+    if finding is None or finding.verdict != "same":
+        return "keep"
+    counted = [each for each in finding.evidence if each.verdict == "same"]
+    ends = {split(each.canonical)[0].endswith(b"/") for each in counted if each.canonical}
+    if len(ends) > 1:
+        return "keep"  # the origin redirects some pages this way and others that way
+    with_slash = sum(split(each.pair.a)[0].endswith(b"/") for each in counted)
+    adds = ends == {True} or (not ends and with_slash * 2 > len(counted))
+    if adds:
+        return "add"
+    refuses = any(each.verdict == "different" for each in finding.of("file"))
+    return "keep" if refuses else "remove"
+
+
+def _parts(finding: Finding | None) -> tuple[str, ...]:
+    """The parts of a question that are "same" by themselves."""
+    if finding is None or finding.verdict != "same":
+        return ()
+    parts = dict.fromkeys(each.pair.part for each in finding.evidence)
+    return tuple(part for part in parts if verdict_of(finding.of(part))[0] == "same")
+
+
+def _charset(finding: Finding | None) -> str:
+    """The one charset that fits: where the octets are those of several, none is known."""
+    names = _parts(finding)
+    return names[0] if len(names) == 1 else ""
+
+
+def _guarded(settings: Settings, findings: Mapping[str, Finding]) -> Settings:
+    """The settings without those under which two targets become one that the origin tells apart."""
+    known = [each for finding in findings.values() for each in finding.evidence]
+    apart = [(each.pair.a, each.pair.b) for each in known if each.verdict == "different"]
+    apart += [(each.pair.a, decoy) for each in known if each.verdict == "same" for decoy in each.pair.decoys]
+    unavoidable = loaded(Settings())
+    apart = [pair for pair in apart if not folded(unavoidable, *pair)]
+    for name, fallback in _FALLBACKS:
+        profile = loaded(settings)
+        if not any(folded(profile, *pair) for pair in apart):
+            break
+        without = replace(settings, **{name: fallback})  # type: ignore[arg-type]
+        profile = loaded(without)
+        if sum(folded(profile, *pair) for pair in apart) < sum(
+            folded(loaded(settings), *pair) for pair in apart
+        ):
+            settings = without
+    return settings
+
+
+def folded(profile: Profile, one: bytes, other: bytes) -> bool:
+    """The profile makes one of two targets."""
+    first = canonical_target(one, profile)
+    return isinstance(first, bytes) and first == canonical_target(other, profile)
+
+
+def loaded(settings: Settings) -> Profile:
+    """The profile of these settings. Raises ProfileError where the loader accepts no such one."""
+    return parse({"learned": toml(settings, "learned", {})})["learned"]
+
+
+def toml(settings: Settings, summary: str, remarks: Mapping[str, Sequence[str]]) -> str:
+    """The settings as a profile's file; `remarks` are comments by dotted key, "" being the head."""
+    path = {
+        "decode": _octets(settings.decode),
+        "encode": _octets(settings.encode),
+        "merge_slashes": settings.merge_slashes,
+        "dot_segments": settings.dot_segments,
+        "parameters": settings.parameters,
+        "trailing_slash": settings.trailing_slash,
+        "index_names": list(settings.index_names),
+    }
+    query = {
+        "sort": settings.sort,
+        "drop": list(settings.drop),
+        "defaults": dict(settings.defaults),
+        "drop_empty_mark": settings.drop_empty_mark,
+    }
+    lines = [*_comments(remarks.get("", ())), f"summary = {json.dumps(summary)}"]
+    tables: list[tuple[str, Mapping[str, object]]] = [("path", path), ("query", query)]
+    if settings.charset:
+        tables.append(("charset", {"path": settings.charset}))
+    tables.append(("reject", {"sequences": list(settings.refused)}))
+    for table, values in tables:
+        lines += ["", f"[{table}]"]
+        for key, value in values.items():
+            lines += [*_comments(remarks.get(f"{table}.{key}", ())), f"{key} = {_value(value)}"]
+    for number, rule in enumerate(settings.rewrites):
+        lines += ["", *_comments(remarks.get(f"rewrite[{number}]", ())), "[[rewrite]]"]
+        lines += [f"{key} = {_value(value)}" for key, value in zip(("from", "to", "at"), rule, strict=True)]
+    return "\n".join(lines) + "\n"
+
+
+def _comments(lines: Iterable[str]) -> list[str]:
+    return [f"# {line}" for line in lines]
+
+
+def _octets(octets: bytes) -> str:
+    return " ".join(map(chr, octets))
+
+
+def _value(value: object) -> str:
+    if isinstance(value, Mapping):
+        pairs = ", ".join(f"{json.dumps(key)} = {json.dumps(each)}" for key, each in value.items())
+        return f"{{ {pairs} }}" if pairs else "{}"
+    return json.dumps(value)
+
+
+_KEYS: Final = {
+    "merge-slashes": "path.merge_slashes",
+    "dot-segments": "path.dot_segments",
+    "parameters": "path.parameters",
+    "trailing-slash": "path.trailing_slash",
+    "index-names": "path.index_names",
+    "query-order": "query.sort",
+    "empty-query": "query.drop_empty_mark",
+    "charset": "charset.path",
+}
+
+
+def written(findings: Mapping[str, Finding], origin: str, requests: int) -> str:
+    """The commented profile of an origin: each setting with its verdict and one pair that shows it."""
+    remarks: dict[str, list[str]] = {
+        "": [
+            f"Written by `univocal probe {printable(origin.encode())}` after {requests} requests.",
+            "Each line tells what was found: same, different or unknown. What is unknown became no rule.",
+        ]
+    }
+    for finding in findings.values():
+        key = _KEYS.get(finding.name)
+        if finding.name.startswith("ring:"):
+            key = "path.decode"
+        elif finding.name.startswith("unused:"):
+            key = "query.drop"
+        elif finding.name in {"unreserved", "escape-case", "case", "plus-space"}:
+            key = ""
+        if key is not None:
+            remarks.setdefault(key, []).append(_remark(finding))
+    settings = settings_of(findings)
+    if not settings.charset:
+        remarks[""] += remarks.pop("charset.path", [])
+    return toml(settings, f"Learned from {origin}", remarks)
+
+
+def _remark(finding: Finding) -> str:
+    shown = next((each for each in finding.evidence if each.verdict == finding.verdict), None)
+    sure = f" ({min(finding.confidence, 0.999):.3f})" if finding.verdict == "same" else ""
+    said = f"{finding.name}: {finding.verdict}{sure}"
+    return f"{said}; {_told(shown)}" if shown is not None else f"{said}; no page of the sample tells"
+
+
+def _told(evidence: Evidence) -> str:
+    return f"{printable(evidence.pair.a)} and {printable(evidence.pair.b)}: {evidence.why}"
+
+
+def problem(settings: Settings) -> ProfileError | None:
+    """Why the loader refuses a profile of these settings, if it does."""
+    try:
+        loaded(settings)
+    except ProfileError as error:
+        return error
+    return None

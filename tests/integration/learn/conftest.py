@@ -1,0 +1,305 @@
+"""Origins to be probed, each on its own port, and random spellings to check what was learned."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+
+from univocal.uri.pipeline import canonical_target
+from univocal.uri.profile import parse
+from univocal_app.learn.asking import Asker, remembering
+from univocal_app.learn.probe import Report, probe
+
+HERE = Path(__file__).parent
+TIMEOUT = 60
+NAMES = [
+    *("A(b)", "C!d", "E:f", "x,y", "it's", "a+b", "a=b", "p@q", "m*n", "[z]", "$5", "R&D", "s;t"),
+    *("plain", "other", "third", "é"),
+]
+UNTIL_THE_INPUT_ENDS = 'exec 3<&0; "$@" & server=$!; (cat <&3; kill $server) & wait $server'
+
+
+@pytest.fixture(scope="session")
+def directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="univocal-") as name:
+        yield Path(name)
+
+
+@pytest.fixture(scope="session")
+def hosted() -> Iterator[Callable[..., str]]:
+    """hosted(app): the origin under which an ASGI application is served from now on."""
+    running = []
+
+    def hosted(app: Any) -> str:
+        # With its protocol named, so that asyncio knows it for TCP and sends without delay.
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        config = uvicorn.Config(app, ws="none", lifespan="off", log_config=None, loop="asyncio")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+        thread.start()
+        running.append((server, thread))
+        end = time.monotonic() + TIMEOUT
+        while not server.started:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+    yield hosted
+    for server, _ in running:
+        server.should_exit = True
+    for _, thread in running:
+        thread.join(TIMEOUT)
+
+
+def ended(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin
+    process.stdin.close()
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(10)
+    if process.stdout:
+        process.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def files(directory: Path) -> Path:
+    """A directory of pages with every octet in a name that may be two things."""
+    root = directory / "files"
+    for folder in ("wiki", "docs", "docs/more"):
+        (root / folder).mkdir(parents=True)
+        (root / folder / "index.html").write_text(f"The first page of {folder}.")
+    (root / "index.html").write_text("The first page.")
+    for name in NAMES:
+        (root / "wiki" / name).write_text(f"The page of {name}.")
+    return root
+
+
+@pytest.fixture(scope="session")
+def nginx(directory: Path, files: Path) -> Iterator[dict[str, str]]:
+    """The origins of one nginx: of locations, slashes merged or not, and of files."""
+    program = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
+    if program is None:
+        pytest.skip("needs nginx (Debian package nginx-light)")
+    ports = []
+    for _ in range(4):
+        with closing(socket.create_server(("127.0.0.1", 0))) as probe:
+            ports.append(probe.getsockname()[1])
+    prefix = directory / "nginx"
+    prefix.mkdir()
+    pages = "".join(
+        f'location = "/wiki/{name}" {{ return 200 "Page {number}, args $arg_id"; }}\n'
+        for number, name in enumerate([*NAMES, "deep/one", "deep/two", ""])
+    )
+    pages += "location / { return 404; }"
+    kinds = ("locations", "merge_slashes off locations", "files", "merge_slashes off files")
+    servers = "".join(
+        f"server {{ listen 127.0.0.1:{port}; {'merge_slashes off;' if 'off' in kind else ''} "
+        f"{pages if 'locations' in kind else f'root {files};'} }}\n"
+        for port, kind in zip(ports, kinds, strict=True)
+    )
+    temporary = "".join(
+        f"{name}_temp_path {prefix}/{name};\n"
+        for name in ("client_body", "proxy", "fastcgi", "scgi", "uwsgi")
+    )
+    (prefix / "nginx.conf").write_text(
+        f"daemon off; master_process off; pid {prefix}/pid; error_log {prefix}/error.log crit;\n"
+        f"events {{ worker_connections 64; }}\n"
+        f"http {{ access_log off; default_type text/plain; {temporary} {servers} }}\n"
+    )
+    command = [program, "-p", str(prefix), "-c", str(prefix / "nginx.conf"), "-e", str(prefix / "error.log")]
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", UNTIL_THE_INPUT_ENDS, "sh", *command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        until_it_listens(ports[-1], process)
+        yield {kind: f"http://127.0.0.1:{port}" for kind, port in zip(kinds, ports, strict=True)}
+    finally:
+        ended(process)
+
+
+def until_it_listens(port: int, process: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + TIMEOUT
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            assert process.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        else:
+            return
+
+
+JARS = ("catalina", "coyote", "util", "util-scan", "juli", "api", "servlet-api", "annotations-api")
+JARS += ("jaspic-api", "el-api", "jni")
+
+
+@pytest.fixture(scope="session")
+def tomcat(directory: Path) -> Iterator[str]:
+    """The origin of a Tomcat 10.1 with Debian's jars and the servlet of Site.java."""
+    java = shutil.which("java")
+    jars = [Path("/usr/share/java") / f"tomcat10-{name}.jar" for name in JARS]
+    missing = [jar.name for jar in jars if not jar.exists()]
+    if missing:
+        pytest.skip(f"needs {', '.join(missing)} (Debian package libtomcat10-java)")
+    if java is None or shutil.which("javac") is None:
+        pytest.skip("needs java and its compiler (Debian package default-jdk-headless)")
+    base = directory / "tomcat"
+    base.mkdir()
+    names = " ".join(["/wiki/" + name for name in NAMES] + ["/docs/", "/docs/more/plain"])
+    options = ["-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Dfile.encoding=UTF-8", "-Dsun.jnu.encoding=UTF-8"]
+    process = subprocess.Popen(
+        [java, *options, "-cp", ":".join(map(str, jars)), str(HERE / "Site.java"), str(base), names],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={"LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"},
+    )
+    watchdog = threading.Timer(TIMEOUT, process.kill)
+    watchdog.start()
+    try:
+        assert process.stdout
+        line = process.stdout.readline()
+        watchdog.cancel()
+        assert re.fullmatch(rb"\d+\n", line)
+        yield f"http://127.0.0.1:{int(line)}"
+    finally:
+        watchdog.cancel()
+        ended(process)
+
+
+@pytest.fixture(scope="session")
+def probed() -> Callable[..., Report]:
+    """probed(origin, sample): what probe finds out, at full speed."""
+
+    def probed(origin: str, sample: list[bytes]) -> Report:
+        asker = Asker(origin, 100_000)
+        with closing(asker):
+            asker.read_robots()
+            return probe(origin, sample, remembering(asker.get), lambda: asker.asked, lambda _: None)
+
+    return probed
+
+
+@pytest.fixture(scope="session")
+def verdicts() -> Callable[[Report], dict[str, str]]:
+    return lambda report: {finding.name: finding.verdict for finding in report.findings}
+
+
+# Random spellings
+
+PUTS = [
+    b"/",
+    b"/.",
+    b"/%2e",
+    b"/zq/..",
+    b"/zq/%2E.",
+    b"//..",
+    b"/zq//..",
+    b";x=1",
+    b"%2F",
+    b"%2f..",
+    b"/..;",
+    b"/..",
+]
+ENDS = [
+    b"/",
+    b"?",
+    b"index.html",
+    b"/index.html",
+    b"?utm_source=x",
+    b";jsessionid=1",
+    b"/.",
+    b"/..",
+    b"//",
+    b"&a=1",
+]
+
+
+def respelled(target: bytes, chance: random.Random) -> bytes:
+    for _ in range(chance.randrange(1, 4)):
+        path, mark, query = target.partition(b"?")
+        way = chance.random()
+        at = chance.randrange(len(path))
+        if way < 0.35 and path[at : at + 1] not in (b"/", b"%"):
+            escape = b"%%%02x" if chance.random() < 0.5 else b"%%%02X"
+            path = path[:at] + escape % path[at] + path[at + 1 :]
+        elif way < 0.5 and (found := re.search(rb"%[0-9A-Fa-f]{2}", path)):
+            octet = bytes.fromhex(found[0][1:].decode())
+            path = (
+                path[: found.start()] + (octet if octet.isascii() else found[0].lower()) + path[found.end() :]
+            )
+        elif way < 0.8:
+            slashes = [place for place, octet in enumerate(path) if octet == 0x2F]
+            place = chance.choice(slashes)
+            path = path[:place] + chance.choice(PUTS) + path[place:]
+        elif mark and way < 0.9:
+            query = b"&".join(chance.sample(query.split(b"&"), query.count(b"&") + 1))
+        else:
+            target = path + mark + query + chance.choice(ENDS)
+            continue
+        target = path + mark + query
+    return target
+
+
+@pytest.fixture(scope="session")
+def apart() -> Callable[..., tuple[list[tuple[bytes, bytes]], int]]:
+    """apart(origin, profile, sample): spellings made one that differ to the origin, and how many fold."""
+
+    def apart(origin: str, text: str, sample: list[bytes], number: int = 2000) -> tuple[list[Any], int]:
+        profile = parse({"learned": text})["learned"]
+        chance = random.Random(7)
+        drawn = dict.fromkeys(respelled(chance.choice(sample), chance) for _ in range(number))
+        wrong, folded = [], 0
+        with closing(Asker(origin, 1_000_000)) as asker:
+            fetch = remembering(asker.get)
+
+            def seen(target: bytes) -> tuple[int, bytes]:
+                answer = fetch(target, 0)
+                for _ in range(3):
+                    location = answer.value(b"location").removeprefix(origin.encode())
+                    if not answer.redirects or not location.startswith(b"/"):
+                        break
+                    answer = fetch(location, 0)
+                # Both are refusals: which error page comes with them is nobody's page.
+                return answer.status, answer.body if answer.status < 400 else b""
+
+            for target in drawn:
+                if not re.fullmatch(rb"/[!-~]*", target):
+                    continue
+                canonical = canonical_target(target, profile)
+                if not isinstance(canonical, bytes) or canonical == target:
+                    continue
+                folded += 1
+                one, other = seen(target), seen(canonical)
+                if one != other and not (one[0] >= 400 and other[0] >= 400):
+                    wrong.append((target, canonical, one, other))
+        return wrong, folded
+
+    return apart
+
+
+@pytest.fixture(scope="session")
+def as_json() -> Callable[[Report], Any]:
+    return lambda report: json.loads(report.as_json())

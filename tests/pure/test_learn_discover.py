@@ -1,0 +1,295 @@
+"""Discover on logs that were made: what was planted is found, and where nothing was, nothing is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from univocal.uri.pipeline import canonical_target
+from univocal.uri.profile import parse
+from univocal_app.learn.corpus import Corpus, read
+from univocal_app.learn.discover import BASE, Discovery, discover, discovered_in, measured
+from univocal_app.learn.logs import Entry, entry_of_any
+from univocal_app.learn.written import loaded
+
+Spell = Callable[[str, random.Random], str]
+
+PAGES = 600
+HELD_OUT = range(PAGES, PAGES + 200)
+
+
+def size_of(*what: object) -> int:
+    return 2000 + int(hashlib.md5(repr(what).encode()).hexdigest()[:8], 16) % 60_000
+
+
+def combined(target: str, size: int | None, host: str = "") -> bytes:
+    told = "-" if size is None else size
+    return (
+        f'{host}10.0.0.1 - - [22/Nov/2026:02:03:04 +0000] "GET {target} HTTP/1.1" 200 {told} "-" "x"'.encode()
+    )
+
+
+def session(chance: random.Random, digits: int = 24) -> str:
+    return f"{chance.getrandbits(digits * 4):0{digits}x}a1"
+
+
+# A page, and how else it may be spelled.
+SECTIONS = ["story", "news", "blog", "film"]
+PLANTED: dict[str, tuple[Callable[[int], str], Spell]] = {
+    "an id in the path": (lambda i: f"/story?id={i}", lambda url, _: url.replace("?id=", "_")),
+    "a tracker": (
+        lambda i: f"/docs/p{i}.html",
+        lambda url, r: f"{url}?utm_source=s{r.randrange(40)}&utm_medium=m",
+    ),
+    "a session": (lambda i: f"/shop?item={i}", lambda url, r: f"{url}&sid={session(r)}"),
+    "an unused parameter": (lambda i: f"/blog/t{i}", lambda url, r: f"{url}?ref=from{r.randrange(30)}"),
+    "an index": (lambda i: f"/dir{i}/", lambda url, _: url + "index.html"),
+    "doubled slashes": (lambda i: f"/a/b{i}", lambda url, _: "/" + url),
+    "the other order": (
+        lambda i: f"/find?q=w{i}&colour=red",
+        lambda url, _: "/find?colour=red&q=" + url.split("q=")[1].split("&")[0],
+    ),
+    "a default": (
+        lambda i: f"/list?cat={i}" + ("" if i % 3 else "&page=2"),
+        lambda url, _: url if "page=" in url else url + "&page=1",
+    ),
+    "a prefix in each section": (lambda i: f"/{SECTIONS[i % 4]}/{i}", lambda url, _: "/en" + url),
+    "a front controller": (lambda i: f"/wiki/A_{i}", lambda url, _: "/index.php" + url),
+    "a session as a segment": (lambda i: f"/board/topic{i}", lambda url, r: f"/s/{session(r)}{url}"),
+    "a session as the first segment": (lambda i: f"/forum/topic{i}", lambda url, r: f"/{session(r)}{url}"),
+    "a path parameter": (lambda i: f"/app/view{i}", lambda url, r: f"{url};jsessionid={session(r)}"),
+    "another suffix": (lambda i: f"/old/p{i}.html", lambda url, _: url.replace(".html", ".htm")),
+    "encoded parentheses": (
+        lambda i: f"/wiki/A_(b{i})",
+        lambda url, _: url.replace("(", "%28").replace(")", "%29"),
+    ),
+    "slashes at the end": (lambda i: f"/about/us{i}", lambda url, _: url + "/"),
+}
+
+
+def planted_log(kinds: list[str], seed: int = 1, *, sizes: bool = True, jitter: int = 0) -> Iterator[bytes]:
+    chance = random.Random(seed)
+    for _ in range(6000 * len(kinds)):
+        kind = chance.choice(kinds)
+        page, spell = PLANTED[kind]
+        url = page(int(PAGES * chance.random() ** 2))
+        size = size_of(url) + (chance.randrange(jitter) if jitter else 0)
+        spelled = spell(url, chance) if chance.random() < 0.35 else url
+        yield combined(spelled, size if sizes else None)
+
+
+def learned(lines: Iterator[bytes]) -> Discovery:
+    return discover(read(map(entry_of_any, lines)))
+
+
+def effect(found: Discovery, kind: str) -> float:
+    """Of pairs that were not in the log, how many are one."""
+    profile, chance = parse({"learned": found.toml()})["learned"], random.Random(9)
+    page, spell = PLANTED[kind]
+    folded = [
+        canonical_target(spell(page(i), chance).encode(), profile)
+        == canonical_target(page(i).encode(), profile)
+        for i in HELD_OUT
+    ]
+    return sum(folded) / len(folded)
+
+
+def false_folds(found: Discovery, kinds: list[str]) -> list[str]:
+    """Pages that became one with another page."""
+    profile = parse({"learned": found.toml()})["learned"]
+    seen: dict[object, str] = {}
+    wrong = []
+    for kind in kinds:
+        for i in range(PAGES + 200):
+            url = PLANTED[kind][0](i)
+            key = canonical_target(url.encode(), profile)
+            if seen.setdefault(key, url) != url:
+                wrong.append(url)
+    return wrong
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+def test_one_planted_rule_is_found(kind: str) -> None:
+    found = learned(planted_log([kind, "a tracker"]))
+    assert effect(found, kind) >= 0.9, found.toml()
+    assert false_folds(found, [kind, "a tracker"]) == []
+
+
+TOGETHER = [kind for kind in PLANTED if kind not in {"slashes at the end", "a session as the first segment"}]
+
+
+def test_many_planted_rules_are_found_together() -> None:
+    found = learned(planted_log(TOGETHER))
+    missed = {kind: share for kind in TOGETHER if (share := effect(found, kind)) < 0.9}
+    assert len(missed) <= 0.1 * len(TOGETHER), (missed, found.toml())
+    assert false_folds(found, TOGETHER) == []
+
+
+def test_pages_whose_sizes_vary_a_little() -> None:
+    kinds = ["an id in the path", "a tracker", "an unused parameter", "an index"]
+    found = learned(planted_log(kinds, jitter=12))
+    assert {kind: effect(found, kind) for kind in kinds} == dict.fromkeys(kinds, 1.0)
+    assert false_folds(found, kinds) == []
+
+
+WITHOUT_SIZES = [
+    "an id in the path",
+    "a tracker",
+    "a session",
+    "an index",
+    "doubled slashes",
+    "the other order",
+    "a path parameter",
+    "encoded parentheses",
+]
+
+
+def test_where_the_log_has_no_sizes_spelling_alone_must_speak_clearly() -> None:
+    found = learned(planted_log(WITHOUT_SIZES, sizes=False))
+    assert {kind: effect(found, kind) for kind in WITHOUT_SIZES} == dict.fromkeys(WITHOUT_SIZES, 1.0)
+    assert false_folds(found, WITHOUT_SIZES) == []
+
+
+@pytest.mark.parametrize("size", [lambda _: 512, lambda chance: chance.randrange(100_000)])
+def test_sizes_that_tell_nothing_are_as_good_as_none(size: Callable[[random.Random], int]) -> None:
+    chance = random.Random(6)
+    lines = (
+        line.replace(b" 200 - ", b" 200 %d " % size(chance))
+        for line in planted_log(WITHOUT_SIZES, sizes=False)
+    )
+    found = learned(lines)
+    assert {kind: effect(found, kind) for kind in WITHOUT_SIZES} == dict.fromkeys(WITHOUT_SIZES, 1.0)
+
+
+# Logs in which nothing was planted
+
+CLEAN: dict[str, Spell] = {
+    "pages of lists": lambda url, r: f"{url}?page={r.randrange(1, 9)}",
+    "offsets": lambda url, r: f"{url}?start={r.randrange(9) * 20}&size=20",
+    "ids": lambda url, r: f"{url}?id={r.randrange(500)}",
+    "languages as a prefix": lambda url, r: f"/{r.choice(['en', 'de', 'fr', 'pt-BR'])}{url}",
+    "languages as a parameter": lambda url, r: f"{url}?lang={r.choice(['en', 'de', 'fr'])}",
+    "languages as a suffix": lambda url, r: f"{url}.{r.choice(['en', 'de'])}.html",
+    "versions": lambda url, r: f"/v{r.randrange(1, 4)}{url}",
+    "releases": lambda url, r: f"/docs/{r.choice(['stable', 'latest', '3.1', '3.2'])}{url}",
+    "orders": lambda url, r: f"{url}?sort={r.choice(['asc', 'desc'])}",
+    "formats": lambda url, r: f"{url}.{r.choice(['html', 'json', 'xml', 'pdf'])}",
+    "parts": lambda url, r: url + r.choice(["", "/comments", "/edit", "/history"]),
+    "thumbnails": lambda url, r: r.choice(["/thumb", "/large", ""]) + url + ".jpg",
+    "words": lambda url, r: f"/{r.choice(['red', 'green', 'blue', 'black'])}{url}",
+    "searches": lambda url, r: f"/search?q={url[1:].replace('/', '+')}" if r.random() < 0.5 else url,
+    "dates": lambda url, r: f"/2026/{r.randrange(1, 13):02d}{url}",
+    "hashes": lambda url, r: f"/files/{session(r, 32)}{url}",
+}
+
+
+def clean_log(kind: str, *, sizes: bool, seed: int = 2) -> Iterator[bytes]:
+    chance = random.Random(seed)
+    for _ in range(8000):
+        url = CLEAN[kind](f"/item/t{int(400 * chance.random() ** 2)}", chance)
+        size = size_of("by order alone", url.partition("?")[0]) if kind == "orders" else size_of(url)
+        yield combined(url, size if sizes else None)
+
+
+@pytest.mark.parametrize("sizes", [True, False], ids=["with sizes", "without"])
+@pytest.mark.parametrize("kind", CLEAN)
+def test_nothing_is_proposed_where_nothing_is(kind: str, sizes: bool) -> None:
+    found = learned(clean_log(kind, sizes=sizes))
+    assert not found.decided, found.toml()
+
+
+def test_pages_of_one_size_say_nothing() -> None:
+    lines = (
+        combined(f"/{lang}/item/t{i}?page={i % 7}", 4096) for i in range(2000) for lang in ("en", "de", "all")
+    )
+    assert not learned(lines).decided
+
+
+def test_all_the_clean_ones_in_one_log() -> None:
+    chance = random.Random(4)
+    logs = [clean_log(kind, sizes=True) for kind in CLEAN]
+    lines = [line for log in logs for line in log]
+    chance.shuffle(lines)
+    found = learned(iter(lines))
+    assert not found.rules
+    assert not found.decided, found.toml()
+
+
+# Hosts, JSON, bounds
+
+
+def test_an_alias_is_a_host_with_the_same_pages() -> None:
+    def lines() -> Iterator[bytes]:
+        chance = random.Random(5)
+        for _ in range(4000):
+            i = chance.randrange(300)
+            host = chance.choice(
+                ["shop.example", "shop.example", "www.shop.example", "shop.test", "other.example"]
+            )
+            size = size_of(i, host if host == "other.example" else "")
+            told = {"host": host, "request_uri": f"/p{i}", "status": 200, "body_bytes_sent": str(size)}
+            yield json.dumps(told).encode()
+
+    found = learned(lines())
+    assert found.aliases == {"www.shop.example": "shop.example", "shop.test": "shop.example"}
+
+
+def test_what_it_would_change_is_replayed() -> None:
+    corpus = read(map(entry_of_any, planted_log(["an id in the path", "a session"])))
+    found = discover(corpus)
+    before, after = measured(corpus, found)
+    assert after.hit_ratio > before.hit_ratio + 0.1
+    told = json.loads(found.as_json(before, after))
+    assert list(told) == [
+        *("urls", "requests", "skipped", "sampled", "rules", "path", "query", "hosts", "folded", "hit_ratio"),
+        "profile",
+    ]
+    assert told["rules"][0] | {"support": 0, "confidence": 0} == {
+        "from": "/story_",
+        "to": "/story?id=",
+        "at": "path",
+        "support": 0,
+        "confidence": 0,
+        "validated": None,
+    }
+    assert told["query"]["drop"] == ["sid"]
+    assert told["folded"]["urls"] > 1000
+    assert told["folded"]["requests"] > 1000
+    parse({"learned": told["profile"]})
+
+
+def test_more_urls_than_fit_are_sampled_and_spellings_stay_together() -> None:
+    kinds = ["an id in the path", "a session", "an index"]
+    corpus = read(map(entry_of_any, planted_log(kinds)), most=1500)
+    assert len(corpus.urls) <= 1500
+    assert 0 < corpus.share <= 0.5
+    found = discover(corpus)
+    assert {kind: effect(found, kind) for kind in kinds} == dict.fromkeys(kinds, 1.0)
+
+
+def test_what_is_no_get_or_was_not_answered_does_not_count() -> None:
+    corpus = Corpus()
+    for method, status in (
+        ("GET", 200),
+        ("GET", 404),
+        ("POST", 200),
+        ("HEAD", 200),
+        ("GET", 499),
+        ("GET", 0),
+    ):
+        corpus.add(Entry(b"", b"/a", method.encode(), status, 10, b"", b""))
+    corpus.add(None)
+    assert (corpus.requests, corpus.skipped, len(corpus.urls)) == (2, 1, 1)
+
+
+def test_counted_spellings_are_discovered_in_too() -> None:
+    """What the admin listener counts is enough, without sizes."""
+    counted = [(b"", target.encode(), 3) for i in range(40) for target in (f"/x{i}/", f"/x{i}/index.html")]
+    found = discovered_in(counted)
+    assert found.settings.index_names == ("index.html",)
+    assert found.folded() == (40, 120)
+    assert canonical_target(b"/x1/index.html", loaded(BASE)) == b"/x1/index.html"

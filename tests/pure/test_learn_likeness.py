@@ -1,0 +1,252 @@
+"""Templates, verdicts and lines of logs, without any network."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from univocal_app.learn.likeness import Answer, Template, without_echo, words
+from univocal_app.learn.logs import Entry, entry_of_any, seconds
+from univocal_app.learn.questions import Pair, questions, risks, siblings
+from univocal_app.learn.sample import varied
+from univocal_app.learn.verdicts import Evidence, Judge, verdict_of
+from univocal_app.learn.written import Settings, folded, loaded, settings_of, toml
+
+
+def html(text: str, status: int = 200, **fields: str) -> Answer:
+    named = tuple((name.replace("_", "-").encode(), value.encode()) for name, value in fields.items())
+    return Answer(status, (*named, (b"content-type", b"text/html")), text.encode())
+
+
+def template(*texts: str) -> Template:
+    result = Template.of(words(html(texts[0])))
+    for text in texts[1:]:
+        result = result.widened(words(html(text)))
+    return result
+
+
+@pytest.mark.parametrize(
+    ("seen", "text", "fits"),
+    [
+        (["a b c"], "a b c", True),
+        (["a b c"], "a <b> c", True),  # markup and blanks are no words
+        (["a b c"], "a c b", False),
+        (["a b c"], "a b c d", False),
+        (["a b c"], "a b", False),
+        (["at 12:00 b c", "at 12:01 b c"], "at 13:00 b c", True),
+        (["at 12:00 b c", "at 12:01 b c"], "at 13:00 c b", False),
+        (["at 12:00 b c", "at 12:01 b c"], "b c", False),
+        (["a x", "a y"], "a", True),
+        (["a x", "a y"], "a z", True),
+        (["x a", "y a"], "z b", False),
+        (["one", "two"], "three", True),  # nothing stays: such a page decides nothing
+        (["1 2 3 4", "4 3 2 1"], "2 1 4 3 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3", False),
+    ],
+)
+def test_a_template_fits(seen: list[str], text: str, fits: bool) -> None:
+    assert template(*seen).fits(words(html(text))) is fits
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.sampled_from([b"a", b"b", b"c", b"d"]), max_size=12), min_size=1, max_size=4))
+def test_a_widened_template_fits_the_last_and_keeps_no_word_that_is_not_in_all(
+    rows: list[list[bytes]],
+) -> None:
+    wide = Template.of(rows[0])
+    for row in rows[1:]:
+        wide = wide.widened(row)
+        left = iter(row)
+        assert all(item in left for item in wide.items if item is not None)  # in this order
+
+
+def test_what_is_no_text_is_compared_as_a_whole() -> None:
+    one, other = (Answer(200, ((b"content-type", b"image/png"),), body) for body in (b"a b", b"a  b"))
+    assert words(one) != words(other)
+
+
+def test_what_a_page_repeats_of_its_target() -> None:
+    assert without_echo([b"Page", b"A(b)", b"of", b"/wiki/A%28b)"], b"/wiki/A%28b)") == [b"Page", b"of"]
+
+
+def judge(pages: dict[bytes, object]) -> Judge:
+    """A judge of an origin that answers as told, in turn, and 404 else."""
+
+    def fetch(target: bytes, number: int) -> Answer:
+        found = pages.get(target, html("no", 404))
+        return found[number % len(found)] if isinstance(found, list) else found  # type: ignore[return-value]
+
+    return Judge(fetch, "http://o.example")
+
+
+A, B = b"/x/a", b"/x/%61"
+PAGE = html("the page " + " ".join(map(str, range(30))))
+NOISE = [html(f"the page at {second} " + " ".join(map(str, range(30)))) for second in range(9)]
+
+
+@pytest.mark.parametrize(
+    ("pages", "verdict", "why"),
+    [
+        ({A: PAGE, B: PAGE}, "same", "the same content"),
+        ({A: NOISE, B: NOISE[5]}, "same", "the same content"),
+        ({A: PAGE}, "different", "refused: status 404"),
+        ({A: PAGE, B: html("x", 400)}, "different", "refused: status 400"),
+        ({A: PAGE, B: html("x", 503)}, "unknown", "status 503"),
+        ({A: PAGE, B: Answer(0)}, "unknown", "no answer"),
+        ({A: PAGE, B: html("another page")}, "different", "other content"),
+        ({A: PAGE, B: [html("x", 404), PAGE]}, "unknown", "it differed once"),
+        ({A: PAGE, B: html("", 301, location="/x/a")}, "same", "301 to it"),
+        ({A: PAGE, B: html("", 307, location="http://o.example/x/a")}, "same", "307 to it"),
+        ({A: PAGE, B: html("", 302, location="/login")}, "different", "302 to another URL"),
+        ({A: PAGE, B: html("", 301, location="https://o.example/x/%61")}, "unknown", "another origin"),
+        ({A: html("p q", etag='"1"'), B: html("p q", etag='"2"')}, "unknown", "another etag"),
+        ({A: html("p q", vary="cookie"), B: html("p q")}, "different", "another vary"),
+        (
+            {A: [html("p q", etag='"1"'), html("p q", etag='"2"')], B: html("p q", etag='"3"')},
+            "same",
+            "content",
+        ),
+        ({A: html("x", 404), B: PAGE}, "unknown", "status 404"),
+        ({A: PAGE, B: PAGE, siblings(A)[0]: PAGE}, "unknown", "nonsense"),
+        ({A: PAGE, B: PAGE, siblings(A)[0]: html("", 302, location="/x/a")}, "unknown", "redirected to it"),
+        ({A: PAGE, B: PAGE, b"/x/zq": PAGE}, "unknown", "anything in that place"),
+        ({A: [html("1"), html("2")], B: html("3")}, "unknown", "nothing of it stays"),
+        (
+            {A: PAGE, B: PAGE, **dict.fromkeys(siblings(A), html("Nothing, sorry"))},
+            "unknown",
+            "with one page",
+        ),
+    ],
+)
+def test_what_a_pair_shows(pages: dict[bytes, object], verdict: str, why: str) -> None:
+    found = judge(pages).ask(Pair(A, B, (b"/x/zq",)))
+    assert (found.verdict, why in found.why) == (verdict, True), found.why
+
+
+def test_what_pairs_show_together() -> None:
+    same, unsure, other = (
+        Evidence(Pair(A, B, doubt=doubt), v, "")
+        for doubt, v in ((0.04, "same"), (0.15, "same"), (0.04, "different"))  # type: ignore[arg-type]
+    )
+    assert verdict_of([same])[0] == "same"
+    assert verdict_of([unsure])[0] == "unknown"
+    assert verdict_of([unsure, unsure])[0] == "same"
+    assert verdict_of([same, same, other])[0] == "different"
+    assert verdict_of([])[0] == "unknown"
+
+
+SAMPLE = [b"/", b"/a/", b"/wiki/A(b)", b"/wiki/%C3%A9;v=1?b=1&a=2", b"/x/y.html?q=a+b", b"/a/index.php"]
+
+
+def test_every_question_offers_spellings_of_its_target_and_decoys_that_are_none() -> None:
+    """The decoys are other pages to any reading; both are targets that can be asked for."""
+    for question in [*questions(SAMPLE), *risks()]:
+        for target in SAMPLE:
+            for pair in question.pairs(target):
+                assert pair.a == target
+                assert pair.b != target
+                for asked in (pair.b, *pair.decoys):
+                    assert asked.startswith(b"/")
+                    assert asked.isascii()
+                    assert b" " not in asked
+                assert target not in pair.decoys
+                assert pair.b not in pair.decoys
+
+
+def test_the_sample_is_asked_in_an_order_of_many_kinds() -> None:
+    ordered = varied([b"/a/1", b"/a/2", b"/a/3", b"/b/1", b"/c.png"])
+    assert ordered == [b"/a/1", b"/b/1", b"/c.png", b"/a/2", b"/a/3"]
+
+
+def test_settings_of_nothing_are_sound_and_load() -> None:
+    settings = settings_of({})
+    assert settings == Settings(
+        refused=("control-character", "fragment", "bad-escape", "encoded-dot-segment")
+    )
+    profile = loaded(settings)
+    assert folded(profile, b"/%61", b"/a")
+    assert not folded(profile, b"/a/../b", b"/b")
+
+
+@settings(deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_settings_as_toml_load(chance: random.Random) -> None:
+    some = Settings(
+        decode=bytes(chance.sample(sorted(b":@!$'()*,"), 4)),
+        merge_slashes=chance.random() < 0.5,
+        drop=("a*", 'q"'),
+        defaults={"page": "1", "ü": '"'},
+        rewrites=(("/en/", "/", "prefix"),),
+    )
+    profile = loaded(some)
+    assert profile.merge_slashes is some.merge_slashes
+    assert profile.query.drop == (b"a*", b'q"')
+    assert toml(some, "x", {"path.decode": ["why"]}).count("# why\ndecode") == 1
+
+
+# Lines of logs
+
+APACHE = (
+    b'1.2.3.4 - - [22/Nov/2026:02:03:04 +0100] "GET /a?b=c HTTP/1.1" 200 512 "http://x/" "Mozilla \\"x\\""'
+)
+
+
+READ = Entry(b"", b"/a?b=c", b"GET", 200, 512, b"22/Nov/2026:02:03:04 +0100", b"1.2.3.4")
+PLAIN = Entry(b"", b"/a", b"GET", 200, -1, b"", b"")
+NESTED = b'{"request": {"uri": "/a", "method": "GET", "host": "h"}, "status": 200, "size": 5, "ts": 1.5}'
+NGINX = b'{"request": "GET /a HTTP/1.1", "status": "404", "bytes_sent": "7", "http_host": "h"}'
+OWN = b'{"target": "/\\u00e9", "method": "HEAD", "status": 200, "bytes": 0, "url": "http://h:81/%C3%A9"}'
+
+
+@pytest.mark.parametrize(
+    ("line", "entry"),
+    [
+        (APACHE, READ),
+        (b"shop.example:80 " + APACHE, READ._replace(host=b"shop.example:80")),
+        (APACHE.replace(b"- -", b"- a b"), READ),
+        (APACHE.replace(b"512", b"-"), READ._replace(size=-1)),
+        (APACHE.replace(b"/a?b=c", b'/\\x22\\"'), READ._replace(target=b'/""')),
+        (APACHE.replace(b"/a?b", b"http://h/a?b"), READ._replace(host=b"h")),
+        (b"https://shop.example/a?b#c", PLAIN._replace(host=b"shop.example", target=b"/a?b")),
+        (b"http://shop.example", PLAIN._replace(host=b"shop.example", target=b"/")),
+        (b"/a", PLAIN),
+        (NGINX, PLAIN._replace(host=b"h", status=404, size=7)),
+        (OWN, Entry(b"h:81", b"/\xe9", b"HEAD", 200, 0, b"", b"")),
+        (NESTED, PLAIN._replace(host=b"h", size=5, time=b"1.5")),
+        (b'{"uri": "/a"}', PLAIN),
+        (b'{"uri": "/a", "status": null}', PLAIN._replace(status=0)),
+        (b"nonsense", None),
+        (b"{nonsense", None),
+        (b'{"a": 1}', None),
+        (b"[1]", None),
+        (b'1.2.3.4 - - [x] "-" 400 0', None),
+    ],
+)
+def test_lines(line: bytes, entry: Entry | None) -> None:
+    assert entry_of_any(line) == entry
+
+
+def test_what_univocal_logs_is_read() -> None:
+    told = {"target": "/%61", "url": "https://shop.example/a", "status": 200, "bytes": 3, "method": "GET"}
+    told |= {"time": "2026-11-22T02:03:04.500Z", "client": "::1", "site": "shop.example"}
+    entry = entry_of_any(json.dumps(told).encode())
+    assert entry == Entry(b"shop.example", b"/%61", b"GET", 200, 3, b"2026-11-22T02:03:04.500Z", b"::1")
+    assert seconds(entry.time) == 1795312984.5
+
+
+@pytest.mark.parametrize(
+    ("time", "moment"),
+    [
+        (b"22/Nov/2026:02:03:04 +0000", 1795312984.0),
+        (b"22/Nov/2026:03:03:04 +0100", 1795312984.0),
+        (b"2026-11-22T02:03:04+00:00", 1795312984.0),
+        (b"2026-11-22T02:03:04", 1795312984.0),
+        (b"1795312984.5", 1795312984.5),
+        (b"yesterday", None),
+    ],
+)
+def test_times(time: bytes, moment: float | None) -> None:
+    assert seconds(time) == moment
