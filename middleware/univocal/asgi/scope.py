@@ -5,13 +5,13 @@ Servers differ in what they hand over; the bytes that were received are preferre
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from univocal.engine.admission import Admission
 from univocal.http.extensions import EARLY_HINT, EXTENSION, INTERIM
+from univocal.http.grammar import split_absolute
 from univocal.http.messages import Fields, Received
 from univocal.uri.target import Canonical
 
@@ -21,7 +21,6 @@ Scope = dict[str, Any]
 
 CANONICAL: Final = "univocal.canonical"  # {"canonical", "peer", "chain"}: for a ReverseProxy behind the cache
 
-_ORIGIN: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*").match
 
 # What an application may ask of its server past a cache that reads its messages.
 _PASSED_EXTENSIONS: Final = frozenset(("tls", INTERIM, EARLY_HINT, "websocket.http.response"))
@@ -45,7 +44,8 @@ def _target(scope: Mapping[str, Any]) -> bytes:
     if extension is not None:
         # A server that was given a root path puts it before raw_path, not before what it received.
         target: bytes = extension["target"]
-        origin = absolute[0] if (absolute := _ORIGIN(target)) else b""
+        absolute = split_absolute(target)
+        origin = b"%b://%b" % absolute[:2] if absolute is not None else b""
         rest = target[len(origin) :]
         path = rest.partition(b"?")[0]
         if path[:1] == raw[:1] == b"/" and raw.endswith(path):

@@ -305,9 +305,13 @@ class Exchange:
             case Failed(error):
                 self._recall(flight, None, lambda: self._fail(error))
             case Relayed(response) if response.status >= 500:
-                self._recall(flight, response.status, lambda: self._take(flight))
-            case _:
-                self._take(flight)
+                self._recall(flight, response.status, lambda: self._relay(flight, response))
+            case Relayed(response):
+                self._relay(flight, response)
+            case Renewed(stored, status):
+                self._take_renewed(flight, stored, status)
+            case Found(admission):
+                self._take_found(admission)
 
     def _recall(self, flight: Flight, status: int | None, otherwise: Callable[[], None]) -> None:
         """Serve something stale in place of an error, if there is any (RFC 9111 §4.2.4, RFC 5861 §4)."""
@@ -346,68 +350,62 @@ class Exchange:
         self._leave()
         self._reuse(handling)
 
-    def _take(self, flight: Flight) -> None:
-        if self._follows:
-            self._take_theirs(flight)
-        else:
-            self._take_own(flight)
+    # These answer the request that leads the flight, and those that follow it. What came for the leader
+    # satisfies a follower only as far as it may be stored, and if it is what the follower asked for.
 
-    def _take_own(self, flight: Flight) -> None:
-        """Answer with what the flight brings that this request leads."""
-        fwd = _reason(flight.admission)
-        match flight.landing:
-            case Found(admission):
-                self._leave()
-                self._take_another_nodes(admission)
-            case Renewed(stored, status):
-                self._leave()
-                age = stored.age(self._engine.clock())
-                decision = Reuse(stored, age, fwd, revalidate_in_background=False)
-                self.admission = replace(flight.admission, decision=decision)
-                self._reuse(Handling(fwd=fwd, fwd_status=status))
-            case Relayed(response):
-                recording = flight.recording
-                kept = recording is not None and recording.stored_at_head
-                self._stream(flight, response, Handling(fwd=fwd, stored=kept))
-
-    def _take_theirs(self, flight: Flight) -> None:
-        """Answer with what the flight brings that another request leads, if it satisfies this one."""
-        engine, recording = self._engine, flight.recording
-        assert recording is not None
-        landed = recording.updated or recording.storing
-        if isinstance(flight.landing, Found):
-            theirs = flight.landing.admission.decision
-            assert isinstance(theirs, Reuse)
-            landed = theirs.stored
-        if landed is None or not landed.reusable:
-            self._forward(None)
+    def _relay(self, flight: Flight, response: Response) -> None:
+        """Pass the origin server's own response on as it comes."""
+        recording = flight.recording
+        if not self._follows:
+            kept = recording is not None and recording.stored_at_head
+            self._stream(flight, response, Handling(fwd=_reason(self.admission), stored=kept))
             return
-        again = engine.gate.again(self.admission, engine.clock(), [landed])
-        if not isinstance(again.decision, Reuse):
+        storing = recording.storing if recording is not None else None
+        whole = storing is not None and storing.whole and not values(self.admission.request.fields, b"range")
+        again = self._satisfied_by(storing) if storing is not None and whole else None
+        if storing is None or again is None:
             self._forward(None)
             return
         handling = Handling(fwd=_reason(self.admission), collapsed=True)
-        whole = landed.whole and not values(self.admission.request.fields, b"range")
-        match flight.landing:
-            case Found():
-                self._leave()
-                self._take_another_nodes(again)
-            case Renewed():
-                self._leave()
-                self.admission = again
-                self._reuse(handling)
-            case Relayed() if whole:
-                self.admission = again
-                # As it is stored: what may not be is for the client alone whose request brought it.
-                self._stream(flight, Response(landed.status, landed.fields), handling)
-            case _:
-                self._forward(None)
+        self.admission = again
+        # As it is stored: what may not be is for the client alone whose request brought it.
+        self._stream(flight, Response(storing.status, storing.fields), handling)
 
-    def _take_another_nodes(self, admission: Admission) -> None:
+    def _take_renewed(self, flight: Flight, stored: Stored, status: int) -> None:
+        """Answer with a stored response that the origin server has confirmed or completed."""
+        fwd = _reason(self.admission)
+        if not self._follows:
+            age = stored.age(self._engine.clock())
+            decision = Reuse(stored, age, fwd, revalidate_in_background=False)
+            again: Admission | None = replace(flight.admission, decision=decision)
+            handling = Handling(fwd=fwd, fwd_status=status)
+        else:
+            again, handling = self._satisfied_by(stored), Handling(fwd=fwd, collapsed=True)
+        if again is None:
+            self._forward(None)
+            return
+        self._leave()
+        self.admission = again
+        self._reuse(handling)
+
+    def _take_found(self, admission: Admission) -> None:
+        """Answer with what another node has stored."""
         assert isinstance(admission.decision, Reuse)
-        self.admission = admission
-        self._reuse(Handling.of_hit(admission.decision, detail="shared"))
+        again = self._satisfied_by(admission.decision.stored) if self._follows else admission
+        if again is None:
+            self._forward(None)
+            return
+        assert isinstance(again.decision, Reuse)
+        self._leave()
+        self.admission = again
+        self._reuse(Handling.of_hit(again.decision, detail="shared"))
         self._refresh()
+
+    def _satisfied_by(self, stored: Stored) -> Admission | None:
+        """This request answered with a response that came for another; None if it asks for something else."""
+        engine = self._engine
+        again = engine.gate.again(self.admission, engine.clock(), [stored]) if stored.reusable else None
+        return again if again is not None and isinstance(again.decision, Reuse) else None
 
     def _stream(self, flight: Flight, response: Response, handling: Handling) -> None:
         self._handling = handling

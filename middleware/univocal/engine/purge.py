@@ -15,6 +15,7 @@ from typing import Final
 from univocal.engine.runtime import Runtime
 from univocal.engine.trust import Peer, within
 from univocal.http.errors import RefusedError
+from univocal.http.grammar import split_absolute
 from univocal.http.messages import Fields, Received, values
 from univocal.store.patterns import compiled
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, Tags
@@ -34,7 +35,6 @@ SOFT_FIELDS: Final = (b"soft-purge", b"fastly-soft-purge")
 _SLICE: Final = 100
 # How many selectors the shared store is asked to confirm one by one, once it did not confirm.
 _MOST_OWED: Final = 10
-_ABSOLUTE: Final = re.compile(rb"https?://[^/]*", re.IGNORECASE)
 _ESCAPED: Final = re.compile(rb"%[0-9A-Fa-f]{2}")
 
 
@@ -296,8 +296,8 @@ def order_of_paths(
     target: bytes, hosts: Sequence[bytes], scheme: bytes, runtime: Runtime, *, soft: bool
 ) -> Order:
     """Every response of a host whose target begins as a pattern describes. Raises RefusedError."""
-    absolute = _ABSOLUTE.match(target)
-    root, path = (absolute[0] + b"/", target[absolute.end() :]) if absolute else (b"/", target)
+    absolute = split_absolute(target)
+    root, path = (b"%b://%b/" % absolute[:2], absolute.rest) if absolute is not None else (b"/", target)
     found = accepted(resolve(root, hosts, scheme, runtime.sites))
     if not path.startswith(b"/"):
         raise RefusedError("no-leading-slash")

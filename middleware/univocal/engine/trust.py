@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 
 from univocal.http.errors import ConfigurationError
 from univocal.http.fields import ENCODINGS
+from univocal.http.grammar import TOKEN
 from univocal.http.messages import Fields, Received, values
 
 __all__ = ["FORWARDED", "LOOPBACK", "Networks", "Peer", "believe", "networks", "within"]
@@ -20,7 +21,7 @@ LOOPBACK: Final = ("127.0.0.0/8", "::1/128")
 
 # RFC 7239 §4; a value that should have been quoted, as `for=192.0.2.1:80`, is read all the same.
 _FORWARDED_PAIR: Final = re.compile(
-    rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+)=([^\x00-\x20\",;\\]+|\"(?:[^\"\\]|\\.)*\")", re.DOTALL
+    rb"(" + TOKEN + rb")=([^\x00-\x20\",;\\]+|\"(?:[^\"\\]|\\.)*\")", re.DOTALL
 )
 _SEGMENT: Final = rb"[ \t]*(?:%b[ \t]*)?" % _FORWARDED_PAIR.pattern
 _FORWARDED_ELEMENT: Final = re.compile(rb"%b(?:;%b)*" % (_SEGMENT, _SEGMENT), re.DOTALL)

@@ -11,6 +11,7 @@ from typing import Final
 import httpx
 
 from univocal.http.errors import ConfigurationError
+from univocal.http.grammar import split_absolute
 from univocal.http.messages import Fields, Response
 from univocal.http.roles import Answer, Asked, Content
 from univocal.origin.failures import origin_failure
@@ -22,8 +23,6 @@ __all__ = ["OriginServer", "Timeouts"]
 
 # Scheme, authority and path; nothing that a request line could not hold (RFC 9112 §3).
 _URL: Final = re.compile(r"(https?)://([^/?#@\s]+)((?:/[^?#\x00-\x20\x7F-\U0010FFFF]*)?)")
-# An absolute-form's scheme and authority, which a path cannot stand before.
-_ABSOLUTE: Final = re.compile(rb"^[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 
 
 class OriginServer:
@@ -61,7 +60,9 @@ class OriginServer:
         """`target` below this URL's path, where there is one; the asterisk-form stays."""
         if not self.path or target == b"*":
             return target
-        path = _ABSOLUTE.sub(b"", target)
+        # A path cannot stand before an absolute-form's scheme and authority.
+        absolute = None if target[:1] == b"/" else split_absolute(target)
+        path = target if absolute is None else absolute.rest
         return self.path + (path if path.startswith(b"/") else b"/" + path)
 
     def ask(
