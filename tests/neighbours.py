@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from support import Clock
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.engine.admission import Admission, Gate
@@ -23,16 +24,6 @@ from univocal.store.tiers import Judge, MemoryTier, TierLease
 HOST = b"en.example"
 FRESH = [(b"cache-control", b"max-age=60")]
 PROFILE = builtin_profiles()["asgi"]
-
-
-class Clock:
-    """A clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.now = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Timers:

@@ -1,4 +1,4 @@
-"""A response as it is stored: what the tests of the policy and of the stores begin with."""
+"""What tests of several rooms begin with: a response as it is stored, and a clock."""
 
 from __future__ import annotations
 
@@ -12,6 +12,16 @@ from univocal.http.messages import Field, Request, Response
 
 NOW = 1_790_000_000.0  # September 2026
 KEY = b"0123456789abcdef http en.example /a"
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 def stored_response(

@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 import pytest
 
+from support import Clock
 from univocal import CacheMiddleware
 
 Fields = list[tuple[bytes, bytes]]
@@ -167,16 +168,6 @@ class Application:
         )
         await send({"type": "http.response.start", "status": status, "headers": list(fields)})
         await send({"type": "http.response.body", "body": body})
-
-
-class Clock:
-    """A clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.now = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 async def idle() -> None:

@@ -5,6 +5,7 @@ import asyncio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from support import Clock
 from univocal import CacheMiddleware
 from univocal.engine.runtime import builtin_profiles
 
@@ -33,13 +34,6 @@ STEPS = st.one_of(
 # Without range requests, and without what may be served stale: the content alone tells which version it is.
 PLAIN = STEPS.filter(lambda step: step[-1] not in ("soft", [("cache-control", "max-stale")]))
 PLAIN = PLAIN.filter(lambda step: step[-1] != [("range", "bytes=0-0")])
-
-
-class Clock:
-    now = 1_000_000.0
-
-    def __call__(self):
-        return self.now
 
 
 class Book:

@@ -15,6 +15,7 @@ import httpx
 import pytest
 import uvicorn
 
+from support import Clock
 from univocal import CacheMiddleware, ReverseProxy, Rules, Runtime
 from univocal.engine.runtime import builtin_profiles
 from univocal.origin.server import Timeouts
@@ -221,14 +222,6 @@ class Front:
         said = [f"Host: {host}", "Connection: close", *lines]
         head = method.encode() + b" " + raw + b" HTTP/1.1\r\n" + "\r\n".join(said).encode() + b"\r\n\r\n"
         return (await self.talk(head + body, method))[-1]
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

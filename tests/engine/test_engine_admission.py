@@ -1,0 +1,158 @@
+"""One gate judges every request: who is asked for what, what is decided, and who waits for whom."""
+
+from __future__ import annotations
+
+import pytest
+
+from neighbours import FRESH, HOST, PROFILE, House
+from univocal.cache.decide import Forward, Refuse, Reuse, Validate
+from univocal.cache.rules import Rules
+from univocal.engine.admission import Gate, obsolete
+from univocal.engine.purge import Order
+from univocal.engine.runtime import Limits, Runtime
+from univocal.http.messages import Field, Fields, Received, Response
+from univocal.store.memory import MemoryStore
+from univocal.store.purge_selectors import Keys, Tags
+from univocal.store.tiers import MemoryTier
+
+RUSSIAN = (b"accept-language", b"ru")
+VARIED = [*FRESH, (b"vary", b"accept-language")]
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+def gate(**limits: int) -> Gate:
+    runtime = Runtime.everywhere(PROFILE, Rules(), limits=Limits(**limits))  # type: ignore[arg-type]
+    return Gate(runtime, MemoryTier(MemoryStore()))
+
+
+@pytest.mark.parametrize(
+    ("limits", "target", "more", "reason"),
+    [
+        ({}, b"/a", [(b"content-length", b"1"), (b"transfer-encoding", b"chunked")], "bad-framing"),
+        ({"max_target": 3}, b"/abc", [], "target-too-long"),
+        ({"max_target": 4}, b"/abc", [], ""),
+        ({"max_fields": 1}, b"/a", [(b"a", b"b")], "fields-too-large"),
+        ({"max_fields": 2}, b"/a", [(b"a", b"b")], ""),
+        ({"max_body": 3}, b"/a", [(b"content-length", b"4")], "body-too-large"),
+        ({"max_body": 4}, b"/a", [(b"content-length", b"4")], ""),
+        ({}, b"/a", [(b"host", b"other.example")], "bad-host"),
+        ({}, b"*", [], "bad-target"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_decided(
+    limits: dict[str, int], target: bytes, more: Fields, reason: str
+) -> None:
+    received = Received(b"GET", target, b"http", "127.0.0.1")
+    admission = gate(**limits).admit(received, [(b"host", HOST), *more], 0.0)
+    if reason:
+        assert isinstance(admission.decision, Refuse)
+        assert (admission.decision.reason, admission.canonical) == (reason, None)
+    else:
+        assert isinstance(admission.decision, Forward)
+
+
+@pytest.mark.parametrize("method", [b"PURGE", b"BAN"])
+@pytest.mark.parametrize(("client", "may"), [("127.0.0.1", True), ("192.0.2.1", False)])
+def test_a_purge_passes_the_same_gate(method: bytes, client: str, may: bool) -> None:
+    admission = gate().admit(Received(method, b"/a", b"http", client), [(b"host", HOST)], 0.0)
+    assert isinstance(admission.decision, Order if may else Refuse)
+    assert may or admission.reasons == ("purge-forbidden",)
+
+
+def test_one_host_goes_on_and_nothing_that_claims_another(house: House) -> None:
+    admission = house.admit(b"http://en.example/a", b"GET", (b"x-original-url", b"/b"), (b"a", b"b"))
+    assert admission.request.fields == [(b"host", HOST), (b"a", b"b")]
+    assert admission.request.target == b"/a"
+
+
+def test_a_decision_is_made_again_from_what_is_stored_by_then(house: House) -> None:
+    before = house.admit()
+    assert isinstance(before.decision, Forward)
+    house.store_away(b"one", fields=[*FRESH, (b"etag", b'"1"')])
+    again = house.engine.gate.again(before, house.clock())
+    assert isinstance(again.decision, Reuse)
+    house.purge(soft=True)
+    assert isinstance(house.engine.gate.again(before, house.clock()).decision, Validate)
+    assert isinstance(house.engine.gate.again(before, house.clock(), []).decision, Forward)
+
+
+# Who waits for whom
+
+
+def name(house: House, *fields: Field, method: bytes = b"GET", target: bytes = b"/a") -> object:
+    return house.engine.gate.flight_name(house.admit(target, method, *fields), house.clock())
+
+
+def test_those_who_ask_for_the_same_wait_for_one_answer(house: House) -> None:
+    assert name(house) == name(house) == name(house, target=b"/%61")
+    assert name(house) != name(house, target=b"/b")
+
+
+@pytest.mark.parametrize(
+    ("method", "field"),
+    [
+        (b"HEAD", (b"a", b"b")),
+        (b"GET", (b"range", b"bytes=0-1")),
+    ],
+)
+def test_those_whom_no_other_answer_satisfies_wait_for_nobody(
+    house: House, method: bytes, field: Field
+) -> None:
+    assert name(house, field, method=method) is None
+
+
+def test_who_wants_the_origin_s_own_word_waits_for_nobody(house: House) -> None:
+    house.store_away(b"one")
+    assert name(house, (b"cache-control", b"no-cache")) is None
+
+
+def test_variants_wait_apart_once_it_is_known_what_selects_them(house: House) -> None:
+    assert name(house) == name(house, RUSSIAN)
+    house.store_away(b"any", fields=VARIED)
+    assert name(house) != name(house, RUSSIAN)
+
+
+def test_where_nothing_could_be_stored_nobody_waits_for_a_while(house: House) -> None:
+    house.store_away(b"one", fields=[(b"cache-control", b"no-store")])
+    assert name(house) is None
+    house.clock.now += 121
+    assert name(house) is not None
+
+
+# What an unsafe request makes obsolete (RFC 9111 §4.4)
+
+
+@pytest.mark.parametrize(
+    ("field", "targets"),
+    [
+        ((b"a", b"b"), [b"/a/b"]),
+        ((b"location", b"/c?d#e"), [b"/a/b", b"/c?d"]),
+        ((b"location", b"c"), [b"/a/b", b"/a/c"]),
+        ((b"location", b"?c"), [b"/a/b", b"/a/b?c"]),
+        ((b"content-location", b"//en.example/c"), [b"/a/b", b"/c"]),
+        ((b"location", b"http://en.example/c"), [b"/a/b", b"/c"]),
+        ((b"location", b"http://other.example/c"), [b"/a/b"]),
+        ((b"location", b"https://en.example/c"), [b"/a/b"]),
+    ],
+)
+def test_its_target_and_what_it_names_of_the_same_origin(
+    house: House, field: Field, targets: list[bytes]
+) -> None:
+    found = obsolete(house.admit(b"/a/b", b"POST"), Response(201, [field]))
+    assert found == [Keys(frozenset(map(house.key, targets)))]
+
+
+def test_groups_are_those_of_the_origin(house: House) -> None:
+    response = Response(200, [(b"cache-group-invalidation", b'"one", "two"')])
+    _, groups = obsolete(house.admit(b"/a", b"POST"), response)
+    assert isinstance(groups, Tags)
+    assert groups.origin == b"http en.example"
+
+
+@pytest.mark.parametrize(("method", "status"), [(b"GET", 200), (b"POST", 404), (b"POST", 500)])
+def test_a_safe_request_or_an_error_makes_nothing_obsolete(house: House, method: bytes, status: int) -> None:
+    assert obsolete(house.admit(b"/a", method), Response(status, [(b"location", b"/c")])) == []

@@ -1,0 +1,171 @@
+"""A purge: who may order it, what it names, and what is done when the store does not confirm it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from neighbours import HOST, PROFILE, House, PlayedClient
+from univocal.cache.rules import Rules
+from univocal.engine.purge import Order, carry_out, may_purge, order_by_name, order_of, ordered
+from univocal.engine.runtime import Access, Runtime
+from univocal.engine.trust import LOOPBACK, Peer, networks
+from univocal.http.errors import RefusedError
+from univocal.http.messages import Fields, Received
+from univocal.store.memory import MemoryStore
+from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Selector, Tags
+from univocal.store.tiers import MemoryTier
+
+RUNTIME = Runtime.everywhere(PROFILE, Rules(), access=Access(networks(LOOPBACK), b"secret"))
+NEAR, FAR = "127.0.0.1", "192.0.2.1"
+
+
+def peer(client: str = NEAR) -> Peer:
+    return Peer([HOST], b"http", client)
+
+
+@pytest.mark.parametrize(
+    ("client", "fields", "may"),
+    [
+        (NEAR, [], True),
+        (FAR, [], False),
+        (FAR, [(b"authorization", b"Bearer secret")], True),
+        (FAR, [(b"authorization", b"Bearer other")], False),
+        (FAR, [(b"authorization", b"Bearer secret")] * 2, False),
+        (NEAR, [(b"origin", b"http://evil.example"), (b"host", b"evil.example")], False),
+        (NEAR, [(b"origin", b"http://127.0.0.1:8080"), (b"host", b"127.0.0.1:8080")], True),
+        (NEAR, [(b"origin", b"http://localhost"), (b"host", b"localhost")], True),
+        (NEAR, [(b"origin", b"http://localhost"), (b"host", b"other")], False),
+    ],
+)
+def test_who_may(client: str, fields: Fields, may: bool) -> None:
+    assert may_purge(peer(client), fields, RUNTIME) is may
+
+
+@pytest.mark.parametrize(
+    ("method", "fields", "kind", "by", "soft"),
+    [
+        (b"PURGE", [], Keys, "key", False),
+        (b"PURGE", [(b"soft-purge", b"1")], Keys, "key", True),
+        (b"PURGE", [(b"xkey", b"a b")], Tags, "tag", False),
+        (b"PURGE", [(b"xkey-softpurge", b"a")], Tags, "tag", True),
+        (b"PURGE", [(b"cache-tag", b"a, b")], Tags, "tag", False),
+        (b"PURGE", [(b"x-purge-method", b"regex")], Pattern, "pattern", False),
+        (b"BAN", [], Pattern, "pattern", False),
+    ],
+)
+def test_what_a_request_orders(
+    method: bytes, fields: Fields, kind: type[Selector], by: str, soft: bool
+) -> None:
+    order = order_of(Received(method, b"/a", b"http", NEAR), fields, peer(), RUNTIME)
+    assert isinstance(order.selector, kind)
+    assert (order.by, order.selector.soft) == (by, soft)
+
+
+def test_a_purge_by_url_means_both_schemes() -> None:
+    order = order_of(Received(b"PURGE", b"/%61", b"http", NEAR), [], peer(), RUNTIME)
+    assert isinstance(order.selector, Keys)
+    assert {key.split(b" ", 1)[1] for key in order.selector.names} == {
+        b"http en.example /a",
+        b"https en.example /a",
+    }
+    assert (order.canonical and order.canonical.url, order.value) == (
+        b"http://en.example/a",
+        "http://en.example/a",
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind"),
+    [
+        ({"url": "http://en.example/a"}, Keys),
+        ({"urls": ["http://en.example/a", "http://en.example/b"], "soft": True}, Keys),
+        ({"prefix": "http://en.example/a"}, Prefix),
+        ({"tag": "a"}, Tags),
+        ({"pattern": "a+"}, Pattern),
+        ({"all": True}, Everything),
+    ],
+)
+def test_what_is_ordered_by_name(asked: dict[str, Any], kind: type[Selector]) -> None:
+    order = order_by_name(asked, RUNTIME)
+    assert isinstance(order.selector, kind)
+    assert order.selector.soft is bool(asked.get("soft"))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{}, {"url": 1}, {"urls": []}, {"tag": ""}, {"all": False}, {"tag": "a", "all": True}, {"soft": 1}],
+)
+def test_what_names_no_purge(asked: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"one of url|soft is"):
+        order_by_name(asked, RUNTIME)
+
+
+async def test_many_urls_come_in_slices_and_count_once() -> None:
+    urls = [f"http://en.example/{number % 150}" for number in range(250)]
+    order = await ordered({"urls": urls}, RUNTIME)
+    keys = [key for each in (order.selector, *order.also) if isinstance(each, Keys) for key in each.names]
+    assert len(keys) == len({*keys}) == 300
+    assert order.value == "250"
+
+
+class Unsure(MemoryTier):
+    """Confirms nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore())
+        self.purges: list[Selector] = []
+
+    async def _purge(self, selector: Selector, now: float) -> int:
+        self.purges.append(selector)
+        raise RefusedError("shared-store-unavailable")
+
+
+@pytest.mark.parametrize(("count", "purged"), [(1, 1), (10, 10), (12, 11), (400, 11)])
+async def test_what_is_not_confirmed_is_refused_and_in_plenty_becomes_everything(
+    count: int, purged: int
+) -> None:
+    tiers = Unsure()
+    also = tuple(Tags(frozenset((b"%d" % number,))) for number in range(count - 1))
+    order = Order(Tags(frozenset((b"a",))), "tag", ("a",), also=also)
+    with pytest.raises(RefusedError, match="shared-store-unavailable"):
+        await carry_out(order, tiers, 0.0)
+    assert len(tiers.purges) == purged
+    assert isinstance(tiers.purges[-1], Everything) is (count > 10)
+
+
+async def test_what_is_confirmed_is_counted() -> None:
+    tiers = MemoryTier(MemoryStore())
+    empty = Order(Keys(frozenset()), "urls", ("a", "b"), also=(Tags(frozenset((b"a",))),))
+    purged = await carry_out(empty, tiers, 0.0)
+    assert json.loads(purged.body()) == {"purged": 0, "by": "urls", "value": "2"}
+
+
+# As an exchange
+
+
+@pytest.mark.parametrize(("stays", "status"), [(True, 200), (False, 0)])
+async def test_a_purge_is_an_exchange_like_any_other(stays: bool, status: int) -> None:
+    house = House()
+    house.store_away(b"one")
+    client = house.ask(b"/a", b"PURGE", client=PlayedClient())
+    assert client.state == ""
+    if not stays:
+        client.leave()
+    await asyncio.gather(*house.engine.tasks)
+    assert (client.status, house.stored()) == (status, [])
+    outcome = house.outcomes[-1]
+    assert outcome.purged is not None
+    assert (outcome.decision, outcome.purged.count) == (None, 1 if stays else None)
+    house.assert_nothing_is_left()
+
+
+async def test_a_purge_that_is_not_confirmed_is_a_503() -> None:
+    house = House(Unsure())
+    client = house.ask(b"/a", b"PURGE")
+    await asyncio.gather(*house.engine.tasks)
+    assert (client.status, house.outcomes[0].reasons) == (503, ("shared-store-unavailable",))
+    house.assert_nothing_is_left()
