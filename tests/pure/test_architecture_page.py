@@ -1,4 +1,7 @@
-"""docs/architecture.md: every module and class that it names exists, and its tables are those of the code."""
+"""docs/architecture.md: every module and class that it names exists, and its tables are those of the code.
+
+Of the other pages, what their examples import, and where CHANGELOG.md says that modules have moved.
+"""
 
 from __future__ import annotations
 
@@ -133,3 +136,34 @@ def test_the_landings_of_a_flight_are_these():
     assert [name.strip("`") for name, _ in rows("| landing |")] == [
         each.__name__ for each in Landing.__args__
     ]
+
+
+EXAMPLES = [
+    (page.relative_to(ROOT).as_posix(), node.module, alias.name)
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    for block in re.findall(r"(?ms)^```python\n(.*?)^```", page.read_text("utf-8"))
+    for node in ast.walk(ast.parse(block))
+    if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "univocal"
+    for alias in node.names
+]
+
+
+@pytest.mark.parametrize(("page", "module", "name"), EXAMPLES)
+def test_an_example_imports_what_exists(page, module, name):
+    assert hasattr(importlib.import_module(module), name)
+
+
+def test_examples_import_from_several_modules():
+    assert len({module for _, module, _ in EXAMPLES}) > 1
+
+
+def test_what_has_moved_is_where_the_changelog_says():
+    _, _, behind = (ROOT / "CHANGELOG.md").read_text("utf-8").partition("| was | is |")
+    moved = re.findall(r"(?m)^  \|(.*)\|(.*)\|$", behind)[1:]
+    assert len(moved) > 10
+    for was, here in moved:
+        module, *names = re.findall(r"`([\w.]+)`", here)
+        members = names or re.findall(r"`([A-Z]\w+)`", was)
+        assert all(hasattr(importlib.import_module(module), each) for each in members)
+        gone = re.findall(r"`(univocal[\w.]*)`", was)
+        assert not {*gone} & (LIBRARY_MODULES.keys() - {"univocal.asgi", "univocal.protocol"})

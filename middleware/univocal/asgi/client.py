@@ -1,4 +1,4 @@
-"""The client of an exchange that comes by the ASGI door: what is pushed to it is awaited in its own task."""
+"""The client of an exchange at the ASGI door: it awaits `send` for what is pushed, in the server's task."""
 
 from __future__ import annotations
 

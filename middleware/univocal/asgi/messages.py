@@ -1,4 +1,4 @@
-"""The words of ASGI: types of messages and of what carries them, and a problem as messages."""
+"""The words of ASGI: types of messages and of the calls that carry them, and a problem as messages."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ class CacheMiddleware:
             raise error.with_traceback(traceback)
 
     def _hit(self, scope: Scope, line: Received, now: float) -> Hit | None:
-        """What is stored for an ordinary request, where that can be sent as it is."""
+        """Find the stored response for an ordinary request, if it can be sent as it is."""
         hits, headers = self.engine.hits, scope["headers"]
         plan = plan_of(tuple([name for name, _ in headers]))
         if plan is None or scope.get("root_path"):
@@ -140,7 +140,7 @@ class CacheMiddleware:
             self.engine.hits.tell(hit, line, *begun)
 
     def _admit(self, scope: Scope, line: Received, now: float) -> Admission:
-        """Ask the gate; what would leave the application's root path is refused, too."""
+        """Ask the gate; refuse a target, too, that would leave the application's root path."""
         admission = self.gate.admit(line, scope["headers"], now)
         found = admission.canonical
         if found is not None and not below_root(scope, found):
@@ -179,7 +179,7 @@ def _fields_of(head: bytes) -> Fields:
 
 
 def _forwarding_of(app: App) -> Forwarding | None:
-    """The way to the origin servers of our own proxy, which needs no detour by ASGI."""
+    """The way to the origin servers of our own proxy, without ASGI; None for any other application."""
     own = isinstance(app, ReverseProxy | Origins) and type(app).__call__ in {
         ReverseProxy.__call__,
         Origins.__call__,

@@ -1,4 +1,4 @@
-"""What comes from a client at the ASGI door: its request's content, and that it leaves."""
+"""The events from a client at the ASGI door: its request's content, and its leaving."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Reception:
         self._room: asyncio.Future[None] | None = None
 
     def watch(self) -> None:
-        """Look from a while on whether the client leaves, which ASGI tells to whoever receives."""
+        """Watch, after a while, for the client to leave: ASGI tells it to whoever receives."""
         self._timer = asyncio.get_running_loop().call_later(PATIENCE, self._start)
 
     def attach(self, sink: ContentSink) -> None:

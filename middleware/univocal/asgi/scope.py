@@ -1,6 +1,6 @@
-"""What an ASGI scope says of the request line, and what it says after canonicalization.
+"""The request line in an ASGI scope, and the scope after canonicalization.
 
-Servers differ in what they hand over; the bytes that were received are preferred wherever one shows them.
+Servers hand over different things; the bytes that were received are preferred wherever one shows them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PASSED_EXTENSIONS: Final = frozenset(("tls", INTERIM, EARLY_HINT, "websocket.ht
 
 
 def received(scope: Mapping[str, Any]) -> Received:
-    """The request line of an http or websocket scope, as near to what was received as the server shows it."""
+    """The request line of an http or websocket scope, as near to the received one as the server shows it."""
     client = scope.get("client")
     scheme = {"ws": "http", "wss": "https"}.get(scope["scheme"], scope["scheme"])
     return Received(
@@ -89,7 +89,7 @@ def _scheme(kind: str, scheme: bytes) -> str:
 
 
 def below_root(scope: Mapping[str, Any], found: Canonical) -> bool:
-    """Whether a canonical target stays in the part of the URL space that the application is mounted on.
+    """Tell whether a canonical target stays in the part of the URL space that an application is mounted on.
 
     A server that is told its root path by a proxy that cut it off has received nothing below it.
     """

@@ -28,11 +28,11 @@ REST: Final = 0.1
 
 
 class StaleConnectionError(httpx.RemoteProtocolError):
-    """A connection that had served before died before any octet of this response."""
+    """A connection that had served a request before died before any octet of this response."""
 
 
 class Phase(Enum):
-    """What a connection is doing."""
+    """The states of a connection."""
 
     IDLE = "it can serve a request"
     BUSY = "it serves one"
@@ -45,7 +45,7 @@ _COMPLETE = Stage.COMPLETE
 
 
 class Keeper(Protocol):
-    """Who owns connections between requests."""
+    """The owner of connections between requests."""
 
     def put_back(self, connection: Connection) -> None: ...
     def rest(self, connection: Connection, seconds: float) -> None: ...
@@ -58,7 +58,7 @@ class Keeper(Protocol):
 class PendingRequest:
     """A request that is under way (an `Asked`), and the connection that serves it as soon as there is one.
 
-    `read` is how many seconds the origin server may take for the head, and for the next octets of content.
+    `read` is the seconds that the origin server may take for the head, and for the next octets of content.
     `failure` turns an error into the one that the answer is told of.
     """
 
@@ -157,7 +157,7 @@ class Connection(asyncio.Protocol):
             self._send_content(request)
 
     def has_ended(self) -> bool:
-        """Whether the kernel knows of an end, or of octets, that the event loop has not looked at yet."""
+        """Tell whether the kernel knows of an end, or of octets, that the event loop has not seen yet."""
         return bool(self._poll(0))
 
     def stand_by(self, phase: Phase, seconds: float) -> None:
@@ -217,7 +217,7 @@ class Connection(asyncio.Protocol):
         return not (self._full or self._transport.is_closing())
 
     def await_origin(self) -> None:
-        """Let the time run for what is waited for, where it is the origin server that is waited for."""
+        """Let the time run for the next step of the origin server, where it is the one waited for."""
         request, upload = self._request, self._upload
         if request is None:
             return
@@ -354,7 +354,7 @@ class Connection(asyncio.Protocol):
                     self.data_received(data)
 
     def _closed_by_the_origin(self) -> bool:
-        """Whether the end is the origin's word: over TLS that takes a closure alert (RFC 9112 §9.8)."""
+        """Tell whether the end is the origin's word: over TLS that takes a closure alert (RFC 9112 §9.8)."""
         tls = self._transport.get_extra_info("ssl_object")
         if tls is None:
             return True

@@ -21,7 +21,7 @@ REASONS: Final[tuple[tuple[type[Exception], str], ...]] = (
 
 
 def origin_failure(error: Exception) -> Exception:
-    """The RefusedError that a transport's error comes to, with it as its cause; any other error as it is."""
+    """The RefusedError for a transport's error, which is its cause; any other error as it is."""
     for kind, reason in REASONS:
         if isinstance(error, kind):
             refused = RefusedError(reason)

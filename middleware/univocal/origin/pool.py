@@ -1,4 +1,4 @@
-"""The connections to one origin server: those in use, those that are idle, and who waits for one."""
+"""The connections to one origin server: in use, idle, opening, and the requests that wait for one."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Open: TypeAlias = Callable[[Keeper], Awaitable[Connection]]
 class Pool:
     """At most `max_connections` to one origin; idle ones are taken last in, first out.
 
-    So the warmest serves next, and what only a peak needed is idle for `idle_timeout` seconds and
-    closed. `open_connection` opens one for its keeper and raises httpx.ConnectError.
+    So the warmest serves next, and a connection that only a peak needed is idle for `idle_timeout` seconds
+    and closed. `open_connection` opens one for its keeper and raises httpx.ConnectError.
     """
 
     def __init__(self, open_connection: Open, max_connections: int, idle_timeout: float) -> None:
@@ -191,7 +191,7 @@ class Pool:
         raise httpx.ConnectError("the transport was closed")
 
     def _pass_on(self, connection: Connection | None) -> None:
-        """Give `connection`, or with None the right to open one, to who has waited longest."""
+        """Give `connection`, or with None the right to open one, to the request that has waited longest."""
         while self._waiting:
             turn, _ = self._waiting.popitem(last=False)
             if not turn.done():

@@ -1,4 +1,4 @@
-"""A request's head as it goes out, and what it says about the message (RFC 9112 §3, §5, §6)."""
+"""A request's head as it goes out, and its word about the message (RFC 9112 §3, §5, §6)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _IDEMPOTENT: Final = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE", b"PUT", b
 
 
 class RequestHead(NamedTuple):
-    """The bytes of a head; how much content follows; what may be done with the request."""
+    """The bytes of a head, the length of the content that follows, and the way to treat the request."""
 
     wire: bytes
     length: int | None  # octets of content; None: chunked
@@ -39,7 +39,7 @@ class RequestHead(NamedTuple):
 def request_head(method: bytes, target: bytes, fields: Fields) -> RequestHead:
     """Spell a request's head, its target and fields byte for byte.
 
-    Raises httpx.LocalProtocolError for what would not arrive as the one request that was meant.
+    Raises httpx.LocalProtocolError if it would not arrive as the one request that was meant.
     """
     wire = b"%b %b HTTP/1.1\r\n%b\r\n\r\n" % (method, target, b"\r\n".join(map(b": ".join, fields)))
     lines = len(fields) + 2  # with the request line and the blank one
@@ -58,7 +58,7 @@ def request_head(method: bytes, target: bytes, fields: Fields) -> RequestHead:
 
 @lru_cache(maxsize=256)
 def _tell_nothing(names: tuple[bytes, ...]) -> bool:
-    """Whether field names say nothing about the content; raises unless each is a token and one is Host."""
+    """True if field names say nothing about the content; raises unless each is a token and one is Host."""
     lowered = [name.lower() for name in names]
     if b"" in lowered or b"".join(lowered).translate(None, _TOKEN):
         raise httpx.LocalProtocolError("a field name is no token")

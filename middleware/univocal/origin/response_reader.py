@@ -1,4 +1,4 @@
-"""Bytes of a response in, its parts out: httptools' parser and what it leaves to its user. No socket."""
+"""The reader of responses: it takes bytes and tells of parts, by httptools' parser. It has no socket."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COMPRESSIONS: Final = frozenset((b"gzip", b"x-gzip", b"deflate", b"compress", b
 
 
 class Stage(Enum):
-    """How far a response has been read."""
+    """The stages of a response that is being read."""
 
     HEAD = "the final response's head is still to come"
     CONTENT = "the content is being read"
@@ -33,7 +33,7 @@ _HEAD, _CONTENT, _COMPLETE = Stage.HEAD, Stage.CONTENT, Stage.COMPLETE
 
 
 class Sink(Protocol):
-    """Who is told of a response: an Answer, as far as it is the parts that are told."""
+    """The one who is told of a response: an Answer, as far as the parts are concerned."""
 
     def interim(self, status: int, fields: Fields) -> None: ...
     def start(self, response: Response) -> None: ...
@@ -205,23 +205,23 @@ class ResponseReader:
         self._parser = httptools.HttpResponseParser(self)
 
     def _ends_with_connection(self) -> bool:
-        """Whether the content has no other end than the connection's."""
+        """Tell whether the content has no other end than the connection's."""
         codings = values(self._head, b"transfer-encoding")
         if codings:
             return codings[-1].rpartition(b",")[2].strip(b" \t").lower() != b"chunked"
         return not values(self._head, b"content-length")
 
     def _blank_lines_follow(self, data: bytes) -> bool:
-        """Whether CRs and LFs stand behind the response, which the parser passes over in silence."""
+        """Tell whether CRs and LFs, which the parser passes over in silence, stand behind the response."""
         if self._content and not values(self._head, b"transfer-encoding"):
             return not data.endswith(self._content)
         return data.endswith(b"\r\n\r\n\r\n")
 
 
 def _coded_unasked(lines: list[bytes]) -> bool:
-    """Whether content would be passed on as something else than it is: no request of ours has a TE field.
+    """Tell whether content would be passed on as something else than it is: no request of ours has TE.
 
-    A coding that nobody knows is passed on; what is known to change the octets is not, nor chunks in chunks.
+    An unknown coding is passed on; one that is known to change the octets is not, nor are chunks in chunks.
     """
     codings = [coding.strip(b" \t").lower() for line in lines for coding in line.split(b",")]
     return b"chunked" in codings[:-1] or not _COMPRESSIONS.isdisjoint(codings)

@@ -1,4 +1,4 @@
-"""One origin server: its URL, the transport that reaches it, and what it is asked."""
+"""One origin server: its URL, the transport that reaches it, and the requests to it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _URL: Final = re.compile(r"(https?)://([^/?#@\s]+)((?:/[^?#\x00-\x20\x7F-\U0010F
 class OriginServer:
     """An origin server by its URL.
 
-    `authority` is what it is called by in `Host`; `path`, as it was written, stands before every target.
+    `authority` is its name in `Host`; `path`, as it was written, stands before every target.
     Without a `transport` it has an OriginTransport of its own; any other httpx transport that honours the
-    "target" extension will do. Raises ConfigurationError for what is no such URL.
+    "target" extension will do. Raises ConfigurationError for any other text.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class OriginServer:
         """Send a request, its target byte for byte; the answer is told of what comes back.
 
         Its failures are RefusedErrors: origin-unreachable, origin-timeout, origin-bad-response, overloaded,
-        or bad-target for what no request line can hold; that one may reach it before this returns.
+        or bad-target for a target that no request line can hold; that one may reach it before this returns.
         """
         if self._pushing is None:
             return self._ask_foreign(method, target, fields, content, answer)

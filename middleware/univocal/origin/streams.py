@@ -21,8 +21,8 @@ HIGH_WATER: Final = 128 * 1024
 class AwaitedAnswer(httpx.AsyncByteStream):
     """An `Answer` whose head is a future and whose content is an asynchronous stream.
 
-    Whoever makes one sets `asked`. `read` is how many seconds to wait for the next octets of content, and
-    raises httpx.ReadTimeout; so the time does not run while nobody reads.
+    Whoever makes one sets `asked`. The next octets of content are waited for `read` seconds, while somebody
+    reads; then httpx.ReadTimeout is raised.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""How long an origin server may take, and the timer that counts it."""
+"""The times that an origin server may take, and the timer that counts them."""
 
 from __future__ import annotations
 

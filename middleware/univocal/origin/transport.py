@@ -23,7 +23,7 @@ _FOR_EVER: Final = Timeouts(None, None, None, None)
 
 
 class Endpoint(NamedTuple):
-    """Where connections lead (RFC 9110 §4.3.1); `sni` is the name asked for over TLS, if it is another."""
+    """The place connections lead to (RFC 9110 §4.3.1); over TLS `sni` is asked for, if it is another name."""
 
     scheme: str
     host: bytes
@@ -125,7 +125,7 @@ class OriginTransport(httpx.AsyncBaseTransport):
 
     @property
     def connections(self) -> int:
-        """How many connections are open, idle ones included."""
+        """The number of open connections, idle ones included."""
         return sum(map(len, self._pools.values()))
 
     async def aclose(self) -> None:
@@ -189,7 +189,7 @@ def _timeouts(seconds: Mapping[str, float | None] | None) -> Timeouts:
 
 
 class _PulledResponse(AwaitedAnswer):
-    """The answer that an httpx response's stream is; it counts the time for its content itself."""
+    """The answer as the stream of an httpx response; it counts the time for its content itself."""
 
     asked: PendingRequest
     version: bytes

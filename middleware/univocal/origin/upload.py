@@ -16,7 +16,7 @@ CONTINUE_TIMEOUT: Final = 1.0
 
 
 class Sending(Enum):
-    """How far a request's content has come."""
+    """The states of a request's content on its way."""
 
     EXPECTS = "it waits for 100 (Continue)"
     FLOWS = "it goes out as it comes from the client"
@@ -34,7 +34,7 @@ class Wire(Protocol):
 
 
 class Upload:
-    """Frames what a request's content pushes (a `ContentSink`): `length` octets; None: chunks."""
+    """Frames the octets that a request's content pushes (a `ContentSink`): `length` of them; None: chunks."""
 
     __slots__ = ("_content", "_length", "_sent", "_told_all", "_wire", "_write", "state")
 
@@ -49,7 +49,7 @@ class Upload:
 
     @property
     def seconds(self) -> float | None:
-        """How long may be waited in this state; None: this state sets no limit."""
+        """The seconds that this state may last; None: it has no limit."""
         if self.state is Sending.EXPECTS:
             return CONTINUE_TIMEOUT
         return self._write if self.state is Sending.BLOCKED else None

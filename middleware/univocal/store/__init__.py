@@ -1,1 +1,1 @@
-"""Where responses are kept."""
+"""The store, which keeps responses."""

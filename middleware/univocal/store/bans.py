@@ -1,4 +1,4 @@
-"""Bans: patterns that responses stored before them are tested against, on lookup or by a sweep."""
+"""Bans are patterns: responses stored before them are tested against them, on lookup or by a sweep."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Bans:
 
     @property
     def oldest(self) -> int:
-        """The number up to which the next walk through all entries is to test; there is a live ban."""
+        """The number up to which the next walk through all entries is to test; one ban at least is live."""
         return self._live[:_TOGETHER][-1].number
 
     def admits(self, pattern: Pattern) -> bool:
-        """Whether a ban can be set without another being lost."""
+        """Tell whether a ban can be set without another being lost."""
         return len(self._live) < MOST_BANS or any(ban.pattern == pattern for ban in self._live)
 
     def add(self, pattern: Pattern, now: float) -> None:
@@ -55,7 +55,7 @@ class Bans:
         self._live.append(Ban(self.newest, now, pattern))
 
     def meet(self, entry: Entry, last: int, steps: int) -> tuple[list[Ban], int]:
-        """Test an entry against the bans up to a number that it has not met, and note which it has.
+        """Test an entry against the bans up to a number that are new to it, and note which it has met.
 
         Those that mean it, and what is left of the steps: when these are used up, the rest waits.
         """
@@ -81,7 +81,7 @@ class Bans:
         del self._live[: self._place(number)]
 
     def _place(self, number: int) -> int:
-        """How many live bans have that number at most."""
+        """The number of live bans whose number is that one at most."""
         low, high = 0, len(self._live)
         while low < high:
             middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""Where the store finds entries other than by key: by tag, and by what No-Vary-Search makes the same."""
+"""The store's ways to an entry besides its key: its tags, and the keys that No-Vary-Search makes the same."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class Index:
 
     @property
     def has_alike(self) -> bool:
-        """Whether any key may stand for others."""
+        """True if any key may stand for others."""
         return bool(self._alike)
 
     def admits(self, stored: Stored) -> bool:
-        """Whether there is room for a response of this variance."""
+        """Tell whether there is room for a response of this variance."""
         return stored.search is None or self._alike.admits(stored.key, stored.search)
 
     def alike(self, key: bytes) -> Iterator[tuple[bytes, NoVarySearch]]:
-        """The keys that stand for this one, and by which variance."""
+        """The keys that stand for this one, each with the variance by which it does."""
         return self._alike.keys(key)
 
     def tagged(self, tags: Iterable[bytes]) -> set[bytes]:
@@ -40,7 +40,7 @@ class Index:
         return {key for tag in tags for key in self._tagged.get(tag, ())}
 
     def add(self, entry: Entry, stored: Stored) -> bytes | None:
-        """Take in a response that its entry has; the key that stood for what this one stands for now."""
+        """Take in a response that its entry has; returns the key that stood for the same keys until now."""
         # Equal octets are kept once: the indexes have those of the entry.
         stored.key = entry.key
         for tag in stored.tags:
@@ -67,7 +67,7 @@ MOST_VARIANCES: Final = 16
 
 
 class Alike:
-    """The keys of stored responses by path, variance and a digest of what that leaves of the query."""
+    """The keys of stored responses by path, variance, and a digest of the query without what that ignores."""
 
     __slots__ = ("_paths",)
 
@@ -78,7 +78,7 @@ class Alike:
         return bool(self._paths)
 
     def keys(self, key: bytes) -> Iterator[tuple[bytes, NoVarySearch]]:
-        """The keys under which a response for `key` may be stored, and by which variance."""
+        """The keys under which a response for `key` may be stored, each with the variance by which it may."""
         path, query = split_key(key)
         for variance, keys in self._paths.get(path, {}).items():
             other = keys.get(_digest(variance, query))
@@ -86,7 +86,7 @@ class Alike:
                 yield other, variance
 
     def admits(self, key: bytes, variance: NoVarySearch) -> bool:
-        """Whether there is room for a response of this variance."""
+        """Tell whether there is room for a response of this variance."""
         variances = self._paths.get(split_key(key)[0], {})
         return variance in variances or len(variances) < MOST_VARIANCES
 
@@ -95,7 +95,7 @@ class Alike:
         return next((each for each in self._paths.get(split_key(key)[0], ()) if each == variance), variance)
 
     def add(self, key: bytes, variance: NoVarySearch) -> bytes | None:
-        """Let a response stand for all keys its variance makes the same; the key that did so before."""
+        """Let a response stand for all keys its variance makes the same; returns the key that did before."""
         path, query = split_key(key)
         keys = self._paths.setdefault(path, {}).setdefault(variance, {})
         digest = _digest(variance, query)

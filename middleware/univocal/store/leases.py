@@ -1,4 +1,4 @@
-"""Leases: what is being fetched, how much of it is held, and which purges it must not outlive."""
+"""Leases: each is the right to store what is being fetched, unless a purge concerns it meanwhile."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Leases:
         return lease
 
     def reserve(self, lease: Lease, nbytes: int, at_most: int) -> bool:
-        """Count `nbytes` more for a lease; False if that is more than it, or all together, may have."""
+        """Count `nbytes` more for a lease; False if it, or all together, would have more than they may."""
         total = lease.reserved + nbytes
         if not lease.live or total > at_most or self.reserved + nbytes > self._limit:
             return False
@@ -92,7 +92,7 @@ class Leases:
             self._weight -= weight
 
     def holds(self, lease: Lease, stored: Stored | None) -> bool:
-        """Whether no purge since the lease began concerns the response that came, or any that may come."""
+        """Tell whether no purge since the lease began concerns the response that came or may come."""
         if not lease.live or lease.began < self._forgotten:
             return False
         since = (

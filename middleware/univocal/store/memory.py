@@ -32,7 +32,7 @@ _LOOKED_UP: Final = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What the store holds: keys, responses, octets; octets of what is under way; evictions; live bans."""
+    """The numbers of keys, responses, octets, octets of content under way, evictions and live bans."""
 
     entries: int
     responses: int
@@ -64,7 +64,7 @@ class MemoryStore:
 
     @property
     def stats(self) -> Stats:
-        """What is held now."""
+        """The numbers at this moment."""
         return Stats(
             len(self._entries),
             self._responses,
@@ -112,7 +112,7 @@ class MemoryStore:
         self._leases.release(lease)
 
     def holds(self, lease: Lease, stored: Stored | None = None) -> bool:
-        """Whether no purge since the lease began concerns its key, or the response that came."""
+        """Tell whether no purge since the lease began concerns its key, or the response that came."""
         return self._leases.holds(lease, stored)
 
     def commit(self, lease: Lease, stored: Stored) -> bool:
@@ -132,7 +132,7 @@ class MemoryStore:
         return True
 
     def _holds_better(self, stored: Stored) -> bool:
-        """Whether a part, or the answer to a HEAD, would displace a whole response that is fresh."""
+        """Tell whether a part, or the answer to a HEAD, would displace a whole response that is fresh."""
         same = (old for old in self._variants(stored.key) if old.vary == stored.vary and old.whole)
         return not stored.whole and any(old.fresh_until > stored.response_time for old in same)
 
@@ -153,7 +153,7 @@ class MemoryStore:
         return sum(self._remove(entry, selector, now) for entry in self._candidates(selector))
 
     def _remove(self, entry: Entry, selector: Selector, now: float) -> int:
-        """Remove or soften what a selector means of one entry; how many responses that are."""
+        """Remove or soften what a selector means of one entry; returns the number of those responses."""
         meant = [one for one in entry.variants if matches(selector, entry.key, one.tags, one.search)]
         self._take(entry, meant, now, soft=selector.soft)
         return len(meant)
@@ -183,11 +183,11 @@ class MemoryStore:
     # ── bans ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def has_room(self, selector: Selector) -> bool:
-        """Whether a purge neither needs to sweep before nor makes responses go that it does not mean."""
+        """Tell whether a purge needs no sweep before it, and removes no response that it does not mean."""
         return not isinstance(selector, Pattern) or self._bans.admits(selector)
 
     def sweep(self, steps: int = _SLICE) -> None:
-        """Test entries against the oldest bans for so many steps; bans that all have met are forgotten."""
+        """Test entries against the oldest bans for so many steps; forget the bans that all have met."""
         while steps > 0 and self._bans:
             entry = self._sieve.walked
             steps -= _VISIT
@@ -202,14 +202,14 @@ class MemoryStore:
                 self._sieve.step()
 
     def _met(self, entry: Entry) -> Entry | None:
-        """The entry, less what a ban means that it has not met yet; None if nothing is left."""
+        """The entry, without the responses that a ban new to it means; None if nothing is left."""
         self._test(entry, self._bans.newest, _LOOKED_UP)
         if entry.tested != self._bans.newest:
             self._drop(entry.key, entry.variants)  # to fetch it again is less work
         return entry if entry.variants else None
 
     def _test(self, entry: Entry, last: int, steps: int) -> int:
-        """Test an entry against the bans up to a number that it has not met; what is left of the steps."""
+        """Test an entry against the bans up to a number that are new to it; returns the steps left."""
         if entry.tested < self._bans.lost:
             self._drop(entry.key, entry.variants)
             return steps
@@ -229,7 +229,7 @@ class MemoryStore:
             self._uncacheable.popitem(last=False)
 
     def is_uncacheable(self, key: bytes, now: float) -> bool:
-        """Whether the last response of this key could not be stored, not long ago."""
+        """Tell whether the last response of this key, not long ago, could not be stored."""
         return self._uncacheable.get(hash(key), 0.0) > now
 
     # ── entries ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -277,7 +277,7 @@ class MemoryStore:
 
     @property
     def _held(self) -> int:
-        """What is stored, with the small objects at their most."""
+        """The octets of what is stored, small objects counted as at their most."""
         return self._bytes - self._small + max(self._small, self._most_small)
 
     def _drop(self, key: bytes, dropped: Sequence[Stored]) -> None:

@@ -1,4 +1,4 @@
-"""Patterns of URLs in RE2's syntax, whose matching takes time linear in the URL, whoever wrote them."""
+"""Patterns of URLs in RE2's syntax: to match any of them takes time linear in the URL."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def compiled(expression: str, *, soft: bool = False) -> Pattern:
 
 
 def _text(error: Exception) -> str:
-    """What RE2 minds; after a colon it shows which octets of the pattern, which are the client's."""
+    """RE2's complaint without what stands after a colon: octets of the pattern, which are the client's."""
     said = error.args[0] if error.args else error
     text = said.decode("latin-1") if isinstance(said, bytes) else str(said)
     return text.partition(":")[0]

@@ -1,4 +1,4 @@
-"""What a purge names: keys, tags, prefixes, patterns, everything."""
+"""The selectors of a purge: keys, tags, prefixes, patterns, everything."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def url_of(key: bytes) -> bytes:
 
 
 def matches(selector: Selector, key: bytes, tags: frozenset[bytes], search: NoVarySearch | None) -> bool:
-    """Whether a response of this key, tags and variance is meant: the one test, of purge and commit."""
+    """Tell whether a response of this key, tags and variance is meant: one test for purge and commit."""
     match selector:
         case Keys(keys):
             return key in keys or (
@@ -96,7 +96,7 @@ def matches(selector: Selector, key: bytes, tags: frozenset[bytes], search: NoVa
 
 
 def may_match(selector: Selector, key: bytes) -> bool:
-    """Whether a response of this key may turn out to be meant, while its tags and variance are not known."""
+    """Tell whether a response of this key may be meant; its tags and variance are not known yet."""
     match selector:
         case Keys(keys):
             path, _ = split_key(key)

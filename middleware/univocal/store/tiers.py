@@ -37,7 +37,7 @@ TierLease: TypeAlias = Lease | SharedLease
 
 
 class Tiers(ABC):
-    """Where responses are looked up, stored and purged, on this node and on those that share its store."""
+    """The place to look up, store and purge responses, on this node and on those that share its store."""
 
     def __init__(self, memory: MemoryStore) -> None:
         self.memory: Final = memory
@@ -72,7 +72,7 @@ class Tiers(ABC):
 
     @abstractmethod
     def drop(self, lease: TierLease, selector: Selector, now: float) -> None:
-        """Purge what a fetched response makes obsolete; its own lease stays good."""
+        """Purge what a fetched response makes obsolete; the response's own lease stays good."""
 
     def holds(self, lease: TierLease, stored: Stored | None = None) -> bool:
         """True if no purge since the lease began concerns its key, or the response that came."""

@@ -1,4 +1,4 @@
-"""A node's attachment to Redis: what it says of changes, when it can be relied on, and purges through it."""
+"""A node's attachment to Redis: it tells of changes, it can be relied on for a time, and it purges."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ class Attachment:
 
     @property
     def connected(self) -> bool:
-        """Whether Redis tells this node what changes."""
+        """True while Redis tells this node what changes."""
         return self._attached.is_set()
 
     @property
     def link(self) -> Link | None:
-        """Where commands go while changes are told; None while they are not."""
+        """The link for commands while changes are told; None while they are not."""
         return self._link if self._attached.is_set() else None
 
     async def start(self, patience: float) -> None:
@@ -88,7 +88,7 @@ class Attachment:
     async def purge(
         self, selector: Selector, now: float, sparing: Lease | None, spared: tuple[bytes, str] | None
     ) -> int:
-        """Purge here and in Redis, but for one lease, which has a name there: the number of responses.
+        """Purge here and in Redis, but for one lease, named there; returns the number of responses.
 
         Raises RefusedError if Redis did not confirm: then it is purged there as soon as it is back.
         """
@@ -118,7 +118,7 @@ class Attachment:
     # ── what the tracking connection says ───────────────────────────────────────────────────────────────────
 
     async def attached(self, names: Names) -> None:
-        """From here on changes are told: pay what is owed, forget what may have changed before."""
+        """Take note that changes are told: pay what is owed, forget what may have changed before."""
         old, self._link = self._link, self._new_link(names)
         if old is not None:
             await old.aclose()
@@ -186,11 +186,11 @@ class Attachment:
         self._tracking.doubt(why)
 
     def confirmed(self, since: float) -> None:
-        """Whatever changed before this time has been told."""
+        """Take note that every change before this time has been told."""
         self.trusted_until = since + self.bound
 
     def lost(self) -> None:
-        """Changes are told no longer: go on with an empty memory, which holds its own for a while only."""
+        """Take note that changes are told no longer: go on with an empty memory and bounded lifetimes."""
         self._reached = False
         if self.connected:
             self._attached.clear()

@@ -1,4 +1,4 @@
-"""Waiting for Redis and for other nodes: how long at most, and who is woken by which news."""
+"""Waits for Redis and for other nodes: their limits in seconds, and the news that ends them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class UnavailableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """How long things take at most, in seconds."""
+    """The longest times that things may take, in seconds."""
 
     command: float = 1.0  # one command, the connection for it included
     purge: float = 120.0  # a purge, of however much

@@ -36,14 +36,14 @@ _HEAD: Final = re.compile(rb"HTTP/1\.1 ([1-5][0-9]{2}) [^\r\n\0]*\r\n(?:[^\r\n\0
 
 
 def usable_until(stored: Stored) -> float:
-    """Until when a response can be of use, fresh or stale (seconds since the epoch)."""
+    """The time until which a response can be of use, fresh or stale (seconds since the epoch)."""
     stale = stored.stale_usable or stored.etag is not None or stored.last_modified is not None
     window = max(stored.stale_while_revalidate, stored.stale_if_error, KEEP if stale else 0.0)
     return min(max(stored.fresh_until, stored.response_time) + window, stored.response_time + LIMIT)
 
 
 def variant(stored: Stored) -> bytes:
-    """What tells the responses of one key apart: a digest of the selecting header fields, 16 octets."""
+    """A digest of the selecting header fields, 16 octets, which tells the responses of one key apart."""
     selecting = [piece for name, value in stored.vary for piece in (name, _optional(value))]
     return sha256(b"".join(map(_netstring, selecting))).digest()[:16]
 
@@ -75,7 +75,7 @@ def encode(stored: Stored) -> bytes:
 
 
 def decode(key: bytes, described: bytes, body: bytes | None) -> Stored | None:
-    """The response that was encoded, or all but its content; None for whatever else the octets may be."""
+    """The response that was encoded, or all but its content; None for any other octets."""
     try:
         return _decoded(key, described, body)
     except ValueError:

@@ -28,7 +28,7 @@ class _ElsewhereError(redis.ConnectionError):
 
 
 async def run_id_of(connection: redis.Connection) -> str:
-    """Which run of which server a connection leads to."""
+    """The run of the server that a connection leads to."""
     await connection.send_command("INFO", "server")
     found = _RUN_ID.search(await connection.read_response())
     if found is None:
@@ -42,20 +42,20 @@ def _digest(script: str) -> str:
 
 
 def _is_cancelled() -> bool:
-    """Whether this task is to end: what redis-py awaits may have been cancelled by another that awaits it."""
+    """Tell whether this task is to end; else another task cancelled what redis-py awaits in both."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def _is_doubtful(error: BaseException) -> bool:
-    """Whether an error means that no other command is likely to fare better."""
+    """Tell whether an error means that no other command is likely to fare better."""
     if isinstance(error, TimeoutError | redis.TimeoutError | ReadOnlyError | _ElsewhereError):
         return True
     return isinstance(error, RedisError) and str(error).startswith(MOVED)
 
 
 def settings(timeout: float) -> dict[str, Any]:
-    """How every connection to Redis is made and speaks: octets of RESP2, nothing tried twice."""
+    """The settings of every connection to Redis: it speaks octets of RESP2 and tries nothing twice."""
     return {
         "protocol": 2,
         "decode_responses": False,
@@ -93,7 +93,7 @@ class Link:
             raise _ElsewhereError("another run of the server than the one that is tracked")
 
     async def run(self, script: str, keys: Sequence[bytes], args: Sequence[bytes | int | str]) -> Any:
-        """What a script gives, if the namespace is still this one. Raises UnavailableError."""
+        """Run a script, if the namespace is still this one; returns its result. Raises UnavailableError."""
         return await self._bounded(
             self._evaluated(script, [len(keys) + 1, MARKER, *keys, self.names.root, *args])
         )

@@ -1,4 +1,4 @@
-"""What the shared tier's keys are called in Redis, and what a change of one of them means to a node.
+"""The names of the shared tier's keys in Redis, and the meaning of a change of one of them to a node.
 
     univocal:FORMAT:marker              the namespace that all nodes work in: how every other name begins
     univocal:FORMAT:RUN_ID:TOKEN:e:KEY  a hash: the stored responses of a cache key
@@ -35,7 +35,7 @@ class Fruitless:
 
 @dataclass(frozen=True, slots=True)
 class Banned:
-    """A ban was set on what this expression is found in."""
+    """A ban was set on the responses in whose URL this expression is found."""
 
     expression: str
     soft: bool = False
@@ -62,7 +62,7 @@ class Names:
 
     @staticmethod
     def begin(run_id: str) -> bytes:
-        """What the namespaces of a run begin with."""
+        """The beginning that the namespaces of a run have in common."""
         return b"%b%b:" % (_COMMON, run_id.encode())
 
     @property
@@ -72,7 +72,7 @@ class Names:
 
     @property
     def tags(self) -> bytes:
-        """What stands before a tag."""
+        """The beginning of a tag's name."""
         return self.root + b"t:"
 
     def entry(self, key: bytes) -> bytes:
@@ -107,7 +107,7 @@ class Names:
                 return []
 
     def heard(self, name: bytes) -> Selector | Banned | Fruitless | Moved | None:
-        """What the change of a tracked name means; None for a name that is not ours."""
+        """The meaning of a change of a tracked name; None for a name that is not ours."""
         if name == MARKER:
             return Moved()
         if not name.startswith(self.tracked):

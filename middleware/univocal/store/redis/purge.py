@@ -1,4 +1,4 @@
-"""Purges in Redis: noted, so that nothing fetched before is stored after, then done in small steps."""
+"""Purges in Redis: each is noted, so that nothing fetched before is stored after, then done in steps."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _STEP: Final = 1_000
 
 
 async def purge(link: Link, selector: Selector, now: float, spared: tuple[bytes, str] | None = None) -> int:
-    """Remove what is selected, or mark it stale: the number of responses that were meant.
+    """Remove what is selected, or mark it stale; returns the number of responses that were meant.
 
     The lease of the `spared` key and token may still commit. Raises UnavailableError.
     """

@@ -1,4 +1,4 @@
-"""What Redis does in one step each, in Lua 5.1 (Redis 7.0, Valkey 7.2 or later).
+"""Scripts, each of which Redis runs in one step, in Lua 5.1 (Redis 7.0, Valkey 7.2 or later).
 
 Octets of others come as KEYS and ARGV alone. A lease is a field of its key's lock: its token, with `deadline
 id number`. Until the deadline (milliseconds) others wait for it if it is the lock's leader; `id` and `number`

@@ -1,4 +1,4 @@
-"""The shared tier: what every node stores and purges, in Redis or Valkey, behind each node's memory.
+"""The shared tier: a Redis or Valkey behind each node's memory, in which all of them store and purge.
 
 Memory answers first. What it lacks is read from Redis and put into it; what a node fetches is stored in Redis
 first. Redis tells every node which keys change, and memory forgets those. So memory holds nothing that was
@@ -82,17 +82,17 @@ class SharedStore:
 
     @property
     def connected(self) -> bool:
-        """Whether Redis tells this node what changes."""
+        """True while Redis tells this node what changes."""
         return self._attachment.connected
 
     @property
     def bound(self) -> float:
-        """Seconds for which a node may serve, at most, what was purged on another."""
+        """The most seconds for which a node may serve what was purged on another."""
         return self._attachment.bound
 
     @property
     def trusted_until(self) -> float:
-        """Until when memory may be served from: later it is as if it were empty (seconds since the epoch)."""
+        """Memory may be served from until this time (seconds since the epoch); later it counts as empty."""
         return self._attachment.trusted_until
 
     async def start(self, patience: float = 1.0) -> None:
@@ -104,7 +104,7 @@ class SharedStore:
         await self._attachment.aclose()
 
     async def purge(self, selector: Selector, now: float, *, sparing: SharedLease | None = None) -> int:
-        """Remove what is selected on every node, or mark it stale: the number of responses that were meant.
+        """Remove what is selected on every node, or mark it stale; returns the number of responses meant.
 
         Of prefixes, patterns and everything the cost is one walk through all keys of Redis's database, in
         small steps. Raises RefusedError if Redis did not confirm: then it is purged here, and there as soon
@@ -130,7 +130,7 @@ class SharedStore:
         begun: SharedLease | None = None,
         request: Request | None = None,
     ) -> T | SharedLease:
-        """What `judge` makes of the responses that all nodes store; or else a lease to fetch one.
+        """Let `judge` judge the responses that all nodes store; return its verdict, or else begin the lease.
 
         While another node fetches this key it is waited for, `Waits.patience` at most. Who waited in vain,
         for nothing came to be stored, or nothing that `judge` takes, waits for no other. A lease that has
@@ -151,7 +151,7 @@ class SharedStore:
     async def _awaited(
         self, lease: SharedLease, judge: Callable[[Sequence[Stored]], T | None], request: Request | None
     ) -> T | None:
-        """What `judge` finds; None once the lease has begun."""
+        """The verdict of `judge`; None once the lease has begun."""
         loop, key = asyncio.get_running_loop(), lease.key
         until, alone, last = loop.time() + self.times.patience, True, None
         while True:
@@ -206,7 +206,7 @@ class SharedStore:
         return lease
 
     async def _begin(self, lease: SharedLease, seen: bytes | None) -> float | None:
-        """Let a lease begin for which others wait, if there is none and the entry is as it was `seen`.
+        """Begin a lease that others wait for, if there is none and the entry is as it was `seen`.
 
         Else how many seconds another still has its own, 0 if the entry changed. With None for `seen` it
         begins whatever others do, and nobody waits for it.
@@ -294,7 +294,7 @@ class SharedStore:
             self.memory.release(lease)
 
     def _keep(self, lease: Lease, stored: Stored) -> bool:
-        """Store in memory alone, for as long as other nodes' purges may go unheard since it was asked for."""
+        """Store in memory alone, for as long after it was asked for as other nodes' purges may go unheard."""
         until = min(stored.fresh_until, lease.time + self.detached_ttl)
         if until <= self.clock():
             return False
@@ -311,7 +311,7 @@ _AT_ONCE: Final = 256 << 10
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What is of use: whole responses, others without their content, and the token of the last commit."""
+    """The responses that are of use, whole or without their content, and the token of the last commit."""
 
     whole: list[Stored]
     others: list[Stored]
@@ -324,7 +324,7 @@ class Reading:
 
 
 async def read(link: Link, key: bytes, now: float, request: Request | None) -> Reading:
-    """What is stored under a key; with `request`, the content of those responses that it selects at least.
+    """Read the responses of a key; with `request`, at least those that it selects have their content.
 
     Raises UnavailableError.
     """

@@ -34,7 +34,7 @@ _LEFT: Final = 100
 
 
 class Informed(Protocol):
-    """Who is told what the tracking connection says."""
+    """The one who is told what the tracking connection says."""
 
     async def attached(self, names: Names) -> None: ...
     def heard(self, changed: Iterable[bytes] | None) -> None: ...
@@ -130,7 +130,7 @@ class Tracking:
         return names
 
     async def _attach(self, connection: Any) -> Names:
-        """The namespace that all nodes work in, which every script of theirs finds unchanged, or fails."""
+        """Find the namespace that all nodes work in; every script of theirs fails if it has changed."""
         run_id, refused = await run_id_of(connection), ""
         while True:
             begun = self._clock()

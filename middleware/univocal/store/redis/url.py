@@ -1,4 +1,4 @@
-"""The address of a Redis or Valkey: what may stand in its URL, and what of it is shown."""
+"""The address of a Redis or Valkey: the URLs that are allowed, and how they are shown."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def masked(url: str) -> str:
 
 
 def check(url: str) -> None:
-    """Raise ValueError, which says what is allowed, for what leads to no Redis."""
+    """Raise ValueError for a URL that leads to no Redis; it says which are allowed."""
     wrong = _wrong(url)
     if wrong:
         raise ValueError(f"{_FORM} ({wrong})")
 
 
 def _wrong(url: str) -> str:
-    """What is wrong with a URL; empty if nothing is."""
+    """The fault of a URL; empty if there is none."""
     scheme, found, rest = url.partition("://")
     if not found or scheme not in {"redis", "rediss", "unix"} or not _OCTETS.fullmatch(url):
         return "in printable ASCII, the scheme in lower case"
