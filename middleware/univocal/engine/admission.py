@@ -67,9 +67,9 @@ class Gate:
         self.tiers = tiers
 
     def admit(self, received: Received, fields: Fields, now: float, plan: Plan | None = None) -> Admission:
-        """Judge who is asked for what, and what is to be done about it. Touches nothing but memory.
+        """Judge a request: its sender, its target, the decision about it. Touches nothing but memory.
 
-        With the `plan` of an ordinary request nothing is looked for that its field names rule out.
+        With the `plan` of an ordinary request, nothing that its field names rule out is looked for.
         """
         runtime = self.runtime
         if plan is not None and not plan.forwarded:
@@ -104,7 +104,7 @@ class Gate:
         return decision
 
     def _passes(self, found: Canonical, request: Request, now: float) -> bool:
-        """Whether a client's own conditions go to the origin: not long ago its answer could not be stored."""
+        """True if a client's own conditions go to the origin: not long ago its answer could not be stored."""
         conditional = any(name in _CONDITIONS for name, _ in request.fields)
         return conditional and self.tiers.memory.is_uncacheable(found.key, now)
 
@@ -119,10 +119,10 @@ class Gate:
         return replace(admission, decision=decide(admission.request, variants, admission.rules, now))
 
     def flight_name(self, admission: Admission, now: float) -> Hashable | None:
-        """What requests must have in common to wait for one answer; None: this one waits for no other.
+        """Name what requests have in common that wait for one answer; None: this one waits for no other.
 
-        Requests whose selecting header fields differ, as far as a stored response tells which those are, ask
-        for different things; so do ranges, and a client that wants the origin's own word (RFC 9111 §5.2.1.4).
+        Requests ask for different things if their selecting header fields differ, as far as a stored response
+        tells these. So do ranges, and a client that wants the origin's own word (RFC 9111 §5.2.1.4).
         """
         found, request, decision = admission.canonical, admission.request, admission.decision
         assert found is not None
@@ -139,7 +139,7 @@ class Gate:
 
 
 def obsolete(admission: Admission, response: Response) -> list[Selector]:
-    """What a response to an unsafe request makes obsolete (RFC 9111 §4.4, RFC 9875 §3)."""
+    """The selectors that a response to an unsafe request invalidates by (RFC 9111 §4.4, RFC 9875 §3)."""
     found, invalid = admission.canonical, invalidates(admission.request, response)
     if found is None or found.target == b"*" or invalid is None:
         return []
@@ -154,7 +154,7 @@ def obsolete(admission: Admission, response: Response) -> list[Selector]:
 
 
 def _refer(reference: bytes, base: Canonical, runtime: Runtime) -> Canonical | None:
-    """What a URI reference of `base`'s response names, if that is of the same origin (RFC 3986 §5.2)."""
+    """Resolve a URI reference of `base`'s response; None unless it is of the same origin (RFC 3986 §5.2)."""
     target = reference.partition(b"#")[0]
     if target.startswith(b"//"):
         target = base.scheme + b":" + target
@@ -186,7 +186,7 @@ def _fault(received: Received, fields: Fields, runtime: Runtime, plan: Plan | No
 
 
 def _ordered(received: Received, fields: Fields, peer: Peer, runtime: Runtime) -> Admission:
-    """A PURGE or BAN: what it orders, or why its sender may not order it."""
+    """Admit a PURGE or BAN with its order, or refuse it with the reason."""
     try:
         order = order_of(received, fields, peer, runtime)
     except RefusedError as refused:

@@ -130,7 +130,7 @@ class Broadcast:
 
     @property
     def readers(self) -> int:
-        """How many read."""
+        """The number of readers."""
         return len(self._readers)
 
     @property
@@ -140,7 +140,7 @@ class Broadcast:
 
     @property
     def error(self) -> BaseException | None:
-        """What it was ended with."""
+        """The error that it was ended with, if any."""
         # Each raise lengthens the traceback, which a thousand readers would find a thousand times as long.
         return None if self._error is None else self._error.with_traceback(self._traceback)
 
@@ -184,19 +184,19 @@ class Broadcast:
         return not self._full
 
     def end(self, error: BaseException | None = None) -> None:
-        """No more will come: for good, or because of an error, of which every reader hears after the rest."""
+        """Take note that no more will come; every reader hears of the `error`, if any, after the rest."""
         self.ended = True
         self._error, self._traceback = error, error.__traceback__ if error is not None else None
         for reader in tuple(self._readers):
             reader.go_on()
 
     def close(self) -> None:
-        """Nobody joins any more: what all have passed on can go."""
+        """Let nobody join any more: chunks that all have passed on can go."""
         self.kept = False
         self.passed()
 
     def forget(self) -> None:
-        """Call nobody any more: what refers to itself in a circle waits for the garbage collector."""
+        """Call nobody any more: objects in a circle wait for the garbage collector."""
         self._deserted = self._room = _nothing
 
     def chunk(self, index: int) -> bytes:
@@ -204,7 +204,7 @@ class Broadcast:
         return self._chunks[index - self._dropped]
 
     def passed(self) -> None:
-        """Drop what every reader has passed on, unless it is kept, and let the writer go on."""
+        """Drop the chunks that every reader has passed on, unless they are kept, and let the writer go on."""
         if self._chunks and not self.kept:
             last = min((reader.index for reader in self._readers), default=self.count)
             while self._dropped < last:

@@ -42,7 +42,7 @@ def _call_later(seconds: float, call: Callable[[], None]) -> Timer:
 
 
 class Engine:
-    """What all exchanges share: the gate, the flights, the listeners, the clock (seconds since the epoch).
+    """All that exchanges share: the gate, the flights, the listeners, the clock (seconds since the epoch).
 
     `call_later` calls after so many seconds; without it the running event loop does.
     """
@@ -68,7 +68,7 @@ class Engine:
 class Exchange:
     """One request: begun by a door for its client, told of when the client takes more or leaves.
 
-    `error` is what an application behind raised, with its traceback; the door raises it again.
+    `error` is an error of the application behind, with its traceback; the door raises it again.
     """
 
     __slots__ = (
@@ -128,7 +128,7 @@ class Exchange:
     # What the door calls
 
     def begin(self) -> None:
-        """Carry out what was decided."""
+        """Carry out the decision."""
         admission = self.admission
         found = admission.canonical
         decision = admission.decision
@@ -167,7 +167,7 @@ class Exchange:
             self._end()
 
     def refuse(self, reasons: Sequence[str]) -> None:
-        """Answer with a problem what cannot be gone on with; in the middle of a response, cut it."""
+        """Answer with a problem; in the middle of a response, cut it."""
         if not self.over:
             self._leave()
             self._refuse(reasons)
@@ -234,7 +234,7 @@ class Exchange:
     def _fetch(self) -> None:
         """Join the flight of the key, or lead one.
 
-        Whoever joins one waits once: what does not satisfy its request then, it forwards for by itself.
+        Whoever joins one waits once, and forwards by itself if the answer does not satisfy its request.
         """
         engine = self._engine
         name = engine.gate.flight_name(self.admission, engine.clock())
@@ -251,7 +251,7 @@ class Exchange:
         self._timer = engine.call_later(timeout, lambda: self._forward(name))
 
     def _forward(self, name: object | None) -> None:
-        """Stop waiting for another's answer: what is stored by now, or the origin server."""
+        """Stop waiting for another's answer: use a response stored by now, or ask the origin server."""
         engine = self._engine
         self._leave()
         self._follows = False

@@ -1,4 +1,4 @@
-"""One request under way to the origin server, by the shared tier, and what of its answer is stored."""
+"""One request under way to the origin server, by the shared tier, and its answer's way to all who wait."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Origin(Protocol):
 
 
 class Passenger(Sink, Protocol):
-    """The one who waits for what a flight brings."""
+    """The one who waits for a flight's landing."""
 
     def interim(self, status: int, fields: Fields) -> None:
         """Take an interim response: told to the one whose request the flight makes."""
@@ -75,7 +75,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Renewed:
-    """A stored response, renewed or completed by what the origin server said with `status`."""
+    """A stored response, renewed or completed by the origin server's response with `status`."""
 
     stored: Stored
     status: int
@@ -137,9 +137,9 @@ class Flights:
             del self._named[flight.name]
 
     def refresh(self, admission: Admission, origin: Origin) -> None:
-        """Fetch again what was served stale, in the background, unless that is under way (RFC 5861 §3).
+        """Fetch a response that was served stale again, in the background (RFC 5861 §3).
 
-        Nor if it was purged or replaced while it was being served.
+        Not if that is under way, nor if it was purged or replaced while it was being served.
         """
         stale = self.gate.again(admission, self.clock()).decision
         if not isinstance(stale, Reuse) or not stale.revalidate_in_background:
@@ -160,8 +160,8 @@ class Flights:
 class Flight:
     """One request under way to the origin server, and all who wait for its answer.
 
-    It begins its lease in one go with the judgement of `admission`: no purge comes between the two. What may
-    not be stored has no recording, and nobody joins it.
+    It begins its lease in one go with the judgement of `admission`: no purge comes between the two. If the
+    answer may not be stored, there is no recording, and nobody joins.
     """
 
     __slots__ = (
@@ -223,7 +223,7 @@ class Flight:
         self._flights.tiers.fill(recording.lease, request, self._judge, self._filled, joined=joined)
 
     def join(self, passenger: Passenger, *, leads: bool = False) -> Reader:
-        """Wait for what the flight brings; content comes from the first `resume` of the reader on."""
+        """Wait for the landing; content comes from the first `resume` of the reader on."""
         if leads:
             self.leader = passenger
         reader = self.broadcast.join(passenger)
@@ -234,7 +234,7 @@ class Flight:
     # The shared tier
 
     def _judge(self, servable: Sequence[Stored], askable: Sequence[Stored]) -> bool:
-        """Judge the request by what other nodes store; True if that answers it."""
+        """Judge the request by the responses that other nodes store; True if one answers it."""
         gate, now, asked = self._flights.gate, self._flights.clock(), self.admission
         again = self._wanted(gate.again(asked, now, servable))
         if not isinstance(again.decision, Reuse) and askable is not servable:
@@ -243,7 +243,7 @@ class Flight:
         return isinstance(again.decision, Reuse)
 
     def _wanted(self, again: Admission) -> Admission:
-        """The stale response that is fetched again in the background is not what is looked for."""
+        """In a refresh, take a stale response for one to be validated: it is the one to be fetched again."""
         stale = isinstance(again.decision, Reuse) and again.decision.revalidate_in_background
         return for_refresh(again) if self.unattended and stale else again
 
@@ -278,7 +278,7 @@ class Flight:
             self._asked = asked
 
     def _ask_again(self) -> None:
-        """Ask for all of it: what came is not of the representation that is stored (RFC 9111 §4.3.3)."""
+        """Ask for all of it: what came is of another representation than the stored one (RFC 9111 §4.3.3)."""
         decision = self.admission.decision
         assert isinstance(decision, Validate)
         if self._asked is not None:
@@ -421,7 +421,7 @@ class Flight:
     # The end
 
     def _end(self, error: BaseException | None) -> None:
-        """Nothing more comes: tell the readers; until all nodes have what is stored it can be joined."""
+        """Tell the readers that nothing more comes; until all nodes have the response, it can be joined."""
         self._phase = _Phase.OVER
         self.broadcast.end(error)
         self._record()
@@ -481,7 +481,7 @@ class Flight:
 
 
 def for_refresh(admission: Admission) -> Admission:
-    """The request with which what is served stale is fetched again."""
+    """The request that fetches again the stored response that is served stale."""
     assert isinstance(admission.decision, Reuse)
     request, decision = revalidation(admission.request, admission.decision.stored)
     return replace(admission, request=request, decision=decision)

@@ -1,4 +1,4 @@
-"""Forwarding to origin servers over HTTP: the one place that makes a received request one that is sent."""
+"""Forwarding to origin servers over HTTP: here alone a received request becomes one that is sent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ALLOWED: Final = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
 
 class Sender(NamedTuple):
-    """Who asks: the peer's address, the connection's scheme, and the addresses that a trusted proxy told."""
+    """The asker: the peer's address, the connection's scheme, the addresses told by a trusted proxy."""
 
     client: str | None
     scheme: bytes

@@ -1,4 +1,4 @@
-"""Hits at a glance: what most requests ask for is found without an exchange of their own.
+"""Hits at a glance: most requests are answered without an exchange of their own.
 
 A request is ordinary if it is a GET without any field that the gate or the policy would have to weigh. That
 is a matter of its field names, so it is found out once for each set of them. For an ordinary request the
@@ -42,7 +42,7 @@ class Hit(NamedTuple):
 
 
 class HitFields(NamedTuple):
-    """How a hit is handled, and the fields that say so, as fields and as lines."""
+    """The handling of a hit, and the fields that tell it, as fields and as lines."""
 
     handling: Handling
     fields: Fields
@@ -93,7 +93,7 @@ class Hits:
         return Hit(stored, max(0, age), canonical, client, told)
 
     def _locate(self, target: bytes, host: bytes, scheme: bytes) -> _Found | None:
-        """What a target comes to where nothing but the stored responses has to be looked at; or None."""
+        """Resolve a target; None if more than the stored responses has to be looked at."""
         runtime = self._runtime
         limits = runtime.limits
         found: _Found | None = None
@@ -139,7 +139,7 @@ class _Found(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _told(ttl: int, mode: Literal["plain", "key", "off"]) -> HitFields:
-    """How a hit that stays fresh for `ttl` seconds is told of, but for the key."""
+    """The handling and fields of a hit that stays fresh for `ttl` seconds, without the key."""
     handling = Handling(hit=True, ttl=ttl)
     return _with_lines(handling, [] if mode == "key" else cache_status(handling, None, mode))
 

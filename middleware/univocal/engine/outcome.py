@@ -1,4 +1,4 @@
-"""What happened to one request, said once: to the client as Cache-Status, to every listener as an Outcome."""
+"""The end of one request, said once: to the client as Cache-Status, to every listener as an Outcome."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger: Final = logging.getLogger("univocal")
 
 
 class Handling(NamedTuple):
-    """How the cache handled a request: the parameters of its Cache-Status member (RFC 9211 §2)."""
+    """The cache's handling of a request: the parameters of its Cache-Status member (RFC 9211 §2)."""
 
     hit: bool = False
     fwd: str = ""  # why the request went to the origin
@@ -30,7 +30,7 @@ class Handling(NamedTuple):
 
     @classmethod
     def of_hit(cls, decision: Reuse, detail: str = "") -> Handling:
-        """What a stored response says of itself when it is served as it is."""
+        """The handling of a stored response that is served as it is."""
         return cls(hit=True, ttl=int(decision.stored.lifetime - decision.age), detail=detail)
 
 

@@ -1,4 +1,4 @@
-"""What a request's field names alone tell of it, found out once for each set of them.
+"""Plans: conclusions from a request's field names alone, drawn once for each set of them.
 
 A request is ordinary if it is a GET without any field that the gate or the cache's policy would have to
 weigh, and if its head is all there is of it. Most requests are.

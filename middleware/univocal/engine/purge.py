@@ -1,4 +1,4 @@
-"""PURGE: who may, what goes. The same for the methods and for the admin listener."""
+"""PURGE: the right to purge, and the order. Both are the same for the methods and the admin listener."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _ESCAPED: Final = re.compile(rb"%[0-9A-Fa-f]{2}")
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A purge as the store can carry it out, and what it is about in words."""
+    """A purge as the store can carry it out, and its description in words."""
 
     selector: Selector
     by: str  # "key", "urls", "tag", "prefix", "pattern" or "all"
@@ -50,13 +50,13 @@ class Order:
 
     @property
     def value(self) -> str:
-        """What the answer says of it: the name, or how many URLs there were."""
+        """The value that the answer shows: the name, or the number of URLs."""
         return str(len(self.names)) if self.by == "urls" else " ".join(self.names)
 
 
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """What came of an order: how many stored responses went or were marked stale; None: not confirmed."""
+    """An order and the number of stored responses that went or were marked stale; None: not confirmed."""
 
     order: Order
     count: int | None = None
@@ -102,10 +102,10 @@ async def carry_out(order: Order, tiers: Tiers, now: float) -> Purged:
 
 
 def may_purge(peer: Peer, fields: Fields, runtime: Runtime) -> bool:
-    """Whether this client may purge: by the token, compared in constant time, or by its address.
+    """Tell whether this client may purge: by the token, compared in constant time, or by its address.
 
-    The address of a browser is not that of whoever wrote the page which it shows: what a page asks for
-    counts only where the page comes from here.
+    A browser's address is not that of the author of the page it shows: a page's request counts only if the
+    page comes from here.
     """
     given = [
         value[7:].strip() for value in values(fields, b"authorization") if value[:7].lower() == b"bearer "
@@ -116,7 +116,7 @@ def may_purge(peer: Peer, fields: Fields, runtime: Runtime) -> bool:
 
 
 def _from_elsewhere(fields: Fields) -> bool:
-    """Whether a browser sends this for the page of another site.
+    """Tell whether a browser sends this for the page of another site.
 
     The page's host must be the request's, and an address: a name can be pointed anywhere (DNS rebinding).
     """
@@ -137,7 +137,7 @@ def _from_elsewhere(fields: Fields) -> bool:
 
 
 def order_of(received: Received, fields: Fields, peer: Peer, runtime: Runtime) -> Order:
-    """What a PURGE or BAN request asks for. Raises RefusedError: who may (403), then target and host.
+    """The order that a PURGE or BAN gives. Raises RefusedError for its sender (403), then for its target.
 
     With `X-Purge-Method: regex`, as WordPress's plugins send it, and with BAN the target is a pattern for the
     paths of its host.
@@ -171,7 +171,7 @@ def _tags_in(name: bytes, value: bytes) -> list[bytes]:
 
 
 async def ordered(asked: Mapping[str, object], runtime: Runtime) -> Order:
-    """What `order_by_name` gives, many URLs in slices: other requests are served in between.
+    """Make the order as `order_by_name` does, many URLs in slices: other requests are served in between.
 
     One URL that is refused refuses all of them. Raises what `order_by_name` does.
     """
@@ -193,7 +193,7 @@ async def ordered(asked: Mapping[str, object], runtime: Runtime) -> Order:
 
 
 def order_by_name(asked: Mapping[str, object], runtime: Runtime) -> Order:
-    """What one of `url`, `urls`, `prefix`, `pattern`, `tag`, `all`, and `soft`, ask for.
+    """The order that one of `url`, `urls`, `prefix`, `pattern`, `tag`, `all`, and `soft`, gives.
 
     Raises RefusedError for a URL that the canonicalizer refuses, ValueError for anything that names no purge.
     """
@@ -255,7 +255,7 @@ def order_of_urls(found: Sequence[Canonical], by: str, runtime: Runtime, *, soft
 
 
 def _derived(meant: Iterable[Canonical], *, soft: bool) -> tuple[Tags, ...]:
-    """What profiles say is made from these URLs: it has their paths for tags, and their origin."""
+    """Selectors of the responses that are derived from these URLs: they have their paths as tags."""
     paths: dict[bytes, set[bytes]] = {}
     for each in meant:
         if each.route.profile.tags:
@@ -264,7 +264,7 @@ def _derived(meant: Iterable[Canonical], *, soft: bool) -> tuple[Tags, ...]:
 
 
 def _is_among(found: Canonical, derived: Iterable[Tags]) -> bool:
-    """Whether what is stored under a URL has one of the tags: marked stale by that, it counts once."""
+    """Tell whether responses of a URL have one of the tags: marked stale by that, they count once."""
     own = path_tags(found.target, found.route.profile)
     return any(tags.origin == _origin(found) and not own.isdisjoint(tags.names) for tags in derived)
 

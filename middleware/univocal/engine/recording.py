@@ -27,7 +27,7 @@ _PERSONAL: Final = frozenset((b"authorization", b"range"))
 
 
 class State(Enum):
-    """The states of a response on its way: what becomes of it."""
+    """The states of a response on its way."""
 
     __hash__ = object.__hash__  # enum's own is a call of Python's
 
@@ -53,9 +53,9 @@ _JOINABLE: Final = frozenset((State.KEPT, State.COMPLETING, State.RENEWED))
 
 
 class Recording:
-    """What becomes of one response of the origin's: kept as it is, or taken to renew what is stored.
+    """Keeps one response of the origin's as it is, or takes it to renew a stored one.
 
-    The lease is taken when it begins: what is purged from then on is not stored.
+    The lease is taken when it begins: a response that is purged from then on is not stored.
     """
 
     __slots__ = (
@@ -151,7 +151,7 @@ class Recording:
         return False
 
     def finish(self, then: Callable[[], None]) -> None:
-        """Commit what was kept: the content is complete. Go on with `then`."""
+        """Commit the kept response, whose content is complete. Go on with `then`."""
         body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         if self.state is State.COMPLETING:
             assert isinstance(self._decision, Validate)
@@ -170,7 +170,7 @@ class Recording:
         then()
 
     def _discard(self) -> None:
-        """Give back what is kept, which nobody else reads."""
+        """Give back the kept content, which nobody else reads."""
         if self._chunks:
             self._tiers.reserve(self.lease, -sum(map(_cost, self._chunks)))
             self._chunks.clear()
@@ -240,7 +240,7 @@ class Recording:
         return True
 
     def _consider(self, response: Response, now: float) -> Stored | None:
-        """The response as it would be stored; None, and why is remembered where it is so for everybody."""
+        """The response as it would be stored; or None, which is remembered if it is so for everybody."""
         decision, request, rules = self._decision, self._admission.request, self._admission.rules
         if reuse_on_error(decision, request, rules, response.status, now) is not None:
             return None  # an error that something stale is served for does not replace it
@@ -261,7 +261,7 @@ class Recording:
 
 
 def _cost(chunk: bytes) -> int:
-    """What a chunk takes: the object itself, too, since a body in crumbs is larger than its octets."""
+    """The octets that a chunk takes, with the object's own: a body in crumbs is larger than its content."""
     return sys.getsizeof(chunk) + 8
 
 

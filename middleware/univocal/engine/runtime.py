@@ -1,4 +1,4 @@
-"""Everything that is configured, as one frozen value; a reload swaps it whole."""
+"""The whole configuration as one frozen value; a reload swaps it whole."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EVERYWHERE: Final = "*"  # the name of the site that owns every authority
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may purge: whoever comes from these networks, or knows the token."""
+    """The right to purge: of clients in these networks, and of those who know the token."""
 
     networks: Networks = field(default_factory=lambda: networks(LOOPBACK))
     token: bytes = b""  # empty: no token opens

@@ -1,4 +1,4 @@
-"""Who is really at the other end: what a trusted proxy's forwarded fields say, and nobody else's."""
+"""The sender of a request: a trusted proxy's forwarded fields are believed, and nobody else's."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def networks(texts: Iterable[str]) -> Networks:
 
 
 def _unmapped(network: IPv4Network | IPv6Network) -> IPv4Network | IPv6Network:
-    """A network of IPv4-mapped addresses is that of the IPv4 addresses, as which its members are compared."""
+    """The network of the IPv4 addresses that a network maps; its members are compared as those."""
     mapped = getattr(network.network_address, "ipv4_mapped", None)
     return (
         network if mapped is None or network.prefixlen < 96 else IPv4Network((mapped, network.prefixlen - 96))
@@ -53,7 +53,7 @@ def _unmapped(network: IPv4Network | IPv6Network) -> IPv4Network | IPv6Network:
 
 @lru_cache(maxsize=4096)
 def within(address: str | None, allowed: Networks) -> bool:
-    """Whether `address` (textual, without port) lies in one of the `allowed` networks."""
+    """Tell whether `address` (textual, without port) lies in one of the `allowed` networks."""
     if address is None or not allowed:
         return False
     try:
@@ -66,7 +66,7 @@ def within(address: str | None, allowed: Networks) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """What is believed of a request's sender."""
+    """The sender of a request, as far as it is believed."""
 
     hosts: list[bytes]  # every value that names the authority: of more than one none is believed
     scheme: bytes
@@ -104,7 +104,7 @@ def believe(received: Received, fields: Fields, trusted: Networks) -> Peer:
 
 
 def _declared(fields: Fields) -> tuple[bytes, bytes]:
-    """What draft-montenegro-httpbis-uri-encoding lets a client say; said twice, it is not said."""
+    """The fields of draft-montenegro-httpbis-uri-encoding; one that is repeated does not count."""
     if not any(name in ENCODINGS for name, _ in fields):
         return b"", b""
     path, query = (values(fields, name) for name in ENCODINGS)
