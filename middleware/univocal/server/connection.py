@@ -1,6 +1,6 @@
-"""A client's connection under uvicorn: what is read from it is bounded in octets and in time.
+"""A client's connection under uvicorn: reading from it is bounded in octets and in time.
 
-llhttp, by httptools, takes messages apart; `univocal.protocol` decides what their heads mean. uvicorn's
+llhttp, by httptools, takes messages apart; `univocal.server.protocol` judges their heads. uvicorn's
 protocol classes are no public interface: `OVERRIDES` and `RELIES_ON` name all that is used of one, and a test
 compares those with the installed version.
 """
@@ -110,9 +110,9 @@ class BoundedConnection(HttpToolsProtocol):
     def with_limits(
         cls, limits: ReadLimits, tell: Callable[[Received, tuple[str, ...]], None] | None = None
     ) -> type[asyncio.Protocol]:
-        """What to give uvicorn as `http` for these limits: a factory, since a new class cannot be pickled.
+        """A protocol for uvicorn's `http` with these limits: a factory, since a new class cannot be pickled.
 
-        `tell` hears of each request that no application will: what is known of it, why it is refused.
+        `tell` hears of each request that no application will: all that is known of it, and the reasons.
         """
         return cast("type[asyncio.Protocol]", partial(cls, limits=limits, tell=tell))
 
@@ -175,7 +175,7 @@ class BoundedConnection(HttpToolsProtocol):
                     self._refuse(("fields-too-large",))
 
     def _begin(self, octets: bytes) -> bytes:
-        """What to parse of a message's first octets, with a method in it that llhttp knows.
+        """Replace a method that llhttp does not know at a message's beginning; returns the octets to parse.
 
         Where messages are pipelined nobody knows where in the octets the next one begins.
         """
@@ -199,7 +199,7 @@ class BoundedConnection(HttpToolsProtocol):
     # Turns
 
     def _idle(self) -> bool:
-        """Whether every request so far is answered."""
+        """Tell whether every request so far is answered."""
         return self.cycle is None or bool(self.cycle.response_complete)
 
     def on_body(self, body: bytes) -> None:
@@ -261,7 +261,7 @@ class BoundedConnection(HttpToolsProtocol):
         cycle.message_event.set()
 
     def _received(self) -> Received:
-        """What is known of a request that no application gets."""
+        """The known part of a request that no application gets."""
         target = self.url[: self.limits.max_target or None]
         method = self._method or (self.parser.get_method() if target else b"")
         client = self.client[0] if self.client else None

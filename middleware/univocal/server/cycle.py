@@ -1,4 +1,4 @@
-"""One request and its response under uvicorn, framed as RFC 9112 wants it whatever the application says."""
+"""One request and its response under uvicorn, framed by RFC 9112 whatever the application says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The protocol class behind which the engine answers by itself: there is no scope, and no task."""
+"""The protocol class by which the engine answers itself, without scope or task."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class DirectProtocol(ExactProtocol):
         limits: ReadLimits,
         tell: Callable[[Received, tuple[str, ...]], None] | None = None,
     ) -> type[asyncio.Protocol]:
-        """What to give uvicorn as `http`: see `BoundedConnection.with_limits`."""
+        """A protocol for uvicorn's `http`: see `BoundedConnection.with_limits`."""
         return cast("type[asyncio.Protocol]", partial(cls, works=works, limits=limits, tell=tell))
 
     def data_received(self, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""llhttp, by httptools: how it is set, why it stops, and what to do about methods that it does not know."""
+"""llhttp, by httptools: its settings, the reasons for which it stops, and methods that it does not know."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def new_parser(protocol: Any) -> httptools.HttpRequestParser:
 
 
 def split_method(octets: bytes) -> tuple[bytes, bytes] | None:
-    """A message's method, and what follows it: nothing while its blank has not come. None if there is none.
+    """A message's method and the octets after it, none before its blank has come; None if it has no method.
 
     A method is of letters A to Z, `-` and `_`, as nginx has it: RFC 9110 §9.1 allows more, and tells "get"
     from "GET", which not every application does.
@@ -53,7 +53,7 @@ def split_method(octets: bytes) -> tuple[bytes, bytes] | None:
 
 
 def why(error: httptools.HttpParserError, piece: bytes) -> Sequence[str]:
-    """Why the parser stopped; raises the error if it was by a fault of this program."""
+    """The reasons for which the parser stopped; raises the error if it was by a fault of this program."""
     if isinstance(error, httptools.HttpParserCallbackError):
         if isinstance(error.__context__, RefusedError):
             return error.__context__.reasons

@@ -2,7 +2,7 @@
 
     uvicorn --http univocal.protocol:ExactProtocol module:application
 
-llhttp, by httptools, is the one parser; what it leaves open is decided in `univocal.http.framing`.
+llhttp, by httptools, is the one parser; `univocal.http.framing` decides what that leaves open.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ExactProtocol(BoundedConnection):
         self._phase, self._silence = CONTENT, 0
 
     def _judge(self) -> None:
-        """What is to be done with a head that is complete."""
+        """Judge a head that is complete, and hand the request over."""
         method, version = self._method or self.parser.get_method(), self.parser.get_http_version()
         if reasons := self._faults(method, version):
             raise RefusedError(reasons[0], reasons)
@@ -88,7 +88,7 @@ class ExactProtocol(BoundedConnection):
         return (*reasons, "fields-too-large") if many else reasons
 
     def _upgrade(self, method: bytes) -> bool:
-        """Whether the connection becomes a WebSocket's. Other upgrades are ignored (RFC 9110 §7.8)."""
+        """Tell whether the connection becomes a WebSocket's; other upgrades are ignored (RFC 9110 §7.8)."""
         if self._should_upgrade() and self._idle():
             # A handshake's scope has no place for the received target, so it must be the one that it shows.
             if self.url[:1] != b"/" or b"#" in self.url:

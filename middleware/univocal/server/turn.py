@@ -1,4 +1,4 @@
-"""A request's turn on a client's connection: what is pushed to it is framed and written (RFC 9112)."""
+"""A request's turn on a client's connection: it frames and writes its response (RFC 9112)."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Connection(Protocol):
 
 
 class Works(NamedTuple):
-    """The engine behind a connection, and who answers what it does not."""
+    """The engine behind a connection, and the origin that answers in its stead."""
 
     engine: Engine
     origin: Origin
 
 
 class Silence:
-    """In place of the event by which uvicorn wakes an application: nobody waits here."""
+    """A stand-in for the event by which uvicorn wakes an application: nobody waits here."""
 
     def set(self) -> None:
         """Wake nobody."""
@@ -125,7 +125,7 @@ class Turn:
         exchange.begin()
 
     def end(self) -> None:
-        """Give up: the client has left, or what it sends is faulty."""
+        """Give up: the client has left, or its content is faulty."""
         self.disconnected = True
         self._chunks.clear()
         exchange, self.exchange = self.exchange, None
@@ -197,7 +197,7 @@ class Turn:
         self._protocol.on_response_complete()
 
     def _over(self) -> None:
-        """Let go of the exchange: what refers to itself in a circle waits for the garbage collector."""
+        """Let go of the exchange: objects in a circle wait for the garbage collector."""
         self.response_complete = True
         self.exchange = self._sink = None
 
