@@ -1,4 +1,4 @@
-"""What becomes of a URL, and why: the same functions that requests go through, shown stage by stage."""
+"""A URL explained, stage by stage, by the same functions that requests go through."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Explanation:
         return isinstance(self.found, Canonical)
 
     def as_json(self) -> str:
-        """What `explain --json` prints."""
+        """The object that `explain --json` prints."""
         found = self.found
         told = {
             "canonical": printable(found.url) if isinstance(found, Canonical) else None,
@@ -112,7 +112,7 @@ class Explanation:
 
 
 def explain(text: str, sites: Sites, encodings: tuple[bytes, bytes] = (b"", b"")) -> Explanation:
-    """What `sites` make of a URL; `encodings` are the values of the fields that declare charsets.
+    """Explain a URL by `sites`; `encodings` are the values of the fields that declare charsets.
 
     Raises ValueError for what is no URL.
     """
@@ -129,7 +129,7 @@ def explain(text: str, sites: Sites, encodings: tuple[bytes, bytes] = (b"", b"")
 
 
 def _of_the_authority(url: Url, found: Canonical) -> list[Stage]:
-    """What became of scheme, host, port and an empty path; an alias and a unified scheme are lossy."""
+    """The stage of scheme, host, port and an empty path; an alias and a unified scheme are lossy."""
     authority = b"%b://%b" % (found.scheme, found.authority)
     asked, served = parse_authority(url.authority), parse_authority(found.authority)
     lossy = found.scheme != url.scheme or (asked and asked[0]) != (served and served[0])

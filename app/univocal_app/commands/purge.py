@@ -32,7 +32,7 @@ class Job:
 
     @property
     def by_name(self) -> bool:
-        """Whether it takes `POST /-/purge`; a tag field's members are parted by blanks."""
+        """True if it takes `POST /-/purge`; a tag field's members are parted by blanks."""
         return self.by in {"prefix", "pattern"} or (
             self.by == "tag" and _UNSENDABLE_TAG(self.value) is not None
         )
@@ -40,7 +40,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Result:
-    """What the proxy said to one job; the `count` of a pattern, which works lazily, is 0."""
+    """The proxy's answer to one job; the `count` of a pattern, which works lazily, is 0."""
 
     job: Job
     said: str

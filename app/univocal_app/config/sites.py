@@ -102,7 +102,7 @@ def upstreams(place: str, table: SiteTable) -> dict[str, Upstream]:
 
 
 def rules(everywhere: PolicyTable, site: PolicyTable) -> Rules:
-    """What is set for the site, then what is set for all, then the defaults."""
+    """The rules of a site: its own settings come first, then those for all sites, then the defaults."""
     told: dict[str, Any] = {
         **everywhere.model_dump(exclude_unset=True, include=set(PolicyTable.model_fields)),
         **site.model_dump(exclude_unset=True),

@@ -94,7 +94,7 @@ class OriginTable(Table):
 
 
 class PolicyTable(Table):
-    """What can be set for all sites and for one."""
+    """The settings that can be made for all sites and for one."""
 
     ttl: Seconds = 0
     ttl_by_status: dict[Status, Seconds] = {}

@@ -35,7 +35,7 @@ __all__ = [
 
 
 class Address(NamedTuple):
-    """Where a listener binds; port 0 asks the system for a free one."""
+    """The address that a listener binds; port 0 asks the system for a free one."""
 
     host: str
     port: int
@@ -108,7 +108,7 @@ def parse_upstream(value: object) -> Upstream:
 
 
 def origin_host(value: object) -> str:
-    """What the origin gets as Host: "site", "upstream", or a host of its own, as an A-label."""
+    """The Host that the origin gets: "site", "upstream", or a host of its own, as an A-label."""
     if isinstance(value, str) and value:
         with contextlib.suppress(UnicodeError):
             written = value if value.isascii() else value.encode("idna").decode()
@@ -146,7 +146,7 @@ def prefix(value: object) -> str:
 
 
 def store(value: object) -> str:
-    """Where stored responses are: in memory alone, or in a Redis or Valkey, too."""
+    """The place of stored responses: memory alone, or a Redis or Valkey, too."""
     try:
         if value != "memory":
             address.check(value if isinstance(value, str) else "")

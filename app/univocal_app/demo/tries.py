@@ -1,4 +1,4 @@
-"""What is worth trying: for the terminal and for the page the same lines."""
+"""Lines that are worth trying: the same for the terminal and for the page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Ports", "Try", "as_page", "as_text", "tries"]
 
 @dataclass(frozen=True)
 class Ports:
-    """Where everything listens."""
+    """The ports that everything listens on."""
 
     proxy: Address
     admin: Address

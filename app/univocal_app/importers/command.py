@@ -22,7 +22,7 @@ LARGEST: Final = 2**20  # octets of a file; the largest ring, rule or server is 
 
 
 class Format(StrEnum):
-    """Whose configuration is read."""
+    """The program whose configuration is read."""
 
     VARNISH = "varnish"
     ATS = "ats"

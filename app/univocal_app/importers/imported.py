@@ -1,4 +1,4 @@
-"""What an importer hands on: a profile's settings, sites, and notes on what it could not take over."""
+"""The result of an importer: a profile's settings, sites, and notes on all that it could not take over."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Table: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What univocal does otherwise than the file says, and the line that says it; 0: the file as a whole."""
+    """A difference between univocal and the file, and the line where it is; 0: the file as a whole."""
 
     line: int
     text: str
@@ -42,5 +42,5 @@ class Source:
     pick: str | None = None
 
     def error(self, line: int, found: str, allowed: str) -> ConfigurationError:
-        """What cannot be imported; line 0 is the file as a whole."""
+        """The error for a line that cannot be imported; line 0 is the file as a whole."""
         return ConfigurationError(self.name, f"line {line}" if line else "", found, allowed)

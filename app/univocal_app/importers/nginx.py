@@ -82,7 +82,7 @@ def _names(server: Directive) -> list[str]:
 
 
 def _merge_slashes(source: Source, directives: list[Directive], servers: list[Directive]) -> bool:
-    """Whether slashes are merged, which is one setting for all sites of a profile; nginx does by default."""
+    """True if slashes are merged, which is one setting for all sites of a profile; nginx does by default."""
     own = [[each for each in server.block or [] if each.name == "merge_slashes"] for server in servers]
     owned = {id(each) for block in own for each in block}
     outside = [each for each in _outside_servers(directives) if id(each) not in owned]

@@ -45,7 +45,7 @@ _LEFT_OUT_KINDS: Final = {"=": "one path", "~": "a regular expression", "~*": "a
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What holds at one place of the file, and what is found there: routes with their Host fields, notes."""
+    """The directives in force at one place of the file; the routes and notes that are found there."""
 
     upstreams: Mapping[str, Directive]
     profile: Profile
@@ -58,7 +58,7 @@ class Reading:
 
 
 def left_out(directive: Directive) -> Note:
-    """That a directive has no place in a profile or a route, and why."""
+    """The note that a directive has no place in a profile or a route, and why."""
     return Note(directive.line, f"{directive.written()}: {_WHY.get(directive.name, _NOT_OURS)}")
 
 
@@ -137,7 +137,7 @@ def _spelled(path: str, profile: Profile) -> str:
 
 
 def _replaces_segments(path: str, url: str, directive: Directive, reading: Reading) -> bool:
-    """Whether nginx, which replaces octets, replaces segments here; a doubled slash is only said."""
+    """Tell whether nginx, which replaces octets, replaces segments here; a doubled slash is only noted."""
     if path.endswith("/") and not url.endswith("/"):
         reading.note(directive, f"nginx makes {url}x of {path}x, not {url}/x; left out")
         return False

@@ -95,7 +95,7 @@ class SiteWriter:
         return table
 
     def _refused(self, site: dict[str, Any]) -> str:
-        """Why univocal would not start with this site; empty if it would."""
+        """The reason why univocal would not start with this site; empty if it would."""
         try:
             read = validate({"sites": [site | {"profile": self.profile.name}]}, "")
             SiteReader("", {self.profile.name: self.profile}).read(read.sites)

@@ -52,7 +52,7 @@ class _Array:
 
     @property
     def decodes_unreserved(self) -> bool:
-        """What tells a ring from other tables of 256 flags, as those of hexadecimal digits."""
+        """Tell a ring from other tables of 256 flags, such as those of hexadecimal digits."""
         return all(self.forms[octet] == DECODE for octet in UNRESERVED)
 
     def described(self) -> str:

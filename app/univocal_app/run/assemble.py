@@ -98,7 +98,7 @@ def assemble(configuration: Configuration, source: str, commons: Commons | None 
 
 
 def store_of(configuration: Configuration, source: str) -> MemoryStore | SharedStore:
-    """Where stored responses are; nothing is connected yet. Raises ConfigurationError."""
+    """Make the store of the configuration; nothing is connected yet. Raises ConfigurationError."""
     table = configuration.cache
     memory = MemoryStore(max_bytes=table.max_bytes, max_object_bytes=table.max_object_bytes)
     if table.store == "memory":

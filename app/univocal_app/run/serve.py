@@ -70,7 +70,7 @@ def bind(address: Address, source: str, key: str) -> socket.socket:
 
 
 def address_of(listening: socket.socket) -> Address:
-    """Where a socket really is bound: port 0 was replaced by the system's choice."""
+    """The address that a socket is bound to: port 0 was replaced by the system's choice."""
     return Address(*listening.getsockname()[:2])
 
 
