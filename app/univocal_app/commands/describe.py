@@ -21,13 +21,13 @@ def table(rows: Iterable[Sequence[str]]) -> str:
 
 
 def printable(octets: bytes) -> str:
-    """Octets as text that no terminal obeys: what is not printable is escaped."""
+    """Octets as text that no terminal obeys: unprintable ones are escaped."""
     text = octets.decode("utf-8", "backslashreplace")
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 def describe(profile: Profile) -> str:
-    """A profile as a file that would make it: what it extends is written out."""
+    """A profile as a file that would make it, with everything that it extends written out."""
     lines = [f"# {profile.name}, digest {profile.digest.decode()}"]
     plain = {
         key: value for key, value in profile.settings.items() if not _is_table(value) and key != "extends"

@@ -45,7 +45,7 @@ class Address(NamedTuple):
 
 
 class Upstream(NamedTuple):
-    """An origin server's URL, cut into what is connected to and what is put before a target."""
+    """An origin server's URL, in two parts: the server to connect to, and the text before a target."""
 
     url: str  # scheme and authority alone
     path: str  # as it is written; empty where the URL has none

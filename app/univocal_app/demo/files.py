@@ -1,4 +1,4 @@
-"""A store of files like upload.wikimedia.org's, whose thumbnails live beside what they are made of."""
+"""A store of files like upload.wikimedia.org's, with thumbnails beside the files they are made of."""
 
 from __future__ import annotations
 

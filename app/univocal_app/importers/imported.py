@@ -24,7 +24,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A profile as the tables of its file, `[[sites]]` that use it, and what is not the same in them."""
+    """A profile as the tables of its file, `[[sites]]` that use it, and notes on the differences."""
 
     summary: str
     extends: str

@@ -148,7 +148,7 @@ class Metrics(Collector):
         return found
 
     def forget(self, process: str) -> None:
-        """A process of the commons has ended: what it counted stays, what it stored is gone."""
+        """Take note that a process of the commons has ended: its counts stay, what it stored is gone."""
         assert self._directory is not None
         file = _file(self._directory, process)
         if file.exists():

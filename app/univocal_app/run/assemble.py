@@ -42,7 +42,7 @@ __all__ = ["House", "assemble", "profiles_of", "runtime_of", "store_of"]
 
 @dataclass(frozen=True)
 class House:
-    """All that `univocal serve` serves: the proxy, and what its admin listener tells and purges."""
+    """All that `univocal serve` serves: the proxy and its admin listener."""
 
     configuration: Configuration
     proxy: CacheMiddleware

@@ -481,7 +481,7 @@ class Flight:
 
 
 def for_refresh(admission: Admission) -> Admission:
-    """The request that fetches again the stored response that is served stale."""
+    """The request by which a response that is served stale is fetched again."""
     assert isinstance(admission.decision, Reuse)
     request, decision = revalidation(admission.request, admission.decision.stored)
     return replace(admission, request=request, decision=decision)

@@ -59,7 +59,7 @@ class Outcome(NamedTuple):
 
     @classmethod
     def refused(cls, received: Received, reasons: tuple[str, ...], now: float) -> Outcome:
-        """That of a request whose head nobody can use; its site and sender are not looked for."""
+        """The outcome of a request with an unusable head; its site and sender are not looked for."""
         told = problem(reasons)
         return cls(
             site="",

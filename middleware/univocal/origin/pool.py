@@ -56,7 +56,7 @@ class Pool:
         return None
 
     async def connect(self, connect: float | None, pool: float | None, *, fresh: bool = False) -> Connection:
-        """A new connection, or the next that becomes idle; `fresh`: none that is idle by now.
+        """A new connection, or the next to become idle; with `fresh`, none that is idle by now.
 
         Raises httpx.PoolTimeout after `pool` seconds of waiting for others, httpx.ConnectTimeout after
         `connect` seconds of connecting, httpx.ConnectError.

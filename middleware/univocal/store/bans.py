@@ -81,7 +81,7 @@ class Bans:
         del self._live[: self._place(number)]
 
     def _place(self, number: int) -> int:
-        """The number of live bans whose number is that one at most."""
+        """The count of live bans up to that number."""
         low, high = 0, len(self._live)
         while low < high:
             middle = (low + high) // 2

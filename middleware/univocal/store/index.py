@@ -67,7 +67,7 @@ MOST_VARIANCES: Final = 16
 
 
 class Alike:
-    """The keys of stored responses by path, variance, and a digest of the query without what that ignores."""
+    """The keys of stored responses by path, variance, and a digest of the query that the variance leaves."""
 
     __slots__ = ("_paths",)
 

@@ -78,7 +78,7 @@ class Leases:
             self._weight -= self._log.popleft()[1]
 
     def purged(self, selector: Selector, sparing: Lease | None) -> None:
-        """Note a purge for those who are fetching, but for one lease that knows of it."""
+        """Note a purge for every lease, except one that knows of it."""
         self._number += 1
         if not self._live:
             return

@@ -96,7 +96,7 @@ class MemoryStore:
     # ── leases ────────────────────────────────────────────────────────────────────────────────────────────
 
     def begin(self, key: bytes, now: float) -> Lease:
-        """A lease for what is about to be fetched; whoever takes it releases it."""
+        """A lease for a fetch that is about to begin; its taker releases it."""
         return self._leases.begin(key, now)
 
     def reserve(self, lease: Lease, nbytes: int) -> bool:
@@ -139,7 +139,7 @@ class MemoryStore:
     # ── purges ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def purge(self, selector: Selector, now: float, *, sparing: Lease | None = None) -> int:
-        """Remove what is selected, or mark it stale, and keep what is being fetched from being stored.
+        """Remove the selected responses, or mark them stale, and let none of those under way be stored.
 
         The number of stored responses that were meant; 0 for a pattern, which only becomes a ban. The lease
         `sparing` may still commit: what it fetches is newer than what the purge is about (a POST that
@@ -183,7 +183,7 @@ class MemoryStore:
     # ── bans ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def has_room(self, selector: Selector) -> bool:
-        """Tell whether a purge needs no sweep before it, and removes no response that it does not mean."""
+        """True if a purge needs no sweep before it and removes only the responses that it means."""
         return not isinstance(selector, Pattern) or self._bans.admits(selector)
 
     def sweep(self, steps: int = _SLICE) -> None:

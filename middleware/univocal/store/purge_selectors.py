@@ -49,7 +49,7 @@ class Prefix:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """The responses in whose canonical URL `search` finds what the expression describes."""
+    """The responses in whose canonical URL `search` finds the expression."""
 
     expression: str
     search: Callable[[bytes], bool] = field(compare=False, repr=False)

@@ -60,7 +60,7 @@ class Tiers(ABC):
 
     @abstractmethod
     def begin(self, key: bytes, now: float) -> TierLease:
-        """A lease for what is about to be fetched: it must not outlive a purge from now on."""
+        """A lease for a fetch that is about to begin: its response must not outlive a purge from now on."""
 
     @abstractmethod
     def held(self, lease: TierLease) -> Sequence[Stored]:
@@ -95,7 +95,7 @@ class Tiers(ABC):
     def fill(
         self, lease: TierLease, request: Request, judge: Judge, then: Callable[[bool], None], *, joined: bool
     ) -> None:
-        """Let `judge` see what other nodes store; `then(True)` once it serves that, `then(False)` to fetch.
+        """Show `judge` the responses of other nodes; `then(True)` once it serves one, `then(False)` to fetch.
 
         With `joined` a node that fetches the same key is waited for.
         """
@@ -122,7 +122,7 @@ class Tiers(ABC):
 
     @abstractmethod
     def let_go(self, lease: TierLease) -> None:
-        """Let other nodes wait no longer for what is being fetched."""
+        """Let other nodes wait no longer for the response."""
 
     @abstractmethod
     def end(self, lease: TierLease, then: Callable[[], None]) -> None:

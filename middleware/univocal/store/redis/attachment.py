@@ -140,7 +140,7 @@ class Attachment:
             raise
 
     def heard(self, changed: Iterable[bytes] | None) -> None:
-        """Forget what changed in Redis, and wake who waits for it; None: all of it did."""
+        """Forget the keys that changed in Redis, and wake their waiters; None: all keys changed."""
         now, link = self._clock(), self._link
         if link is None:
             return  # nothing is relied on yet

@@ -193,7 +193,7 @@ class SharedStore:
     # ── leases ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def begin(self, key: bytes, begun: SharedLease | None = None) -> SharedLease:
-        """A lease for what is about to be fetched, whoever else fetches it; whoever takes it releases it.
+        """A lease for a fetch that is about to begin, beside any other node's; its taker releases it.
 
         One that has `begun` in memory is the one that is given.
         """

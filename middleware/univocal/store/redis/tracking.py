@@ -1,4 +1,4 @@
-"""The connection by which Redis tells what changed.
+"""The connection on which Redis tells of changes.
 
 Redis's client-side caching is used in broadcast mode, by a RESP2
 connection that redirects to itself: should something be told to nobody, then because this connection is lost.
@@ -34,7 +34,7 @@ _LEFT: Final = 100
 
 
 class Informed(Protocol):
-    """The one who is told what the tracking connection says."""
+    """The one who hears the news of the tracking connection."""
 
     async def attached(self, names: Names) -> None: ...
     def heard(self, changed: Iterable[bytes] | None) -> None: ...

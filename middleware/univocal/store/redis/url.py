@@ -29,7 +29,7 @@ def masked(url: str) -> str:
 
 
 def check(url: str) -> None:
-    """Raise ValueError for a URL that leads to no Redis; it says which are allowed."""
+    """Raise ValueError, with the URLs that are allowed, for one that leads to no Redis."""
     wrong = _wrong(url)
     if wrong:
         raise ValueError(f"{_FORM} ({wrong})")
