@@ -129,7 +129,7 @@ class DirectProtocol(ExactProtocol):
         cast("Turn", self.cycle).received(body)
 
     def on_message_complete(self) -> None:
-        if not self._framing:
+        if not (self._framing or self._websocket):
             cast("Turn", self.cycle).complete()
         super().on_message_complete()
 

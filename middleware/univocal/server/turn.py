@@ -152,14 +152,16 @@ class Turn:
         self.waiting_for_100_continue = False
         names = {name for name, _ in fields}
         kept = fields
+        self._body_left = not (self._is_head or status in {204, 304})
         if b"transfer-encoding" in names or (status == 204 and b"content-length" in names):
-            # The coding is this connection's own, below; a 204 has no length (RFC 9110 §8.6).
-            dropped = _FRAMING if status == 204 else _CODING
+            # The coding is this connection's own, below, and goes before a length (RFC 9112 §6.3); a 204 has
+            # no length (RFC 9110 §8.6).
+            dropped = _FRAMING if self._body_left or status == 204 else _CODING
             kept = [field for field in fields if field[0] not in dropped]
+            names -= dropped
         head = b"\r\n".join([_status_line(status), *map(b": ".join, kept), b""])
         if b"date" not in names:  # RFC 9110 §6.6.1
             head += b"date: %b\r\n" % imf_fixdate(time.time())
-        self._body_left = not (self._is_head or status in {204, 304})
         if self._body_left and b"content-length" not in names:
             if self._old:  # RFC 9112 §6.1: no coding for a client that cannot know it
                 self._close_delimited, self.keep_alive = True, False
