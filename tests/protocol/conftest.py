@@ -171,13 +171,15 @@ class Behind:
         return Application(self.app, scope).ask(request, content, answer)
 
 
-def works(origin, limits, clock):
-    """An engine that passes everything on to an origin."""
+def works(app, limits, clock):
+    """An engine that passes everything on to an application."""
     bounds = Limits(max_target=limits.max_target, max_fields=limits.max_fields)
     profile = builtin_profiles()["asgi"]
     runtime = Runtime.everywhere(profile, Rules(bypass=("*",)), limits=bounds, cache_status="off")
     gate = Gate(runtime, tiers_of(MemoryStore()))
-    return Works(Engine(gate, clock=lambda: 1_790_000_000.0 + clock.now, call_later=clock.call_later), origin)
+    return Works(
+        Engine(gate, clock=lambda: 1_790_000_000.0 + clock.now, call_later=clock.call_later), Behind(app)
+    )
 
 
 class Wire:
@@ -205,7 +207,7 @@ class Wire:
         limits = limits or ReadLimits()
         told = {"limits": limits, "tell": tell}
         if direct:
-            self.works = works(Behind(app), limits, self.clock)
+            self.works = works(app, limits, self.clock)
             self.protocol = DirectProtocol(self.config, self.state, {}, self.clock, works=self.works, **told)
         else:
             self.protocol = ExactProtocol(self.config, self.state, {}, self.clock, **told)
@@ -272,7 +274,7 @@ def recorder():
 
 @pytest.fixture
 def connect():
-    """Makes connections, and ends them after the test: connect(app, direct=…, limits=…, **uvicorn's settings)."""
+    """Makes connections that end with the test: connect(app, direct=…, limits=…, **uvicorn's settings)."""
     made = []
 
     def connected(app, **settings):

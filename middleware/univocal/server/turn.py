@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from univocal.engine.exchange import Engine, Exchange
 from univocal.engine.flight import Origin
@@ -63,6 +63,7 @@ class Turn:
         "_chunks",
         "_close_delimited",
         "_fields",
+        "_full",
         "_head",
         "_is_head",
         "_old",
@@ -72,6 +73,7 @@ class Turn:
         "_received",
         "_sink",
         "_taken",
+        "_unwanted",
         "_works",
         "disconnected",
         "exchange",
@@ -115,6 +117,8 @@ class Turn:
         self._pending = 0  # octets in them
         self._taken = 0  # octets of the request's content so far
         self._sink: ContentSink | None = None
+        self._full = False  # the sink takes no more for now
+        self._unwanted = False  # nobody takes what still comes
 
     def begin(self) -> None:
         """Let the engine answer: it is this request's turn."""
@@ -122,7 +126,10 @@ class Turn:
         begun = engine.clock(), time.perf_counter()
         admission = engine.gate.admit(self._received, self._fields, begun[0], self._plan)
         exchange = self.exchange = Exchange(engine, self, admission, self._works.origin, self, begun)
-        exchange.begin()
+        if self._too_large():
+            exchange.refuse(("body-too-large",))  # it has come while others were answered
+        else:
+            exchange.begin()
 
     def end(self) -> None:
         """Give up: the client has left, or what it sends is faulty."""
@@ -173,6 +180,14 @@ class Turn:
         elif not self.keep_alive:
             head += b"connection: close\r\n"
         self._head = head + b"\r\n"
+        if self._body_left:
+            self._protocol.loop.call_soon(self._show)
+
+    def _show(self) -> None:
+        """Send a head whose content has not come with it: the client may wait for it (an event stream's)."""
+        if self._head and not self.disconnected:
+            self._protocol.transport.write(self._head)
+            self._head = b""
 
     def write(self, chunk: bytes | memoryview) -> bool:
         protocol = self._protocol
@@ -218,26 +233,35 @@ class Turn:
 
     def received(self, chunk: bytes) -> None:
         """Take content that has come."""
-        exchange, flow = self.exchange, self._protocol.flow
-        if self.response_complete:
+        if self.response_complete or self._unwanted:
             return
         self._taken += len(chunk)
-        if exchange is not None and 0 < exchange.admission.runtime.limits.max_body < self._taken:
-            exchange.refuse(("body-too-large",))
-        elif self._sink is not None and not self._chunks:
+        if self._too_large():
+            cast("Exchange", self.exchange).refuse(("body-too-large",))
+        elif self._sink is not None and not self._full:
             if not self._sink.write(chunk):
-                flow.pause_reading()
+                self._full = True
+                self._protocol.flow.pause_reading()
         else:
             self._chunks.append(chunk)
             self._pending += len(chunk)
-            if self._pending > HIGH_WATER:
-                flow.pause_reading()
+            if self._full or self._pending > HIGH_WATER:
+                self._protocol.flow.pause_reading()
+
+    def _too_large(self) -> bool:
+        exchange = self.exchange
+        return exchange is not None and 0 < exchange.admission.runtime.limits.max_body < self._taken
 
     def complete(self) -> None:
         """Take note that the content is complete."""
         self.more_body = False
-        if self._sink is not None and not self._chunks:
-            self._sink.finish()
+        if not self._chunks:
+            self._finish_content()
+
+    def _finish_content(self) -> None:
+        sink, self._sink = self._sink, None
+        if sink is not None:
+            sink.finish()
 
     def attach(self, sink: ContentSink) -> None:
         self._sink = sink
@@ -247,22 +271,24 @@ class Turn:
         self.resume()
 
     def resume(self) -> None:
-        sink, chunks = self._sink, self._chunks
-        if sink is None:
-            return
-        while chunks:
+        chunks = self._chunks
+        self._full = False
+        while chunks and self._sink is not None:
             chunk = chunks.popleft()
             self._pending -= len(chunk)
-            if not sink.write(chunk):
-                return
+            if not self._sink.write(chunk):
+                self._full = True
+                break
+        if chunks or self._sink is None:
+            return
         if not self.more_body:
-            self._sink = None
-            sink.finish()
-        else:
+            self._finish_content()
+        elif not self._full:
             self._protocol.flow.resume_reading()
 
     def detach(self) -> None:
         self._sink = None
+        self._unwanted = True
         self._chunks.clear()
         self._pending = 0
         self._protocol.flow.resume_reading()
