@@ -29,6 +29,7 @@ class Connection(Protocol):
 
     transport: Any
     flow: Any
+    loop: Any
 
     def on_response_complete(self) -> None:
         """Go on with the next request."""
