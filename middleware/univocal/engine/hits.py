@@ -16,6 +16,7 @@ from typing import Final, Literal, NamedTuple
 
 from univocal.cache.decide import Reuse, at_once
 from univocal.cache.stored import Stored
+from univocal.cache.tags import TAGGING
 from univocal.engine.admission import RULES, Gate, admitted
 from univocal.engine.outcome import Handling, Listener, Outcome, Times, announce, cache_status
 from univocal.engine.plan import Plan
@@ -84,7 +85,7 @@ class Hits:
             return Request(b"GET", canonical.target, admitted(plan.fields(values), canonical, plan))
 
         stored = at_once(self._gate.tiers.lookup(canonical.key, now), request, now)
-        if stored is None or (found.strips_tags and stored.tags):
+        if stored is None or (found.strips_tags and any(stored.line(name) is not None for name in TAGGING)):
             return None
         age = int(now - stored.born)
         told = _told(int(stored.fresh_until - stored.born - age), runtime.cache_status)
