@@ -87,11 +87,11 @@ class Hits:
         stored = at_once(self._gate.tiers.lookup(canonical.key, now), request, now)
         if stored is None or (found.strips_tags and any(stored.line(name) is not None for name in TAGGING)):
             return None
-        age = int(now - stored.born)
+        age = max(0, int(now - stored.born))  # the clock may have been set back
         told = _told(int(stored.fresh_until - stored.born - age), runtime.cache_status)
         if runtime.cache_status == "key":
             told = _with_lines(told.handling, cache_status(told.handling, canonical, "key"))
-        return Hit(stored, max(0, age), canonical, client, told)
+        return Hit(stored, age, canonical, client, told)
 
     def _locate(self, target: bytes, host: bytes, scheme: bytes) -> _Found | None:
         """What a target comes to where nothing but the stored responses has to be looked at; or None."""
