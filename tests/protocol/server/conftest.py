@@ -50,6 +50,8 @@ PAGES = {
     b"/error": (500, [], [b"broken"]),
     b"/held": (200, [(b"cache-control", b"no-store")], [b"held"]),
 }
+# What has an interim response before it.
+EARLY = frozenset((b"/a/b", b"/held", b"/stale", b"/no-store-streamed"))
 
 
 class Played:
@@ -113,7 +115,8 @@ class Asked:
             lines.append((b"content-length", b"%d" % sum(map(len, chunks))))
         if request.method == b"HEAD":
             chunks = []
-        answer.interim(103, [(b"link", b"</a.css>")])
+        if path in EARLY:
+            answer.interim(103, [(b"link", b"</a.css>")])
         answer.start(Response(status, lines))
         for chunk in chunks:
             answer.write(chunk)
