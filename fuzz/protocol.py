@@ -36,8 +36,9 @@ from univocal.cache.storing import complete, may_store
 from univocal.engine.admission import Admission, Gate
 from univocal.engine.exchange import Engine
 from univocal.engine.flight import OriginRequest
-from univocal.engine.hits import Hit, Hits, Plan, Told
+from univocal.engine.hits import Hit, HitFields, Hits
 from univocal.engine.outcome import Handling
+from univocal.engine.plan import Plan
 from univocal.engine.runtime import Runtime, builtin_profiles
 from univocal.http.framing import ReadLimits, is_authority
 from univocal.http.messages import Fields, Received, Request, Response
@@ -266,9 +267,10 @@ class _Open(Gate):
     """Admits everything, and keeps what it was that is admitted."""
 
     head: tuple[bytes, bytes, Fields]
+    plan: Plan | None  # of a request whose head was read at a glance
 
-    def admit(self, received: Received, fields: Fields, now: float) -> Admission:
-        self.head = received.method, received.target, fields
+    def admit(self, received: Received, fields: Fields, now: float, plan: Plan | None = None) -> Admission:
+        self.head, self.plan = (received.method, received.target, fields), plan
         return super().admit(Received(b"POST", b"/"), [(b"host", b"a.example")], now)
 
 
@@ -287,12 +289,12 @@ class _AllHits(Hits):
         stored = complete(begun, b"")
         assert stored is not None
         assert found is not None
-        self._hit = Hit(stored, 0, found, None, Told(Handling(), [], b""))
+        self._hit = Hit(stored, 0, found, None, HitFields(Handling(), [], b""))
 
     def find(self, received: Received, plan: Plan, values: Sequence[bytes], now: float) -> Hit | None:  # noqa: ARG002
         if not self.glances or not is_authority(values[plan.host]):
             return None
-        fields = [(name, value.rstrip(b" \t")) for name, value in zip(plan.names, values, strict=True)]
+        fields = plan.fields(values)
         target = received.target
         self._harness.reading.requests.append((b"GET", target, b"1.1", comparable(target, fields), b""))
         self._harness.at_a_glance += 1
@@ -319,7 +321,7 @@ class DirectHarness(Harness):
     def ask(self, request: OriginRequest, content: Content | None, answer: Answer) -> Asked:  # noqa: ARG002
         """Answer once the content is complete."""
         method, target, fields = self.gate.head
-        version = self.connection.versions.popleft().encode()
+        version = b"1.1" if self.gate.plan is not None else self.connection.versions.popleft().encode()
         assert content is not None
         return _Taken(self.reading, (method, target, version, comparable(target, fields)), content, answer)
 

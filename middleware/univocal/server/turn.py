@@ -127,7 +127,7 @@ class Turn:
         begun = engine.clock(), time.perf_counter()
         admission = engine.gate.admit(self._received, self._fields, begun[0], self._plan)
         exchange = self.exchange = Exchange(engine, self, admission, self._works.origin, self, begun)
-        if self._too_large():
+        if self._taken and self._too_large():
             exchange.refuse(("body-too-large",))  # it has come while others were answered
         else:
             exchange.begin()

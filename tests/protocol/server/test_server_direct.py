@@ -205,9 +205,8 @@ async def test_a_fault_of_ours_is_not_put_on_the_client(stored, monkeypatch):
         raise ZeroDivisionError
 
     monkeypatch.setattr(type(client.door.engine.gate), "admit", broken)
-    with pytest.raises(Exception, match="callback") as caught:
+    with pytest.raises(ZeroDivisionError):
         client.protocol.data_received(get(b"/unknown"))
-    assert isinstance(caught.value.__context__, ZeroDivisionError)
 
 
 # A reader that was given half of something is not used again

@@ -213,7 +213,7 @@ def check_answers(twins, comparable, data):
         door.origin.asked.clear()
         client = door.client()
         if not looks:
-            client.protocol._answered_at_once = lambda data: False
+            client.protocol._answered = lambda data: False
         client.protocol.data_received(data)
         after = b"GET /a/b HTTP/1.1\r\n" + HOST + b"\r\n"
         if not client.transport.closed and not client.transport.ended:
