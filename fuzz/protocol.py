@@ -1,10 +1,11 @@
-"""Feeds mutated requests to ExactProtocol, whole and in pieces, and to h11, and reports where they disagree.
+"""Feeds mutated requests to both doors' protocols, whole and in pieces, and to h11, and reports disagreement.
 
     python fuzz/protocol.py --seconds 60 [--seed 7]
 
-What both take for a request must be the same request; what ExactProtocol takes and h11 does not must be one
-of the known leniencies of llhttp, `LENIENCIES`; how the octets are cut into pieces must not matter; every
-answer must be one that h11 can read. Refusing more than h11 is no disagreement. Exit status: 0 none, 1 some.
+DirectProtocol answers half of them at a glance wherever it may. What several take for a request must be the
+same request; what ExactProtocol takes and h11 does not must be one of the known leniencies of llhttp,
+`LENIENCIES`; how the octets are cut into pieces must not matter; every answer must be one that h11 can read.
+Refusing more than h11 is no disagreement. Exit status: 0 none, 1 some.
 """
 
 # ruff: noqa: S311, T201
@@ -20,8 +21,8 @@ import random
 import re
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -29,9 +30,25 @@ import h11
 import uvicorn
 from uvicorn.server import ServerState
 
-from univocal.http.framing import ReadLimits
+from univocal.cache.rules import Rules
+from univocal.cache.stored import Stored
+from univocal.cache.storing import complete, may_store
+from univocal.engine.admission import Admission, Gate
+from univocal.engine.exchange import Engine
+from univocal.engine.flight import OriginRequest
+from univocal.engine.hits import Hit, HitFields, Hits
+from univocal.engine.outcome import Handling
+from univocal.engine.plan import Plan
+from univocal.engine.runtime import Runtime, builtin_profiles
+from univocal.http.framing import ReadLimits, is_authority
+from univocal.http.messages import Fields, Received, Request, Response
+from univocal.http.roles import Answer, Asked, Content
+from univocal.server.direct import DirectProtocol
 from univocal.server.llhttp import METHODS
 from univocal.server.protocol import ExactProtocol
+from univocal.server.turn import Works
+from univocal.store.memory import MemoryStore
+from univocal.store.tiers import tiers_of
 
 HOST = b"Host: a.example\r\n"
 POST = b"POST /p?q HTTP/1.1\r\n" + HOST
@@ -40,6 +57,8 @@ SEEDS = (
     b"GET /a HTTP/1.1\r\n" + HOST + b"\r\n",
     b"GET /a;b/%2e%zz?c=d&e#f HTTP/1.1\r\n" + HOST + b"X-Y: z\r\nx-y: \xc3\xa9\r\n\r\n",
     b"GET http://b.example:80/x?y HTTP/1.1\r\n" + HOST + b"\r\n",
+    b"GET /a HTTP/1.1\r\n" + HOST + b"Connection: keep-alive\r\nAccept-Encoding: gzip\r\nCookie: a=b\r\n\r\n",
+    b"GET /b?c HTTP/1.1\r\n" + HOST + b"X-Forwarded-Host: b\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n",
     b"OPTIONS * HTTP/1.1\r\n" + HOST + b"\r\n",
     b"HEAD / HTTP/1.0\r\n\r\n",
     b"PURGE /a HTTP/1.1\r\n" + HOST + b"Connection: keep-alive\r\n\r\n",
@@ -127,6 +146,7 @@ LENIENCIES = {
     "another protocol's name": re.compile(rb"[A-Z_-]+ +\S+ +(?:RTSP|ICE)/1\.[01]\r\n"),
 }
 UPPERCASE = re.compile(rb"[A-Z][A-Z_-]* ")
+UNFINISHED = re.compile(rb"[A-Z][A-Z_-]*\Z")  # a method whose blank has not come
 
 
 Finding: TypeAlias = tuple[bytes, str]  # the octets, and what is wrong
@@ -198,11 +218,15 @@ class Harness:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
         await send({"type": "http.response.body", "body": b""})
 
+    def protocol(self) -> ExactProtocol:
+        """A new connection."""
+        return ExactProtocol(self.config, ServerState(), {}, limits=PATIENT)
+
     async def read(self, pieces: list[bytes]) -> Reading:
-        """What ExactProtocol makes of these pieces."""
+        """What the protocol makes of these pieces."""
         reading = self.reading = Reading()
         transport = _Transport()
-        protocol = ExactProtocol(self.config, ServerState(), {}, limits=PATIENT)
+        protocol = self.protocol()
         protocol.connection_made(transport)
         for piece in pieces:
             if transport.paused:
@@ -225,6 +249,111 @@ class Harness:
             await asyncio.sleep(0)
             now = len(transport.sent) + len(self.reading.requests)
             still, seen = (still + 1, seen) if now == seen else (0, now)
+
+
+class _Connection(DirectProtocol):
+    """Keeps the versions of the requests that it hands over; they begin in that order."""
+
+    def __init__(self, *arguments: object, **named: object) -> None:
+        super().__init__(*arguments, **named)  # type: ignore[arg-type]
+        self.versions: deque[str] = deque()
+
+    def _hand_over(self, method: bytes, version: str) -> None:
+        self.versions.append(version)
+        super()._hand_over(method, version)
+
+
+class _Open(Gate):
+    """Admits everything, and keeps what it was that is admitted."""
+
+    head: tuple[bytes, bytes, Fields]
+    plan: Plan | None  # of a request whose head was read at a glance
+
+    def admit(self, received: Received, fields: Fields, now: float, plan: Plan | None = None) -> Admission:
+        self.head, self.plan = (received.method, received.target, fields), plan
+        return super().admit(Received(b"POST", b"/"), [(b"host", b"a.example")], now)
+
+
+class _AllHits(Hits):
+    """Has the same answer stored for every ordinary request, half of the time."""
+
+    glances = False
+
+    def __init__(self, gate: Gate, harness: DirectHarness) -> None:
+        super().__init__(gate, ())
+        self._harness = harness
+        found = gate.admit(Received(b"GET", b"/"), [], 0.0).canonical
+        fresh = Response(200, [(b"cache-control", b"max-age=9"), (b"content-length", b"0")])
+        begun = may_store(b"", Request(b"GET", b"/", []), fresh, Rules(), 0.0, 0.0)
+        assert isinstance(begun, Stored)
+        stored = complete(begun, b"")
+        assert stored is not None
+        assert found is not None
+        self._hit = Hit(stored, 0, found, None, HitFields(Handling(), [], b""))
+
+    def find(self, received: Received, plan: Plan, values: Sequence[bytes], now: float) -> Hit | None:  # noqa: ARG002
+        if not self.glances or not is_authority(values[plan.host]):
+            return None
+        fields = plan.fields(values)
+        target = received.target
+        self._harness.reading.requests.append((b"GET", target, b"1.1", comparable(target, fields), b""))
+        self._harness.at_a_glance += 1
+        return self._hit
+
+
+class DirectHarness(Harness):
+    """The same before an engine, whose origin server records every complete request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        runtime = Runtime.everywhere(builtin_profiles()["asgi"], Rules())
+        self.gate = _Open(runtime, tiers_of(MemoryStore()))
+        self.engine = Engine(self.gate)
+        self.engine.hits = self.hits = _AllHits(self.gate, self)
+        self.at_a_glance = 0
+
+    def protocol(self) -> ExactProtocol:
+        self.connection = _Connection(
+            self.config, ServerState(), {}, limits=PATIENT, works=Works(self.engine, self)
+        )
+        return self.connection
+
+    def ask(self, request: OriginRequest, content: Content | None, answer: Answer) -> Asked:  # noqa: ARG002
+        """Answer once the content is complete."""
+        method, target, fields = self.gate.head
+        version = b"1.1" if self.gate.plan is not None else self.connection.versions.popleft().encode()
+        assert content is not None
+        return _Taken(self.reading, (method, target, version, comparable(target, fields)), content, answer)
+
+
+class _Taken:
+    """A request that the origin server takes."""
+
+    def __init__(self, reading: Reading, head: tuple[object, ...], content: Content, answer: Answer) -> None:
+        self._reading, self._head, self._content, self._answer = reading, head, content, answer
+        self._body = b""
+        self._over = False
+        content.attach(self)
+
+    def write(self, chunk: bytes) -> bool:
+        self._body += chunk
+        return True
+
+    def finish(self) -> None:
+        if self._over:
+            return
+        self._reading.requests.append((*self._head, self._body))
+        self._answer.start(Response(200, [(b"content-length", b"0")]))
+        self._answer.finish()
+
+    def pause(self) -> None:
+        pass
+
+    resume = pause
+
+    def cancel(self) -> None:
+        self._over = True
+        self._content.detach()
 
 
 def comparable(target: bytes, fields: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
@@ -311,7 +440,12 @@ def differ(whole: Reading, pieces: Reading, data: bytes, seen: Counter[str]) -> 
     if (whole.requests, whole.end) == (pieces.requests, pieces.end):
         return False
     refused, other = (whole, pieces) if whole.end == "refused" else (pieces, whole)
-    unknown = any(not found[0].startswith(METHODS) for found in UPPERCASE.finditer(data))
+    methods = [found[0] for found in UPPERCASE.finditer(data)]
+    methods += [b"%b " % request[0] for request in other.requests[len(refused.requests) :]]
+    begun = UNFINISHED.search(data)
+    unknown = any(not method.startswith(METHODS) for method in methods) or (
+        begun is not None and not any(method.startswith(begun[0]) for method in METHODS)
+    )
     begins = other.requests[: len(refused.requests)] == refused.requests
     if unknown and begins and refused.end == "refused" and b'"bad-framing"' in refused.sent:
         seen["a pipelined method that llhttp does not know"] += 1
@@ -349,9 +483,15 @@ def cut(data: bytes, chance: random.Random) -> list[bytes]:
     return [data[a:b] for a, b in itertools.pairwise(places)]
 
 
+def apart(data: bytes) -> list[bytes]:
+    """The data as a client sends it that waits for each answer: in pieces that end with a head."""
+    places = [0, *(found.end() for found in re.finditer(rb"\r\n\r\n", data)), len(data)]
+    return [data[a:b] for a, b in itertools.pairwise(places) if a < b]
+
+
 async def fuzz(seed: int, seconds: float, streams: float, seen: Counter[str]) -> list[Finding]:
     """Every disagreement found in so many seconds or streams, whichever is over first."""
-    chance, harness = random.Random(seed), Harness()
+    chance, harness, direct = random.Random(seed), Harness(), DirectHarness()
     found, end = [], time.monotonic() + seconds
     while time.monotonic() < end and seen["streams"] < streams:
         data = mutate(chance)
@@ -362,6 +502,14 @@ async def fuzz(seed: int, seconds: float, streams: float, seen: Counter[str]) ->
         wrong = disagreement(whole, by_h11(data), seen)
         if differ(whole, pieces, data, seen):
             wrong = f"whole {whole} is in pieces {pieces}"
+        direct.hits.glances = chance.random() < 0.5
+        for way in ([data], cut(data, chance), apart(data)):
+            other = await direct.read(way)
+            if not readable(other.sent, other.requests):
+                wrong = f"h11 cannot read {other.sent!r}"
+            if differ(whole, other, data, seen):
+                wrong = f"ExactProtocol's {whole} is DirectProtocol's {other} of {way}"
+        seen["at a glance"] = direct.at_a_glance
         if wrong:
             found.append((data, wrong))
     return found

@@ -9,8 +9,18 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
+from univocal.asgi.application import Application
+from univocal.cache.rules import Rules
+from univocal.engine.admission import Gate
+from univocal.engine.exchange import Engine
+from univocal.engine.runtime import Limits, Runtime, builtin_profiles
+from univocal.http.extensions import EARLY_HINT, INTERIM
 from univocal.http.framing import ReadLimits
+from univocal.server.direct import DirectProtocol
 from univocal.server.protocol import ExactProtocol
+from univocal.server.turn import Works
+from univocal.store.memory import MemoryStore
+from univocal.store.tiers import tiers_of
 
 
 class Timer:
@@ -38,6 +48,12 @@ class Clock:
         timer = Timer(due, callback, arguments)
         self.timers.append(timer)
         return timer
+
+    def call_later(self, seconds, callback, *arguments):
+        return self.call_at(self.now + seconds, callback, *arguments)
+
+    def call_soon(self, callback, *arguments):
+        return asyncio.get_running_loop().call_soon(callback, *arguments)
 
     def create_task(self, coroutine, **named):
         return asyncio.get_running_loop().create_task(coroutine, **named)
@@ -118,7 +134,11 @@ class Recorder:
         self.scopes.append(scope)
         body, more = b"", True
         while more:
-            message = await receive()
+            try:
+                message = await receive()
+            except asyncio.CancelledError:  # so the engine tells it
+                self.cut += 1
+                raise
             if message["type"] == "http.disconnect":
                 self.cut += 1
                 return
@@ -139,8 +159,44 @@ class Recorder:
         return [scope["extensions"]["univocal.target"]["target"] for scope in self.scopes]
 
 
+class Behind:
+    """An ASGI application as the origin server of a `DirectProtocol` (an `Origin`)."""
+
+    def __init__(self, app):
+        self.app = app
+
+    def ask(self, request, content, answer):
+        scope = {"type": "http", "http_version": "1.1", "client": ("192.0.2.1", 4711)}
+        scope["extensions"] = {INTERIM: {}, EARLY_HINT: {}}
+        return Application(self.app, scope).ask(request, content, answer)
+
+
+def works(app, limits, clock):
+    """An engine that passes everything on to an application."""
+    bounds = Limits(max_target=limits.max_target, max_fields=limits.max_fields)
+    profile = builtin_profiles()["asgi"]
+    runtime = Runtime.everywhere(profile, Rules(bypass=("*",)), limits=bounds, cache_status="off")
+    gate = Gate(runtime, tiers_of(MemoryStore()))
+    return Works(
+        Engine(gate, clock=lambda: 1_790_000_000.0 + clock.now, call_later=clock.call_later), Behind(app)
+    )
+
+
 class Wire:
-    def __init__(self, app, *, limits=None, tell=None, half_close=True, default_headers=(), **settings):
+    """The client's end of a connection; `direct`: to an engine, which `app` stands behind."""
+
+    def __init__(
+        self,
+        app,
+        *,
+        direct=False,
+        limits=None,
+        tell=None,
+        half_close=True,
+        default_headers=(),
+        works=works,
+        **settings,
+    ):
         self.clock = Clock()
         settings = {"lifespan": "off", "log_config": None, "timeout_keep_alive": 5, "ws": "none"} | settings
         self.config = uvicorn.Config(app, http=ExactProtocol, **settings)
@@ -149,7 +205,12 @@ class Wire:
         self.state.default_headers = list(default_headers)
         self.transport = Transport(half_close=half_close)
         limits = limits or ReadLimits()
-        self.protocol = ExactProtocol(self.config, self.state, {}, self.clock, limits=limits, tell=tell)
+        told = {"limits": limits, "tell": tell}
+        if direct:
+            self.works = works(app, limits, self.clock)
+            self.protocol = DirectProtocol(self.config, self.state, {}, self.clock, works=self.works, **told)
+        else:
+            self.protocol = ExactProtocol(self.config, self.state, {}, self.clock, **told)
         self.protocol.connection_made(self.transport)
 
     async def settle(self):
@@ -212,18 +273,35 @@ def recorder():
 
 
 @pytest.fixture
-def wire():
-    """Makes the client's end of a connection to an application: wire(app, limits=…, **uvicorn's settings)."""
+def connect():
+    """Makes connections that end with the test: connect(app, direct=…, limits=…, **uvicorn's settings)."""
     made = []
 
-    def connect(app, **settings):
+    def connected(app, **settings):
         made.append(Wire(app, **settings))
         return made[-1]
 
-    yield connect
+    yield connected
     for each in made:
         if each.protocol.parser is not None:
             each.hang_up()
+
+
+@pytest.fixture
+def scoped(connect):
+    """The client's end of a connection to an application that reads its scope."""
+    return connect
+
+
+@pytest.fixture(params=[False, True], ids=["exact", "direct"])
+def wire(connect, request):
+    """The client's end of a connection to an application, once by its scope and once behind the engine."""
+
+    def connected(app, **settings):
+        return connect(app, direct=request.param, **settings)
+
+    connected.direct = request.param
+    return connected
 
 
 @pytest.fixture

@@ -443,16 +443,16 @@ async def test_a_client_that_leaves_is_told_to_the_application(wire, recorder):
     assert not client.state.connections
 
 
-async def test_over_the_concurrency_limit(wire, recorder):
-    client = wire(recorder, limit_concurrency=1)
+async def test_over_the_concurrency_limit(scoped, recorder):
+    client = scoped(recorder, limit_concurrency=1)
     await client.feed(get())
     (answer,) = client.answers()
     assert (answer.status, answer.problem["reason"]) == (503, "overloaded")
     assert recorder.scopes == []
 
 
-async def test_a_fault_of_ours_is_not_put_on_the_client(wire, recorder, monkeypatch):
-    client = wire(recorder)
+async def test_a_fault_of_ours_is_not_put_on_the_client(scoped, recorder, monkeypatch):
+    client = scoped(recorder)
 
     def broken(*_):
         raise ZeroDivisionError
@@ -495,7 +495,7 @@ async def test_content_waits_for_the_application(wire):
     assert [answer.status for answer in client.answers(b"POST")] == [204]
 
 
-async def test_a_client_that_does_not_read_holds_the_application(wire):
+async def test_a_client_that_does_not_read_holds_the_application(scoped):
     sent = []
 
     async def app(scope, receive, send):
@@ -505,7 +505,7 @@ async def test_a_client_that_does_not_read_holds_the_application(wire):
             sent.append(1)
         await send({"type": "http.response.body"})
 
-    client = wire(app)
+    client = scoped(app)
     client.protocol.pause_writing()
     await client.feed(get())
     assert sent == []
@@ -514,13 +514,13 @@ async def test_a_client_that_does_not_read_holds_the_application(wire):
     assert len(sent) == 10
 
 
-async def test_an_interim_response_waits_for_a_client_that_does_not_read(wire):
+async def test_an_interim_response_waits_for_a_client_that_does_not_read(scoped):
     async def app(scope, receive, send):
         await send({"type": "http.response.informational", "status": 102})
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body"})
 
-    client = wire(app)
+    client = scoped(app)
     client.protocol.pause_writing()
     assert await client.feed(get()) == b""
     client.protocol.resume_writing()

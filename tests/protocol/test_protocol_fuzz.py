@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from univocal.http.framing import WATCHED
+from univocal.server.glance import Glance
 from univocal.server.protocol import ExactProtocol
+from univocal.server.turn import Turn
 
 SOURCE = Path(__file__).parents[2] / "fuzz" / "protocol.py"
 
@@ -28,7 +30,7 @@ def fuzzer():
 def test_h11_and_we_agree(fuzzer):
     found, seen = fuzzer.findings(1, streams=3000)
     assert found == []
-    assert min(seen["requests"], seen["refused"], seen["more"], seen["closed"]) > 0
+    assert min(seen["requests"], seen["refused"], seen["more"], seen["closed"], seen["at a glance"]) > 0
 
 
 def no_faults(self, method, version):
@@ -56,5 +58,28 @@ def trailers_are_fields(self, name, value):
 )
 def test_a_broken_protocol_is_noticed(fuzzer, monkeypatch, name, broken):
     monkeypatch.setattr(ExactProtocol, name, broken)
+    found, _ = fuzzer.findings(1, streams=600)
+    assert found
+
+
+def loses_repeated_fields(self, data):
+    head, _, rest = data.partition(b"\r\n\r\n")
+    first, *lines = head.split(b"\r\n")
+    if rest or not first.startswith(b"GET /") or not first.endswith(b" HTTP/1.1") or first.count(b" ") > 2:
+        return None
+    fields = dict(line.split(b": ", 1) for line in lines if b": " in line)
+    return first[4:-9], tuple(fields), tuple(fields.values())
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "broken"),
+    [
+        (Glance, "read", loses_repeated_fields),
+        (Turn, "received", lambda self, chunk: None),
+        (Turn, "complete", lambda self: None),
+    ],
+)
+def test_a_broken_door_is_noticed(fuzzer, monkeypatch, owner, name, broken):
+    monkeypatch.setattr(owner, name, broken)
     found, _ = fuzzer.findings(1, streams=600)
     assert found

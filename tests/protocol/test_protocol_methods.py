@@ -40,8 +40,8 @@ METHODS = [
 
 @splits
 @pytest.mark.parametrize("method", METHODS)
-async def test_every_method_reaches_the_application(wire, recorder, split, method):
-    client = wire(recorder)
+async def test_every_method_reaches_the_application(scoped, recorder, split, method):
+    client = scoped(recorder)
     for number in range(2):
         await client.feed(*split(message(method)))
         assert len(recorder.scopes) == number + 1
@@ -51,21 +51,32 @@ async def test_every_method_reaches_the_application(wire, recorder, split, metho
 
 
 @splits
+@pytest.mark.parametrize("method", [method for method in METHODS if method != b"BAN"])  # that one is a purge
+async def test_every_method_reaches_the_origin(wire, recorder, split, method):
+    client = wire(recorder)
+    await client.feed(*split(message(method, target=b"/a?c")))
+    await client.feed(*split(message(method, target=b"/b")))
+    assert {scope["method"].encode() for scope in recorder.scopes} == {method}
+    assert recorder.targets == [b"/a?c", b"/b"]
+    assert client.open
+
+
+@splits
 @pytest.mark.parametrize("fields", [b"Content-Length: 3\r\n", b"Transfer-Encoding: chunked\r\n"])
 async def test_their_content_is_framed_as_any(wire, recorder, split, fields):
     content = b"abc" if b"Length" in fields else b"3\r\nabc\r\n0\r\n\r\n"
     client = wire(recorder)
-    await client.feed(*split(message(b"BAN", HOST + fields, content)))
+    await client.feed(*split(message(b"QUERY", HOST + fields, content)))
     await client.feed(*split(message(b"GET")))
-    assert [scope["method"] for scope in recorder.scopes] == ["BAN", "GET"]
+    assert [scope["method"] for scope in recorder.scopes] == ["QUERY", "GET"]
     assert recorder.bodies == [b"abc", b""]
 
 
 async def test_an_upgrade_beside_such_a_method_is_ignored(wire, recorder):
     client = wire(recorder)
     fields = HOST + b"Connection: Upgrade\r\nUpgrade: websocket\r\nContent-Length: 3\r\n"
-    await client.feed(message(b"BAN", fields, b"abc"), message(b"GET"))
-    assert [scope["method"] for scope in recorder.scopes] == ["BAN", "GET"]
+    await client.feed(message(b"QUERY", fields, b"abc"), message(b"GET"))
+    assert [scope["method"] for scope in recorder.scopes] == ["QUERY", "GET"]
     assert recorder.bodies == [b"abc", b""]
 
 
@@ -150,7 +161,8 @@ async def test_nothing_of_the_request_before_is_told(wire, recorder):
 async def test_what_an_application_gets_is_its_own_to_tell(wire, recorder):
     told = []
     client = wire(recorder, tell=lambda *said: told.append(said))
-    await client.feed(message(b"POST", HOST + b"Transfer-Encoding: chunked\r\n", b"x\r\n"))
+    await client.feed(message(b"POST", HOST + b"Transfer-Encoding: chunked\r\n"))
+    await client.feed(b"x\r\n")
     (answer,) = client.answers()
     assert answer.status == 400
     assert recorder.cut == 1

@@ -5,6 +5,7 @@ If it does, read the new source beside connection.py, cycle.py and protocol.py, 
 
 import hashlib
 import inspect
+import re
 
 import pytest
 import uvicorn
@@ -13,7 +14,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from univocal.server.connection import OVERRIDES, RELIES_ON, BoundedConnection, Flow
 from univocal.server.cycle import ExactCycle
+from univocal.server.direct import DirectProtocol
 from univocal.server.protocol import ExactProtocol
+from univocal.server.turn import Turn
 
 DIGESTS = {
     "HttpToolsProtocol.__init__": "4f08999410347141",
@@ -58,6 +61,26 @@ def test_all_that_is_overridden_is_named():
     assert ours == set(OVERRIDES)
     assert methods(ExactCycle) & methods(RequestResponseCycle) == {"send", "receive"}
     assert methods(Flow) & methods(flow_control.FlowControl) == {"resume_reading"}
+
+
+def test_all_that_goes_to_an_engine_instead_of_an_application_is_named():
+    ours = methods(DirectProtocol) & methods(HttpToolsProtocol)
+    # A turn is begun where an application would be called, and goes on when the client takes more.
+    instead = {"_start_asgi_task", "resume_writing"}
+    assert instead <= set(RELIES_ON)
+    assert ours - set(OVERRIDES) == instead
+    assert ours - instead == {
+        *("__init__", "connection_lost", "connection_made"),
+        *("data_received", "on_body", "on_message_complete"),
+    }
+
+
+def test_a_turn_has_what_uvicorn_reads_of_its_own_cycles():
+    source = inspect.getsource(HttpToolsProtocol)
+    read = set(re.findall(r"self\.cycle\.(\w+)", source))
+    assert read >= {"response_complete", "keep_alive", "disconnected", "message_event"}
+    # `body` is filled by the parent's on_body alone, which is overridden.
+    assert read - {"body"} <= set(Turn.__slots__)
 
 
 def test_every_method_of_the_parent_is_accounted_for():

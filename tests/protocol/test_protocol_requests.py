@@ -50,8 +50,8 @@ TARGETS = {
 
 @splits
 @pytest.mark.parametrize("target", TARGETS)
-async def test_the_received_target_and_a_safe_scope(wire, recorder, target, split):
-    client = wire(recorder)
+async def test_the_received_target_and_a_safe_scope(scoped, recorder, target, split):
+    client = scoped(recorder)
     await client.feed(*split(request(target)))
     (scope,) = recorder.scopes
     path, query, host = TARGETS[target]
@@ -61,8 +61,8 @@ async def test_the_received_target_and_a_safe_scope(wire, recorder, target, spli
     assert client.open
 
 
-async def test_every_visible_octet_passes_in_path_and_query(wire, recorder):
-    client = wire(recorder)
+async def test_every_visible_octet_passes_in_path_and_query(scoped, recorder):
+    client = scoped(recorder)
     targets = [b"/%c?%c" % (octet, octet) for octet in range(0x21, 0x7F)]
     for target in targets:
         await client.feed(request(target))
@@ -79,16 +79,16 @@ async def test_the_asterisk_form_is_for_options(wire, recorder):
     )
 
 
-async def test_the_path_is_decoded_once_and_below_the_root_path(wire, recorder):
-    client = wire(recorder, root_path="/root")
+async def test_the_path_is_decoded_once_and_below_the_root_path(scoped, recorder):
+    client = scoped(recorder, root_path="/root")
     await client.feed(request(b"/a%2520b%c3%a9"))
     assert recorder.scopes[0]["path"] == "/root/a%20bé"
     assert recorder.scopes[0]["raw_path"] == b"/root/a%2520b%c3%a9"
     assert recorder.targets == [b"/a%2520b%c3%a9"]
 
 
-async def test_a_scope_shares_nothing_with_the_next(wire, recorder):
-    client = wire(recorder)
+async def test_a_scope_shares_nothing_with_the_next(scoped, recorder):
+    client = scoped(recorder)
     await client.feed(request(b"/1"), request(b"/2"))
     first, second = recorder.scopes
     for key in ("extensions", "headers", "state"):
@@ -96,8 +96,8 @@ async def test_a_scope_shares_nothing_with_the_next(wire, recorder):
     assert first["extensions"]["univocal.target"] is not second["extensions"]["univocal.target"]
 
 
-async def test_fields_keep_order_repeats_and_octets(wire, recorder):
-    client = wire(recorder)
+async def test_fields_keep_order_repeats_and_octets(scoped, recorder):
+    client = scoped(recorder)
     await client.feed(
         request(fields=b"X-B: 1\r\n" + HOST + b"x-a:\t 2 \r\nX-B: \xc3\xa9\xff\r\nX-Empty:\r\n")
     )
@@ -110,8 +110,8 @@ async def test_fields_keep_order_repeats_and_octets(wire, recorder):
     ]
 
 
-async def test_http_10_needs_no_host(wire, recorder):
-    client = wire(recorder)
+async def test_http_10_needs_no_host(scoped, recorder):
+    client = scoped(recorder)
     await client.feed(request(fields=b"", version=b"HTTP/1.0"))
     assert recorder.scopes[0]["http_version"] == "1.0"
     assert not client.open
@@ -318,9 +318,9 @@ async def test_nothing_behind_connection_close_is_a_request(wire, recorder, spli
 
 
 @pytest.mark.parametrize("line", [b"DESCRIBE / RTSP/1.0", b"GET / RTSP/1.0"])
-async def test_what_llhttp_takes_for_http_10(wire, recorder, line):
+async def test_what_llhttp_takes_for_http_10(scoped, recorder, line):
     """It does not say that it read another protocol's name; the answer is HTTP's and the last one."""
-    client = wire(recorder)
+    client = scoped(recorder)
     await client.feed(line + b"\r\n" + HOST + b"\r\n" + request(b"/2"))
     assert [scope["http_version"] for scope in recorder.scopes] == ["1.0"]
     assert not client.open

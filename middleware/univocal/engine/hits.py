@@ -16,6 +16,7 @@ from typing import Final, Literal, NamedTuple
 
 from univocal.cache.decide import Reuse, at_once
 from univocal.cache.stored import Stored
+from univocal.cache.tags import TAGGING
 from univocal.engine.admission import RULES, Gate, admitted
 from univocal.engine.outcome import Handling, Listener, Outcome, Times, announce, cache_status
 from univocal.engine.plan import Plan
@@ -84,13 +85,13 @@ class Hits:
             return Request(b"GET", canonical.target, admitted(plan.fields(values), canonical, plan))
 
         stored = at_once(self._gate.tiers.lookup(canonical.key, now), request, now)
-        if stored is None or (found.strips_tags and stored.tags):
+        if stored is None or (found.strips_tags and any(stored.line(name) is not None for name in TAGGING)):
             return None
-        age = int(now - stored.born)
+        age = max(0, int(now - stored.born))  # the clock may have been set back
         told = _told(int(stored.fresh_until - stored.born - age), runtime.cache_status)
         if runtime.cache_status == "key":
             told = _with_lines(told.handling, cache_status(told.handling, canonical, "key"))
-        return Hit(stored, max(0, age), canonical, client, told)
+        return Hit(stored, age, canonical, client, told)
 
     def _locate(self, target: bytes, host: bytes, scheme: bytes) -> _Found | None:
         """Resolve a target; None if more than the stored responses has to be looked at."""

@@ -19,7 +19,10 @@ __all__ = ["Plan", "plan_of"]
 
 # Fields that take the long way: the policy reads them, or the message is not over with its head, or the
 # connection is to become something else.
-_WEIGHED: Final = READS | {b"expect", b"http2-settings", b"te", b"trailer", b"upgrade", *ENCODINGS}
+_WEIGHED: Final = READS | {
+    *(b"expect", b"http2-settings", b"proxy-connection", b"te", b"trailer", b"upgrade"),
+    *ENCODINGS,
+}
 # Sets of names that are remembered, and how many octets one may have: clients choose them.
 _MOST: Final = 1024
 _LONGEST: Final = 2048

@@ -36,6 +36,9 @@ class DirectProtocol(ExactProtocol):
         self._next: Turn | None = None  # the one that is to be answered
         self._beginning = False
         self._glance: Glance | None = None
+        limits = self.limits  # a head of so few octets and fields is within all of them
+        self._longest = min([PIECE, *filter(None, (limits.max_target, limits.max_field_bytes // 2))])
+        self._most_fields = limits.max_fields or PIECE
 
     @classmethod
     def with_works(
@@ -59,7 +62,7 @@ class DirectProtocol(ExactProtocol):
         cycle = self.cycle
         if (
             (cycle is not None and not cycle.response_complete)
-            or len(data) > PIECE
+            or len(data) > self._longest
             or self._unparsed
             or self._start
             or self._refusal is not None
@@ -82,6 +85,8 @@ class DirectProtocol(ExactProtocol):
         if plan is None or not plan.suits(values):
             self._glance = None
             return False
+        if len(names) > self._most_fields or (plan.forwarded and not is_authority(values[plan.host])):
+            return False  # where another Host stands in for this one, it is at fault nevertheless
         begun = engine.clock()
         received = Received(b"GET", target, self._scheme, self._peer)
         hit = hits.find(received, plan, values, begun)
@@ -113,7 +118,7 @@ class DirectProtocol(ExactProtocol):
         self._peer = self.client[0] if self.client else None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        turn, self._turn = self._turn, None
+        turn, self._turn, self._next = self._turn, None, None
         self.pipeline.clear()
         super().connection_lost(exc)
         if turn is not None:
@@ -123,13 +128,15 @@ class DirectProtocol(ExactProtocol):
         super().resume_writing()
         if self._turn is not None and self._turn.exchange is not None:
             self._turn.exchange.resume()
+        if self._next is not None:
+            self._start_asgi_task(self._next, self.app)
 
     def on_body(self, body: bytes) -> None:
         self._silence = 0
         cast("Turn", self.cycle).received(body)
 
     def on_message_complete(self) -> None:
-        if not self._framing:
+        if not (self._framing or self._websocket):
             cast("Turn", self.cycle).complete()
         super().on_message_complete()
 
@@ -137,7 +144,8 @@ class DirectProtocol(ExactProtocol):
 
     def _hand_over(self, method: bytes, version: str) -> None:
         """Let the engine answer, now or when the requests before are answered."""
-        idle = self._idle()
+        # RFC 9112 §9.6: nothing is processed behind a response that ends the connection.
+        begins = self._idle() and not self.transport.is_closing()
         turn = Turn(
             self,
             self._works,
@@ -148,19 +156,22 @@ class DirectProtocol(ExactProtocol):
             expects_continue=version == "1.1" and self._expects_continue(),
         )
         self.cycle = cast("Any", turn)
-        if idle:
+        if begins:
             self._start_asgi_task(self.cycle, self.app)
         else:
             self.pipeline.appendleft((self.cycle, self.app))
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:  # noqa: ARG002
-        """Begin a turn; one that is over within the call lets the next begin after it, not within it."""
+        """Begin a turn; one that is over within the call lets the next begin after it, not within it.
+
+        While the client takes no more of what it was answered, the next waits.
+        """
         self._next = cycle
         if self._beginning:
             return
         self._beginning = True
         try:
-            while self._next is not None:
+            while self._next is not None and not self.flow.write_paused:
                 self._turn, self._next = self._next, None
                 self._turn.begin()
         finally:

@@ -16,6 +16,7 @@ from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallab
 
 from univocal.http.errors import RefusedError
 from univocal.http.extensions import EARLY_HINT, EXTENSION, INTERIM
+from univocal.http.forward import request_has_content
 from univocal.http.framing import WATCHED, ReadLimits, faults, field_octets, split_target
 from univocal.http.messages import Fields, values
 from univocal.http.problem import problem
@@ -152,7 +153,9 @@ class ExactProtocol(BoundedConnection):
         return [(b"host", authority), *(field for field in self.headers if field[0] != b"host")]
 
     def _expects_continue(self) -> bool:
-        return any(value.lower() == b"100-continue" for value in values(self._watched, b"expect"))
+        """RFC 9110 §10.1.1: a client without content waits for nothing, whatever it says."""
+        asks = any(value.lower() == b"100-continue" for value in values(self._watched, b"expect"))
+        return asks and request_has_content(self._watched)
 
     def _scope(self, method: bytes, version: str) -> dict[str, Any]:
         target = split_target(self.url)

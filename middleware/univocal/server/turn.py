@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from univocal.engine.exchange import Engine, Exchange
 from univocal.engine.flight import Origin
@@ -29,6 +29,7 @@ class Connection(Protocol):
 
     transport: Any
     flow: Any
+    loop: Any
 
     def on_response_complete(self) -> None:
         """Go on with the next request."""
@@ -63,6 +64,7 @@ class Turn:
         "_chunks",
         "_close_delimited",
         "_fields",
+        "_full",
         "_head",
         "_is_head",
         "_old",
@@ -72,6 +74,7 @@ class Turn:
         "_received",
         "_sink",
         "_taken",
+        "_unwanted",
         "_works",
         "disconnected",
         "exchange",
@@ -115,6 +118,8 @@ class Turn:
         self._pending = 0  # octets in them
         self._taken = 0  # octets of the request's content so far
         self._sink: ContentSink | None = None
+        self._full = False  # the sink takes no more for now
+        self._unwanted = False  # nobody takes what still comes
 
     def begin(self) -> None:
         """Let the engine answer: it is this request's turn."""
@@ -122,7 +127,10 @@ class Turn:
         begun = engine.clock(), time.perf_counter()
         admission = engine.gate.admit(self._received, self._fields, begun[0], self._plan)
         exchange = self.exchange = Exchange(engine, self, admission, self._works.origin, self, begun)
-        exchange.begin()
+        if self._taken and self._too_large():
+            exchange.refuse(("body-too-large",))  # it has come while others were answered
+        else:
+            exchange.begin()
 
     def end(self) -> None:
         """Give up: the client has left, or its content is faulty."""
@@ -152,14 +160,16 @@ class Turn:
         self.waiting_for_100_continue = False
         names = {name for name, _ in fields}
         kept = fields
+        self._body_left = not (self._is_head or status in {204, 304})
         if b"transfer-encoding" in names or (status == 204 and b"content-length" in names):
-            # The coding is this connection's own, below; a 204 has no length (RFC 9110 §8.6).
-            dropped = _FRAMING if status == 204 else _CODING
+            # The coding is this connection's own, below, and goes before a length (RFC 9112 §6.3); a 204 has
+            # no length (RFC 9110 §8.6).
+            dropped = _FRAMING if self._body_left or status == 204 else _CODING
             kept = [field for field in fields if field[0] not in dropped]
+            names -= dropped
         head = b"\r\n".join([_status_line(status), *map(b": ".join, kept), b""])
         if b"date" not in names:  # RFC 9110 §6.6.1
             head += b"date: %b\r\n" % imf_fixdate(time.time())
-        self._body_left = not (self._is_head or status in {204, 304})
         if self._body_left and b"content-length" not in names:
             if self._old:  # RFC 9112 §6.1: no coding for a client that cannot know it
                 self._close_delimited, self.keep_alive = True, False
@@ -171,6 +181,14 @@ class Turn:
         elif not self.keep_alive:
             head += b"connection: close\r\n"
         self._head = head + b"\r\n"
+        if self._body_left:
+            self._protocol.loop.call_soon(self._show)
+
+    def _show(self) -> None:
+        """Send a head whose content has not come with it: the client may wait for it (an event stream's)."""
+        if self._head and not self.disconnected:
+            self._protocol.transport.write(self._head)
+            self._head = b""
 
     def write(self, chunk: bytes | memoryview) -> bool:
         protocol = self._protocol
@@ -216,26 +234,35 @@ class Turn:
 
     def received(self, chunk: bytes) -> None:
         """Take content that has come."""
-        exchange, flow = self.exchange, self._protocol.flow
-        if self.response_complete:
+        if self.response_complete or self._unwanted:
             return
         self._taken += len(chunk)
-        if exchange is not None and 0 < exchange.admission.runtime.limits.max_body < self._taken:
-            exchange.refuse(("body-too-large",))
-        elif self._sink is not None and not self._chunks:
+        if self._too_large():
+            cast("Exchange", self.exchange).refuse(("body-too-large",))
+        elif self._sink is not None and not self._full:
             if not self._sink.write(chunk):
-                flow.pause_reading()
+                self._full = True
+                self._protocol.flow.pause_reading()
         else:
             self._chunks.append(chunk)
             self._pending += len(chunk)
-            if self._pending > HIGH_WATER:
-                flow.pause_reading()
+            if self._full or self._pending > HIGH_WATER:
+                self._protocol.flow.pause_reading()
+
+    def _too_large(self) -> bool:
+        exchange = self.exchange
+        return exchange is not None and 0 < exchange.admission.runtime.limits.max_body < self._taken
 
     def complete(self) -> None:
         """Take note that the content is complete."""
         self.more_body = False
-        if self._sink is not None and not self._chunks:
-            self._sink.finish()
+        if not self._chunks:
+            self._finish_content()
+
+    def _finish_content(self) -> None:
+        sink, self._sink = self._sink, None
+        if sink is not None:
+            sink.finish()
 
     def attach(self, sink: ContentSink) -> None:
         self._sink = sink
@@ -245,22 +272,24 @@ class Turn:
         self.resume()
 
     def resume(self) -> None:
-        sink, chunks = self._sink, self._chunks
-        if sink is None:
-            return
-        while chunks:
+        chunks = self._chunks
+        self._full = False
+        while chunks and self._sink is not None:
             chunk = chunks.popleft()
             self._pending -= len(chunk)
-            if not sink.write(chunk):
-                return
+            if not self._sink.write(chunk):
+                self._full = True
+                break
+        if chunks or self._sink is None:
+            return
         if not self.more_body:
-            self._sink = None
-            sink.finish()
-        else:
+            self._finish_content()
+        elif not self._full:
             self._protocol.flow.resume_reading()
 
     def detach(self) -> None:
         self._sink = None
+        self._unwanted = True
         self._chunks.clear()
         self._pending = 0
         self._protocol.flow.resume_reading()

@@ -1,0 +1,233 @@
+"""What is found at a glance is what the gate would have decided, or nothing."""
+
+from types import MappingProxyType
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from univocal.cache.decide import Reuse
+from univocal.cache.represent import represent
+from univocal.cache.rules import Rules
+from univocal.cache.stored import Stored
+from univocal.cache.storing import complete, may_store
+from univocal.cache.tags import TAGGING
+from univocal.engine.admission import Gate
+from univocal.engine.hits import Hits
+from univocal.engine.outcome import Handling, cache_status
+from univocal.engine.plan import plan_of
+from univocal.engine.runtime import Limits, Runtime, builtin_profiles
+from univocal.engine.trust import networks
+from univocal.http.fields import without
+from univocal.http.messages import Received, Response
+from univocal.store.memory import MemoryStore
+from univocal.store.tiers import tiers_of
+from univocal.uri.site import Route, Site, Sites
+
+NOW = 1_790_000_000.0  # September 2026
+PROFILES = builtin_profiles()
+HOUR = (b"cache-control", b"max-age=3600")
+
+
+def everywhere(profile="asgi", rules=None, **settings):
+    return Runtime.everywhere(PROFILES[profile], rules or Rules(), **settings)
+
+
+def sites():
+    routes = (Route(b"/", PROFILES["asgi"], ""),)
+    own = Site("a", ("a.example",), routes, aliases=("b.example",))
+    other = Site("c", ("c.example",), routes, ("d.example",), alias_answer=301)
+    return Runtime(
+        sites=Sites((own, other)), rules=MappingProxyType({"a": Rules(bypass=("/b*",)), "c": Rules()})
+    )
+
+
+RUNTIMES = {
+    "plain": everywhere(),
+    "key": everywhere(cache_status="key"),
+    "off": everywhere(cache_status="off", limits=Limits(max_target=12, max_fields=4)),
+    "trusted": everywhere(trusted=networks(["192.0.2.0/24"])),
+    "bypass": everywhere(rules=Rules(bypass=("/a*",), bypass_cookies=("session",))),
+    "strips": everywhere(rules=Rules(strip_cookies=("_*",), strip_tags=True)),
+    "ignores": everywhere(rules=Rules(client_directives="ignore", grace=100)),
+    "sites": sites(),
+    "servlet": everywhere("servlet"),
+}
+
+# What is stored, by what was asked: fields of requests, and of the response.
+STORED = [
+    (b"/a", [[]], [HOUR]),
+    (
+        b"/b",
+        [[], [(b"accept-encoding", b"gzip")], [(b"cookie", b"a=b")]],
+        [HOUR, (b"vary", b"accept-encoding, cookie")],
+    ),
+    (b"/c?d", [[]], [HOUR, (b"cache-tag", b""), (b"no-vary-search", b'params=("utm")')]),
+    (b"/e", [[]], [(b"cache-control", b"max-age=5"), (b"etag", b'"e"')]),
+    (b"/f", [[]], [(b"cache-control", b"no-cache"), (b"etag", b'"f"')]),
+    (b"/g", [[]], [HOUR, (b"surrogate-key", b"a b"), (b"date", b"Mon, 21 Sep 2026 14:13:30 GMT")]),
+]
+
+HOSTS = (b"a.example", b"c.example")
+
+
+def gate_of(runtime):
+    """A gate before a store that holds `STORED` for both hosts; it came ten seconds ago."""
+    gate = Gate(runtime, tiers_of(MemoryStore()))
+    for host in HOSTS:
+        for target, asked, fields in STORED:
+            for each in asked:
+                admission = gate.admit(Received(b"GET", target), [(b"host", host), *each], NOW - 10)
+                if (found := admission.canonical) is None or found.redirect:
+                    continue
+                begun = may_store(
+                    found.key, admission.request, Response(200, fields), admission.rules, NOW - 10, NOW - 10
+                )
+                if isinstance(begun, Stored) and (done := complete(begun, target)) is not None:
+                    lease = gate.tiers.begin(found.key, NOW - 10)
+                    gate.tiers.commit(lease, done)
+                    gate.tiers.release(lease)
+    return gate
+
+
+GATES = {name: gate_of(runtime) for name, runtime in RUNTIMES.items()}
+
+SPELLED = [
+    b"Accept-Encoding", b"Accept-Language", b"Authorization", b"Cache-Control", b"Connection",
+    b"Content-Length", b"Cookie", b"Expect", b"Forwarded", b"If-None-Match", b"Pragma",
+    b"Proxy-Connection", b"Range", b"TE", b"Transfer-Encoding", b"Upgrade", b"URI-Path-Encoding",
+    b"X-Any", b"X-Forwarded-For", b"X-Forwarded-Host", b"X-Forwarded-Proto",
+    b"X-HTTP-Method-Override", b"X-Original-URL", b"X-Real-IP",
+]  # fmt: skip
+SAID = [
+    b"", b"0", b"gzip", b"GZIP;q=1.0", b"br, gzip", b"a=b", b"session=1", b"_ga=1", b"a=b; _ga=1",
+    b"keep-alive", b"close", b"cookie", b"accept-encoding", b"host", b"no-cache", b"max-age=0",
+    b"https", b"http", b"a.example", b"c.example", b"203.0.113.1, 198.51.100.7", b"192.0.2.9",
+    b'for=203.0.113.1;host="c.example";proto=http', b'"e"', b"bytes=0-1", b"UTF-8", b"/b",
+    b"\xc3\xa9", b"100-continue",
+]  # fmt: skip
+
+spelling = st.sampled_from([bytes.lower, bytes.upper, bytes.title, bytes])
+blanks = st.sampled_from([b"", b"", b"", b" ", b"\t "])
+value = st.tuples(st.sampled_from(SAID), blanks).map(b"".join)
+field = st.tuples(st.tuples(spelling, st.sampled_from(SPELLED)).map(lambda each: each[0](each[1])), value)
+host = st.tuples(
+    st.sampled_from([b"Host", b"host", b"HOST"]),
+    st.tuples(
+        st.sampled_from([*HOSTS, b"A.EXAMPLE:80", b"b.example", b"d.example", b"e.example", b"a@b", b""]),
+        blanks,
+    ).map(b"".join),
+)
+heads = st.tuples(
+    st.lists(host, min_size=0, max_size=2), st.lists(field, max_size=4), st.lists(host, max_size=1)
+).map(lambda parts: [*parts[0], *parts[1], *parts[2]])
+targets = st.sampled_from(
+    [
+        *(target for target, _, _ in STORED),
+        *(
+            b"/%61",
+            b"/x/../a",
+            b"//a",
+            b"/a?",
+            b"/a#b",
+            b"/a;x",
+            b"/c?utm=1&d",
+            b"/c?d&utm=1",
+            b"/z",
+            b"/%zz",
+        ),
+        *(
+            b"/a\\b",
+            b"http://a.example/a",
+            b"http://c.example/b",
+            b"https://a.example/a",
+            b"*",
+            b"/" + b"a" * 12,
+        ),
+    ]
+)
+
+
+@pytest.mark.parametrize("name", RUNTIMES)
+@settings(max_examples=150, deadline=None)
+@given(
+    target=targets,
+    fields=heads,
+    scheme=st.sampled_from([b"http", b"http", b"https"]),
+    client=st.sampled_from(["192.0.2.1", "198.51.100.1", "::ffff:192.0.2.3", "127.0.0.1", None]),
+    now=st.sampled_from([NOW, NOW, NOW - 3, NOW - 11, NOW + 4000]),
+)
+def test_a_hit_is_what_the_gate_decides(name, target, fields, scheme, client, now):
+    gate = GATES[name]
+    runtime, received = gate.runtime, Received(b"GET", target, scheme, client)
+    plan, said = plan_of(tuple(name for name, _ in fields)), [value for _, value in fields]
+    ordinary = plan is not None and plan.suits(said)
+    hit = Hits(gate, ()).find(received, plan, said, now) if ordinary else None
+    if hit is None:
+        return
+    admission = gate.admit(received, [(each.lower(), said.rstrip(b" \t")) for each, said in fields], now)
+    decision = admission.decision
+    assert isinstance(decision, Reuse)
+    assert (hit.stored, hit.age) == (decision.stored, decision.age)
+    assert (decision.reason, decision.revalidate_in_background) == ("hit", False)
+    assert (hit.canonical, hit.client) == (admission.canonical, admission.peer.client)
+    assert admission.reasons == ()
+    assert hit.told.handling == Handling.of_hit(decision)
+    told = cache_status(Handling.of_hit(decision), admission.canonical, runtime.cache_status)
+    assert hit.told.fields == told
+    assert hit.told.lines == b"".join(b"%b: %b\r\n" % each for each in told)
+    shown = represent(admission.request, decision.stored, decision.age, now)
+    fields = without(shown.fields, TAGGING) if admission.rules.strip_tags else shown.fields
+    assert (hit.stored.status, hit.stored.body) == (shown.status, shown.body)
+    assert [*hit.stored.fields, (b"age", b"%d" % hit.age)] == fields
+
+
+ORDINARY = [
+    (b"Host", b"a.example"),
+    (b"User-Agent", b"x"),
+    (b"Accept-Encoding", b"gzip"),
+    (b"X-Forwarded-For", b"192.0.2.9"),
+]
+
+
+@pytest.mark.parametrize("name", RUNTIMES)
+def test_what_is_ordinary_is_found(name):
+    """So the property above says something of each runtime."""
+    gate = GATES[name]
+    hits = Hits(gate, ())
+    found = []
+    for target, _, _ in STORED:
+        plan = plan_of(tuple(each for each, _ in ORDINARY))
+        received = Received(b"GET", target, b"http", "192.0.2.1")
+        if hits.find(received, plan, [said for _, said in ORDINARY], NOW - 8) is not None:
+            found.append(target)
+    expected = {b"/a", b"/b", b"/c?d", b"/e", b"/g"}
+    if name == "bypass":
+        expected.remove(b"/a")
+    elif name == "sites":
+        expected.remove(b"/b")
+    elif name == "strips":
+        expected -= {b"/c?d", b"/g"}
+    assert set(found) == expected
+
+
+def test_a_reload_is_heeded():
+    """What a target comes to is remembered for the runtime that it was found by."""
+    gate = gate_of(RUNTIMES["plain"])
+    hits, received = Hits(gate, ()), Received(b"GET", b"/a", b"http", None)
+    plan = plan_of((b"Host",))
+    assert hits.find(received, plan, [b"a.example"], NOW) is not None
+    gate.runtime = RUNTIMES["bypass"]
+    assert hits.find(received, plan, [b"a.example"], NOW) is None
+    gate.runtime = RUNTIMES["plain"]
+    assert hits.find(received, plan, [b"a.example"], NOW) is not None
+
+
+def test_what_clients_choose_is_remembered_in_bounded_number():
+    gate = GATES["plain"]
+    hits = Hits(gate, ())
+    plan = plan_of((b"Host",))
+    for number in range(10_000):
+        assert hits.find(Received(b"GET", b"/%d" % number), plan, [b"a.example"], NOW) is None
+    kept = [getattr(hits, name) for name in hits.__slots__ if isinstance(getattr(hits, name), dict)]
+    assert 0 < max(map(len, kept)) < 9_000

@@ -1,0 +1,291 @@
+"""One request's turn on a connection: its content on its way to the origin, its response on the way back."""
+
+from dataclasses import replace
+
+import pytest
+
+from univocal.engine.admission import Gate
+from univocal.engine.exchange import Engine
+from univocal.engine.runtime import Limits
+from univocal.http.messages import Response
+from univocal.server.turn import HIGH_WATER, Works
+from univocal.store.memory import MemoryStore
+from univocal.store.tiers import tiers_of
+
+HOST = b"Host: a.example\r\n"
+
+
+def get(target=b"/", fields=b"", version=b"HTTP/1.1"):
+    return b"GET " + target + b" " + version + b"\r\n" + HOST + fields + b"\r\n"
+
+
+def post(length, target=b"/", fields=b""):
+    return b"POST " + target + b" HTTP/1.1\r\n" + HOST + b"Content-Length: %d\r\n" % length + fields + b"\r\n"
+
+
+class Silent:
+    """An origin server of which the test itself says what it answers and how much content it takes."""
+
+    def __init__(self, *, attaches=True):
+        self.calls, self.attaches = [], attaches
+
+    def ask(self, request, content, answer):
+        call = Call(request, content, answer)
+        self.calls.append(call)
+        if self.attaches:
+            content.attach(call)
+        return call
+
+
+class Call:
+    def __init__(self, request, content, answer):
+        self.request, self.content, self.answer = request, content, answer
+        self.got, self.takes = [], True
+        self.finished = self.cancelled = self.pauses = 0
+
+    def write(self, chunk):
+        assert self.takes, "content in spite of False"
+        self.got.append(chunk)
+        self.takes = False
+        return False
+
+    def go_on(self):
+        self.takes = True
+        self.content.resume()
+
+    def finish(self):
+        self.finished += 1
+
+    def pause(self):
+        self.pauses += 1
+
+    def resume(self):
+        pass
+
+    def cancel(self):
+        self.cancelled += 1
+        self.content.detach()
+
+    def reply(self, *chunks, status=200, fields=()):
+        length = [(b"content-length", b"%d" % sum(map(len, chunks)))]
+        self.answer.start(Response(status, [*fields, *length]))
+        for chunk in chunks:
+            self.answer.write(chunk)
+        self.answer.finish()
+
+
+@pytest.fixture
+def facing(connect, passing):
+    """A client before an origin: facing(origin, max_body)."""
+
+    def client(origin, max_body=0, **settings):
+        def works(_app, _limits, clock):
+            gate = Gate(replace(passing, limits=Limits(max_body)), tiers_of(MemoryStore()))
+            return Works(Engine(gate, call_later=clock.call_later), origin)
+
+        return connect(None, direct=True, works=works, **settings)
+
+    return client
+
+
+# The request's content
+
+
+async def test_content_waits_until_the_origin_takes_more(facing):
+    origin = Silent()
+    client = facing(origin)
+    await client.feed(post(9) + b"abc")
+    (call,) = origin.calls
+    assert client.transport.paused
+    client.protocol.data_received(b"def")  # what the kernel had ready
+    client.protocol.data_received(b"ghi")
+    assert call.got == [b"abc"]
+    call.go_on()
+    assert (call.got, call.finished) == ([b"abc", b"def"], 0)
+    call.go_on()
+    assert call.got == [b"abc", b"def", b"ghi"]
+    call.go_on()
+    assert call.finished == 1
+
+
+async def test_the_end_of_content_is_told_once(facing):
+    origin = Silent()
+    client = facing(origin)
+    await client.feed(post(3) + b"abc")
+    (call,) = origin.calls
+    call.go_on()
+    call.go_on()
+    assert (call.got, call.finished) == ([b"abc"], 1)
+
+
+async def test_reading_goes_on_when_the_origin_takes_more(facing):
+    origin = Silent()
+    client = facing(origin)
+    await client.feed(post(6) + b"abc")
+    assert client.transport.paused
+    origin.calls[0].go_on()
+    assert not client.transport.paused
+    await client.feed(b"def")
+    assert origin.calls[0].got == [b"abc", b"def"]
+
+
+async def test_what_nobody_has_asked_for_yet_is_bounded(facing):
+    origin = Silent(attaches=False)
+    client = facing(origin)
+    await client.feed(post(1_000_000))
+    sent = 0
+    while not client.transport.paused:
+        client.protocol.data_received(b"a" * 10_000)
+        sent += 10_000
+    assert HIGH_WATER < sent <= HIGH_WATER + 10_000
+    origin.calls[0].content.attach(origin.calls[0])
+    while origin.calls[0].got and sum(map(len, origin.calls[0].got)) < sent:
+        origin.calls[0].go_on()
+    origin.calls[0].go_on()
+    assert not client.transport.paused
+
+
+async def test_content_that_nobody_takes_any_more_is_dropped(facing):
+    """The client may read nothing before it has sent everything: it must not wait for us to read."""
+    origin = Silent()
+    client = facing(origin)
+    await client.feed(post(10 * HIGH_WATER) + b"abc")
+    (call,) = origin.calls
+    call.answer.start(Response(413, [(b"content-length", b"4")]))
+    call.answer.write(b"to")
+    call.content.detach()
+    for _ in range(9):
+        await client.feed(b"a" * HIGH_WATER)
+    assert not client.transport.paused
+    call.answer.write(b"o ")
+    call.answer.finish()
+    await client.feed(b"a" * (HIGH_WATER - 3))
+    await client.feed(get(b"/next"))
+    assert [each.request.canonical.target for each in origin.calls] == [b"/", b"/next"]
+    assert client.open
+    assert client.answers(b"POST")[0].body == b"too "
+
+
+async def test_content_that_comes_after_the_response_is_no_request(facing):
+    origin = Silent(attaches=False)
+    client = facing(origin)
+    await client.feed(post(len(get(b"/smuggled"))))
+    origin.calls[0].reply(b"early")
+    assert client.open
+    await client.feed(get(b"/smuggled"))
+    await client.feed(get(b"/next"))
+    assert [each.request.canonical.target for each in origin.calls] == [b"/", b"/next"]
+
+
+@pytest.mark.parametrize("limit", [3, 2])
+@pytest.mark.parametrize("queued", [False, True])
+async def test_too_much_content_is_refused_wherever_it_waited(facing, limit, queued):
+    origin = Silent()
+    client = facing(origin, limit)
+    chunked = b"POST /in HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
+    await client.feed(get(b"/first") + chunked if queued else chunked)
+    if queued:
+        origin.calls[0].reply(b"first")
+    answers = client.answers()
+    if limit == 2:
+        assert answers[-1].problem["reason"] == "body-too-large"
+        assert [call.got for call in origin.calls if call.request.canonical.target == b"/in"] in ([], [[]])
+    else:
+        assert origin.calls[-1].got == [b"abc"]
+
+
+# The response
+
+
+async def test_a_head_is_not_kept_back_until_content_comes(facing):
+    origin = Silent()
+    client = facing(origin)
+    await client.feed(get())
+    origin.calls[0].answer.start(Response(200, [(b"content-length", b"2")]))
+    await client.settle()
+    assert client.transport.sent.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert client.transport.sent.endswith(b"\r\n\r\n")
+    origin.calls[0].answer.write(b"ok")
+    origin.calls[0].answer.finish()
+    assert [answer.body for answer in client.answers()] == [b"ok"]
+
+
+async def test_a_head_and_content_that_come_at_once_go_out_at_once(facing, monkeypatch):
+    origin = Silent()
+    client = facing(origin)
+    await client.feed(get())
+    writes = []
+    monkeypatch.setattr(client.transport, "write", lambda data: writes.append(bytes(data)))
+    origin.calls[0].reply(b"ok")
+    await client.settle()
+    assert len(writes) == 1
+
+
+@pytest.mark.parametrize(
+    ("request_", "fields", "chunks", "content"),
+    [
+        (get(), [], [b"a", b"bc"], b"1\r\na\r\n2\r\nbc\r\n0\r\n\r\n"),
+        (get(), [], [], b"0\r\n\r\n"),
+        (get().replace(b"GET", b"HEAD"), [], [b"abc"], b""),
+        (get().replace(b"GET", b"HEAD"), [(b"content-length", b"3")], [], b""),
+        (get(version=b"HTTP/1.0"), [], [b"a", b"bc"], b"abc"),
+        (get(version=b"HTTP/1.0"), [(b"transfer-encoding", b"chunked")], [b"abc"], b"abc"),
+    ],
+)
+async def test_framing_when_head_and_content_come_apart(facing, request_, fields, chunks, content):
+    origin = Silent()
+    client = facing(origin)
+    await client.feed(request_)
+    answer = origin.calls[0].answer
+    answer.start(Response(200, fields))
+    await client.settle()
+    for chunk in chunks:
+        answer.write(chunk)
+        await client.settle()
+    answer.finish()
+    assert bytes(client.transport.sent).partition(b"\r\n\r\n")[2] == content
+    assert client.open is not request_.endswith(b"1.0\r\n" + HOST + b"\r\n")
+
+
+@pytest.mark.parametrize(
+    ("version", "aborted"), [(b"HTTP/1.1", False), (b"HTTP/1.0", True)], ids=["chunked", "by the end"]
+)
+async def test_a_response_that_breaks_off_is_seen_to_be_incomplete(facing, version, aborted):
+    origin = Silent()
+    client = facing(origin)
+    await client.feed(get(version=version))
+    origin.calls[0].answer.start(Response(200, []))
+    origin.calls[0].answer.write(b"half")
+    origin.calls[0].answer.fail(ConnectionResetError())
+    assert (client.transport.closed, client.transport.aborted) == (True, aborted)
+    assert b"0\r\n\r\n" not in client.transport.sent
+
+
+async def test_a_client_that_leaves_ends_the_exchange(facing):
+    origin = Silent()
+    client = facing(origin)
+    await client.feed(post(9) + b"abc")
+    client.hang_up()
+    assert origin.calls[0].cancelled == 1
+    origin.calls[0].answer.fail(ConnectionResetError())  # too late for anybody
+    assert client.transport.sent == b""
+
+
+async def test_a_request_that_waits_is_not_asked_for_when_its_client_leaves(facing):
+    origin = Silent()
+    client = facing(origin)
+    await client.feed(get(b"/1") + get(b"/2"))
+    client.hang_up()
+    assert [(call.request.canonical.target, call.cancelled) for call in origin.calls] == [(b"/1", 1)]
+
+
+async def test_a_client_that_takes_more_before_it_is_answered(facing):
+    origin = Silent()
+    client = facing(origin)
+    client.protocol.pause_writing()
+    client.protocol.resume_writing()
+    await client.feed(get())
+    client.protocol.pause_writing()
+    client.protocol.resume_writing()
+    origin.calls[0].reply(b"ok")
+    assert [answer.body for answer in client.answers()] == [b"ok"]
