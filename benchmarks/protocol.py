@@ -20,7 +20,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from univocal.server.connection import BETWEEN
+from univocal.server.bounds import BETWEEN
 from univocal.server.protocol import ExactProtocol
 
 try:

@@ -8,7 +8,7 @@ import pytest
 import uvicorn
 
 from univocal.http.framing import ReadLimits
-from univocal.server.connection import LINGER, PIECE
+from univocal.server.bounds import LINGER, PIECE
 from univocal.server.protocol import ExactProtocol
 
 HOST = b"Host: a.example\r\n"

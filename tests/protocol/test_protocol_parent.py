@@ -1,6 +1,6 @@
 """uvicorn's protocol classes are no public interface: this fails when what we use of them changes.
 
-If it does, read the new source beside connection.py, cycle.py and protocol.py, and only then set the digests.
+If it does, read the new source beside bounds.py, cycle.py and protocol.py, and only then set the digests.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ import uvicorn
 from uvicorn.protocols.http import flow_control
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from univocal.server.connection import OVERRIDES, RELIES_ON, BoundedConnection, Flow
+from univocal.server.bounds import OVERRIDES, RELIES_ON, BoundedConnection, Flow
 from univocal.server.cycle import ExactCycle
 from univocal.server.direct import DirectProtocol
 from univocal.server.protocol import ExactProtocol

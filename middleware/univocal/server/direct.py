@@ -12,7 +12,7 @@ from univocal.engine.hits import Hit
 from univocal.engine.plan import plan_of
 from univocal.http.framing import ReadLimits, is_authority
 from univocal.http.messages import Received
-from univocal.server.connection import BETWEEN, NEVER, PIECE
+from univocal.server.bounds import BETWEEN, NEVER, PIECE
 from univocal.server.glance import Glance
 from univocal.server.protocol import ExactProtocol
 from univocal.server.turn import Turn, Works
@@ -54,21 +54,24 @@ class DirectProtocol(ExactProtocol):
         if not (self._phase == BETWEEN and data.endswith(b"\r\n\r\n") and self._answered(data)):
             super().data_received(data)
 
+    def _may_look(self, data: bytes) -> bool:
+        """Tell whether these octets may be an ordinary head: nothing is under way, or came before them."""
+        cycle = self.cycle
+        return (
+            (cycle is None or cycle.response_complete)
+            and len(data) <= self._longest
+            and not (self._unparsed or self._start)
+            and self._refusal is None
+            and not self.flow.write_paused
+            and not self.transport.is_closing()
+        )
+
     def _answered(self, data: bytes) -> bool:
         """Answer one ordinary GET whose head is all that has come; False: it is none.
 
         Nothing has been done then, and all the octets go through the other parser, callback by callback.
         """
-        cycle = self.cycle
-        if (
-            (cycle is not None and not cycle.response_complete)
-            or len(data) > self._longest
-            or self._unparsed
-            or self._start
-            or self._refusal is not None
-            or self.flow.write_paused
-            or self.transport.is_closing()
-        ):
+        if not self._may_look(data):
             return False
         ticks = time.perf_counter()
         glance = self._glance

@@ -20,7 +20,7 @@ from univocal.http.forward import request_has_content
 from univocal.http.framing import WATCHED, ReadLimits, faults, field_octets, split_target
 from univocal.http.messages import Fields, values
 from univocal.http.problem import problem
-from univocal.server.connection import BETWEEN, CONTENT, HEAD, NEVER, PIECE, BoundedConnection
+from univocal.server.bounds import BETWEEN, CONTENT, HEAD, NEVER, PIECE, BoundedConnection
 from univocal.server.cycle import ExactCycle
 from univocal.server.llhttp import new_parser
 

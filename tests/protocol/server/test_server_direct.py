@@ -5,7 +5,7 @@ import pytest
 from univocal.cache.rules import Rules
 from univocal.engine.runtime import Runtime, builtin_profiles
 from univocal.http.framing import ReadLimits
-from univocal.server.connection import PIECE
+from univocal.server.bounds import PIECE
 
 HOST = b"Host: a.example\r\n"
 
