@@ -26,6 +26,8 @@ _OF_CONTENT: Final = frozenset(
 )
 
 
+_CONDITIONS: Final = frozenset((b"if-none-match", b"if-modified-since"))
+
 # More than this is not put together anew for one client that asks for several ranges: it gets everything.
 _JOINED_LIMIT: Final = 1_048_576
 
@@ -63,6 +65,8 @@ def not_modified(request: Request, response: Response, now: float) -> Response |
     The client's conditions are kept from the origin where its response is to be stored, and applied here.
     """
     if request.method not in {b"GET", b"HEAD"} or not 200 <= response.status < 300:
+        return None
+    if not any(name in _CONDITIONS for name, _ in request.fields):
         return None
     modified = http_date(first(response.fields, b"last-modified"), now)
     date = http_date(first(response.fields, b"date"), now)

@@ -459,8 +459,8 @@ class Exchange:
 
     def _finish(self) -> None:
         if not self.over:
+            self._end()  # first, since the client may begin with its next request at once
             self._client.finish()
-            self._end()
 
     def _cut(self) -> None:
         self._client.cut()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import OrderedDict
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
@@ -26,10 +27,9 @@ from univocal.uri.target import Canonical, resolve
 
 __all__ = ["Hit", "HitFields", "Hits"]
 
-# How long what is remembered by a target may be: clients choose them.
-_LONGEST: Final = 1024
-# Targets that are remembered.
-_MOST_FOUND: Final = 4096
+# The latest targets are remembered, so many of at most so many octets: some 10 MB, whatever clients ask for.
+_MOST_FOUND: Final = 16_384
+_LONGEST: Final = 256
 
 
 class Hit(NamedTuple):
@@ -59,7 +59,8 @@ class Hits:
         self._gate = gate
         self._listeners = listeners
         self._runtime = gate.runtime  # the one that `_found` is of
-        self._found: dict[tuple[bytes, bytes, bytes], _Found | None] = {}  # by target, host and scheme
+        # By target, host and scheme.
+        self._found: OrderedDict[tuple[bytes, bytes, bytes], _Found] = OrderedDict()
 
     def find(self, received: Received, plan: Plan, values: Sequence[bytes], now: float) -> Hit | None:
         """The fresh stored response for a GET with these field values; None: take the long way."""
@@ -76,8 +77,11 @@ class Hits:
         try:
             found = self._found[received.target, host, scheme]
         except KeyError:
-            found = self._locate(received.target, host, scheme)
-        if found is None or (found.looks_at_cookies and plan.cookie) or len(values) > found.max_fields:
+            located = self._locate(received.target, host, scheme)
+            if located is None:
+                return None
+            found = located
+        if (found.looks_at_cookies and plan.cookie) or len(values) > found.max_fields:
             return None
         canonical = found.canonical
 
@@ -97,18 +101,18 @@ class Hits:
         """Resolve a target; None if more than the stored responses has to be looked at."""
         runtime = self._runtime
         limits = runtime.limits
-        found: _Found | None = None
         resolved = resolve(target, (host,), scheme, runtime.sites)
-        if not 0 < limits.max_target < len(target) and isinstance(resolved, Canonical):
-            rules = runtime.rules.get(resolved.site.name, RULES)
-            special = resolved.observed or resolved.redirect or resolved.received
-            if not special and not rules.passes_path(resolved.target):
-                cookies = bool(rules.bypass_cookies or rules.strip_cookies)
-                most = limits.max_fields or sys.maxsize
-                found = _Found(resolved, cookies, rules.strip_tags, most)
+        if not isinstance(resolved, Canonical) or 0 < limits.max_target < len(target):
+            return None
+        rules = runtime.rules.get(resolved.site.name, RULES)
+        special = resolved.observed or resolved.redirect or resolved.received
+        if special or rules.passes_path(resolved.target):
+            return None
+        cookies = bool(rules.bypass_cookies or rules.strip_cookies)
+        found = _Found(resolved, cookies, rules.strip_tags, limits.max_fields or sys.maxsize)
         if len(target) + len(host) <= _LONGEST:
             if len(self._found) >= _MOST_FOUND:
-                self._found.clear()
+                self._found.popitem(last=False)
             self._found[target, host, scheme] = found
         return found
 
