@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Final
 
@@ -12,11 +10,10 @@ import httpx
 
 from univocal.http.errors import ConfigurationError
 from univocal.http.grammar import split_absolute
-from univocal.http.messages import Fields, Response
+from univocal.http.messages import Fields
 from univocal.http.roles import Answer, Asked, Content
 from univocal.origin.failures import origin_failure
 from univocal.origin.foreign import ForeignRequest
-from univocal.origin.streams import AwaitedAnswer, IteratedContent
 from univocal.origin.timeouts import Timeouts
 
 __all__ = ["OriginServer", "Timeouts"]
@@ -82,27 +79,6 @@ class OriginServer:
         except httpx.TransportError as error:
             answer.fail(origin_failure(error))
             return _NeverAsked()
-
-    @asynccontextmanager
-    async def forward(
-        self,
-        method: bytes,
-        target: bytes,
-        fields: Fields,
-        content: AsyncIterator[bytes] | None,
-        interim: Callable[[int, Fields], None] | None = None,
-    ) -> AsyncIterator[tuple[Response, AsyncIterator[bytes]]]:
-        """Send a request; gives the response's head, and its content as it comes.
-
-        Raises the failures of `ask` (also from the content's iterator), and whatever `content` raises.
-        """
-        answer = AwaitedAnswer(interim)
-        pushed = IteratedContent(content, answer.give_up) if content is not None else None
-        answer.asked = self.ask(method, target, fields, pushed, answer)
-        try:
-            yield await answer.head, answer
-        finally:
-            await answer.aclose()
 
     async def aclose(self) -> None:
         """Close every connection to the origin server."""
