@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Protocol
 
-__all__ = ["WINDOW", "Broadcast", "CutShortError", "Reader", "Sink"]
+__all__ = ["WINDOW", "Broadcast", "CutShortError", "Reader", "Taker"]
 
 WINDOW: Final = 256 * 1024
 
@@ -23,7 +23,7 @@ class CutShortError(Exception):
     """A response ends before its content does: the origin server's did, or the reader fell too far behind."""
 
 
-class Sink(Protocol):
+class Taker(Protocol):
     """The one to whom a reader passes the content on."""
 
     def write(self, chunk: bytes) -> bool:
@@ -39,7 +39,7 @@ class Reader:
 
     __slots__ = ("_broadcast", "_sink", "blocked", "done", "index", "position")
 
-    def __init__(self, broadcast: Broadcast, sink: Sink) -> None:
+    def __init__(self, broadcast: Broadcast, sink: Taker) -> None:
         self._broadcast = broadcast
         self._sink = sink
         self.done = False  # it has left, or has heard of the end
@@ -144,7 +144,7 @@ class Broadcast:
         # Each raise lengthens the traceback, which a thousand readers would find a thousand times as long.
         return None if self._error is None else self._error.with_traceback(self._traceback)
 
-    def join(self, sink: Sink) -> Reader:
+    def join(self, sink: Taker) -> Reader:
         """A new reader, from the first octet on: possible while nothing has been dropped."""
         reader = Reader(self, sink)
         self._readers.append(reader)

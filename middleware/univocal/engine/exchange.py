@@ -25,19 +25,19 @@ from univocal.http.messages import Fields, Response, values
 from univocal.http.problem import problem
 from univocal.http.roles import Client, Content
 
-__all__ = ["Engine", "Exchange", "Timer"]
+__all__ = ["Due", "Engine", "Exchange"]
 
 FETCHED: Final = frozenset((b"GET", b"HEAD"))  # their answers are for all who ask at the same time
 
 
-class Timer(Protocol):
+class Due(Protocol):
     """A call that is to come."""
 
     def cancel(self) -> None:
         """Do not call."""
 
 
-def _call_later(seconds: float, call: Callable[[], None]) -> Timer:
+def _call_later(seconds: float, call: Callable[[], None]) -> Due:
     return asyncio.get_running_loop().call_later(seconds, call)
 
 
@@ -54,7 +54,7 @@ class Engine:
         gate: Gate,
         listeners: Sequence[Listener] = (),
         clock: Callable[[], float] = time.time,
-        call_later: Callable[[float, Callable[[], None]], Timer] = _call_later,
+        call_later: Callable[[float, Callable[[], None]], Due] = _call_later,
     ) -> None:
         self.gate = gate
         self.listeners = tuple(listeners)
@@ -118,7 +118,7 @@ class Exchange:
         self._flight: Flight | None = None
         self._reader: Reader | None = None
         self._follows = False
-        self._timer: Timer | None = None
+        self._timer: Due | None = None
         self._pending: memoryview | None = (
             None  # of a stored response's content, what the client did not take
         )

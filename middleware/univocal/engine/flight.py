@@ -12,7 +12,7 @@ from univocal.cache.decide import Forward, Reuse, Validate, forwarded_fields, re
 from univocal.cache.stored import Stored
 from univocal.cache.validation import SAFE_METHODS
 from univocal.engine.admission import Admission, Gate, obsolete
-from univocal.engine.broadcast import Broadcast, CutShortError, Reader, Sink
+from univocal.engine.broadcast import Broadcast, CutShortError, Reader, Taker
 from univocal.engine.recording import Recording, State
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Fields, Request, Response
@@ -56,7 +56,7 @@ class Origin(Protocol):
         ...
 
 
-class Passenger(Sink, Protocol):
+class Passenger(Taker, Protocol):
     """The one who waits for a flight's landing."""
 
     def interim(self, status: int, fields: Fields) -> None:

@@ -15,7 +15,7 @@ import httpx
 
 from univocal.http.roles import Answer, Content
 from univocal.origin.request_head import RequestHead
-from univocal.origin.response_reader import ResponseReader, Stage
+from univocal.origin.response_reader import Progress, ResponseReader
 from univocal.origin.timeouts import Timeouts, Timer
 from univocal.origin.upload import Sending, Upload
 
@@ -41,7 +41,7 @@ class Phase(Enum):
 
 
 _IDLE, _BUSY, _CLOSED = Phase.IDLE, Phase.BUSY, Phase.CLOSED
-_COMPLETE = Stage.COMPLETE
+_COMPLETE = Progress.COMPLETE
 
 
 class Keeper(Protocol):
@@ -300,7 +300,7 @@ class Connection(asyncio.Protocol):
 
     def _go_on(self, upload: Upload) -> None:
         """Send the content that waits for 100 (Continue), or withhold it after a final response."""
-        if self.reader.stage is not Stage.HEAD:
+        if self.reader.stage is not Progress.HEAD:
             upload.end()
         elif self.reader.continued:
             upload.begin()

@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 
 import httpx
 
+from univocal.http.grammar import TOKEN_OCTETS
 from univocal.http.messages import Fields
 
 __all__ = ["RequestHead", "request_head"]
 
-_TOKEN: Final = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _TARGET: Final = bytes(octet for octet in range(256) if octet > 0x20 and octet != 0x7F)
 _TELLING: Final = frozenset({b"content-length", b"transfer-encoding", b"expect", b"upgrade"})
 
@@ -48,7 +48,9 @@ def request_head(method: bytes, target: bytes, fields: Fields) -> RequestHead:
     if not target or target.translate(None, _TARGET):
         raise httpx.LocalProtocolError("the request target is empty or has blanks or control characters")
     # The answer to CONNECT is a tunnel, not a response (RFC 9110 §9.3.6).
-    if method not in _IDEMPOTENT and (not method or method.translate(None, _TOKEN) or method == b"CONNECT"):
+    if method not in _IDEMPOTENT and (
+        not method or method.translate(None, TOKEN_OCTETS) or method == b"CONNECT"
+    ):
         raise httpx.LocalProtocolError("the method is no token, or CONNECT")
     names = tuple(map(_NAME, fields))
     if not (_tell_nothing if len(wire) < _REMEMBERED else _tell_nothing.__wrapped__)(names):
@@ -60,7 +62,7 @@ def request_head(method: bytes, target: bytes, fields: Fields) -> RequestHead:
 def _tell_nothing(names: tuple[bytes, ...]) -> bool:
     """True if field names say nothing about the content; raises unless each is a token and one is Host."""
     lowered = [name.lower() for name in names]
-    if b"" in lowered or b"".join(lowered).translate(None, _TOKEN):
+    if b"" in lowered or b"".join(lowered).translate(None, TOKEN_OCTETS):
         raise httpx.LocalProtocolError("a field name is no token")
     if lowered.count(b"host") != 1:
         raise httpx.LocalProtocolError("no Host field, or two")

@@ -10,7 +10,7 @@ import httptools
 
 from univocal.http.messages import Fields, Response, values
 
-__all__ = ["ResponseReader", "Stage"]
+__all__ = ["Progress", "ResponseReader"]
 
 MAX_INTERIM: Final = 32
 
@@ -18,7 +18,7 @@ _VERSIONS: Final = {"1.0": b"HTTP/1.0", "1.1": b"HTTP/1.1"}
 _COMPRESSIONS: Final = frozenset((b"gzip", b"x-gzip", b"deflate", b"compress", b"x-compress"))
 
 
-class Stage(Enum):
+class Progress(Enum):
     """The stages of a response that is being read."""
 
     HEAD = "the final response's head is still to come"
@@ -29,7 +29,7 @@ class Stage(Enum):
 
 
 # Looking up an enumeration's member costs a call in Python 3.11.
-_HEAD, _CONTENT, _COMPLETE = Stage.HEAD, Stage.CONTENT, Stage.COMPLETE
+_HEAD, _CONTENT, _COMPLETE = Progress.HEAD, Progress.CONTENT, Progress.COMPLETE
 
 
 class Sink(Protocol):
@@ -87,7 +87,7 @@ class ResponseReader:
         self.progress = False
         self._barren += len(data)
         try:
-            if self.stage is Stage.TUNNEL:
+            if self.stage is Progress.TUNNEL:
                 self.on_body(data)
             else:
                 self._parser.feed_data(data)
@@ -114,11 +114,11 @@ class ResponseReader:
         """Take note that the connection ended; True: so the response ends (RFC 9112 §6.3, rule 8)."""
         if self.fault:
             return False
-        return self.stage is Stage.TUNNEL or (self.stage is _CONTENT and self._ends_with_connection())
+        return self.stage is Progress.TUNNEL or (self.stage is _CONTENT and self._ends_with_connection())
 
     def stop(self) -> None:
         """Tell the sink nothing more."""
-        self.stage = Stage.STOPPED
+        self.stage = Progress.STOPPED
 
     # What the parser calls.
 
@@ -151,7 +151,7 @@ class ResponseReader:
         if coded and _coded_unasked(coded):
             self.fault = "a transfer coding that was not asked for"
             return
-        self.stage = Stage.TUNNEL if status == 101 else _CONTENT
+        self.stage = Progress.TUNNEL if status == 101 else _CONTENT
         # RFC 9112 §6.1: the framing of a coded HTTP/1.0 message is faulty
         faulty = version == b"HTTP/1.0" and coded
         self._persists = status != 101 and not faulty and self._parser.should_keep_alive()
@@ -167,7 +167,7 @@ class ResponseReader:
 
     def on_body(self, content: bytes) -> None:
         stage = self.stage
-        if stage is _CONTENT or stage is Stage.TUNNEL:
+        if stage is _CONTENT or stage is Progress.TUNNEL:
             self.progress = True
             self._content = content
             self.takes = self._sink.write(content)
@@ -193,7 +193,7 @@ class ResponseReader:
 
     def _end_without_content(self, version: bytes, fields: Fields) -> None:
         """The response to HEAD ends here, of which httptools has no notion (RFC 9110 §9.3.2)."""
-        if self.stage is Stage.STOPPED:
+        if self.stage is Progress.STOPPED:
             return
         options = b",".join(values(fields, b"connection")).lower().split(b",")
         named = {option.strip(b" \t") for option in options}

@@ -24,7 +24,7 @@ _CODING: Final = frozenset((b"transfer-encoding",))
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-class Connection(Protocol):
+class ClientWire(Protocol):
     """The part of a client's connection that a turn needs."""
 
     transport: Any
@@ -88,7 +88,7 @@ class Turn:
 
     def __init__(
         self,
-        protocol: Connection,
+        protocol: ClientWire,
         works: Works,
         received: Received,
         fields: Fields,

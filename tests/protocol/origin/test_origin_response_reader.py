@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal.origin.response_reader import MAX_INTERIM, ResponseReader, Stage
+from univocal.origin.response_reader import MAX_INTERIM, Progress, ResponseReader
 
 OK = b"HTTP/1.1 200 OK\r\n"
 
@@ -134,7 +134,7 @@ def read(reader, pieces, expected):
     reader.expect(told, is_head=expected.is_head, upgrades=expected.upgrades)
     assert not reader.began
     for piece in pieces:
-        assert reader.stage is not Stage.COMPLETE
+        assert reader.stage is not Progress.COMPLETE
         assert not reader.fault
         reader.feed(piece)
     assert reader.began
@@ -154,7 +154,7 @@ def test_response(data, cut):
             expected.trailers,
         )
         assert reader.fault == ""
-        assert (reader.stage is Stage.COMPLETE) == (expected.ends == "itself")
+        assert (reader.stage is Progress.COMPLETE) == (expected.ends == "itself")
         assert reader.reusable == expected.reusable
     if expected.ends == "connection":
         assert reader.close()
@@ -171,7 +171,7 @@ def test_what_stands_behind_a_response_is_no_part_of_it(data, surplus):
         expected.content,
         expected.trailers,
     )
-    assert reader.stage is Stage.COMPLETE
+    assert reader.stage is Progress.COMPLETE
     assert not reader.reusable
 
 
@@ -182,7 +182,7 @@ def test_a_response_cut_short_is_never_complete(data):
     for length in range(1, start):
         reader = ResponseReader(MAX_HEAD)
         read(reader, [data[:length]], expected)
-        assert reader.stage is not Stage.COMPLETE
+        assert reader.stage is not Progress.COMPLETE
         assert not reader.close()
 
 
@@ -196,7 +196,7 @@ def test_fault(data, cut):
         if reader.fault:
             break
     assert reader.fault
-    assert reader.stage is not Stage.COMPLETE
+    assert reader.stage is not Progress.COMPLETE
     assert not reader.close()
 
 
@@ -205,7 +205,7 @@ def test_a_head_as_large_as_allowed():
     reader.expect(told, is_head=False, upgrades=False)
     value = b"b" * (MAX_HEAD - 30)
     reader.feed(OK + b"A: %b\r\nContent-Length: 1\r\n\r\na" % value)
-    assert reader.stage is Stage.COMPLETE
+    assert reader.stage is Progress.COMPLETE
     assert told.heads[0][1][0] == (b"a", value)
 
 
@@ -213,7 +213,7 @@ def test_content_is_not_counted_as_head():
     reader, told = ResponseReader(MAX_HEAD), Told()
     reader.expect(told, is_head=False, upgrades=False)
     reader.feed(OK + b"Content-Length: %d\r\n\r\n%b" % (4 * MAX_HEAD, b"x" * 4 * MAX_HEAD))
-    assert reader.stage is Stage.COMPLETE
+    assert reader.stage is Progress.COMPLETE
     assert len(told.content) == 4 * MAX_HEAD
 
 
@@ -261,14 +261,14 @@ def test_damaged_responses_are_read_alike_however_they_are_cut(data, damage, pla
         reader, told = ResponseReader(MAX_HEAD), Told()
         reader.expect(told, is_head=False, upgrades=True)
         for piece in pieces:
-            if not ((reader.stage is Stage.COMPLETE) or reader.fault):
+            if not ((reader.stage is Progress.COMPLETE) or reader.fault):
                 reader.feed(piece)
         outcomes.append(
             (
                 told.heads,
                 told.content,
-                (reader.stage is Stage.COMPLETE),
-                bool(reader.fault) and reader.stage is not Stage.COMPLETE,
+                (reader.stage is Progress.COMPLETE),
+                bool(reader.fault) and reader.stage is not Progress.COMPLETE,
             )
         )
     assert outcomes[0] == outcomes[1]

@@ -36,6 +36,10 @@ async def run_id_of(connection: redis.Connection) -> str:
     return found[1].decode()
 
 
+# The errors of a Redis that is not to be had.
+_AWAY: Final = (RedisError, OSError, TimeoutError, RuntimeError)
+
+
 @cache
 def _digest(script: str) -> str:
     return sha1(script.encode()).hexdigest()  # noqa: S324  (the name that Redis gives a script)
@@ -130,8 +134,9 @@ class Link:
             said = str(error) or "no answer in time"
             if not self._closed and _is_doubtful(error):
                 self._doubt(self, f"a command failed: {said}")
-            # redis-py stumbles in its own ways over a connection that is closed while it is used.
-            if self._closed or isinstance(error, RedisError | OSError | TimeoutError):
+            # redis-py stumbles in its own ways over a connection that is closed while it is used, and uvloop
+            # raises a RuntimeError where something is written to one.
+            if self._closed or isinstance(error, _AWAY):
                 raise UnavailableError(said) from error
             raise
         except asyncio.CancelledError:
