@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Final
 
 from univocal.asgi.application import Application
 from univocal.asgi.client import ScopeClient
@@ -33,9 +32,6 @@ from univocal.store.tiers import tiers_of
 from univocal.uri.profile import Profile
 
 __all__ = ["CacheMiddleware"]
-
-# Content of more octets is sent by an exchange, piece by piece, as the client takes it.
-LARGEST: Final = 256 * 1024
 
 
 class CacheMiddleware:
@@ -127,8 +123,7 @@ class CacheMiddleware:
         values = [value for _, value in headers]
         if not plan.suits(values):
             return None
-        hit = hits.find(line, plan, values, now)
-        return hit if hit is not None and len(hit.stored.body) <= LARGEST else None
+        return hits.find(line, plan, values, now)
 
     async def _answer_at_once(self, hit: Hit, line: Received, begun: tuple[float, float], send: Send) -> None:
         stored = hit.stored

@@ -139,8 +139,7 @@ class Exchange:
         match decision:
             case Reuse():
                 self._reuse(Handling.of_hit(decision))
-                if decision.revalidate_in_background:
-                    self._engine.flights.refresh(admission, self._origin)
+                self._refresh()
             case Refuse(reason=reason):
                 self._refuse(admission.reasons or (reason,))
             case Order():

@@ -30,6 +30,8 @@ __all__ = ["Hit", "HitFields", "Hits"]
 # The latest targets are remembered, so many of at most so many octets: some 10 MB, whatever clients ask for.
 _MOST_FOUND: Final = 16_384
 _LONGEST: Final = 256
+# Content of more octets is sent by an exchange, piece by piece, as the client takes it.
+_LARGEST: Final = 256 * 1024
 
 
 class Hit(NamedTuple):
@@ -89,7 +91,11 @@ class Hits:
             return Request(b"GET", canonical.target, admitted(plan.fields(values), canonical, plan))
 
         stored = at_once(self._gate.tiers.lookup(canonical.key, now), request, now)
-        if stored is None or (found.strips_tags and any(stored.line(name) is not None for name in TAGGING)):
+        if (
+            stored is None
+            or len(stored.body) > _LARGEST
+            or (found.strips_tags and any(stored.line(name) is not None for name in TAGGING))
+        ):
             return None
         age = max(0, int(now - stored.born))  # the clock may have been set back
         told = _told(int(stored.fresh_until - stored.born - age), runtime.cache_status)

@@ -19,8 +19,6 @@ from univocal.server.turn import Turn, Works
 
 __all__ = ["DirectProtocol"]
 
-# Content of more octets is sent by an exchange, piece by piece, as the client takes it.
-LARGEST: Final = 256 * 1024
 # Content of more octets is not copied to stand behind its head.
 JOINED: Final = 8 * 1024
 
@@ -93,7 +91,7 @@ class DirectProtocol(ExactProtocol):
         begun = engine.clock()
         received = Received(b"GET", target, self._scheme, self._peer)
         hit = hits.find(received, plan, values, begun)
-        if hit is not None and len(hit.stored.body) <= LARGEST:
+        if hit is not None:
             self._reply(hit)
             hits.tell(hit, received, begun, ticks)
         elif not is_authority(values[plan.host]):
