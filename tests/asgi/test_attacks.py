@@ -30,9 +30,6 @@ CLAIMS = [
     "X-Original-URI",
     "X-Original-Host",
     "X-Rewrite-URL",
-    "X-HTTP-Method-Override",
-    "X-HTTP-Method",
-    "X-Method-Override",
     "X-Real-IP",
     "X-Envoy-Original-Path",
     "Proxy",
@@ -52,6 +49,35 @@ async def test_a_strangers_claim_does_not_reach_the_application(cached, applicat
     assert "evil.example" not in seen.values()
     assert seen["x-harmless"] == "kept"
     assert application.scopes[0]["method"] == method
+
+
+METHODS = ["X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override"]
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@pytest.mark.parametrize("name", METHODS)
+async def test_no_other_method_is_claimed_where_the_cache_may_answer(cached, application, name, method):
+    await cached()("/a", method, fields=[(name.lower(), "DELETE")])
+    assert name.lower() not in application.fields_seen()
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "OPTIONS"])
+@pytest.mark.parametrize("name", METHODS)
+async def test_another_method_is_claimed_past_the_cache(cached, application, name, method):
+    second = name.lower().replace("-", "_")
+    await cached()("/a", method, fields=[(name.lower(), "DELETE"), (second, "DELETE")])
+    seen = application.fields_seen()
+    assert seen[name.lower()] == "DELETE"
+    assert second not in seen
+
+
+@pytest.mark.parametrize(("fields", "calls"), [([], 1), ([("x-http-method-override", "DELETE")], 2)])
+async def test_what_answers_another_method_than_post_is_not_stored(cached, application, fields, calls):
+    application.fields = [(b"cache-control", b"max-age=60"), (b"content-location", b"/a")]
+    client = cached()
+    await client("/a", "POST", fields=fields)
+    await client("/a")
+    assert application.count == calls
 
 
 async def test_a_strangers_claims_change_neither_host_nor_scheme_nor_client(cached, application):

@@ -123,6 +123,12 @@ async def test_what_is_no_host_reaches_no_origin(front, origin, host):
     assert origin.requests == []
 
 
+@pytest.mark.parametrize(("method", "kept"), [("GET", False), ("POST", True)])
+async def test_another_method_is_claimed_by_requests_past_the_cache_alone(front, origin, method, kept):
+    await (await front()).ask("/a", "X-HTTP-Method-Override: DELETE", "Content-Length: 0", method=method)
+    assert ((b"x-http-method-override", b"DELETE") in origin.requests[0].fields) is kept
+
+
 async def test_every_field_line_at_the_origin_is_accounted_for(front, origin):
     await (await front()).ask(
         "/a",

@@ -17,6 +17,7 @@ from univocal.cache.stored import Stored
 from univocal.cache.validation import completion, conditions
 from univocal.cache.vary import matches
 from univocal.http.fields import first, without
+from univocal.http.forward import METHOD_OVERRIDES
 from univocal.http.messages import Fields, Request
 
 __all__ = [
@@ -78,6 +79,8 @@ _CONDITIONAL: Final = Forward("request", may_store=False, fallback=None)
 
 # Preconditions that are the origin server's to evaluate; what comes back may be a 412 (RFC 9111 §4.3.2).
 _FOR_ORIGIN: Final = frozenset({b"if-match", b"if-unmodified-since"})
+# A POST with one of these asks for something else than a GET of the same URI would.
+_NOT_A_POST: Final = _FOR_ORIGIN | METHOD_OVERRIDES
 _ANSWERED_HERE: Final = frozenset({b"if-none-match", b"if-modified-since"})
 # Failures that stale-if-error names (RFC 5861 §4).
 _ERRORS: Final = frozenset({500, 502, 503, 504})
@@ -118,7 +121,7 @@ def _posted(request: Request, rules: Rules) -> Forward:
         return _BYPASS
     # §5.2.1.5: with no-store in a request a cache MUST NOT store any part of it or of any response to it
     forbidden = rules.client_directives == "honour" and request_directives(fields).no_store
-    return _METHOD if forbidden or any(name in _FOR_ORIGIN for name, _ in fields) else _POST
+    return _METHOD if forbidden or any(name in _NOT_A_POST for name, _ in fields) else _POST
 
 
 def _past(request: Request, rules: Rules) -> Forward | None:

@@ -87,7 +87,7 @@ class Gate:
             return _refused(received, runtime, peer, found.reasons)
         rules = runtime.rules.get(found.site.name, RULES)
         tags = path_tags(found.target, found.route.profile)
-        told = admitted(fields, found, plan)
+        told = admitted(fields, found, plan, received.method)
         request = Request(received.method, found.target, told, tags, found.received)
         if rules.strip_cookies:
             request = strip_cookies(request, rules)
@@ -196,12 +196,14 @@ def _ordered(received: Received, fields: Fields, peer: Peer, runtime: Runtime) -
     )
 
 
-def admitted(fields: Fields, found: Canonical, plan: Plan | None = None) -> Fields:
+def admitted(
+    fields: Fields, found: Canonical, plan: Plan | None = None, method: bytes = b"GET"
+) -> Fields:
     """The fields that may go on: one Host, nothing that claims another URL, nothing for this hop (law 4)."""
     if plan is not None and plan.clean:
         kept = [field for field in fields if field[0] != b"host"]
         return [(b"host", found.authority), *kept, *encoding_fields(found)]
-    told = strip_untrusted(end_to_end(fields))
+    told = strip_untrusted(end_to_end(fields), method)
     kept = [field for field in told if field[0] not in _OURS]
     return [(b"host", found.authority), *kept, *encoding_fields(found)]
 

@@ -56,6 +56,7 @@ class Upstream:
             authority=authority,
             client=sender.client,
             scheme=sender.scheme,
+            method=method,
             forwarded_for=sender.chain,
         )
         sent = content if request_has_content(counted) else None

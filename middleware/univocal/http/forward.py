@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import Final
 
@@ -11,6 +12,7 @@ from univocal.http.messages import Field, Fields
 
 __all__ = [
     "HOP_BY_HOP",
+    "METHOD_OVERRIDES",
     "end_to_end",
     "forwards_left",
     "request_fields",
@@ -38,10 +40,17 @@ _PROTECTED: Final = frozenset(
 )
 _PROTECTED_FAMILIES: Final = (b"access-control-", b"content-", b"if-", b"sec-", b"x-forwarded-")
 
-# What frameworks and servers read in place of the request's own URL, host, scheme, port, prefix, method
-# or peer address: Symfony, Zend, IIS, Rails, Rack, Django, Spring, Envoy, Traefik, Azure, CloudFront,
+# What frameworks read in place of the request's own method. WordPress's editor deletes by a POST with one; a GET
+# or HEAD with one would be answered by what is stored for it, or store what answers another method.
+METHOD_OVERRIDES: Final = frozenset(
+    b"x-http-method x-http-method-override x-method x-method-override x-request-method".split()
+)
+_READING: Final = frozenset({b"GET", b"HEAD"})
+
+# What frameworks and servers read in place of the request's own URL, host, scheme, port, prefix or
+# peer address: Symfony, Zend, IIS, Rails, Rack, Django, Spring, Envoy, Traefik, Azure, CloudFront,
 # Cloudflare, ingress controllers; and "proxy", which CGI hands to programs as HTTP_PROXY.
-_UNTRUSTED: Final = frozenset(
+_UNTRUSTED: Final = METHOD_OVERRIDES | frozenset(
     b"forwarded x-forwarded x-forward-for forwarded-for forwarded-for-ip forwarded-host forwarded-proto "
     # host
     b"x-host x-host-override x-http-host x-http-host-override x-real-host x-proxy-host proxy-host "
@@ -57,8 +66,6 @@ _UNTRUSTED: Final = frozenset(
     # scheme and port
     b"x-scheme x-url-scheme x-proto x-client-proto x-https front-end-https cloudfront-forwarded-proto "
     b"cf-visitor x-arr-ssl x-appservice-proto x-ssl x-port x-server-port "
-    # method
-    b"x-http-method x-http-method-override x-method x-method-override x-request-method "
     # peer address
     b"true-client-ip cf-connecting-ip cf-connecting-ipv6 fastly-client-ip x-azure-clientip "
     b"x-real-ip real-ip x-client-ip client-ip x-cluster-client-ip proxy-client-ip wl-proxy-client-ip "
@@ -87,6 +94,7 @@ def request_fields(
     host: bytes,
     client: str | None,
     scheme: bytes,
+    method: bytes = b"GET",
     authority: bytes | None = None,
     forwarded_for: Sequence[bytes] = (),
     via: bytes = VIA,
@@ -99,7 +107,8 @@ def request_fields(
     says that the caller relays the response's trailers. Content whose length is unknown stays chunked.
     """
     named = dict(fields)
-    dropped = {b"host", *(name for name in named.keys() - _ORDINARY if _goes_no_further(name))}
+    dropped = {b"host", *_untrusted(named.keys() - _ORDINARY, method)}
+    dropped |= HOP_BY_HOP & named.keys()
     if b"connection" in named:
         dropped |= _connection_options(fields)
     forwarded = [(b"host", host), *(field for field in fields if field[0] not in dropped)]
@@ -155,10 +164,13 @@ def end_to_end(fields: Sequence[Field]) -> Fields:
     return [field for field in fields if field[0] not in named] if named else list(fields)
 
 
-def strip_untrusted(fields: Sequence[Field]) -> Fields:
-    """`fields` without those that claim another URL, host, scheme, port, prefix, method or peer address."""
+def strip_untrusted(fields: Sequence[Field], method: bytes = b"GET") -> Fields:
+    """`fields` without those that claim another URL, host, scheme, port, prefix or peer address.
+
+    A GET or HEAD loses those that claim another method, too; no other `method` is answered from the cache.
+    """
     odd = {name for name, _ in fields} - _ORDINARY
-    untrusted = {name for name in odd if _is_untrusted(name)}
+    untrusted = _untrusted(odd, method)
     return [field for field in fields if field[0] not in untrusted] if untrusted else list(fields)
 
 
@@ -212,8 +224,10 @@ def _is_protected(name: bytes) -> bool:
     return name in _PROTECTED or name.startswith(_PROTECTED_FAMILIES)
 
 
-def _goes_no_further(name: bytes) -> bool:
-    return name in HOP_BY_HOP or _is_untrusted(name)
+def _untrusted(names: AbstractSet[bytes], method: bytes) -> set[bytes]:
+    """Those of `names` that a stranger may not send with this method."""
+    untrusted = {name for name in names if _is_untrusted(name)}
+    return untrusted if method in _READING else untrusted - METHOD_OVERRIDES
 
 
 def _is_untrusted(name: bytes) -> bool:
