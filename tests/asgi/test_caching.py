@@ -6,7 +6,8 @@ from email.utils import formatdate
 
 import pytest
 
-from univocal import MemoryStore, Rules
+from univocal import MemoryStore, ProfileError, Rules
+from univocal.uri.profile import parse
 
 OPEN = [(b"cache-control", b"max-age=60")]
 STALE = b"max-age=60, stale-while-revalidate=60"
@@ -610,3 +611,32 @@ def test_every_problem_is_json():
     for reason, (status, _) in REASONS.items():
         told = json.loads(problem([reason]).body)
         assert (told["status"], told["reason"], told["reasons"]) == (status, reason, [reason])
+
+
+# A profile's rules
+
+BLOG = parse({"blog": "[cache]\nttl = 60\nbypass_cookies = ['session']"})["blog"]
+
+
+@pytest.mark.parametrize(("settings", "calls"), [({}, 1), ({"rules": Rules()}, 2)])
+async def test_the_middleware_follows_a_profiles_rules_unless_it_is_given_others(
+    cached, application, settings, calls
+):
+    application.fields = []
+    client = cached(BLOG, **settings)
+    await client("/a")
+    await client("/a")
+    assert application.count == calls
+
+
+async def test_a_profiles_rules_reach_the_gate(cached, application):
+    client = cached(BLOG)
+    await client("/a")
+    answer = await client("/a", fields=[("cookie", "session=1")])
+    assert "fwd=bypass" in answer.handling
+
+
+def test_a_middleware_with_a_profile_whose_rules_cannot_be_is_not_made(cached):
+    profile = parse({"blog": "[cache]\nttl = 'long'"})["blog"]
+    with pytest.raises(ProfileError, match=r"profile blog: cache\.ttl"):
+        cached(profile)

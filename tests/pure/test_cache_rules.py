@@ -6,7 +6,8 @@ import pickle
 
 import pytest
 
-from univocal.cache.rules import READS, Rules, strip_cookies
+from univocal.cache.rules import READS, SETTINGS, Rules, strip_cookies
+from univocal.http.errors import ConfigurationError
 from univocal.http.messages import Request
 
 
@@ -37,3 +38,56 @@ def test_cookies_by_name() -> None:
 def test_rules_go_to_other_processes() -> None:
     rules = Rules(bypass=("/a*",), ttl=3)
     assert pickle.loads(pickle.dumps(rules)) == rules
+
+
+def test_rules_are_read_as_files_have_them() -> None:
+    settings = {
+        "ttl": 300,
+        "ttl_by_status": {"404": 5},
+        "bypass_cookies": ["session*"],
+        "strip_tags": True,
+        "targeted": ["CDN-Cache-Control", "Ours-Cache-Control"],
+    }
+    assert Rules.read(settings) == Rules(
+        ttl=300,
+        ttl_by_status={404: 5},
+        bypass_cookies=("session*",),
+        strip_tags=True,
+        targeted=(b"cdn-cache-control", b"ours-cache-control"),
+    )
+    assert Rules.read({}) == Rules()
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "found", "allowed"),
+    [
+        ({"tll": 1}, "cache.tll", 1, "the keys ttl, "),
+        ({"store": "memory"}, "cache.store", "memory", "the keys ttl, "),
+        ({"ttl": True}, "cache.ttl", True, "an integer"),
+        ({"ttl_by_status": {"404": -1}}, "cache.ttl_by_status.404", -1, "greater than or equal to 0"),
+        ({"ttl_by_status": {"99": 1}}, "cache.ttl_by_status.99", "99", "a status code"),
+        ({"ttl_by_status": 3}, "cache.ttl_by_status", 3, "a table"),
+        ({"strip_tags": "no"}, "cache.strip_tags", "no", "true or false"),
+        ({"client_directives": "obey"}, "cache.client_directives", "obey", "'honour' or 'ignore'"),
+        ({"bypass": "/a"}, "cache.bypass", "/a", "an array"),
+        ({"bypass": ["/a", 3]}, "cache.bypass[1]", 3, "a text"),
+        ({"targeted": ["a b"]}, "cache.targeted[0]", "a b", "the name of a field"),
+    ],
+)
+def test_rules_that_cannot_be_read_name_the_setting(
+    settings: dict[str, object], key: str, found: object, allowed: str
+) -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        Rules.read(settings, "profile x")
+    error = refusal.value
+    assert (error.source, error.key, error.found) == ("profile x", key, found)
+    assert allowed in error.allowed
+
+
+def test_every_setting_of_the_rules_is_one_that_files_have() -> None:
+    assert set(SETTINGS) == {name for name in Rules.__match_args__ if name != "reads"}
+
+
+def test_changed_are_the_settings_that_are_not_the_default() -> None:
+    assert Rules().changed() == {}
+    assert Rules(ttl=5, bypass=("/a",), grace=0).changed() == {"ttl": 5, "bypass": ("/a",)}

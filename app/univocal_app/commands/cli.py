@@ -134,7 +134,8 @@ def explain(
         configuration, source = _everywhere("http://127.0.0.1", profile), COMMAND_LINE
     try:
         encodings = (path_encoding.encode(), query_encoding.encode())
-        explanation = explaining.explain(url, runtime_of(configuration, source).sites, encodings)
+        runtime = runtime_of(configuration, source)
+        explanation = explaining.explain(url, runtime.sites, encodings, runtime.rules_of)
     except ValueError as error:
         _usage(str(error))
     typer.echo(explanation.as_json() if as_json else explanation.as_text())

@@ -9,7 +9,7 @@ from typing import Any
 
 from univocal.uri.profile import Profile
 
-__all__ = ["describe", "printable", "table"]
+__all__ = ["describe", "printable", "table", "written"]
 
 
 def table(rows: Iterable[Sequence[str]]) -> str:
@@ -32,13 +32,13 @@ def describe(profile: Profile) -> str:
     plain = {
         key: value for key, value in profile.settings.items() if not _is_table(value) and key != "extends"
     }
-    lines += [f"{key} = {_toml(value)}" for key, value in plain.items()]
+    lines += [f"{key} = {written(value)}" for key, value in plain.items()]
     for name, value in profile.settings.items():
         if isinstance(value, Mapping):
-            lines += ["", f"[{name}]", *(f"{key} = {_toml(each)}" for key, each in value.items())]
+            lines += ["", f"[{name}]", *(f"{key} = {written(each)}" for key, each in value.items())]
         elif _is_table(value):
             for member in value:
-                lines += ["", f"[[{name}]]", *(f"{key} = {_toml(each)}" for key, each in member.items())]
+                lines += ["", f"[[{name}]]", *(f"{key} = {written(each)}" for key, each in member.items())]
     return "\n".join(lines)
 
 
@@ -48,10 +48,17 @@ def _is_table(value: Any) -> bool:
     )
 
 
-def _toml(value: Any) -> str:
+def written(value: Any) -> str:
+    """A value as TOML has it."""
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{json.dumps(key)} = {_toml(each)}" for key, each in value.items()) + " }"
+        return (
+            "{ "
+            + ", ".join(f"{json.dumps(str(key))} = {written(each)}" for key, each in value.items())
+            + " }"
+        )
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_toml, value)) + "]"
+        return "[" + ", ".join(map(written, value)) + "]"
+    if isinstance(value, bytes):
+        value = value.decode()
     # TOML's basic strings, integers and booleans are written as JSON's.
     return json.dumps(value, ensure_ascii=False)

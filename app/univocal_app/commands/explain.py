@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from univocal.cache.rules import DEFAULTS, Rules
 from univocal.http.authority import DEFAULT_PORTS, parse_authority
 from univocal.http.grammar import split_absolute
 from univocal.uri.pipeline import Rejected, Stage, explain_target
@@ -13,7 +15,7 @@ from univocal.uri.profile import Profile
 from univocal.uri.segments import routing_view
 from univocal.uri.site import Sites
 from univocal.uri.target import Canonical, declared_charsets, origin_target, resolve_url
-from univocal_app.commands.describe import printable, table
+from univocal_app.commands.describe import printable, table, written
 
 __all__ = ["Explanation", "Url", "explain"]
 
@@ -59,6 +61,7 @@ class Explanation:
     profile: Profile | None  # None: no site owns the host
     stages: list[Stage]
     found: Canonical | Rejected
+    rules: Rules = DEFAULTS
 
     @property
     def accepted(self) -> bool:
@@ -104,6 +107,8 @@ class Explanation:
                 verdict = [("canonical", printable(found.url)), ("key", printable(found.key))]
                 if (sent := origin_target(found)) != found.target:
                     verdict.append(("origin gets", printable(sent)))
+                if changed := self.rules.changed():
+                    verdict.append(("cache", ", ".join(map(_setting, changed.items()))))
                 if found.observed:
                     verdict.append(
                         ("observed", f"{', '.join(found.observed)}: forwarded as received, past the cache")
@@ -111,7 +116,12 @@ class Explanation:
                 return verdict
 
 
-def explain(text: str, sites: Sites, encodings: tuple[bytes, bytes] = (b"", b"")) -> Explanation:
+def explain(
+    text: str,
+    sites: Sites,
+    encodings: tuple[bytes, bytes] = (b"", b""),
+    rules_of: Callable[[Canonical], Rules] = lambda _: DEFAULTS,
+) -> Explanation:
     """Explain a URL by `sites`; `encodings` are the values of the fields that declare charsets.
 
     Raises ValueError for what is no URL.
@@ -125,7 +135,13 @@ def explain(text: str, sites: Sites, encodings: tuple[bytes, bytes] = (b"", b"")
         stages = explain_target(url.origin_form, profile, trusted)[0]
     if isinstance(found, Canonical):
         stages = [*_of_the_authority(url, found), *stages, *_of_the_upstream(found)]
+        return Explanation(url, profile, stages, found, rules_of(found))
     return Explanation(url, profile, stages, found)
+
+
+def _setting(setting: tuple[str, object]) -> str:
+    name, value = setting
+    return f"{name} = {written(value)}"
 
 
 def _of_the_authority(url: Url, found: Canonical) -> list[Stage]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from univocal.cache.rules import Rules
+from univocal.cache.rules import SETTINGS, Rules
 from univocal.http.errors import ConfigurationError
 from univocal.uri.profile import Profile
 from univocal.uri.site import Route, Site, Sites
@@ -101,15 +101,20 @@ def upstreams(place: str, table: SiteTable) -> dict[str, Upstream]:
     }
 
 
-def rules(everywhere: PolicyTable, site: PolicyTable) -> Rules:
-    """The rules of a site: its own settings come first, then those for all sites, then the defaults."""
-    told: dict[str, Any] = {
-        **everywhere.model_dump(exclude_unset=True, include=set(PolicyTable.model_fields)),
-        **site.model_dump(exclude_unset=True),
-    }
-    if "ttl_by_status" in told:
-        told["ttl_by_status"] = {int(status): ttl for status, ttl in told["ttl_by_status"].items()}
-    if "targeted" in told:
-        told["targeted"] = [name.lower().encode() for name in told["targeted"]]
-    settings: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
-    return Rules(**settings)
+def rules(
+    everywhere: PolicyTable, tables: Sequence[SiteTable], profiles: Mapping[str, Profile]
+) -> dict[str | tuple[str, bytes], Rules]:
+    """The rules of each site by its name, and of each route that has another profile than its site.
+
+    A site's own settings come first, then its profile's, then those for all sites, then the defaults.
+    """
+    for_all = everywhere.model_dump(exclude_unset=True, include=set(SETTINGS))
+    made: dict[str | tuple[str, bytes], Rules] = {}
+    for table in tables:
+        name, own = table.hosts[0], table.cache.model_dump(exclude_unset=True)
+        made[name] = Rules.read({**for_all, **profiles[table.profile].cache, **own})
+        for route in table.routes:
+            if route.profile not in {None, table.profile}:
+                settings = {**for_all, **profiles[route.profile or table.profile].cache, **own}
+                made[name, route.path.encode()] = Rules.read(settings)
+    return made

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
+from univocal.cache.rules import DEFAULTS, SETTINGS, SettingError
 from univocal.http.errors import ConfigurationError
 from univocal_app.config.values import (
     Address,
     Duration,
-    FieldName,
     Listen,
     Network,
     Only,
     Origin,
     OriginHost,
     Prefix,
-    Seconds,
     Size,
-    Status,
     Store,
     Variable,
     masked,
@@ -93,20 +91,29 @@ class OriginTable(Table):
     max_connections: Annotated[int, Field(ge=1)] = 1000
 
 
-class PolicyTable(Table):
-    """The settings that can be made for all sites and for one."""
+def _as_written(read: Callable[[object], Any]) -> PlainValidator:
+    """A validator that refuses what `read` refuses, and keeps a value as the file has it."""
 
-    ttl: Seconds = 0
-    ttl_by_status: dict[Status, Seconds] = {}
-    heuristic: bool = True
-    set_cookie: Literal["public", "explicit", "never"] = "public"
-    grace: Seconds = 0
-    bypass: list[str] = []
-    bypass_cookies: list[str] = []
-    strip_cookies: list[str] = []
-    strip_tags: bool = False
-    client_directives: Literal["honour", "ignore"] = "honour"
-    targeted: list[FieldName] = ["CDN-Cache-Control"]
+    def kept(found: object) -> object:
+        read(found)
+        return found
+
+    return PlainValidator(kept)
+
+
+if TYPE_CHECKING:
+
+    class PolicyTable(Table):
+        """The settings that can be made for all sites, for one, and in a profile: those of Rules."""
+
+else:
+    PolicyTable = create_model(
+        "PolicyTable",
+        __base__=Table,
+        **{
+            key: (Annotated[Any, _as_written(read)], getattr(DEFAULTS, key)) for key, read in SETTINGS.items()
+        },
+    )
 
 
 class CacheTable(PolicyTable):
@@ -201,6 +208,8 @@ def _first(problems: list[ErrorDetails], source: str) -> ConfigurationError:
             return ConfigurationError(source, key, problem["input"], f"the keys {known}")
         case "missing":
             return ConfigurationError(source, key, None, "a value: this setting has no default")
+        case "value_error" if isinstance(error := problem["ctx"]["error"], SettingError):
+            return ConfigurationError(source, key + error.place, error.found, error.allowed)
         case kind:
             allowed = ALLOWED.get(kind) or _ALLOWED_IN.sub("", problem["msg"])
             found = problem["input"]

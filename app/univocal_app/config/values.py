@@ -10,22 +10,19 @@ from typing import Annotated, Final, NamedTuple, TypeAlias
 from pydantic import Field, PlainSerializer, PlainValidator
 
 from univocal.http.authority import DEFAULT_PORTS, parse_authority
-from univocal.http.grammar import is_token, split_absolute
+from univocal.http.grammar import split_absolute
 from univocal.store.redis import url as address
 
 __all__ = [
     "Address",
     "Duration",
-    "FieldName",
     "Listen",
     "Network",
     "Only",
     "Origin",
     "OriginHost",
     "Prefix",
-    "Seconds",
     "Size",
-    "Status",
     "Store",
     "Upstream",
     "Variable",
@@ -117,25 +114,11 @@ def origin_host(value: object) -> str:
     raise ValueError('"site", "upstream", or a host with or without a port')
 
 
-def field_name(value: object) -> str:
-    """The name of a field."""
-    if isinstance(value, str) and value.isascii() and is_token(value.encode()):
-        return value
-    raise ValueError('the name of a field, such as "CDN-Cache-Control"')
-
-
 def variable(value: object) -> str:
     """The name of an environment variable."""
     if isinstance(value, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
         return value
     raise ValueError('the name of an environment variable, such as "UNIVOCAL_PURGE_TOKEN"')
-
-
-def status(value: object) -> str:
-    """The status code of a final response, as a key."""
-    if isinstance(value, str) and re.fullmatch(r"[2-5][0-9]{2}", value):
-        return value
-    raise ValueError('a status code as key, such as "404"')
 
 
 def prefix(value: object) -> str:
@@ -176,11 +159,8 @@ Size: TypeAlias = Annotated[int, PlainValidator(size)]
 Network: TypeAlias = Annotated[str, PlainValidator(network)]
 Listen: TypeAlias = Annotated[Address, PlainValidator(parse_address), PlainSerializer(str)]
 Origin: TypeAlias = Annotated[Upstream, PlainValidator(parse_upstream), PlainSerializer(str)]
-Seconds: TypeAlias = Annotated[int, Field(ge=0)]
 Duration: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 OriginHost: TypeAlias = Annotated[str, PlainValidator(origin_host)]
-FieldName: TypeAlias = Annotated[str, PlainValidator(field_name)]
 Variable: TypeAlias = Annotated[str, PlainValidator(variable)]
-Status: TypeAlias = Annotated[str, PlainValidator(status)]
 Store: TypeAlias = Annotated[str, PlainValidator(store), PlainSerializer(masked)]
 Prefix: TypeAlias = Annotated[str, PlainValidator(prefix)]

@@ -123,8 +123,9 @@ def profiles_of(configuration: Configuration, source: str) -> dict[str, Profile]
 
 def runtime_of(configuration: Configuration, source: str) -> Runtime:
     """Everything that a request sees of the configuration. Raises ConfigurationError."""
-    sites = SiteReader(source, profiles_of(configuration, source)).read(configuration.sites)
-    each = {table.hosts[0]: rules(configuration.cache, table.cache) for table in configuration.sites}
+    profiles = profiles_of(configuration, source)
+    sites = SiteReader(source, profiles).read(configuration.sites)
+    each = rules(configuration.cache, configuration.sites, profiles)
     server = configuration.server
     return Runtime(
         sites=sites,

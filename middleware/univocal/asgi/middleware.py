@@ -38,10 +38,11 @@ class CacheMiddleware:
     """Gives every resource behind it one URL, and caches, purges and forwards by that (RFC 9111).
 
     `app` is any ASGI application. `profile` is a built-in profile's name or a Profile; `rules` say what is
-    cached; both serve every host. `trusted_proxies` and `purge_allow` are networks ("10.0.0.0/8"); with a
-    `purge_token`, whoever sends it as a bearer token may purge too. `store` may be shared among middlewares
-    of one event loop. A `runtime` replaces profile, rules and networks (`univocal serve` builds one from its
-    file). Listeners are called with each Outcome. Raises ConfigurationError.
+    cached, in place of the profile's own; both serve every host. `trusted_proxies` and `purge_allow` are
+    networks ("10.0.0.0/8"); with a `purge_token`, whoever sends it as a bearer token may purge too. `store`
+    may be shared among middlewares of one event loop. A `runtime` replaces profile, rules and networks
+    (`univocal serve` builds one from its file). Listeners are called with each Outcome. Raises
+    ConfigurationError.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class CacheMiddleware:
         if runtime is None:
             runtime = Runtime.everywhere(
                 _profile(profile),
-                rules or Rules(),
+                rules,
                 access=Access(networks(purge_allow), purge_token.encode()),
                 trusted=networks(trusted_proxies),
             )

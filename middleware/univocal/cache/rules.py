@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, Literal
 
+from univocal.http.errors import ConfigurationError
 from univocal.http.fields import cookie_names
 from univocal.http.globs import compile_globs
+from univocal.http.grammar import is_token
 from univocal.http.messages import Fields, Request
 
-__all__ = ["READS", "Rules", "strip_cookies"]
+__all__ = ["DEFAULTS", "READS", "SETTINGS", "Rules", "SettingError", "strip_cookies"]
 
 # The request fields that the policy reads whatever the rules: a GET or HEAD with none of them is plain, and
 # is answered with the stored response as it is.
@@ -31,6 +33,70 @@ READS: Final = frozenset(
 )
 
 
+class SettingError(ValueError):
+    """A setting cannot be: the place within its value ("": all of it), what was found there, what may be."""
+
+    def __init__(self, place: str, found: object, allowed: str) -> None:
+        super().__init__(allowed)
+        self.place, self.found, self.allowed = place, found, allowed
+
+
+def _seconds(value: object, place: str = "") -> int:
+    if type(value) is int and value >= 0:
+        return value
+    raise SettingError(place, value, "an integer that is greater than or equal to 0")
+
+
+def _flag(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise SettingError("", value, "true or false")
+
+
+def _choice(*choices: str) -> Callable[[object], str]:
+    def one(value: object) -> str:
+        if isinstance(value, str) and value in choices:
+            return value
+        *others, last = map(repr, choices)
+        raise SettingError("", value, f"{', '.join(others)} or {last}")
+
+    return one
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise SettingError("", value, "an array")
+    for number, text in enumerate(value):
+        if not isinstance(text, str):
+            raise SettingError(f"[{number}]", text, "a text")
+    return tuple(value)
+
+
+def _field_names(value: object) -> tuple[bytes, ...]:
+    names = _texts(value)
+    for number, name in enumerate(names):
+        if not (name.isascii() and is_token(name.encode())):
+            allowed = 'the name of a field, such as "CDN-Cache-Control"'
+            raise SettingError(f"[{number}]", name, allowed)
+    return tuple(name.lower().encode() for name in names)
+
+
+def _seconds_by_status(value: object) -> dict[int, float]:
+    if not isinstance(value, dict):
+        raise SettingError("", value, "a table")
+    for status in value:
+        if not re.fullmatch(r"[2-5][0-9]{2}", status):
+            raise SettingError(f".{status}", status, 'a status code as key, such as "404"')
+    return {int(status): _seconds(seconds, f".{status}") for status, seconds in value.items()}
+
+
+def _setting(default: Any, read: Callable[[object], Any]) -> Any:
+    """A field of Rules that files set; `read` makes its value of a file's, or raises SettingError."""
+    if isinstance(default, dict):
+        return field(default_factory=dict, metadata={"read": read})
+    return field(default=default, metadata={"read": read})
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """The settings of `[sites.cache]`; times are seconds.
@@ -41,17 +107,19 @@ class Rules:
     `targeted` are the targeted cache control fields that are ours: the first valid one wins (RFC 9213).
     """
 
-    ttl: float = 0
-    ttl_by_status: Mapping[int, float] = field(default_factory=dict)
-    heuristic: bool = True
-    set_cookie: Literal["public", "explicit", "never"] = "public"
-    grace: float = 0
-    bypass: tuple[str, ...] = ()
-    bypass_cookies: tuple[str, ...] = ()
-    strip_cookies: tuple[str, ...] = ()
-    strip_tags: bool = False
-    client_directives: Literal["honour", "ignore"] = "honour"
-    targeted: tuple[bytes, ...] = (b"cdn-cache-control",)
+    ttl: float = _setting(0, _seconds)
+    ttl_by_status: Mapping[int, float] = _setting({}, _seconds_by_status)
+    heuristic: bool = _setting(True, _flag)
+    set_cookie: Literal["public", "explicit", "never"] = _setting(
+        "public", _choice("public", "explicit", "never")
+    )
+    grace: float = _setting(0, _seconds)
+    bypass: tuple[str, ...] = _setting((), _texts)
+    bypass_cookies: tuple[str, ...] = _setting((), _texts)
+    strip_cookies: tuple[str, ...] = _setting((), _texts)
+    strip_tags: bool = _setting(False, _flag)
+    client_directives: Literal["honour", "ignore"] = _setting("honour", _choice("honour", "ignore"))
+    targeted: tuple[bytes, ...] = _setting((b"cdn-cache-control",), _field_names)
     reads: frozenset[bytes] = field(init=False, repr=False, compare=False)
     _bypass: re.Pattern[bytes] | None = field(init=False, repr=False, compare=False)
     _bypass_cookies: re.Pattern[bytes] | None = field(init=False, repr=False, compare=False)
@@ -63,6 +131,26 @@ class Rules:
         object.__setattr__(self, "_bypass", _globs(self.bypass))
         object.__setattr__(self, "_bypass_cookies", _globs(self.bypass_cookies))
         object.__setattr__(self, "_strip_cookies", _globs(self.strip_cookies))
+
+    @classmethod
+    def read(cls, settings: Mapping[str, Any], source: str = "rules") -> Rules:
+        """Make rules of settings as a file has them. Raises ConfigurationError, which names `source`."""
+        told = {}
+        for key, found in settings.items():
+            if key not in SETTINGS:
+                allowed = "the keys " + ", ".join(SETTINGS)
+                raise ConfigurationError(source, f"cache.{key}", found, allowed)
+            try:
+                told[key] = SETTINGS[key](found)
+            except SettingError as error:
+                place = f"cache.{key}{error.place}"
+                raise ConfigurationError(source, place, error.found, error.allowed) from None
+        return cls(**told)
+
+    def changed(self) -> dict[str, Any]:
+        """The settings that are not the default."""
+        settings = {name: (getattr(self, name), getattr(DEFAULTS, name)) for name in SETTINGS}
+        return {name: value for name, (value, default) in settings.items() if value != default}
 
     def passes_path(self, target: bytes) -> bool:
         """Requests for this target go past the cache."""
@@ -76,6 +164,12 @@ class Rules:
     def strips(self, cookie: bytes) -> bool:
         """The cookie of this name is removed from requests."""
         return self._strip_cookies is not None and bool(self._strip_cookies.fullmatch(cookie))
+
+
+SETTINGS: Final[Mapping[str, Callable[[object], Any]]] = {
+    each.name: each.metadata["read"] for each in fields(Rules) if "read" in each.metadata
+}
+"""The settings that files may have, and what reads the value of each."""
 
 
 def _globs(patterns: Iterable[str]) -> re.Pattern[bytes] | None:
@@ -96,3 +190,6 @@ def strip_cookies(request: Request, rules: Rules) -> Request:
         if kept:
             fields.append((name, b"; ".join(kept)))
     return replace(request, fields=fields)
+
+
+DEFAULTS: Final = Rules()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from univocal.cache.decide import Decision, Forward, Refuse, decide
-from univocal.cache.rules import Rules, strip_cookies
+from univocal.cache.rules import DEFAULTS, Rules, strip_cookies
 from univocal.cache.stored import Stored
 from univocal.cache.validation import invalidates
 from univocal.cache.vary import selecting_fields, selection
@@ -26,9 +26,8 @@ from univocal.store.tiers import Tiers
 from univocal.uri.pipeline import Rejected
 from univocal.uri.target import Canonical, encoding_fields, path_tags, resolve
 
-__all__ = ["RULES", "Admission", "Gate", "Judgement", "admitted", "obsolete"]
+__all__ = ["Admission", "Gate", "Judgement", "admitted", "obsolete"]
 
-RULES: Final = Rules()
 _CONDITIONS: Final = frozenset((b"if-none-match", b"if-modified-since"))
 _OURS: Final = frozenset((b"host", *ENCODINGS))  # fields that are written anew
 _FRAMING: Final = frozenset((b"content-length", b"transfer-encoding"))
@@ -85,7 +84,7 @@ class Gate:
         )
         if isinstance(found, Rejected):
             return _refused(received, runtime, peer, found.reasons)
-        rules = runtime.rules.get(found.site.name, RULES)
+        rules = runtime.rules_of(found)
         tags = path_tags(found.target, found.route.profile)
         told = admitted(fields, found, plan, received.method)
         request = Request(received.method, found.target, told, tags, found.received)
@@ -192,13 +191,11 @@ def _ordered(received: Received, fields: Fields, peer: Peer, runtime: Runtime) -
     except RefusedError as refused:
         return _refused(received, runtime, peer, refused.reasons)
     return Admission(
-        received, runtime, peer, order.canonical, Request(received.method, b"", []), RULES, order
+        received, runtime, peer, order.canonical, Request(received.method, b"", []), DEFAULTS, order
     )
 
 
-def admitted(
-    fields: Fields, found: Canonical, plan: Plan | None = None, method: bytes = b"GET"
-) -> Fields:
+def admitted(fields: Fields, found: Canonical, plan: Plan | None = None, method: bytes = b"GET") -> Fields:
     """The fields that may go on: one Host, nothing that claims another URL, nothing for this hop (law 4)."""
     if plan is not None and plan.clean:
         kept = [field for field in fields if field[0] != b"host"]
@@ -212,4 +209,4 @@ def _refused(received: Received, runtime: Runtime, peer: Peer, reasons: Sequence
     ranked = by_rank(reasons)
     decision = Refuse(status_of(ranked[0]), ranked[0])
     request = Request(received.method, b"", [])
-    return Admission(received, runtime, peer, None, request, RULES, decision, ranked)
+    return Admission(received, runtime, peer, None, request, DEFAULTS, decision, ranked)

@@ -18,7 +18,7 @@ from typing import Final, Literal, NamedTuple
 from univocal.cache.decide import Reuse, at_once
 from univocal.cache.stored import Stored
 from univocal.cache.tags import TAGGING
-from univocal.engine.admission import RULES, Gate, admitted
+from univocal.engine.admission import Gate, admitted
 from univocal.engine.outcome import Handling, Listener, Outcome, Times, announce, cache_status
 from univocal.engine.plan import Plan
 from univocal.engine.trust import believe, within
@@ -110,7 +110,7 @@ class Hits:
         resolved = resolve(target, (host,), scheme, runtime.sites)
         if not isinstance(resolved, Canonical) or 0 < limits.max_target < len(target):
             return None
-        rules = runtime.rules.get(resolved.site.name, RULES)
+        rules = runtime.rules_of(resolved)
         special = resolved.observed or resolved.redirect or resolved.received
         if special or rules.passes_path(resolved.target):
             return None

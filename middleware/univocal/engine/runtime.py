@@ -6,15 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
-from univocal.cache.rules import Rules
+from univocal.cache.rules import DEFAULTS, Rules
 from univocal.engine.trust import LOOPBACK, Networks, networks
-from univocal.http.errors import ProfileError
+from univocal.http.errors import ConfigurationError, ProfileError
 from univocal.uri.profile import Profile, parse
 from univocal.uri.site import Route, Site, Sites
+from univocal.uri.target import Canonical
 
-__all__ = ["Access", "Limits", "Runtime", "builtin_profiles", "read_profiles"]
+__all__ = ["Access", "Limits", "Runtime", "builtin_profiles", "profile_rules", "read_profiles"]
 
 EVERYWHERE: Final = "*"  # the name of the site that owns every authority
 
@@ -42,18 +43,35 @@ class Runtime:
     """The configuration that one request sees from its beginning to its end."""
 
     sites: Sites
-    rules: Mapping[str, Rules] = field(default_factory=lambda: MappingProxyType({}))  # by the site's name
+    # By the site's name; a route whose profile has defaults of its own also by its prefix.
+    rules: Mapping[str | tuple[str, bytes], Rules] = field(default_factory=lambda: MappingProxyType({}))
     access: Access = field(default_factory=Access)
     trusted: Networks = ()
     limits: Limits = Limits()
     cache_status: Literal["plain", "key", "off"] = "plain"
 
+    def rules_of(self, found: Canonical) -> Rules:
+        """The rules for what is at a canonical target: its route's, else its site's."""
+        rules = self.rules
+        return rules.get((found.site.name, found.route.prefix)) or rules.get(found.site.name, DEFAULTS)
+
     @classmethod
-    def everywhere(cls, profile: Profile, rules: Rules, **settings: object) -> Runtime:
-        """One profile and one set of rules for every authority; `settings` are this class's other fields."""
+    def everywhere(cls, profile: Profile, rules: Rules | None = None, **settings: object) -> Runtime:
+        """One profile and one set of rules for every authority; `settings` are this class's other fields.
+
+        Without `rules`, the profile's own hold. Raises ProfileError.
+        """
         site = Site(name=EVERYWHERE, hosts=(), routes=(Route(prefix=b"/", profile=profile, upstream=""),))
-        chosen = MappingProxyType({EVERYWHERE: rules})
+        chosen = MappingProxyType({EVERYWHERE: rules or profile_rules(profile)})
         return cls(sites=Sites((), default=site), rules=chosen, **settings)  # type: ignore[arg-type]
+
+
+def profile_rules(profile: Profile, own: Mapping[str, Any] = MappingProxyType({})) -> Rules:
+    """The rules that a profile has as defaults, under settings of one's `own`. Raises ProfileError."""
+    try:
+        return Rules.read({**profile.cache, **own}, f"profile {profile.name}")
+    except ConfigurationError as error:
+        raise ProfileError(error.source, error.key, error.found, error.allowed) from None
 
 
 def read_profiles(directories: Iterable[Path], known: Mapping[str, Profile]) -> dict[str, Profile]:
@@ -71,7 +89,10 @@ def read_profiles(directories: Iterable[Path], known: Mapping[str, Profile]) -> 
                 texts[file.stem] = file.read_text("utf-8")
             except (OSError, UnicodeDecodeError) as error:
                 raise ProfileError(str(file), "", str(error), "a readable TOML file in UTF-8") from None
-    return dict(known) | parse(texts, known)
+    profiles = parse(texts, known)
+    for profile in profiles.values():
+        profile_rules(profile)
+    return dict(known) | profiles
 
 
 def builtin_profiles() -> dict[str, Profile]:

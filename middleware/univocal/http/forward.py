@@ -40,8 +40,8 @@ _PROTECTED: Final = frozenset(
 )
 _PROTECTED_FAMILIES: Final = (b"access-control-", b"content-", b"if-", b"sec-", b"x-forwarded-")
 
-# What frameworks read in place of the request's own method. WordPress's editor deletes by a POST with one; a GET
-# or HEAD with one would be answered by what is stored for it, or store what answers another method.
+# What frameworks read in place of the request's own method. WordPress's editor deletes by a POST with one. A
+# GET or HEAD with one would be answered by what is stored for it, or store what answers another method.
 METHOD_OVERRIDES: Final = frozenset(
     b"x-http-method x-http-method-override x-method x-method-override x-request-method".split()
 )

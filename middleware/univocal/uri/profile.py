@@ -13,7 +13,7 @@ from univocal.uri.charset import CHARSETS, Charset
 from univocal.uri.query import Query
 from univocal.uri.rewrite import Rule, first_overlap
 from univocal.uri.ring import DECODE, ENCODE, RINGS, DecoderRing
-from univocal.uri.schema import Tables, load, merged, with_defaults
+from univocal.uri.schema import CACHE, Tables, load, merged, with_defaults
 
 __all__ = ["Profile", "parse"]
 
@@ -51,6 +51,12 @@ class Profile:
         facts = [(slot.name, getattr(self, slot.name)) for slot in fields(self) if slot.name not in told]
         digest = hashlib.sha256(repr((_VERSION, facts)).encode()).hexdigest()[:16]
         object.__setattr__(self, "digest", digest.encode())
+
+    @property
+    def cache(self) -> Tables:
+        """The file's settings for the cache: defaults of those sites and routes that choose this profile."""
+        settings: Tables = self.settings.get(CACHE, {})
+        return settings
 
     @property
     def reads_parameters(self) -> bool:

@@ -13,7 +13,7 @@ from univocal.uri.charset import CHARSETS
 from univocal.uri.ring import RINGS
 from univocal.uri.suspicious import SEQUENCES
 
-__all__ = ["Tables", "load", "merged", "with_defaults"]
+__all__ = ["CACHE", "Tables", "load", "merged", "with_defaults"]
 
 Tables: TypeAlias = Mapping[str, Any]
 
@@ -105,6 +105,8 @@ _ARRAYS: Final[dict[str, dict[str, _Setting]]] = {
     "rewrite": {"from": _text(), "to": _text(), "at": _choice("anywhere", "start", "end", "prefix", "path")},
     "tags": {"from": _text(), "to": _text()},
 }
+# What is in this table says nothing about URLs: the cache, which knows its keys, reads it.
+CACHE: Final = "cache"
 _TOP: Final = {"summary": _text(), "extends": _text()}
 
 
@@ -126,8 +128,10 @@ def load(source: str, text: str) -> Tables:
                 raise ProfileError(source, key, value, f"tables [[{key}]]")
             for number, row in enumerate(value):
                 _check_table(source, f"{key}[{number}]", row, _ARRAYS[key])
-        else:
-            raise ProfileError(source, key, value, ", ".join([*_TOP, *_TABLES, *_ARRAYS]))
+        elif key != CACHE:
+            raise ProfileError(source, key, value, ", ".join([*_TOP, *_TABLES, CACHE, *_ARRAYS]))
+        elif not isinstance(value, dict):
+            raise ProfileError(source, key, value, "a table")
     return tables
 
 
@@ -161,7 +165,7 @@ def merged(
     inherited = merged(parent, own, known, (*path, name))
     result = {key: value for key, value in inherited.items() if key not in _TOP}
     for key, value in tables.items():
-        result[key] = {**result.get(key, {}), **value} if key in _TABLES else value
+        result[key] = {**result.get(key, {}), **value} if key in _TABLES or key == CACHE else value
     return result
 
 

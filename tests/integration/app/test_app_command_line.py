@@ -161,6 +161,21 @@ def test_a_configuration_with_profiles_of_its_own(univocal: Fixture, tmp_path: P
     assert (stranger.returncode, json.loads(stranger.stdout)["rejected"]) == (1, "unknown-host")
 
 
+def test_explain_ends_with_the_caches_settings(univocal: Fixture, tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+    (tmp_path / "p" / "blog.toml").write_text("[cache]\nttl = 300\nbypass_cookies = ['wp_*']\n")
+    file = tmp_path / "univocal.toml"
+    site = '[[sites]]\nhosts = ["{0}"]\nprofile = "{1}"\nupstream = "http://127.0.0.1:9"\n'
+    blogs = site.format("a", "blog") + site.format("b", "blog") + "cache = { ttl = 7 }\n"
+    file.write_text(f'profiles = ["./p"]\n{blogs}{site.format("c", "rfc3986")}')
+    config = ("--config", str(file))
+    assert '\n[cache]\nttl = 300\nbypass_cookies = ["wp_*"]\n' in univocal("profiles", "blog", *config).stdout
+    for host, told in {"a": "ttl = 300, bypass_cookies", "b": "ttl = 7, bypass_cookies"}.items():
+        shown = univocal("explain", f"http://{host}/", *config).stdout
+        assert f'cache      {told} = ["wp_*"]\n' in shown
+    assert "cache  " not in univocal("explain", "http://c/", *config).stdout
+
+
 def test_explain_shows_what_sites_do(univocal: Fixture, tmp_path: Path) -> None:
     (tmp_path / "p").mkdir()
     own = 'extends = "rfc3986"\n[charset]\npath = "windows-1251"\ntrust_encoding_fields = true\n'

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from univocal.http.errors import ConfigurationError
+from univocal.cache.rules import Rules
+from univocal.http.errors import ConfigurationError, ProfileError
 from univocal.uri.target import Canonical, origin_target, resolve
 from univocal_app.config.tables import validate
 from univocal_app.run.assemble import runtime_of
@@ -88,6 +92,72 @@ def test_rules_of_a_site_over_those_for_all() -> None:
         {},
         (b"cdn-cache-control",),
     )
+
+
+@pytest.fixture
+def with_profiles(tmp_path: Path) -> Callable[[str], Any]:
+    """with_profiles(text): the runtime of a file beside a directory of profiles with cache settings."""
+    (tmp_path / "profiles").mkdir()
+    for name, text in {
+        "blog": 'extends = "rfc3986"\n[cache]\nttl = 300\nbypass_cookies = ["wp_*"]\n',
+        "forum": 'extends = "blog"\n[cache]\nttl = 30\n',
+    }.items():
+        (tmp_path / "profiles" / f"{name}.toml").write_text(text)
+    file = tmp_path / "univocal.toml"
+
+    def read(text: str) -> Any:
+        return runtime_of(validate(tomllib.loads(f'profiles = ["./profiles"]\n{text}'), str(file)), str(file))
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "rules"),
+    [
+        ('profile = "blog"', b"/", Rules(ttl=300, bypass_cookies=("wp_*",))),
+        ('profile = "forum"', b"/", Rules(ttl=30, bypass_cookies=("wp_*",))),
+        ('profile = "blog"\ncache = { ttl = 7 }', b"/", Rules(ttl=7, bypass_cookies=("wp_*",))),
+        ('profile = "blog"\ncache = { bypass_cookies = [] }', b"/", Rules(ttl=300)),
+        ('routes = [{ path = "/f/", profile = "forum" }]', b"/", Rules(grace=9)),
+        (
+            'routes = [{ path = "/f/", profile = "forum" }]',
+            b"/f/",
+            Rules(grace=9, ttl=30, bypass_cookies=("wp_*",)),
+        ),
+        (
+            'profile = "forum"\ncache = { ttl = 7 }\nroutes = [{ path = "/f/", profile = "rfc3986" }]',
+            b"/f/",
+            Rules(grace=9, ttl=7),
+        ),
+    ],
+)
+def test_a_profiles_rules_are_below_those_of_its_site(with_profiles, text, target, rules) -> None:
+    made = with_profiles(f"{SITE}{text}\n")
+    for_all = with_profiles(f"[cache]\ngrace = 9\nttl = 1\nbypass_cookies = []\n{SITE}{text}\n")
+    for each, grace in ((made, 0), (for_all, 9)):
+        canonical = resolve(target, [b"a"], b"http", each.sites)
+        expected = replace(rules, grace=grace)
+        if each is for_all and rules.ttl == 0:
+            expected = replace(expected, ttl=1)
+        assert each.rules_of(canonical) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "allowed"),
+    [
+        ("[cache]\nttl = -1\n", "cache.ttl", "greater than or equal to 0"),
+        ('[cache]\nstore = "memory"\n', "cache.store", "the keys ttl"),
+        ("cache = 3\n", "cache", "a table"),
+    ],
+)
+def test_a_profiles_rules_that_cannot_be_are_named_with_its_file(
+    with_profiles, tmp_path: Path, text: str, key: str, allowed: str
+) -> None:
+    file = tmp_path / "profiles" / "wrong.toml"
+    file.write_text(text)
+    with pytest.raises(ProfileError, match=allowed) as refusal:
+        with_profiles(SITE)
+    assert (refusal.value.source, refusal.value.key) == (str(file), key)
 
 
 def test_limits_trust_and_purge(monkeypatch: pytest.MonkeyPatch) -> None:
