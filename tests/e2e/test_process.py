@@ -44,3 +44,27 @@ def test_a_log_on_a_closed_standard_output_is_refused(root: Path) -> None:
     )
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
     assert "server.access_log: found 'stdout'" in ended.stderr
+
+
+def test_a_full_standard_output_is_no_traceback(root: Path) -> None:
+    for arguments in ("profiles", "explain http://a/", "explain http://a/ --json"):
+        ended = subprocess.run(
+            ["sh", "-c", f"{sys.executable} -m univocal_app {arguments} >/dev/full"],
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=20,
+            check=False,
+            cwd=root / "app",
+        )
+        assert (ended.returncode, ended.stderr) == (1, "univocal: No space left on device\n")
+
+
+def test_the_library_runs_the_program() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "univocal", "--version"],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (0, "univocal 0.1.0\n")

@@ -127,7 +127,7 @@ def test_a_worker_that_is_killed_is_replaced_and_its_counts_stay(workers: Fixtur
     asked_of_each(ask, running)
     assert told(ask, running, "univocal_requests_total", 2 * COUNT)
     assert running.end() == 0
-    assert running.err.count("ended with status -9: another takes its place") == COUNT
+    assert running.err.count("was killed by SIGKILL: another takes its place") == COUNT
 
 
 @pytest.fixture
@@ -206,6 +206,29 @@ def test_lines_of_the_log_stay_whole(workers: Fixture, ask: Fixture) -> None:
     written, _ = reading.result(15)
     assert running.process.returncode == 0
     assert [json.loads(line)["target"] for line in written.splitlines()] == [target] * 200
+
+
+def test_a_log_that_is_moved_away_is_opened_anew(workers: Fixture, ask: Fixture, tmp_path: Path) -> None:
+    """As logrotate does it: the file is renamed, and the parent alone is told."""
+    log, moved = tmp_path / "access.log", tmp_path / "access.log.1"
+    running = workers(f'access_log = "{log}"')
+    asked_of_each(ask, running, "/wiki/before")
+    log.rename(moved)
+    running.process.send_signal(signal.SIGUSR1)
+    until(log.exists)
+    until(lambda: all(str(log) in opened(process) for process in processes(running.process.pid)))
+    ask(running.admin, "/-/purge", "admin", "POST", body='{"all": true}')
+    until(lambda: told(ask, running, "univocal_stored_responses", 0))
+    asked_of_each(ask, running, "/wiki/after")
+    assert running.end() == 0
+    for file, target in ((moved, "/wiki/before"), (log, "/wiki/after")):
+        lines = [json.loads(line) for line in file.read_bytes().splitlines()]
+        assert [line["target"] for line in lines if "purge" not in line] == [target] * COUNT
+
+
+def opened(process: int) -> set[str]:
+    """The names of the files that a process has open."""
+    return {os.readlink(link) for link in Path(f"/proc/{process}/fd").iterdir()}
 
 
 def test_workers_need_a_shared_store(univocal: Fixture, tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from univocal.http.errors import ConfigurationError
-from univocal_app.config.tables import load, validate
+from univocal_app.config.places import line_of, without
+from univocal_app.config.tables import parsed, validate
 from univocal_app.config.values import Address
 
 SITE = '[[sites]]\nhosts = ["en.example"]\nupstream = "http://127.0.0.1:9001"\n'
@@ -187,7 +188,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, content: bytes | None, allow
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(ConfigurationError, match=allowed) as refusal:
-        load(file)
+        parsed(file)
     assert refusal.value.source == str(file)
 
 
@@ -198,3 +199,79 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, content: bytes | None, allow
 def test_sizes(text: str, octets: int) -> None:
     settings = {"server": {"max_body": text}, **tomllib.loads(SITE)}
     assert validate(settings, "univocal.toml").server.max_body == octets
+
+
+LINES = """# a comment
+profiles = [
+  "./profiles",  # one of our own
+]
+
+[server]
+listen = "127.0.0.1:8080"
+origin.read_timeout = 5
+origin.connect_timeout = 5
+
+[[sites]]
+hosts = ["a"]
+text = '''
+[[sites]]
+hosts = 3
+'''
+cache = { ttl = 1, grace = 2 }
+
+[[sites]]
+"hosts" = ["b"]
+[sites.cache]
+ttl = 3
+[[sites.routes]]
+path = "/x/"
+[[sites.routes]]
+path = "/y/"
+"""
+
+
+@pytest.mark.parametrize(
+    ("key", "line"),
+    [
+        ("profiles", 2),
+        ("profiles[0]", 2),
+        ("server", 6),
+        ("server.listen", 7),
+        ("server.admin", 6),
+        ("server.origin.connect_timeout", 9),
+        ("sites[0]", 11),
+        ("sites[0].hosts", 12),
+        ("sites[0].text", 13),
+        ("sites[0].cache.grace", 17),
+        ("sites[1].hosts[0]", 20),
+        ("sites[1].cache.ttl", 22),
+        ("sites[1].cache.grace", 21),
+        ("sites[1].routes[0].path", 24),
+        ("sites[1].routes[1].profile", 25),
+        ("sites[2].hosts", 0),
+        ("cache.store", 0),
+        ("", 0),
+    ],
+)
+def test_the_line_of_a_setting(key: str, line: int) -> None:
+    assert line_of(LINES, key) == line
+
+
+def test_settings_without_what_cannot_be() -> None:
+    settings = {"server": {"listen": 3, "admin": "a"}, "sites": [{"hosts": ["a"]}, {"hosts": 3}]}
+    rest = without(settings, ["server.listen", "sites[1].hosts", "sites[5].hosts", "cache.ttl", "sites[0]"])
+    assert rest == {"server": {"admin": "a"}, "sites": [{"hosts": ["a"]}, {}]}
+    assert settings["server"] == {"listen": 3, "admin": "a"}
+
+
+def test_every_setting_that_cannot_be_is_told() -> None:
+    text = "[server]\nworkers = 'two'\nlistn = 'x'\n[cache]\nttl = -1\n[[sites]]\nhosts = ['a']\nupstrem = 'http://a'"
+    with pytest.raises(ConfigurationError) as refusal:
+        validate(tomllib.loads(text), "univocal.toml")
+    told = [refusal.value, *refusal.value.beside]
+    assert sorted(error.key for error in told) == [
+        "cache.ttl",
+        "server.listn",
+        "server.workers",
+        "sites[0].upstrem",
+    ]

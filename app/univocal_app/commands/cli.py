@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import closing
 from importlib.metadata import version
@@ -16,12 +17,14 @@ from univocal_app.commands import explain as explaining
 from univocal_app.commands import learn as learning
 from univocal_app.commands import purge as purging
 from univocal_app.commands.describe import describe, table
+from univocal_app.commands.environment import refuse_settings, unknown
 from univocal_app.commands.progress import progress
-from univocal_app.config.tables import COMMAND_LINE, Configuration, PurgeTable, load, validate
+from univocal_app.config.tables import COMMAND_LINE, Configuration, PurgeTable, validate
 from univocal_app.config.values import Address, parse_address
 from univocal_app.demo import demo as run_demo
 from univocal_app.importers.command import ShowOrImport, import_profile
-from univocal_app.run.assemble import profiles_of, runtime_of, store_of
+from univocal_app.run.assemble import profiles_of, runtime_of
+from univocal_app.run.reading import read, usable
 from univocal_app.run.serve import address_of, bind
 from univocal_app.run.workers import WorkersError, alone, supervise
 
@@ -30,8 +33,8 @@ __all__ = ["main"]
 app: Final = typer.Typer(
     help="One resource, one URL: a caching reverse proxy that knows every spelling of a URL.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 # What the settings that stand on the command line are called there.
@@ -43,21 +46,29 @@ OPTIONS: Final = {
 }
 
 Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A univocal.toml.")]
-Listen = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where clients connect.")]
-Admin = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where the admin listener is.")]
+Listen = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", envvar="UNIVOCAL_LISTEN", help="Where clients connect.")
+]
+Admin = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", envvar="UNIVOCAL_ADMIN", help="Where the admin listener is."),
+]
 
 
 def main() -> None:
-    """The program `univocal`: a configuration that cannot be ends it with one message and status 2."""
+    """The program `univocal`: a configuration that cannot be ends it with status 2 and a line per setting."""
     try:
         app()
     except ConfigurationError as error:
-        key = OPTIONS.get(error.key, error.key) if error.source == COMMAND_LINE else error.key
-        told = ConfigurationError(error.source, key, error.found, error.allowed)
-        print(f"univocal: {told}", file=sys.stderr)  # noqa: T201
+        for each in (error, *error.beside):
+            if each.source == COMMAND_LINE:
+                each.key = OPTIONS.get(each.key, each.key)
+            typer.echo(f"univocal: {each}", err=True)
         sys.exit(2)
     except WorkersError as error:
         sys.exit(f"univocal: {error}")
+    except OSError as error:
+        sys.exit(f"univocal: {error.strerror or error}")
 
 
 def _version(asked: bool) -> None:
@@ -77,28 +88,48 @@ def _program(
 
 @app.command()
 def serve(
+    context: typer.Context,
     *,
     upstream: Annotated[
-        str | None, typer.Option(metavar="URL", help="The origin server of every site.")
+        str | None,
+        typer.Option(metavar="URL", envvar="UNIVOCAL_UPSTREAM", help="The origin server of every site."),
     ] = None,
     profile: Annotated[
-        str | None, typer.Option(metavar="NAME", help="How that origin reads paths (rfc3986).")
+        str | None,
+        typer.Option(
+            metavar="NAME", envvar="UNIVOCAL_PROFILE", help="How that origin reads paths (rfc3986)."
+        ),
     ] = None,
     listen: Listen = None,
     admin: Admin = None,
-    config: Config = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", envvar="UNIVOCAL_CONFIG", help="A univocal.toml."),
+    ] = None,
 ) -> None:
     """Run the proxy, for one origin server or as a configuration file says."""
+    # What was typed goes before what the environment says.
+    if _typed(context, "config"):
+        upstream = upstream if _typed(context, "upstream") else None
+        profile = profile if _typed(context, "profile") else None
+    elif _typed(context, "upstream"):
+        config = None
     if (upstream is None) == (config is None):
         _usage("serve needs either --upstream URL or --config FILE")
     if config is not None and profile is not None:
         _usage("--profile belongs to --upstream: with --config each site names its own")
-    source = str(config) if config is not None else COMMAND_LINE
-    configuration = load(config) if config is not None else _everywhere(upstream, profile)
+    refuse_settings(os.environ)
+    configuration = read(config) if config is not None else _everywhere(upstream, profile)
     listeners = {"listen": listen, "admin": admin}
     told = {name: _address(text, f"--{name}") for name, text in listeners.items() if text is not None}
     server = configuration.server.model_copy(update=told)
-    configuration = configuration.model_copy(update={"server": server})
+    _serve(configuration.model_copy(update={"server": server}), str(config or COMMAND_LINE))
+
+
+def _serve(configuration: Configuration, source: str) -> None:
+    for variable in unknown(os.environ, configuration.purge.token_env):
+        typer.echo(f"univocal: {variable} in the environment means nothing to univocal", err=True)
+    server = configuration.server
     with (
         bind(server.listen, source, "server.listen") as front,
         bind(server.admin, source, "server.admin") as back,
@@ -129,7 +160,7 @@ def explain(
     if profile is not None and config is not None:
         _usage("either --profile or --config, which has a profile for each site")
     if config is not None:
-        configuration, source = load(config), str(config)
+        configuration, source = read(config), str(config)
     else:
         configuration, source = _everywhere("http://127.0.0.1", profile), COMMAND_LINE
     try:
@@ -140,6 +171,11 @@ def explain(
         _usage(str(error))
     typer.echo(explanation.as_json() if as_json else explanation.as_text())
     raise typer.Exit(0 if explanation.accepted else 1)
+
+
+def _typed(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _everywhere(upstream: str | None, profile: str | None) -> Configuration:
@@ -160,7 +196,7 @@ def profiles(
     config: Config = None,
 ) -> None:
     """List the profiles, or show one."""
-    known = profiles_of(load(config), str(config)) if config is not None else builtin_profiles()
+    known = profiles_of(read(config), str(config)) if config is not None else builtin_profiles()
     if name is None:
         typer.echo(table([(each.name, each.summary) for each in known.values()]))
     elif name in known:
@@ -171,10 +207,10 @@ def profiles(
 
 @app.command()
 def check(config: Annotated[Path, typer.Option("--config", metavar="FILE", help="A univocal.toml.")]) -> None:
-    """Read a configuration and its profiles as `serve` would, without serving."""
-    configuration = load(config)
-    runtime_of(configuration, str(config))
-    store_of(configuration, str(config))
+    """Read a configuration as `serve` would, with its profiles, addresses and log, without serving."""
+    refuse_settings(os.environ)
+    configuration = read(config)
+    usable(configuration, str(config))
     count = len(configuration.sites)
     typer.echo(f"{config}: {count} site{'s' if count > 1 else ''}, nothing to object to")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from univocal.cache.rules import SETTINGS, Rules
-from univocal.http.errors import ConfigurationError
+from univocal.http.errors import ConfigurationError, Objections
 from univocal.uri.profile import Profile
 from univocal.uri.site import Route, Site, Sites
 from univocal_app.config.tables import PolicyTable, RouteTable, SiteTable
@@ -27,10 +27,18 @@ class SiteReader:
     profiles: Mapping[str, Profile]
 
     def read(self, tables: Sequence[SiteTable]) -> Sites:
-        """All sites. Raises ConfigurationError."""
-        named = {
-            f"sites[{number}]": self._site(table, f"sites[{number}]") for number, table in enumerate(tables)
-        }
+        """All sites. Raises ConfigurationError with every site's first setting that cannot be."""
+        objections = Objections()
+        named = dict[str, Site]()
+        for number, table in enumerate(tables):
+            with objections:
+                named[f"sites[{number}]"] = self._site(table, f"sites[{number}]")
+        with objections:
+            sites = self._together(named)
+        objections.conclude()
+        return sites
+
+    def _together(self, named: Mapping[str, Site]) -> Sites:
         default = [site for site in named.values() if not site.hosts]
         if len(default) > 1:
             raise ConfigurationError(
@@ -51,10 +59,12 @@ class SiteReader:
                 self.source, f"{place}.aliases", table.aliases, 'none beside hosts = ["*"]'
             )
         owned = upstreams(place, table)
-        routes = [
-            self._route(f"{place}.routes[{number}]", route, table, place, owned)
-            for number, route in enumerate(table.routes)
-        ]
+        objections = Objections()
+        routes = list[Route]()
+        for number, route in enumerate(table.routes):
+            with objections:
+                routes.append(self._route(f"{place}.routes[{number}]", route, table, place, owned))
+        objections.conclude()
         if not any(route.prefix == b"/" for route in routes):
             routes.append(self._route(place, RouteTable(path="/"), table, place, owned))
         with self._placed(place):

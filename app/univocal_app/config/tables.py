@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 
@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationErr
 from pydantic_core import ErrorDetails
 
 from univocal.cache.rules import DEFAULTS, SETTINGS, SettingError
-from univocal.http.errors import ConfigurationError
+from univocal.http.errors import ConfigurationError, Objections
 from univocal_app.config.values import (
     Address,
     Duration,
@@ -37,7 +37,7 @@ __all__ = [
     "RouteTable",
     "ServerTable",
     "SiteTable",
-    "load",
+    "parsed",
     "validate",
 ]
 
@@ -164,25 +164,27 @@ class Configuration(Table):
 _ALLOWED_IN: Final = re.compile(r"^(?:Input should be|Value error,) ")
 
 
-def load(file: Path) -> Configuration:
-    """Read and validate `file`. Raises ConfigurationError."""
+def parsed(file: Path) -> dict[str, Any]:
+    """The settings that `file` holds, not yet validated. Raises ConfigurationError."""
     try:
         text = file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(str(file), "", _reason(error), "a readable TOML file in UTF-8") from None
     try:
-        settings = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigurationError(str(file), "", str(error), "TOML") from None
-    return validate(settings, str(file))
 
 
 def validate(settings: Mapping[str, Any], source: str) -> Configuration:
-    """A Configuration from parsed TOML. Raises ConfigurationError for the first setting that cannot be."""
+    """A Configuration from parsed TOML. Raises ConfigurationError with every setting that cannot be."""
+    objections = Objections()
     try:
         configuration = Configuration.model_validate(settings)
     except ValidationError as error:
-        raise _first(error.errors(include_url=False), source) from None
+        objections.errors += _told(error.errors(include_url=False), source)
+        objections.conclude()
+        raise
     workers, store = configuration.server.workers, configuration.cache.store
     if workers > 1 and store == "memory":
         allowed = '1, or more with a shared store: cache.store = "redis://HOST:PORT/DB"'
@@ -194,9 +196,15 @@ def _reason(error: OSError | UnicodeDecodeError) -> str:
     return error.strerror or str(error) if isinstance(error, OSError) else "octets that are not UTF-8"
 
 
-def _first(problems: list[ErrorDetails], source: str) -> ConfigurationError:
+def _told(problems: list[ErrorDetails], source: str) -> Iterator[ConfigurationError]:
     # A key that is missing is often there under a wrong name: the wrong name is the better message.
-    problem = min(problems, key=lambda each: each["type"] == "missing")
+    misnamed = {each["loc"][:-1] for each in problems if each["type"] == "extra_forbidden"}
+    for problem in problems:
+        if problem["type"] != "missing" or problem["loc"][:-1] not in misnamed:
+            yield _problem(problem, source)
+
+
+def _problem(problem: ErrorDetails, source: str) -> ConfigurationError:
     key = dotted(problem["loc"])
     match problem["type"]:
         case "extra_forbidden" if key in NOT_YET:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import re
 import sys
 import time
@@ -20,7 +21,7 @@ from univocal.engine.purge import Purged
 from univocal.http.errors import ConfigurationError
 from univocal_app.run.processes import Commons
 
-__all__ = ["AccessLog", "as_combined", "as_json", "open_log"]
+__all__ = ["AccessLog", "as_combined", "as_json", "check_log", "open_log"]
 
 logger: Final = logging.getLogger("univocal.access")
 
@@ -110,6 +111,8 @@ class AccessLog:
     and a refusal, which an audit looks for, are written at once, and so is all that waits before them.
     `finish` is called before the loop ends.
 
+    `reopen` goes on in a new `file`, if the stream is one that was moved away.
+
     With `purges_only` it leaves out what no purge was asked for by. Where several processes write to one
     stream, `alone` gives each its turn: a pipe would mix lines of more than some thousand octets.
     """
@@ -121,7 +124,9 @@ class AccessLog:
         *,
         purges_only: bool = False,
         alone: Callable[[], AbstractContextManager[None]] = nullcontext,
+        file: str | None = None,
     ) -> None:
+        self._file = file
         self._stream, self._form, self._failed = stream, form, False
         self._purges_only, self._alone = purges_only, alone
         self._waiting, self._patient = bytearray(), True
@@ -177,6 +182,19 @@ class AccessLog:
                 self._waiting = lines[written : lines.index(b"\n", written) + 1]
             raise
 
+    def reopen(self) -> None:
+        """Write what waits, and open the file anew; where that fails, the old one goes on."""
+        self.flush()
+        if self._file is None:
+            return
+        try:
+            stream = _appending(self._file)
+        except OSError as error:
+            logger.error("the access log cannot be opened anew: %s", error)
+            return
+        self._stream.close()
+        self._stream, self._failed = stream, False
+
     def finish(self) -> None:
         """Write what waits, and from now on each line at once: no event loop is there for long."""
         self._patient = False
@@ -188,7 +206,9 @@ class AccessLog:
         self._stream.close()
 
 
-def open_log(where: str, form: Literal["json", "combined"], commons: Commons | None = None) -> AccessLog:
+def open_log(
+    where: str, form: Literal["json", "combined"], source: str, commons: Commons | None = None
+) -> AccessLog:
     """The log of `access_log` and `access_log_format`; "off" leaves the purges alone, on stderr.
 
     Raises ConfigurationError for a file that cannot be written.
@@ -196,17 +216,38 @@ def open_log(where: str, form: Literal["json", "combined"], commons: Commons | N
     alone = nullcontext if commons is None else commons.alone
     if where in {"off", "stdout"} and (sys.stderr if where == "off" else sys.stdout) is None:
         allowed = "a file, where standard output, or for off standard error, is closed"
-        raise ConfigurationError("configuration", "server.access_log", where, allowed)
+        raise ConfigurationError(source, "server.access_log", where, allowed)
     if where == "off":
         return AccessLog(_unbuffered(sys.stderr.buffer), FORMATS[form], purges_only=True, alone=alone)
     if where == "stdout":
         return AccessLog(_unbuffered(sys.stdout.buffer), FORMATS[form], alone=alone)
     try:
-        stream = Path(where).open("ab", buffering=0)  # noqa: SIM115 - open for as long as the program runs
+        stream = _appending(where)
     except OSError as error:
-        allowed = f"off, stdout, or a file that can be written ({error.strerror})"
-        raise ConfigurationError("configuration", "server.access_log", where, allowed) from None
-    return AccessLog(cast("BinaryIO", stream), FORMATS[form], alone=alone)
+        raise _unwritable(source, where, error) from None
+    return AccessLog(stream, FORMATS[form], alone=alone, file=where)
+
+
+def check_log(where: str, source: str) -> None:
+    """Raise ConfigurationError if `open_log` could not write to `where`; no file is made."""
+    if where in {"off", "stdout"}:
+        return
+    try:
+        if Path(where).exists():
+            _appending(where).close()
+        elif not os.access(Path(where).parent, os.W_OK | os.X_OK):
+            raise OSError(None, "its directory does not exist or cannot be written")
+    except OSError as error:
+        raise _unwritable(source, where, error) from None
+
+
+def _appending(where: str) -> BinaryIO:
+    return cast("BinaryIO", Path(where).open("ab", buffering=0))
+
+
+def _unwritable(source: str, where: str, error: OSError) -> ConfigurationError:
+    allowed = f"off, stdout, or a file that can be written ({error.strerror})"
+    return ConfigurationError(source, "server.access_log", where, allowed)
 
 
 def _unbuffered(stream: BinaryIO) -> BinaryIO:

@@ -16,7 +16,7 @@ from univocal.asgi.reverse_proxy import Origins, ReverseProxy
 from univocal.engine.outcome import Listener, Outcome, announce
 from univocal.engine.runtime import Access, Limits, Runtime, builtin_profiles, read_profiles
 from univocal.engine.trust import networks
-from univocal.http.errors import ConfigurationError, ProfileError
+from univocal.http.errors import ConfigurationError, Objections
 from univocal.http.framing import ReadLimits
 from univocal.http.messages import Received
 from univocal.origin.server import Timeouts
@@ -90,7 +90,7 @@ def assemble(configuration: Configuration, source: str, commons: Commons | None 
     shared, memory = (None, store) if isinstance(store, MemoryStore) else (store, store.memory)
     metrics = Metrics(memory, shared, commons)
     server = configuration.server
-    log = open_log(server.access_log, server.access_log_format, commons)
+    log = open_log(server.access_log, server.access_log_format, source, commons)
     listeners: list[Listener] = [log, metrics]
     origins = Origins(_proxies(configuration))
     proxy = CacheMiddleware(origins, runtime=runtime, store=store, listeners=listeners)
@@ -113,12 +113,16 @@ def store_of(configuration: Configuration, source: str) -> MemoryStore | SharedS
 def profiles_of(configuration: Configuration, source: str) -> dict[str, Profile]:
     """The built-in profiles and those in the configuration's directories, which are relative to its file."""
     directories = [Path(source).parent / directory for directory in configuration.profiles]
-    try:
-        return read_profiles(directories, builtin_profiles())
-    except ProfileError as error:
+    objections = Objections()
+    profiles = builtin_profiles()
+    with objections:
+        profiles = read_profiles(directories, profiles)
+    for error in objections.errors:
         name = error.source.removeprefix("profile ")
         files = (str(file) for directory in directories if (file := directory / f"{name}.toml").is_file())
-        raise ProfileError(next(files, error.source), error.key, error.found, error.allowed) from None
+        error.source = next(files, error.source)
+    objections.conclude()
+    return profiles
 
 
 def runtime_of(configuration: Configuration, source: str) -> Runtime:

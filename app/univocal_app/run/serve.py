@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import logging
 import signal
@@ -17,7 +18,7 @@ import uvicorn
 from univocal.http.errors import ConfigurationError
 from univocal_app.config.values import Address
 
-__all__ = ["Endpoint", "Serving", "address_of", "bind", "run"]
+__all__ = ["Endpoint", "Serving", "address_of", "bind", "check_address", "run"]
 
 BACKLOG: Final = 2048
 GRACE: Final = 10  # seconds that responses under way have to end after the first signal
@@ -55,18 +56,38 @@ class _Server(uvicorn.Server):
 
 def bind(address: Address, source: str, key: str) -> socket.socket:
     """A listening socket. Raises ConfigurationError, which names the setting `key`, if there is none."""
+    try:
+        return _listening(address)
+    except OSError as error:
+        raise _no_address(address, source, key, error) from None
+
+
+def check_address(address: Address, source: str, key: str) -> None:
+    """Raise ConfigurationError if `bind` would, unless it is for a program that listens there now."""
+    try:
+        _listening(address).close()
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise _no_address(address, source, key, error) from None
+
+
+def _listening(address: Address) -> socket.socket:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
         listening.listen(BACKLOG)
-    except OSError as error:
+    except OSError:
         listening.close()
-        allowed = f"an address of this machine with a free port ({error.strerror or error})"
-        raise ConfigurationError(source, key, str(address), allowed) from None
+        raise
     listening.setblocking(False)
     return listening
+
+
+def _no_address(address: Address, source: str, key: str, error: OSError) -> ConfigurationError:
+    allowed = f"an address of this machine with a free port ({error.strerror or error})"
+    return ConfigurationError(source, key, str(address), allowed)
 
 
 def address_of(listening: socket.socket) -> Address:
@@ -129,8 +150,12 @@ def run(
     serving: Serving,
     ready: Callable[[], None] = lambda: None,
     attend: Callable[[Serving], None] = obey_signals,
+    reopen: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve until the end. `attend` is called in the event loop first: it sees to it that there is one."""
+    """Serve until the end. `attend` is called in the event loop first: it sees to it that there is one.
+
+    SIGUSR1 calls `reopen`: log files are opened anew.
+    """
 
     # What was loaded by now stays, and what is stored is large in number and refers to nothing in circles:
     # the collector need not look at it all the time.
@@ -140,6 +165,7 @@ def run(
 
     async def attended() -> None:
         attend(serving)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, reopen)
         await serving.serve(ready)
 
     logging.basicConfig(level=logging.WARNING, format="univocal: %(levelname)s: %(message)s")

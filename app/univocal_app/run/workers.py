@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import multiprocessing
+import os
 import signal
 import socket
 from collections.abc import Callable
@@ -45,7 +46,8 @@ def alone(
 ) -> None:
     """Serve both listeners by this one process. Raises ConfigurationError."""
     house = assemble(configuration, source)
-    run(Serving([house.front(front), house.back(back)], house.start, house.aclose), ready)
+    serving = Serving([house.front(front), house.back(back)], house.start, house.aclose)
+    run(serving, ready, reopen=house.log.reopen)
 
 
 def supervise(
@@ -77,7 +79,12 @@ def supervise(
             await workers.aclose()
             await house.aclose()
 
-        run(Serving([house.back(back, lambda: workers.accepting)], start, close, ending), ready)
+        def reopen() -> None:
+            house.log.reopen()
+            workers.reopen()
+
+        serving = Serving([house.back(back, lambda: workers.accepting)], start, close, ending)
+        run(serving, ready, reopen=reopen)
 
 
 # ── the parent's side ───────────────────────────────────────────────────────────────────────────────────────
@@ -95,6 +102,10 @@ class _Worker:
             self.process.kill()
         elif not self.channel.is_closing():
             self.channel.write_eof()
+
+    def reopen(self) -> None:
+        if self.process.pid is not None and self.process.is_alive():
+            os.kill(self.process.pid, signal.SIGUSR1)
 
 
 class Workers:
@@ -136,6 +147,11 @@ class Workers:
         self._started.set()
         for worker in self._there.values():
             worker.end(at_once=at_once)
+
+    def reopen(self) -> None:
+        """Let them open their logs anew."""
+        for worker in self._there.values():
+            worker.reopen()
 
     async def aclose(self) -> None:
         """End them, and wait until none is left."""
@@ -190,9 +206,9 @@ class Workers:
             await asyncio.to_thread(process.join, self._silence)
             process.kill()  # should it hang on its way out
             await asyncio.to_thread(process.join)
-        status = process.exitcode
+        fate = _fate(process.exitcode)
         process.close()
-        return f"ended with status {status}"
+        return fate
 
     async def _listen(self, name: str, reader: asyncio.StreamReader) -> None:
         """Until the worker has ended, which closes its end of the channel. Raises TimeoutError."""
@@ -211,6 +227,14 @@ class Workers:
             self._accepting.add(name)
             if self.accepting == len(self._names):
                 self._started.set()
+
+
+def _fate(status: int | None) -> str:
+    """The end of a process in words: multiprocessing tells a signal as a negative status."""
+    if status is not None and status < 0:
+        with suppress(ValueError):
+            return f"was killed by {signal.Signals(-status).name}"
+    return f"ended with status {status}"
 
 
 # ── a worker's side ─────────────────────────────────────────────────────────────────────────────────────────
@@ -246,4 +270,4 @@ class Task:
                 channel.send(b".")
             asyncio.get_running_loop().call_later(BEAT, live)
 
-        run(serving, live, attend)
+        run(serving, live, attend, house.log.reopen)

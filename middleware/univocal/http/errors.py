@@ -14,6 +14,7 @@ from typing import Final
 __all__ = [
     "REASONS",
     "ConfigurationError",
+    "Objections",
     "ProfileError",
     "RefusedError",
     "UnivocalError",
@@ -76,20 +77,50 @@ class UnivocalError(Exception):
 class ConfigurationError(UnivocalError):
     """A setting cannot be: the place, the value found, the values allowed.
 
-    `source` is a file name or "command line"; `key` a dotted key such as "sites[0].upstream".
+    `source` is a file name or "command line"; `key` a dotted key such as "sites[0].upstream"; `line` the line
+    of the file, from 1, or 0 where it is not known. `beside` are the other settings that cannot be.
     """
 
     def __init__(self, source: str, key: str, found: object, allowed: str) -> None:
         super().__init__(source, key, found, allowed)
         self.source, self.key, self.found, self.allowed = source, key, found, allowed
+        self.line = 0
+        self.beside: tuple[ConfigurationError, ...] = ()
 
     def __str__(self) -> str:
-        place = f"{self.source}: {self.key}" if self.key else self.source
+        source = f"{self.source}:{self.line}" if self.line else self.source
+        place = f"{source}: {self.key}" if self.key else source
         return f"{place}: found {self.found!r}; allowed: {self.allowed}"
 
 
 class ProfileError(ConfigurationError):
     """A profile that cannot be loaded."""
+
+
+class Objections:
+    """Several settings that cannot be are collected here, and raised as one error.
+
+    As a context manager it takes down the ConfigurationError that ends the block, and goes on behind it.
+    """
+
+    def __init__(self) -> None:
+        self.errors: list[ConfigurationError] = []
+
+    def __enter__(self) -> Objections:
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        if not isinstance(error, ConfigurationError):
+            return False
+        self.errors += (error, *error.beside)
+        return True
+
+    def conclude(self) -> None:
+        """Raise the first error, with the others beside it, if there is one."""
+        if self.errors:
+            first, *others = self.errors
+            first.beside = tuple(others)
+            raise first from None
 
 
 class RefusedError(UnivocalError):

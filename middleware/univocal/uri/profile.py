@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Final
 
-from univocal.http.errors import ProfileError, by_rank
+from univocal.http.errors import Objections, ProfileError, by_rank
 from univocal.uri.charset import CHARSETS, Charset
 from univocal.uri.query import Query
 from univocal.uri.rewrite import Rule, first_overlap
@@ -67,11 +67,21 @@ class Profile:
 def parse(texts: Mapping[str, str], known: Mapping[str, Profile] = {}) -> dict[str, Profile]:
     """The profiles whose TOML `texts` these are, by name; they may extend one another and the `known` ones.
 
-    Raises ProfileError with the profile, the dotted key, what was found and what is allowed.
+    Raises ProfileError with the profile, the dotted key, what was found and what is allowed, of each profile
+    that cannot be.
     """
-    own = {name: load(f"profile {name}", text) for name, text in texts.items()}
     parents = {name: profile.settings for name, profile in known.items()}
-    return {name: _build(name, merged(name, own, parents)) for name in own}
+    objections = Objections()
+    own, profiles = dict[str, Tables](), dict[str, Profile]()
+    for name, text in texts.items():
+        with objections:
+            own[name] = load(f"profile {name}", text)
+    objections.conclude()
+    for name in own:
+        with objections:
+            profiles[name] = _build(name, merged(name, own, parents))
+    objections.conclude()
+    return profiles
 
 
 def _build(name: str, tables: Tables) -> Profile:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from univocal.http.errors import ProfileError, by_rank
+from univocal.http.errors import Objections, ProfileError, by_rank
 from univocal.uri.charset import CHARSETS
 from univocal.uri.ring import RINGS
 from univocal.uri.suspicious import SEQUENCES
@@ -118,35 +118,48 @@ def load(source: str, text: str) -> Tables:
         raise ProfileError(source, "", str(error), "TOML") from None
     except RecursionError:
         raise ProfileError(source, "", "values nested too deeply", "TOML") from None
-    for key, value in tables.items():
-        if key in _TOP:
-            _check(source, key, value, _TOP[key])
-        elif key in _TABLES:
-            _check_table(source, key, value, _TABLES[key])
-        elif key in _ARRAYS:
-            if not isinstance(value, list):
-                raise ProfileError(source, key, value, f"tables [[{key}]]")
-            for number, row in enumerate(value):
-                _check_table(source, f"{key}[{number}]", row, _ARRAYS[key])
-        elif key != CACHE:
-            raise ProfileError(source, key, value, ", ".join([*_TOP, *_TABLES, CACHE, *_ARRAYS]))
-        elif not isinstance(value, dict):
-            raise ProfileError(source, key, value, "a table")
+    objections = Objections()
+    objections.errors += (ProfileError(source, *refused) for refused in _refused(tables))
+    objections.conclude()
     return tables
 
 
-def _check_table(source: str, key: str, table: object, settings: Mapping[str, _Setting]) -> None:
+# A setting that cannot be: its dotted key, what was found, and what is allowed.
+_Refused: TypeAlias = tuple[str, object, str]
+
+
+def _refused(tables: Tables) -> Iterator[_Refused]:
+    for key, value in tables.items():
+        if key in _TOP:
+            yield from _unfit(key, value, _TOP[key])
+        elif key in _TABLES:
+            yield from _refused_in(key, value, _TABLES[key])
+        elif key == CACHE:
+            if not isinstance(value, dict):
+                yield key, value, "a table"
+        elif key not in _ARRAYS:
+            yield key, value, ", ".join([*_TOP, *_TABLES, CACHE, *_ARRAYS])
+        elif not isinstance(value, list):
+            yield key, value, f"tables [[{key}]]"
+        else:
+            for number, row in enumerate(value):
+                yield from _refused_in(f"{key}[{number}]", row, _ARRAYS[key])
+
+
+def _refused_in(key: str, table: object, settings: Mapping[str, _Setting]) -> Iterator[_Refused]:
     if not isinstance(table, dict):
-        raise ProfileError(source, key, table, "a table")
+        yield key, table, "a table"
+        return
     for name, found in table.items():
-        if name not in settings:
-            raise ProfileError(source, f"{key}.{name}", found, "one of " + ", ".join(settings))
-        _check(source, f"{key}.{name}", found, settings[name])
+        if name in settings:
+            yield from _unfit(f"{key}.{name}", found, settings[name])
+        else:
+            yield f"{key}.{name}", found, "one of " + ", ".join(settings)
 
 
-def _check(source: str, key: str, found: object, setting: _Setting) -> None:
+def _unfit(key: str, found: object, setting: _Setting) -> Iterator[_Refused]:
     if not setting.accepts(found):
-        raise ProfileError(source, key, found, setting.allowed)
+        yield key, found, setting.allowed
 
 
 def merged(

@@ -109,7 +109,7 @@ def test_no_octet_of_a_tag_ends_a_line(form: object) -> None:
 
 
 def test_purges_alone(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
-    log = open_log("off", "json")
+    log = open_log("off", "json", "here")
     kept = Forward("uri-miss", may_store=True, fallback=None)
     for each in (outcome()._replace(decision=kept), purge(), purge()._replace(purged=None, status=403)):
         log(each)
@@ -134,13 +134,32 @@ def test_a_stream_that_fails_is_said_once(caplog: pytest.LogCaptureFixture) -> N
 
 def test_open_log(tmp_path: Path) -> None:
     for _ in range(2):  # a second start goes on in the same file
-        log = open_log(str(tmp_path / "access.log"), "combined")
+        log = open_log(str(tmp_path / "access.log"), "combined", "here")
         assert log is not None
         log(outcome())
         log.close()
     assert (tmp_path / "access.log").read_bytes().count(b"\n") == 2
     with pytest.raises(ConfigurationError, match=r"server\.access_log"):
-        open_log(str(tmp_path / "nowhere" / "access.log"), "json")
+        open_log(str(tmp_path / "nowhere" / "access.log"), "json", "here")
+
+
+def test_a_file_is_opened_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "logs" / "access.log"
+    file.parent.mkdir()
+    log = open_log(str(file), "combined", "here")
+    log(outcome())
+    file.rename(tmp_path / "moved")
+    log.reopen()
+    log(outcome())
+    assert [each.read_bytes().count(b"\n") for each in (tmp_path / "moved", file)] == [1, 1]
+    file.unlink()
+    file.parent.rmdir()
+    log.reopen()  # in vain: the old file goes on
+    log(outcome())
+    assert [record.getMessage().split(": ")[0] for record in caplog.records] == [
+        "the access log cannot be opened anew"
+    ]
+    log.close()
 
 
 # ── the form ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -200,3 +201,117 @@ def test_explain_shows_what_sites_do(univocal: Fixture, tmp_path: Path) -> None:
     declared = univocal("explain", "https://al.example/%EF", *said, "--path-encoding", "koi8-r")
     assert json.loads(declared.stdout)["canonical"] == "https://al.example/%D0%9E"
     assert told["canonical"] == "https://al.example/"
+
+
+EVERYTHING_WRONG = """profiles = ["profiles"]
+[server]
+listn = "x"
+workers = "two"
+[[sites]]
+hosts = ["a.example"]
+upstream = "http://127.0.0.1:9"
+profile = "nope"
+[sites.cache]
+ttl = -1
+[[sites]]
+hosts = ["b.example"]
+upstream = "http://127.0.0.1:9"
+[[sites.routes]]
+path = "/x/"
+[[sites.routes]]
+path = "/y/"
+profile = "bad"
+"""
+
+
+def test_every_error_is_told_at_once_with_its_line(univocal: Fixture, tmp_path: Path) -> None:
+    (tmp_path / "profiles").mkdir()
+    file = tmp_path / "univocal.toml"
+    file.write_text(EVERYTHING_WRONG)
+    for command in ("check", "serve"):
+        ended = univocal(command, "--config", str(file))
+        assert ended.returncode == 2
+        assert [line.split(": found ")[0] for line in ended.stderr.splitlines()] == [
+            f"univocal: {file}:3: server.listn",
+            f"univocal: {file}:4: server.workers",
+            f"univocal: {file}:8: sites[0].profile",
+            f"univocal: {file}:10: sites[0].cache.ttl",
+            f"univocal: {file}:18: sites[1].routes[1].profile",
+        ]
+
+
+def test_every_error_of_the_profiles_is_told_at_once(univocal: Fixture, tmp_path: Path) -> None:
+    (tmp_path / "one.toml").write_text('# first\n[path]\nrung = "x"\nmerge_slashes = 3\n')
+    (tmp_path / "two.toml").write_text('[query]\n\nring = "none"\n')
+    file = tmp_path / "conf" / "univocal.toml"
+    file.parent.mkdir()
+    file.write_text('profiles = [".."]\n[[sites]]\nhosts = ["a"]\nupstream = "http://a"\n')
+    ended = univocal("check", "--config", str(file))
+    assert ended.returncode == 2
+    places = [Path(line.split(": ")[1]).name for line in ended.stderr.splitlines()]
+    assert places == ["one.toml:3", "one.toml:4", "two.toml:3"]
+
+
+def test_check_finds_what_this_machine_refuses(univocal: Fixture, tmp_path: Path) -> None:
+    site = '[[sites]]\nhosts = ["a"]\nupstream = "http://a"\n'
+    file, log = tmp_path / "univocal.toml", tmp_path / "access.log"
+
+    def checked(server: str) -> Any:
+        file.write_text(f"[server]\n{server}\n{site}")
+        return univocal("check", "--config", str(file))
+
+    nowhere = checked(f'access_log = "{tmp_path}/none/access.log"')
+    assert (nowhere.returncode, "server.access_log" in nowhere.stderr) == (2, True)
+    directory = checked(f'access_log = "{tmp_path}"')
+    assert (directory.returncode, "Is a directory" in directory.stderr) == (2, True)
+    foreign = checked('listen = "192.0.2.1:8080"\nadmin = "192.0.2.1:8081"')
+    assert (foreign.returncode, foreign.stderr.count("an address of this machine")) == (2, 2)
+    assert checked(f'access_log = "{log}"').returncode == 0
+    assert not log.exists()
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        assert checked(f'listen = "127.0.0.1:{busy.getsockname()[1]}"').returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("UNIVOCAL_LISTEN", "8080", "--listen: found '8080'"),
+        ("UNIVOCAL_PROFILE", "nope", "--profile: found 'nope'"),
+        ("UNIVOCAL_WORKERS", "2", "UNIVOCAL_WORKERS: found '2'; allowed: no such variable: server.workers"),
+        ("UNIVOCAL_CACHE_TTL", "60", "UNIVOCAL_CACHE_TTL: found '60'"),
+    ],
+)
+def test_a_variable_is_read_or_refused(
+    univocal: Fixture, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, said: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    listen = [] if variable == "UNIVOCAL_LISTEN" else ["--listen", "127.0.0.1:0"]
+    ended = univocal("serve", "--upstream", "http://127.0.0.1:9", *listen, "--admin", "127.0.0.1:0")
+    assert (ended.returncode, said in ended.stderr) == (2, True)
+
+
+def test_what_is_typed_goes_before_the_environment(
+    univocal: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNIVOCAL_CONFIG", "/nowhere/univocal.toml")
+    monkeypatch.setenv("UNIVOCAL_LISTEN", "8080")
+    assert "/nowhere/univocal.toml" in univocal("serve").stderr
+    typed = univocal("serve", "--upstream", "http://127.0.0.1:9", "--listen", "192.0.2.1:1")
+    assert "found '192.0.2.1:1'" in typed.stderr
+
+
+def test_a_variable_that_means_nothing_is_named(univocal: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNIVOCAL_LISTN", "127.0.0.1:80")
+    monkeypatch.setenv("UNIVOCAL_PURGE_TOKEN", "secret")
+    monkeypatch.setenv("UNIVOCAL_PORT_8080_TCP_ADDR", "192.0.2.1")
+    monkeypatch.setenv("UNIVOCAL_SERVICE_HOST", "192.0.2.1")
+    said = univocal("serve", "--upstream", "http://127.0.0.1:9", "--listen", "192.0.2.1:1").stderr
+    assert said.splitlines()[0] == "univocal: UNIVOCAL_LISTN in the environment means nothing to univocal"
+    assert "UNIVOCAL_LISTN" in said
+    assert not any(word in said for word in ("TOKEN", "TCP_ADDR", "SERVICE_HOST", "secret"))
+
+
+def test_short_help_and_completion(univocal: Fixture) -> None:
+    assert univocal("-h").stdout == univocal("--help").stdout
+    assert "--listen" in univocal("serve", "-h").stdout
+    assert "--install-completion" in univocal("-h").stdout

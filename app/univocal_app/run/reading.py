@@ -1,0 +1,57 @@
+"""A configuration file is read with all that it names: every setting that cannot be is told at once."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from univocal.http.errors import ConfigurationError, Objections
+from univocal_app.config.places import line_of, without
+from univocal_app.config.tables import Configuration, parsed, validate
+from univocal_app.observe.accesslog import check_log
+from univocal_app.run.assemble import runtime_of, store_of
+from univocal_app.run.serve import check_address
+
+__all__ = ["read", "usable"]
+
+
+def read(file: Path) -> Configuration:
+    """Read `file` and the profiles that it names.
+
+    Raises ConfigurationError with every setting that cannot be, each with its line.
+    """
+    settings, source = parsed(file), str(file)
+    objections = Objections()
+    configuration: Configuration | None = None
+    with objections:
+        configuration = validate(settings, source)
+    if configuration is None:
+        # What is right by itself may not go with the rest of the file: a profile, a host of two sites.
+        with suppress(ConfigurationError):
+            configuration = validate(without(settings, (each.key for each in objections.errors)), source)
+    if configuration is not None:
+        for made in (runtime_of, store_of):
+            with objections:
+                made(configuration, source)
+    for error in objections.errors:
+        with suppress(OSError, ValueError):
+            error.line = line_of(Path(error.source).read_text("utf-8"), error.key)
+    objections.errors.sort(key=lambda error: (error.source, error.line))
+    objections.conclude()
+    assert configuration is not None  # or there was an objection
+    return configuration
+
+
+def usable(configuration: Configuration, source: str) -> None:
+    """Raise ConfigurationError if this machine refuses an address or a log file that `serve` would use.
+
+    Nothing is created, and an address that a program listens on already, univocal perhaps, will do.
+    """
+    objections = Objections()
+    server = configuration.server
+    with objections:
+        check_log(server.access_log, source)
+    for key, address in (("server.listen", server.listen), ("server.admin", server.admin)):
+        with objections:
+            check_address(address, source, key)
+    objections.conclude()
