@@ -177,6 +177,15 @@ def test_a_long_value_takes_time_in_proportion():
         assert peer.client == "198.51.100.7"
 
 
+@pytest.mark.parametrize("name", [b"x-forwarded-for", b"forwarded"])
+def test_of_a_long_chain_the_nearest_addresses_are_read(name):
+    hop = b"%b10.0.0.9" % (b"for=" if name == b"forwarded" else b"")
+    peer = believed((name, b", ".join([b"for=198.51.100.7"[4 * (name != b"forwarded") :], *[hop] * 63])))
+    assert (peer.client, len(peer.chain)) == ("198.51.100.7", 64)
+    peer = believed((name, b", ".join([hop] * 5_000)))
+    assert (peer.client, len(peer.chain)) == ("10.0.0.9", 64)
+
+
 def test_a_network_of_mapped_addresses_is_one_of_ipv4():
     assert within("10.0.0.9", networks(["::ffff:10.0.0.0/104"]))
     assert within("::ffff:10.0.0.9", networks(["::ffff:10.0.0.0/104"]))

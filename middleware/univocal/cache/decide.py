@@ -148,8 +148,9 @@ def _answer(request: Request, variants: Sequence[Stored], asked: RequestDirectiv
 def select(request: Request, variants: Sequence[Stored]) -> Stored | None:
     """The newest stored response whose selecting fields match, a whole one if there is one (§4.1)."""
     fallback = None
+    presented: dict[bytes, bytes | None] = {}
     for stored in variants:
-        if stored.vary and not matches(stored, request):
+        if stored.vary and not matches(stored, request, presented):
             continue
         if stored.part is None and (not stored.bodiless or request.method == b"HEAD"):
             return stored
@@ -162,9 +163,13 @@ def at_once(variants: Sequence[Stored], request: Callable[[], Request], now: flo
 
     The request itself is only asked for where its selecting header fields matter (§4.1).
     """
+    asked: Request | None = None
+    presented: dict[bytes, bytes | None] = {}
     for stored in variants:
-        if stored.vary and not matches(stored, request()):
-            continue
+        if stored.vary:
+            asked = asked or request()
+            if not matches(stored, asked, presented):
+                continue
         whole = stored.part is None and not stored.bodiless
         return stored if whole and stored.fresh_until > now and not stored.no_cache else None
     return None

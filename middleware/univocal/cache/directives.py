@@ -68,6 +68,9 @@ class RequestDirectives:
     stale_if_error: int | None = None
 
 
+# Octets of Cache-Control, Pragma and targeted fields that are read. In more than that, who can say what is
+# forbidden? All of it is.
+_LONGEST: Final = 4096
 # The longest Cache-Control line that is remembered: most responses of an origin share a few short ones, and
 # the memo stays below a megabyte whatever is sent.
 _MEMORABLE: Final = 256
@@ -105,14 +108,22 @@ def _read(lines: list[bytes]) -> tuple[dict[bytes, bytes | None], bool]:
     "no-cache; no-store" or "no-store no-cache" is no directive, but there is no doubt what was meant: in what
     cannot be read, each of the directives that forbid counts, without an argument.
     """
+    if _is_too_long(lines):
+        return dict.fromkeys(_FORBIDDING), True
     found = cache_control(lines)
     malformed = [piece for line in lines for piece in members(line) if not _WELL_FORMED.fullmatch(piece)]
     named = {token.lower() for piece in malformed for token in _TOKENS.findall(piece)}
     return found | dict.fromkeys(named & _FORBIDDING), bool(malformed)
 
 
+def _is_too_long(lines: list[bytes]) -> bool:
+    return sum(map(len, lines)) > _LONGEST
+
+
 def _structured(value: bytes) -> dict[bytes, bytes | None] | None:
     """A targeted field, strictly a Dictionary whose known members have their type; or None (RFC 9213)."""
+    if _is_too_long([value]):
+        return dict.fromkeys(_FORBIDDING)
     try:
         parsed = http_sf.parse(value, tltype="dictionary")
     except (http_sf.StructuredFieldError, ValueError):
@@ -167,7 +178,8 @@ def request_directives(fields: Fields) -> RequestDirectives:
     """A request's Cache-Control, or what its Pragma means in the absence of one (RFC 9111 §5.2.1, §5.4)."""
     lines = values(fields, b"cache-control")
     if not lines:
-        return RequestDirectives(no_cache=b"no-cache" in cache_control(values(fields, b"pragma")))
+        pragma = values(fields, b"pragma")
+        return RequestDirectives(no_cache=_is_too_long(pragma) or b"no-cache" in cache_control(pragma))
     if len(lines) == 1 and len(lines[0]) <= _MEMORABLE:
         return _request_line(lines[0])
     return _request_lines(lines)

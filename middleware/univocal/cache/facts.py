@@ -168,7 +168,8 @@ def describe(key: bytes, fetched: Fetched, assessed: Assessed, rules: Rules) -> 
 
 
 def _language(fields: Fields) -> bytes | None:
-    languages = [tag.lower() for line in values(fields, b"content-language") for tag in members(line)]
+    value = b",".join(values(fields, b"content-language"))
+    languages = members(value.lower()) if len(value) <= 256 else []  # it is one tag that is looked for
     return languages[0] if len(languages) == 1 else None
 
 

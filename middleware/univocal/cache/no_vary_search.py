@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import http_sf
 
@@ -11,6 +12,9 @@ from univocal.http.grammar import unescape
 from univocal.http.messages import Fields
 
 __all__ = ["NoVarySearch", "no_vary_search", "split_key"]
+
+# Octets of the field that are read.
+_LONGEST: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ def _decoded(piece: bytes) -> tuple[bytes, bytes]:
 def no_vary_search(fields: Fields) -> NoVarySearch | None:
     """The variance a response asks for; None for the default one and for what cannot be read (§3)."""
     value = combined(fields, b"no-vary-search")
-    if value is None:
+    if value is None or len(value) > _LONGEST:
         return None
     try:
         parsed = http_sf.parse(value, tltype="dictionary")

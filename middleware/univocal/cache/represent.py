@@ -84,7 +84,9 @@ def _unmodified(fields: Fields, etag: bytes | None, modified: float, now: float)
     if known is not None:
         if known.strip(b" \t") == b"*":
             return True
-        return etag is not None and opaque_tag(etag) in map(opaque_tag, entity_tags(known))
+        opaque = opaque_tag(etag or b"")
+        # The list may have thousands of members: it is taken apart only if the octets are in it.
+        return etag is not None and opaque in known and opaque in map(opaque_tag, entity_tags(known))
     # When If-None-Match is not present, and If-Modified-Since is present, evaluate that; without
     # Last-Modified the Date of the stored response is used, or when it was received
     lines = values(fields, b"if-modified-since")

@@ -11,7 +11,7 @@ from univocal.cache.freshness import HEURISTIC_STATUS, explicit_lifetime
 from univocal.cache.ranges import content_range
 from univocal.cache.rules import Rules
 from univocal.cache.stored import NO_CONTENT, Stored, with_content
-from univocal.cache.tags import MAX_TAGS
+from univocal.cache.tags import TAGGING, excessive
 from univocal.cache.vary import vary_names
 from univocal.http.fields import content_length_value, first
 from univocal.http.grammar import TOKEN_OCTETS
@@ -108,7 +108,7 @@ def _unkeepable(response: Response, assessed: Assessed) -> str:
     # What would end a line early does not get into a head.
     if not _are_lines(response.fields, named):
         return "malformed"
-    if len(assessed.tags) > MAX_TAGS:
+    if not TAGGING.isdisjoint(named) and excessive(response.fields, assessed.tags):
         return "tags"
     return ""
 

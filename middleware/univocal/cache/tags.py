@@ -9,7 +9,7 @@ import http_sf
 from univocal.http.fields import combined
 from univocal.http.messages import Fields
 
-__all__ = ["MAX_TAGS", "TAGGING", "groups", "tags"]
+__all__ = ["MAX_TAGS", "TAGGING", "excessive", "groups", "tags"]
 
 # The fields of a response that name it for purges.
 TAGGING: Final = frozenset((b"surrogate-key", b"xkey", b"cache-tag", b"cache-groups"))
@@ -17,6 +17,8 @@ _BLANK_SEPARATED: Final = frozenset((b"surrogate-key", b"xkey"))
 
 # A response with more tags than this is not stored: leaving some out would let it outlive its purge.
 MAX_TAGS: Final = 1_024
+# Octets of a field of groups that is read (§2 asks for 32 groups of 32 characters).
+_LONGEST: Final = 4096
 
 
 def tags(fields: Fields) -> frozenset[bytes]:
@@ -30,11 +32,22 @@ def tags(fields: Fields) -> frozenset[bytes]:
     return frozenset(found | groups(fields, b"cache-groups"))
 
 
+def excessive(fields: Fields, found: frozenset[bytes]) -> bool:
+    """A response has more tags than are kept, or more groups than are read."""
+    return len(found) > MAX_TAGS or _are_too_long(combined(fields, b"cache-groups"))
+
+
+def _are_too_long(groups: bytes | None) -> bool:
+    return groups is not None and len(groups) > _LONGEST
+
+
 def groups(fields: Fields, name: bytes) -> frozenset[bytes]:
-    """The members of a List of Strings (RFC 9875 §2, §3); none if it is malformed."""
+    """The members of a List of Strings (RFC 9875 §2, §3); none if it is malformed or too long to be read."""
     value = combined(fields, name)
+    if value is None or _are_too_long(value):
+        return frozenset()
     try:
-        parsed = [] if value is None else http_sf.parse(value, tltype="list")
+        parsed = http_sf.parse(value, tltype="list")
     except (http_sf.StructuredFieldError, ValueError):
         return frozenset()
     items = parsed if isinstance(parsed, list) else []

@@ -37,6 +37,14 @@ _LITERAL: Final = frozenset(
 # Fields whose members are weighed by their qvalue alone, in any order (RFC 9110 §12.5.3, §12.5.4).
 _WEIGHTED: Final = frozenset({b"accept-encoding", b"accept-language"})
 
+# Octets of a field value that is normalized; a longer one is compared as it came. No request costs more than
+# reading so much of each of its selecting header fields once, however many responses are stored.
+_LONGEST: Final = 4096
+# Octets of a Vary, and names in it, beyond which a response answers no other request: every request for its
+# key would be compared by all of them, with each stored response.
+_LONGEST_VARY: Final = 4096
+MOST_NAMES: Final = 64
+
 _MEMBER: Final = re.compile(rb"(" + TOKEN + rb")(?:[ \t]*;[ \t]*q=([01](?:\.[0-9]{0,3})?))?", re.IGNORECASE)
 
 
@@ -45,13 +53,13 @@ def vary_names(fields: Fields) -> tuple[bytes, ...] | None:
     lines = values(fields, b"vary")
     if len(lines) == 1 and len(lines[0]) <= 256:
         return _named_in(lines[0])
-    return _names(lines)
+    return _names(lines) if sum(map(len, lines)) <= _LONGEST_VARY else None
 
 
 def _names(lines: list[bytes]) -> tuple[bytes, ...] | None:
     names = {name.lower() for line in lines for name in members(line)}
     # A stored response with a Vary header field value containing a member "*" always fails to match.
-    if b"*" in names or not names.isdisjoint(_PER_CLIENT):
+    if b"*" in names or not names.isdisjoint(_PER_CLIENT) or len(names) > MOST_NAMES:
         return None
     return tuple(sorted(names))
 
@@ -72,16 +80,20 @@ def selecting_fields(names: tuple[bytes, ...], request: Request) -> Selecting:
     return tuple((name, _selecting(name, request)) for name in names)
 
 
-def matches(stored: Stored, request: Request) -> bool:
-    """The selecting header fields of a request match those of the stored response's."""
+def matches(stored: Stored, request: Request, presented: dict[bytes, bytes | None] | None = None) -> bool:
+    """The selecting header fields of a request match those of the stored response's.
+
+    `presented` keeps what was read of the request, by name, for who asks about several responses.
+    """
+    read = {} if presented is None else presented
     # When a cache receives a request that can be satisfied by a stored response that contains a Vary header
     # field, the cache MUST NOT use that stored response without revalidation unless all the presented request
     # header fields nominated by that Vary field value match those fields in the original request
     for name, value in stored.vary:
-        if _selecting(name, request) != value and not (
-            name == b"accept-language"
-            and stored.language is not None
-            and _prefers(request.fields, stored.language)
+        if name not in read:
+            read[name] = _selecting(name, request)
+        if read[name] != value and not (
+            name == b"accept-language" and _prefers(read[name] or b"", stored.language)
         ):
             return False
     return True
@@ -92,7 +104,7 @@ def _selecting(name: bytes, request: Request) -> bytes | None:
 
 
 def _normalized(name: bytes, fields: Fields) -> bytes | None:
-    """One spelling for field values that mean the same.
+    """One spelling for field values that mean the same, but for very long ones.
 
     If (after any normalization that might take place) a header field is absent from a request, it can only
     match another request if it is also absent there: None.
@@ -103,7 +115,9 @@ def _normalized(name: bytes, fields: Fields) -> bytes | None:
     if name in _LITERAL:
         return b"\n".join(lines)  # no line holds one, so nothing else can look like two
     value = lines[0] if len(lines) == 1 else b",".join(lines)
-    return _short(name in _WEIGHTED, value) if len(value) <= 256 else _spelling(name in _WEIGHTED, value)
+    if len(value) <= 256:
+        return _short(name in _WEIGHTED, value)
+    return _long(name in _WEIGHTED, value) if len(value) <= _LONGEST else value
 
 
 def _spelling(weighted: bool, value: bytes) -> bytes:
@@ -117,8 +131,10 @@ def _spelling(weighted: bool, value: bytes) -> bytes:
     return b",".join([member.strip(b" \t") for member in value.split(b",")])
 
 
-# Long values are not remembered: the memo stays below a megabyte whatever clients send.
+# The memos stay below a megabyte and a half whatever clients send. Of long values there are enough for one
+# request, which is asked several times on its way.
 _short = lru_cache(maxsize=1024)(_spelling)
+_long = lru_cache(maxsize=64)(_spelling)
 
 
 def _weights(value: bytes) -> list[tuple[bytes, bytes]] | None:
@@ -134,8 +150,15 @@ def _weights(value: bytes) -> list[tuple[bytes, bytes]] | None:
     return found
 
 
-def _prefers(fields: Fields, language: bytes) -> bool:
-    """The request prefers this language to every other: then its response is the one it would get."""
-    weights = _weights(b",".join(values(fields, b"accept-language"))) or []
+def _prefers(languages: bytes, language: bytes | None) -> bool:
+    """An Accept-Language prefers this language to every other: then its response is the one it would get."""
+    return language is not None and len(languages) <= _LONGEST and _preferred(languages) == language
+
+
+@lru_cache(maxsize=64)
+def _preferred(languages: bytes) -> bytes:
+    """The one language that an Accept-Language prefers to every other, or b"" (RFC 9110 §12.5.4)."""
+    weights = _weights(languages) or []
     best = max((float(weight) for _, weight in weights), default=0.0)
-    return best > 0 and {tag for tag, weight in weights if float(weight) == best} == {language}
+    found = {tag for tag, weight in weights if float(weight) == best}
+    return found.pop() if best > 0 and len(found) == 1 else b""

@@ -160,6 +160,8 @@ def _refer(reference: bytes, base: Canonical, runtime: Runtime) -> Canonical | N
     elif not _HAS_SCHEME(target) and not target.startswith(b"/"):
         path = base.target.partition(b"?")[0]
         target = (path if target[:1] in {b"", b"?"} else path[: path.rindex(b"/") + 1]) + target
+    if 0 < runtime.limits.max_target < len(target):
+        return None  # nobody gets what it refers to
     found = resolve(target, [base.authority], base.scheme, runtime.sites)
     same = isinstance(found, Canonical) and (found.scheme, found.authority) == (base.scheme, base.authority)
     return found if same and isinstance(found, Canonical) else None

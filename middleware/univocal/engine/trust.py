@@ -27,6 +27,12 @@ _SEGMENT: Final = rb"[ \t]*(?:%b[ \t]*)?" % _FORWARDED_PAIR.pattern
 _FORWARDED_ELEMENT: Final = re.compile(rb"%b(?:;%b)*" % (_SEGMENT, _SEGMENT), re.DOTALL)
 _QUOTED_PAIR: Final = re.compile(rb"\\(.)", re.DOTALL)
 
+# What is read of a chain, from its end: so many addresses (more proxies do not stand behind one another), so
+# many commas of `Forwarded`, and octets of one of its elements.
+_MOST_HOPS: Final = 64
+_MOST_COMMAS: Final = 256
+_LONGEST_ELEMENT: Final = 1024
+
 FORWARDED: Final = frozenset((b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"forwarded"))
 
 
@@ -138,12 +144,9 @@ def _address(member: bytes) -> str | None:
 
 
 def _members(fields: Fields, name: bytes) -> list[bytes]:
-    return [
-        member
-        for value in values(fields, name)
-        for part in value.split(b",")
-        if (member := part.strip(b" \t"))
-    ]
+    """The members of a list that end it."""
+    nearest = b",".join(values(fields, name)).rsplit(b",", _MOST_HOPS)[-_MOST_HOPS:]
+    return [member for part in nearest if (member := part.strip(b" \t"))]
 
 
 def _forwarded(fields: Fields) -> tuple[list[bytes], list[bytes], list[bytes]]:
@@ -153,7 +156,7 @@ def _forwarded(fields: Fields) -> tuple[list[bytes], list[bytes], list[bytes]]:
     for element in _elements(b",".join(values(fields, b"forwarded"))):
         if last is None:
             last = element
-        if b"for" not in element:
+        if b"for" not in element or len(chain) == _MOST_HOPS:
             break
         chain.insert(0, element[b"for"])
     host, proto = ([last[name]] if last and name in last else [] for name in (b"host", b"proto"))
@@ -167,8 +170,12 @@ def _elements(value: bytes) -> Iterator[dict[bytes, bytes]]:
     what the trusted proxy wrote after it, and commas in one that it wrote itself do not part it.
     """
     end = comma = len(value)
-    while end > 0 and comma >= 0:
+    for _ in range(_MOST_COMMAS):
+        if end <= 0 or comma < 0:
+            return
         comma = value.rfind(b",", 0, comma)
+        if end - comma > _LONGEST_ELEMENT:
+            return
         if (element := _FORWARDED_ELEMENT.fullmatch(value, comma + 1, end)) is not None:
             pairs = _FORWARDED_PAIR.findall(element[0])
             if pairs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import Final
@@ -207,12 +207,14 @@ def _connection_options(fields: Sequence[Field]) -> frozenset[bytes]:
     lines = [value for name, value in fields if name == b"connection"]
     if len(lines) == 1 and len(lines[0]) <= 64:
         return _options_in(lines[0])
-    return _options(lines) if lines else frozenset()
+    # Thousands may be named, and none of them sent.
+    return _options(lines, {name for name, _ in fields}) if lines else frozenset()
 
 
-def _options(lines: Iterable[bytes]) -> frozenset[bytes]:
-    named = {option.strip(b" \t").lower() for line in lines for option in line.split(b",")}
-    return frozenset(name for name in named if not _is_protected(name))
+def _options(lines: Iterable[bytes], sent: Collection[bytes] | None = None) -> frozenset[bytes]:
+    named = {option.strip(b" \t") for option in {*b",".join(lines).lower().split(b",")}}
+    present = named if sent is None else named.intersection(sent)
+    return frozenset(name for name in present if not _is_protected(name))
 
 
 @lru_cache(maxsize=256)

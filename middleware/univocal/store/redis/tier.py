@@ -338,7 +338,8 @@ async def read(link: Link, key: bytes, now: float, request: Request | None) -> R
                 others[name] = one
             else:
                 whole.append(one)
-    asked = [name for name, one in others.items() if request is None or matches(one, request)]
+    presented: dict[bytes, bytes | None] = {}
+    asked = [name for name, one in others.items() if request is None or matches(one, request, presented)]
     if asked:
         _, *found = await link.run(LOOKUP, entry, [0, *asked])
         for _, described, body in _triples(found):

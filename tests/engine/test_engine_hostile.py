@@ -1,0 +1,220 @@
+"""No head costs more than reading it once: operations are counted, no clock is read.
+
+An operation is a call, of Python's or of C's. To read 60,000 octets by members takes 100,000 of them; what
+one request may take is a few milliseconds.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from neighbours import FRESH, House, PlayedClient
+from univocal.cache.directives import RequestDirectives, request_directives, response_directives
+from univocal.http.fields import firsts
+from univocal.http.messages import Field
+
+CEILING = 15_000
+SIZE = 60_000
+VARIANTS = 64
+FOREVER = (b"cache-control", b"max-age=600")
+
+
+def operations(act: Callable[[], object]) -> int:
+    """The calls, of Python's and of C's, while `act` runs."""
+    count = 0
+
+    def profile(_frame: FrameType, event: str, _: Any) -> None:
+        nonlocal count
+        count += event in {"call", "c_call"}
+
+    sys.setprofile(profile)
+    try:
+        act()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def listed(member: bytes, separator: bytes = b",") -> bytes:
+    return separator.join([member] * (SIZE // len(member + separator)))
+
+
+def varying(house: House, *names: bytes, language: bool = False) -> None:
+    """Have as many variants stored as may be, each for another value of the last of these names."""
+    for number in range(VARIANTS):
+        house.ask(b"/a", b"GET", *[(name, b"v%d" % number if name == names[-1] else b"v") for name in names])
+        told = [(b"content-language", b"l%d" % number)] if language else []
+        house.origin.last.answers(b"%d" % number, fields=[FOREVER, (b"vary", b", ".join(names)), *told])
+    assert len(house.stored()) == VARIANTS
+
+
+@pytest.mark.parametrize("member", [b"a", b"a;q=0.5", b'"\\a"', b"a b"], ids=["a", "q", "quoted", "blanks"])
+@pytest.mark.parametrize("name", [b"accept-encoding", b"accept-language", b"cookie", b"x-other"])
+def test_a_long_selecting_field_is_read_once_whatever_is_stored(name: bytes, member: bytes) -> None:
+    house = House()
+    varying(house, name, language=name == b"accept-language")
+    long = (name, listed(member))
+    assert operations(lambda: house.ask(b"/a", b"GET", long)) < CEILING
+    assert operations(lambda: house.origin.last.answers(b"new", fields=[FOREVER, (b"vary", name)])) < CEILING
+    again = PlayedClient()
+    assert operations(lambda: house.ask(b"/a", b"GET", long, client=again)) < CEILING
+    assert (again.body, "hit" in again.handling) == (b"new", True)
+
+
+def test_a_long_selecting_field_in_many_lines_is_read_once() -> None:
+    house = House()
+    varying(house, b"accept-encoding")
+    lines = [(b"accept-encoding", listed(b"a")[:600])] * 90
+    assert operations(lambda: house.ask(b"/a", b"GET", *lines)) < CEILING
+
+
+def test_as_many_selecting_fields_as_may_be_are_read_once() -> None:
+    house = House()
+    names = [b"x-%02d" % number for number in range(64)]
+    varying(house, *names)
+    fields = [(name, b"w" if name == names[-1] else b"v") for name in names]
+    assert operations(lambda: house.ask(b"/a", b"GET", *fields)) < CEILING
+    ordinary = house.ask(b"/a", b"GET", *[(name, b"v7" if name == names[-1] else b"v") for name in names])
+    assert ordinary.body == b"7"
+
+
+def test_among_many_variants_the_one_asked_for_is_found() -> None:
+    house = House()
+    varying(house, b"accept-encoding")
+    assert house.ask(b"/a", b"GET", (b"accept-encoding", b" v9,V9")).body == b"9"
+    varying(house, b"accept-language", language=True)
+    assert house.ask(b"/a", b"GET", (b"accept-language", b"xx;q=0.3, l9;q=0.4")).body == b"9"
+
+
+def test_more_selecting_fields_than_may_be_are_stored_for_nobody() -> None:
+    for count, stored in ((64, [b"x"]), (65, [])):
+        house = House()
+        vary = b",".join(b"x-%d" % number for number in range(count))
+        house.store_away(b"x", fields=[FOREVER, (b"vary", vary)])
+        assert house.stored() == stored
+    house = House()
+    house.ask()
+    long = [FOREVER, (b"vary", listed(b"a"))]
+    assert operations(lambda: house.origin.last.answers(b"x", fields=long)) < CEILING
+    assert house.stored() == []
+
+
+HEADS: list[Field] = [
+    (b"cache-control", listed(b"a")),
+    (b"cache-control", listed(b"a b")),
+    (b"cache-control", listed(b'a="\\b"')),
+    (b"cache-control", b'private="' + listed(b"a") + b'"'),
+    (b"cache-control", b'"' * SIZE),
+    (b"pragma", listed(b"a")),
+    (b"if-none-match", listed(b'""')),
+    (b"if-none-match", b'"' * SIZE),
+    (b"if-none-match", b", " * (SIZE // 2)),
+    (b"range", b"bytes=" + listed(b"0-1")),
+    (b"range", b"bytes=" + listed(b"0-")),
+    (b"cookie", listed(b"a=b", b";")),
+    (b"te", listed(b"a")),
+    (b"via", listed(b"1.1 a")),
+    (b"forwarded", listed(b"for=a")),
+    (b"x-forwarded-for", listed(b"1")),
+    (b"x_" * (SIZE // 2), b"a"),
+    (b"uri-path-encoding", listed(b"a")),
+]
+
+
+@pytest.mark.parametrize("method", [b"GET", b"HEAD", b"POST", b"OPTIONS"])
+@pytest.mark.parametrize("field", HEADS, ids=lambda field: f"{field[0][:20]!r} {field[1][:12]!r}")
+def test_no_field_of_a_request_costs_more_than_to_read_it(field: Field, method: bytes) -> None:
+    house = House()
+    house.store_away(b"x", fields=[FOREVER, (b"etag", b'"e"')])
+    client = PlayedClient()
+    assert operations(lambda: house.ask(b"/a", method, field, client=client)) < CEILING
+    if not client.state:
+        assert operations(lambda: house.origin.last.answers(b"y", fields=[FOREVER])) < CEILING
+    assert client.status in {200, 304}
+
+
+ANSWERS: list[Field] = [
+    (b"cache-control", listed(b"a")),
+    (b"cdn-cache-control", listed(b"a")),
+    (b"cache-groups", listed(b'"a"')),
+    (b"cache-group-invalidation", listed(b'"a"')),
+    (b"no-vary-search", b"params=(" + listed(b'"a"', b" ") + b")"),
+    (b"vary", listed(b"a")),
+    (b"surrogate-key", listed(b"a", b" ")),
+    (b"xkey", listed(b"abc", b" ")),
+    (b"location", b"/a/.." * (SIZE // 5)),
+    (b"content-location", b"/%2e%2E" * (SIZE // 7)),
+    (b"link", listed(b"<a>;rel=b")),
+    (b"set-cookie", listed(b"a=b", b";")),
+    (b"age", listed(b"1")),
+]
+
+
+@pytest.mark.parametrize("method", [b"GET", b"HEAD", b"POST"])
+@pytest.mark.parametrize("field", ANSWERS, ids=lambda field: f"{field[0]!r}")
+def test_no_field_of_a_response_costs_more_than_to_read_it(field: Field, method: bytes) -> None:
+    house = House()
+    client = house.ask(b"/a", method)
+    fields = [*([] if field[0] == b"cache-control" else [FOREVER]), field]
+    assert operations(lambda: house.origin.last.answers(b"x", fields=fields)) < CEILING
+    assert (client.status, client.state) == (200, "finished")
+
+
+# What is too long to be read
+
+
+LONG = b", ".join([b"extension"] * 500)
+
+
+def directives(*fields: Field) -> Any:
+    return response_directives([*fields], firsts([*fields]), (b"cdn-cache-control",))
+
+
+def test_what_too_long_a_cache_control_of_a_response_could_forbid_is_forbidden() -> None:
+    told = directives((b"cache-control", LONG + b", public, max-age=60"))
+    assert (told.no_store, told.private, told.public) == (True, True, False)
+    assert directives((b"cache-control", LONG), (b"cache-control", b"public")).no_store
+    assert directives((b"cdn-cache-control", LONG), (b"cache-control", b"max-age=60")).no_store
+    short = directives((b"cache-control", LONG[:4000] + b", public, max-age=60"))
+    assert (short.no_store, short.private, short.public, short.max_age) == (False, False, True, 60)
+
+
+def test_a_client_with_too_long_a_cache_control_gets_the_origins_own_word() -> None:
+    for field in ((b"cache-control", LONG), (b"pragma", LONG)):
+        assert request_directives([field]).no_cache
+    assert request_directives([(b"cache-control", LONG[:4000])]) == RequestDirectives()
+    house = House()
+    house.store_away(b"old", fields=[FOREVER])
+    client = house.ask(b"/a", b"GET", (b"cache-control", LONG))
+    house.origin.last.answers(b"new", fields=[FOREVER])
+    assert (client.body, house.stored()) == (b"new", [b"old"])
+
+
+def test_a_response_with_more_groups_than_are_read_is_not_stored() -> None:
+    for groups, stored in ((listed(b'"a"')[:4003], [b"x"]), (listed(b'"a"')[:4103], [])):
+        house = House()
+        house.store_away(b"x", fields=[FOREVER, (b"cache-groups", groups)])
+        assert house.stored() == stored
+
+
+@pytest.mark.parametrize(("names", "handling"), [(1, {"hit", "ttl=600"}), (800, {"fwd=uri-miss", "stored"})])
+def test_a_variance_that_is_too_long_is_the_default_one(names: int, handling: set[str]) -> None:
+    house = House()
+    variance = b"params=(" + b" ".join([b'"utm"'] * names) + b")"
+    house.store_away(b"x", fields=[FOREVER, (b"no-vary-search", variance)], target=b"/a?utm=1")
+    house.origin.script = lambda asked: asked.answers(b"x")
+    assert house.ask(b"/a?utm=2").handling == handling
+
+
+@pytest.mark.parametrize(("length", "left"), [(2700, []), (2800, [b"x"])])
+def test_a_location_longer_than_targets_may_be_names_nothing_stored(length: int, left: list[bytes]) -> None:
+    house = House(max_target=8192)
+    house.store_away(b"x", fields=FRESH, target=b"/" + b"a" * length)
+    house.ask(b"/other", b"POST")
+    house.origin.last.answers(fields=[(b"location", b"/" + b"%61" * length)])
+    assert house.stored(b"/" + b"a" * length) == left

@@ -1,0 +1,89 @@
+"""What one client sends keeps nobody else waiting: over sockets, with operations counted instead of time."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from univocal import CacheMiddleware, ReverseProxy
+from univocal.cache.rules import Rules
+from univocal.engine.runtime import Runtime, builtin_profiles
+from univocal.http.framing import ReadLimits
+from univocal.origin.transport import OriginTransport
+from univocal.server.direct import DirectProtocol
+from univocal.server.turn import Works
+
+VARIANTS = 64
+CEILING = 20_000  # calls, of Python's and of C's, both ends of the wire included: a few milliseconds
+
+
+class Turns:
+    """Counts the operations of each turn of the event loop, of which the longest is what others wait for."""
+
+    def __init__(self) -> None:
+        self.longest = self._count = 0
+
+    def __call__(self, frame: Any, event: str, _: Any) -> None:
+        self._count += event in {"call", "c_call"}
+        self.longest = max(self.longest, self._count)
+        if event == "call" and frame.f_code.co_name == "_run_once":
+            self._count = 0
+
+    def __enter__(self) -> Turns:
+        sys.setprofile(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+
+
+@pytest.fixture(params=["direct", "asgi"])
+async def proxy(request: Any, serve: Any, origin: Any, reply: Any) -> Any:
+    def answer(asked: Any) -> bytes:
+        name = "Accept-Language" if b"lang" in asked.target else "Accept-Encoding"
+        told = [f"Content-Language: {asked[name.lower()]}"] if "lang" in asked.target.decode() else []
+        value = asked[name.lower()].encode()
+        return bytes(reply(value[:20], "Cache-Control: max-age=600", f"Vary: {name}", *told))
+
+    origin.answer = answer
+    forwarding = ReverseProxy(f"http://127.0.0.1:{origin.port}", OriginTransport())
+    runtime = Runtime.everywhere(builtin_profiles()["asgi"], Rules())
+    app = CacheMiddleware(forwarding, runtime=runtime)
+    works = Works(app.engine, forwarding.forwarding)
+    http = DirectProtocol.with_works(works, ReadLimits()) if request.param == "direct" else None
+    yield await (serve(app, http=http) if http is not None else serve(app))
+    await forwarding.aclose()
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "member"),
+    [
+        ("/lang", "Accept-Language", "a,"),
+        ("/lang", "Accept-Language", "a;q=0.5,"),
+        ("/code", "Accept-Encoding", "a,"),
+        ("/code", "Cache-Control", "a,"),
+        ("/code", "If-None-Match", '"",'),
+        ("/code", "Cookie", "a=b;"),
+        ("/code", "Connection", "a,"),
+        ("/code", "X-Forwarded-For", "1,"),
+        ("/code", "Range", "0-1,"),
+    ],
+)
+async def test_a_hit_never_waits_for_what_another_sends(
+    proxy: Any, path: str, name: str, member: str
+) -> None:
+    selecting = "Accept-Language" if path == "/lang" else "Accept-Encoding"
+    for number in range(VARIANTS):
+        await proxy.ask(path, f"{selecting}: x{number}")
+    long = member * (60_000 // len(member))
+    with Turns() as turns:
+        hostile = await proxy.ask(path, f"{name}: {long}")
+    assert hostile.status == 200
+    assert turns.longest < CEILING
+    with Turns() as turns:
+        ordinary = await proxy.ask(path, f"{selecting}: x{VARIANTS - 1}")
+    assert ordinary.content == b"x%d" % (VARIANTS - 1)
+    assert "hit" in ordinary["cache-status"]
+    assert turns.longest < CEILING
