@@ -14,6 +14,51 @@ LONG = bytes(5 * WINDOW // 2)
 # Clients that leave, or are refused, in the middle
 
 
+def test_who_stands_longest_does_without_the_rest_of_what_is_no_longer_stored() -> None:
+    share = 10 * WINDOW
+    house = House(store=MemoryStore(max_bytes=4 * share, max_object_bytes=3 * WINDOW))
+    bodies = [bytes([number]) * (3 * WINDOW - 2000) for number in range(4)]
+    slow = []
+    for number, body in enumerate(bodies):
+        house.store_away(body, target=b"/%d" % number)
+        slow.append(house.ask(b"/%d" % number, client=PlayedClient(takes=1)))
+    assert house.store.stats.lent == 0
+    slow[0].resume()
+    for number in range(4):
+        house.purge(b"/%d" % number)
+    house.store_away(b"new", target=b"/new")
+    assert [client.state for client in slow] == ["", "cut", "", ""]
+    assert house.outcomes[-2].reasons == ("overloaded",)
+    assert 0 < house.store.stats.lent <= share
+    for client, body in zip(slow, bodies, strict=True):
+        while client.full and not client.state:
+            client.resume()
+        assert client.state == "cut" or client.body == body
+    assert house.store.stats.lent == 0
+    house.assert_nothing_is_left()
+
+
+class KeepsWhatItIsSent(PlayedClient):
+    """Keeps the objects that it was sent, as a transport does whose client reads nothing."""
+
+    held: memoryview | bytes = b""
+
+    def write(self, chunk: bytes | memoryview) -> bool:
+        self.held = chunk
+        return super().write(chunk)
+
+
+@pytest.mark.parametrize(("octets", "held"), [(WINDOW, WINDOW), (WINDOW + 5, 5)])
+def test_the_last_piece_holds_no_more_than_itself(octets: int, held: int) -> None:
+    house = House()
+    house.store_away(b"x" * octets)
+    client = KeepsWhatItIsSent()
+    house.ask(client=client)
+    whole = client.held.obj if isinstance(client.held, memoryview) else client.held
+    assert isinstance(whole, bytes)
+    assert (client.state, len(whole)) == ("finished", held)
+
+
 @pytest.mark.parametrize("leaves", [1, 2, 3, 4, 5])
 def test_a_client_that_leaves_within_a_call_hears_no_more_of_a_stored_response(leaves: int) -> None:
     house = House()

@@ -7,6 +7,7 @@ import pytest
 from neighbours import FRESH, House, PlayedClient, PlayedRequest, SlowTier
 from univocal.engine.broadcast import WINDOW, CutShortError
 from univocal.http.errors import RefusedError
+from univocal.http.messages import Field
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything
 
@@ -476,15 +477,97 @@ def test_the_last_who_leaves_gives_the_request_up(when: str) -> None:
     house.assert_nothing_is_left()
 
 
-def test_a_reader_that_stops_keeps_what_it_has_yet_to_read_reserved(house: House) -> None:
+def test_a_reader_that_stops_gets_the_rest_from_what_was_stored(house: House) -> None:
     client = house.ask(client=PlayedClient(takes=1))
     house.origin.last.answers(b"one", b"two")
-    assert house.store.stats.reserved
+    assert (house.store.stats.reserved, house.stored()) == (0, [b"onetwo"])
+    house.purge()
+    assert (client.body, client.state) == (b"one", "")
     client.resume()
-    assert (client.body, client.state) == (b"onetwo", "")
-    client.resume()
-    assert client.state == "finished"
+    assert (client.body, client.state) == (b"onetwo", "finished")
     house.assert_nothing_is_left()
+
+
+def announced(octets: int) -> list[Field]:
+    return [*FRESH, (b"content-length", b"%d" % octets)]
+
+
+def test_readers_that_read_nothing_keep_nothing_of_others_from_being_stored() -> None:
+    house = House(store=MemoryStore(max_bytes=400_000, max_object_bytes=50_000))
+    for number in range(5):
+        house.ask(b"/%d" % number, client=PlayedClient(takes=0))
+        house.origin.last.answers(b"x" * 20_000, b"y" * 20_000, fields=announced(40_000))
+    assert house.store.stats.reserved == 0
+    other = house.ask(b"/other")
+    house.origin.last.answers(b"z" * 40_000, fields=announced(40_000))
+    assert "stored" in other.handling
+    assert house.stored(b"/other") == [b"z" * 40_000]
+    for client in house.clients:
+        client.leave()
+    house.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_content_without_a_length_is_kept_ahead_of_its_readers_only_as_far_as_half_of_the_room(
+    reads: bool,
+) -> None:
+    house = House(store=MemoryStore(max_bytes=4 * 8 * WINDOW, max_object_bytes=6 * WINDOW))
+    house.ask(client=PlayedClient(takes=None if reads else 0))
+    asked = house.origin.last
+    asked.start()
+    for _ in range(5):
+        asked.write(bytes(WINDOW))
+    asked.finish()
+    assert bool(house.stored()) is reads
+    assert house.store.stats.reserved <= 4 * WINDOW + 5 * 100
+    house.clients[0].leave()
+    house.assert_nothing_is_left()
+
+
+def test_what_is_kept_no_longer_gives_its_room_back_when_it_is_read() -> None:
+    house = House(store=MemoryStore(max_bytes=16 * WINDOW, max_object_bytes=3 * WINDOW))
+    slow = house.ask(client=PlayedClient(takes=1))
+    asked = house.origin.last
+    asked.start()
+    for _ in range(3):
+        asked.write(bytes(WINDOW))
+    assert not asked.takes
+    assert house.store.stats.reserved
+    while not asked.takes:
+        slow.resume()
+    assert house.store.stats.reserved == 0
+    asked.finish()
+    while slow.full and not slow.state:
+        slow.resume()
+    assert (len(slow.body), slow.state) == (3 * WINDOW, "finished")
+    house.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize(("under_way", "stored"), [(1, True), (2, False)])
+def test_cache_status_says_stored_where_there_is_room_for_what_the_head_announces(
+    under_way: int, stored: bool
+) -> None:
+    house = House(store=MemoryStore(max_bytes=400_000, max_object_bytes=50_000))
+    for number in range(under_way):
+        house.ask(b"/%d" % number)
+        house.origin.last.start(200, announced(40_000))
+    client = house.ask(b"/last")
+    house.origin.last.answers(b"x" * 40_000, fields=announced(40_000))
+    assert ("stored" in client.handling, bool(house.stored(b"/last"))) == (stored, stored)
+    for each in house.clients:
+        each.leave()
+    house.assert_nothing_is_left()
+
+
+def test_what_turns_out_too_large_is_not_told_to_have_been_stored() -> None:
+    house = House(store=MemoryStore(max_bytes=400_000, max_object_bytes=50_000))
+    house.ask()
+    house.origin.last.answers(b"x" * 30_000, b"y" * 30_000)
+    assert not house.stored()
+    assert not house.outcomes[-1].handling.stored
+    house.ask(b"/b")
+    house.origin.last.answers(b"x" * 30_000)
+    assert house.outcomes[-1].handling.stored
 
 
 # Purges and unsafe methods

@@ -30,6 +30,10 @@ class Taker(Protocol):
         """Take a chunk; False: no more until the reader's `resume`."""
         ...
 
+    def rest(self, content: memoryview) -> bool:
+        """Take over what is left of the content, and send it without the reader; False: not yet."""
+        ...
+
     def ended(self, error: BaseException | None) -> None:
         """Take note of the end, which is an early one where there is an error; called once, at last."""
 
@@ -73,6 +77,11 @@ class Reader:
         """Read no more."""
         self.done = True
         self._broadcast.leave(self)
+
+    def hand_over(self, content: bytes) -> None:
+        """Let the sink go on by itself, if it stands still: all of the content is there."""
+        if self.blocked and not self.done and self._sink.rest(memoryview(content)[self.position :]):
+            self.leave()
 
     def outpaced(self) -> None:
         """End early: this reader holds more than its share."""
@@ -195,6 +204,11 @@ class Broadcast:
         self.kept = False
         self.passed()
 
+    def hand_over(self, content: bytes) -> None:
+        """Let those go who stand still: what they have yet to read is a part of what was kept."""
+        for reader in tuple(self._readers):
+            reader.hand_over(content)
+
     def forget(self) -> None:
         """Call nobody any more: objects in a circle wait for the garbage collector."""
         self._deserted = self._room = _nothing
@@ -213,6 +227,10 @@ class Broadcast:
         if self._full and (not self._readers or self.size - self._fastest() <= self.window):
             self._full = False
             self._room()
+
+    def is_unread(self) -> bool:
+        """True if what was written is further ahead of all readers than one that keeps up would leave it."""
+        return bool(self._readers) and self.size - self._fastest() > self.window
 
     def _fastest(self) -> int:
         return max((reader.position for reader in self._readers), default=self.size)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from univocal.cache.decide import Forward, Refuse, Reuse, Validate, reuse_on_error
 from univocal.cache.represent import not_modified, represent
@@ -24,6 +24,7 @@ from univocal.http.fields import without
 from univocal.http.messages import Fields, Response, values
 from univocal.http.problem import problem
 from univocal.http.roles import Client, Content
+from univocal.store.loans import Loan
 
 __all__ = ["Due", "Engine", "Exchange"]
 
@@ -79,6 +80,7 @@ class Exchange:
         "_flight",
         "_follows",
         "_handling",
+        "_loan",
         "_origin",
         "_pending",
         "_purged",
@@ -119,9 +121,9 @@ class Exchange:
         self._reader: Reader | None = None
         self._follows = False
         self._timer: Due | None = None
-        self._pending: memoryview | None = (
-            None  # of a stored response's content, what the client did not take
-        )
+        # Of content that is all there, what the client did not take; it may outlive what is stored.
+        self._pending: memoryview | None = None
+        self._loan: Loan | None = None
         self.over = False
         self.error: tuple[BaseException, TracebackType | None] | None = None
 
@@ -155,6 +157,8 @@ class Exchange:
         if self.over:
             return
         if self._pending is not None:
+            if self._loan is not None:
+                self._engine.gate.tiers.memory.taken(self._loan)
             self._send_stored(self._pending)
         elif self._reader is not None:
             self._reader.resume()
@@ -216,17 +220,29 @@ class Exchange:
         self._send_stored(memoryview(body))
 
     def _send_stored(self, content: memoryview) -> None:
-        """Send content in pieces: a transport copies what a slow client does not take at once."""
+        """Send content in pieces, as the client takes it: of each connection no more than one piece waits."""
         more = True
         while more and len(content) and not self.over:  # it may leave within each call
             piece, content = content[:WINDOW], content[WINDOW:]
             self.octets += len(piece)
-            more = self._client.write(piece)
+            # The last piece goes on its own: it must not hold all the content for who does not read.
+            shared = len(content) or len(piece) == len(cast("bytes", piece.obj))
+            more = self._client.write(piece if shared else bytes(piece))
+        if self.over:
+            return
         if len(content):
-            self._pending = content
+            self._wait_with(content)
         else:
             self._pending = None
             self._finish()
+
+    def _wait_with(self, content: memoryview) -> None:
+        """Hold content until the client takes more, or until others need the memory more."""
+        self._pending = content
+        found = self.admission.canonical
+        if self._loan is None and found is not None:
+            memory, whole = self._engine.gate.tiers.memory, cast("bytes", content.obj)
+            self._loan = memory.lend(found.key, whole, lambda: self.refuse(("overloaded",)))
 
     # What the origin is asked for
 
@@ -424,7 +440,17 @@ class Exchange:
         self.octets += len(chunk)
         return self._client.write(chunk)
 
+    def rest(self, content: memoryview) -> bool:
+        if not self._status:
+            return False  # its head waits for another's word
+        self._reader = self._flight = None
+        self._wait_with(content)
+        return True
+
     def ended(self, error: BaseException | None) -> None:
+        recording = self._flight.recording if self._flight is not None else None
+        if self._handling.stored and (error is not None or recording is None or recording.content is None):
+            self._handling = self._handling._replace(stored=False)  # as was believed at its head
         self._reader = self._flight = None
         if error is None:
             self._finish()
@@ -469,6 +495,9 @@ class Exchange:
         if self.over:
             return
         self.over = True
+        if self._loan is not None:
+            self._engine.gate.tiers.memory.give_back(self._loan)
+            self._loan = self._pending = None
         listeners = self._engine.listeners
         if not listeners:
             return

@@ -354,7 +354,13 @@ class Flight:
         if self._phase is _Phase.OVER:
             return True
         recording = self.recording
-        if recording is not None and recording.collects and not recording.write(chunk):
+        dropped = False
+        if (
+            recording is not None
+            and recording.collects
+            and not recording.write(chunk, self.broadcast.is_unread)
+        ):
+            dropped = True
             self.broadcast.kept = False
             self._let_go()
             self._read_for_somebody()
@@ -362,7 +368,10 @@ class Flight:
             if self._asked is not None:  # else it comes within `ask`, which cannot be cancelled
                 self._ask_again()
             return True
-        return self.broadcast.write(chunk) if isinstance(self.landing, Relayed) else True
+        more = self.broadcast.write(chunk) if isinstance(self.landing, Relayed) else True
+        if dropped and more:
+            self._room()
+        return more
 
     def finish(self) -> None:
         if self._phase is _Phase.JUDGING:
@@ -436,6 +445,8 @@ class Flight:
         self._recorded = True
         self._flights.ended(self)
         self.broadcast.close()
+        if self.recording is not None and self.recording.content is not None:
+            self.broadcast.hand_over(self.recording.content)
         if not self.broadcast.readers:
             self._release()
 
@@ -458,6 +469,8 @@ class Flight:
     # The readers
 
     def _room(self) -> None:
+        if self.recording is not None and self.recording.state is State.PASSED_ON:
+            self._flights.tiers.release(self.recording.lease)  # of what was kept, a window is held at most
         if self._asked is not None:
             self._asked.resume()
 

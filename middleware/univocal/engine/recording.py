@@ -60,6 +60,7 @@ class Recording:
 
     __slots__ = (
         "_admission",
+        "_ahead",
         "_chunks",
         "_clock",
         "_decision",
@@ -67,6 +68,7 @@ class Recording:
         "_partial",
         "_tiers",
         "began",
+        "content",
         "lease",
         "state",
         "status",
@@ -82,6 +84,7 @@ class Recording:
         self.status = 0  # the origin's
         self.storing: Stored | None = None  # while KEPT: the head as it will be stored
         self.updated: Stored | None = None  # once RENEWED: the stored response
+        self.content: bytes | None = None  # of what was KEPT, once it is complete
         self.stored_at_head = False  # as far as is known at the head: what is purged until then is not stored
         self._tiers = tiers
         self._key = admission.canonical.key
@@ -92,6 +95,7 @@ class Recording:
         self.lease = tiers.begin(self._key, self.began)
         self._partial: Response | None = None  # while COMPLETING: the 206's head
         self._chunks: list[bytes] = []
+        self._ahead = 0  # octets reserved for content that is still to come
 
     @property
     def current(self) -> bool:
@@ -135,9 +139,17 @@ class Recording:
 
         self._tiers.keeps(self.lease, told_of, self._clock(), heard)
 
-    def write(self, chunk: bytes) -> bool:
-        """Keep a chunk of the content; False if nothing of it is kept any longer."""
-        if self._tiers.reserve(self.lease, _cost(chunk)):
+    def write(self, chunk: bytes, unread: Callable[[], bool] = lambda: False) -> bool:
+        """Keep a chunk of the content; False if nothing of it is kept any longer.
+
+        `unread` tells whether it comes far ahead of who reads it, which is asked of content without a length.
+        """
+        cost = _cost(chunk)
+        announced = min(cost, self._ahead)
+        self._ahead -= announced
+        if announced == cost or self._tiers.reserve(
+            self.lease, cost - announced, unread=not announced and unread()
+        ):
             self._chunks.append(chunk)
             return True
         self.storing = None
@@ -164,6 +176,7 @@ class Recording:
             self._tiers.keeps(self.lease, old, self._clock(), heard)
             return
         if self.storing is not None:
+            self.content = body
             stored = complete(self.storing, body)
             if stored is not None:
                 self._tiers.commit(self.lease, stored)
@@ -217,12 +230,21 @@ class Recording:
             )  # the range was ours: whoever asked for the whole learns nothing of it
             return
         learned = request.method == b"HEAD" and response.status == 200 and self._learn(response, now)
-        if not learned and _may_store(decision) and (storing := self._consider(response, now)) is not None:
+        storing = None if learned or not _may_store(decision) else self._consider(response, now)
+        if storing is not None and self._has_room(storing, response):
             self.storing = storing
             self._become(State.KEPT)
             self.stored_at_head = self.current
         else:
             self._become(State.PASSED_ON)
+
+    def _has_room(self, storing: Stored, response: Response) -> bool:
+        """Set room aside for the content that the head announces: it is known now that it will be stored."""
+        length = 0 if storing.bodiless else content_length(response.fields) or 0
+        if storing.cost + length > self._tiers.memory.max_object_bytes:
+            return False
+        self._ahead = length
+        return self._tiers.reserve(self.lease, length)
 
     def _learn(self, response: Response, now: float) -> bool:
         """Let the answer to a HEAD freshen the stored answer to a GET, or end it (RFC 9111 §4.3.5)."""

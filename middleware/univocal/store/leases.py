@@ -52,10 +52,13 @@ class Leases:
         self._live[id(lease)] = lease
         return lease
 
-    def reserve(self, lease: Lease, nbytes: int, at_most: int) -> bool:
-        """Count `nbytes` more for a lease; False if it, or all together, would have more than they may."""
-        total = lease.reserved + nbytes
-        if not lease.live or total > at_most or self.reserved + nbytes > self._limit:
+    def reserve(self, lease: Lease, nbytes: int, at_most: int, *, unread: bool = False) -> bool:
+        """Count `nbytes` more for a lease; False if it, or all together, would have more than they may.
+
+        Content that comes ahead of who reads it, `unread`, is left a half of what all may have.
+        """
+        total, limit = lease.reserved + nbytes, self._limit // 2 if unread else self._limit
+        if not lease.live or total > at_most or self.reserved + nbytes > limit:
             return False
         lease.reserved = total
         self.reserved += nbytes

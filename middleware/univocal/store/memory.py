@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +12,7 @@ from univocal.store.bans import Bans
 from univocal.store.eviction import Entry, Sieve
 from univocal.store.index import Index
 from univocal.store.leases import Lease, Leases
+from univocal.store.loans import Loan, Loans
 from univocal.store.purge_selectors import Keys, Pattern, Prefix, Selector, Tags, located, matches
 
 __all__ = ["MemoryStore", "Stats"]
@@ -32,7 +33,10 @@ _LOOKED_UP: Final = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """The numbers of keys, responses, octets, octets of content under way, evictions and live bans."""
+    """The numbers of keys, responses, octets, octets of content under way, evictions and live bans.
+
+    `lent` are octets that are held for slow clients alone.
+    """
 
     entries: int
     responses: int
@@ -40,6 +44,7 @@ class Stats:
     reserved: int
     evictions: int
     bans: int
+    lent: int
 
 
 class MemoryStore:
@@ -51,8 +56,10 @@ class MemoryStore:
         self.max_bytes = max_bytes
         self.max_object_bytes = min(max_object_bytes, max_bytes)
         self.max_variants = max_variants
-        # Content under way is not evicted, so it has a share of its own: memory stays below 5/4 of max_bytes.
-        self._leases = Leases(max(max_bytes // 4, self.max_object_bytes))
+        # Content under way is not evicted, nor is that which slow clients are being sent, so each has a share
+        # of its own: memory stays below 3/2 of max_bytes.
+        share = max(max_bytes // 4, self.max_object_bytes)
+        self._leases, self._loans = Leases(share), Loans(share)
         self._entries: dict[bytes, Entry] = {}
         self._sieve = Sieve()
         self._index = Index()
@@ -72,6 +79,7 @@ class MemoryStore:
             self._leases.reserved,
             self._evictions,
             len(self._bans),
+            self._loans.outside,
         )
 
     def lookup(self, key: bytes) -> Sequence[Stored]:
@@ -99,9 +107,9 @@ class MemoryStore:
         """A lease for a fetch that is about to begin; its taker releases it."""
         return self._leases.begin(key, now)
 
-    def reserve(self, lease: Lease, nbytes: int) -> bool:
+    def reserve(self, lease: Lease, nbytes: int, *, unread: bool = False) -> bool:
         """Set `nbytes` more aside for content under way; False if it is too large or there is no room now."""
-        return self._leases.reserve(lease, nbytes, self.max_object_bytes)
+        return self._leases.reserve(lease, nbytes, self.max_object_bytes, unread=unread)
 
     def end(self, lease: Lease) -> None:
         """End a lease; what it reserved is given back by `release`, when nobody reads it any longer."""
@@ -127,6 +135,7 @@ class MemoryStore:
         if not self._index.admits(stored):
             return False
         self._insert(stored)
+        self._loans.trim()
         self.sweep(_COMMITTED)
         self._uncacheable.pop(hash(stored.key), None)
         return True
@@ -135,6 +144,26 @@ class MemoryStore:
         """Tell whether a part, or the answer to a HEAD, would displace a whole response that is fresh."""
         same = (old for old in self._variants(stored.key) if old.vary == stored.vary and old.whole)
         return not stored.whole and any(old.fresh_until > stored.response_time for old in same)
+
+    # ── loans ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def lend(self, key: bytes, content: bytes, recall: Callable[[], None]) -> Loan:
+        """Lend content of a response of this key to a client; `recall` says that it must do without the rest.
+
+        That is said when what is lent and no longer stored is too much, to who has stood longest.
+        """
+        kept = any(one.body is content for one in self._variants(key))
+        loan = self._loans.lend(content, recall, kept=kept)
+        self._loans.trim()
+        return loan
+
+    def taken(self, loan: Loan) -> None:
+        """Take note that the client has taken some of what it was lent."""
+        self._loans.taken(loan)
+
+    def give_back(self, loan: Loan) -> None:
+        """End a loan; a second time does nothing."""
+        self._loans.give_back(loan)
 
     # ── purges ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -258,6 +287,7 @@ class MemoryStore:
         self._bytes += stored.cost
         self._small += stored.small
         self._responses += 1
+        self._loans.keep(stored.body, kept=True)
         other = self._index.add(entry, stored)
         if other is not None:
             self._drop(other, [old for old in self._variants(other) if old.search == stored.search])
@@ -298,4 +328,5 @@ class MemoryStore:
         self._bytes -= stored.cost
         self._small -= stored.small
         self._responses -= 1
+        self._loans.keep(stored.body, kept=False)
         self._index.remove(entry, stored)

@@ -78,12 +78,13 @@ class Tiers(ABC):
         """True if no purge since the lease began concerns its key, or the response that came."""
         return self.memory.holds(_local(lease), stored)
 
-    def reserve(self, lease: TierLease, nbytes: int) -> bool:
+    def reserve(self, lease: TierLease, nbytes: int, *, unread: bool = False) -> bool:
         """Set `nbytes` aside for content under way, or give back a negative number of them.
 
-        False if it is too large or there is no room now.
+        False if it is too large or there is no room now; there is less for what comes `unread`, ahead of all
+        who read it.
         """
-        return self.memory.reserve(_local(lease), nbytes)
+        return self.memory.reserve(_local(lease), nbytes, unread=unread)
 
     def release(self, lease: TierLease) -> None:
         """Give back what was reserved under a lease; a second time does nothing."""

@@ -1,0 +1,66 @@
+"""What slow clients are being sent: how much of it the store need not have itself, and who gives way."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from univocal.store.loans import Loan, Loans
+
+
+class Lender:
+    """Loans of at most 100 octets beside the store, and the names of those who had to do without."""
+
+    def __init__(self) -> None:
+        self.loans = Loans(100)
+        self.recalled: list[str] = []
+
+    def lend(self, name: str, content: bytes, *, kept: bool = False) -> Loan:
+        loan = self.loans.lend(content, partial(self.recalled.append, name), kept=kept)
+        self.loans.trim()
+        return loan
+
+
+def test_the_one_who_has_stood_longest_gives_way() -> None:
+    lender = Lender()
+    first, second, third = (bytes([number]) * 40 for number in range(3))
+    lender.lend("stands", first)
+    moving = lender.lend("moves", second)
+    assert (lender.recalled, lender.loans.outside) == ([], 80)
+    lender.lend("new", third)
+    assert (lender.recalled, lender.loans.outside) == (["stands"], 80)
+    lender.loans.taken(moving)
+    lender.lend("newer", b"3" * 40)
+    assert lender.recalled == ["stands", "new"]
+
+
+def test_content_that_many_are_sent_counts_once_and_is_recalled_from_all() -> None:
+    lender = Lender()
+    same = b"s" * 60
+    for name in "abc":
+        lender.lend(name, same)
+    assert (lender.recalled, lender.loans.outside) == ([], 60)
+    lender.lend("d", b"d" * 60)
+    assert (lender.recalled, lender.loans.outside) == (["a", "b", "c"], 60)
+
+
+def test_what_the_store_has_itself_costs_nothing_until_it_goes() -> None:
+    lender = Lender()
+    kept = [bytes([number]) * 60 for number in range(4)]
+    loans = [lender.lend(str(number), content, kept=True) for number, content in enumerate(kept)]
+    assert (lender.recalled, lender.loans.outside) == ([], 0)
+    lender.loans.keep(kept[0], kept=False)
+    lender.loans.keep(kept[0], kept=True)  # another stored response has the same content
+    lender.loans.keep(kept[1], kept=False)
+    lender.loans.keep(kept[2], kept=False)
+    lender.loans.trim()
+    assert (lender.recalled, lender.loans.outside) == (["1"], 60)
+    for loan in (*loans, *loans):
+        lender.loans.give_back(loan)
+    assert lender.loans.outside == 0
+
+
+def test_a_loan_that_was_given_back_is_not_recalled() -> None:
+    lender = Lender()
+    lender.loans.give_back(lender.lend("gone", b"g" * 90))
+    lender.lend("there", b"t" * 90)
+    assert (lender.recalled, lender.loans.outside) == ([], 90)
