@@ -33,8 +33,8 @@ bench: $(STAMP)  ## univocal beside other caches, in ten minutes: docs/benchmark
 bench-short:  ## the same in about a minute, every measurement once; writes nothing
 	$(MAKE) bench ARGS='--short $(ARGS)'
 
-fuzz: $(STAMP)  ## the parser beside h11, the canonicalizer against its laws; SECONDS=60 each, SEED=0
-	for each in fuzz/*.py; do PYTHONPATH=app:middleware $(BIN)/python $$each --seconds $(or $(SECONDS),60) --seed $(or $(SEED),0) || exit 1; done
+fuzz: $(STAMP)  ## the parser beside h11, URLs and whole exchanges against their laws; SECONDS=60 each, SEED=0
+	for each in fuzz/*.py; do PYTHONPATH=.:app:middleware $(BIN)/python $$each --seconds $(or $(SECONDS),60) --seed $(or $(SEED),0) || exit 1; done
 
 conformance: $(STAMP)  ## the public HTTP cache suite; CACHE_TESTS_GIT names where it is cloned from
 	$(BIN)/python conformance/run.py $(ARGS)

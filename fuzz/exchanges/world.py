@@ -1,0 +1,453 @@
+"""A proxy in memory between played clients and a played origin server, which carries a scenario out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import re
+from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+from unittest.mock import patch
+
+import uvicorn
+from uvicorn.server import ServerState
+
+from fuzz.exchanges.grammar import (
+    HOST,
+    SPELLINGS,
+    Ask,
+    Reply,
+    Scenario,
+    Step,
+    mutated,
+    pieces,
+)
+from fuzz.exchanges.messages import Message, UnreadableError, requests, responses
+from fuzz.exchanges.replies import Sending, sending
+from fuzz.exchanges.wires import Clock, PlayedTransport, Wire
+from univocal.cache.rules import Rules
+from univocal.cache.stored import Stored
+from univocal.engine.admission import Gate
+from univocal.engine.broadcast import Broadcast, CutShortError
+from univocal.engine.exchange import Engine, Exchange
+from univocal.engine.forwarding import Forwarding, Upstream
+from univocal.engine.runtime import Runtime, builtin_profiles
+from univocal.http.errors import RefusedError
+from univocal.origin.server import OriginServer, Timeouts
+from univocal.server.direct import DirectProtocol
+from univocal.server.turn import Works
+from univocal.store.leases import Lease
+from univocal.store.memory import MemoryStore
+from univocal.store.tiers import tiers_of
+
+PROFILE = builtin_profiles()["asgi"]
+PATIENT = Timeouts(None, 60, 60, None)
+CONFIG = uvicorn.Config(
+    None,  # type: ignore[arg-type]
+    interface="asgi3",
+    lifespan="off",
+    ws="none",
+    log_config=None,
+    timeout_keep_alive=20,
+)
+CONFIG.load()
+ROUNDS = 3000  # of settling: what goes on for longer goes on for ever
+
+
+class WrongError(Exception):
+    """A law is broken."""
+
+
+class Client:
+    """A client's connection, and what it asks."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+        self.asked: list[tuple[int, Ask, int]] = []  # with the oldest version that may answer it
+        self.outbox: deque[bytes] = deque()
+        self.left = self.full = False
+
+    @property
+    def mutated(self) -> bool:
+        return any(ask.mutation for _, ask, _ in self.asked)
+
+    @property
+    def open(self) -> bool:
+        return not (self.left or self.wire.closed or self.wire.ended)
+
+
+class Served:
+    """A request at the origin server, and what it is answered."""
+
+    def __init__(self, number: int, wire: Wire, request: Message, asked: float) -> None:
+        self.number, self.wire, self.request, self.asked = number, wire, request, asked
+        self.received = asked  # when the final response's head was there
+        self.headed = False
+        self.sending: Sending | None = None
+        self.pieces: deque[bytes] = deque()
+        self.octets = b""  # all that was sent so far
+        self.ended = False  # the connection, in good order
+
+    @property
+    def over(self) -> bool:
+        return self.wire.closed or (self.sending is not None and not self.pieces)
+
+    def response(self) -> Message | None:
+        """The response by all that was sent so far; None if that is none."""
+        try:
+            read, _ = responses(self.octets, [self.request.method], closed=self.ended)
+        except UnreadableError:
+            return None
+        return read[0] if read else None
+
+
+class OriginWire:
+    """A connection at the origin server."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+        self.heard = 0  # octets
+        self.continued = -1  # where the request began that was let come last
+        self.served: list[Served] = []
+
+
+class Kept(MemoryStore):
+    """Keeps all that is ever stored, and how far the origin server was then, for the law about it."""
+
+    def __init__(self, max_object_bytes: int) -> None:
+        super().__init__(60_000, max_object_bytes=max_object_bytes)
+        self.committed: list[Stored] = []
+
+    def commit(self, lease: Lease, stored: Stored) -> bool:
+        kept = super().commit(lease, stored)
+        if kept:
+            self.committed.append(stored)
+        return kept
+
+
+class World:
+    """Everything that one scenario happens to."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.clock = Clock()
+        self.store = Kept(scenario.max_object)
+        self.rules = Rules(**scenario.rules)
+        self.heeds = self.rules.client_directives == "honour"
+        tiers = tiers_of(self.store)
+        runtime = Runtime.everywhere(PROFILE, self.rules)
+        self.engine = Engine(Gate(runtime, tiers), (), self.clock, self.clock.call_later)
+        server = OriginServer("http://origin.example", PlayedTransport(self.clock, self._reached), PATIENT)
+        self.forwarding = Forwarding(MappingProxyType({"": Upstream(server)}))
+        self.clients: dict[int, Client] = {}
+        self.all_clients: list[Client] = []
+        self.origins: list[OriginWire] = []
+        self.served: list[Served] = []
+        self.asks: dict[bytes, Ask] = {}
+        self.versions = dict.fromkeys(SPELLINGS.values(), 1)
+        self.least = dict.fromkeys(SPELLINGS.values(), 1)
+        self.errors: list[BaseException | str] = []
+
+    # Steps
+
+    async def run(self) -> None:
+        """Carry every step out, and let everything come to its end."""
+        for step in self.scenario.steps:
+            await self._step(step)
+            await self.settle()
+        await self._end()
+
+    async def _step(self, step: Step) -> None:
+        match step:
+            case Ask():
+                self._ask(step)
+            case Reply():
+                await self._reply(step)
+            case ("more", number) if live := self._live(answered=True):
+                self._deliver(live[number % len(live)])
+            case ("break", number) if live := self._live(answered=False):
+                live[number % len(live)].wire.lose(ConnectionResetError("reset"))
+            case ("wait", seconds):
+                await self._wait(seconds)
+            case ("change", target):
+                self.versions[target] += 1
+            case ("purge", target):
+                await self._purge(target)
+            case ("leave" | "full" | "drain" as what, number) if client := self.clients.get(number):
+                self._turn(client, what)
+
+    def _ask(self, ask: Ask) -> None:
+        client = self.clients.get(ask.client)
+        if client is None or not client.open or client.mutated:
+            client = self.clients[ask.client] = self.connect(
+                f"192.0.2.{ask.client}" if ask.client else "127.0.0.1"
+            )
+        name = b"%d" % len(self.asks)
+        self.asks[name] = ask
+        head = [
+            b"%b %b HTTP/1.%d" % (ask.method, ask.target, not ask.old),
+            b"Host: " + HOST,
+            b"X-Id: " + name,
+        ]
+        head += [b"%b: %b" % field for field in ask.fields]
+        if ask.content is not None:
+            head.append(b"Content-Length: %d" % len(ask.content))
+        octets = b"\r\n".join([*head, b"", ask.content or b""])
+        if ask.mutation:
+            octets = mutated(octets, ask.mutation)
+        client.asked.append((int(name), ask, self.least[SPELLINGS[ask.target]]))
+        client.outbox.extend(pieces(octets, ask.cuts, random.Random(len(self.asks))))  # noqa: S311
+
+    def is_mutated(self, target: bytes) -> bool:
+        """Some response about this target was changed on its way: nobody knows what it says."""
+        return any(
+            each.sending is not None and each.sending.mutated and each.request.target == target
+            for each in self.served
+        )
+
+    def connect(self, peer: str) -> Client:
+        client = Client(Wire(self.clock, peer))
+        works = Works(self.engine, self.forwarding)
+        protocol = DirectProtocol(CONFIG, ServerState(), {}, self.clock, works=works)  # type: ignore[arg-type]
+        client.wire.protocol = protocol
+        protocol.connection_made(client.wire)
+        self.all_clients.append(client)
+        return client
+
+    async def _reply(self, reply: Reply) -> None:
+        if not (live := self._live(answered=False)):
+            return
+        served = live[reply.which % len(live)]
+        served.sending = sending(reply, served.number, served.request, self.versions, heeds=self.heeds)
+        served.pieces.extend(served.sending.pieces)
+        for _ in range(reply.at_once):
+            self._deliver(served)
+            await self.settle()
+
+    def _live(self, *, answered: bool) -> list[Served]:
+        return [each for each in self.served if not each.over and (each.sending is not None) == answered]
+
+    def _deliver(self, served: Served) -> None:
+        """Send one piece of a response; where the proxy does not read for now, later."""
+        wire, sent = served.wire, served.sending
+        if wire.closed or wire.paused or not served.pieces:
+            return
+        assert sent is not None
+        piece = served.pieces.popleft()
+        if piece:
+            served.octets += piece
+            if not served.headed and served.response() is not None:
+                served.headed, served.received = True, self.clock.now
+            wire.protocol.data_received(piece)
+            if served.headed and sent.changes and not sent.mutated:
+                self.least[sent.of.target] = max(self.least.get(sent.of.target, 0), sent.of.version)
+        if served.pieces or wire.closed:
+            return
+        if sent.end == "reset":
+            wire.lose(ConnectionResetError("reset"))
+        elif sent.end == "close":
+            served.ended = True
+            wire.protocol.eof_received()
+            wire.lose()
+        elif sent.surplus and self._alone(served):
+            wire.protocol.data_received(sent.surplus)
+
+    def _alone(self, served: Served) -> bool:
+        """Nothing else was asked on this connection: what comes now cannot be the answer to that.
+
+        Behind a response without content this is for the proxy to see to.
+        """
+        sent, (origin,) = served.sending, [each for each in self.origins if each.wire is served.wire]
+        assert sent is not None
+        bodiless = served.request.method == b"HEAD" or sent.status in {204, 304}
+        alone = origin.served[-1] is served and len(origin.wire.sent) == origin.heard
+        return not served.wire.closed and (bodiless or alone)
+
+    async def _wait(self, seconds: float) -> None:
+        end = self.clock.now + seconds
+        while self.clock.due(end):
+            await self.settle()
+        self.clock.now = end
+
+    async def _purge(self, target: bytes) -> None:
+        """Change something, then purge it from the proxy's own machine: nothing older may be seen again."""
+        self.versions[target] += 1
+        client = self.connect("127.0.0.1")
+        client.outbox.append(b"PURGE %b HTTP/1.1\r\nHost: %b\r\n\r\n" % (target, HOST))
+        await self.settle()
+        if not client.wire.sent.startswith(b"HTTP/1.1 200 "):
+            raise WrongError(f"purge: {bytes(client.wire.sent)!r}")
+        self.least[target] = self.versions[target]
+        client.left = True
+        client.wire.lose()
+        self.all_clients.remove(client)
+
+    def _turn(self, client: Client, what: str) -> None:
+        if not client.open:
+            return
+        if what == "leave":
+            client.left = True
+            client.outbox.clear()
+            client.wire.lose()
+        elif client.full != (what == "full"):
+            client.full = not client.full
+            (client.wire.protocol.pause_writing if client.full else client.wire.protocol.resume_writing)()
+
+    # The origin server
+
+    def _reached(self, wire: Wire) -> None:
+        self.origins.append(OriginWire(wire))
+
+    def _heard(self) -> bool:
+        """Take what was sent to the origin server."""
+        news = False
+        for origin in self.origins:
+            if len(origin.wire.sent) == origin.heard:
+                continue
+            begun = origin.heard
+            for request in requests(bytes(origin.wire.sent[begun:])):
+                if not request.complete:
+                    news = self._let_come(origin, request) or news
+                    break
+                origin.heard = begun + request.end
+                asked = origin.wire.written(begun + request.at)
+                served = Served(len(self.served), origin.wire, request, asked)
+                origin.served.append(served)
+                self.served.append(served)
+                news = True
+        return news
+
+    def _let_come(self, origin: OriginWire, request: Message) -> bool:
+        """Ask for content that waits for that (RFC 9110 §10.1.1); now and then let it come by itself."""
+        waits = request.field(b"expect") is not None and request.content == b"" and len(self.asks) % 3
+        if not waits or origin.continued == origin.heard:
+            return False
+        origin.continued = origin.heard
+        origin.wire.protocol.data_received(b"HTTP/1.1 100 Continue\r\n\r\n")
+        return True
+
+    # Time and end
+
+    async def settle(self) -> None:
+        """Let everything happen that happens at this moment."""
+        quiet = 0
+        for _ in range(ROUNDS):
+            quiet = 0 if self._stir() else quiet + 1
+            if quiet > 2:
+                return
+            await asyncio.sleep(0)
+        raise WrongError("end: it goes on and on")
+
+    def _stir(self) -> bool:
+        stirred = False
+        for client in self.all_clients:
+            wire = client.wire
+            if client.outbox and client.open and not wire.paused:
+                wire.protocol.data_received(client.outbox.popleft())
+                stirred = True
+            elif (wire.closed or wire.ended) and not wire.lost:
+                stirred = wire.lose()
+        for origin in self.origins:
+            if origin.wire.closed and not origin.wire.lost:
+                stirred = origin.wire.lose() or stirred
+        return self._heard() or stirred
+
+    async def _end(self) -> None:
+        """Let every response be sent and taken, until nobody waits for anything."""
+        plain = Reply(0, "honest", (), False, "length", False, (), 1, 9, 0)
+        for _ in range(ROUNDS):
+            for client in self.all_clients:
+                self._turn(client, "drain")
+            await self.settle()
+            if live := self._live(answered=True):
+                moved = [each for each in live if not each.wire.paused]
+                for each in moved or live[:1]:
+                    self._deliver(each)
+                if not moved:
+                    await self._wait(1)
+            elif self._live(answered=False):
+                await self._reply(plain)
+            else:
+                await self._wait(2)  # content that nobody asks for comes
+                if not self._live(answered=False) and not any(
+                    each.outbox and each.open for each in self.all_clients
+                ):
+                    break
+            await self.settle()
+        else:
+            raise WrongError("end: somebody waits for ever")
+        await self._wait(90)  # deadlines of what is incomplete
+        await self.settle()
+
+    async def close(self) -> None:
+        for client in self.all_clients:
+            client.wire.lose()
+        await self.forwarding.aclose()
+        for origin in self.origins:
+            origin.wire.lose()
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    def told(self) -> str:
+        """What went over every wire, to read."""
+        lines = []
+        for client in self.all_clients:
+            peer = client.wire.get_extra_info("peername")[0]
+            lines.append(f"    client {peer} got {brief(bytes(client.wire.sent))}")
+        for served in self.served:
+            lines.append(f"    origin {served.number} got {served.request.start!r} {served.request.fields}")
+            lines.append(f"    origin {served.number} sent {brief(served.octets)}")
+        return "\n".join(lines)
+
+
+def brief(octets: bytes) -> str:
+    """The octets, without what content repeats."""
+    return repr(re.sub(rb"(\[[^]]*\])\1+", rb"\1 ... ", octets))
+
+
+class _Errors(logging.Handler):
+    """Keeps what the program logs as an error."""
+
+    def __init__(self, errors: list[BaseException | str]) -> None:
+        super().__init__(logging.ERROR)
+        self._errors = errors
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._errors.append(record.getMessage())
+
+
+@contextmanager
+def played(world: World) -> Iterator[None]:
+    """Let a world's clock be the program's, and whatever it raises or logs be known."""
+    fail = Exchange._fail
+
+    def failed(exchange: Exchange, error: BaseException) -> None:
+        if not isinstance(error, RefusedError | CutShortError):
+            world.errors.append(error)
+        fail(exchange, error)
+
+    def raised(_: object, context: dict[str, Any]) -> None:
+        world.errors.append(context.get("exception") or context["message"])
+
+    asyncio.get_running_loop().set_exception_handler(raised)
+    handler = _Errors(world.errors)
+    logger = logging.getLogger("univocal")
+    uvicorns = logging.getLogger("uvicorn")
+    with ExitStack() as stack:
+        stack.callback(uvicorns.setLevel, uvicorns.level)
+        uvicorns.setLevel(logging.CRITICAL)
+        stack.enter_context(patch.object(Exchange, "_fail", failed))
+        for module in ("engine.forwarding", "server.turn", "server.direct", "engine.exchange"):
+            stack.enter_context(patch(f"univocal.{module}.time", world.clock))
+        # So that little content is much.
+        stack.enter_context(patch("univocal.engine.flight.Broadcast", partial(Broadcast, window=120)))
+        stack.enter_context(patch("univocal.engine.broadcast.FAR_BEHIND", 400))
+        stack.enter_context(patch("univocal.engine.exchange.WINDOW", 100))
+        logger.addHandler(handler)
+        stack.callback(logger.removeHandler, handler)
+        yield

@@ -1,0 +1,98 @@
+"""A short run of fuzz/exchange.py, and whether it would notice."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from univocal.cache import decide, facts, storing
+from univocal.cache.vary import selection
+from univocal.engine import exchange, flight, forwarding
+from univocal.http import forward
+from univocal.origin.pool import Pool
+from univocal.origin.response_reader import ResponseReader
+from univocal.server.turn import Turn
+from univocal.store.leases import Leases
+
+SOURCE = Path(__file__).parents[2] / "fuzz" / "exchange.py"
+
+
+@pytest.fixture(scope="module")
+def fuzzer():
+    spec = importlib.util.spec_from_file_location("fuzz_exchange", SOURCE)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+
+
+def test_no_law_is_broken(fuzzer):
+    found, seen = fuzzer.findings(1, scenarios=150)
+    assert [each.wrong for each in found] == []
+    for word in ("stored", "hit", "stale", "collapsed", "fwd-status=304", "own", "2xx", "3xx", "4xx", "5xx"):
+        assert seen[word] > 0, word
+
+
+def test_a_scenario_is_the_same_each_time(fuzzer):
+    (one, first), (again, second) = (fuzzer.broken(fuzzer.drawn("7.3"), fuzzer.Counter()) for _ in range(2))
+    assert one == again
+    assert first.told() == second.told()
+    assert first.told()
+
+
+def without_private(*_):
+    return ""
+
+
+def never_old(*_):
+    return 0.0
+
+
+def as_if_complete(reader):
+    return True
+
+
+def twice(turn, finish=Turn.finish):
+    finish(turn)
+    turn._protocol.transport.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+
+
+def at_once(pool, connection, seconds):
+    pool.put_back(connection)
+
+
+def raises(*_):
+    raise KeyError("a mistake")
+
+
+def one_octet_less(turn, chunk, write=Turn.write):
+    return write(turn, chunk[:-1])
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "broken", "law"),
+    [
+        (storing, "_forbidden", without_private, "stored"),
+        (storing, "_shared", lambda directives: True, "stored"),
+        (ResponseReader, "close", as_if_complete, "unreadable"),
+        (decide, "matches", lambda stored, request: True, "another's variant"),
+        (facts, "selection", lambda response, request: selection([], request), "another's variant"),
+        (flight, "obsolete", lambda admission, response: [], "obsolete"),
+        (Leases, "holds", lambda leases, lease, stored=None: True, "obsolete"),
+        (decide, "_endures", lambda *_: True, "freshness"),
+        (facts, "initial_age", never_old, "age"),
+        (forward, "HOP_BY_HOP", frozenset(), "hop by hop"),
+        (forwarding, "forwards_left", lambda method, fields: [(b"host", b"b"), *fields], "forwarded"),
+        (Pool, "rest", at_once, "another's octets"),
+        (Turn, "finish", twice, "count"),
+        (Turn, "write", one_octet_less, "unreadable"),
+        (exchange, "represent", raises, "raised"),
+    ],
+)
+def test_a_broken_law_is_noticed(fuzzer, monkeypatch, owner, name, broken, law):
+    monkeypatch.setattr(owner, name, broken)
+    found, _ = fuzzer.findings(1, scenarios=400, most=1)
+    assert [each.wrong.partition(":")[0] for each in found] == [law]
+    assert found[0].smallest.steps
