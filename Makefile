@@ -1,7 +1,9 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN     = $(VENV)/bin
-STAMP   = $(VENV)/.installed
+# The environment is made anew where another interpreter is named than the one that made it.
+MADE_BY := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2], sys.base_prefix)' | tr ' /' '--')
+STAMP   = $(VENV)/.made-by-$(or $(MADE_BY),none)
 
 .PHONY: help demo test check bench bench-short fuzz conformance format clean
 
@@ -10,7 +12,7 @@ help:  ## what can be made
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "univocal needs Python 3.11 or newer; name one: make PYTHON=python3.12")'
-	$(PYTHON) -m venv $(VENV)
+	test -e $@ || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
@@ -18,8 +20,8 @@ $(STAMP): pyproject.toml
 demo: $(STAMP)  ## the proxy on 127.0.0.1:8080 before three small origins; Ctrl-C ends it
 	$(BIN)/univocal demo
 
-test: $(STAMP)  ## every test; those that need a missing program say which
-	$(BIN)/pytest $(ARGS)
+test: $(STAMP)  ## every test, as many at once as there are processors; those that need a missing program say which
+	$(BIN)/pytest --numprocesses auto --dist loadscope $(ARGS)
 
 check: $(STAMP)  ## formatting, lint, types
 	$(BIN)/ruff format --check .

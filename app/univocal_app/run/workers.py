@@ -27,6 +27,7 @@ logger: Final = logging.getLogger("univocal")
 
 BEAT: Final = 1.0  # seconds between two signs of life
 SILENCE: Final = 30.0  # seconds without one after which a worker is taken for hung and killed
+START: Final = 60.0  # seconds that a worker has to start, in which it gives none
 PAUSE: Final = 1.0  # seconds before a worker that ended is replaced
 
 # A new interpreter each, since a fork of a process with an event loop would take half of that along.
@@ -197,7 +198,7 @@ class Workers:
         try:
             await self._listen(name, reader)
         except TimeoutError:
-            logger.error("worker %s has given no sign of life for %g seconds", name, self._silence)
+            logger.error("worker %s has given no sign of life for %g seconds", name, self._patience(name))
             process.kill()
         finally:
             self._accepting.discard(name)
@@ -210,12 +211,15 @@ class Workers:
         process.close()
         return fate
 
+    def _patience(self, name: str) -> float:
+        return self._silence if name in self._accepting else max(START, self._silence)
+
     async def _listen(self, name: str, reader: asyncio.StreamReader) -> None:
         """Until the worker has ended, which closes its end of the channel. Raises TimeoutError."""
         silent = False
         while True:
             try:
-                said = await asyncio.wait_for(reader.read(64), BEAT if silent else self._silence)
+                said = await asyncio.wait_for(reader.read(64), BEAT if silent else self._patience(name))
             except TimeoutError:
                 if silent:
                     raise

@@ -29,11 +29,11 @@ CONFIGURATION = validate(
 
 @pytest.fixture
 async def watched(tmp_path: Path) -> AsyncIterator[tuple[Workers, list[str]]]:
-    """One worker that is taken for hung after two seconds, and the names of those that ended."""
+    """One worker that is taken for hung after three seconds, and the names of those that ended."""
     ended: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as front:
         task = Task(CONFIGURATION, "test", front, tmp_path)
-        workers = Workers(1, task, ended.append, silence=2.0)
+        workers = Workers(1, task, ended.append, silence=3.0)
         await workers.start()
         yield workers, ended
         await workers.aclose()
@@ -48,13 +48,13 @@ async def test_a_worker_that_hangs_is_replaced(
     before = process.pid
     assert before is not None
     os.kill(before, signal.SIGSTOP)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not ended or not workers.accepting:  # noqa: ASYNC110  (another process does it)
             await asyncio.sleep(0.05)
     (other,) = multiprocessing.active_children()
     assert ended == ["1"]
     assert other.pid != before
-    assert "worker 1 has given no sign of life for 2 seconds" in caplog.text
+    assert "worker 1 has given no sign of life for 3 seconds" in caplog.text
     assert "worker 1 was killed by SIGKILL: another takes its place" in caplog.text
 
 
@@ -67,12 +67,12 @@ async def test_where_none_can_be_started_for_a_while_it_is_tried_again(
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")), before[1]))
     try:
         process.kill()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while "cannot be started" not in caplog.text:  # noqa: ASYNC110  (another process does it)
                 await asyncio.sleep(0.05)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not workers.accepting:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     assert set(ended) == {"1"}
@@ -80,7 +80,7 @@ async def test_where_none_can_be_started_for_a_while_it_is_tried_again(
 
 async def test_a_worker_that_gives_signs_of_life_stays(watched: tuple[Workers, list[str]]) -> None:
     workers, ended = watched
-    await asyncio.sleep(3)  # longer than it may be silent
+    await asyncio.sleep(4)  # longer than it may be silent
     assert (workers.accepting, ended) == (1, [])
 
 
@@ -89,9 +89,9 @@ def test_a_parent_that_stood_still_kills_nobody(tmp_path: Path) -> None:
     ended: list[str] = []
 
     async def stand_still(front: socket.socket) -> int:
-        workers = Workers(1, Task(CONFIGURATION, "test", front, tmp_path), ended.append, silence=2.0)
+        workers = Workers(1, Task(CONFIGURATION, "test", front, tmp_path), ended.append, silence=3.0)
         await workers.start()
-        time.sleep(4)  # noqa: ASYNC251
+        time.sleep(5)  # noqa: ASYNC251
         await asyncio.sleep(1.5)
         accepting = workers.accepting
         died = list(ended)

@@ -1,0 +1,50 @@
+"""The Makefile's environment is made by the interpreter that is named, whatever made it before."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+OTHER = '#!/bin/sh\ncase "$*" in *version_info\\[:2\\]*) echo 3.99 /opt/python ;; *) exec {} "$@" ;; esac\n'
+
+
+@pytest.fixture
+def would(root: Path, tmp_path: Path) -> object:
+    """The commands with which `make PYTHON=… test` would begin, before those that run tests."""
+    if shutil.which("make") is None:
+        pytest.skip("package make is not installed")
+    environment = tmp_path / "venv"
+    environment.mkdir()
+
+    def dry(interpreter: str) -> str:
+        stamp = f"PYTHON={interpreter}", f"VENV={environment}"
+        asked = ["make", "--no-print-directory", "-n", *stamp, "test"]
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+        ended = subprocess.run(
+            asked, capture_output=True, text=True, timeout=60, check=True, cwd=root, env=clean
+        )
+        for line in ended.stdout.splitlines():
+            if line.startswith("touch "):
+                for old in environment.iterdir():
+                    old.unlink()
+                Path(line.split()[1]).touch()
+        return ended.stdout
+
+    return dry
+
+
+def test_another_interpreter_makes_the_environment_anew(would: object, tmp_path: Path) -> None:
+    assert callable(would)
+    other = tmp_path / "python3.99"
+    other.write_text(OTHER.format(sys.executable))
+    other.chmod(0o755)
+    assert "-m venv --clear" in would(sys.executable)
+    assert "-m venv" not in would(sys.executable)
+    assert f"{other} -m venv --clear" in would(str(other))
+    assert "-m venv" not in would(str(other))
+    assert "-m venv --clear" in would(sys.executable)

@@ -1,0 +1,101 @@
+"""The wheel and the source distribution: an index would take them, and the wheel is all that a user needs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+MOUNTED = """
+import asyncio
+import httpx
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from univocal import CacheMiddleware
+
+async def page(request):
+    return PlainTextResponse("page", headers={"Cache-Control": "max-age=60"})
+
+async def main():
+    app = CacheMiddleware(Starlette(routes=[Route("/page", page)]))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://a.example") as client:
+        for spelling in ("/page", "/%70age"):
+            print((await client.get(spelling)).headers["cache-status"])
+
+asyncio.run(main())
+"""
+
+
+def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a program as a user's shell would, without what this test's own environment says."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL"))}
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=300, check=False, cwd=cwd, env=clean
+    )
+
+
+@pytest.fixture(scope="module")
+def built(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory in which both are."""
+    directory = tmp_path_factory.mktemp("dist")
+    ended = run(sys.executable, "-m", "build", "--no-isolation", "--outdir", directory, root, cwd=directory)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return directory
+
+
+@pytest.fixture(scope="module")
+def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The programs of an environment that has the wheel, with no extra."""
+    directory = tmp_path_factory.mktemp("environment")
+    venv.create(directory, with_pip=True)
+    (wheel,) = built.glob("*.whl")
+    ended = run(directory / "bin" / "python", "-m", "pip", "install", "--quiet", wheel, cwd=directory)
+    assert ended.returncode == 0, ended.stderr
+    return directory / "bin"
+
+
+def test_an_index_takes_both(built: Path) -> None:
+    files = sorted(built.iterdir())
+    assert len(files) == 2
+    ended = run(sys.executable, "-m", "twine", "check", "--strict", *files, cwd=built)
+    assert (ended.returncode, ended.stdout.count("PASSED")) == (0, 2)
+
+
+def test_what_is_in_them(built: Path) -> None:
+    (wheel,), (source,) = built.glob("*.whl"), built.glob("*.tar.gz")
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
+        told = Parser().parsestr(archive.read(metadata).decode())
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"univocal", "univocal_app"}
+    assert {"univocal/py.typed", "univocal/profiles/mediawiki.toml"} <= set(names)
+    assert {"Homepage", "Changelog", "Documentation", "Issues"} <= {
+        url.split(",")[0] for url in told.get_all("Project-URL", [])
+    }
+    with tarfile.open(source) as archive:
+        assert {"README.md", "Makefile", "tests"} <= {name.split("/")[1] for name in archive.getnames()[1:]}
+
+
+def test_the_wheel_alone_is_the_middleware(installed: Path, tmp_path: Path) -> None:
+    ended = run(installed / "python", "-c", MOUNTED, cwd=tmp_path)
+    assert ended.stderr == ""
+    assert ended.stdout.splitlines() == ["univocal; fwd=uri-miss; stored", "univocal; hit; ttl=60"]
+
+
+@pytest.mark.parametrize("program", [["univocal"], ["python", "-m", "univocal"]])
+def test_without_its_extra_the_program_says_which(
+    installed: Path, tmp_path: Path, program: list[str]
+) -> None:
+    name, *arguments = program
+    ended = run(installed / name, *arguments, "serve", "--upstream", "http://127.0.0.1:9", cwd=tmp_path)
+    assert ended.returncode == 1
+    assert "Traceback" not in ended.stderr
+    assert "pip install 'univocal[proxy]'" in ended.stderr
