@@ -219,6 +219,37 @@ def test_all_the_clean_ones_in_one_log() -> None:
     assert not found.decided, found.toml()
 
 
+def test_another_order_is_not_taken_for_another_value() -> None:
+    """Nobody asked for a page in another colour: the log cannot tell that the colour goes unused."""
+    sizes = {i: size_of(i) for i in range(300)}
+    lines = [
+        combined(f"/product/{i}?{query}", sizes[i])
+        for i in sizes
+        for query in ("colour=red&fit=slim", "fit=slim&colour=red")
+    ]
+    found = learned(iter(lines))
+    assert found.settings.sort
+    assert found.settings.drop == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "dropped"), [("ref", ("ref",)), ("f%5B0%5D", ("f[0]",)), ("*", ()), ("a%2A", ()), ("a+b", ())]
+)
+def test_names_are_proposed_as_a_profile_has_them(name: str, dropped: tuple[str, ...]) -> None:
+    """In a profile a name is decoded, and a star is a glob: that rule would drop every parameter."""
+    lines = [
+        combined(f"/p{i}{query}", size_of(i))
+        for i in range(100)
+        for query in ("", *(f"?{name}=x{each}" for each in range(9)))
+    ]
+    found = learned(iter(lines))
+    assert found.settings.drop == dropped
+    profile = parse({"learned": found.toml()})["learned"]
+    assert canonical_target(b"/p1?other=1", profile) == b"/p1?other=1"
+    if dropped:
+        assert canonical_target(f"/p1?{name}=y".encode(), profile) == b"/p1"
+
+
 # Hosts, JSON, bounds
 
 

@@ -205,7 +205,7 @@ OWN = b'{"target": "/\\u00e9", "method": "HEAD", "status": 200, "bytes": 0, "url
     ("line", "entry"),
     [
         (APACHE, READ),
-        (b"shop.example:80 " + APACHE, READ._replace(host=b"shop.example:80")),
+        (b"shop.example:80 " + APACHE, READ._replace(host=b"shop.example")),
         (APACHE.replace(b"- -", b"- a b"), READ),
         (APACHE.replace(b"512", b"-"), READ._replace(size=-1)),
         (APACHE.replace(b"/a?b=c", b'/\\x22\\"'), READ._replace(target=b'/""')),

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import base64
 import json
+import math
+import re
 import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
-from urllib.robotparser import RobotFileParser
 
 import httpx
+from protego import Protego
 
+from univocal.uri.pipeline import split
+from univocal.uri.segments import routing_view
 from univocal_app.learn.likeness import Answer
-from univocal_app.learn.verdicts import Fetch
+from univocal_app.learn.verdicts import Fetch, led_to
 
 __all__ = ["AGENT", "Asker", "Forbidden", "OriginError", "Remembered", "remembering"]
 
 AGENT: Final = "univocal-probe"
 
-# Octets of an answer that are read; what is longer is compared by its beginning.
+# Octets of an answer that are read; what is longer is compared by its beginning and its length.
 _READ: Final = 1 << 20
+_LONGEST: Final = 20.0  # seconds that an answer may take
 _TRIES: Final = 4
+_SILENCE: Final = 40  # requests one after the other without an answer: the origin is gone
+_REDIRECTS: Final = 5  # of robots.txt (RFC 9309 §2.3.1.2)
 _LONGEST_WAIT: Final = 10.0  # seconds that a Retry-After is heeded for at most
 # No window of a second holds more than the rate, even where the network bunches requests a little.
 _MARGIN: Final = 1.05
@@ -54,7 +61,7 @@ class Asker:
     ) -> None:
         self.origin = origin
         self.asked = 0
-        self._spacing = _MARGIN / rate
+        self._spacing = _MARGIN / (math.floor(rate) if rate >= 1 else rate)
         self._clock, self._sleep = clock, sleep
         self._next = 0.0
         self._transport = transport or httpx.HTTPTransport(
@@ -62,15 +69,19 @@ class Asker:
         )
         self._url = httpx.URL(origin + "/")
         self._host = urlsplit(origin).netloc.rpartition("@")[2]
-        self._robots: RobotFileParser | None = None
+        self._robots: Protego | None = None
+        self._silent = 0  # requests since the last answer
 
     def close(self) -> None:
         """Close the connection."""
         self._transport.close()
 
     def get(self, target: bytes) -> Answer:
-        """The answer to a GET of `target`; raises Forbidden for what robots.txt keeps to itself."""
-        if self._robots is not None and not self._robots.can_fetch(AGENT, target.decode("latin-1")):
+        """The answer to a GET of `target`.
+
+        Raises Forbidden for what robots.txt keeps to itself, OriginError where nothing answers any more.
+        """
+        if self._robots is not None and not all(map(self._allowed, _readings(target))):
             raise Forbidden(target)
         answer = Answer(0)
         for _ in range(_TRIES):
@@ -80,17 +91,26 @@ class Asker:
             self._heed(answer)
         return answer
 
+    def _allowed(self, target: bytes) -> bool:
+        url = self.origin + target.decode("latin-1")
+        return self._robots is None or self._robots.can_fetch(url, AGENT)
+
     def read_robots(self) -> None:
         """Fetch robots.txt (RFC 9309). Raises OriginError where the origin does not answer at all."""
-        answer = self.get(b"/robots.txt")
+        here = b"/robots.txt"
+        answer = self.get(here)
+        for _ in range(_REDIRECTS):
+            there = led_to(self.origin, answer, here)
+            if there is None:
+                break
+            here, answer = there, self.get(there)
         if answer.status == 0:
             raise OriginError(f"{self.origin} does not answer")
-        robots = RobotFileParser()
         if answer.failed:  # §2.3.1.4: unreachable: complete disallow
             raise OriginError(f"{self.origin}/robots.txt is answered {answer.status}: nothing may be asked")
         kind = answer.value(b"content-type")
         readable = answer.status == 200 and not kind.startswith(b"text/html")
-        robots.parse(answer.body.decode("utf-8", "replace").splitlines() if readable else [])
+        robots = Protego.parse(answer.body.decode("utf-8", "replace") if readable else "")
         delay = robots.crawl_delay(AGENT)
         if delay is not None:
             self._spacing = max(self._spacing, float(delay))
@@ -101,7 +121,10 @@ class Asker:
         if wait > 0:
             self._sleep(wait)
         self._next = self._clock() + self._spacing
+        if self._silent >= _SILENCE:
+            raise OriginError(f"{self.origin} does not answer any more")
         self.asked += 1
+        self._silent += 1
         request = httpx.Request(
             "GET",
             self._url,
@@ -119,13 +142,24 @@ class Asker:
         try:
             response = self._transport.handle_request(request)
             try:
-                body = _limited(response)
+                body = self._content(response)
             finally:
                 response.close()
         except (httpx.TransportError, httpx.StreamError):
             return Answer(0)
+        self._silent = 0
         fields = tuple((name.lower(), value) for name, value in response.headers.raw)
         return Answer(response.status_code, fields, body)
+
+    def _content(self, response: httpx.Response) -> bytes:
+        body, end = bytearray(), self._clock() + _LONGEST
+        for chunk in response.iter_raw():
+            body += chunk
+            if self._clock() > end:
+                raise httpx.ReadTimeout("the answer does not end")
+            if len(body) > _READ:
+                return bytes(body[:_READ]) + str(response.headers.get("content-length", "")).encode()
+        return bytes(body)
 
     def _heed(self, answer: Answer) -> None:
         asked = answer.value(b"retry-after")
@@ -133,13 +167,10 @@ class Asker:
             self._sleep(min(float(asked), _LONGEST_WAIT))
 
 
-def _limited(response: httpx.Response) -> bytes:
-    body = bytearray()
-    for chunk in response.iter_raw():
-        body += chunk
-        if len(body) >= _READ:
-            break
-    return bytes(body[:_READ])
+def _readings(target: bytes) -> set[bytes]:
+    """The target as it is spelled, and as an origin may read it: robots.txt speaks of the page."""
+    path, query = split(target)
+    return {target, re.sub(b"//+", b"/", routing_view(path)) + query}
 
 
 class Remembered:
@@ -172,16 +203,21 @@ class Remembered:
                     raise OriginError(f"{path} belongs to another origin or sample")
                 if told is None:
                     break
-                if number:
-                    self._take(told)
+                if number and not self._takes(told):
+                    break
                 whole += len(line)
         return whole
 
-    def _take(self, told: dict[str, object]) -> None:
-        fields = tuple((_o(name), _o(value)) for name, value in told["fields"])  # type: ignore[attr-defined]
-        body = zlib.decompress(base64.b64decode(str(told["body"])))
-        answer = Answer(int(told["status"]), fields, body)  # type: ignore[call-overload]
-        self.answers[_o(told["target"]), int(told["time"])] = answer  # type: ignore[call-overload]
+    def _takes(self, told: dict[str, object]) -> bool:
+        """Take in a line; False for one that is damaged."""
+        try:
+            fields = tuple((_o(name), _o(value)) for name, value in told["fields"])  # type: ignore[attr-defined]
+            body = zlib.decompress(base64.b64decode(str(told["body"])))
+            answer = Answer(int(told["status"]), fields, body)  # type: ignore[call-overload]
+            self.answers[_o(told["target"]), int(told["time"])] = answer  # type: ignore[call-overload]
+        except (KeyError, TypeError, ValueError, zlib.error):
+            return False
+        return True
 
     def keep(self, target: bytes, number: int, answer: Answer) -> None:
         """Write an answer down."""
@@ -222,7 +258,7 @@ def remembering(get: Callable[[bytes], Answer], kept: Remembered | None = None) 
             except Forbidden:
                 answer = Answer(0)
             known[target, number] = answer
-            if kept is not None:
+            if kept is not None and not answer.failed:  # what failed is asked again when the run goes on
                 kept.keep(target, number, answer)
         return known[target, number]
 

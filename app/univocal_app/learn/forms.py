@@ -6,6 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 from univocal.uri.pipeline import split
@@ -13,7 +14,7 @@ from univocal_app.learn.corpus import Urls
 from univocal_app.learn.questions import CUSTOMIZABLE, INDEX_NAME, TRACKING, parameters
 from univocal_app.learn.verdicts import CONFIDENCE
 from univocal_app.learn.weight import weigh
-from univocal_app.learn.written import Settings
+from univocal_app.learn.written import Settings, parameter_name
 
 __all__ = ["Seen", "host_aliases", "path_settings", "query_settings"]
 
@@ -22,13 +23,13 @@ Pairs = list[tuple[int, int]]
 # Pairs that a setting needs where the log has no sizes, and the weight that so many have.
 _ENOUGH: Final = 10
 _SESSION: Final = re.compile(
-    rb"(?i)(?:php|j|asp\.?net_?)?sess(?:ion)?_?id|sid|phpsessid|zenid|oscsid|cfid|cftoken"
+    r"(?i)(?:php|j|asp\.?net_?)?sess(?:ion)?_?id|sid|phpsessid|zenid|oscsid|cfid|cftoken"
 )
 _RANDOM: Final = re.compile(rb"(?=.*\d)(?:[0-9a-fA-F-]{16,}|[A-Za-z0-9_-]{20,})")
 # What such a parameter says may change a page without changing its size: an order, a choice among equals.
 _CHOOSING: Final = re.compile(
-    rb"(?i).*(?:sort|order|dir|asc|desc|page|offset|start|limit|lang|locale|format|view|mode|type|filter|query"
-    rb"|search|currency|theme|date|year|month|day|ver|rev)(?:\[\])?|[a-z]{1,2}|id|.*_id|hl|tab|cat|tag|size"
+    r"(?i).*(?:sort|order|dir|asc|desc|page|offset|start|limit|lang|locale|format|view|mode|type|filter|query"
+    r"|search|currency|theme|date|year|month|day|ver|rev)(?:\[\])?|[a-z]{1,2}|id|.*_id|hl|tab|cat|tag|size"
 )
 
 
@@ -163,9 +164,9 @@ class _Query:
 
     number: int
     base: bytes
-    parts: tuple[tuple[bytes, bytes], ...]  # name, and the whole parameter
+    parts: tuple[tuple[str, bytes], ...]  # name, if a profile can tell it, and the whole parameter
 
-    def without(self, names: frozenset[bytes]) -> bytes:
+    def without(self, names: frozenset[str]) -> bytes:
         """The rest of the URL, in whichever order it stands."""
         rest = sorted(part for name, part in self.parts if name not in names)
         return self.base + b"?" + b"&".join(rest) if rest else self.base
@@ -174,13 +175,14 @@ class _Query:
 def query_settings(urls: Urls, settings: Settings) -> tuple[Settings, list[Seen]]:
     """The settings that a log speaks for: parameters unused, defaulted, in any order."""
     queries = []
+    named = lru_cache(maxsize=65536)(parameter_name)
     for number, target in enumerate(urls.targets):
         path, query = split(target)
         if len(query) > 1 and urls.good[number]:
-            parts = tuple((name, name + equals + value) for name, equals, value in parameters(query))
+            parts = tuple((named(name), name + equals + value) for name, equals, value in parameters(query))
             queries.append(_Query(number, urls.hosts[number] + path, parts))
     found: list[Seen] = []
-    dropped: list[bytes] = []
+    dropped: list[str] = []
     for names in _clusters(queries):
         if set(names) <= set(dropped):
             continue
@@ -191,21 +193,20 @@ def query_settings(urls: Urls, settings: Settings) -> tuple[Settings, list[Seen]
     gone = frozenset(dropped)
     defaults = _defaults(urls, queries, gone, found)
     unordered = _unordered(urls, queries, gone, found)
-    drop = tuple(sorted(name.decode("latin-1") for name in dropped if name.isascii()))
-    return replace(settings, drop=drop, defaults=defaults, sort=unordered), found
+    return replace(settings, drop=tuple(sorted(dropped)), defaults=defaults, sort=unordered), found
 
 
-def _clusters(queries: Sequence[_Query]) -> list[tuple[bytes, ...]]:
+def _clusters(queries: Sequence[_Query]) -> list[tuple[str, ...]]:
     """Names to be judged together: those of trackers, those that come together, then each by itself."""
-    times: Counter[bytes] = Counter()
-    together: Counter[tuple[bytes, bytes]] = Counter()
+    times: Counter[str] = Counter()
+    together: Counter[tuple[str, str]] = Counter()
     for query in queries:
         names = sorted({name for name, _ in query.parts if name})
         times.update(names)
         if len(names) <= 8:
             together.update((one, other) for one in names for other in names if one < other)
     common = [name for name, count in times.most_common(200) if count >= 3]
-    tracking = tuple(name for name in common if TRACKING.fullmatch(name))
+    tracking = tuple(filter(_tracks, common))
     joined = [
         (one, other)
         for (one, other), count in together.items()
@@ -214,14 +215,12 @@ def _clusters(queries: Sequence[_Query]) -> list[tuple[bytes, ...]]:
     return [*([tracking] if len(tracking) > 1 else []), *joined[:50], *((name,) for name in common)]
 
 
-def _unused(
-    urls: Urls, queries: Sequence[_Query], gone: frozenset[bytes], names: Sequence[bytes]
-) -> Seen | None:
+def _unused(urls: Urls, queries: Sequence[_Query], gone: frozenset[str], names: Sequence[str]) -> Seen | None:
     """The parameters `names` if URLs that differ in nothing else are the same, `gone` being out already."""
     groups: defaultdict[bytes, list[tuple[int, bytes]]] = defaultdict(list)
     values: set[bytes] = set()
     for query in queries:
-        mine = b"&".join(part for name, part in query.parts if name in names)
+        mine = b"&".join(sorted(part for name, part in query.parts if name in names))
         if mine:
             values.add(mine)
             groups[query.without(gone)].append((query.number, mine))
@@ -233,18 +232,21 @@ def _unused(
             pairs += [(number, mate) for number, _ in members[:2]]
         first, value = members[0]
         pairs += [(number, first) for number, other in members[1:4] if other != value][:2]
-    told = b" ".join(names).decode("latin-1")
-    tracked = all(TRACKING.fullmatch(name) for name in names)
+    tracked = all(map(_tracks, names))
     if not tracked and len(values) < 2:
         return None  # the one value may be a default
     if not tracked and len(values) < 8 and any(_CHOOSING.fullmatch(name) for name in names):
         return None
     session = all(_SESSION.fullmatch(name) for name in names) or _is_random(values)
-    return _judged(urls, f"drop {told}", pairs, bare=tracked or session, least=5)
+    return _judged(urls, f"drop {' '.join(names)}", pairs, bare=tracked or session, least=5)
+
+
+def _tracks(name: str) -> bool:
+    return TRACKING.fullmatch(name.encode()) is not None
 
 
 def _without_any(
-    queries: Sequence[_Query], names: frozenset[bytes], gone: frozenset[bytes], wanted: Iterable[bytes]
+    queries: Sequence[_Query], names: frozenset[str], gone: frozenset[str], wanted: Iterable[bytes]
 ) -> dict[bytes, int]:
     """URLs without any of `names`, by what they are without the parameters that are gone."""
     groups = wanted if isinstance(wanted, dict) else set(wanted)
@@ -263,37 +265,36 @@ def _is_random(values: set[bytes]) -> bool:
 
 
 def _defaults(
-    urls: Urls, queries: Sequence[_Query], gone: frozenset[bytes], found: list[Seen]
+    urls: Urls, queries: Sequence[_Query], gone: frozenset[str], found: list[Seen]
 ) -> dict[str, str]:
     """Values with which a parameter might as well be absent, while others do change the page."""
-    groups: defaultdict[bytes, Pairs] = defaultdict(list)
-    others: defaultdict[bytes, Pairs] = defaultdict(list)
+    groups: defaultdict[tuple[str, bytes], Pairs] = defaultdict(list)
+    others: defaultdict[str, Pairs] = defaultdict(list)
     rests: dict[bytes, int] = {}
     for query in queries:
         rests.setdefault(query.without(gone), query.number)
     for query in queries:
         for name, part in query.parts:
-            if name in gone or not name or TRACKING.fullmatch(name):
+            if name in gone or not name or _tracks(name):
                 continue
             rest = query.without(gone | {name})
             mate = rests.get(rest, urls.index.get(rest))
             if mate is not None and urls.good[mate] and mate != query.number:
-                groups[part].append((query.number, mate))
+                groups[name, part.partition(b"=")[2]].append((query.number, mate))
                 others[name].append((query.number, mate))
     defaults: dict[str, str] = {}
-    for part in sorted(groups, key=lambda part: -len(groups[part]))[:500]:
-        name, _, value = part.partition(b"=")
-        seen = _judged(urls, f"default {part.decode('latin-1')}", groups[part], bare=False)
-        differing = [pair for pair in others[name] if pair not in set(groups[part])]
-        if seen is None or name.decode("latin-1") in defaults or not part.isascii() or b"%" in part:
+    for (name, value), pairs in sorted(groups.items(), key=lambda item: -len(item[1]))[:500]:
+        if name in defaults or not value.isascii() or b"%" in value:
             continue
-        if not differing or weigh(urls, differing).confidence == 0.0:
+        seen = _judged(urls, f"default {name}={value.decode()}", pairs, bare=False)
+        differing = sorted(set(others[name]) - set(pairs))
+        if seen is not None and (not differing or weigh(urls, differing).confidence == 0.0):
             found.append(seen)
-            defaults[name.decode()] = value.replace(b"+", b" ").decode()
+            defaults[name] = value.replace(b"+", b" ").decode()
     return defaults
 
 
-def _unordered(urls: Urls, queries: Sequence[_Query], gone: frozenset[bytes], found: list[Seen]) -> bool:
+def _unordered(urls: Urls, queries: Sequence[_Query], gone: frozenset[str], found: list[Seen]) -> bool:
     """The log has the same parameters in several orders, and the pages are the same."""
     groups: defaultdict[bytes, dict[bytes, int]] = defaultdict(dict)
     for query in queries:

@@ -8,7 +8,9 @@ deciding only if it does not fit the answers to other pages and to nonsense.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from hashlib import blake2b
@@ -21,7 +23,7 @@ _WORD: Final = re.compile(rb"[^\s<>\"]+")
 _TEXT: Final = re.compile(rb"(?i)text/|[a-z.+/-]*(?:json|xml|javascript)")
 # Octets of a text that are compared word by word; the rest counts as one word.
 _COMPARED: Final = 256 << 10
-# Where aligning two texts would take more steps than this, what is common in them is not looked for.
+# Where aligning two texts would take more steps than this, they are aligned by the words that each has once.
 _MOST_STEPS: Final = 4_000_000
 # Words that a gap may be longer than any that was seen.
 _SLACK: Final = 8
@@ -84,7 +86,8 @@ def told_apart(steady: dict[bytes, bytes], answer: Answer) -> tuple[str, bool]:
 def words(answer: Answer) -> list[bytes]:
     """An answer's content is compared by these: its words, or for what is no text all of it."""
     kind = answer.value(b"content-type")
-    if kind and not _TEXT.match(kind):
+    packed = answer.value(b"content-encoding") not in {b"", b"identity"}
+    if packed or (kind and not _TEXT.match(kind)):
         return [blake2b(answer.body).digest()] if answer.body else []
     found = _WORD.findall(answer.body[:_COMPARED])
     rest = answer.body[_COMPARED:]
@@ -187,7 +190,52 @@ def _common(one: Sequence[bytes | None], other: Sequence[bytes]) -> list[tuple[i
     blocks = [(0, 0, start)]
     if len(mine) * len(theirs) <= _MOST_STEPS:
         matcher = SequenceMatcher(None, mine, theirs, autojunk=len(mine) > 1000)
-        blocks += [(start + a, start + b, size) for a, b, size in matcher.get_matching_blocks() if size]
+        found: Iterable[tuple[int, int, int]] = matcher.get_matching_blocks()
+    else:
+        found = _anchored(mine, theirs)
+    blocks += [(start + a, start + b, size) for a, b, size in found if size]
     if end:
         blocks.append((len(one) - end, len(other) - end, end))
     return [block for block in blocks if block[2]]
+
+
+def _anchored(one: Sequence[bytes | None], other: Sequence[bytes]) -> Iterator[tuple[int, int, int]]:
+    """Blocks that both have, in order, around words that each has once."""
+    times = Counter(one), Counter(other)
+    places = {word: place for place, word in enumerate(other)}
+    pairs = [
+        (place, places[word])
+        for place, word in enumerate(one)
+        if word is not None and times[0][word] == times[1][word] == 1
+    ]
+    here = there = 0  # where the last block ended
+    for mine, theirs in _rising(pairs):
+        if mine < here or theirs < there:
+            continue
+        back = 0
+        while (
+            mine - back > here and theirs - back > there and one[mine - back - 1] == other[theirs - back - 1]
+        ):
+            back += 1
+        begin, start = mine - back, theirs - back
+        here, there = mine + 1, theirs + 1
+        while here < len(one) and there < len(other) and one[here] == other[there]:
+            here, there = here + 1, there + 1
+        yield begin, start, here - begin
+
+
+def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The longest choice of pairs, sorted by the first number, whose second numbers rise, too."""
+    lowest: list[int] = []  # the least second number that a choice of so many ends with
+    ends: list[int] = []  # the pair with it
+    before: list[int] = []
+    for number, (_, second) in enumerate(pairs):
+        length = bisect_left(lowest, second)
+        before.append(ends[length - 1] if length else -1)
+        lowest[length : length + 1] = [second]
+        ends[length : length + 1] = [number]
+    chosen, at = [], ends[-1] if ends else -1
+    while at >= 0:
+        chosen.append(pairs[at])
+        at = before[at]
+    return chosen[::-1]

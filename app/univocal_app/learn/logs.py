@@ -5,18 +5,22 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import math
 import re
 import sys
+import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, cast
 
-__all__ = ["FORMATS", "Entry", "LogError", "entries", "parser", "seconds"]
+from univocal.http.authority import parse_authority
+
+__all__ = ["FORMATS", "Entry", "LogError", "entries", "entry_of_any", "lines", "opened", "parser", "seconds"]
 
 
 class LogError(Exception):
@@ -37,11 +41,16 @@ class Entry(NamedTuple):
 
 # host ident user [time] "request" status bytes; before it a virtual host, as in vhost_combined.
 _COMBINED: Final = re.compile(
-    rb"(\S+) (\S+) (\S+) (?:([^\[]*?) )?\[([^\]]*)\] \"((?:[^\"\\]|\\.)*+)\" (\d{3}) (\d+|-)"
+    rb"(\S+) (\S+) (\S+) (?:([^\[]*?) )?\[([^\]]*)\] \"((?:[^\"\\]|\\.)*+)\" (\d{3}) (\d{1,18}(?!\d)|-)"
 )
 _ADDRESS: Final = re.compile(rb"[0-9a-fA-F:.]+")
 _ESCAPED: Final = re.compile(rb"\\(?:x([0-9A-Fa-f]{2})|(.))")
+# What Apache httpd writes for some octets that would break a line; it and nginx write "\\xHH" for others.
+_LETTERS: Final = {b"b": b"\b", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
 _ABSOLUTE: Final = re.compile(rb"(?i)https?://([^/?#]*)")
+
+_LONGEST: Final = 1 << 20  # octets of a line; what is longer is skipped, and never held as a whole
+_LARGEST: Final = 1 << 60  # what a log tells beyond is no size
 
 _TARGETS: Final = ("request_uri", "target", "uri", "request", "url", "path")
 _HOSTS: Final = ("host", "http_host", "vhost", "server_name")
@@ -63,13 +72,23 @@ def entry_of_combined(line: bytes) -> Entry | None:
     target = b"%20".join(words[1:-1]) if len(words) > 3 else words[1]
     if b"\\" in target:
         target = _ESCAPED.sub(_unescaped, target)
-    host, target = _located(target, first if vhost else b"")
+    host, target = _located(target, _host(first) if vhost else b"")
     client = second if vhost else first
     return Entry(host, target, words[0], int(status), -1 if size == b"-" else int(size), time, client)
 
 
 def _unescaped(found: re.Match[bytes]) -> bytes:
-    return bytes.fromhex(found[1].decode()) if found[1] else found[2]
+    return bytes.fromhex(found[1].decode()) if found[1] else _LETTERS.get(found[2], found[2])
+
+
+@lru_cache(maxsize=1024)
+def _host(text: bytes) -> bytes:
+    """A host as others are compared with it, without the port that its scheme has; b"" for what is none."""
+    found = parse_authority(text)
+    if found is None:
+        return b""
+    name, port = found
+    return name if port in {None, 80, 443} else b"%b:%d" % (name, port)
 
 
 def _located(target: bytes, host: bytes) -> tuple[bytes, bytes]:
@@ -78,7 +97,7 @@ def _located(target: bytes, host: bytes) -> tuple[bytes, bytes]:
         return host, target
     if absolute := _ABSOLUTE.match(target):
         rest = target[absolute.end() :]
-        return absolute[1].rpartition(b"@")[2], rest if rest.startswith(b"/") else b"/" + rest
+        return _host(absolute[1].rpartition(b"@")[2]), rest if rest.startswith(b"/") else b"/" + rest
     return host, target
 
 
@@ -86,7 +105,7 @@ def entry_of_json(line: bytes) -> Entry | None:
     """A JSON object with names that univocal, nginx and Caddy give."""
     try:
         told = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(told, dict):
         return None
@@ -100,7 +119,7 @@ def entry_of_json(line: bytes) -> Entry | None:
     if len(words) == 3:
         method, text = method or words[0], words[1]
     host = _first(told, _HOSTS) or _host_of(told.get("url")) or told.get("site") or ""
-    host, target = _located(_octets(text), _octets(str(host)))
+    host, target = _located(_octets(text), _host(_octets(str(host))))
     size, status = _first(told, _SIZES), told.get("status")
     return Entry(
         host,
@@ -108,8 +127,8 @@ def entry_of_json(line: bytes) -> Entry | None:
         _octets(str(method or "GET")),
         _number(status, 200 if status is None and "status" not in told else 0),
         _number(size, -1),
-        str(_first(told, _TIMES) or "").encode(),
-        str(_first(told, _CLIENTS) or "").encode(),
+        _octets(str(_first(told, _TIMES) or "")),
+        _octets(str(_first(told, _CLIENTS) or "")),
     )
 
 
@@ -118,11 +137,12 @@ def _octets(text: str) -> bytes:
     try:
         return text.encode("latin-1")
     except UnicodeEncodeError:
-        return text.encode("utf-8", "surrogateescape")
+        return text.encode("utf-8", "backslashreplace")
 
 
 def _first(told: dict[str, Any], names: Iterable[str]) -> Any:
-    return next((told[name] for name in names if told.get(name) not in {None, ""}), None)
+    plain = (told[name] for name in names if isinstance(told.get(name), str | int | float))
+    return next((value for value in plain if value != ""), None)
 
 
 def _host_of(url: object) -> str:
@@ -132,9 +152,10 @@ def _host_of(url: object) -> str:
 
 def _number(value: object, otherwise: int) -> int:
     try:
-        return int(value)  # type: ignore[call-overload, no-any-return]
-    except (TypeError, ValueError):
+        number = int(value)  # type: ignore[call-overload]
+    except (TypeError, ValueError, OverflowError):
         return otherwise
+    return number if 0 <= number < _LARGEST else otherwise
 
 
 def entry_of_url(line: bytes) -> Entry | None:
@@ -173,33 +194,55 @@ def parser(name: str) -> Callable[[bytes], Entry | None]:
 def entries(paths: Iterable[str], form: str = "auto") -> Iterator[Entry | None]:
     """Every line of the logs, "-" being standard input; None for one that is no request.
 
-    Raises LogError for a file that cannot be read.
+    Raises LogError for a file that cannot be read to its end.
     """
     parse = parser(form)
     for path in paths:
-        with closing(opened(path)) as stream:
-            try:
-                for line in stream:
-                    text = line.strip()
-                    if text and not text.startswith(b"#"):
-                        yield parse(text)
-            except (OSError, EOFError) as error:
-                raise LogError(f"{path}: {error}") from None
+        with opened(path) as stream:
+            for line in lines(stream):
+                if line is None:
+                    yield None
+                elif (text := line.strip()) and not text.startswith(b"#"):
+                    yield parse(text)
 
 
-def opened(path: str) -> BinaryIO:
-    """A log as it reads uncompressed, whatever its name says. Raises LogError."""
+def lines(stream: BinaryIO) -> Iterator[bytes | None]:
+    """The lines; None for one of more than a MiB, which is no request."""
+    inside = False
+    for line in iter(partial(stream.readline, _LONGEST), b""):
+        whole = len(line) < _LONGEST or line.endswith(b"\n")
+        if not inside:
+            yield line if whole else None
+        inside = not whole
+
+
+@contextmanager
+def opened(path: str) -> Iterator[BinaryIO]:
+    """A log as it reads uncompressed, whatever its name says.
+
+    Raises LogError, also for what fails while it is read.
+    """
     try:
-        stream = sys.stdin.buffer if path == "-" else Path(path).open("rb")  # noqa: SIM115
-        magic = cast("io.BufferedReader[Any]", stream).peek(4)[:4]
+        with cast("BinaryIO", sys.stdin.buffer) if path == "-" else Path(path).open("rb") as stream:
+            yield _unpacked(stream, path)
     except OSError as error:
-        raise LogError(f"{path}: {error.strerror}") from None
-    if magic[:2] == b"\x1f\x8b":
-        return cast("BinaryIO", gzip.open(stream, "rb"))
-    return _unpacked(stream, path) if magic == b"\x28\xb5\x2f\xfd" else stream
+        raise LogError(f"{path}: {error.strerror or error}") from None
+    except _broken() as error:
+        raise LogError(f"{path}: {error}") from None
+
+
+def _broken() -> tuple[type[Exception], ...]:
+    """The errors that compressed files are found damaged by."""
+    found: tuple[type[Exception], ...] = (EOFError, zlib.error)
+    return (*found, import_module("zstandard").ZstdError) if find_spec("zstandard") else found
 
 
 def _unpacked(stream: BinaryIO, path: str) -> BinaryIO:
+    magic = cast("io.BufferedReader[Any]", stream).peek(4)[:4]
+    if magic[:2] == b"\x1f\x8b":
+        return cast("BinaryIO", gzip.open(stream, "rb"))
+    if magic != b"\x28\xb5\x2f\xfd":
+        return stream
     if find_spec("zstandard") is None:
         raise LogError(f"{path}: needs zstandard (pip install 'univocal[zstd]')")
     zstandard: Any = import_module("zstandard")
@@ -215,9 +258,11 @@ def seconds(time: bytes) -> float | None:
     """Seconds since the epoch of a time as logs write it: common log format, ISO 8601, or a number."""
     text = time.decode("latin-1")
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
         pass
+    else:
+        return number if math.isfinite(number) else None
     for form in (_CLF, ""):
         try:
             moment = datetime.strptime(text, form) if form else datetime.fromisoformat(text)

@@ -136,8 +136,9 @@ def plan(origin: str, sample: Sequence[bytes]) -> Plan:
 
 def probe(origin: str, sample: Sequence[bytes], fetch: Fetch, asked: Callable[[], int], tell: Tell) -> Report:
     """Ask every question; `tell` hears of each that is answered, `asked` counts the requests so far."""
-    judge = Judge(fetch, origin)
-    ordered = _followed(varied(sample), fetch, judge)
+    varying = varied(sample)
+    judge = Judge(fetch, origin, varying)
+    ordered = _followed(varying, fetch, judge)
     ordered += _offered(ordered, judge)
     findings: dict[str, Finding] = {}
     for question in questions(sample):

@@ -5,23 +5,20 @@ from __future__ import annotations
 import html
 import re
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import BinaryIO, Final
 
 from univocal.uri.pipeline import split
-from univocal_app.learn.logs import Entry, entry_of_any, opened
+from univocal_app.learn.logs import Entry, LogError, entry_of_any, lines, opened
 
 __all__ = ["Sample", "read_sample", "varied"]
 
 # A sample has no more targets than these; of a larger file the first are taken.
 _MOST: Final = 20_000
-_LOCATION: Final = re.compile(
-    rb"<(?:\w+:)?loc>\s*(?:<!\[CDATA\[)?(.*?)(?:\]\]>)?\s*</(?:\w+:)?loc>", re.DOTALL
-)
-_SITEMAP: Final = re.compile(rb"<(?:\w+:)?(?:urlset|sitemapindex)\b")
-_SPEAKABLE: Final = re.compile(rb"/[!-~]*")
+_LOCATION: Final = re.compile(rb"<(?:\w{1,20}:)?loc>(?:\s*<!\[CDATA\[)?([^<]*)")
+_SITEMAP: Final = re.compile(rb"<(?:\w{1,20}:)?(urlset|sitemapindex)\b")
+_SPEAKABLE: Final = re.compile(rb"/[!-~]{0,1023}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,26 +35,30 @@ def read_sample(path: str, authority: bytes) -> Sample:
 
     Where none does, those of the host that has the most: the origin server stands for it. Raises LogError.
     """
-    with closing(opened(path)) as stream:
+    with opened(path) as stream:
         head = stream.read(64 << 10)
-        if _SITEMAP.search(head):
-            text = head + stream.read(64 << 20)
-            lines: Iterable[bytes] = [
-                html.unescape(found.decode("utf-8", "replace")).encode() for found in _LOCATION.findall(text)
-            ]
+        sitemap = _SITEMAP.search(head)
+        if sitemap is None:
+            listed: Iterable[bytes] = _lines(head, stream)
+        elif sitemap[1] == b"urlset":
+            listed = map(_location, _LOCATION.findall(head + stream.read(64 << 20)))
         else:
-            lines = _lines(head, stream)
-        return _of_one_host(filter(None, map(entry_of_any, lines)), authority)
+            raise LogError(f"{path}: this sitemap is an index of others: give one of those that it names")
+        return _of_one_host(filter(None, map(entry_of_any, listed)), authority)
 
 
-def _lines(head: bytes, stream: Iterable[bytes]) -> Iterable[bytes]:
+def _location(text: bytes) -> bytes:
+    """The URL in a sitemap's `loc`."""
+    return html.unescape(text.strip().removesuffix(b"]]>").strip().decode("utf-8", "replace")).encode()
+
+
+def _lines(head: bytes, stream: BinaryIO) -> Iterator[bytes]:
     *whole, rest = head.split(b"\n")
     yield from whole
-    for line in stream:
-        yield rest + line
+    for line in lines(stream):
+        yield b"" if line is None else rest + line
         rest = b""
-    if rest:
-        yield rest
+    yield rest
 
 
 def _of_one_host(found: Iterable[Entry], authority: bytes) -> Sample:

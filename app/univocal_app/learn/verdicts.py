@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Final, Literal, TypeAlias
 from urllib.parse import urljoin, urlsplit
 
+from univocal.uri.pipeline import split
 from univocal_app.learn.likeness import Answer, Template, steady_fields, told_apart, without_echo, words
 from univocal_app.learn.questions import Pair, Question, siblings
 
@@ -21,6 +23,7 @@ __all__ = [
     "concluded",
     "confidence",
     "examine",
+    "led_to",
     "verdict_of",
 ]
 
@@ -35,7 +38,12 @@ CONFIDENCE: Final = 0.95
 _SUBSTANTIAL: Final = 20
 # How often a page is looked at again before another content counts as another page.
 _LOOKS: Final = 4
+# Other pages that are looked at, out of the first so many of the sample, until one is told from the page.
+_OTHERS: Final = 4
+_SEARCHED: Final = 500
 _ALIKE: Final = "the same content"
+_UNSPEAKABLE: Final = re.compile(rb"[^!-~]")
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,7 @@ class Page:
     steady: dict[bytes, bytes] = field(default_factory=dict)
     dumb: str = ""
     open: bool = False  # any name beside it has a page of its own
+    confronted: int = 0  # answers that had been taken in when it was last confronted with other pages
 
     def learn(self, answer: Answer) -> None:
         """Take in one more answer to the same request."""
@@ -95,11 +104,15 @@ def verdict_of(evidence: Sequence[Evidence]) -> tuple[Verdict, float]:
 
 
 class Judge:
-    """Asks for pairs by `fetch` and judges the answers; it remembers every page that it has met."""
+    """Asks for pairs by `fetch` and judges the answers; it remembers every page that it has met.
 
-    def __init__(self, fetch: Fetch, origin: str) -> None:
+    `others` are targets of the same origin: a page must not be taken for another one.
+    """
+
+    def __init__(self, fetch: Fetch, origin: str, others: Sequence[bytes] = ()) -> None:
         self._fetch = fetch
         self._origin = origin  # scheme and authority
+        self._others = others
         self._pages: dict[bytes, Page] = {}
 
     def page(self, target: bytes) -> Page:
@@ -120,7 +133,29 @@ class Judge:
             page.dumb = "nothing of it stays"
         else:
             self._confront(page)
+        page.confronted = len(page.answers)
+        if not page.dumb and self._like_others(page):
+            page.dumb = "other pages look alike"
         return page
+
+    def _like_others(self, page: Page) -> bool:
+        """Of the pages that are met beside it none can be told from it."""
+        directory, name = _named(page.target)
+        others = [target for target in self._others[:_SEARCHED] if target != page.target]
+
+        def farness(target: bytes) -> tuple[bool, bool]:
+            beside, called = _named(target)
+            return called == name, beside != directory  # first those that are others surely, and look like it
+
+        others.sort(key=farness)
+        met = alike = 0
+        for target in others[:_OTHERS]:
+            answer = self._fetch(target, 0)
+            met += answer.status == 200
+            alike += self._fits(page, answer)
+            if alike < met:
+                return False
+        return alike > 0
 
     def _confront(self, page: Page) -> None:
         """Find out whether the page can be told from what the origin answers to nonsense."""
@@ -151,20 +186,8 @@ class Judge:
         return self._fetch(target, 0)
 
     def leads_to(self, answer: Answer, target: bytes) -> bytes | None:
-        """The target that a redirect names on the same origin, octet for octet."""
-        if not answer.redirects:
-            return None
-        location = answer.value(b"location").partition(b"#")[0]
-        if location.startswith(b"/") and not location.startswith(b"//"):
-            return location
-        text = location.decode("latin-1")
-        if "://" not in text[:12]:
-            text = urljoin(self._origin + target.decode("latin-1"), text)
-        scheme, authority = urlsplit(text)[:2]
-        own = urlsplit(self._origin)
-        if (scheme, authority.lower()) != (own.scheme, own.netloc.lower()):
-            return None
-        return (text.split(authority, 1)[1] or "/").encode("latin-1")
+        """The target that a redirect names on the same origin."""
+        return led_to(self._origin, answer, target)
 
     def between(self, one: bytes, other: bytes) -> Verdict:
         """The verdict on two targets, either of which may be the page."""
@@ -179,6 +202,14 @@ class Judge:
             return Evidence(pair, "unknown", f"the page decides nothing: {page.dumb}")
         if reason := self._ignored(page, pair):
             return Evidence(pair, "unknown", reason)
+        found = self._looked(page, pair)
+        if found.verdict == "same" and self._frays(page):
+            page.dumb = "too little of it stays"
+            return Evidence(pair, "unknown", f"the page decides nothing: {page.dumb}")
+        return found
+
+    def _looked(self, page: Page, pair: Pair) -> Evidence:
+        """The comparison of both, as often as it takes to tell noise from difference."""
         answers = [self._fetch(pair.b, 0)]
         found = self._compare(page, pair, answers[0])
         for time in range(1, _LOOKS):
@@ -198,9 +229,14 @@ class Judge:
                 return Evidence(pair, "unknown", "it differed once")
             if answers[-1].status != 200:
                 break
-        if found.verdict == "same" and self._fits(page, self._fetch(siblings(pair.a)[0], 0)):
-            return Evidence(pair, "unknown", "too little of the page stays")
         return found
+
+    def _frays(self, page: Page) -> bool:
+        """What still stays, after more looks at the page, fits nonsense or other pages as well."""
+        if page.confronted == len(page.answers):
+            return False
+        page.confronted = len(page.answers)
+        return self._fits(page, self._fetch(siblings(page.target)[0], 0)) or self._like_others(page)
 
     def _ignored(self, page: Page, pair: Pair) -> str:
         """Why the pair decides nothing: the origin minds the place as little in a decoy."""
@@ -237,6 +273,34 @@ class Judge:
         if self._fits(page, echoed) and page.template.words >= _SUBSTANTIAL:
             return Evidence(pair, "unknown", "the page repeats its own target as it came")
         return Evidence(pair, "different", "other content")
+
+
+def _named(target: bytes) -> tuple[bytes, bytes]:
+    """The directory of a target, and its last name."""
+    directory, _, name = split(target)[0].rstrip(b"/").rpartition(b"/")
+    return directory, name
+
+
+def led_to(origin: str, answer: Answer, target: bytes) -> bytes | None:
+    """The target on `origin` that the answer to `target` redirects to, as clients ask for it; or None.
+
+    It is spelled as in the Location field; what no URL may hold is encoded, as browsers do.
+    """
+    if not answer.redirects:
+        return None
+    location = answer.value(b"location").strip().partition(b"#")[0]
+    location = _UNSPEAKABLE.sub(lambda octet: b"%%%02X" % ord(octet[0]), location)
+    if location.startswith(b"/") and not location.startswith(b"//"):
+        return location
+    text = location.decode()
+    if not _SCHEME.match(text):
+        text = urljoin(origin + target.decode("latin-1"), text)
+    scheme, authority = urlsplit(text)[:2]
+    own = urlsplit(origin)
+    if (scheme.lower(), authority.lower()) != (own.scheme, own.netloc.lower()):
+        return None
+    rest = text.partition("://")[2][len(authority) :]
+    return (rest if rest.startswith("/") else "/" + rest).encode()
 
 
 def _same_but_for_echo(answers: Sequence[Answer], target: bytes, other: Answer, at: bytes) -> bool:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from univocal.http.errors import ProfileError
+from univocal.http.grammar import unescape
 from univocal.uri.pipeline import canonical_target, split
 from univocal.uri.profile import Profile, parse
 from univocal_app.commands.describe import printable
 from univocal_app.learn.questions import CUSTOMIZABLE
 from univocal_app.learn.verdicts import CONFIDENCE, Evidence, Finding, verdict_of
 
-__all__ = ["Settings", "folded", "loaded", "problem", "settings_of", "toml", "written"]
+__all__ = ["Settings", "folded", "loaded", "parameter_name", "problem", "settings_of", "toml", "written"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,9 @@ class Settings:
     rewrites: tuple[tuple[str, str, str], ...] = ()
     refused: tuple[str, ...] = ("control-character", "fragment", "bad-escape")
 
+
+# Names that are neither globs nor hard to read.
+_NAME: Final = re.compile(rb"[!-%'-)+-<>@-~]+")
 
 # In which order settings are given up where one goes too far, and what they fall back to.
 _FALLBACKS: Final[tuple[tuple[str, object], ...]] = (
@@ -61,13 +66,22 @@ def settings_of(findings: Mapping[str, Finding]) -> Settings:
         sort=_same(findings, "query-order"),
         drop_empty_mark=_same(findings, "empty-query"),
         drop=tuple(
-            name.removeprefix("unused:")
+            dropped
             for name in findings
-            if name.startswith("unused:") and name != "unused:zqunused" and _same(findings, name)
+            if name.startswith("unused:")
+            and name != "unused:zqunused"
+            and _same(findings, name)
+            and (dropped := parameter_name(name.removeprefix("unused:").encode()))
         ),
         charset=_charset(findings.get("charset")),
     )
     return _guarded(found, findings)
+
+
+def parameter_name(octets: bytes) -> str:
+    """A parameter's name as `drop` and `defaults` have it, decoded; "" for one that they would misread."""
+    name = unescape(octets.replace(b"+", b" "))
+    return name.decode() if _NAME.fullmatch(name) else ""
 
 
 def _same(findings: Mapping[str, Finding], name: str) -> bool:

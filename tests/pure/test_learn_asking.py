@@ -1,0 +1,214 @@
+"""How an origin is asked: what robots.txt keeps to itself, how fast, and what is remembered of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from univocal_app.learn.asking import Asker, Forbidden, OriginError, Remembered, remembering
+from univocal_app.learn.likeness import Answer, words
+from univocal_app.learn.verdicts import led_to
+
+ORIGIN = "http://en.example"
+Handler = Callable[[bytes], httpx.Response]
+
+
+class Clock:
+    """Time that passes only where somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def answered(content: bytes = b"page", status: int = 200, **fields: str) -> httpx.Response:
+    told = {"content-length": str(len(content)), **fields}
+    return httpx.Response(status, headers=told, stream=httpx.ByteStream(content))
+
+
+def asker(handler: Handler, rate: float = 100.0, clock: Clock | None = None) -> Asker:
+    clock = clock or Clock()
+    transport = httpx.MockTransport(lambda request: handler(request.extensions["target"]))
+    return Asker(ORIGIN, rate, clock=clock, sleep=clock.sleep, transport=transport)
+
+
+ROBOTS = """
+User-agent: *
+Disallow: /private
+Allow: /private/open
+Disallow: /*?print
+Disallow: /*.pdf$
+Crawl-delay: 2
+"""
+
+
+def site(robots: str) -> Handler:
+    def handler(target: bytes) -> httpx.Response:
+        if target == b"/robots.txt":
+            return answered(robots.encode())
+        return answered()
+
+    return handler
+
+
+@pytest.mark.parametrize(
+    "target",
+    [b"/private", b"/private/x", b"//private/x", b"/x/../private", b"/%70rivate", b"/a?print=1", b"/b/c.pdf"],
+)
+def test_what_robots_txt_keeps_to_itself_is_not_asked(target: bytes) -> None:
+    """RFC 9309 §2.2.2 and §2.2.3: the longest rule, stars and the end, in whichever spelling."""
+    asking = asker(site(ROBOTS))
+    asking.read_robots()
+    with pytest.raises(Forbidden):
+        asking.get(target)
+    assert asking.asked == 1
+
+
+@pytest.mark.parametrize("target", [b"/", b"/private/open", b"/a?x=print", b"/b/c.pdf?x", b"/robots.txt"])
+def test_the_rest_is_asked(target: bytes) -> None:
+    asking = asker(site(ROBOTS))
+    asking.read_robots()
+    assert asking.get(target).status == 200
+
+
+def test_robots_txt_may_be_elsewhere_on_the_origin() -> None:
+    def handler(target: bytes) -> httpx.Response:
+        if target == b"/robots.txt":
+            return answered(b"", 301, location="/static/robots.txt")
+        return answered(b"User-agent: univocal-probe\nDisallow: /")
+
+    asking = asker(handler)
+    asking.read_robots()
+    with pytest.raises(Forbidden):
+        asking.get(b"/a")
+
+
+@pytest.mark.parametrize(("robots", "rate", "spacing"), [(ROBOTS, 20, 2.0), ("", 20, 0.05), ("", 0.5, 2.0)])
+def test_the_slower_of_rate_and_crawl_delay_counts(robots: str, rate: float, spacing: float) -> None:
+    clock = Clock()
+    asking = asker(site(robots), rate, clock)
+    asking.read_robots()
+    asking.get(b"/a")
+    before = clock.now
+    asking.get(b"/b")
+    assert spacing <= clock.now - before <= 1.06 * spacing
+
+
+@pytest.mark.parametrize("rate", [0.3, 1.0, 1.5, 2.9, 20.0, 33.3])
+def test_no_second_has_more_requests_than_the_rate(rate: float) -> None:
+    clock, times = Clock(), []
+
+    def handler(_: bytes) -> httpx.Response:
+        times.append(clock.now)
+        return answered()
+
+    asking = asker(handler, rate, clock)
+    for _ in range(100):
+        asking.get(b"/a")
+    assert max(sum(begin <= each < begin + 1 for each in times) for begin in times) <= max(rate, 1)
+
+
+def test_an_origin_that_is_gone_is_not_asked_for_ever() -> None:
+    asking = asker(lambda _: (_ for _ in ()).throw(httpx.ConnectError("refused")))
+    with pytest.raises(OriginError, match="does not answer any more"):
+        list(map(asking.get, 1000 * [b"/a"]))
+    assert asking.asked < 100
+
+
+class Endless(httpx.SyncByteStream):
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def __iter__(self) -> Iterator[bytes]:
+        for _ in range(10_000):
+            self._clock.sleep(5)
+            yield b": still there\n"
+
+
+def test_an_answer_that_does_not_end_is_none() -> None:
+    clock = Clock()
+    asking = asker(lambda _: httpx.Response(200, stream=Endless(clock)), clock=clock)
+    assert asking.get(b"/events").status == 0
+    assert clock.now < 200
+
+
+def test_of_a_large_answer_the_beginning_and_the_length_count() -> None:
+    beginning, ends = bytes(1 << 20), iter([b"a", b"bb"])
+    asking = asker(lambda _: answered(beginning + next(ends)))
+    assert asking.get(b"/a").body != asking.get(b"/a").body
+
+
+def test_what_came_packed_is_compared_as_a_whole() -> None:
+    packed = ((b"content-type", b"text/html"), (b"content-encoding", b"gzip"))
+    assert len(words(Answer(200, packed, b"\x1f\x8b three blanks here"))) == 1
+
+
+# Answers that are kept
+
+
+def test_what_failed_is_asked_again_when_the_run_goes_on(tmp_path: Path) -> None:
+    path, answers = tmp_path / "kept", {b"/a": Answer(200, (), b"x"), b"/b": Answer(0), b"/c": Answer(503)}
+    kept = Remembered(path, "this run")
+    fetch = remembering(answers.__getitem__, kept)
+    for target, answer in answers.items():
+        assert fetch(target, 0) == fetch(target, 0) == answer
+    kept.close()
+    again = Remembered(path, "this run")
+    assert again.answers == {(b"/a", 0): answers[b"/a"]}
+    again.close()
+
+
+@pytest.mark.parametrize("damaged", [b"[]", b'{"target": "/b"}', b'{"target', b"\xff", b"null"])
+def test_a_damaged_line_is_where_the_run_goes_on(tmp_path: Path, damaged: bytes) -> None:
+    path = tmp_path / "kept"
+    kept = Remembered(path, "this run")
+    kept.keep(b"/a", 0, Answer(200, ((b"x", b"\xe9"),), b"content"))
+    kept.close()
+    with path.open("ab") as file:
+        file.write(damaged + b"\n" + path.read_bytes().splitlines()[1] + b"\n")
+    again = Remembered(path, "this run")
+    assert again.answers == {(b"/a", 0): Answer(200, ((b"x", b"\xe9"),), b"content")}
+    again.keep(b"/c", 0, Answer(404))
+    again.close()
+    third = Remembered(path, "this run")
+    third.close()
+    assert len(third.answers) == 2
+
+
+# Redirects
+
+
+@pytest.mark.parametrize(
+    ("location", "target"),
+    [
+        (b"/b", b"/b"),
+        (b"/b#top", b"/b"),
+        (b"c?x", b"/a/c?x"),
+        (b"http://en.example/b", b"/b"),
+        (b"HTTP://EN.example", b"/"),
+        (b"http://en.example?x", b"/?x"),
+        (b"//en.example/b", b"/b"),
+        (b"/\xc3\xa9 \x1b[31m", b"/%C3%A9%20%1B[31m"),  # as browsers ask for it
+        (b"c?to=http://x/", b"/a/c?to=http://x/"),
+        (b"https://en.example/b", None),
+        (b"//other.example/b", None),
+        (b"http://en.example:8080/b", None),
+        (b"", None),
+    ],
+)
+def test_where_a_redirect_leads(location: bytes, target: bytes | None) -> None:
+    answer = Answer(301, ((b"location", location),))
+    assert led_to(ORIGIN, answer, b"/a/b") == target
+
+
+def test_a_host_may_be_called_as_the_scheme() -> None:
+    answer = Answer(301, ((b"location", b"http://http/b"),))
+    assert led_to("http://http", answer, b"/a") == b"/b"
