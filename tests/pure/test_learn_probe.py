@@ -101,3 +101,20 @@ def test_a_name_that_reads_as_a_glob_is_never_dropped() -> None:
     dropped = parse({"learned": report.profile})["learned"].query.drop
     assert b"*" not in dropped
     assert b"a[b]" in dropped
+
+
+def test_a_section_with_another_program_behind_it_is_asked_as_well() -> None:
+    """Of six sections five take an encoded slash for a slash, and the last one tells them apart."""
+    sections = [b"a", b"b", b"c", b"d", b"e", b"last"]
+    sample = [b"/%b/deep/page%d" % (section, number) for section in sections for number in range(9)]
+
+    def origin(target: bytes) -> Answer:
+        path, _ = parameters(target)
+        read = path if path.startswith(b"/last") else unquote_to_bytes(path)
+        return Answer(200, HTML, text(read, 50).encode()) if read in sample else NOT_FOUND
+
+    five = [target for target in sample if not target.startswith(b"/last")]
+    assert verdicts(probed(origin, five))["ring:2F"] == "same"
+    report = probed(origin, sample)
+    assert verdicts(report)["ring:2F"] == "different"
+    assert "/" not in parse({"learned": report.profile})["learned"].settings["path"]["decode"]

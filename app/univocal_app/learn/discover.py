@@ -18,7 +18,7 @@ from univocal_app.learn.verdicts import Verdict
 from univocal_app.learn.weight import sizes_tell
 from univocal_app.learn.written import Settings, loaded, problem, toml
 
-__all__ = ["Ask", "Discovery", "Validated", "discover", "discovered_in", "measured", "validated"]
+__all__ = ["Ask", "Discovery", "Validated", "discover", "discovered_in", "estimated", "measured", "validated"]
 
 Ask = Callable[[bytes, bytes], Verdict]
 """ask(one, other) is what the two targets are to the origin."""
@@ -209,7 +209,7 @@ def discover(corpus: Corpus) -> Discovery:
 
 
 def discovered_in(counted: Iterable[tuple[bytes, bytes, int]]) -> Discovery:
-    """The rules that counted spellings speak for: host, target and number of requests of each."""
+    """The rules that counted spellings of pages speak for: host, target and number of requests of each."""
     corpus = Corpus()
     for host, target, count in counted:
         number = corpus.urls.add(host, target)
@@ -217,6 +217,17 @@ def discovered_in(counted: Iterable[tuple[bytes, bytes, int]]) -> Discovery:
         corpus.urls.good[number] = 1
         corpus.requests += count
     return discover(corpus)
+
+
+def estimated(discovery: Discovery) -> tuple[Outcome, Outcome]:
+    """The outcomes where the order of requests is unknown, and all stays fresh: one miss for each key."""
+    urls = discovery.urls
+    requests, keys = sum(urls.count), len(urls)
+
+    def outcome(name: str, keys: int) -> Outcome:
+        return Outcome(name, requests, keys, requests - keys, held=0, evictions=0, refused={})
+
+    return outcome("rfc3986", keys), outcome("learned", keys - discovery.folded()[0])
 
 
 def _renumbered(seen: Seen, here: Urls, there: Urls) -> Seen:

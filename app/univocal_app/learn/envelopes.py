@@ -31,7 +31,8 @@ _CROWD: Final = 12
 _MOST_TOKENS: Final = 60
 # Envelopes that are kept at once, and bits of the counters by which single ones are left out.
 _MOST_KEPT: Final = 6_000_000
-_COUNTERS: Final = 26
+_COUNTERS: Final = 26  # at most; for fewer URLs fewer
+_CUTS: Final = 512  # envelopes of a URL, and room beside each
 # URLs that a rule needs to be looked at, and of which so many are kept.
 _LEAST: Final = 3
 _KEPT: Final = 300
@@ -101,8 +102,8 @@ def _cuts(urls: Urls, targets: Sequence[bytes], number: int) -> Iterator[tuple[i
 
 def _kept(urls: Urls, targets: Sequence[bytes], chosen: Sequence[int]) -> list[int]:
     """Envelopes that several URLs share, sorted: 36 bits of the key, 18 of the URL, 6 and 4 of the place."""
-    mask = (1 << _COUNTERS) - 1
-    counters = bytearray(1 << _COUNTERS)
+    counters = bytearray(1 << min(_COUNTERS, (len(chosen) * _CUTS).bit_length()))
+    mask = len(counters) - 1
     for number in chosen:
         for key, _, _ in _cuts(urls, targets, number):
             place = key & mask

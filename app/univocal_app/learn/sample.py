@@ -12,7 +12,7 @@ from typing import BinaryIO, Final
 from univocal.uri.pipeline import split
 from univocal_app.learn.logs import Entry, LogError, entry_of_any, lines, opened
 
-__all__ = ["Sample", "read_sample", "varied"]
+__all__ = ["Sample", "read_sample", "section_of", "varied"]
 
 # A sample has no more targets than these; of a larger file the first are taken.
 _MOST: Final = 20_000
@@ -80,6 +80,12 @@ def _of_one_host(found: Iterable[Entry], authority: bytes) -> Sample:
     return Sample(tuple(chosen), own, count - len(chosen))
 
 
+def section_of(target: bytes) -> bytes:
+    """The first segment of a target, if it is a directory's."""
+    segments = split(target)[0].split(b"/", 2)
+    return segments[1] if len(segments) > 2 else b""
+
+
 def varied(targets: Sequence[bytes]) -> list[bytes]:
     """The targets in an order in which each kind comes before the second of any.
 
@@ -91,7 +97,7 @@ def varied(targets: Sequence[bytes]) -> list[bytes]:
         segments = path.split(b"/")
         last = segments[-1]
         kind = (
-            segments[1] if len(segments) > 2 else b"",
+            section_of(target),
             len(segments),
             last[-4:] if b"." in last else not last,
         )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from math import prod
 from typing import Final, Literal, TypeAlias
 from urllib.parse import urljoin, urlsplit
@@ -12,6 +14,7 @@ from urllib.parse import urljoin, urlsplit
 from univocal.uri.pipeline import split
 from univocal_app.learn.likeness import Answer, Template, steady_fields, told_apart, without_echo, words
 from univocal_app.learn.questions import Pair, Question, siblings
+from univocal_app.learn.sample import section_of
 
 __all__ = [
     "CONFIDENCE",
@@ -41,6 +44,9 @@ _LOOKS: Final = 4
 # Other pages that are looked at, out of the first so many of the sample, until one is told from the page.
 _OTHERS: Final = 4
 _SEARCHED: Final = 500
+# Sections of which each is asked, and targets that are looked through for them.
+_SECTIONS: Final = 8
+_LOOKED_THROUGH: Final = 2000
 _ALIKE: Final = "the same content"
 _UNSPEAKABLE: Final = re.compile(rb"[^!-~]")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -314,19 +320,30 @@ def _same_but_for_echo(answers: Sequence[Answer], target: bytes, other: Answer, 
 def examine(
     judge: Judge, question: Question, targets: Iterable[bytes], most: int, tries: int = 12
 ) -> Finding:
-    """Ask one question of at most `most` pages that offer it and decide something."""
+    """Ask one question of at most `most` pages that offer it and decide something, and of every section.
+
+    A section is what has its first segment in common: an origin may have another program behind each.
+    """
     evidence: list[Evidence] = []
-    used = tried = 0
-    for target in targets:
+    used = 0
+    tried = Counter[bytes]()
+    heard = set[bytes]()
+    for target in islice(targets, _LOOKED_THROUGH):
+        section = section_of(target)
+        new = section not in heard and tried[section] < most and len(heard) < _SECTIONS
+        if not new and (used >= most or tried.total() >= tries):
+            continue
         pairs = question.pairs(target)
         if not pairs:
             continue
-        if used >= most or tried >= tries:
-            break
-        tried += 1
+        tried[section] += 1
         found = [judge.ask(pair) for pair in pairs]
         evidence += found
-        used += any(each.verdict != "unknown" for each in found)
+        if any(each.verdict != "unknown" for each in found):
+            used += 1
+            heard.add(section)
+        if tried.total() >= 3 * tries:
+            break
     return concluded(question, evidence)
 
 
