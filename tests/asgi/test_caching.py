@@ -111,7 +111,8 @@ async def test_hosts_ports_and_schemes_have_entries_of_their_own(cached, applica
         ([("authorization", "Basic eDp5")], [("cache-control", "s-maxage=60")], True),
         ([("authorization", "Basic eDp5")], [("cache-control", "must-revalidate, max-age=60")], True),
         ([], [("cache-control", "max-age=60"), ("set-cookie", "a=b")], False),
-        ([], [("cache-control", "public, max-age=60"), ("set-cookie", "a=b")], True),
+        ([], [("cache-control", "public, max-age=60"), ("set-cookie", "a=b")], False),
+        ([], [("cache-control", 'max-age=60, no-cache="set-cookie"'), ("set-cookie", "a=b")], True),
         ([], [("cache-control", "max-age=60"), ("vary", "*")], False),
     ],
 )
@@ -151,10 +152,32 @@ async def test_statuses_with_a_lifetime_are_stored(cached, application, status):
     assert (answer.status, application.count) == (status, 1)
 
 
+@pytest.mark.parametrize(
+    ("status", "rules", "stored"),
+    [
+        (400, Rules(), False),
+        (403, Rules(), False),
+        (503, Rules(), False),
+        (404, Rules(), True),
+        (503, Rules(ttl_by_status={503: 5}), True),
+        (400, Rules(errors="explicit"), True),
+        (503, Rules(errors="explicit"), True),
+        (401, Rules(errors="explicit"), False),
+        (431, Rules(errors="explicit", ttl_by_status={431: 5}), False),
+    ],
+)
+async def test_errors_are_stored_as_configured(cached, application, status, rules, stored):
+    application.status = status
+    client = cached(rules=rules)
+    await client("/a")
+    assert (await client("/a")).status == status
+    assert application.count == 2 - stored
+
+
 @pytest.mark.parametrize("status", [400, 404, 431, 500, 502])
 async def test_errors_are_stored_only_with_explicit_freshness(cached, application, status):
     application.status, application.fields = status, [(b"last-modified", b"Mon, 05 Jan 1970 00:00:00 GMT")]
-    client = cached(rules=Rules(ttl=600 if status != 404 else 0))
+    client = cached(rules=Rules(ttl=600 if status != 404 else 0, errors="explicit"))
     await client("/a", fields=[("cookie", "who=me")])
     assert client.app.store.stats.responses == 0
 

@@ -102,6 +102,7 @@ RULES = st.builds(
     ttl=st.sampled_from([0, 30]),
     heuristic=st.booleans(),
     set_cookie=st.sampled_from(["public", "explicit", "never"]),
+    errors=st.sampled_from(["safe", "explicit"]),
     grace=st.sampled_from([0, 10]),
     client_directives=st.sampled_from(["honour", "ignore"]),
 )
@@ -150,6 +151,8 @@ def test_what_forbids_storing_forbids_it(
         if values(found.fields, b"set-cookie"):
             assert rules.set_cookie != "never"
             assert rules.set_cookie == "explicit" or {b"public", b"s-maxage"} & told.keys()
+        if status >= 400 and status != 404:
+            assert rules.errors == "explicit"
         if values(request, b"authorization"):
             assert {b"public", b"s-maxage", b"must-revalidate"} & told.keys()
 

@@ -34,12 +34,13 @@ def refusal(request: Request, response: Response, rules: Rules) -> str | None:
     meant = first(fields, b"content-location") in {request.target, b"http://en.example" + request.target}
     clauses = (
         ("method", request.method not in {b"GET", b"HEAD"} and not (posted and meant)),
-        ("status", status < 200 or status in {304, 412, 416}),
+        ("status", status < 200 or status in {304, 412, 416, 431}),
         ("partial", status == 206 and content_range(fields) is None),
         ("must-understand", b"must-understand" in told and not understood),
         ("no-store", b"no-store" in told and not understood),
         ("private", private),
         ("authorization", first(request.fields, b"authorization") is not None and not allowed),
+        ("error", status > 399 and rules.errors == "safe" and status not in {404, *rules.ttl_by_status}),
         ("vary", vary_names(fields) is None),
         ("malformed", any(octet in name + value for name, value in fields for octet in b"\r\n\0")),
         ("malformed", any(name != name.lower() or b" " in name or not name for name, _ in fields)),
@@ -69,7 +70,9 @@ LINES = (
     | st.sampled_from([(b"xkey", b"a b"), (b"xkey", b" ".join(b"%d" % n for n in range(1_025)))])
 )
 RESPONSES = st.builds(
-    Response, st.sampled_from([200, 200, 200, 103, 206, 304, 404, 412, 599]), st.lists(LINES, max_size=6)
+    Response,
+    st.sampled_from([200, 200, 200, 103, 206, 304, 404, 412, 431, 503, 599]),
+    st.lists(LINES, max_size=6),
 )
 REQUESTS = st.builds(
     Request,
@@ -79,7 +82,15 @@ REQUESTS = st.builds(
         st.sampled_from([(b"authorization", b"x"), (b"cookie", b"a"), (b"foo", b"1"), (b"accept", b"*/*")])
     ),
 )
-RULES = st.builds(Rules, ttl=st.sampled_from([0, 30]), targeted=st.just(()))
+RULES = st.builds(
+    Rules,
+    ttl=st.sampled_from([0, 30]),
+    ttl_by_status=st.sampled_from([{}, {503: 5, 431: 5}]),
+    heuristic=st.booleans(),
+    set_cookie=st.sampled_from(["never", "public", "explicit"]),
+    errors=st.sampled_from(["safe", "explicit"]),
+    targeted=st.just(()),
+)
 
 
 @settings(deadline=None)

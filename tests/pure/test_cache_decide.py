@@ -110,7 +110,8 @@ CC = b"cache-control"
         ("max-age=60", [TAG], 61, "only-if-cached, max-stale", "reuse max-stale"),
         ("max-age=60", [TAG], 0, "only-if-cached, no-cache", "refuse 504 only-if-cached"),
         ("max-age=0", [TAG], 0, "max-stale", "validate stale or stale"),
-        ("x", [TAG], 0, "max-stale", "validate stale or stale"),
+        ("x", [TAG], 0, "max-stale", "validate stale"),
+        ("public", [TAG], 0, "max-stale", "validate stale or stale"),
         # stale-while-revalidate
         ("max-age=60, stale-while-revalidate=4", [TAG], 63, "", "reuse stale-while-revalidate and refresh"),
         ("max-age=60, stale-while-revalidate=4", [TAG], 64, "", "validate stale or stale"),
@@ -492,7 +493,7 @@ def test_what_was_served_stale_is_fetched_again_whole() -> None:
 
 @pytest.mark.parametrize("status", [301, 404, 503])
 def test_only_successes_are_validated(status: int) -> None:
-    found = stored("max-age=60", TAG, status=status)
+    found = stored("max-age=60", TAG, status=status, errors="explicit")
     assert outcome(decide(asked(), [found], Rules(), NOW + 61)) == "forward stale or stale"
 
 

@@ -104,7 +104,7 @@ def test_a_client_that_has_it_is_told_so(more: Fields, fields: Fields, status: i
 
 @pytest.mark.parametrize("status", [301, 404, 500])
 def test_conditions_and_ranges_are_for_successes(status: int) -> None:
-    found = stored(TAGGED, DATED, status=status)
+    found = stored(TAGGED, DATED, status=status, errors="explicit")
     assert shown(found, (b"if-none-match", b'"abc"'))[0] == status
     assert shown(found, (b"range", b"bytes=0-1"))[0] == status
 

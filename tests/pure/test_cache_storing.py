@@ -14,6 +14,7 @@ from univocal.http.fields import imf_fixdate
 from univocal.http.messages import Fields, Request, Response
 
 DAY = 86_400
+HEURISTIC = {"heuristic": True, "set_cookie": "public"}
 MODIFIED = (b"last-modified", imf_fixdate(NOW - DAY))
 
 
@@ -109,7 +110,7 @@ def test_directives_that_cannot_be_read_license_nothing(directives: str, expecte
 
 def test_heuristics_are_not_for_what_cannot_be_read() -> None:
     for directives, lifetime in (("foo", DAY / 10), ("foo bar", 0), ("foo bar, public", 0)):
-        stored = judged([MODIFIED, *lines(date=date(0), cache_control=directives)])
+        stored = judged([MODIFIED, *lines(date=date(0), cache_control=directives)], heuristic=True)
         assert isinstance(stored, Stored)
         assert stored.lifetime == lifetime
 
@@ -118,15 +119,39 @@ def test_heuristics_are_not_for_what_cannot_be_read() -> None:
     "status", [200, 203, 204, 299, 301, 302, 303, 307, 308, 400, 404, 410, 499, 500, 503, 599]
 )
 def test_explicit_freshness_lets_any_final_status_be_stored(status: int) -> None:
-    assert reason(lines(cache_control="max-age=60"), status=status) == "stored"
+    assert reason(lines(cache_control="max-age=60"), status=status, errors="explicit") == "stored"
     # an error without explicit freshness is not kept
     if status not in {200, 203, 204}:
-        assert reason([], status=status) != "stored"
+        assert reason([], status=status, errors="explicit") != "stored"
 
 
-@pytest.mark.parametrize("status", [100, 103, 199, 304, 412, 416, 417, 428, 429, 431, 511])
+@pytest.mark.parametrize(
+    "status",
+    [
+        *(100, 103, 199, 304, 401, 406, 407, 408, 411, 412, 413, 415, 416, 417, 421, 422, 425, 426, 428, 429),
+        *(431, 511),
+    ],
+)
 def test_statuses_that_are_never_stored(status: int) -> None:
-    assert reason(lines(cache_control="public, max-age=60"), status=status) == "status"
+    fields = lines(cache_control="public, max-age=60")
+    assert reason(fields, status=status, errors="explicit") == "status"
+    assert reason(fields, status=status, ttl_by_status={status: 9}) == "status"
+
+
+@pytest.mark.parametrize(
+    ("status", "rules", "expected"),
+    [
+        *[(status, {}, "stored") for status in (200, 203, 299, 301, 308, 404, 410)],
+        *[(status, {}, "error") for status in (400, 403, 405, 414, 451, 499, 500, 501, 502, 503, 504, 599)],
+        *[(status, {"errors": "explicit"}, "stored") for status in (400, 403, 405, 414, 451, 500, 503, 599)],
+        (403, {"ttl_by_status": {403: 5}}, "stored"),
+        (403, {"ttl_by_status": {503: 5}}, "error"),
+        (503, {"ttl_by_status": {503: 0}}, "stored"),
+    ],
+)
+def test_errors_are_stored_as_configured(status: int, rules: dict[str, Any], expected: str) -> None:
+    # One request can provoke most errors: one field too long, and a 400 would be everybody's.
+    assert reason(lines(cache_control="public, max-age=60"), status=status, **rules) == expected
 
 
 def test_must_understand_forbids_what_is_not_understood() -> None:
@@ -134,7 +159,7 @@ def test_must_understand_forbids_what_is_not_understood() -> None:
     assert (
         reason(lines(cache_control="max-age=60, no-store, must-understand"), status=599) == "must-understand"
     )
-    assert reason(lines(cache_control="max-age=60"), status=599) == "stored"
+    assert reason(lines(cache_control="max-age=60"), status=599, errors="explicit") == "stored"
 
 
 @pytest.mark.parametrize(
@@ -150,7 +175,8 @@ def test_must_understand_forbids_what_is_not_understood() -> None:
 )
 def test_heuristics_are_for_statuses_that_allow_them(status: int, directives: str, expected: str) -> None:
     fields = [MODIFIED, *lines(date=date(0))]
-    stored = judged([*fields, *lines(cache_control=directives)] if directives else fields, status=status)
+    fields += lines(cache_control=directives) if directives else []
+    stored = judged(fields, status=status, heuristic=True, errors="explicit")
     assert (stored.reason if isinstance(stored, Unstorable) else "stored") == expected
     if isinstance(stored, Stored):
         assert stored.lifetime == DAY / 10
@@ -159,17 +185,20 @@ def test_heuristics_are_for_statuses_that_allow_them(status: int, directives: st
 @pytest.mark.parametrize(
     ("request_fields", "more", "rules", "lifetime"),
     [
-        ([], [], {}, DAY / 10),
-        ([], [], {"heuristic": False}, 0),
+        ([], [], {}, 0),
+        ([], [], HEURISTIC, DAY / 10),
         ([], [(b"cache-control", b"max-age=5")], {}, 5),
         ([], [(b"expires", b"0")], {}, 0),
-        ([], [(b"set-cookie", b"a=b"), (b"cache-control", b"public")], {}, 0),
-        ([(b"cookie", b"a=b")], [(b"cache-control", b"public")], {}, 0),
-        ([(b"authorization", b"x")], [(b"cache-control", b"public")], {}, 0),
+        ([], [(b"set-cookie", b"a=b"), (b"cache-control", b"public")], HEURISTIC, 0),
+        ([(b"cookie", b"a=b")], [(b"cache-control", b"public")], HEURISTIC, 0),
+        ([(b"authorization", b"x")], [(b"cache-control", b"public")], HEURISTIC, 0),
+        ([(b"x-api-key", b"x")], [(b"cache-control", b"public")], HEURISTIC, 0),
+        ([(b"user-agent", b"x"), (b"sec-fetch-mode", b"navigate")], [], HEURISTIC, DAY / 10),
         ([], [], {"ttl": 30}, 30),
         ([], [(b"cache-control", b"max-age=5")], {"ttl": 30}, 5),
         ([], [], {"ttl": 30, "ttl_by_status": {200: 7}}, 7),
-        ([], [], {"ttl_by_status": {404: 7}}, DAY / 10),
+        ([], [], {"ttl_by_status": {404: 7}, "heuristic": True}, DAY / 10),
+        ([(b"x-api-key", b"x")], [(b"cache-control", b"public")], {"ttl": 30}, 30),
     ],
 )
 def test_a_lifetime_is_only_assigned_where_nothing_is_said_and_nobody_named(
@@ -189,7 +218,9 @@ def test_a_lifetime_is_only_assigned_where_nothing_is_said_and_nobody_named(
         (302, {"ttl": 30}, "status without freshness"),
         (302, {"ttl_by_status": {302: 30}}, "stored"),
         (500, {"ttl_by_status": {500: 1}}, "stored"),
-        (500, {"ttl": 30}, "status without freshness"),
+        (500, {"ttl": 30}, "error"),
+        (500, {"ttl": 30, "errors": "explicit"}, "status without freshness"),
+        (500, {"ttl_by_status": {503: 1}}, "error"),
     ],
 )
 def test_ttl_is_for_successes_and_ttl_by_status_for_what_it_names(
@@ -249,12 +280,29 @@ def test_set_cookie_as_configured(directives: str, public: str, explicit: str, n
 
 @pytest.mark.parametrize(
     ("request_fields", "expected"),
-    [([], "stored"), ([(b"cookie", b"a=b")], "no freshness"), ([(b"x", b"cookie")], "stored")],
+    [
+        ([], "stored"),
+        ([(b"accept", b"cookie")], "stored"),
+        ([(b"cookie", b"a=b")], "no freshness"),
+        ([(b"x-api-key", b"1")], "no freshness"),
+        ([(b"depth", b"0")], "no freshness"),
+    ],
 )
 def test_what_is_only_validated_must_not_be_one_clients(request_fields: Fields, expected: str) -> None:
     # An origin whose validator names the resource, not the user, would confirm one user's page to another.
     assert reason([(b"etag", b'"1"')], request=request_fields) == expected
-    assert reason([(b"etag", b'"1"'), (b"cache-control", b"no-cache")], request=request_fields) == expected
+
+
+@pytest.mark.parametrize(
+    ("request_fields", "expected"),
+    [([], "stored"), ([(b"cookie", b"a=b")], "no freshness"), ([(b"x-api-key", b"1")], "stored")],
+)
+@pytest.mark.parametrize("said", ["no-cache", "max-age=0"])
+def test_the_origins_word_to_validate_is_for_all_but_those_who_say_who_they_are(
+    request_fields: Fields, expected: str, said: str
+) -> None:
+    fields = [(b"etag", b'"1"'), *lines(cache_control=said)]
+    assert reason(fields, request=request_fields) == expected
 
 
 @pytest.mark.parametrize(
@@ -494,7 +542,7 @@ def test_the_head_is_rendered_with_repeats_and_a_length() -> None:
         (b"set-cookie", b"a"),
         (b"set-cookie", b"b: c"),
     ]
-    stored = judged(fields, status=404)
+    stored = judged(fields, status=404, set_cookie="public")
     assert isinstance(stored, Stored)
     done = complete(stored, b"hello")
     assert done is not None
@@ -584,12 +632,14 @@ COOKIE = (b"cookie", b"a=b")
     ("fields", "request_fields", "target", "usable", "revalidate"),
     [
         ([MODIFIED], [], b"/a", True, 60),
-        # fresh never, though nothing speaks against it
-        ([(b"etag", b'"a"')], [], b"/a", True, 0),
+        # fresh never, though that was allowed
+        ([(b"etag", b'"a"'), (b"cache-control", b"public")], [], b"/a", True, 0),
         (lines(cache_control="max-age=0", etag='"a"'), [], b"/a", True, 0),
         (lines(expires="0", etag='"a"'), [], b"/a", True, 0),
         (lines(cache_control="max-age=0, stale-while-revalidate=5"), [], b"/a", True, 5),
         # licensed by nothing
+        ([(b"etag", b'"a"')], [], b"/a", False, 0),
+        ([MODIFIED, (b"cache-control", b"public")], [(b"x-api-key", b"x")], b"/a", True, 0),
         ([MODIFIED, (b"cache-control", b"public")], [COOKIE], b"/a", False, 0),
         ([MODIFIED, (b"cache-control", b"public")], [(b"authorization", b"x")], b"/a", False, 0),
         ([MODIFIED, (b"cache-control", b"public"), (b"set-cookie", b"a=b")], [], b"/a", False, 0),
@@ -602,7 +652,8 @@ COOKIE = (b"cookie", b"a=b")
 def test_what_was_never_fresh_is_not_prolonged(
     fields: Fields, request_fields: Fields, target: bytes, usable: bool, revalidate: float
 ) -> None:
-    stored = judged([*fields, *lines(date=date(0))], request=request_fields, target=target, grace=60)
+    settings = {"grace": 60, "heuristic": True, "set_cookie": "public"}
+    stored = judged([*fields, *lines(date=date(0))], request=request_fields, target=target, **settings)
     assert isinstance(stored, Stored)
     assert (stored.stale_usable, stored.stale_while_revalidate) == (usable, revalidate)
 

@@ -41,6 +41,7 @@ max_object_bytes = "16 MB"
 ttl = 0
 heuristic = true
 set_cookie = "explicit"
+errors = "explicit"
 grace = 10
 bypass_cookies = ["session*"]
 client_directives = "ignore"
@@ -88,7 +89,8 @@ def test_defaults_are_those_of_the_contract() -> None:
     assert str(configuration.server.listen) == "127.0.0.1:8080"
     assert str(configuration.server.admin) == "127.0.0.1:8081"
     assert configuration.server.max_target == 8192
-    assert configuration.cache.set_cookie == "public"
+    cache = configuration.cache
+    assert (cache.heuristic, cache.set_cookie, cache.errors) == (False, "never", "safe")
     assert configuration.purge.token_env == "UNIVOCAL_PURGE_TOKEN"
     assert configuration.sites[0].profile == "rfc3986"
 
@@ -139,6 +141,8 @@ def test_defaults_are_those_of_the_contract() -> None:
         ("[cache]\nttl = -1\n" + SITE, "cache.ttl", -1, "greater than or equal to 0"),
         ("[cache]\nttl_by_status = { 99 = 1 }\n" + SITE, "cache.ttl_by_status.99", "99", "a status code"),
         ("[cache]\nheuristic = 1\n" + SITE, "cache.heuristic", 1, "true or false"),
+        ('[cache]\nordinary_fields = ["Cookie"]\n' + SITE, "cache.ordinary_fields[0]", "cookie", "who asks"),
+        ('[cache]\nerrors = "all"\n' + SITE, "cache.errors", "all", "'safe' or 'explicit'"),
         ("[purge]\nallow = ['everybody']\n" + SITE, "purge.allow[0]", "everybody", "a network"),
         ("[purge]\ntoken = 'secret'\n" + SITE, "purge.token", "secret", "allow, token_env"),
         (SITE + "profile = 3", "sites[0].profile", 3, "a text"),

@@ -15,6 +15,7 @@ from univocal.cache.freshness import (
     initial_age,
 )
 from univocal.cache.no_vary_search import no_vary_search
+from univocal.cache.ordinary import PERSONAL, is_ordinary
 from univocal.cache.ranges import content_range
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored, render_head
@@ -39,7 +40,6 @@ __all__ = [
 # RFC 9111 §3.1: fields of one connection, and those specific to a client's proxy; Age is computed anew each
 # time.
 _DROPPED: Final = HOP_BY_HOP | {b"age"}
-_PERSONAL: Final = frozenset({b"cookie", b"authorization"})
 
 
 class Fetched(NamedTuple):
@@ -65,8 +65,7 @@ class Assessed(NamedTuple):
     fields: Fields  # those that may be stored
     tags: frozenset[bytes]  # those that the response names
     explicit: float | None
-    # The origin gave a lifetime, or nothing hints at one client's response: one may be assigned.
-    licensed: bool
+    licensed: bool  # the origin gave a lifetime, the rules did, or it said that the response is public
     lifetime: float
 
 
@@ -85,13 +84,13 @@ def assess(fetched: Fetched, told: Told, rules: Rules) -> Assessed:
     explicit = explicit_lifetime(directives, named, response_time)
     if explicit is not None:
         return Assessed(told, fields, found, explicit, True, explicit)
-    licensed = (
+    assignable = (
         not directives.malformed
         and for_everybody(request, fields)
         and not contradicts(request.target, first(fields, b"content-type"))
     )
-    lifetime = _assigned_lifetime(response, told, rules, response_time) if licensed else 0
-    return Assessed(told, fields, found, None, licensed, lifetime)
+    lifetime = _assigned_lifetime(fetched, told, rules) if assignable else 0
+    return Assessed(told, fields, found, None, assignable and (lifetime > 0 or directives.public), lifetime)
 
 
 def for_everybody(request: Request, fields: Fields) -> bool:
@@ -102,20 +101,23 @@ def for_everybody(request: Request, fields: Fields) -> bool:
 def is_personal(request: Request) -> bool:
     """The request says who asks."""
     for name, _ in request.fields:  # noqa: SIM110  (a generator costs three times as much)
-        if name in _PERSONAL:
+        if name in PERSONAL:
             return True
     return False
 
 
-def _assigned_lifetime(response: Response, told: Told, rules: Rules, response_time: float) -> float:
+def _assigned_lifetime(fetched: Fetched, told: Told, rules: Rules) -> float:
     """The lifetime of a response without explicit freshness: by the rules, else by heuristics (§4.2.2)."""
+    request, response, _, response_time = fetched
     if response.status in rules.ttl_by_status:
         return rules.ttl_by_status[response.status]
     if rules.ttl and response.status in HEURISTIC_STATUS and response.status < 400:
         return rules.ttl
     # §4.2.2: a cache MUST NOT use heuristics when explicit freshness is present, and only if the status is
     # defined as heuristically cacheable or the response is marked as explicitly cacheable
-    if rules.heuristic and (response.status in HEURISTIC_STATUS or told.directives.public):
+    suits = response.status in HEURISTIC_STATUS or told.directives.public
+    # and of ours: what says nothing of its freshness may say nothing of whose it is either
+    if rules.heuristic and suits and is_ordinary(request, rules.ordinary):
         return heuristic_lifetime(told.named, response_time)
     return 0
 

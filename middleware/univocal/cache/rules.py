@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal
 
+from univocal.cache.ordinary import ORDINARY, PERSONAL
 from univocal.http.errors import ConfigurationError
 from univocal.http.fields import cookie_names
 from univocal.http.globs import compile_globs
@@ -81,6 +82,14 @@ def _field_names(value: object) -> tuple[bytes, ...]:
     return tuple(name.lower().encode() for name in names)
 
 
+def _ordinary_fields(value: object) -> tuple[bytes, ...]:
+    names = _field_names(value)
+    for number, name in enumerate(names):
+        if name in PERSONAL:
+            raise SettingError(f"[{number}]", name.decode(), "no field that says who asks")
+    return names
+
+
 def _seconds_by_status(value: object) -> dict[int, float]:
     if not isinstance(value, dict):
         raise SettingError("", value, "a table")
@@ -101,7 +110,11 @@ def _setting(default: Any, read: Callable[[object], Any]) -> Any:
 class Rules:
     """The settings of `[sites.cache]`; times are seconds.
 
-    `ttl` and `ttl_by_status` give a lifetime to responses without explicit freshness. `bypass` are globs on
+    `ttl` and `ttl_by_status` give a lifetime to responses without explicit freshness; `heuristic` does so to
+    those with Last-Modified that answer ordinary requests, whose fields are browsers' own or in
+    `ordinary_fields` (lower case). With errors "safe", of all 4xx and 5xx only 404, 410 and those in
+    `ttl_by_status` are stored; with "explicit" any that has explicit freshness, but for those that speak of
+    one request. `bypass` are globs on
     the path, `bypass_cookies` and `strip_cookies` globs on cookie names ("*" any run of characters, "?" one).
     With `strip_tags` clients do not see the fields that name tags; stored responses keep them.
     `targeted` are the targeted cache control fields that are ours: the first valid one wins (RFC 9213).
@@ -109,10 +122,12 @@ class Rules:
 
     ttl: float = _setting(0, _seconds)
     ttl_by_status: Mapping[int, float] = _setting({}, _seconds_by_status)
-    heuristic: bool = _setting(True, _flag)
-    set_cookie: Literal["public", "explicit", "never"] = _setting(
-        "public", _choice("public", "explicit", "never")
+    heuristic: bool = _setting(False, _flag)
+    ordinary_fields: tuple[bytes, ...] = _setting((), _ordinary_fields)
+    set_cookie: Literal["never", "public", "explicit"] = _setting(
+        "never", _choice("never", "public", "explicit")
     )
+    errors: Literal["safe", "explicit"] = _setting("safe", _choice("safe", "explicit"))
     grace: float = _setting(0, _seconds)
     bypass: tuple[str, ...] = _setting((), _texts)
     bypass_cookies: tuple[str, ...] = _setting((), _texts)
@@ -121,6 +136,7 @@ class Rules:
     client_directives: Literal["honour", "ignore"] = _setting("honour", _choice("honour", "ignore"))
     targeted: tuple[bytes, ...] = _setting((b"cdn-cache-control",), _field_names)
     reads: frozenset[bytes] = field(init=False, repr=False, compare=False)
+    ordinary: frozenset[bytes] = field(init=False, repr=False, compare=False)
     _bypass: re.Pattern[bytes] | None = field(init=False, repr=False, compare=False)
     _bypass_cookies: re.Pattern[bytes] | None = field(init=False, repr=False, compare=False)
     _strip_cookies: re.Pattern[bytes] | None = field(init=False, repr=False, compare=False)
@@ -128,6 +144,7 @@ class Rules:
     def __post_init__(self) -> None:
         cookies = {b"cookie"} if self.bypass_cookies else set()
         object.__setattr__(self, "reads", READS | cookies)
+        object.__setattr__(self, "ordinary", ORDINARY | set(self.ordinary_fields) - PERSONAL)
         object.__setattr__(self, "_bypass", _globs(self.bypass))
         object.__setattr__(self, "_bypass_cookies", _globs(self.bypass_cookies))
         object.__setattr__(self, "_strip_cookies", _globs(self.strip_cookies))

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from univocal.cache.directives import ResponseDirectives
 from univocal.cache.facts import Assessed, Fetched, Told, assess, describe, for_everybody, told_by
 from univocal.cache.freshness import HEURISTIC_STATUS, explicit_lifetime
+from univocal.cache.ordinary import is_ordinary
 from univocal.cache.ranges import content_range
 from univocal.cache.rules import Rules
 from univocal.cache.stored import NO_CONTENT, Stored, with_content
@@ -19,9 +20,17 @@ from univocal.http.messages import Fields, Request, Response
 
 __all__ = ["Unstorable", "complete", "may_set_cookies", "may_store", "verdict"]
 
-# Statuses that speak of fields which are in no key (412, 416, 417), that must not be stored (RFC 6585: 428,
-# 429, 431, 511) or that only update what is stored (304).
-_NEVER: Final = frozenset({304, 412, 416, 417, 428, 429, 431, 511})
+# Statuses that only update what is stored (304), that must not be stored (RFC 6585: 428, 429, 431, 511), or
+# whose definition speaks of one client's request, of what is in no key: its credentials (401, 407), the
+# representations it accepts (406), its pace, its framing, its content (408, 411, 413, 415, 422), its
+# conditions, range and expectation (412, 416, 417), its connection (421, 425, 426). 400 and 403 may speak of
+# the target, and are left to the origin server's word.
+_NEVER: Final = frozenset(
+    {304, 401, *range(406, 409), 411, 412, 413, *range(415, 418), 421, 422, 425, 426, 428, 429, 431, 511}
+)
+
+# Errors that tell of the resource whatever the request was like.
+_SAFE: Final = frozenset({404, 410})
 
 # "Understood" as must-understand has it (RFC 9111 §5.2.2.3): the final statuses of RFC 9110 §15, and 451.
 _UNDERSTOOD: Final = frozenset(
@@ -54,7 +63,7 @@ def verdict(key: bytes, fetched: Fetched, rules: Rules) -> Stored | Unstorable:
     """The verdict of `may_store` about a fetched response."""
     told = told_by(fetched.response, rules)
     # The directives say no to most of what is not stored: they are asked before anything else is read.
-    if reason := _forbidden(key, fetched, told):
+    if reason := _forbidden(key, fetched, told, rules):
         return Unstorable(reason)
     assessed = assess(fetched, told, rules)
     if reason := _unkeepable(fetched.response, assessed) or _unlicensed(fetched, assessed, rules):
@@ -67,8 +76,8 @@ def verdict(key: bytes, fetched: Fetched, rules: Rules) -> Stored | Unstorable:
     return stored if usable or validatable or windows else Unstorable("no freshness or validator")
 
 
-def _forbidden(key: bytes, fetched: Fetched, told: Told) -> str:
-    """The reason for which RFC 9111 §3 says MUST NOT, or ""."""
+def _forbidden(key: bytes, fetched: Fetched, told: Told, rules: Rules) -> str:
+    """The reason for which RFC 9111 §3 says MUST NOT, or the rules do, or ""."""
     request, response, _, _ = fetched
     directives, status = told.directives, response.status
     # the request method is understood by the cache
@@ -96,6 +105,9 @@ def _forbidden(key: bytes, fetched: Fetched, told: Told) -> str:
     # directive is present that explicitly allows shared caching (§3.5)
     if not _shared(directives) and first(request.fields, b"authorization") is not None:
         return "authorization"
+    # and of ours: an error that one request's own fields may have provoked is not everybody's
+    if status >= 400 and rules.errors == "safe" and status not in _SAFE and status not in rules.ttl_by_status:
+        return "error"
     return ""
 
 
@@ -152,7 +164,12 @@ def _unlicensed(fetched: Fetched, assessed: Assessed, rules: Rules) -> str:
     if not (shared or known or assessed.explicit is not None or assessed.lifetime > 0):
         return "status without freshness"
     # What would be validated each time it is used must not be one client's: its validator may be everybody's.
-    if not assessed.lifetime > 0 and not shared and not for_everybody(fetched.request, assessed.fields):
+    # With no-cache the origin server has spoken of it; else none but ordinary requests will do.
+    if assessed.lifetime > 0 or shared:
+        return ""
+    spoken = assessed.explicit is not None or assessed.told.directives.no_cache
+    impersonal = spoken or is_ordinary(fetched.request, rules.ordinary)
+    if not (impersonal and for_everybody(fetched.request, assessed.fields)):
         return "no freshness"
     return ""
 

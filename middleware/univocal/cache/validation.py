@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from univocal.cache.facts import Fetched, assess, describe, is_personal, storable_fields, told_by
+from univocal.cache.ordinary import oddities
 from univocal.cache.ranges import content_range, missing
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored, with_content
@@ -83,8 +84,9 @@ def _rebuilt(stored: Stored, fetched: Fetched, updated: Response, rules: Rules, 
     dated = [field for field in fetched.response.fields if field[0] in {b"age", b"date"}]
     aged = Response(updated.status, [*without(updated.fields, [b"date"]), *dated])
     request = fetched.request
-    # A cookie of whoever validates does not make content personal that the origin has just confirmed.
-    impersonal = replace(request, method=b"GET", fields=without(request.fields, [b"cookie"]))
+    # What whoever validates has of its own does not make content personal that the origin has just confirmed.
+    own = oddities(request, rules.ordinary) - {b"authorization"}
+    impersonal = replace(request, method=b"GET", fields=without(request.fields, own))
     news = fetched._replace(request=impersonal, response=aged)
     judged = verdict(stored.key, news, rules)
     kept = isinstance(judged, Stored)

@@ -70,11 +70,16 @@ def test_rules_of_a_site_over_those_for_all() -> None:
     ttl = 5
     grace = 7
     set_cookie = "explicit"
+    errors = "explicit"
+    heuristic = true
+    ordinary_fields = ["X-Request-Id"]
     [[sites]]
     hosts = ["a.example"]
     {UPSTREAM}
     [sites.cache]
     ttl = 60
+    heuristic = false
+    errors = "safe"
     ttl_by_status = {{ 404 = 1 }}
     bypass_cookies = ["session*"]
     targeted = ["Univocal-Cache-Control"]
@@ -85,6 +90,8 @@ def test_rules_of_a_site_over_those_for_all() -> None:
     rules = runtime(text).rules
     own, other = rules["a.example"], rules["b.example"]
     assert (own.ttl, own.grace, own.set_cookie, own.ttl_by_status) == (60, 7, "explicit", {404: 1})
+    assert own.ordinary_fields == (b"x-request-id",)
+    assert (own.errors, own.heuristic, other.errors, other.heuristic) == ("safe", False, "explicit", True)
     assert (own.bypass_cookies, own.targeted) == (("session*",), (b"univocal-cache-control",))
     assert (other.ttl, other.grace, other.ttl_by_status, other.targeted) == (
         5,

@@ -1,0 +1,45 @@
+"""Ordinary requests: browsers ask so, and nothing in them says who asks or what else is wanted.
+
+A response to any other request may have been made for it alone, without the origin server saying so.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from univocal.http.fields import ENCODINGS, cookie_names
+from univocal.http.messages import Request
+
+__all__ = ["ORDINARY", "PERSONAL", "is_ordinary", "oddities"]
+
+PERSONAL: Final = frozenset({b"cookie", b"authorization"})
+"""The fields that say who asks: no setting makes them ordinary."""
+
+# The fields that browsers send on their own with a GET; Via; and Connection, which is for one hop. An API's
+# key or a WebDAV client's wish is in none of them; what an origin makes of them is the matter of Vary.
+ORDINARY: Final = frozenset(
+    b"accept accept-charset accept-encoding accept-language cache-control connection device-memory dnt "
+    b"downlink dpr ect host if-modified-since if-none-match if-range origin pragma priority purpose range "
+    b"referer rtt save-data sec-ch-dpr sec-ch-prefers-color-scheme sec-ch-prefers-reduced-motion sec-ch-ua "
+    b"sec-ch-ua-arch sec-ch-ua-bitness sec-ch-ua-form-factors sec-ch-ua-full-version "
+    b"sec-ch-ua-full-version-list sec-ch-ua-mobile sec-ch-ua-model sec-ch-ua-platform "
+    b"sec-ch-ua-platform-version sec-ch-ua-wow64 sec-ch-viewport-width sec-ch-width sec-fetch-dest "
+    b"sec-fetch-mode sec-fetch-site sec-fetch-storage-access sec-fetch-user sec-gpc sec-purpose "
+    b"upgrade-insecure-requests user-agent via viewport-width width".split()
+) | frozenset(ENCODINGS)
+
+
+def is_ordinary(request: Request, ordinary: frozenset[bytes]) -> bool:
+    """The request has neither Cookie nor Authorization, nor any other field but ordinary ones."""
+    for name, _ in request.fields:  # noqa: SIM110  (a generator costs three times as much)
+        if name not in ordinary:
+            return False
+    return True
+
+
+def oddities(request: Request, ordinary: frozenset[bytes]) -> frozenset[bytes]:
+    """The names of the fields and cookies that a request has and an ordinary one has not."""
+    odd = {name for name, _ in request.fields} - ordinary
+    if b"cookie" in odd:
+        odd |= {b"cookie:" + name for name in cookie_names(request.fields)}
+    return frozenset(odd)

@@ -1,0 +1,100 @@
+"""Whose response it is: what one client's request brought about is nobody else's, over real sockets."""
+
+from __future__ import annotations
+
+import pytest
+
+from univocal import CacheMiddleware, Rules
+
+LONG_AGO = ("Content-Type: text/plain", "Last-Modified: Thu, 01 Jan 1970 00:00:00 GMT")
+
+
+def provoked(origin, reply, status):
+    """The origin answers a request with a field of 40 kB so, and any other as it should."""
+
+    def answer(request):
+        if len(request["x-long"]) > 30_000:
+            return reply(b"no", "Cache-Control: public, max-age=300", status=status)
+        return reply(b"the page", "Cache-Control: public, max-age=300")
+
+    origin.answer = answer
+
+
+@pytest.mark.parametrize("status", ["400 Bad Request", "403 Forbidden", "500 Oops", "503 Unavailable"])
+async def test_an_error_that_one_client_provokes_is_its_own(origin, front, reply, status):
+    provoked(origin, reply, status)
+    proxy = await front()
+    refused = await proxy.ask("/wiki/A", "X-Long: " + "x" * 40_000)
+    assert refused.status == int(status[:3])
+    assert "stored" not in refused["cache-status"]
+    assert [(await proxy.ask("/wiki/A")).content for _ in range(2)] == [b"the page"] * 2
+    assert len(origin.requests) == 2
+
+
+async def test_with_explicit_errors_the_origins_word_decides(origin, front, reply):
+    provoked(origin, reply, "400 Bad Request")
+    proxy = await front(rules=Rules(errors="explicit"))
+    await proxy.ask("/wiki/A", "X-Long: " + "x" * 40_000)
+    assert (await proxy.ask("/wiki/A")).status == 400
+
+
+@pytest.mark.parametrize("status", ["404 Not Found", "410 Gone"])
+async def test_that_there_is_no_such_resource_is_stored(origin, front, reply, status):
+    origin.answer = lambda request: reply(b"none", "Cache-Control: max-age=60", status=status)
+    proxy = await front()
+    assert [(await proxy.ask("/wiki/A")).status for _ in range(2)] == [int(status[:3])] * 2
+    assert len(origin.requests) == 1
+
+
+@pytest.mark.parametrize("control", ["max-age=60", "public, max-age=60", "s-maxage=60"])
+async def test_no_client_gets_the_cookie_of_another(origin, front, reply, control):
+    origin.answer = lambda request: reply(
+        b"hello", f"Cache-Control: {control}", f"Set-Cookie: id={len(origin.requests)}"
+    )
+    proxy = await front()
+    assert [(await proxy.ask("/"))["set-cookie"] for _ in range(2)] == ["id=1", "id=2"]
+
+
+async def test_a_file_of_a_dav_server_is_what_it_is_now(origin, front, reply):
+    texts = [b"old", b"new"]
+    origin.answer = lambda request: reply(texts[len(origin.requests) - 1], *LONG_AGO)
+    proxy = await front()
+    assert [(await proxy.ask("/notes.txt")).content for _ in texts] == texts
+
+
+@pytest.mark.parametrize(
+    ("line", "requests"),
+    [
+        ("Accept: text/plain", 1),
+        ("Sec-Fetch-Mode: navigate", 1),
+        ("Depth: 0", 2),
+        ("X-Api-Key: 1", 2),
+        ("Cookie: a=b", 2),
+        ("Authorization: Basic eA==", 2),
+    ],
+)
+async def test_heuristics_are_for_ordinary_requests(origin, front, reply, line, requests):
+    origin.answer = lambda request: reply(b"%d" % len(origin.requests), *LONG_AGO)
+    proxy = await front(rules=Rules(heuristic=True))
+    await proxy.ask("/notes.txt", line)
+    assert (await proxy.ask("/notes.txt")).content == b"%d" % requests
+
+
+async def keyed(scope, receive, send):
+    """An application that has a file for each API key, of one age and one entity-tag, and one error."""
+    key = dict(scope["headers"]).get(b"x-api-key", b"")
+    if scope["path"] == "/broken" and key != b"one":
+        raise LookupError("no such key")
+    fields = [(b"last-modified", b"Thu, 01 Jan 1970 00:00:00 GMT"), (b"etag", b'"1"')]
+    conditional = (b"if-none-match", b'"1"') in scope["headers"]
+    await send({"type": "http.response.start", "status": 304 if conditional else 200, "headers": fields})
+    await send({"type": "http.response.body", "body": b"" if conditional else b"of " + key})
+
+
+@pytest.mark.parametrize("rules", [Rules(), Rules(heuristic=True)], ids=["default", "heuristic"])
+async def test_mounted_an_api_keys_file_is_for_no_other_visitor(serve, clock, rules):
+    server = await serve(CacheMiddleware(keyed, rules=rules, clock=clock))
+    answers = [await server.ask("/file", f"X-Api-Key: {key}") for key in ("one", "two")]
+    assert [answer.content for answer in answers] == [b"of one", b"of two"]
+    await server.ask("/broken", "X-Api-Key: one")
+    assert (await server.ask("/broken")).status == 500

@@ -1,0 +1,43 @@
+"""Ordinary requests: of their answers alone something may be assumed that the origin did not say."""
+
+from __future__ import annotations
+
+import pytest
+
+from univocal.cache.ordinary import ORDINARY, is_ordinary, oddities
+from univocal.cache.rules import Rules
+from univocal.http.messages import Fields, Request
+
+BROWSER = [
+    *((b"host", b"en.example"), (b"user-agent", b"Mozilla/5.0"), (b"accept", b"*/*"), (b"dnt", b"1")),
+    *((b"accept-language", b"de"), (b"accept-encoding", b"gzip, br"), (b"referer", b"http://en.example/")),
+    *((b"sec-fetch-mode", b"navigate"), (b"sec-ch-ua", b'"x"'), (b"upgrade-insecure-requests", b"1")),
+    *((b"if-none-match", b'"1"'), (b"range", b"bytes=0-1"), (b"cache-control", b"max-age=0")),
+]
+
+
+@pytest.mark.parametrize(
+    ("fields", "odd"),
+    [
+        ([], set()),
+        (BROWSER, set()),
+        ([(b"cookie", b"a=b; c=d"), (b"cookie", b"a=e")], {b"cookie", b"cookie:a", b"cookie:c"}),
+        ([(b"authorization", b"Basic x")], {b"authorization"}),
+        ([*BROWSER, (b"x-api-key", b"1")], {b"x-api-key"}),
+        ([(b"depth", b"0"), (b"translate", b"f")], {b"depth", b"translate"}),
+        ([(b"x-requested-with", b"XMLHttpRequest")], {b"x-requested-with"}),
+        ([(b"range", b"x"), (b"cookies", b"a=b")], {b"cookies"}),
+    ],
+)
+def test_what_is_odd_about_a_request(fields: Fields, odd: set[bytes]) -> None:
+    request = Request(b"GET", b"/a", fields)
+    assert oddities(request, ORDINARY) == odd
+    assert is_ordinary(request, ORDINARY) is not bool(odd)
+
+
+def test_an_operator_knows_more_ordinary_fields_but_never_those_that_say_who_asks() -> None:
+    request = Request(b"GET", b"/a", [(b"x-request-id", b"1")])
+    told = Rules(ordinary_fields=(b"x-request-id", b"cookie"))
+    assert is_ordinary(request, told.ordinary)
+    assert not is_ordinary(request, Rules().ordinary)
+    assert not is_ordinary(Request(b"GET", b"/a", [(b"cookie", b"a=b")]), told.ordinary)
