@@ -52,6 +52,15 @@ CHUNKED = (b"transfer-encoding", b"chunked")
             b"transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
             True,
         ),
+        (
+            GET,
+            200,
+            [(b"content-length", b"0005")],
+            [b"hello"],
+            b"200 OK\r\ncontent-length: 5\r\n\r\nhello",
+            True,
+        ),
+        (GET, 200, [LENGTH, LENGTH], [b"hello"], b"200 OK\r\ncontent-length: 5\r\n\r\nhello", True),
         (HEAD, 200, [LENGTH], [b"hello"], b"content-length: 5\r\n\r\n", True),
         (HEAD, 200, [], [b"hello"], b"\r\n\r\n", True),
         (GET, 204, [], [], b"\r\n\r\n", True),
@@ -72,6 +81,18 @@ async def test_framing(wire, request_, status, headers, bodies, wire_bytes, open
     assert DATE.sub(b"", sent).endswith(wire_bytes)
     assert client.open is open_
     assert [answer.status for answer in client.answers(request_.split()[0])] == [status]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [[LENGTH, (b"content-length", b"6")], [(b"content-length", b"5, 6")], [(b"content-length", b"x")]],
+)
+async def test_two_lengths_are_no_response(wire, fields, caplog):
+    client = wire(application(200, fields, b"hello!"))
+    await client.feed(GET)
+    (answer,) = client.answers()
+    assert answer.status == (502 if wire.direct else 500)
+    caplog.clear()
 
 
 async def test_an_application_may_tell_the_coding_that_a_get_would_have(scoped):

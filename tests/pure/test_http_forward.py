@@ -6,8 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from univocal.http.errors import RefusedError
 from univocal.http.forward import (
     forwards_left,
+    framed_anew,
+    one_length,
     request_fields,
     request_has_content,
     response_fields,
@@ -255,6 +258,67 @@ def test_without_max_forwards_nothing_is_counted() -> None:
 )
 def test_request_has_content(fields: Fields, content: bool) -> None:
     assert request_has_content(fields) is content
+
+
+CONTINUE = (b"expect", b"100-continue")
+LENGTH = (b"content-length", b"5")
+
+
+@pytest.mark.parametrize(
+    ("fields", "framed"),
+    [
+        ([], []),
+        ([LENGTH], [LENGTH]),
+        ([(b"a", b"1"), (b"content-length", b"0005"), (b"b", b"2")], [(b"a", b"1"), LENGTH, (b"b", b"2")]),
+        ([(b"content-length", b"00")], [(b"content-length", b"0")]),
+        ([(b"content-length", b"0200")], [(b"content-length", b"200")]),
+        ([CONTINUE], []),
+        ([(b"expect", b"100-Continue"), (b"content-length", b"0")], [(b"content-length", b"0")]),
+        ([(b"expect", b"a, 100-continue")], []),
+        ([CONTINUE, LENGTH], [CONTINUE, LENGTH]),
+        ([CONTINUE, (b"transfer-encoding", b"chunked")], [CONTINUE, (b"transfer-encoding", b"chunked")]),
+        ([(b"expect", b"the-best")], [(b"expect", b"the-best")]),
+    ],
+)
+def test_a_request_says_what_follows_it_in_one_way(fields: Fields, framed: Fields) -> None:
+    assert framed_anew(fields) == framed
+    assert forwarded(*fields) == framed
+
+
+@pytest.mark.parametrize(
+    ("lines", "framed"),
+    [
+        ([], []),
+        ([b"5"], [b"5"]),
+        ([b"0"], [b"0"]),
+        ([b"0200"], [b"200"]),
+        ([b"00"], [b"0"]),
+        ([b"5", b"5"], [b"5"]),
+        ([b"5, 5", b"5"], [b"5"]),
+        ([b"9" * 18], [b"9" * 18]),
+        ([b"1" + b"0" * 18], None),
+        ([b"0" * 18 + b"5"], None),
+        ([b"5", b"6"], None),
+        ([b"5", b"05"], None),
+        ([b"5, 6"], None),
+        ([b"5,"], None),
+        ([b""], None),
+        ([b"-5"], None),
+        ([b"+5"], None),
+        ([b"5_0"], None),
+        ([b"a"], None),
+    ],
+)
+def test_a_response_has_one_length(lines: list[bytes], framed: list[bytes] | None) -> None:
+    fields = [(b"a", b"1"), *((b"content-length", line) for line in lines), (b"a", b"2")]
+    if framed is None:
+        assert one_length(fields) is None
+        with pytest.raises(RefusedError, match="origin-bad-response"):
+            response_fields(fields)
+    else:
+        expected = [(b"a", b"1"), *((b"content-length", line) for line in framed), (b"a", b"2")]
+        assert one_length(fields) == expected
+        assert response_fields(fields)[:-1] == expected
 
 
 NAMES = st.sampled_from(

@@ -11,7 +11,9 @@ from univocal.asgi.messages import App, Message, Scope, fields_of
 from univocal.asgi.scope import respell
 from univocal.engine.broadcast import CutShortError
 from univocal.engine.flight import OriginRequest
+from univocal.http.errors import RefusedError
 from univocal.http.extensions import EARLY_HINT, INTERIM
+from univocal.http.forward import framed_anew, one_length
 from univocal.http.messages import Response
 from univocal.http.roles import Answer, Asked, Content
 
@@ -34,7 +36,7 @@ class Application:
 
     def ask(self, request: OriginRequest, content: Content | None, answer: Answer) -> Asked:
         """Call the application in a task of its own, with a canonical scope."""
-        scope = respell(self._scope, request.admission, request.method, request.fields)
+        scope = respell(self._scope, request.admission, request.method, framed_anew(request.fields))
         return _Call(self._app, scope, content, answer)
 
 
@@ -140,7 +142,10 @@ class _Call:
         answer = self._answer
         match message["type"]:
             case "http.response.start":
-                answer.start(Response(message["status"], fields_of(message)))
+                fields = one_length(fields_of(message))
+                if fields is None:
+                    raise RefusedError("origin-bad-response")
+                answer.start(Response(message["status"], fields))
             case "http.response.body":
                 body = bytes(message.get("body", b""))
                 if body and not answer.write(body):

@@ -15,6 +15,7 @@ from univocal.http.messages import Field, Fields, values
 
 __all__ = [
     "ENCODINGS",
+    "LENGTH_DIGITS",
     "MAX_DELTA",
     "age_value",
     "cache_control",
@@ -37,6 +38,9 @@ __all__ = [
 
 # The fields of draft-montenegro-httpbis-uri-encoding, of the path and of the query.
 ENCODINGS: Final = (b"uri-path-encoding", b"uri-query-encoding")
+
+# A Content-Length of more digits is none: no content is so long, and not every recipient can count so far.
+LENGTH_DIGITS: Final = 18
 
 # RFC 9111 §1.2.2: what a delta-seconds that overflows is read as.
 MAX_DELTA: Final = 2**31
@@ -123,8 +127,8 @@ def content_length(fields: Iterable[Field]) -> int | None:
 
 
 def content_length_value(line: bytes | None) -> int | None:
-    """The octets that a Content-Length's first line says; None if it is absent or no number."""
-    return int(line) if line is not None and line.isdigit() and len(line) < 19 else None
+    """The octets that a Content-Length says; None if it is absent, no number or too long (RFC 9110 §8.6)."""
+    return int(line) if line is not None and line.isdigit() and len(line) <= LENGTH_DIGITS else None
 
 
 def cache_control(lines: Iterable[bytes]) -> dict[bytes, bytes | None]:

@@ -7,14 +7,18 @@ from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import Final
 
+from univocal.http.errors import RefusedError
+from univocal.http.fields import content_length_value
 from univocal.http.grammar import SIGNS, is_token
-from univocal.http.messages import Field, Fields
+from univocal.http.messages import Field, Fields, values
 
 __all__ = [
     "HOP_BY_HOP",
     "METHOD_OVERRIDES",
     "end_to_end",
     "forwards_left",
+    "framed_anew",
+    "one_length",
     "request_fields",
     "request_has_content",
     "response_fields",
@@ -107,6 +111,8 @@ def request_fields(
     says that the caller relays the response's trailers. Content whose length is unknown stays chunked.
     """
     named = dict(fields)
+    if b"content-length" in named or b"expect" in named:
+        fields = framed_anew(fields)
     dropped = {b"host", *_untrusted(named.keys() - _ORDINARY, method)}
     dropped |= HOP_BY_HOP & named.keys()
     if b"connection" in named:
@@ -138,9 +144,16 @@ def response_fields(
 ) -> Fields:
     """The fields with which a received response is forwarded; `date` is used where Date is missing.
 
-    `trailers` says that the caller relays the trailers that the Trailer field announces.
+    `trailers` says that the caller relays the trailers that the Trailer field announces. Raises RefusedError
+    if the Content-Length is no number, or two.
     """
     named = dict(fields)
+    length = named.get(b"content-length", b"1")
+    if len(named) < len(fields) or length[:1] == b"0" or content_length_value(length) is None:
+        framed = one_length(fields)
+        if framed is None:
+            raise RefusedError("origin-bad-response")
+        fields = framed
     dropped = HOP_BY_HOP & named.keys()
     if b"connection" in dropped:
         dropped |= _connection_options(fields)
@@ -200,6 +213,44 @@ def request_has_content(fields: Sequence[Field]) -> bool:
         name == b"transfer-encoding" or (name == b"content-length" and value.strip(b" \t").strip(b"0") != b"")
         for name, value in fields
     )
+
+
+def framed_anew(fields: Sequence[Field]) -> Fields:
+    """The fields of a request with a Content-Length that can be read in one way alone (RFC 9110 §8.6).
+
+    A client without content waits for no 100 (Continue), whatever it says, and a server that waits for such
+    content waits for ever: that expectation goes no further (§10.1.1).
+    """
+    waits = request_has_content(fields)
+    framed: Fields = []
+    for name, value in fields:
+        if name == b"content-length" and (length := content_length_value(value)) is not None:
+            framed.append((name, b"%d" % length))
+        elif name != b"expect" or waits or not _expects_continue(value):
+            framed.append((name, value))
+    return framed
+
+
+def _expects_continue(value: bytes) -> bool:
+    return b"100-continue" in [member.strip(b" \t") for member in value.lower().split(b",")]
+
+
+def one_length(fields: Sequence[Field]) -> Fields | None:
+    """The fields of a response with one Content-Length, a number without leading zeros (RFC 9110 §8.6).
+
+    Repeated, as a list or in lines of its own, it means the same; None where it is no number, or two.
+    """
+    lines = values(fields, b"content-length")
+    if not lines:
+        return list(fields)
+    said = {member.strip(b" \t") for line in lines for member in line.split(b",")}
+    length = content_length_value(said.pop()) if len(said) == 1 else None
+    if length is None:
+        return None
+    framed = [field for field in fields if field[0] != b"content-length"]
+    place = next(place for place, field in enumerate(fields) if field[0] == b"content-length")
+    framed.insert(place, (b"content-length", b"%d" % length))
+    return framed
 
 
 def _connection_options(fields: Sequence[Field]) -> frozenset[bytes]:

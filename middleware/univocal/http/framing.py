@@ -11,6 +11,7 @@ from typing import Final
 
 from univocal.http.authority import DEFAULT_PORTS, parse_authority
 from univocal.http.errors import by_rank
+from univocal.http.fields import content_length_value
 from univocal.http.grammar import split_absolute
 from univocal.http.messages import Fields, values
 
@@ -94,7 +95,8 @@ def _are_plain(fields: Fields) -> bool:
     named = dict(fields)
     if len(named) != len(fields) or b"transfer-encoding" in named:
         return False
-    return named.get(b"content-length", b"0").isdigit() and is_authority(named.get(b"host", b""))
+    length = content_length_value(named.get(b"content-length", b"0"))
+    return length is not None and is_authority(named.get(b"host", b""))
 
 
 def is_ambiguous(fields: Fields, version: str = "1.1") -> bool:
@@ -104,7 +106,7 @@ def is_ambiguous(fields: Fields, version: str = "1.1") -> bool:
     codings = values(fields, b"transfer-encoding")
     lengths = values(fields, b"content-length")
     if not codings:
-        return len(lengths) > 1 or not all(map(bytes.isdigit, lengths))
+        return len(lengths) > 1 or None in map(content_length_value, lengths)
     # §6.1: neither in HTTP/1.0 nor beside a length; and chunked is the only coding that is understood here.
     return (
         version == "1.0"

@@ -9,7 +9,7 @@ import select
 import ssl
 from collections.abc import Callable
 from enum import Enum
-from typing import Final, Protocol
+from typing import Protocol
 
 import httpx
 
@@ -21,11 +21,6 @@ from univocal.origin.upload import Sending, Upload
 
 __all__ = ["Connection", "Keeper", "PendingRequest", "Phase", "StaleConnectionError"]
 
-# Seconds in which content that must not be there gives itself away, behind the answer to HEAD and behind
-# a 204 or 304. It would be read as the next response, and in a segment of its own it looks like one.
-REST_AFTER_HEAD: Final = 1.0  # an application that forgets the difference makes the whole content first
-REST: Final = 0.1
-
 
 class StaleConnectionError(httpx.RemoteProtocolError):
     """A connection that had served a request before died before any octet of this response."""
@@ -36,7 +31,6 @@ class Phase(Enum):
 
     IDLE = "it can serve a request"
     BUSY = "it serves one"
-    RESTING = "it can serve one as soon as it is sure that nothing follows the last response"
     CLOSED = "it serves no more"
 
 
@@ -48,8 +42,6 @@ class Keeper(Protocol):
     """The owner of connections between requests."""
 
     def put_back(self, connection: Connection) -> None: ...
-    def rest(self, connection: Connection, seconds: float) -> None: ...
-    def rested(self, connection: Connection) -> None: ...
     def lost(self, connection: Connection) -> None: ...
     def withdraw(self, connection: Connection) -> None: ...
     def repeat(self, request: PendingRequest) -> None: ...
@@ -160,9 +152,9 @@ class Connection(asyncio.Protocol):
         """Tell whether the kernel knows of an end, or of octets, that the event loop has not seen yet."""
         return bool(self._poll(0))
 
-    def stand_by(self, phase: Phase, seconds: float) -> None:
-        """Be idle for `seconds` at most, or rest for so long."""
-        self.phase = phase
+    def stand_by(self, seconds: float) -> None:
+        """Be idle for `seconds` at most."""
+        self.phase = _IDLE
         self.timer.set(seconds)
 
     def close(self) -> None:
@@ -322,10 +314,7 @@ class Connection(asyncio.Protocol):
             if self._paused:
                 self._paused = False
                 self._transport.resume_reading()
-            if reader.bodiless:
-                self._keeper.rest(self, REST_AFTER_HEAD if request.head.is_head else REST)
-            else:
-                self._keeper.put_back(self)
+            self._keeper.put_back(self)
         request.answer.finish()
 
     def _release(self) -> PendingRequest | None:
@@ -376,8 +365,6 @@ class Connection(asyncio.Protocol):
                 self.fail(httpx.WriteTimeout("the origin took nothing in time"))
             case Phase.BUSY, _:
                 self.fail(httpx.ReadTimeout("the origin sent nothing in time"))
-            case Phase.RESTING, _:
-                self._keeper.rested(self)
             case Phase.IDLE, _:
                 self.close()
 

@@ -65,7 +65,7 @@ class ForeignRequest:
             try:
                 await self._relay(response)
             finally:
-                await response.aclose()
+                await _close(request, response)
         except Exception as error:  # also what a test's handler raises: somebody waits for the answer
             if not self._over:
                 self._over = True
@@ -97,3 +97,17 @@ class ForeignRequest:
     def _interim(self, status: int, fields: Fields) -> None:
         if not self._over:
             self._answer.interim(status, [(name.lower(), value) for name, value in fields])
+
+
+async def _close(request: httpx.Request, response: httpx.Response) -> None:
+    """Close a response, and with it the connection on which content may follow that belongs to nobody.
+
+    httpx would read that as the response to the next request, as `ResponseReader` would.
+    """
+    extensions = response.extensions
+    bodiless = request.method == "HEAD" or response.status_code in {204, 304}
+    if bodiless and extensions.get("http_version", b"").startswith(b"HTTP/1."):
+        stream = extensions.get("network_stream")
+        if stream is not None:
+            await stream.aclose()
+    await response.aclose()

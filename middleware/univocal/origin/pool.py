@@ -29,7 +29,6 @@ class Pool:
         self._idle_timeout = idle_timeout
         self._open: set[Connection] = set()
         self._idle: dict[Connection, None] = {}
-        self._resting: dict[Connection, None] = {}
         self._waiting: OrderedDict[asyncio.Future[Connection | None], None] = OrderedDict()
         self._opening: set[PendingRequest] = set()
         self._closed = False
@@ -64,7 +63,8 @@ class Pool:
         if self._free and not self._closed:
             self._free -= 1
         else:
-            self._make_room(self._idle if fresh else {})
+            if fresh:
+                self._make_room()
             connection = await self._turn(pool)
             if connection is not None:
                 return connection
@@ -110,28 +110,11 @@ class Pool:
             self._pass_on(connection)
         else:
             self._idle[connection] = None
-            connection.stand_by(Phase.IDLE, self._idle_timeout)
-
-    def rest(self, connection: Connection, seconds: float) -> None:
-        """Take `connection`, which may serve the next request if nothing arrives on it for `seconds`."""
-        if self._closed or self._waiting:
-            connection.close()
-        else:
-            self._resting[connection] = None
-            connection.stand_by(Phase.RESTING, seconds)
-
-    def rested(self, connection: Connection) -> None:
-        """Take note that nothing arrived."""
-        self._resting.pop(connection, None)
-        if connection.has_ended():
-            connection.close()
-        else:
-            self.put_back(connection)
+            connection.stand_by(self._idle_timeout)
 
     def withdraw(self, connection: Connection) -> None:
         """Forget `connection`, which can serve no more."""
         self._idle.pop(connection, None)
-        self._resting.pop(connection, None)
 
     def lost(self, connection: Connection) -> None:
         """Take note that `connection` is closed: there is room for another."""
@@ -163,9 +146,9 @@ class Pool:
         finally:
             self._opening.discard(request)
 
-    def _make_room(self, idle: dict[Connection, None]) -> None:
-        """Close the connection that has rested longest, or the oldest of `idle`: another is worth more."""
-        for connection in self._resting or idle:
+    def _make_room(self) -> None:
+        """Close the connection that has been idle longest: another is worth more."""
+        for connection in self._idle:
             connection.close()
             return
 

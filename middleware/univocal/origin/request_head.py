@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 import httpx
 
+from univocal.http.fields import content_length_value
 from univocal.http.grammar import TOKEN_OCTETS
 from univocal.http.messages import Fields
 
@@ -92,7 +93,7 @@ def _content_length(names: list[bytes], values: dict[bytes, bytes]) -> int | Non
         if values[b"transfer-encoding"].lower() != b"chunked":
             raise httpx.LocalProtocolError("no transfer coding but chunked is spoken here")
         return None
-    length = values.get(b"content-length", b"0")
-    if not length.isdigit() or len(length) > 18:
+    length = content_length_value(values.get(b"content-length", b"0"))
+    if length is None:
         raise httpx.LocalProtocolError("Content-Length is no number")
-    return int(length)
+    return length

@@ -1,4 +1,7 @@
-"""The reader of responses: it takes bytes and tells of parts, by httptools' parser. It has no socket."""
+"""The reader of responses: it takes bytes and tells of parts, by httptools' parser. It has no socket.
+
+A head is parsed when it is whole: `univocal.origin.response_head` says when that is.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,16 @@ from typing import Final, Protocol
 
 import httptools
 
+from univocal.http.fields import LENGTH_DIGITS
 from univocal.http.messages import Fields, Response, values
+from univocal.origin.response_head import ORDINARY, whole_head
 
 __all__ = ["Progress", "ResponseReader"]
 
 MAX_INTERIM: Final = 32
 
+_BLANK_LINE: Final = b"\r\n\r\n"
 _VERSIONS: Final = {"1.0": b"HTTP/1.0", "1.1": b"HTTP/1.1"}
-_COMPRESSIONS: Final = frozenset((b"gzip", b"x-gzip", b"deflate", b"compress", b"x-compress"))
 
 
 class Progress(Enum):
@@ -47,9 +52,10 @@ class ResponseReader:
     """
 
     __slots__ = (
-        "_barren", "_content", "_ended", "_expects", "_fields", "_head", "_interims", "_is_head", "_max_head",
-        "_parser", "_persists", "_sink", "_surplus", "_upgrades", "began", "bodiless", "continued", "error",
-        "fault", "on_message_begin", "progress", "reusable", "stage", "takes", "trailers", "version",
+        "_barren", "_closes", "_content", "_ended", "_expects", "_fields", "_head", "_held", "_interims",
+        "_is_head", "_max_head", "_parser", "_persists", "_sink", "_surplus", "_upgrades", "began",
+        "continued", "error", "fault", "on_message_begin", "progress", "reusable", "stage", "takes",
+        "trailers", "version",
     )  # fmt: skip
 
     def __init__(self, max_head: int) -> None:
@@ -58,7 +64,7 @@ class ResponseReader:
         # tells of a beginning without a call into Python.
         self._ended: list[bool] = []
         self.on_message_begin: Callable[[], None] = self._ended.clear
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser = self._new_parser()
 
     def expect(
         self, sink: Sink, *, is_head: bool = False, upgrades: bool = False, expects_continue: bool = False
@@ -69,13 +75,13 @@ class ResponseReader:
         self._fields: Fields = []
         self.trailers: Fields = self._fields
         self._content = b""  # its last octets
-        self._persists = self._surplus = False
+        self._held = bytearray()  # of a head that is not yet whole
+        self._persists = self._surplus = self._closes = False
         self._interims = self._barren = 0
         self.stage = _HEAD
         self.began = False  # any octet was read
         self.progress = False  # the last octets were more than a part of a head, or of a chunk's frame
         self.continued = False  # 100 (Continue) came, which the request had asked for
-        self.bodiless = False  # the response has no content whatever its fields say (RFC 9112 §6.3, rule 1)
         self.takes = True  # the sink wants more
         self.reusable = False  # complete, and another response may follow (RFC 9112 §9.3)
         self.fault = ""  # why this is no response
@@ -86,21 +92,20 @@ class ResponseReader:
         self.began = True
         self.progress = False
         self._barren += len(data)
-        try:
-            if self.stage is Progress.TUNNEL:
-                self.on_body(data)
-            else:
-                self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            # 101: from here on the octets are another protocol's, until the connection ends (RFC 9110 §7.8).
-            if rest := data[upgrade.args[0] :]:
-                self.on_body(rest)
-        except httptools.HttpParserError as error:
-            # After the end these are octets that belong to no response.
-            self._surplus = True
-            self.fault = self.fault or str(error) or "malformed"
-            if isinstance(error, httptools.HttpParserCallbackError):
-                self.error = error.__context__
+        if self.stage is _HEAD and (self._held or not (data.startswith(ORDINARY) and _BLANK_LINE in data)):
+            self._feed_heads(data)
+        else:
+            try:
+                if self.stage is Progress.TUNNEL:
+                    self.on_body(data)
+                else:
+                    self._parser.feed_data(data)
+            except httptools.HttpParserError as error:
+                if self.stage is _HEAD and not self.fault:
+                    self._fields = []
+                    self._feed_heads(data)  # perhaps it is spelled as in old times
+                else:
+                    self._stopped(error)
         if self.stage is _COMPLETE:
             follows = not self._ended or (data[-1] in b"\r\n" and self._blank_lines_follow(data))
             self.reusable = self._persists and not (follows or self._surplus)
@@ -109,6 +114,54 @@ class ResponseReader:
             self._barren = 0
         elif self._barren > self._max_head:
             self.fault = self.fault or "the response's head is too large"
+
+    def _feed_heads(self, data: bytes) -> None:
+        """Read the final response's head, interim ones before it, and what stands behind it."""
+        if self._held:
+            self._held += data
+            if b"\n" not in data:
+                return
+            data = bytes(self._held)
+            self._held.clear()
+        while data and self.stage is _HEAD and not self.fault:
+            try:
+                whole = whole_head(data)
+            except ValueError as error:
+                self.fault = str(error)
+                return
+            if whole is None:
+                self._held += data
+                return
+            # A new one: behind an interim response nothing counts that it said of the connection.
+            self._parser = self._new_parser()
+            self._parse(whole[0])
+            data = data[whole[1] :]
+        if data and not self.fault:
+            self._parse(data)
+
+    def _parse(self, octets: bytes) -> None:
+        try:
+            if self.stage is Progress.TUNNEL:
+                self.on_body(octets)
+            else:
+                self._parser.feed_data(octets)
+        except httptools.HttpParserUpgrade:
+            pass  # 101: what follows is another protocol's, until the connection ends (RFC 9110 §7.8)
+        except httptools.HttpParserError as error:
+            self._stopped(error)
+
+    def _stopped(self, error: httptools.HttpParserError) -> None:
+        """Take note that the parser stopped; after the response's end, within octets that belong to none."""
+        self._surplus = True
+        self.fault = self.fault or str(error) or "malformed"
+        if isinstance(error, httptools.HttpParserCallbackError):
+            self.error = error.__context__
+
+    def _new_parser(self) -> httptools.HttpResponseParser:
+        parser = httptools.HttpResponseParser(self)
+        # RFC 9112 §7.1.1: blanks behind a chunk's size are bad, and have one meaning.
+        parser.set_dangerous_leniencies(lenient_spaces_after_chunk_size=True)
+        return parser
 
     def close(self) -> bool:
         """Take note that the connection ended; True: so the response ends (RFC 9112 §6.3, rule 8)."""
@@ -144,26 +197,31 @@ class ResponseReader:
 
     def _begin(self, status: int, version: bytes, fields: Fields) -> None:
         """Tell of the final response's head."""
-        coded: list[bytes] = []
+        coded = None
         for name, value in fields:
             if name == b"transfer-encoding":
-                coded.append(value)
-        if coded and _coded_unasked(coded):
-            self.fault = "a transfer coding that was not asked for"
-            return
+                # No request of ours has TE: what is coded otherwise would be passed on as what it is not.
+                if coded is not None or value.lower() != b"chunked":
+                    self.fault = "a transfer coding that was not asked for"
+                    return
+                coded = value
+            elif name == b"content-length" and len(value) > LENGTH_DIGITS:
+                self.fault = "a Content-Length that is none"
+                return
         self.stage = Progress.TUNNEL if status == 101 else _CONTENT
         # RFC 9112 §6.1: the framing of a coded HTTP/1.0 message is faulty
-        faulty = version == b"HTTP/1.0" and coded
-        self._persists = status != 101 and not faulty and self._parser.should_keep_alive()
+        faulty = version == b"HTTP/1.0" and coded is not None
+        # What an origin server sends behind a response that has no content would be read as the next one. It
+        # may come late, when another request is under way: such a connection is not used again.
+        bodiless = self._is_head or status in (204, 304)
+        self._persists = not (
+            status == 101 or bodiless or faulty or self._closes or not self._parser.should_keep_alive()
+        )
         self._head, self.version = fields, version
         self.trailers = self._fields = []
         self._sink.start(Response(status, fields))
         if self._is_head:
-            self._end_without_content(version, fields)
-        elif status in (204, 304):
-            self.bodiless = True
-            if status == 204 and (coded or values(fields, b"content-length") not in ([], [b"0"])):
-                self._persists = False  # RFC 9110 §8.6: it announces what it must not have
+            self._end_without_content()
 
     def on_body(self, content: bytes) -> None:
         stage = self.stage
@@ -184,6 +242,7 @@ class ResponseReader:
         """Tell of an interim response: any number may come, but not any number at all (RFC 9110 §15.2)."""
         fields, self._fields = self._fields, []
         self._interims += 1
+        self._closes = self._closes or not self._parser.should_keep_alive()
         if self._interims > MAX_INTERIM:
             self.fault = "too many interim responses"
         elif status == 100 and self._expects:
@@ -191,40 +250,22 @@ class ResponseReader:
         else:
             self._sink.interim(status, fields)
 
-    def _end_without_content(self, version: bytes, fields: Fields) -> None:
+    def _end_without_content(self) -> None:
         """The response to HEAD ends here, of which httptools has no notion (RFC 9110 §9.3.2)."""
-        if self.stage is Progress.STOPPED:
-            return
-        options = b",".join(values(fields, b"connection")).lower().split(b",")
-        named = {option.strip(b" \t") for option in options}
-        self._persists = b"close" not in named and (version == b"HTTP/1.1" or b"keep-alive" in named)
-        self.stage = _COMPLETE
-        self.bodiless = True
-        self._ended.append(True)
-        self._fields = []
-        self._parser = httptools.HttpResponseParser(self)
+        if self.stage is not Progress.STOPPED:
+            self.stage = _COMPLETE
+            self._ended.append(True)
+            self._fields = []
 
     def _ends_with_connection(self) -> bool:
         """Tell whether the content has no other end than the connection's."""
-        codings = values(self._head, b"transfer-encoding")
-        if codings:
-            return codings[-1].rpartition(b",")[2].strip(b" \t").lower() != b"chunked"
-        return not values(self._head, b"content-length")
+        return not (values(self._head, b"transfer-encoding") or values(self._head, b"content-length"))
 
     def _blank_lines_follow(self, data: bytes) -> bool:
         """Tell whether CRs and LFs, which the parser passes over in silence, stand behind the response."""
         if self._content and not values(self._head, b"transfer-encoding"):
             return not data.endswith(self._content)
         return data.endswith(b"\r\n\r\n\r\n")
-
-
-def _coded_unasked(lines: list[bytes]) -> bool:
-    """Tell whether content would be passed on as something else than it is: no request of ours has TE.
-
-    An unknown coding is passed on; one that is known to change the octets is not, nor are chunks in chunks.
-    """
-    codings = [coding.strip(b" \t").lower() for line in lines for coding in line.split(b",")]
-    return b"chunked" in codings[:-1] or not _COMPRESSIONS.isdisjoint(codings)
 
 
 def _size(fields: Fields) -> int:

@@ -14,6 +14,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from univocal.http.extensions import EARLY_HINT, INTERIM
+from univocal.http.forward import one_length
 from univocal.http.messages import Fields
 
 __all__ = ["ExactCycle"]
@@ -48,10 +49,13 @@ class ExactCycle(RequestResponseCycle):
 
     def _framed(self, start: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         """The final response's head with one way to find its end."""
-        status, fields = start["status"], list(start.get("headers", ()))
+        status = start["status"]
         if status < 200:
             raise RuntimeError("A final response has no informational status.")
-        names = {name.lower() for name, _ in fields}
+        fields = one_length([(name.lower(), value) for name, value in start.get("headers", ())])
+        if fields is None:
+            raise RuntimeError("A response has one Content-Length, which is a number.")
+        names = {name for name, _ in fields}
         self.default_headers = [field for field in self.default_headers if field[0].lower() not in names]
         self.bodyless = status in {204, 304}
         old = self.scope["http_version"] == "1.0"

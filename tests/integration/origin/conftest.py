@@ -185,14 +185,6 @@ def answered(transport, ask):
     return get
 
 
-@pytest.fixture
-def rested(transport, eventually, monkeypatch):
-    """Wait until no connection rests any more behind a response that has no content."""
-    monkeypatch.setattr("univocal.origin.connection.REST", 0.01)
-    monkeypatch.setattr("univocal.origin.connection.REST_AFTER_HEAD", 0.01)
-    return lambda: eventually(lambda: not any(pool._resting for pool in transport._pools.values()))
-
-
 def open_files():
     return len(os.listdir("/proc/self/fd"))
 

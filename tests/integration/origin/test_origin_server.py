@@ -343,3 +343,116 @@ async def test_a_foreign_transport_is_told_what_to_send():
 def test_urls_that_name_no_origin_server(url):
     with pytest.raises(ConfigurationError):
         OriginServer(url)
+
+
+# What an origin server sends where there is no content
+
+
+EVIL = OK + b"Content-Length: 4\r\n\r\nevil"
+
+
+@pytest.mark.parametrize("moment", ["in the same write", "at once", "later", "under way"])
+@pytest.mark.parametrize(
+    ("method", "head"),
+    [
+        (b"HEAD", OK + b"Content-Length: 42\r\n\r\n"),
+        (b"HEAD", OK + b"\r\n"),
+        (b"HEAD", OK + b"Transfer-Encoding: chunked\r\n\r\n"),
+        (b"GET", b"HTTP/1.1 204 No Content\r\n\r\n"),
+        (b"GET", b"HTTP/1.1 204 No Content\r\nContent-Length: 42\r\n\r\n"),
+        (b"GET", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 42\r\n\r\n"),
+        (b"GET", b"HTTP/1.1 304 Not Modified\r\n\r\n"),
+    ],
+)
+async def test_content_where_there_is_none_is_never_the_next_response(server, method, head, moment):
+    """It comes with the head, behind it, while the connection is idle, or once the next request was sent."""
+    second = asyncio.Event()
+
+    async def script(peer):
+        while b" /next " in await peer.head():
+            await second.wait()
+            await peer.answer(b"good")
+        if moment == "in the same write":
+            await peer.send(head + EVIL)
+        else:
+            await peer.send(head)
+            await second.wait()
+            await peer.send(EVIL)
+        await peer.head()
+        await peer.answer(b"good")
+
+    origin = await server(script)
+    for _ in range(3):
+        second.clear()
+        empty = await asked(origin, b"/empty", method).end()
+        assert (empty.error, empty.head[0], empty.content) == (None, int(head[9:12]), b"")
+        if moment != "under way":
+            second.set()
+        if moment == "later":
+            await asyncio.sleep(0.01)
+        following = asked(origin, b"/next")
+        await asyncio.sleep(0.01)
+        second.set()
+        await following.end()
+        assert (following.error, following.head[0], bytes(following.content)) == (None, 200, b"good")
+
+
+async def test_a_response_with_content_leaves_its_connection_to_the_next(serve, server_of):
+    async def script(peer):
+        while True:
+            await peer.head()
+            await peer.answer(b"good")
+
+    listening = await serve(script)
+    origin = server_of(listening)
+    for _ in range(5):
+        await asked(origin).end()
+    assert listening.accepted == 1
+    await origin.aclose()
+
+
+# What origin servers of old write
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        b"HTTP/1.1 200 OK\nContent-Length: 4\nX: y\n\ngood",
+        OK + b"Content-Length: 4\r\nX: y\r\nContent-Length: 4\r\n\r\ngood",
+        OK + b"Content-Length: 4, 4\r\nX: y\r\n\r\ngood",
+        OK + b"X: y\r\nTransfer-Encoding: chunked\r\n\r\n4 \r\ngood\r\n0\r\n\r\n",
+        b"HTTP/1.1 103 Early Hints\r\nConnection: close\r\n\r\n" + OK
+        + b"Content-Length: 4\r\nX: y\r\n\r\ngood",
+        b"HTTP/1.2 200 OK\r\nContent-Length: 4\r\nX: y\r\n\r\ngood",
+    ],
+)  # fmt: skip
+async def test_what_can_be_read_in_one_way_alone_is_taken(server, response):
+    async def script(peer):
+        await peer.head()
+        await peer.send(response)
+
+    told = await asked(await server(script)).end()
+    assert (told.error, told.head[0], bytes(told.content)) == (None, 200, b"good")
+    assert (b"x", b"y") in told.head[1]
+    assert [value for name, value in told.head[1] if name == b"content-length"] in ([], [b"4"])
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        b"RTSP/1.0 200 OK\r\nContent-Length: 4\r\n\r\nevil",
+        OK + b"Transfer-Encoding: foo\r\n\r\nevil",
+        OK + b"Transfer-Encoding: identity\r\n\r\nevil",
+        OK + b"Content-Length: 4\r\nContent-Length: 5\r\n\r\nevil!",
+        OK + b"Content-Length: 4, 5\r\n\r\nevil!",
+    ],
+)
+async def test_what_can_be_read_in_two_is_not(server, response):
+    async def script(peer):
+        await peer.head()
+        await peer.send(response)
+
+    told = await asked(await server(script)).end()
+    assert (told.head, bytes(told.content)) == (None, b"")
+    assert isinstance(told.error, RefusedError)
+    assert told.error.reason == "origin-bad-response"

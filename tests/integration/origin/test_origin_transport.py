@@ -127,8 +127,14 @@ async def test_the_connection_last_put_back_is_taken_first(serve, answered):
         (OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX: y\r\n\r\n", b"abc", True),
         (OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nab\n\r\n0\r\n\r\n\r\n", b"ab\n", False),
         (OK + b"Content-Length: 4\r\n\r\n\r\n\r\n", b"\r\n\r\n", True),
-        (b"HTTP/1.1 204 No Content\r\n\r\n", b"", True),
-        (b"HTTP/1.1 304 Not Modified\r\nContent-Length: 10\r\n\r\n", b"", True),
+        (OK + b"Content-Length: 3\r\nContent-Length: 3\r\n\r\nabc", b"abc", True),
+        (b"HTTP/1.1 200 OK\nContent-Length: 3\n\nabc", b"abc", True),
+        (b"HTTP/1.2 200 OK\r\nContent-Length: 3\r\n\r\nabc", b"abc", True),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\n3 \t\r\nabc\r\n0 \r\n\r\n", b"abc", True),
+        (b"HTTP/1.1 103 Early Hints\r\nConnection: close\r\n\r\n" + OK
+         + b"Content-Length: 3\r\n\r\nabc", b"abc", False),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", b"", False),
+        (b"HTTP/1.1 304 Not Modified\r\nContent-Length: 10\r\n\r\n", b"", False),
         (OK + b"Content-Length: 3\r\n\r\nabcdef", b"abc", False),
         (OK + b"Content-Length: 3\r\n\r\nabc\r\n", b"abc", False),
         (OK + b"Content-Length: 0\r\n\r\n\r\n", b"", False),
@@ -137,7 +143,7 @@ async def test_the_connection_last_put_back_is_taken_first(serve, answered):
         (OK + b"Content-Length: 3\r\nConnection: close\r\n\r\nabcd", b"abc", False),
     ],
 )  # fmt: skip
-async def test_which_connections_are_used_again(serve, answered, rested, response, content, reused):
+async def test_which_connections_are_used_again(serve, answered, response, content, reused):
     async def script(peer):
         while True:
             await peer.head()
@@ -147,7 +153,6 @@ async def test_which_connections_are_used_again(serve, answered, rested, respons
     for _ in range(3):
         _, received = await answered(origin)
         assert received == content
-        await rested()
     assert origin.accepted == (1 if reused else 3)
 
 
@@ -156,8 +161,7 @@ async def test_which_connections_are_used_again(serve, answered, rested, respons
     [
         (OK + b"\r\nabc", b"abc"),
         (b"HTTP/1.0 200 OK\r\n\r\n", b""),
-        (OK + b"Transfer-Encoding: foo\r\n\r\nabc", b"abc"),
-        (OK + b"Transfer-Encoding: identity\r\n\r\nabc", b"abc"),
+        (b"HTTP/1.0 200 OK\n\nabc", b"abc"),
     ],
 )
 async def test_content_that_ends_with_the_connection(serve, answered, response, content):
@@ -169,15 +173,10 @@ async def test_content_that_ends_with_the_connection(serve, answered, response, 
 
 
 @pytest.mark.parametrize(
-    ("fields", "reused"),
-    [
-        (b"Content-Length: 10\r\n", True),
-        (b"", True),
-        (b"Transfer-Encoding: chunked\r\n", True),
-        (b"Connection: Close\r\n", False),
-    ],
+    "fields",
+    [b"Content-Length: 10\r\n", b"", b"Transfer-Encoding: chunked\r\n", b"Connection: Close\r\n"],
 )
-async def test_head_has_no_content(serve, answered, rested, fields, reused):
+async def test_head_has_no_content(serve, answered, fields):
     async def script(peer):
         while True:
             await peer.head()
@@ -186,8 +185,7 @@ async def test_head_has_no_content(serve, answered, rested, fields, reused):
     origin = await serve(script)
     for _ in range(3):
         assert await answered(origin, method="HEAD") == (200, b"")
-        await rested()
-    assert origin.accepted == (1 if reused else 3)
+    assert origin.accepted == 3
 
 
 async def test_content_after_the_response_to_head_is_nobodys(serve, answered):
@@ -524,38 +522,7 @@ async def test_what_came_behind_a_response_answers_no_other_request(serve, answe
     assert (await answered(origin, method=method))[1] == b"good"
 
 
-EVIL = OK + b"Content-Length: 4\r\n\r\nevil"
-
-
-@pytest.mark.parametrize("pause", [0, 0.01])
-@pytest.mark.parametrize(
-    ("method", "head"),
-    [
-        ("HEAD", OK + b"Content-Length: 42\r\n\r\n"),
-        ("HEAD", OK + b"\r\n"),
-        ("HEAD", OK + b"Transfer-Encoding: chunked\r\n\r\n"),
-        ("GET", b"HTTP/1.1 204 No Content\r\n\r\n"),
-        ("GET", b"HTTP/1.1 204 No Content\r\nContent-Length: 42\r\n\r\n"),
-        ("GET", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 42\r\n\r\n"),
-        ("GET", b"HTTP/1.1 304 Not Modified\r\n\r\n"),
-    ],
-)
-async def test_content_where_there_is_none_is_never_the_next_response(serve, answered, method, head, pause):
-    async def script(peer):
-        while b" /next " in await peer.head():
-            await peer.answer(b"good")
-        await peer.send(head)
-        await asyncio.sleep(pause)
-        await peer.send(EVIL)
-        await peer.forever()
-
-    origin = await serve(script)
-    for _ in range(3):
-        await answered(origin, b"/empty", method=method)
-        assert await answered(origin, b"/next") == (200, b"good")
-
-
-async def test_who_waits_for_a_place_does_not_wait_for_a_rest(serve, answered, make_transport):
+async def test_a_connection_that_is_not_used_again_leaves_its_place(serve, answered, make_transport):
     async def script(peer):
         while True:
             await peer.head()

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from univocal.origin.connection import Connection, PendingRequest, Phase
+from univocal.origin.connection import Connection, PendingRequest
 from univocal.origin.request_head import request_head
 from univocal.origin.timeouts import Timeouts
 
@@ -145,15 +145,7 @@ class Kept:
 
     def put_back(self, connection):
         self.calls.append("put back")
-        connection.stand_by(Phase.IDLE, 4)
-
-    def rest(self, connection, seconds):
-        self.calls.append(f"rest {seconds}")
-        connection.stand_by(Phase.RESTING, seconds)
-
-    def rested(self, connection):
-        self.calls.append("rested")
-        self.put_back(connection)
+        connection.stand_by(4)
 
     def withdraw(self, connection):
         self.calls.append("withdraw")

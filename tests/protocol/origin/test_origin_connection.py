@@ -5,7 +5,7 @@ import sys
 import httpx
 import pytest
 
-from univocal.origin.connection import REST, REST_AFTER_HEAD, Phase, StaleConnectionError
+from univocal.origin.connection import Phase, StaleConnectionError
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
 
@@ -228,31 +228,25 @@ def test_a_connection_that_closed_at_once_answers_nothing(connection, pending, a
 
 
 @pytest.mark.parametrize(
-    ("method", "response", "rest"),
+    ("method", "response", "reused"),
     [
-        (b"HEAD", OK, REST_AFTER_HEAD),
-        (b"GET", b"HTTP/1.1 204 No Content\r\n\r\n", REST),
-        (b"GET", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", REST),
+        (b"HEAD", OK, False),
+        (b"HEAD", b"HTTP/1.1 200 OK\r\n\r\n", False),
+        (b"GET", b"HTTP/1.1 204 No Content\r\n\r\n", False),
+        (b"GET", b"HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked\r\n\r\n", False),
+        (b"GET", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n", False),
+        (b"GET", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", True),
+        (b"GET", b"HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", True),
     ],
 )
-def test_a_connection_rests_where_content_would_be_wrong(
-    connection, keeper, clock, send, method, response, rest
+def test_a_response_without_content_is_the_connections_last(
+    connection, wire, answer, send, method, response, reused
 ):
     send(method=method)
     connection.data_received(response)
-    assert (connection.phase, keeper.calls) == (Phase.RESTING, [f"rest {rest}"])
-    clock.pass_to(rest * 0.9)
-    assert connection.phase is Phase.RESTING
-    clock.pass_to(rest)
-    assert connection.phase is Phase.IDLE
-
-
-@pytest.mark.parametrize("field", [b"Content-Length: 5", b"Transfer-Encoding: chunked"])
-def test_a_204_that_announces_content_is_the_connections_last(connection, wire, send, answer, field):
-    send()
-    connection.data_received(b"HTTP/1.1 204 No Content\r\n" + field + b"\r\n\r\n")
     assert answer.names == ["start", "finish"]
-    assert wire.closing
+    assert (connection.phase is Phase.IDLE) is reused
+    assert wire.closing is not reused
 
 
 @pytest.mark.parametrize("method", [b"HEAD", b"GET"])

@@ -22,8 +22,8 @@ class Connection:
         self.sent.append(request)
         self.phase = Phase.BUSY
 
-    def stand_by(self, phase, seconds):
-        self.phase, self.seconds = phase, seconds
+    def stand_by(self, seconds):
+        self.phase, self.seconds = Phase.IDLE, seconds
 
     def has_ended(self):
         return self.ended
@@ -246,43 +246,6 @@ async def test_what_has_ended_goes_to_nobody_who_waits():
     connection.ended = True
     pool.put_back(connection)
     await turns()
-    assert connection.closed
-    opening.asked[-1].set_result(new := Connection(pool))
-    assert await task is new
-
-
-async def test_a_resting_connection_is_idle_afterwards():
-    pool, opening = make(1)
-    connection = await opened(pool, opening)
-    pool.rest(connection, 0.1)
-    assert (connection.phase, connection.seconds) == (Phase.RESTING, 0.1)
-    assert pool.take_idle() is None
-    pool.rested(connection)
-    assert (connection.phase, connection.seconds) == (Phase.IDLE, 4.0)
-    assert pool.take_idle() is connection
-
-
-async def test_a_resting_connection_on_which_something_arrived_is_closed():
-    pool, opening = make(1)
-    connection = await opened(pool, opening)
-    pool.rest(connection, 0.1)
-    connection.ended = True
-    pool.rested(connection)
-    assert connection.closed
-    assert pool.take_idle() is None
-
-
-@pytest.mark.parametrize("first", ["waits", "rests"])
-async def test_a_resting_connection_makes_room_for_who_waits(first):
-    pool, opening = make(1)
-    connection = await opened(pool, opening)
-    if first == "rests":
-        pool.rest(connection, 0.1)
-    [task] = waiting(pool, 1)
-    await turns()
-    if first == "waits":
-        pool.rest(connection, 0.1)
-        await turns()
     assert connection.closed
     opening.asked[-1].set_result(new := Connection(pool))
     assert await task is new

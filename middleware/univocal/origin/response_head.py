@@ -1,0 +1,55 @@
+"""A response's head before it is parsed: where it ends, and its meaning in the spellings of old servers.
+
+The parser is strict. What stands here is read by every recipient in the same way, if it is read at all.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+__all__ = ["ORDINARY", "whole_head"]
+
+# The beginnings of a final response's head that needs no second look.
+ORDINARY: Final = tuple(b"HTTP/1.%d %d" % (minor, hundreds) for minor in (1, 0) for hundreds in (2, 3, 4, 5))
+
+_EMPTY_LINES: Final = re.compile(rb"(?:\r?\n)*")
+_BEGINNING: Final = b"HTTP/1."
+_LATER_VERSION: Final = re.compile(rb"HTTP/1\.[2-9](?= )")
+_LENGTH: Final = re.compile(rb"(?i)\r\ncontent-length:[ \t]*([^\r\n]*?)[ \t]*(?=\r\n)")
+
+
+def whole_head(octets: bytes) -> tuple[bytes, int] | None:
+    """The head with which `octets` begin, as RFC 9112 has it, and how many octets it took; None: not whole.
+
+    Raises ValueError, with the reason, where these are no octets of HTTP/1, or can be read in two ways.
+    """
+    start = _EMPTY_LINES.match(octets).end()  # type: ignore[union-attr]
+    begins = octets[start : start + len(_BEGINNING)]
+    if not _BEGINNING.startswith(begins) and begins != b"\r":
+        raise ValueError("no head of HTTP/1")
+    line_end = octets.find(b"\n", start)
+    if line_end < 0:
+        return None
+    bare = octets[line_end - 1] != 0x0D  # RFC 9112 §2.2: a single LF may be a line's end
+    end = octets.find(b"\n\n" if bare else b"\r\n\r\n", start)
+    end = len(octets) if end < 0 else end + (2 if bare else 4)
+    head = octets[start:end]
+    # If both kinds of line end occur, some read one of them as part of a value.
+    if (b"\r" in head) if bare else (head.count(b"\n") != head.count(b"\r\n")):
+        raise ValueError("line ends of two kinds")
+    if bare:
+        head = head.replace(b"\n", b"\r\n")
+    return (_respelled(head), end) if head.endswith(b"\r\n\r\n") else None
+
+
+def _respelled(head: bytes) -> bytes:
+    """A head of HTTP/1.1 with one Content-Length, where several say the same (RFC 9110 §2.5, §8.6)."""
+    if _LATER_VERSION.match(head):
+        head = b"HTTP/1.1" + head[len(b"HTTP/1.1") :]
+    lines = _LENGTH.findall(head)
+    said = {member.strip(b" \t") for line in lines for member in line.split(b",")}
+    if len(said) != 1:
+        return head
+    once = iter([b"\r\nContent-Length: " + said.pop()])
+    return _LENGTH.sub(lambda _: next(once, b""), head)

@@ -1,0 +1,82 @@
+"""Where a response's head ends, and how it is spelled anew: whole, in pieces, and what is none."""
+
+import pytest
+
+from univocal.origin.response_head import ORDINARY, whole_head
+
+OK = b"HTTP/1.1 200 OK\r\n"
+
+HEADS = {  # as it came: as RFC 9112 has it
+    OK + b"\r\n": OK + b"\r\n",
+    OK + b"A: b\r\n\r\n": OK + b"A: b\r\n\r\n",
+    b"\r\n\n" + OK + b"\r\n": OK + b"\r\n",
+    b"HTTP/1.1 200 OK\n\n": OK + b"\r\n",
+    b"HTTP/1.0 404 No\nA: b\nC:\n\n": b"HTTP/1.0 404 No\r\nA: b\r\nC:\r\n\r\n",
+    b"HTTP/1.2 200 OK\r\nA: b\r\n\r\n": OK + b"A: b\r\n\r\n",
+    b"HTTP/1.9 200 OK\n\n": OK + b"\r\n",
+    OK + b"A: b\r\nContent-Length: 5\r\n\r\n": OK + b"A: b\r\nContent-Length: 5\r\n\r\n",
+    OK + b"content-LENGTH:5\r\nA: b\r\nContent-Length: \t5 \r\n\r\n": OK
+    + b"Content-Length: 5\r\nA: b\r\n\r\n",
+    OK + b"A: b\r\nContent-Length: 5 ,5\r\nC: d\r\n\r\n": OK + b"A: b\r\nContent-Length: 5\r\nC: d\r\n\r\n",
+    # what the parser refuses is left to it
+    OK + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n": OK
+    + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n",
+    OK + b"Content-Length: 5\r\nContent-Length: 05\r\n\r\n": OK
+    + b"Content-Length: 5\r\nContent-Length: 05\r\n\r\n",
+    OK + b"A: b\r\n c\r\n\r\n": OK + b"A: b\r\n c\r\n\r\n",
+    b"HTTP/1.12 200 OK\r\n\r\n": b"HTTP/1.12 200 OK\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("behind", [b"", b"\r\n", b"\n\n", b"a\r\n\r\nb", OK])
+@pytest.mark.parametrize("octets", HEADS)
+def test_a_whole_head(octets, behind):
+    assert whole_head(octets + behind) == (HEADS[octets], len(octets))
+
+
+@pytest.mark.parametrize("octets", HEADS)
+def test_a_head_that_is_not_yet_whole(octets):
+    for length in range(len(octets)):
+        assert whole_head(octets[:length]) is None
+
+
+@pytest.mark.parametrize(
+    "octets",
+    [
+        b"SSH-2.0-OpenSSH_9.6",
+        b"\x16\x03\x01",
+        b"<html>",
+        b"HTTP/2",
+        b"HTTP/0.9 200 OK\r\n\r\n",
+        b"RTSP/1.0 200 OK\r\n\r\n",
+        b"ICE/1.0 200 OK\r\n\r\n",
+        b"http/1.1 200 OK\r\n\r\n",
+        b" HTTP/1.1 200 OK\r\n\r\n",
+        b"\rHTTP/1.1 200 OK\r\n\r\n",
+        # a line's end for one, a part of a value for another
+        OK + b"A: b\nC",
+        OK + b"A: b\n\n",
+        OK + b"\nContent",
+        b"HTTP/1.1 200 OK\nA: b\r",
+        b"HTTP/1.1 200 OK\nA: b\r\n\r\n",
+        b"HTTP/1.1 200 OK\nA: b\rc\n\n",
+        b"HTTP/1.1 200 O\rK\nA: b\n\n",
+    ],
+)
+def test_what_is_no_head_is_known_early(octets):
+    with pytest.raises(ValueError, match=r"no head|two kinds"):
+        whole_head(octets)
+
+
+@pytest.mark.parametrize(
+    ("octets", "ordinary"),
+    [
+        (OK, True),
+        (b"HTTP/1.0 503 No\r\n", True),
+        (b"HTTP/1.1 103 Early\r\n", False),
+        (b"HTTP/1.2 200 OK\r\n", False),
+        (b"RTSP/1.0 200 OK\r\n", False),
+    ],
+)
+def test_what_needs_no_second_look(octets, ordinary):
+    assert octets.startswith(ORDINARY) is ordinary
