@@ -89,6 +89,12 @@ class OriginTable(Table):
     connect_timeout: Duration = 5
     read_timeout: Duration = 60
     max_connections: Annotated[int, Field(ge=1)] = 1000
+    tls_ca: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    tls_verify: bool = True
+    transport: Literal["own", "httpx"] = "own"
+    http2: bool = False
 
 
 def _as_written(read: Callable[[object], Any]) -> PlainValidator:

@@ -12,15 +12,13 @@ from socket import socket
 from types import MappingProxyType
 
 from univocal.asgi.middleware import CacheMiddleware
-from univocal.asgi.reverse_proxy import Origins, ReverseProxy
+from univocal.asgi.reverse_proxy import Origins
 from univocal.engine.outcome import Listener, Outcome, announce
 from univocal.engine.runtime import Access, Limits, Runtime, builtin_profiles, read_profiles
 from univocal.engine.trust import networks
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.http.framing import ReadLimits
 from univocal.http.messages import Received
-from univocal.origin.server import Timeouts
-from univocal.origin.transport import OriginTransport
 from univocal.server.direct import DirectProtocol
 from univocal.server.protocol import ExactProtocol
 from univocal.server.turn import Works
@@ -28,12 +26,13 @@ from univocal.store.memory import MemoryStore
 from univocal.store.patterns import compiled
 from univocal.store.redis.tier import SharedStore
 from univocal.uri.profile import Profile
-from univocal_app.config.sites import SiteReader, rules, upstreams
-from univocal_app.config.tables import Configuration, OriginTable, ServerTable
+from univocal_app.config.sites import SiteReader, rules
+from univocal_app.config.tables import Configuration, ServerTable
 from univocal_app.config.values import masked
 from univocal_app.observe.accesslog import AccessLog, open_log
 from univocal_app.observe.admin import admin
 from univocal_app.observe.metrics import Metrics
+from univocal_app.run.origins import proxies_of
 from univocal_app.run.processes import Commons
 from univocal_app.run.serve import Endpoint
 
@@ -92,7 +91,7 @@ def assemble(configuration: Configuration, source: str, commons: Commons | None 
     server = configuration.server
     log = open_log(server.access_log, server.access_log_format, source, commons)
     listeners: list[Listener] = [log, metrics]
-    origins = Origins(_proxies(configuration))
+    origins = Origins(proxies_of(configuration, source))
     proxy = CacheMiddleware(origins, runtime=runtime, store=store, listeners=listeners)
     return House(configuration, proxy, origins, metrics, log, shared)
 
@@ -158,23 +157,3 @@ def _token(variable: str, source: str) -> bytes:
             source, f"purge.token_env ({variable})", "(not shown)", "ASCII without blanks"
         )
     return token.encode()
-
-
-def _proxies(configuration: Configuration) -> dict[str, ReverseProxy]:
-    """A connection pool for each upstream of each site, by the name that its routes call it."""
-    proxies = {}
-    for number, site in enumerate(configuration.sites):
-        told = {
-            **configuration.origin.model_dump(exclude_unset=True),
-            **site.origin.model_dump(exclude_unset=True),
-        }
-        origin = OriginTable(**told)
-        for name, upstream in upstreams(f"sites[{number}]", site).items():
-            timeouts = Timeouts(
-                connect=origin.connect_timeout, read=origin.read_timeout, write=origin.read_timeout
-            )
-            transport = OriginTransport(max_connections=origin.max_connections)
-            proxies[name] = ReverseProxy(
-                upstream.url, transport, origin_host=site.origin_host, timeouts=timeouts
-            )
-    return proxies

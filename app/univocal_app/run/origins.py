@@ -1,0 +1,117 @@
+"""The origin servers of a configuration: how each is reached, and what proves that it is the right one."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import httpx
+
+from univocal.asgi.reverse_proxy import ReverseProxy
+from univocal.http.errors import ConfigurationError, Objections
+from univocal.origin.server import Timeouts
+from univocal.origin.transport import OriginTransport
+from univocal_app.config.sites import upstreams
+from univocal_app.config.tables import Configuration, OriginTable
+
+__all__ = ["proxies_of"]
+
+IDLE: Final = 4.0  # seconds that a connection is kept without a request, fewer than origin servers grant
+
+_Trust: TypeAlias = tuple[str, str, str, bool]  # tls_ca, tls_cert, tls_key and tls_verify
+
+
+def proxies_of(configuration: Configuration, source: str) -> dict[str, ReverseProxy]:
+    """A connection pool for each upstream of each site, by the name that its routes call it.
+
+    Raises ConfigurationError for a certificate, a key or a transport that cannot be. Their files are relative
+    to the file `source`.
+    """
+    proxies, objections = dict[str, ReverseProxy](), Objections()
+    contexts = dict[_Trust, ssl.SSLContext]()
+    for number, site in enumerate(configuration.sites):
+        place = f"sites[{number}]"
+        everywhere = configuration.origin.model_dump(exclude_unset=True)
+        table = OriginTable(**{**everywhere, **site.origin.model_dump(exclude_unset=True)})
+        places = dict.fromkeys(site.origin.model_fields_set, f"{place}.origin")
+        way = _Way(table, source, places, contexts)
+        for name, upstream in upstreams(place, site).items():
+            with objections:
+                proxies[name] = ReverseProxy(
+                    upstream.url,
+                    way.transport(upstream.url.startswith("https:")),
+                    origin_host=site.origin_host,
+                    timeouts=Timeouts(table.connect_timeout, table.read_timeout, table.read_timeout),
+                )
+    objections.conclude()
+    return proxies
+
+
+@dataclass(frozen=True)
+class _Way:
+    """The way to the origin servers of one site; `places` names the tables of keys that it has itself."""
+
+    table: OriginTable
+    source: str
+    places: Mapping[str, str] = field(default_factory=dict)
+    contexts: dict[_Trust, ssl.SSLContext] = field(default_factory=dict)
+
+    def transport(self, is_tls: bool) -> httpx.AsyncBaseTransport:
+        """Make a transport. Raises ConfigurationError."""
+        table = self.table
+        context = self._context() if is_tls or table.tls_ca or table.tls_cert or table.tls_key else None
+        if table.transport == "own":
+            if table.http2:
+                raise self._cannot("http2", 'false, or true beside transport = "httpx"')
+            return OriginTransport(
+                ssl_context=context, max_connections=table.max_connections, idle_timeout=IDLE
+            )
+        if table.http2 and find_spec("h2") is None:
+            raise self._cannot("http2", "false, as h2 is not installed: pip install 'univocal[http2]'")
+        limits = httpx.Limits(max_connections=table.max_connections, keepalive_expiry=IDLE)
+        verify = True if context is None else context
+        return httpx.AsyncHTTPTransport(verify=verify, http2=table.http2, limits=limits, trust_env=False)
+
+    def _context(self) -> ssl.SSLContext:
+        table = self.table
+        trust = (table.tls_ca, table.tls_cert, table.tls_key, table.tls_verify)
+        if trust not in self.contexts:
+            self.contexts[trust] = self._made()
+        return self.contexts[trust]
+
+    def _made(self) -> ssl.SSLContext:
+        table = self.table
+        try:
+            context = ssl.create_default_context(cafile=self._file(table.tls_ca))
+        except OSError as error:  # an SSLError, too, is one
+            raise self._cannot("tls_ca", f"a file of certificates in PEM ({_reason(error)})") from None
+        context.set_alpn_protocols(["http/1.1"])
+        if not table.tls_verify:
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        if table.tls_key and not table.tls_cert:
+            raise self._cannot("tls_key", "none without tls_cert")
+        if certificate := self._file(table.tls_cert):
+            try:
+                # A key that asks for a passphrase has nobody here to give it.
+                context.load_cert_chain(certificate, self._file(table.tls_key), password=str)
+            except OSError as error:
+                allowed = f"a file with a certificate in PEM, tls_key the one with its key ({_reason(error)})"
+                raise self._cannot("tls_cert", allowed) from None
+        return context
+
+    def _file(self, name: str) -> str | None:
+        return str(Path(self.source).parent / name) if name else None
+
+    def _cannot(self, key: str, allowed: str) -> ConfigurationError:
+        found: Any = getattr(self.table, key)
+        return ConfigurationError(self.source, f"{self.places.get(key, 'origin')}.{key}", found, allowed)
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return str(error.reason or "no certificate is in it").lower().replace("_", " ")
+    return error.strerror or str(error)

@@ -1,0 +1,137 @@
+"""`[origin]`: who is reached over TLS, by which proof, and by which transport."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import tomllib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from univocal.http.errors import ConfigurationError
+from univocal_app.config.tables import validate
+from univocal_app.run.assemble import assemble
+from univocal_app.run.origins import proxies_of
+
+Fixture = Callable[..., Any]
+
+
+@pytest.fixture
+def settings(certificates: Path) -> Fixture:
+    """A configuration whose file stands beside the certificates, with these lines in `[origin]`."""
+
+    def written(port: int, origin: str = "", site: str = "") -> tuple[Any, str]:
+        source = str(certificates / "univocal.toml")
+        text = (
+            f'[server]\naccess_log = "off"\n[origin]\n{origin}\n[[sites]]\nhosts = ["*"]\n'
+            f'upstream = "https://127.0.0.1:{port}"\n[sites.origin]\n{site}\n'
+        )
+        return validate(tomllib.loads(text), source), source
+
+    return written
+
+
+@pytest.fixture
+async def origin(certificates: Path) -> AsyncIterator[Fixture]:
+    """Start an origin with the server's certificate; with `demand` it asks for the client's."""
+    servers = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            line = head.partition(b"\r\n")[0]
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(line), line))
+            await writer.drain()
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    async def start(*, demand: bool = False) -> int:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificates / "ca.pem")
+        context.load_cert_chain(certificates / "server.pem", certificates / "server.key")
+        context.verify_mode = ssl.CERT_REQUIRED if demand else ssl.CERT_NONE
+        servers.append(await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context))
+        port: int = servers[-1].sockets[0].getsockname()[1]
+        return port
+
+    yield start
+    for server in servers:
+        server.close()
+        await server.wait_closed()
+
+
+async def asked(configuration: Any, source: str, target: bytes = b"/a") -> tuple[int, bytes]:
+    house = assemble(configuration, source)
+    try:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(house.proxy)) as client:
+            answer = await client.get(httpx.URL("http://en.example/").copy_with(raw_path=target))
+            return answer.status_code, answer.content
+    finally:
+        await house.aclose()
+
+
+CLIENT = 'tls_cert = "client.pem"\ntls_key = "client.key"'
+
+
+@pytest.mark.parametrize("transport", ["own", "httpx"])
+@pytest.mark.parametrize(
+    ("everywhere", "site", "demand", "status"),
+    [
+        ('tls_ca = "ca.pem"', "", False, 200),
+        ("", 'tls_ca = "ca.pem"', False, 200),
+        ("", "", False, 502),  # the system knows no such authority
+        ('tls_ca = "client.pem"', "", False, 502),
+        ("tls_verify = false", "", False, 200),
+        ("tls_verify = false", 'tls_verify = true\ntls_ca = "ca.pem"', False, 200),
+        ('tls_ca = "ca.pem"', "", True, 502),
+        ('tls_ca = "ca.pem"', CLIENT, True, 200),
+        (f"tls_verify = false\n{CLIENT}", "", True, 200),
+    ],
+)
+async def test_who_is_believed(
+    settings: Fixture,
+    origin: Fixture,
+    transport: str,
+    everywhere: str,
+    site: str,
+    demand: bool,
+    status: int,
+) -> None:
+    port = await origin(demand=demand)
+    found, content = await asked(*settings(port, f'{everywhere}\ntransport = "{transport}"', site))
+    assert found == status
+    assert (content == b"GET /a HTTP/1.1") == (status == 200)
+
+
+@pytest.mark.parametrize("transport", ["own", "httpx"])
+async def test_targets_are_exact(settings: Fixture, origin: Fixture, transport: str) -> None:
+    port = await origin()
+    configuration = settings(port, f'tls_ca = "ca.pem"\ntransport = "{transport}"')
+    target = b"/%7Ea%2Fb/c;d=e?x=%20&y=[z]&q=a%2Bb"
+    assert (await asked(*configuration, target))[1] == b"GET /~a%2Fb/c;d=e?x=%20&y=[z]&q=a%2Bb HTTP/1.1"
+
+
+@pytest.mark.parametrize(
+    ("everywhere", "site", "key", "allowed"),
+    [
+        ('tls_ca = "none.pem"', "", "origin.tls_ca", "No such file"),
+        ('tls_ca = "ca.key"', "", "origin.tls_ca", "a file of certificates in PEM"),
+        ("", 'tls_ca = "none.pem"', "sites[0].origin.tls_ca", "No such file"),
+        ('tls_cert = "none.pem"', "", "origin.tls_cert", "No such file"),
+        ('tls_cert = "client.pem"\ntls_key = "server.key"', "", "origin.tls_cert", "key values mismatch"),
+        ('tls_key = "client.key"', "", "origin.tls_key", "none without tls_cert"),
+        ("http2 = true", "", "origin.http2", 'transport = "httpx"'),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    settings: Fixture, everywhere: str, site: str, key: str, allowed: str
+) -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        proxies_of(*settings(9, everywhere, site))
+    assert refusal.value.key == key
+    assert allowed in refusal.value.allowed
