@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from univocal_app.config.tables import load
+from univocal_app.config.tables import Configuration, parsed, validate
 from univocal_app.run.assemble import runtime_of
+
+
+def load(file: Path) -> Configuration:
+    return validate(parsed(file), str(file))
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from univocal.uri.schema import _ARRAYS, _TABLES
 from univocal.uri.suspicious import SEQUENCES
 from univocal.uri.target import path_tags
 from univocal_app.commands.explain import explain
-from univocal_app.config.tables import load
+from univocal_app.config.tables import parsed, validate
 from univocal_app.run.assemble import runtime_of
 
 BUILT_IN = builtin_profiles()
@@ -211,7 +211,7 @@ def test_the_probe_tells_what_the_page_says(shop):
 
 def test_the_profile_makes_one_of_what_is_one(shop, text):
     file = shop / "univocal.toml"
-    runtime = runtime_of(load(file), str(file))
+    runtime = runtime_of(validate(parsed(file), str(file)), str(file))
     url = re.search(r"explain --config univocal.toml '(.+)'", text)[1]
     shown = explain(url, runtime.sites).as_text()
     assert re.search(r"`explain` ends with `(.+?)`", text)[1] in shown

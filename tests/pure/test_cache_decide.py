@@ -451,6 +451,34 @@ def test_a_clients_conditions_reach_the_origin_where_nothing_is_stored(
     assert forwarded_fields(request, decision) == [(b"a", b"1"), *kept]
 
 
+@pytest.mark.parametrize(
+    ("credentials", "age", "condition", "expected"),
+    [
+        (b"AWS4-HMAC-SHA256 Credential=a, Signature=b", None, b"if-none-match", "forward uri-miss unstored"),
+        (
+            b"AWS4-HMAC-SHA256 Credential=a, Signature=b",
+            60,
+            b"if-none-match",
+            "forward stale unstored or stale",
+        ),
+        (b"AWS4-HMAC-SHA256 Credential=a, Signature=b", 59, b"if-none-match", "reuse hit"),
+        (b"AWS4-HMAC-SHA256 Credential=a, Signature=b", None, b"range", "forward uri-miss"),
+        (b"Basic YTpi", None, b"if-none-match", "forward uri-miss"),
+        (b"bearer ab", 60, b"if-none-match", "validate stale or stale"),
+        (None, None, b"if-none-match", "forward uri-miss"),
+    ],
+)
+def test_conditions_that_are_signed_reach_the_origin(
+    credentials: bytes | None, age: float | None, condition: bytes, expected: str
+) -> None:
+    fields = [(condition, b'"1"')] + ([(b"authorization", credentials)] if credentials else [])
+    variants = [] if age is None else [stored("public, max-age=60", TAG)]
+    decision = decide(asked(*fields), variants, Rules(), NOW + (age or 0))
+    assert outcome(decision) == expected
+    if "unstored" in expected:
+        assert (condition, b'"1"') in forwarded_fields(asked(*fields), decision)
+
+
 def test_a_validation_has_the_stored_validators() -> None:
     modified = (b"last-modified", b"Sun, 06 Nov 1994 08:49:37 GMT")
     request = asked((b"abc", b"123"), *CONDITIONS)

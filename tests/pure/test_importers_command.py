@@ -47,7 +47,8 @@ def test_a_profile_goes_to_standard_output_or_a_file(univocal, files):
     )
     assert (result[0], result[1]) == (0, "")
     known = read_profiles([files / "profiles"], builtin_profiles())
-    assert known["first"].digest == known["second"].digest == known["mediawiki"].digest
+    assert known["first"].digest == known["second"].digest
+    assert repr(known["first"].ring) == repr(known["mediawiki"].ring)
     assert known["second"].summary == "Imported from a Varnish decoder ring: ring"
 
 

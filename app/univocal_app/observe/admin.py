@@ -13,10 +13,8 @@ from starlette.routing import Route
 
 from univocal.asgi.middleware import CacheMiddleware
 from univocal_app.config.tables import Configuration
-from univocal_app.observe.admin_discover import Discovering
 from univocal_app.observe.admin_purge import FRESH, PurgeMethods, purge
 from univocal_app.observe.metrics import CONTENT_TYPE_LATEST, Metrics
-from univocal_app.observe.spellings import Spellings
 
 __all__ = ["admin"]
 
@@ -27,7 +25,6 @@ def admin(
     proxy: CacheMiddleware,
     configuration: Configuration,
     metrics: Metrics,
-    spellings: Spellings,
     working: Callable[[], int] = lambda: 1,
 ) -> Starlette:
     """The application; it purges what `proxy` stores, by the same rules as the PURGE method.
@@ -39,7 +36,6 @@ def admin(
         ("/-/ready", "GET", partial(_ready, proxy, working)),
         ("/-/config", "GET", partial(_config, configuration)),
         ("/-/purge", "POST", partial(purge, proxy)),
-        ("/-/discover", "GET", Discovering(proxy, spellings).answer),
         ("/metrics", "GET", partial(_metrics, metrics)),
     ]
     routes = [Route(path, endpoint, methods=[method]) for path, method, endpoint in endpoints]

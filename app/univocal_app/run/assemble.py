@@ -32,7 +32,6 @@ from univocal_app.config.values import masked
 from univocal_app.observe.accesslog import AccessLog, open_log
 from univocal_app.observe.admin import admin
 from univocal_app.observe.metrics import Metrics
-from univocal_app.observe.spellings import Spellings
 from univocal_app.run.origins import proxies_of
 from univocal_app.run.processes import Commons
 from univocal_app.run.serve import Endpoint
@@ -48,7 +47,6 @@ class House:
     proxy: CacheMiddleware
     origins: Origins
     metrics: Metrics
-    spellings: Spellings
     log: AccessLog
     shared: SharedStore | None = None
 
@@ -60,7 +58,7 @@ class House:
 
     def back(self, bound: socket, working: Callable[[], int] = lambda: 1) -> Endpoint:
         """The admin application on its socket; `working` gives the number of processes that serve clients."""
-        app = admin(self.proxy, self.configuration, self.metrics, self.spellings, working)
+        app = admin(self.proxy, self.configuration, self.metrics, working)
         return Endpoint(app, bound, ExactProtocol.with_limits(ReadLimits(), self._refused))
 
     def _refused(self, received: Received, reasons: tuple[str, ...]) -> None:
@@ -89,13 +87,13 @@ def assemble(configuration: Configuration, source: str, commons: Commons | None 
     runtime = runtime_of(configuration, source)
     store = store_of(configuration, source)
     shared, memory = (None, store) if isinstance(store, MemoryStore) else (store, store.memory)
-    metrics, spellings = Metrics(memory, shared, commons), Spellings(commons)
+    metrics = Metrics(memory, shared, commons)
     server = configuration.server
     log = open_log(server.access_log, server.access_log_format, source, commons)
-    listeners: list[Listener] = [log, metrics, spellings]
+    listeners: list[Listener] = [log, metrics]
     origins = Origins(proxies_of(configuration, source))
     proxy = CacheMiddleware(origins, runtime=runtime, store=store, listeners=listeners)
-    return House(configuration, proxy, origins, metrics, spellings, log, shared)
+    return House(configuration, proxy, origins, metrics, log, shared)
 
 
 def store_of(configuration: Configuration, source: str) -> MemoryStore | SharedStore:

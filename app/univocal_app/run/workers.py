@@ -270,7 +270,6 @@ class Task:
 
         def live() -> None:
             house.metrics.look()
-            house.spellings.hand_over()
             with suppress(OSError):
                 channel.send(b".")
             asyncio.get_running_loop().call_later(BEAT, live)

@@ -82,6 +82,7 @@ _FOR_ORIGIN: Final = frozenset({b"if-match", b"if-unmodified-since"})
 # A POST with one of these asks for something else than a GET of the same URI would.
 _NOT_A_POST: Final = _FOR_ORIGIN | METHOD_OVERRIDES
 _ANSWERED_HERE: Final = frozenset({b"if-none-match", b"if-modified-since"})
+_UNSIGNED: Final = frozenset({b"basic", b"bearer"})
 # Failures that stale-if-error names (RFC 5861 §4).
 _ERRORS: Final = frozenset({500, 502, 503, 504})
 
@@ -108,10 +109,23 @@ def decide(request: Request, variants: Sequence[Stored], rules: Rules, now: floa
     honoured = rules.client_directives == "honour"
     asked = request_directives(request.fields) if honoured else _NO_DIRECTIVES
     decision = _past(request, rules) or _answer(request, variants, asked, now)
+    if isinstance(decision, Validate | Forward) and _signs_conditions(request.fields):
+        decision = Forward(decision.reason, may_store=False, fallback=decision.fallback)
     # §5.2.1.7: only-if-cached: the cache responds using a stored response or with a 504
     if asked.only_if_cached and not isinstance(decision, Reuse):
         return Refuse(504, "only-if-cached")
     return decision
+
+
+def _signs_conditions(fields: Fields) -> bool:
+    """The client's conditions may be part of what it signed, so that they go on as they are.
+
+    Credentials but those of Basic and Bearer sign the request, as S3's do.
+    """
+    if not any(name in _ANSWERED_HERE for name, _ in fields):
+        return False
+    credentials = first(fields, b"authorization")
+    return credentials is not None and credentials.partition(b" ")[0].lower() not in _UNSIGNED
 
 
 def _posted(request: Request, rules: Rules) -> Forward:

@@ -13,7 +13,6 @@ from univocal_app.config.tables import validate
 from univocal_app.observe.accesslog import as_json
 from univocal_app.observe.admin import admin
 from univocal_app.observe.metrics import Metrics
-from univocal_app.observe.spellings import Spellings
 from univocal_app.run.assemble import runtime_of
 
 SETTINGS = {"sites": [{"hosts": ["en.example"], "profile": "mediawiki", "upstream": "http://127.0.0.1:1"}]}
@@ -51,7 +50,7 @@ async def house(heard: list[Outcome], monkeypatch: pytest.MonkeyPatch) -> Any:
             await browser.get(f"http://en.example{path}")
     assert proxy.store.stats.entries == 4
     heard.clear()
-    return proxy, admin(proxy, configuration, metrics, Spellings())
+    return proxy, admin(proxy, configuration, metrics)
 
 
 @pytest.mark.parametrize(

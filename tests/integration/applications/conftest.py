@@ -1,0 +1,211 @@
+"""Real applications, each behind `univocal serve`, in processes of their own."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PATIENCE = 120  # seconds; whatever else the machine does
+OUR_SOURCES = os.pathsep.join(str(ROOT / source) for source in ("app", "middleware"))
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    fields: http.client.HTTPMessage
+    text: str
+
+    @property
+    def hit(self) -> bool:
+        return self.fields.get("cache-status", "").startswith("univocal; hit")
+
+    @property
+    def stored(self) -> bool:
+        return "; stored" in self.fields.get("cache-status", "")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A server on this machine; a target is asked for exactly as it is."""
+
+    port: int
+    host: str
+
+    def ask(
+        self, target: str, method: str = "GET", body: str | None = None, client: str = "", **fields: str
+    ) -> Answer:
+        """The answer to a request, which `client` (an address of this machine) sends."""
+        source = (client, 0) if client else None
+        connection = http.client.HTTPConnection(
+            "127.0.0.1", self.port, timeout=PATIENCE, source_address=source
+        )
+        named = {name.replace("_", "-"): value for name, value in fields.items()}
+        if body is not None and "Content-Type" not in named:
+            named["Content-Type"] = "application/x-www-form-urlencoded"
+        try:
+            connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
+            content = None if body is None else body.encode()
+            length = {} if content is None else {"Content-Length": str(len(content))}
+            for name, value in {"Host": self.host, **named, **length}.items():
+                connection.putheader(name, value)
+            connection.endheaders(content)
+            response = connection.getresponse()
+            return Answer(response.status, response.headers, response.read().decode("utf-8", "replace"))
+        finally:
+            connection.close()
+
+
+@pytest.fixture(scope="session")
+def needs() -> Callable[..., None]:
+    """needs(package, *programs or files, extension of PHP): skip the test where one is missing."""
+
+    def needs(package: str, *things: str, extension: str = "") -> None:
+        path = f"{os.environ.get('PATH', '')}:/usr/sbin"
+        for thing in things:
+            if not (Path(thing).exists() if "/" in thing else shutil.which(thing, path=path)):
+                pytest.skip(f"needs {thing} (Debian package {package})")
+        if extension:
+            loaded = subprocess.run(["php", "-m"], capture_output=True, text=True, check=True).stdout.split()
+            if extension not in loaded:
+                pytest.skip(f"needs PHP's {extension} (Debian package {package})")
+
+    return needs
+
+
+@pytest.fixture(scope="module")
+def directory() -> Iterator[Path]:
+    """A directory for one application, with a name short enough for the address of a socket in it."""
+    with tempfile.TemporaryDirectory(prefix="univocal-") as name:
+        yield Path(name)
+
+
+@pytest.fixture(scope="module")
+def run(directory: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """run(*command): a process, with those that it starts, until the module's tests end."""
+    with ExitStack() as stack:
+
+        def run(*command: str, cwd: Path | None = None, **variables: str) -> subprocess.Popen[bytes]:
+            with (directory / f"{Path(command[0]).name}.log").open("ab") as log:
+                process = subprocess.Popen(
+                    command,
+                    cwd=cwd,
+                    env={**os.environ, **variables},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            stack.callback(end, process)
+            return process
+
+        yield run
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.fixture(scope="session")
+def free_port() -> Callable[[], int]:
+    """A port that nobody listens on."""
+
+    def free_port() -> int:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            return int(listener.getsockname()[1])
+
+    return free_port
+
+
+@pytest.fixture(scope="session")
+def answering() -> Callable[[int | str, subprocess.Popen[bytes]], None]:
+    """answering(port or path, process): wait until somebody listens there."""
+
+    def answering(at: int | str, process: subprocess.Popen[bytes]) -> None:
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                if isinstance(at, int):
+                    socket.create_connection(("127.0.0.1", at), 1).close()
+                else:
+                    with socket.socket(socket.AF_UNIX) as connection:
+                        connection.connect(at)
+            except OSError:
+                assert process.poll() is None, f"{process.args!r} has ended"
+                assert time.monotonic() < end, f"{process.args!r} does not answer"
+                time.sleep(0.05)
+            else:
+                return
+
+    return answering
+
+
+@pytest.fixture(scope="session")
+def place() -> type[Place]:
+    """place(port, host): a server on this machine."""
+    return Place
+
+
+@pytest.fixture(scope="module")
+def php(
+    run: Callable[..., subprocess.Popen[bytes]],
+    free_port: Callable[[], int],
+    answering: Callable[[int | str, subprocess.Popen[bytes]], None],
+) -> Callable[..., int]:
+    """php(router, root, **variables): PHP's own server with this script; its port."""
+
+    def php(router: Path, root: Path, **variables: str) -> int:
+        port = free_port()
+        settings = ("-d", "opcache.enable_cli=1", "-d", "display_errors=stderr")
+        process = run(
+            "php", *settings, "-S", f"127.0.0.1:{port}", "-t", str(root), str(router),
+            cwd=root, PHP_CLI_SERVER_WORKERS="3", **variables,
+        )  # fmt: skip
+        answering(port, process)
+        return port
+
+    return php
+
+
+@pytest.fixture(scope="module")
+def serve(directory: Path, run: Callable[..., subprocess.Popen[bytes]]) -> Callable[[str], int]:
+    """serve(sites): `univocal serve` with these tables; its port."""
+
+    def serve(sites: str) -> int:
+        number = len(list(directory.glob("univocal-*.toml")))
+        file = directory / f"univocal-{number}.toml"
+        server = '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "off"\n'
+        file.write_text(server + sites)
+        log = directory / f"{Path(sys.executable).name}.log"
+        told = log.stat().st_size if log.exists() else 0
+        process = run(
+            sys.executable, "-m", "univocal_app", "serve", "--config", str(file),
+            PYTHONPATH=OUR_SOURCES, PYTHONUNBUFFERED="1", NO_COLOR="1",
+        )  # fmt: skip
+        end = time.monotonic() + PATIENCE
+        while not (said := re.search(rb"serving http://127\.0\.0\.1:(\d+)/", log.read_bytes()[told:])):
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < end, log.read_text()
+            time.sleep(0.05)
+        return int(said[1])
+
+    return serve
