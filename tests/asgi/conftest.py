@@ -112,6 +112,7 @@ class Application:
 
     def __init__(self) -> None:
         self.scopes: list[dict[str, Any]] = []
+        self.receives: list[Callable[[], Any]] = []
         self.contents: list[bytes] = []
         self.status = 200
         self.fields: Fields = [(b"cache-control", b"max-age=60")]
@@ -141,6 +142,7 @@ class Application:
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         self.scopes.append(scope)
+        self.receives.append(receive)
         number = self.count
         self._reached.set()
         self._reached.clear()
@@ -210,3 +212,9 @@ def idle_fixture() -> Callable[[], Any]:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A waiting client is watched from the first moment on, not only after a while."""
     monkeypatch.setattr("univocal.asgi.reception.PATIENCE", 0)
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An application that nobody waits for is cancelled in the next turn."""
+    monkeypatch.setattr("univocal.asgi.application.LINGER", 0)

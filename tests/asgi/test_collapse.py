@@ -246,8 +246,21 @@ async def test_the_first_to_ask_leaves_and_the_others_still_get_the_answer(cache
     assert (application.count, application.cancelled) == (1, 0)
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("impatient", "at_once")
 async def test_once_all_have_left_the_application_is_cancelled(cached, application, idle):
+    client, application.gate = cached(), asyncio.Event()
+    leave = asyncio.Event()
+    waiting = start(client, 3, "/a", leave=leave)
+    await idle()
+    assert application.cancelled == 0
+    leave.set()
+    await together(waiting)
+    await idle()
+    assert (application.count, application.cancelled) == (1, 1)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_once_all_have_left_the_application_has_a_while(cached, application, idle):
     client, application.gate = cached(), asyncio.Event()
     leave = asyncio.Event()
     waiting = start(client, 3, "/a", leave=leave)
@@ -255,7 +268,34 @@ async def test_once_all_have_left_the_application_is_cancelled(cached, applicati
     leave.set()
     await together(waiting)
     await idle()
-    assert (application.count, application.cancelled) == (1, 1)
+    application.gate.set()
+    await idle()
+    assert (application.count, application.cancelled) == (1, 0)
+    assert (await client("/a")).body == b"answer 2"
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(("version", "errors"), [("2.3", 0), ("2.4", 1), ("2.10", 1), ("3", 0)])
+async def test_what_is_sent_to_nobody_is_an_error_since_version_2_4(
+    cached, application, idle, version, errors
+):
+    caught = []
+
+    async def app(scope, receive, send):
+        try:
+            await application(scope, receive, send)
+        except OSError as error:
+            caught.append(error)
+
+    client, application.gate = cached(app=app), asyncio.Event()
+    leave = asyncio.Event()
+    (waiting,) = start(client, 1, "/a", leave=leave, asgi={"version": "3.0", "spec_version": version})
+    await idle()
+    leave.set()
+    await together([waiting])
+    application.gate.set()
+    await idle()
+    assert len(caught) == errors
 
 
 @pytest.mark.usefixtures("impatient")
@@ -270,6 +310,7 @@ async def test_after_all_have_left_the_next_request_begins_anew(cached, applicat
     assert (await client("/a")).body == b"answer 2"
 
 
+@pytest.mark.usefixtures("at_once")
 async def test_a_server_that_cancels_a_request_cancels_the_application(cached, application, idle):
     client, application.gate = cached(), asyncio.Event()
     (waiting,) = start(client, 1, "/a")

@@ -220,4 +220,8 @@ async def test_a_client_that_leaves_is_noticed_through_a_function_as_middleware(
     leave.set()
     await asyncio.gather(asking, return_exceptions=True)
     await idle()
-    assert application.cancelled == 1
+    application.gate.set()
+    await idle()
+    assert application.cancelled == 0
+    heard = await application.receives[0]()
+    assert heard == {"type": "http.disconnect"}

@@ -107,6 +107,7 @@ async def test_what_is_too_large_streams_whole_and_is_not_stored(cached):
     assert (client.app.store.stats.responses, client.app.store.stats.reserved) == (0, 0)
 
 
+@pytest.mark.usefixtures("at_once")
 async def test_a_304_to_the_client_does_not_hold_up_content_too_large_to_store(cached, idle):
     producer = Producer(100, [*OPEN, (b"etag", b'"v1"')])
     client = cached(app=producer, store=small())

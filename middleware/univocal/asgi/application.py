@@ -24,6 +24,16 @@ logger: Final = logging.getLogger("univocal")
 # Octets of a request's content that wait for the application.
 HIGH_WATER: Final = 64 * 1024
 
+# Seconds that an application may go on once nobody waits for its response: most end when they hear of it, and
+# what they do beside answering is done.
+LINGER: Final = 30.0
+# Octets that it may send in that time; with more, it waits for the end.
+UNWANTED: Final = 1024 * 1024
+
+
+class ClientLeftError(OSError):
+    """Something was sent when nobody waited for it any more (ASGI, HTTP, "disconnected client")."""
+
 
 class Application:
     """Asks an ASGI application for the requests of one scope (an `Origin`, see engine.flight)."""
@@ -46,14 +56,16 @@ class _Call:
     __slots__ = (
         "_answer",
         "_arrived",
-        "_cancelled",
         "_chunks",
         "_complete",
         "_content",
         "_finished",
         "_news",
+        "_obsolete",
         "_room",
+        "_strict",
         "_task",
+        "_unwanted",
     )
 
     def __init__(self, app: App, scope: Scope, content: Content | None, answer: Answer) -> None:
@@ -63,7 +75,10 @@ class _Call:
         self._complete = content is None  # all of the content is in _chunks
         self._arrived = False  # the application has been told of its end
         self._finished = False  # the response is complete
-        self._cancelled = False
+        self._obsolete = False  # nobody waits for the response any more
+        self._unwanted = 0  # octets sent since then
+        # Since version 2.4 of the specification a send to nobody is an OSError; before, it has no effect.
+        self._strict = _at_least_2_4(scope.get("asgi", {}).get("spec_version", "2.0"))
         self._news: asyncio.Future[None] | None = None
         self._room: asyncio.Future[None] | None = None
         self._task = asyncio.get_running_loop().create_task(self._run(app, scope))
@@ -74,11 +89,11 @@ class _Call:
         except Exception as error:
             if self._finished:
                 logger.exception("the application failed after its response")
-            elif not self._cancelled:
+            elif not self._obsolete:
                 self._end()
                 self._answer.fail(error)
         else:
-            if not (self._finished or self._cancelled):
+            if not (self._finished or self._obsolete):
                 self._end()
                 self._answer.fail(CutShortError())
 
@@ -86,6 +101,7 @@ class _Call:
         self._finished = True
         if self._content is not None:
             self._content.detach()
+        self._ring()
 
     # What the flight calls
 
@@ -99,11 +115,16 @@ class _Call:
             room.set_result(None)
 
     def cancel(self) -> None:
-        self._cancelled = True
+        """Let the application hear that its client has left, and cancel it if it goes on for long."""
+        if self._finished or self._obsolete:
+            return
+        self._obsolete = True
         if self._content is not None:
             self._content.detach()
-        if not self._finished:
-            self._task.cancel()
+        self._ring()
+        self.resume()
+        later = asyncio.get_running_loop().call_later(LINGER, self._task.cancel)
+        self._task.add_done_callback(lambda _: later.cancel())
 
     # The request's content
 
@@ -123,21 +144,25 @@ class _Call:
     # What the application calls
 
     async def _receive(self) -> Message:
-        """The content as it comes; nobody leaves a request that is made on behalf of all who wait."""
+        """The content as it comes; the client has left when all have for whom the request is made."""
         if self._content is not None and not self._complete and self._news is None:
             self._content.attach(self)
         while not self._chunks and (not self._complete or self._arrived):
+            if self._obsolete or self._finished:
+                return {"type": "http.disconnect"}
             self._news = asyncio.get_running_loop().create_future()
             await self._news
         body = b"".join(self._chunks)
         self._chunks.clear()
         self._arrived = self._complete
-        if self._content is not None and not self._complete:
+        if self._content is not None and not (self._complete or self._obsolete):
             self._content.resume()
         return {"type": "http.request", "body": body, "more_body": not self._complete}
 
     async def _send(self, message: Message) -> None:
-        if self._finished or self._cancelled:
+        if self._obsolete:
+            await self._sent_to_nobody(len(message.get("body", b"")))
+        if self._finished or self._obsolete:
             return
         answer = self._answer
         match message["type"]:
@@ -150,7 +175,7 @@ class _Call:
                 body = bytes(message.get("body", b""))
                 if body and not answer.write(body):
                     self.pause()
-                if not message.get("more_body", False) and not self._cancelled:
+                if not message.get("more_body", False) and not self._obsolete:
                     self._end()
                     answer.finish()
                 elif self._room is not None:
@@ -159,3 +184,16 @@ class _Call:
                 answer.interim(message["status"], fields_of(message))
             case kind if kind == EARLY_HINT:
                 answer.interim(103, [(b"link", bytes(link)) for link in message["links"]])
+
+    async def _sent_to_nobody(self, octets: int) -> None:
+        if self._strict:
+            raise ClientLeftError("nobody waits for this response any more")
+        self._unwanted += octets
+        if self._unwanted > UNWANTED:
+            await asyncio.get_running_loop().create_future()  # until the task is cancelled
+        await asyncio.sleep(0)
+
+
+def _at_least_2_4(version: str) -> bool:
+    major, _, minor = version.partition(".")
+    return (int(major), int(minor)) >= (2, 4) if major.isdecimal() and minor.isdecimal() else False

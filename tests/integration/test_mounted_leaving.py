@@ -1,0 +1,220 @@
+"""Mounted before several frameworks, under uvicorn: a client leaves, and the application hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any
+
+import django
+import pytest
+import quart
+import uvicorn
+from django.conf import settings
+from django.core.asgi import get_asgi_application
+from django.http import StreamingHttpResponse
+from django.urls import path
+from fastapi import FastAPI, Request
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse, StreamingResponse
+from starlette.routing import Route
+
+from univocal import CacheMiddleware
+
+Ask = Callable[..., Any]
+
+# What an application has begun and ended, in order; the module of a Django view has no other way to tell.
+told: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    told.clear()
+
+
+async def noticed(word: str) -> None:
+    """Wait until the application tells this."""
+    async with asyncio.timeout(20):
+        while word not in told:  # noqa: ASYNC110  (a server's task tells it)
+            await asyncio.sleep(0.01)
+
+
+async def endless() -> AsyncIterator[bytes]:
+    try:
+        while True:
+            yield b"data: tick\n\n"
+            told.append("began")
+            await asyncio.sleep(0.01)
+    finally:
+        told.append("ended")
+
+
+EVENTS = {"Cache-Control": "no-store", "Content-Type": "text/event-stream"}
+
+
+def starlette_app() -> Any:
+    async def events(_: Any) -> StreamingResponse:
+        return StreamingResponse(endless(), headers=EVENTS)
+
+    return Starlette(routes=[Route("/events", events)])
+
+
+def quart_app() -> Any:
+    app = quart.Quart("leaving")
+
+    @app.get("/events")
+    async def events() -> Any:
+        response = await quart.make_response(endless(), EVENTS)
+        response.timeout = None  # type: ignore[union-attr]
+        return response
+
+    return app
+
+
+def django_app() -> Any:
+    if not settings.configured:
+        settings.configure(ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"], SECRET_KEY="none", LOGGING_CONFIG=None)
+        django.setup()
+    return get_asgi_application()
+
+
+async def django_events(_: Any) -> StreamingHttpResponse:
+    return StreamingHttpResponse(endless(), headers=EVENTS)
+
+
+urlpatterns = [path("events", django_events)]
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Callable[[Any], Any]]:
+    """Serve an application behind a CacheMiddleware; a function that begins a request comes back."""
+    servers, clients = [], []
+
+    async def start(app: Any) -> Ask:
+        bound = socket.create_server(("127.0.0.1", 0))
+        config = uvicorn.Config(CacheMiddleware(app), ws="none", lifespan="off", log_config=None)
+        server = uvicorn.Server(config)
+        servers.append((server, asyncio.create_task(server.serve([bound]))))
+        while not server.started:  # noqa: ASYNC110  (uvicorn has no event for it)
+            await asyncio.sleep(0.01)
+
+        async def ask(target: str, method: str = "GET", more: str = "") -> asyncio.StreamWriter:
+            reader, writer = await asyncio.open_connection(*bound.getsockname())
+            writer.write(f"{method} {target} HTTP/1.1\r\nHost: en.example\r\n{more}\r\n".encode())
+            clients.append((reader, writer))
+            return writer
+
+        return ask
+
+    yield start
+    for _, writer in clients:
+        writer.close()
+    for server, task in servers:
+        server.should_exit = server.force_exit = True
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+@pytest.mark.parametrize("make", [starlette_app, quart_app, django_app])
+async def test_an_endless_view_ends_when_its_client_leaves(serve: Any, make: Callable[[], Any]) -> None:
+    ask = await serve(make())
+    client = await ask("/events")
+    await noticed("began")
+    assert "ended" not in told
+    client.close()
+    await noticed("ended")
+
+
+async def test_a_view_that_asks_is_told(serve: Any) -> None:
+    app = FastAPI()
+
+    @app.get("/work")
+    async def work(request: Request) -> str:
+        while not await request.is_disconnected():
+            told.append("there")
+            await asyncio.sleep(0.01)
+        told.append("gone")
+        return "nobody reads this"
+
+    client = await (await serve(app))("/work")
+    await noticed("there")
+    assert "gone" not in told
+    client.close()
+    await noticed("gone")
+
+
+async def test_a_view_that_is_told_nothing_until_its_content_ends(serve: Any) -> None:
+    """An upload of which the rest never comes."""
+
+    async def take(request: Any) -> PlainTextResponse:
+        async for chunk in request.stream():
+            told.append(f"took {len(chunk)}")  # noqa: PERF401
+        return PlainTextResponse("all of it")
+
+    app = Starlette(routes=[Route("/upload", take, methods=["POST"])])
+
+    async def watched(scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await app(scope, receive, send)
+        except Exception as error:
+            told.append(type(error).__name__)
+
+    client = await (await serve(watched))("/upload", "POST", "Content-Length: 10\r\n")
+    client.write(b"12345")
+    await noticed("took 5")
+    client.close()
+    await noticed("ClientDisconnect")
+
+
+async def test_a_handler_that_would_have_finished_does(serve: Any) -> None:
+    go_on = asyncio.Event()
+
+    async def handler(_: Any) -> PlainTextResponse:
+        told.append("began")
+        try:
+            await go_on.wait()
+        except asyncio.CancelledError:
+            told.append("cancelled")
+            raise
+        told.append("saved")
+        return PlainTextResponse("saved")
+
+    async def heard(scope: Any, receive: Any, send: Any) -> None:
+        async def listen() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            told.append("disconnect")
+
+        listening = asyncio.create_task(listen())
+        await app(scope, receive, send)
+        await listening
+
+    app = Starlette(routes=[Route("/save", handler, methods=["POST"])])
+    client = await (await serve(heard))("/save", "POST", "Content-Length: 0\r\n")
+    await noticed("began")
+    client.close()
+    await noticed("disconnect")
+    go_on.set()
+    await noticed("saved")
+    assert "cancelled" not in told
+
+
+async def test_who_never_ends_is_cancelled_after_a_while(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("univocal.asgi.application.LINGER", 0.05)
+
+    async def deaf(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        try:
+            while True:
+                await send({"type": "http.response.body", "body": b"x" * 100_000, "more_body": True})
+                told.append("sent")
+        except asyncio.CancelledError:
+            told.append("cancelled")
+            raise
+
+    client = await (await serve(deaf))("/a")
+    await noticed("sent")
+    client.close()
+    await noticed("cancelled")
