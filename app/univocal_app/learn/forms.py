@@ -26,10 +26,14 @@ _SESSION: Final = re.compile(
     r"(?i)(?:php|j|asp\.?net_?)?sess(?:ion)?_?id|sid|phpsessid|zenid|oscsid|cfid|cftoken"
 )
 _RANDOM: Final = re.compile(rb"(?=.*\d)(?:[0-9a-fA-F-]{16,}|[A-Za-z0-9_-]{20,})")
-# What such a parameter says may change a page without changing its size: an order, a choice among equals.
+_PATH_SESSION: Final = re.compile(rb"(?i)[a-z.]*sess[a-z_]*=")
+# What such a parameter says may change a page without changing its size: an order, a choice among equals, or
+# whose page it is.
 _CHOOSING: Final = re.compile(
     r"(?i).*(?:sort|order|dir|asc|desc|page|offset|start|limit|lang|locale|format|view|mode|type|filter|query"
-    r"|search|currency|theme|date|year|month|day|ver|rev)(?:\[\])?|[a-z]{1,2}|id|.*_id|hl|tab|cat|tag|size"
+    r"|search|currency|theme|date|year|month|day|ver|rev|version|variant|colou?r|style|country|region|user"
+    r"|account|member|customer|token|key|room|step|level)(?:\[\])?|[a-z]{1,2}|u?id|.*[_-]id|.*Id|sku|doc|hl"
+    r"|tab|cat|tag|size|no|nr|num|number|time|hour|week|from|to|until|since|after|before"
 )
 
 
@@ -47,7 +51,7 @@ def _judged(urls: Urls, name: str, pairs: Pairs, *, bare: bool, least: int = _EN
     """The setting if its pairs speak for it; `bare`: they may even where no sizes are known."""
     if not pairs:
         return None
-    weight = weigh(urls, pairs)
+    weight = weigh(urls, pairs, nearly=bare)
     sure = weight.confidence if weight.sized else unsized(len(pairs), least) if bare else 0.0
     return Seen(name, len(pairs), sure, tuple(pairs[:50])) if sure > CONFIDENCE else None
 
@@ -139,11 +143,11 @@ def _trailing(urls: Urls, heard: Callable[..., bool]) -> str:
 def _session_parameters(urls: Urls, found: list[Seen]) -> bool:
     """ ";name=value" can go: two URLs with different ones, or one without, are the same."""
     groups: defaultdict[bytes, list[int]] = defaultdict(list)
-    sessions = False
+    sessions = True
     for number, target in enumerate(urls.targets):
         path, query = split(target)
         if b";" in path and urls.good[number]:
-            sessions = sessions or re.search(rb"(?i);[a-z]*sess", path) is not None
+            sessions = sessions and all(map(_PATH_SESSION.match, path.split(b";")[1:]))
             groups[urls.hosts[number] + re.sub(b";[^/]*", b"", path) + query].append(number)
     pairs = []
     for bare, members in groups.items():
@@ -235,9 +239,9 @@ def _unused(urls: Urls, queries: Sequence[_Query], gone: frozenset[str], names: 
     tracked = all(map(_tracks, names))
     if not tracked and len(values) < 2:
         return None  # the one value may be a default
-    if not tracked and len(values) < 8 and any(_CHOOSING.fullmatch(name) for name in names):
+    session = all(_SESSION.fullmatch(name) for name in names) and _is_random(values)
+    if not (tracked or session) and any(_CHOOSING.fullmatch(name) for name in names):
         return None
-    session = all(_SESSION.fullmatch(name) for name in names) or _is_random(values)
     return _judged(urls, f"drop {' '.join(names)}", pairs, bare=tracked or session, least=5)
 
 

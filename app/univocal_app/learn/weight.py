@@ -21,6 +21,7 @@ _DRAWN: Final = 400
 _OCTETS: Final = 16
 _PART: Final = 0.005
 _MOSTLY: Final = 0.5
+_VARYING: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +60,20 @@ def alike(urls: Urls, one: int, other: int, *, exactly: bool = False) -> bool | 
     return bool(gap <= 0) if exactly else bool(gap <= _OCTETS + _PART * low[one])
 
 
-def weigh(urls: Urls, pairs: Sequence[tuple[int, int]]) -> Weight:
-    """The weight of the pairs: by equal sizes, or by similar ones where that is surer."""
-    found = [_weigh(urls, pairs, exactly=exactly) for exactly in (True, False)]
-    return max(found, key=lambda weight: weight.confidence)
+def weigh(urls: Urls, pairs: Sequence[tuple[int, int]], *, nearly: bool = False) -> Weight:
+    """The weight of the pairs: by equal sizes, or by similar ones where that is surer.
+
+    Similar ones count if the same URL has several sizes, or with `nearly`: else a page may differ by no more
+    than the word that its URL chose.
+    """
+    ways = (True, False) if nearly or _varies(urls, pairs) else (True,)
+    return max((_weigh(urls, pairs, exactly=way) for way in ways), key=lambda weight: weight.confidence)
+
+
+def _varies(urls: Urls, pairs: Sequence[tuple[int, int]]) -> bool:
+    """The same URL is answered in other sizes when it is asked for again."""
+    again = {number for pair in pairs for number in pair if urls.count[number] > 1 and urls.low[number] >= 0}
+    return sum(urls.high[number] > urls.low[number] for number in again) > _VARYING * len(again)
 
 
 def _weigh(urls: Urls, pairs: Sequence[tuple[int, int]], *, exactly: bool) -> Weight:
