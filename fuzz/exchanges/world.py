@@ -173,7 +173,7 @@ class World:
             case ("break", number) if live := self._live(answered=False):
                 live[number % len(live)].wire.lose(ConnectionResetError("reset"))
             case ("wait", seconds):
-                await self._wait(seconds)
+                await self.wait(seconds)
             case ("change", target):
                 self.versions[target] += 1
             case ("purge", target):
@@ -268,7 +268,7 @@ class World:
         alone = origin.served[-1] is served and len(origin.wire.sent) == origin.heard
         return not served.wire.closed and (bodiless or alone)
 
-    async def _wait(self, seconds: float) -> None:
+    async def wait(self, seconds: float) -> None:
         end = self.clock.now + seconds
         while self.clock.due(end):
             await self.settle()
@@ -369,11 +369,11 @@ class World:
                 for each in moved or live[:1]:
                     self._deliver(each)
                 if not moved:
-                    await self._wait(1)
+                    await self.wait(1)
             elif self._live(answered=False):
                 await self._reply(plain)
             else:
-                await self._wait(2)  # content that nobody asks for comes
+                await self.wait(2)  # content that nobody asks for comes
                 if not self._live(answered=False) and not any(
                     each.outbox and each.open for each in self.all_clients
                 ):
@@ -381,7 +381,7 @@ class World:
             await self.settle()
         else:
             raise WrongError("end: somebody waits for ever")
-        await self._wait(90)  # deadlines of what is incomplete
+        await self.wait(90)  # deadlines of what is incomplete
         await self.settle()
 
     async def close(self) -> None:

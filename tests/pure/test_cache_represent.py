@@ -166,8 +166,8 @@ def test_several_ranges_are_parts() -> None:
     assert kind == b"multipart/byteranges"
     parts = bytes(body).split(b"--" + boundary)
     assert parts[0] == b""
-    assert parts[1] == b"\r\ncontent-type: text/plain\r\ncontent-range: bytes 0-1/10\r\n\r\n01\r\n"
-    assert parts[2] == b"\r\ncontent-type: text/plain\r\ncontent-range: bytes 7-9/10\r\n\r\n789\r\n"
+    assert parts[1] == b"\r\ncontent-type: text/plain\r\ncontent-range: bytes 7-9/10\r\n\r\n789\r\n"
+    assert parts[2] == b"\r\ncontent-type: text/plain\r\ncontent-range: bytes 0-1/10\r\n\r\n01\r\n"
     assert parts[3:] == [b"--\r\n"]
     assert fields[b"content-length"] == b"%d" % len(body)
 

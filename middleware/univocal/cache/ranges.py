@@ -65,7 +65,10 @@ def excessive(fields: Fields) -> bool:
 
 
 def within(ranges: RangeSet, length: int) -> list[Slice]:
-    """The satisfiable ranges of a whole body, in order, those that overlap or touch made one."""
+    """The satisfiable ranges of a whole body, those that overlap or touch made one.
+
+    They come in the order in which they were asked for first (RFC 9110 §15.3.7.2).
+    """
     found: list[tuple[int, int]] = []
     for start, end in ranges:
         if start is None:
@@ -80,6 +83,10 @@ def within(ranges: RangeSet, length: int) -> list[Slice]:
             merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
         else:
             merged.append((begin, stop))
+    if len(merged) > 1:
+        merged.sort(
+            key=lambda piece: next(i for i, (begin, _) in enumerate(found) if piece[0] <= begin < piece[1])
+        )
     return [Slice(begin, stop - 1, begin, stop) for begin, stop in merged]
 
 

@@ -73,6 +73,12 @@ def resolve(
         return rejected("bad-host")
     if received == b"*" and method != b"OPTIONS":
         return rejected("bad-target")
+    if method == b"OPTIONS" and (absolute := split_absolute(received)) is not None and not absolute.rest:
+        # RFC 9112 §3.2.4: without path and query it asks the server itself, if that is served here.
+        found = _resolve(received, hosts[0], scheme, sites, _UNDECLARED)
+        if isinstance(found, Rejected):
+            return found
+        received, hosts = b"*", [absolute.authority]
     declared = declared_charsets(encodings)
     if len(received) > _MEMORABLE or len(hosts[0]) > _MEMORABLE:
         return _resolve(received, hosts[0], scheme, sites, declared)
