@@ -30,6 +30,7 @@ RULES: tuple[dict[str, Any], ...] = (
     {"heuristic": False, "ttl": 30},
     {"grace": 20},
     {"client_directives": "ignore"},
+    {"errors": "explicit", "set_cookie": "explicit"},
 )
 
 

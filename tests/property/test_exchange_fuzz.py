@@ -10,8 +10,7 @@ from univocal.cache import decide, facts, storing
 from univocal.cache.vary import selection
 from univocal.engine import exchange, flight, forwarding
 from univocal.http import forward
-from univocal.origin.pool import Pool
-from univocal.origin.response_reader import ResponseReader
+from univocal.origin.response_reader import Progress, ResponseReader
 from univocal.server.turn import Turn
 from univocal.store.leases import Leases
 
@@ -59,8 +58,9 @@ def twice(turn, finish=Turn.finish):
     turn._protocol.transport.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
 
 
-def at_once(pool, connection, seconds):
-    pool.put_back(connection)
+def used_again(reader, data, feed=ResponseReader.feed):
+    feed(reader, data)
+    reader.reusable = reader.stage is Progress.COMPLETE
 
 
 def raises(*_):
@@ -85,7 +85,7 @@ def one_octet_less(turn, chunk, write=Turn.write):
         (facts, "initial_age", never_old, "age"),
         (forward, "HOP_BY_HOP", frozenset(), "hop by hop"),
         (forwarding, "forwards_left", lambda method, fields: [(b"host", b"b"), *fields], "forwarded"),
-        (Pool, "rest", at_once, "another's octets"),
+        (ResponseReader, "feed", used_again, "another's octets"),
         (Turn, "finish", twice, "count"),
         (Turn, "write", one_octet_less, "unreadable"),
         (exchange, "represent", raises, "raised"),
