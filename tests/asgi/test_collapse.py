@@ -513,7 +513,8 @@ async def test_an_application_that_answers_nothing_hangs_nobody(cached):
         pass
 
     answers = await together(start(cached(app=application), 3, "/a"))
-    assert {(answer.status, answer.complete) for answer in answers} == {(0, False)}
+    assert {(answer.status, answer.complete) for answer in answers} == {(502, True)}
+    assert {answer.problem["reason"] for answer in answers} == {"origin-bad-response"}
 
 
 async def test_nothing_is_left_of_what_went_wrong(cached, application, idle):

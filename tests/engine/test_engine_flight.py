@@ -245,6 +245,121 @@ def test_what_turns_out_too_large_to_be_stored_is_read_for_nobody() -> None:
     house.assert_nothing_is_left()
 
 
+# Nobody reads: what is fetched to be stored alone
+
+
+@pytest.fixture
+def refreshing() -> House:
+    """A house in which a stale response has been served, and is being fetched again."""
+    house = House(store=MemoryStore(max_object_bytes=1 << 20))
+    house.store_away(b"old", fields=[(b"cache-control", b"max-age=1, stale-while-revalidate=600")])
+    house.clock.now += 5
+    assert (house.ask().body, len(house.origin.asked)) == (b"old", 2)
+    return house
+
+
+def test_a_refresh_brings_what_is_new(refreshing: House) -> None:
+    refreshing.origin.last.answers(b"new")
+    assert (refreshing.ask().body, len(refreshing.origin.asked)) == (b"new", 2)
+    refreshing.assert_nothing_is_left()
+
+
+def test_a_refresh_ends_where_it_turns_out_too_large(refreshing: House) -> None:
+    endless = refreshing.origin.last
+    endless.start()
+    for _ in range(3):
+        endless.write(bytes(400_000))
+    assert endless.cancelled
+    refreshing.assert_nothing_is_left()
+    refreshing.ask()
+    assert len(refreshing.origin.asked) == 2  # it would not be stored this time either
+    refreshing.clock.now += 121
+    assert refreshing.ask().body == b"old"
+    assert len(refreshing.origin.asked) == 3
+
+
+@pytest.mark.parametrize(("octets", "cancelled"), [(200_000, False), (300_000, True)])
+def test_a_refresh_reads_little_of_what_is_not_stored(
+    refreshing: House, octets: int, cancelled: bool
+) -> None:
+    answer = refreshing.origin.last
+    answer.start(fields=[(b"cache-control", b"no-store")])
+    answer.write(bytes(octets))
+    assert answer.cancelled is cancelled
+    answer.finish()
+    refreshing.assert_nothing_is_left()
+
+
+def test_a_refresh_has_its_time(refreshing: House) -> None:
+    silent = refreshing.origin.last
+    refreshing.timers.wait(59)
+    assert not silent.cancelled
+    refreshing.ask()
+    assert len(refreshing.origin.asked) == 2
+    refreshing.timers.wait(1)
+    assert silent.cancelled
+    refreshing.assert_nothing_is_left()
+    refreshing.ask()
+    refreshing.origin.last.answers(b"new")
+    assert refreshing.stored() == [b"new"]
+
+
+def test_what_is_fetched_for_nobody_has_its_time_unless_somebody_comes(house: House) -> None:
+    for comes in (False, True):
+        client = house.ask(b"/a", b"GET", (b"if-none-match", b'"1"'))
+        endless = house.origin.last
+        endless.start(fields=STALE)
+        endless.write(b"one ")
+        assert (client.status, client.state) == (304, "finished")
+        reader = house.ask() if comes else None
+        house.timers.wait(60)
+        assert endless.cancelled is not comes
+        endless.write(b"two")
+        if reader is not None:
+            assert reader.body == b"one two"
+            reader.leave()
+            assert endless.cancelled
+    house.assert_nothing_is_left()
+
+
+def refuses_to_ask(asked: PlayedRequest) -> None:
+    raise ValueError("the event loop is closed")
+
+
+def test_an_origin_that_cannot_be_asked_is_unreachable(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    house.origin.script = refuses_to_ask
+    client = house.ask()
+    assert (client.status, client.state) == (502, "finished")
+    assert "could not be asked" in caplog.text
+    house.origin.asked.clear()
+    house.assert_nothing_is_left()
+    house.origin.script = None
+    house.store_away(b"after all")
+    assert house.ask().body == b"after all"
+
+
+def test_a_refresh_for_which_the_origin_cannot_be_asked_leaves_nothing(refreshing: House) -> None:
+    refreshing.timers.wait(60)
+    refreshing.origin.script = refuses_to_ask
+    assert refreshing.ask().body == b"old"
+    refreshing.origin.asked.pop()
+    refreshing.assert_nothing_is_left()
+
+
+def test_what_ends_before_its_head_is_told_as_a_problem(house: House) -> None:
+    leader, follower = house.ask(), house.ask()
+    house.origin.last.fail(CutShortError())
+    assert [client.status for client in (leader, follower)] == [502, 502]
+    assert b"origin-bad-response" in leader.body
+    begun = house.ask()
+    house.origin.last.start()
+    house.origin.last.fail(CutShortError())
+    assert (begun.status, begun.state) == (200, "cut")
+    house.assert_nothing_is_left()
+
+
 # What a flight brings, to who leads it and to who follows
 
 ONE = [*FRESH, (b"etag", b'"1"')]

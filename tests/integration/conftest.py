@@ -186,6 +186,7 @@ class Front:
 
     port: int
     app: Any
+    server: uvicorn.Server
 
     async def talk(
         self, data: bytes, *methods: str, then_leave: asyncio.Event | None = None
@@ -261,7 +262,7 @@ async def serve() -> Any:
             while not server.started:  # noqa: ASYNC110
                 await asyncio.sleep(0)
             stack.push_async_callback(stop, server, task)
-            return Front(server.servers[0].sockets[0].getsockname()[1], app)
+            return Front(server.servers[0].sockets[0].getsockname()[1], app, server)
 
         yield start
 

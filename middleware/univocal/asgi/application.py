@@ -92,6 +92,11 @@ class _Call:
             elif not self._obsolete:
                 self._end()
                 self._answer.fail(error)
+        except asyncio.CancelledError:
+            if not (self._finished or self._obsolete):  # it has cancelled itself, or the loop ends
+                self._end()
+                self._answer.fail(CutShortError())
+            raise
         else:
             if not (self._finished or self._obsolete):
                 self._end()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from typing import Final, Protocol
 
-from univocal.asgi.messages import Message, Scope, Send
+from univocal.asgi.messages import Message, Scope, Send, send_problem
 from univocal.http.extensions import INTERIM
 from univocal.http.messages import Fields
 
@@ -26,7 +27,7 @@ PIECE: Final = 256 * 1024
 class ScopeClient:
     """Sends to the client of an http scope what an exchange pushes (see http.roles)."""
 
-    __slots__ = ("_interims", "_messages", "_old", "_over", "_send", "_waiting", "_wake")
+    __slots__ = ("_begun", "_interims", "_messages", "_old", "_over", "_send", "_waiting", "_wake")
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._send = send
@@ -35,6 +36,7 @@ class ScopeClient:
         self._messages: deque[Message] = deque()
         self._waiting = 0  # octets in _messages
         self._over = False
+        self._begun = False  # the server has the response's head
         self._wake: asyncio.Future[None] | None = None
 
     # What the exchange pushes
@@ -78,12 +80,19 @@ class ScopeClient:
 
     # What the door awaits
 
+    async def give_up(self) -> None:
+        """Answer a request that the server ends before there is a response, at its shutdown, say (503)."""
+        if not self._begun:
+            with suppress(Exception):  # it may take nothing any more
+                await send_problem(self._send, ("overloaded",))
+
     async def deliver(self, exchange: _Resumable) -> None:
         """Send what is pushed, until the exchange is over."""
         messages = self._messages
         while True:
             while messages:
                 message = messages.popleft()
+                self._begun = self._begun or message["type"] == "http.response.start"
                 await self._send(message)
                 if not self._over and (octets := len(message.get("body", b""))):
                     self._waiting -= octets

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
@@ -108,6 +109,9 @@ class CacheMiddleware:
             if not exchange.over:
                 reception.watch()
             await client.deliver(exchange)
+        except asyncio.CancelledError:
+            await client.give_up()
+            raise
         finally:
             reception.close()
             exchange.cancel()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 from univocal.cache.decide import Forward, Refuse, Reuse, Validate, reuse_on_error
 from univocal.cache.represent import not_modified, represent
@@ -15,7 +15,17 @@ from univocal.cache.stored import Stored
 from univocal.cache.tags import TAGGING
 from univocal.engine.admission import Admission, Gate
 from univocal.engine.broadcast import WINDOW, CutShortError, Reader
-from univocal.engine.flight import Failed, Flight, Flights, Found, Origin, Relayed, Renewed
+from univocal.engine.flight import (
+    CallLater,
+    Due,
+    Failed,
+    Flight,
+    Flights,
+    Found,
+    Origin,
+    Relayed,
+    Renewed,
+)
 from univocal.engine.hits import Hits
 from univocal.engine.outcome import Handling, Listener, Outcome, Times, announce, cache_status
 from univocal.engine.purge import PURGES, Order, Purged, carry_out
@@ -26,16 +36,9 @@ from univocal.http.problem import problem
 from univocal.http.roles import Client, Content
 from univocal.store.loans import Loan
 
-__all__ = ["Due", "Engine", "Exchange"]
+__all__ = ["Engine", "Exchange"]
 
 FETCHED: Final = frozenset((b"GET", b"HEAD"))  # their answers are for all who ask at the same time
-
-
-class Due(Protocol):
-    """A call that is to come."""
-
-    def cancel(self) -> None:
-        """Do not call."""
 
 
 def _call_later(seconds: float, call: Callable[[], None]) -> Due:
@@ -55,13 +58,13 @@ class Engine:
         gate: Gate,
         listeners: Sequence[Listener] = (),
         clock: Callable[[], float] = time.time,
-        call_later: Callable[[float, Callable[[], None]], Due] = _call_later,
+        call_later: CallLater = _call_later,
     ) -> None:
         self.gate = gate
         self.listeners = tuple(listeners)
         self.clock = clock
         self.call_later = call_later
-        self.flights = Flights(gate, clock)
+        self.flights = Flights(gate, clock, call_later)
         self.hits = Hits(gate, self.listeners)
         self.tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
 
@@ -160,7 +163,7 @@ class Exchange:
             if self._loan is not None:
                 self._engine.gate.tiers.memory.taken(self._loan)
             self._send_stored(self._pending)
-        elif self._reader is not None:
+        elif self._reader is not None and self._status:
             self._reader.resume()
 
     def cancel(self) -> None:
@@ -428,7 +431,7 @@ class Exchange:
             # The client's conditions were kept from the origin: they are answered here (RFC 9111 §4.3.2).
             unchanged = not_modified(self.admission.request, response, self._engine.clock())
             if unchanged is not None:
-                flight.unattended = True
+                flight.go_on_alone()
                 self._leave()
                 self._respond(unchanged.status, [*unchanged.fields, *self._cache_status()], b"")
                 return
@@ -466,6 +469,9 @@ class Exchange:
             return
         if not isinstance(error, CutShortError):
             self.error = error, error.__traceback__
+        elif not self._status:
+            self._refuse(("origin-bad-response",))
+            return
         self._cut()
 
     # What the client gets

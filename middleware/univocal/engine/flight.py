@@ -12,7 +12,7 @@ from univocal.cache.decide import Forward, Reuse, Validate, forwarded_fields, re
 from univocal.cache.stored import Stored
 from univocal.cache.validation import SAFE_METHODS
 from univocal.engine.admission import Admission, Gate, obsolete
-from univocal.engine.broadcast import Broadcast, CutShortError, Reader, Taker
+from univocal.engine.broadcast import WINDOW, Broadcast, CutShortError, Reader, Taker
 from univocal.engine.recording import Recording, State
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Fields, Request, Response
@@ -21,6 +21,7 @@ from univocal.store.tiers import Tiers
 from univocal.uri.target import Canonical
 
 __all__ = [
+    "Due",
     "Failed",
     "Flight",
     "Flights",
@@ -37,6 +38,17 @@ __all__ = [
 _NO_RESPONSE: Final = Response(0, [])
 
 logger: Final = logging.getLogger("univocal")
+
+
+class Due(Protocol):
+    """A call that is to come."""
+
+    def cancel(self) -> None:
+        """Do not call."""
+
+
+CallLater: TypeAlias = Callable[[float, Callable[[], None]], Due]
+"""Calls after so many seconds."""
 
 
 class OriginRequest(NamedTuple):
@@ -112,10 +124,11 @@ class _Phase(Enum):
 class Flights:
     """Every flight that can be joined, by what its requests have in common, and every refresh under way."""
 
-    def __init__(self, gate: Gate, clock: Callable[[], float]) -> None:
+    def __init__(self, gate: Gate, clock: Callable[[], float], call_later: CallLater) -> None:
         self.gate: Final = gate
         self.tiers: Final[Tiers] = gate.tiers
         self.clock: Final = clock
+        self.call_later: Final = call_later
         self._named: dict[Hashable, Flight] = {}
         self._refreshing: set[bytes] = set()  # keys of stored responses that are fetched again
 
@@ -139,21 +152,25 @@ class Flights:
     def refresh(self, admission: Admission, origin: Origin) -> None:
         """Fetch a response that was served stale again, in the background (RFC 5861 §3).
 
-        Not if that is under way, nor if it was purged or replaced while it was being served.
+        Not if that is under way, nor if it was purged or replaced while it was being served, nor if what
+        came not long ago could not be stored.
         """
-        stale = self.gate.again(admission, self.clock()).decision
+        now = self.clock()
+        stale = self.gate.again(admission, now).decision
         if not isinstance(stale, Reuse) or not stale.revalidate_in_background:
             return
         again = for_refresh(replace(admission, decision=stale))
         key = stale.stored.key
-        name = self.gate.flight_name(again, self.clock())
+        if self.tiers.memory.is_uncacheable(key, now):
+            return
+        name = self.gate.flight_name(again, now)
         if key in self._refreshing or (name is not None and name in self._named):
             return
         # Until it has ended, whatever it brings: its stale response is not to be fetched again for every hit.
         self._refreshing.add(key)
         flight = Flight(self, again, origin, name, over=lambda: self._refreshing.discard(key))
-        flight.unattended = True
         self.launch(flight)
+        flight.go_on_alone()
         flight.begin()
 
 
@@ -165,6 +182,7 @@ class Flight:
     """
 
     __slots__ = (
+        "_alone",
         "_asked",
         "_content",
         "_flights",
@@ -181,7 +199,6 @@ class Flight:
         "leader",
         "name",
         "recording",
-        "unattended",
     )
 
     def __init__(
@@ -207,7 +224,7 @@ class Flight:
         self.name = name
         self.leader: Passenger | None = None
         self.landing: Landing | None = None
-        self.unattended = False  # goes on though nobody reads
+        self._alone: Due | None = None  # the end of the time for which it goes on though nobody reads
         self.broadcast = Broadcast(self._deserted, self._room)
         decision = admission.decision
         records = isinstance(decision, Validate) or (isinstance(decision, Forward) and decision.may_store)
@@ -230,6 +247,17 @@ class Flight:
         if self.landing is None:
             self._passengers.append((passenger, reader))
         return reader
+
+    @property
+    def unattended(self) -> bool:
+        """True while it goes on though nobody reads."""
+        return self._alone is not None
+
+    def go_on_alone(self) -> None:
+        """Go on though nobody reads, to store what comes, for `Limits.unread_timeout` seconds at most."""
+        if self._alone is None and self._phase is not _Phase.OVER:
+            seconds = self.admission.runtime.limits.unread_timeout
+            self._alone = self._flights.call_later(seconds, self._expired)
 
     # The shared tier
 
@@ -268,9 +296,13 @@ class Flight:
         fields = forwarded_fields(admission.request, decision)
         found = admission.canonical
         assert found is not None
-        asked = self._origin.ask(
-            OriginRequest(admission.request.method, fields, found, admission), self._content, self
-        )
+        request = OriginRequest(admission.request.method, fields, found, admission)
+        try:
+            asked = self._origin.ask(request, self._content, self)
+        except Exception:
+            logger.exception("the origin server could not be asked")
+            self._fail(RefusedError("origin-unreachable"))
+            return
         # Within the call the last client may have left, or an answer may have made it ask for something else.
         if self._phase is _Phase.OVER or self.admission is not admission:
             asked.cancel()
@@ -363,13 +395,14 @@ class Flight:
             dropped = True
             self.broadcast.kept = False
             self._let_go()
-            self._read_for_somebody()
         if recording is not None and recording.state is State.MISMATCHED:
             if self._asked is not None:  # else it comes within `ask`, which cannot be cancelled
                 self._ask_again()
             return True
         more = self.broadcast.write(chunk) if isinstance(self.landing, Relayed) else True
-        if dropped and more:
+        if self._is_unwanted(0 if dropped else WINDOW):
+            self._give_up()
+        elif dropped and more:
             self._room()
         return more
 
@@ -432,6 +465,9 @@ class Flight:
     def _end(self, error: BaseException | None) -> None:
         """Tell the readers that nothing more comes; until all nodes have the response, it can be joined."""
         self._phase = _Phase.OVER
+        if self._alone is not None:
+            self._alone.cancel()
+            self._alone = None
         self.broadcast.end(error)
         self._record()
 
@@ -474,23 +510,33 @@ class Flight:
         if self._asked is not None:
             self._asked.resume()
 
-    def _read_for_somebody(self) -> None:
-        """Go on only for who reads: nothing is stored. A refresh goes on, so that there is one at a time."""
-        if self._over is None:
-            self.unattended = False
-            if not self.broadcast.readers:
-                self._deserted()
-
     def _deserted(self) -> None:
         if self._phase is _Phase.OVER:
             if self._recorded:
                 self._release()
         elif not self.unattended:
-            self._flights.ended(self)
-            if self._asked is not None:
-                self._asked.cancel()
-                self._asked = None
-            self._end(CutShortError())
+            self._give_up()
+
+    def _is_unwanted(self, little: int) -> bool:
+        """True if nobody reads, nothing is stored, and there was more content than is read for nothing."""
+        if self.broadcast.readers or self._phase is not _Phase.ANSWERING:
+            return False
+        stores = self.recording is not None and self.recording.state is not State.PASSED_ON
+        return not stores and self.broadcast.size > little
+
+    def _expired(self) -> None:
+        """Go on for readers alone from now on."""
+        self._alone = None
+        if not self.broadcast.readers:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """End the request: nobody wants what it brings."""
+        self._flights.ended(self)
+        if self._asked is not None:
+            self._asked.cancel()
+            self._asked = None
+        self._end(CutShortError())
 
 
 def for_refresh(admission: Admission) -> Admission:

@@ -158,6 +158,9 @@ class Recording:
             self._discard()
             self._become(State.MISMATCHED)
         else:
+            memory = self._tiers.memory
+            if sum(map(_cost, self._chunks)) + cost > memory.max_object_bytes:
+                memory.mark_uncacheable(self._key, self._clock() + UNCACHEABLE)
             self._chunks.clear()  # still reserved: readers may hold them
             self._become(State.PASSED_ON)
         return False

@@ -36,6 +36,9 @@ class Limits:
     max_target: int = 8192
     max_fields: int = 100
     collapse_timeout: float = 5.0  # seconds a request waits for another's answer before it forwards by itself
+    unread_timeout: float = (
+        60.0  # seconds for which a response is fetched to be stored, while no client reads
+    )
 
 
 @dataclass(frozen=True, slots=True)

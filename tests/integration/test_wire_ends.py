@@ -1,0 +1,177 @@
+"""Requests end when nobody wants them, and each that is answered by us is answered with a problem."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import Any
+
+import pytest
+
+from univocal import CacheMiddleware, MemoryStore, ReverseProxy
+from univocal.http.framing import ReadLimits
+from univocal.origin.transport import OriginTransport
+from univocal.server.direct import DirectProtocol
+from univocal.server.turn import Works
+
+MIB = 1 << 20
+SWR = b'Cache-Control: max-age=1, stale-while-revalidate=600\r\nETag: "1"\r\n'
+
+
+class Endless:
+    """Answers the first request for a path with a little, each other one without end, and counts."""
+
+    def __init__(self, control: bytes = SWR) -> None:
+        self.control = control
+        self.requests: list[bytes] = []
+        self.sent = 0
+        self.small = True  # the next answer
+        self.left = asyncio.Event()  # the proxy has closed the connection of an endless answer
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, EOFError, asyncio.CancelledError):
+            while True:
+                self.requests.append(await reader.readuntil(b"\r\n\r\n"))
+                if self.small:
+                    answer = b"small %d" % len(self.requests)
+                    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n%b\r\n%b"
+                    writer.write(head % (len(answer), self.control, answer))
+                    continue
+                writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n%b\r\n" % self.control)
+                try:
+                    while self.sent < 512 * MIB:
+                        writer.write(b"10000\r\n%b\r\n" % bytes(65536))
+                        await writer.drain()
+                        self.sent += 65536
+                except OSError:
+                    self.left.set()
+        writer.close()
+
+
+@pytest.fixture(params=["direct", "asgi"])
+async def house(request: Any, serve: Any, clock: Any) -> Any:
+    """A proxy before an `Endless` origin: `front, origin = await house(control)`."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(control: bytes = SWR) -> tuple[Any, Endless]:
+            origin = Endless(control)
+            listening = await asyncio.start_server(origin, "127.0.0.1", 0)
+            stack.callback(listening.close)
+            port = listening.sockets[0].getsockname()[1]
+            proxy = ReverseProxy(f"http://127.0.0.1:{port}", OriginTransport())
+            stack.push_async_callback(proxy.aclose)
+            store = MemoryStore(max_bytes=16 * MIB, max_object_bytes=MIB)
+            app = CacheMiddleware(proxy, store=store, clock=clock)
+            works = Works(app.engine, proxy.forwarding)
+            if request.param == "direct":
+                return await serve(app, http=DirectProtocol.with_works(works, ReadLimits())), origin
+            return await serve(app), origin
+
+        yield start
+
+
+async def ended(origin: Endless) -> None:
+    async with asyncio.timeout(20):
+        await origin.left.wait()
+    assert origin.sent < 64 * MIB  # what is stored at most, and what sockets hold
+
+
+async def test_a_refresh_ends_once_what_comes_cannot_be_stored(house: Any, clock: Any) -> None:
+    front, origin = await house()
+    await front.ask("/a")
+    clock.now += 5
+    origin.small = False
+    stale = await front.ask("/a")
+    assert stale.content == b"small 1"
+    await ended(origin)
+    assert (await front.ask("/a")).content == b"small 1"
+    assert len(origin.requests) == 2  # not for every hit: it would be too large again
+
+
+async def test_a_refresh_brings_what_is_new(house: Any, clock: Any) -> None:
+    front, _ = await house()
+    await front.ask("/a")
+    clock.now += 5
+    assert (await front.ask("/a")).content == b"small 1"
+    async with asyncio.timeout(10):
+        while (await front.ask("/a")).content != b"small 2":
+            pass
+
+
+async def test_a_fetch_ends_whose_client_has_the_content_already(house: Any) -> None:
+    front, origin = await house()
+    origin.small = False
+    answer = await front.ask("/a", 'If-None-Match: "1"')
+    assert answer.status == 304
+    await ended(origin)
+
+
+async def test_what_its_client_has_already_is_stored_for_others(house: Any) -> None:
+    front, origin = await house()
+    assert (await front.ask("/a", 'If-None-Match: "1"')).status == 304
+    assert (await front.ask("/a")).content == b"small 1"
+    assert len(origin.requests) == 1
+
+
+@pytest.mark.parametrize("fields", ["", "Cache-Control: no-cache"], ids=["stored", "asked"])
+@pytest.mark.parametrize(
+    ("method", "content"), [("GET", b""), ("GET", b"body"), ("POST", b"body"), ("DELETE", b"")]
+)
+async def test_a_client_that_leaves_is_noticed_every_time(
+    house: Any, method: str, content: bytes, fields: str
+) -> None:
+    front, origin = await house(b"")
+    origin.small = False
+    for _ in range(20):
+        origin.sent = 0
+        origin.left.clear()
+        reader, writer = await asyncio.open_connection("127.0.0.1", front.port)
+        writer.write(f"{method} /a HTTP/1.1\r\nHost: en.example\r\n{fields}".rstrip().encode())
+        await asyncio.sleep(0)
+        writer.write(b"\r\nContent-Length: %d\r\n\r\n%b" % (len(content), content))
+        assert b" 200 " in await reader.readline()
+        writer.transport.abort()
+        await ended(origin)
+
+
+# Answers of our own
+
+
+async def nothing(scope: Any, receive: Any, send: Any) -> None:
+    """An application that answers nothing."""
+
+
+class Slow:
+    """An application that takes its time."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.called_twice = asyncio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.calls += 1
+        if self.calls == 2:
+            self.called_twice.set()
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("http", ["univocal.protocol:ExactProtocol", "h11", "httptools"])
+async def test_an_application_that_answers_nothing_is_told_of_as_a_problem(serve: Any, http: str) -> None:
+    front = await serve(CacheMiddleware(nothing), http=http)
+    for method in ("GET", "POST"):
+        answer = await front.ask("/a", method=method)
+        assert (answer.status, answer["content-type"]) == (502, "application/problem+json")
+        assert json.loads(answer.content)["reason"] == "origin-bad-response"
+
+
+@pytest.mark.parametrize("http", ["univocal.protocol:ExactProtocol", "h11", "httptools"])
+async def test_what_a_shutdown_does_not_wait_for_is_told_as_a_problem(serve: Any, http: str) -> None:
+    slow = Slow()
+    front = await serve(CacheMiddleware(slow), http=http)
+    asked = [asyncio.create_task(front.ask("/a")), asyncio.create_task(front.ask("/b", method="POST"))]
+    await slow.called_twice.wait()
+    front.server.should_exit = True
+    for answer in await asyncio.gather(*asked):
+        assert (answer.status, answer["content-type"]) == (503, "application/problem+json")
+        assert json.loads(answer.content)["reason"] == "overloaded"
