@@ -22,11 +22,13 @@ class Producer:
     async def __call__(self, scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": list(self.fields)})
         await self.gate.wait()
-        for _ in range(self.chunks):
-            await send({"type": "http.response.body", "body": CHUNK, "more_body": True})
-            self.sent += 1
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-        self.ended += 1
+        try:
+            for _ in range(self.chunks):
+                await send({"type": "http.response.body", "body": CHUNK, "more_body": True})
+                self.sent += 1
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            self.ended += 1
 
 
 class SlowClient:

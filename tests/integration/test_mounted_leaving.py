@@ -42,13 +42,10 @@ async def noticed(word: str) -> None:
 
 
 async def endless() -> AsyncIterator[bytes]:
-    try:
-        while True:
-            yield b"data: tick\n\n"
-            told.append("began")
-            await asyncio.sleep(0.01)
-    finally:
-        told.append("ended")
+    while True:
+        yield b"data: tick\n\n"
+        told.append("began")
+        await asyncio.sleep(0.01)
 
 
 EVENTS = {"Cache-Control": "no-store", "Content-Type": "text/event-stream"}
@@ -119,8 +116,13 @@ async def serve() -> AsyncIterator[Callable[[Any], Any]]:
 
 @pytest.mark.parametrize("make", [starlette_app, quart_app, django_app])
 async def test_an_endless_view_ends_when_its_client_leaves(serve: Any, make: Callable[[], Any]) -> None:
-    ask = await serve(make())
-    client = await ask("/events")
+    app = make()
+
+    async def watched(scope: Any, receive: Any, send: Any) -> None:
+        await app(scope, receive, send)
+        told.append("ended")
+
+    client = await (await serve(watched))("/events")
     await noticed("began")
     assert "ended" not in told
     client.close()
