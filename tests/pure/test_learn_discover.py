@@ -6,13 +6,14 @@ import hashlib
 import json
 import random
 from collections.abc import Callable, Iterator
+from typing import Literal
 
 import pytest
 
 from univocal.uri.pipeline import canonical_target
 from univocal.uri.profile import parse
 from univocal_app.learn.corpus import Corpus, read
-from univocal_app.learn.discover import BASE, Discovery, discover, discovered_in, measured
+from univocal_app.learn.discover import BASE, Discovery, discover, discovered_in, measured, validated
 from univocal_app.learn.logs import Entry, entry_of_any
 from univocal_app.learn.written import loaded
 
@@ -320,6 +321,26 @@ def test_what_it_would_change_is_replayed() -> None:
     assert told["folded"]["urls"] > 1000
     assert told["folded"]["requests"] > 1000
     parse({"learned": told["profile"]})
+
+
+def test_an_origin_is_asked_about_its_own_host_alone() -> None:
+    lines = (
+        json.dumps({"host": host, "uri": uri, "status": 200, "bytes": size_of(host, i)}).encode()
+        for i in range(40)
+        for host in ("a.example", "b.example")
+        for uri in (f"/{host[0]}{i}", f"/{host[0]}{i}?utm_source=x")
+    )
+    found, asked = learned(lines), list[bytes]()
+
+    def ask(one: bytes, other: bytes) -> Literal["same"]:
+        asked.extend((one, other))
+        return "same"
+
+    left = validated(found, ask, lambda _: None, b"b.example")
+    assert left.settings.drop == found.settings.drop == ("utm_source",)
+    assert len(asked) == 10
+    assert all(target.startswith(b"/b") for target in asked)
+    assert validated(found, lambda *_: "unknown", lambda _: None, b"b.example").settings.drop == ()
 
 
 def test_more_urls_than_fit_are_sampled_and_spellings_stay_together() -> None:

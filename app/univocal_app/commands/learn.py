@@ -22,7 +22,7 @@ from univocal_app.config.values import size as parse_size
 from univocal_app.learn.asking import Asker, OriginError, Remembered, remembering
 from univocal_app.learn.corpus import Corpus, read
 from univocal_app.learn.discover import Discovery, discover, measured, validated
-from univocal_app.learn.logs import LogError, entries, seconds
+from univocal_app.learn.logs import LogError, entries, host_of, seconds
 from univocal_app.learn.probe import Plan, Report, plan, probe
 from univocal_app.learn.questions import questions, risks
 from univocal_app.learn.replaying import Replay, sites_of
@@ -199,14 +199,14 @@ def _corpus(logs: list[str], form: str) -> Corpus:
 def _validated(found: Discovery, base: str, rate: float, *, quiet: bool) -> Discovery:
     asker = Asker(base, rate)
     with closing(asker), progress("asking", len(found.seen) + len(found.rules), quiet=quiet) as tell:
-        judge = Judge(remembering(asker.get), base)
+        judge = Judge(remembering(asker.get), base, found.urls.targets)
 
         def ask(one: bytes, other: bytes) -> Verdict:
             return judge.between(one, other)
 
         try:
             asker.read_robots()
-            return validated(found, ask, tell)
+            return validated(found, ask, tell, host_of(urlsplit(base).netloc.encode()))
         except OriginError as error:
             typer.echo(f"univocal: {error}", err=True)
             raise typer.Exit(1) from None

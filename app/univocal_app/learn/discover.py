@@ -259,14 +259,20 @@ def _replayed(corpus: Corpus, replay: Replay) -> Outcome:
     return replay.outcome()
 
 
-def validated(discovery: Discovery, ask: Ask, tell: Callable[[str], None]) -> Discovery:
-    """The discovery that is left after the origin was asked about some pairs of each setting and rule."""
+def validated(discovery: Discovery, ask: Ask, tell: Callable[[str], None], host: bytes = b"") -> Discovery:
+    """The discovery that is left after the origin was asked about some pairs of each setting and rule.
+
+    Where the log names `host`, the origin is asked about its URLs alone.
+    """
+    hosts = discovery.urls.hosts
+    named = host in set(hosts)
     results: dict[object, Validated] = {}
     asked: tuple[Seen | Substitution, ...] = (*discovery.seen, *discovery.rules)
     for found in asked:
         if isinstance(found, Seen) and found.name.startswith("alias "):
             continue  # only one host is asked
-        verdicts = [_asked(discovery, ask, pair) for pair in found.pairs[:_ASKED]]
+        own = [pair for pair in found.pairs if not named or hosts[pair[0]] == hosts[pair[1]] == host]
+        verdicts = [_asked(discovery, ask, pair) for pair in own[:_ASKED]]
         results[_name(found)] = Validated(verdicts.count("same"), verdicts.count("different"))
         tell(f"{_name(found)}: {results[_name(found)]}")
     refuted = {name for name, result in results.items() if result.refuted}

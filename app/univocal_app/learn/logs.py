@@ -20,7 +20,18 @@ from typing import Any, BinaryIO, Final, NamedTuple, cast
 
 from univocal.http.authority import parse_authority
 
-__all__ = ["FORMATS", "Entry", "LogError", "entries", "entry_of_any", "lines", "opened", "parser", "seconds"]
+__all__ = [
+    "FORMATS",
+    "Entry",
+    "LogError",
+    "entries",
+    "entry_of_any",
+    "host_of",
+    "lines",
+    "opened",
+    "parser",
+    "seconds",
+]
 
 
 class LogError(Exception):
@@ -72,7 +83,7 @@ def entry_of_combined(line: bytes) -> Entry | None:
     target = b"%20".join(words[1:-1]) if len(words) > 3 else words[1]
     if b"\\" in target:
         target = _ESCAPED.sub(_unescaped, target)
-    host, target = _located(target, _host(first) if vhost else b"")
+    host, target = _located(target, host_of(first) if vhost else b"")
     client = second if vhost else first
     return Entry(host, target, words[0], int(status), -1 if size == b"-" else int(size), time, client)
 
@@ -82,7 +93,7 @@ def _unescaped(found: re.Match[bytes]) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def _host(text: bytes) -> bytes:
+def host_of(text: bytes) -> bytes:
     """A host as others are compared with it, without the port that its scheme has; b"" for what is none."""
     found = parse_authority(text)
     if found is None:
@@ -97,7 +108,7 @@ def _located(target: bytes, host: bytes) -> tuple[bytes, bytes]:
         return host, target
     if absolute := _ABSOLUTE.match(target):
         rest = target[absolute.end() :]
-        return _host(absolute[1].rpartition(b"@")[2]), rest if rest.startswith(b"/") else b"/" + rest
+        return host_of(absolute[1].rpartition(b"@")[2]), rest if rest.startswith(b"/") else b"/" + rest
     return host, target
 
 
@@ -118,8 +129,8 @@ def entry_of_json(line: bytes) -> Entry | None:
     method = _first(told, ("method", "request_method"))
     if len(words) == 3:
         method, text = method or words[0], words[1]
-    host = _first(told, _HOSTS) or _host_of(told.get("url")) or told.get("site") or ""
-    host, target = _located(_octets(text), _host(_octets(str(host))))
+    host = _first(told, _HOSTS) or _host_in(told.get("url")) or told.get("site") or ""
+    host, target = _located(_octets(text), host_of(_octets(str(host))))
     size, status = _first(told, _SIZES), told.get("status")
     return Entry(
         host,
@@ -145,7 +156,7 @@ def _first(told: dict[str, Any], names: Iterable[str]) -> Any:
     return next((value for value in plain if value != ""), None)
 
 
-def _host_of(url: object) -> str:
+def _host_in(url: object) -> str:
     found = _ABSOLUTE.match(url.encode("latin-1", "replace")) if isinstance(url, str) else None
     return found[1].decode("latin-1") if found else ""
 
