@@ -132,7 +132,8 @@ async def test_a_client_that_leaves_is_noticed_every_time(
         writer.write(b"\r\nContent-Length: %d\r\n\r\n%b" % (len(content), content))
         assert b" 200 " in await reader.readline()
         writer.transport.abort()
-        await ended(origin)
+        async with asyncio.timeout(20):
+            await origin.left.wait()
 
 
 # Answers of our own
