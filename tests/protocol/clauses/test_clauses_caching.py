@@ -240,6 +240,20 @@ async def test_conditions_come_before_ranges(proxy, tag, status):
 
 
 @pytest.mark.parametrize(
+    ("variant", "renewed"), named(("the same variant", "X: 1", True), ("another variant", "X: 2", False))
+)
+async def test_a_304_updates_the_response_that_was_asked_about(proxy, variant, renewed):
+    here = proxy()
+    for asked in ("X: 1", "X: 2"):
+        await here.store(FRESH, TAG, "Vary: X", asked=[asked])
+    here.wait(70)
+    validation = await here.ask("X: 1")
+    await here.answer(validation, FRESH, TAG, "Vary: X", status="304 Not Modified")
+    assert validation.answer.status == 200
+    assert ((await here.ask(variant)).forwarded is None) is renewed
+
+
+@pytest.mark.parametrize(
     ("host", "gone"),
     named(("another host", "other.example", False), ("the same host", "en.example", True)),
 )
