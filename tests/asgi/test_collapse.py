@@ -162,6 +162,109 @@ async def test_a_client_with_credentials_does_not_get_what_came_for_another(cach
     assert [answer.body for answer in await together(waiting)] == [b"one", b"two", b"three"]
 
 
+BASIC = [("authorization", "Basic eDp5")]
+
+
+async def test_requests_with_authorization_do_not_queue_behind_one_another(cached, application):
+    client, application.gate = cached(), asyncio.Event()
+    application.fields = CLOSED
+    waiting = start(client, 4, "/a", fields=BASIC)
+    await application.reached(4)  # all at the same time: none has had an answer yet
+    application.gate.set()
+    assert len({answer.body for answer in await together(waiting)}) == 4
+
+
+@pytest.mark.parametrize(
+    ("said", "requests"),
+    [("public, max-age=1", 1), ("s-maxage=1", 1), ("must-revalidate, max-age=1", 1), ("max-age=1", 4)],
+)
+async def test_requests_with_authorization_wait_where_what_is_stored_may_be_shared(
+    cached, application, clock, idle, said, requests
+):
+    client = cached()
+    application.fields = [(b"cache-control", said.encode()), (b"etag", b'"1"')]
+    await client("/a")
+    clock.now += 10
+    application.gate = asyncio.Event()
+    waiting = start(client, 4, "/a", fields=BASIC)
+    await idle()
+    assert application.count == 1 + requests
+    application.gate.set()
+    assert {answer.status for answer in await together(waiting)} == {200}
+
+
+# What one request with a cookie brings about
+
+
+def for_members(scope):
+    """Who has a session gets a page of its own; the rest get one that all may have."""
+    if b"session" in dict(scope["headers"]).get(b"cookie", b""):
+        return 200, [(b"cache-control", b"private")], b"a member's"
+    return None
+
+
+@pytest.mark.parametrize("own", [("cookie", "session=1"), ("cookie", "a=b; session=2")])
+async def test_one_private_answer_does_not_end_collapsing_for_others(cached, application, idle, own):
+    client, application.script = cached(), for_members
+    assert (await client("/a", fields=[own])).body == b"a member's"
+    application.gate = asyncio.Event()
+    waiting = start(client, 50, "/a") + start(client, 50, "/a", fields=[("cookie", "_ga=1")])
+    await idle()
+    assert application.count == 2
+    application.gate.set()
+    assert {answer.body for answer in await together(waiting)} == {b"answer 2"}
+
+
+async def test_those_who_have_the_cookie_too_do_not_wait_for_one_another(cached, application):
+    client, application.script = cached(), for_members
+    await client("/a", fields=[("cookie", "session=1")])
+    application.gate = asyncio.Event()
+    waiting = [asyncio.create_task(client("/a", fields=[("cookie", f"session={n}")])) for n in range(20)]
+    await application.reached(21)
+    application.gate.set()
+    await together(waiting)
+
+
+async def test_a_private_answer_to_the_leader_does_not_send_a_thousand_at_once(cached, application, idle):
+    client, application.script, application.gate = cached(), for_members, asyncio.Event()
+    waiting = start(client, 1, "/a", fields=[("cookie", "session=1")])
+    await application.reached(1)
+    waiting += start(client, 1000, "/a")
+    await idle()
+    first, application.gate = application.gate, asyncio.Event()
+    first.set()
+    await idle()
+    assert 1 < application.count <= 20
+    application.gate.set()
+    answers = await together(waiting)
+    assert answers[0].body == b"a member's"
+    assert b"a member's" not in {answer.body for answer in answers[1:]}
+    assert application.count <= 20
+
+
+@pytest.mark.parametrize("status", [200, 304])
+async def test_a_private_answer_leaves_the_stale_response_for_errors(cached, application, clock, status):
+    client = cached()
+    application.fields = [(b"cache-control", b"max-age=1, stale-if-error=600"), (b"etag", b'"1"')]
+    await client("/a")
+    clock.now += 10
+    application.script = lambda scope: (status, [(b"cache-control", b"private"), (b"etag", b'"1"')], b"")
+    await client("/a", fields=[("cookie", "session=1")])
+    application.script = lambda scope: (503, [], b"ill")
+    assert (await client("/a")).body == b"answer 1"
+
+
+async def test_an_answer_to_an_ordinary_request_ends_what_may_no_longer_be_stored(cached, application, clock):
+    client = cached()
+    application.fields = [(b"cache-control", b"max-age=1, stale-if-error=600"), (b"etag", b'"1"')]
+    await client("/a")
+    clock.now += 10
+    application.script = lambda scope: (200, [(b"cache-control", b"private")], b"")
+    await client("/a")
+    application.script = lambda scope: (503, [], b"ill")
+    assert (await client("/a")).status == 503
+
+
 async def test_who_waited_has_its_own_conditions_answered(cached, application, idle):
     client, application.gate = cached(), asyncio.Event()
     application.fields = [*OPEN, (b"etag", b'"v1"')]
@@ -435,7 +538,7 @@ async def test_an_application_that_raises_raises_for_everyone(cached, idle, kind
     await idle()
     gate.set()
     assert [type(error) for error in await together(waiting)] == [kind] * 5
-    assert application.count == 1
+    assert application.count == 5  # what one request provoked says nothing of the others
 
 
 async def test_an_error_for_many_is_not_told_longer_from_one_to_the_next(cached, idle):

@@ -6,6 +6,7 @@ import pytest
 
 from neighbours import FRESH, House, PlayedClient, PlayedRequest, SlowTier
 from univocal.engine.broadcast import WINDOW, CutShortError
+from univocal.engine.turns import AT_ONCE
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Field
 from univocal.store.memory import MemoryStore
@@ -441,10 +442,103 @@ def test_failed_fails_both(house: House) -> None:
 
 
 def test_an_application_s_error_is_raised_by_the_doors_of_both(house: House) -> None:
-    clients, error = both(house), ValueError()
-    house.origin.last.fail(error)
-    assert [client.exchange.error and client.exchange.error[0] for client in clients] == [error] * 2
+    clients, errors = both(house), [ValueError(), ValueError()]
+    for error in errors:
+        house.origin.last.fail(error)
+    assert [client.exchange.error and client.exchange.error[0] for client in clients] == errors
     assert [(client.status, client.state) for client in clients] == [(0, "cut")] * 2
+    house.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [*map(RefusedError, ("origin-timeout", "origin-bad-response")), ValueError(), 400, 403, 500, 503],
+    ids=str,
+)
+def test_a_failure_that_may_be_the_leaders_doing_is_its_own(house: House, failure: Exception | int) -> None:
+    leader, follower = both(house)
+    if isinstance(failure, int):
+        house.origin.last.answers(b"no", status=failure)
+    else:
+        house.origin.last.fail(failure)
+    assert (leader.state != "", follower.state) == (True, "")
+    house.origin.last.answers(b"page")
+    assert (follower.status, follower.body) == (200, b"page")
+    assert len(house.origin.asked) == 2
+    house.assert_nothing_is_left()
+
+
+def test_after_a_failure_a_few_ask_at_a_time(house: House) -> None:
+    clients = [house.ask() for _ in range(100)]
+    house.origin.last.answers(b"no", status=500)
+    assert len(house.origin.asked) == 1 + AT_ONCE
+    for _ in clients[1:]:
+        under_way = [asked for asked in house.origin.asked if not asked.over]
+        assert 0 < len(under_way) <= AT_ONCE
+        under_way[0].answers(b"no", status=500)
+    assert [client.status for client in clients] == [500] * 100
+    assert len(house.origin.asked) == 100
+    house.assert_nothing_is_left()
+
+
+def test_after_a_failure_the_first_answer_that_is_for_others_is_for_all_who_wait(house: House) -> None:
+    clients = [house.ask() for _ in range(100)]
+    house.origin.last.answers(b"no", status=500)
+    house.origin.asked[1].answers(b"page")
+    assert len(house.origin.asked) == 1 + AT_ONCE
+    for asked in house.origin.asked[2:]:
+        asked.answers(b"page")
+    assert [client.body for client in clients] == [b"no", *[b"page"] * 99]
+    house.assert_nothing_is_left()
+
+
+def test_after_a_failure_who_comes_while_an_answer_comes_joins_it(house: House) -> None:
+    clients = [house.ask() for _ in range(20)]
+    house.origin.last.answers(b"no", status=500)
+    first = house.origin.asked[1]
+    first.start(200, FRESH)
+    first.write(b"pa")
+    assert len(house.origin.asked) == 1 + AT_ONCE
+    assert [client.body for client in clients[9:]] == [b"pa"] * 11
+    first.write(b"ge")
+    first.finish()
+    for asked in house.origin.asked[2:]:
+        asked.answers(b"page")
+    assert {client.body for client in clients[1:]} == {b"page"}
+    house.assert_nothing_is_left()
+
+
+def test_whoever_is_long_in_asking_again_holds_up_nobody(house: House) -> None:
+    clients = [house.ask() for _ in range(30)]
+    house.origin.last.answers(b"no", status=500)
+    house.timers.wait(5)
+    assert len(house.origin.asked) == 1 + 2 * AT_ONCE
+    house.timers.wait(5)
+    assert len(house.origin.asked) == 1 + 3 * AT_ONCE
+    for asked in house.origin.asked[1:]:
+        asked.answers(b"page")
+    assert {client.body for client in clients[1:]} == {b"page"}
+    house.assert_nothing_is_left()
+
+
+def test_whoever_leaves_the_line_is_asked_for_no_longer(house: House) -> None:
+    clients = [house.ask() for _ in range(20)]
+    house.origin.last.answers(b"no", status=500)
+    for client in reversed(clients[1:]):
+        client.leave()
+    assert len(house.origin.asked) == 1 + AT_ONCE
+    assert len(house.flights.turns) == 0
+    house.assert_nothing_is_left()
+
+
+def test_an_answer_that_is_nobody_elses_lets_all_of_its_kind_go_at_once(house: House) -> None:
+    clients = [house.ask() for _ in range(50)]
+    house.origin.last.answers(b"no", status=500)
+    house.origin.asked[1].answers(b"mine", fields=[(b"cache-control", b"no-store")])
+    assert len(house.origin.asked) == 50
+    for asked in house.origin.asked[2:]:
+        asked.answers(b"mine", fields=[(b"cache-control", b"no-store")])
+    assert {client.body for client in clients[1:]} == {b"mine"}
     house.assert_nothing_is_left()
 
 
@@ -490,8 +584,10 @@ def test_a_304_of_something_else_has_all_of_it_asked_for_once(house: House) -> N
     house.origin.last.answers(status=304, fields=other)
     assert house.origin.last.field(b"if-none-match") is None
     house.origin.last.answers(status=304, fields=other)  # to no condition at all
+    assert [client.status for client in clients] == [502, 0]
+    house.origin.last.answers(status=304, fields=other)  # the follower has asked for all of it at once
     assert [client.status for client in clients] == [502, 502]
-    assert len(house.origin.asked) == 3
+    assert len(house.origin.asked) == 4
     house.assert_nothing_is_left()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from univocal import CacheMiddleware, Rules
@@ -98,3 +100,50 @@ async def test_mounted_an_api_keys_file_is_for_no_other_visitor(serve, clock, ru
     assert [answer.content for answer in answers] == [b"of one", b"of two"]
     await server.ask("/broken", "X-Api-Key: one")
     assert (await server.ask("/broken")).status == 500
+
+
+async def until(holds):
+    async with asyncio.timeout(10):
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def joined(proxy, count):
+    """Wait until so many wait for one answer."""
+    flights = proxy.app.engine.flights._named
+    await until(lambda: sum(len(flight._passengers) for flight in flights.values()) >= count)
+
+
+async def test_who_waits_for_an_answer_that_one_client_spoils_gets_its_own(origin, front, reply):
+    provoked(origin, reply, "400 Bad Request")
+    proxy, origin.gate = await front(), asyncio.Event()
+    leader = asyncio.create_task(proxy.ask("/wiki/A", "X-Long: " + "x" * 40_000))
+    await joined(proxy, 1)
+    followers = [asyncio.create_task(proxy.ask("/wiki/A")) for _ in range(60)]
+    await joined(proxy, 61)
+    origin.gate.set()
+    assert (await leader).status == 400
+    assert {answer.content for answer in await asyncio.gather(*followers)} == {b"the page"}
+    assert len(origin.requests) <= 20
+
+
+async def test_requests_with_authorization_are_under_way_at_the_same_time(origin, front, reply):
+    proxy, origin.gate = await front(), asyncio.Event()
+    asking = [asyncio.create_task(proxy.ask("/wiki/A", "Authorization: Basic eA==")) for _ in range(4)]
+    await until(lambda: len(origin.requests) == 4)
+    origin.gate.set()
+    assert {answer.status for answer in await asyncio.gather(*asking)} == {200}
+
+
+async def test_a_private_answer_to_a_cookie_ends_no_collapsing(origin, front, reply):
+    def answer(request):
+        private = "session" in request["cookie"]
+        return reply(b"%d" % len(origin.requests), f"Cache-Control: {'private' if private else 'max-age=60'}")
+
+    origin.answer, proxy = answer, await front()
+    await proxy.ask("/wiki/A", "Cookie: session=1")
+    origin.gate = asyncio.Event()
+    asking = [asyncio.create_task(proxy.ask("/wiki/A")) for _ in range(20)]
+    await joined(proxy, 20)
+    origin.gate.set()
+    assert {answer.content for answer in await asyncio.gather(*asking)} == {b"2"}

@@ -22,6 +22,7 @@ BROWSER = [
         ([], set()),
         (BROWSER, set()),
         ([(b"cookie", b"a=b; c=d"), (b"cookie", b"a=e")], {b"cookie", b"cookie:a", b"cookie:c"}),
+        ([(b"cookie", b"a=" + b"b" * 4096)], {b"cookie"}),
         ([(b"authorization", b"Basic x")], {b"authorization"}),
         ([*BROWSER, (b"x-api-key", b"1")], {b"x-api-key"}),
         ([(b"depth", b"0"), (b"translate", b"f")], {b"depth", b"translate"}),

@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import Final
 
 from univocal.http.fields import ENCODINGS, cookie_names
-from univocal.http.messages import Request
+from univocal.http.messages import Request, values
 
 __all__ = ["ORDINARY", "PERSONAL", "is_ordinary", "oddities"]
+
+_LONGEST: Final = 4096
 
 PERSONAL: Final = frozenset({b"cookie", b"authorization"})
 """The fields that say who asks: no setting makes them ordinary."""
@@ -38,8 +40,11 @@ def is_ordinary(request: Request, ordinary: frozenset[bytes]) -> bool:
 
 
 def oddities(request: Request, ordinary: frozenset[bytes]) -> frozenset[bytes]:
-    """The names of the fields and cookies that a request has and an ordinary one has not."""
+    """The names of the fields and cookies that a request has and an ordinary one has not.
+
+    Of cookies of more than 4,096 octets the names are not read.
+    """
     odd = {name for name, _ in request.fields} - ordinary
-    if b"cookie" in odd:
+    if b"cookie" in odd and sum(map(len, values(request.fields, b"cookie"))) <= _LONGEST:
         odd |= {b"cookie:" + name for name in cookie_names(request.fields)}
     return frozenset(odd)

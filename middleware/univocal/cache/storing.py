@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from univocal.cache.directives import ResponseDirectives
+from univocal.cache.directives import ResponseDirectives, response_directives
 from univocal.cache.facts import Assessed, Fetched, Told, assess, describe, for_everybody, told_by
 from univocal.cache.freshness import HEURISTIC_STATUS, explicit_lifetime
 from univocal.cache.ordinary import is_ordinary
@@ -14,11 +14,11 @@ from univocal.cache.rules import Rules
 from univocal.cache.stored import NO_CONTENT, Stored, with_content
 from univocal.cache.tags import TAGGING, excessive
 from univocal.cache.vary import vary_names
-from univocal.http.fields import content_length_value, first
+from univocal.http.fields import content_length_value, first, firsts
 from univocal.http.grammar import TOKEN_OCTETS
 from univocal.http.messages import Fields, Request, Response
 
-__all__ = ["Unstorable", "complete", "may_set_cookies", "may_store", "verdict"]
+__all__ = ["Unstorable", "complete", "may_set_cookies", "may_store", "shares_with_credentials", "verdict"]
 
 # Statuses that only update what is stored (304), that must not be stored (RFC 6585: 428, 429, 431, 511), or
 # whose definition speaks of one client's request, of what is in no key: its credentials (401, 407), the
@@ -130,6 +130,12 @@ def _are_lines(fields: Fields, named: Mapping[bytes, bytes]) -> bool:
     if b"" in named or names.translate(None, _NAME):
         return False
     return not (b"\r" in text or b"\n" in text or b"\0" in text)
+
+
+def shares_with_credentials(stored: Stored, rules: Rules) -> bool:
+    """The origin server lets answers to requests with Authorization be shared (§3.5)."""
+    fields = stored.fields
+    return _shared(response_directives(fields, firsts(fields), rules.targeted))
 
 
 def _shared(directives: ResponseDirectives) -> bool:

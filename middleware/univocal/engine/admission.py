@@ -7,9 +7,11 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from univocal.cache.decide import Decision, Forward, Refuse, decide
+from univocal.cache.decide import Decision, Forward, Refuse, Validate, decide
+from univocal.cache.ordinary import oddities
 from univocal.cache.rules import DEFAULTS, Rules, strip_cookies
 from univocal.cache.stored import Stored
+from univocal.cache.storing import shares_with_credentials
 from univocal.cache.validation import invalidates
 from univocal.cache.vary import selecting_fields, selection
 from univocal.engine.plan import Plan
@@ -17,7 +19,7 @@ from univocal.engine.purge import PURGES, Order, order_of
 from univocal.engine.runtime import Runtime
 from univocal.engine.trust import Peer, believe
 from univocal.http.errors import RefusedError, by_rank, status_of
-from univocal.http.fields import ENCODINGS, content_length
+from univocal.http.fields import ENCODINGS, content_length, first
 from univocal.http.forward import end_to_end, strip_untrusted
 from univocal.http.framing import is_ambiguous
 from univocal.http.messages import Fields, Received, Request, Response, values
@@ -98,14 +100,15 @@ class Gate:
             reason = "bypass" if request.method in {b"GET", b"HEAD"} else "method"
             return Forward(reason, may_store=False, fallback=None)
         decision = decide(request, self.tiers.lookup(found.key, now), rules, now)
-        if isinstance(decision, Forward) and decision.may_store and self._passes(found, request, now):
+        if isinstance(decision, Forward) and decision.may_store and self._passes(found, request, rules, now):
             return decision._replace(may_store=False)
         return decision
 
-    def _passes(self, found: Canonical, request: Request, now: float) -> bool:
+    def _passes(self, found: Canonical, request: Request, rules: Rules, now: float) -> bool:
         """True if a client's own conditions go to the origin: not long ago its answer could not be stored."""
         conditional = any(name in _CONDITIONS for name, _ in request.fields)
-        return conditional and self.tiers.memory.is_uncacheable(found.key, now)
+        odd = oddities(request, rules.ordinary) if conditional else frozenset[bytes]()
+        return conditional and self.tiers.memory.is_uncacheable(found.key, now, odd)
 
     def again(self, admission: Admission, now: float, held: Sequence[Stored] | None = None) -> Admission:
         """The same request judged by what is stored now, or by the responses `held`.
@@ -121,7 +124,8 @@ class Gate:
         """Name what requests have in common that wait for one answer; None: this one waits for no other.
 
         Requests ask for different things if their selecting header fields differ, as far as a stored response
-        tells these. So do ranges, and a client that wants the origin's own word (RFC 9111 §5.2.1.4).
+        tells these. So do ranges, and a client that wants the origin's own word (RFC 9111 §5.2.1.4). Whoever
+        sends Authorization waits for nobody, unless a stored response says that such answers may be shared.
         """
         found, request, decision = admission.canonical, admission.request, admission.decision
         assert found is not None
@@ -129,9 +133,14 @@ class Gate:
         if request.method != b"GET" or own_word or values(request.fields, b"range"):
             return None
         memory = self.tiers.memory
-        if memory.is_uncacheable(found.key, now):
+        if memory.is_uncacheable(found.key, now, oddities(request, admission.rules.ordinary)):
             return None
         variants = memory.lookup(found.key)
+        if first(request.fields, b"authorization") is not None:
+            # What comes for one is not for others (§3.5), unless it was said that it is.
+            stored = decision.stored if isinstance(decision, Validate) else next(iter(variants), None)
+            if stored is None or not shares_with_credentials(stored, admission.rules):
+                return None
         if not variants:
             return found.key, selection([], request)
         return found.key, selecting_fields(tuple(name for name, _ in variants[0].vary), request)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Final, cast
@@ -29,6 +29,7 @@ from univocal.engine.flight import (
 from univocal.engine.hits import Hits
 from univocal.engine.outcome import Handling, Listener, Outcome, Times, announce, cache_status
 from univocal.engine.purge import PURGES, Order, Purged, carry_out
+from univocal.engine.turns import Turn
 from univocal.http.errors import RefusedError
 from univocal.http.fields import without
 from univocal.http.messages import Fields, Response, values
@@ -92,6 +93,7 @@ class Exchange:
         "_status",
         "_ticks",
         "_timer",
+        "_turn",
         "admission",
         "begun",
         "error",
@@ -124,6 +126,7 @@ class Exchange:
         self._reader: Reader | None = None
         self._follows = False
         self._timer: Due | None = None
+        self._turn: Turn | None = None  # to ask by itself, after another's request has failed
         # Of content that is all there, what the client did not take; it may outlive what is stored.
         self._pending: memoryview | None = None
         self._loan: Loan | None = None
@@ -250,16 +253,18 @@ class Exchange:
     # What the origin is asked for
 
     def _fetch(self) -> None:
-        """Join the flight of the key, or lead one.
-
-        Whoever joins one waits once, and forwards by itself if the answer does not satisfy its request.
-        """
+        """Join the flight of the key, or lead one."""
         engine = self._engine
         name = engine.gate.flight_name(self.admission, engine.clock())
         flight = engine.flights.joinable(name)
         if flight is None:
             self._lead(name)
-            return
+        else:
+            self._join(flight)
+
+    def _join(self, flight: Flight) -> None:
+        """Wait for another's answer once, and ask by itself if that does not satisfy this request."""
+        engine, name = self._engine, flight.name
         self._follows, self._flight = True, flight
         self._reader = flight.join(self)
         if flight.landing is not None:
@@ -283,6 +288,30 @@ class Exchange:
             case _:
                 self._lead(name)
 
+    def _forward_in_turn(self, flight: Flight) -> None:
+        """Ask by itself after a failure that the flight's leader may have brought about alone.
+
+        A thousand may have followed it, so a few ask at a time. The others wait, and take what those bring.
+        """
+        self._leave()
+        self._follows = False
+        self._turn = turn = self._engine.flights.turns.turn(flight.name, lambda: self._go(turn, flight.name))
+        turn.begin()
+
+    def _go(self, turn: Turn, name: Hashable | None) -> None:
+        engine = self._engine
+        self.admission = again = engine.gate.again(self.admission, engine.clock())
+        flight = engine.flights.joinable(name)
+        if flight is not None and flight.landing is not None:
+            self._leave()
+            self._join(flight)
+        elif isinstance(again.decision, Reuse | Refuse) or not engine.gate.flight_name(again, engine.clock()):
+            self._forward(None)
+        else:
+            # Who has to wait for long holds up nobody else.
+            self._timer = engine.call_later(again.runtime.limits.collapse_timeout, turn.end)
+            self._lead(name if flight is None else None)
+
     def _lead(self, name: object | None, content: Content | None = None) -> None:
         flights = self._engine.flights
         self._flight = flight = Flight(flights, self.admission, self._origin, name, content)
@@ -297,12 +326,18 @@ class Exchange:
 
     def _leave(self) -> None:
         """Wait for the flight no longer."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._stop_waiting()
         reader, self._reader, self._flight = self._reader, None, None
         if reader is not None:
             reader.leave()
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            turn.end()
 
     # What the flight says
 
@@ -311,9 +346,7 @@ class Exchange:
             self._client.interim(status, fields)
 
     def landed(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._stop_waiting()
         flight = self._flight
         if flight is None:
             return  # the client has left
@@ -321,7 +354,7 @@ class Exchange:
             self.admission = flight.admission
         match flight.landing:
             case Failed(error):
-                self._recall(flight, None, lambda: self._fail(error))
+                self._recall(flight, None, lambda: self._be_refused(flight, error))
             case Relayed(response) if response.status >= 500:
                 self._recall(flight, response.status, lambda: self._relay(flight, response))
             case Relayed(response):
@@ -371,6 +404,13 @@ class Exchange:
     # These answer the request that leads the flight, and those that follow it. What came for the leader
     # satisfies a follower only as far as it may be stored, and if it is what the follower asked for.
 
+    def _be_refused(self, flight: Flight, error: Exception) -> None:
+        provoked = not isinstance(error, RefusedError) or error.provoked
+        if self._follows and provoked:
+            self._forward_in_turn(flight)
+        else:
+            self._fail(error)
+
     def _relay(self, flight: Flight, response: Response) -> None:
         """Pass the origin server's own response on as it comes."""
         recording = flight.recording
@@ -381,6 +421,9 @@ class Exchange:
         storing = recording.storing if recording is not None else None
         whole = storing is not None and storing.whole and not values(self.admission.request.fields, b"range")
         again = self._satisfied_by(storing) if storing is not None and whole else None
+        if storing is None and self._engine.gate.flight_name(self.admission, self._engine.clock()):
+            self._forward_in_turn(flight)  # it was so for the leader: nothing says that it is for others
+            return
         if storing is None or again is None:
             self._forward(None)
             return

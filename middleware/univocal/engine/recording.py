@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Final
 
 from univocal.cache.decide import Decision, Forward, Validate, reuse_on_error, select
+from univocal.cache.ordinary import is_ordinary, oddities
 from univocal.cache.stored import Stored
 from univocal.cache.storing import Unstorable, complete, may_store
 from univocal.cache.validation import combine, freshen
@@ -219,9 +220,7 @@ class Recording:
             return
         self._become(State.RENEWED)
         self.updated = updated
-        if updated.reusable or (
-            self._decision.reason == "stale" and not _is_personal(self._admission.request)
-        ):
+        if updated.reusable or (self._decision.reason == "stale" and not self._is_of_one):
             self._tiers.commit(self.lease, updated)
 
     def _judge(self, response: Response, now: float) -> None:
@@ -252,7 +251,7 @@ class Recording:
     def _learn(self, response: Response, now: float) -> bool:
         """Let the answer to a HEAD freshen the stored answer to a GET, or end it (RFC 9111 §4.3.5)."""
         request, rules = self._admission.request, self._admission.rules
-        if _is_personal(request) or any(name == b"cookie" for name, _ in request.fields):
+        if self._is_of_one:
             return False
         stored = select(replace(request, method=b"GET"), self._tiers.held(self.lease))
         if stored is None or not stored.whole or stored.status != 200:
@@ -278,11 +277,18 @@ class Recording:
         # What one client's request brought about says nothing of what others get.
         elif _is_personal(request) or request.method != b"GET" or not _of_the_resource(response.status):
             return None
-        elif decision.reason == "stale":
+        elif decision.reason == "stale" and not self._is_of_one:
             # The origin no longer lets this be stored: what is stale is not to be served in its place.
             self._tiers.drop(self.lease, Keys(frozenset((self._key,))), now)
-        memory.mark_uncacheable(self._key, now + UNCACHEABLE)
+        # A cookie may have brought it about: whoever has none of that name goes on waiting for others.
+        memory.mark_uncacheable(self._key, now + UNCACHEABLE, oddities(request, rules.ordinary))
         return None
+
+    @property
+    def _is_of_one(self) -> bool:
+        """The request has something of its own, so that its response tells nothing of what others get."""
+        request, ordinary = self._admission.request, self._admission.rules.ordinary
+        return _is_personal(request) or not is_ordinary(request, ordinary)
 
 
 def _cost(chunk: bytes) -> int:

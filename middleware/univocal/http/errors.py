@@ -57,6 +57,7 @@ REASONS: Final[dict[str, tuple[int, str]]] = {
     "only-if-cached": (504, "No stored response satisfies the request"),
 }
 
+_UNPROVOKED: Final = frozenset({"origin-unreachable", "overloaded"})
 _RANK: Final = {reason: rank for rank, reason in enumerate(REASONS)}
 
 
@@ -124,12 +125,16 @@ class Objections:
 
 
 class RefusedError(UnivocalError):
-    """A request that is answered by univocal itself (RFC 9457 problem details)."""
+    """A request that is answered by univocal itself (RFC 9457 problem details).
+
+    `provoked` is False where no request can have brought it about, since none was sent.
+    """
 
     def __init__(self, reason: str, reasons: Iterable[str] = ()) -> None:
         super().__init__(reason)
         self.reason = reason
         self.reasons = by_rank({reason, *reasons})
+        self.provoked = reason not in _UNPROVOKED
 
     @property
     def status(self) -> int:

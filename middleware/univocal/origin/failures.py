@@ -19,6 +19,9 @@ REASONS: Final[tuple[tuple[type[Exception], str], ...]] = (
     (httpx.TransportError, "origin-unreachable"),
 )
 
+# Failures before anything of a request is sent: they are no request's doing.
+_UNSENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+
 
 def origin_failure(error: Exception) -> Exception:
     """The RefusedError for a transport's error, which is its cause; any other error as it is."""
@@ -26,5 +29,6 @@ def origin_failure(error: Exception) -> Exception:
         if isinstance(error, kind):
             refused = RefusedError(reason)
             refused.__cause__ = error
+            refused.provoked = not isinstance(error, _UNSENT)
             return refused
     return error

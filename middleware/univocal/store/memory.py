@@ -29,6 +29,7 @@ _VISIT: Final = 20
 _SLICE: Final = 500_000
 _COMMITTED: Final = 25_000
 _LOOKED_UP: Final = 4_000_000
+_NOTHING: Final = frozenset[bytes]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ class MemoryStore:
         self._insert(stored)
         self._loans.trim()
         self.sweep(_COMMITTED)
-        self._uncacheable.pop(hash(stored.key), None)
+        self._uncacheable.pop(hash((stored.key, _NOTHING)), None)
         return True
 
     def _holds_better(self, stored: Stored) -> bool:
@@ -249,17 +250,18 @@ class MemoryStore:
 
     # ── the uncacheable ─────────────────────────────────────────────────────────────────────────────────────
 
-    def mark_uncacheable(self, key: bytes, until: float) -> None:
-        """Remember for a while that requests for a key need not wait for one another."""
+    def mark_uncacheable(self, key: bytes, until: float, odd: frozenset[bytes] = _NOTHING) -> None:
+        """Remember for a while that requests for a key, with these oddities, wait for one another in vain."""
         # The hash alone is kept: a collision only makes two keys' requests not wait.
-        self._uncacheable[hash(key)] = until
-        self._uncacheable.move_to_end(hash(key))
+        marked = hash((key, odd))
+        self._uncacheable[marked] = until
+        self._uncacheable.move_to_end(marked)
         while len(self._uncacheable) > _MARKER_LIMIT:
             self._uncacheable.popitem(last=False)
 
-    def is_uncacheable(self, key: bytes, now: float) -> bool:
-        """Tell whether the last response of this key, not long ago, could not be stored."""
-        return self._uncacheable.get(hash(key), 0.0) > now
+    def is_uncacheable(self, key: bytes, now: float, odd: frozenset[bytes] = _NOTHING) -> bool:
+        """Tell whether a response to such a request, not long ago, could not be stored."""
+        return self._uncacheable.get(hash((key, odd)), 0.0) > now
 
     # ── entries ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -8,24 +8,24 @@ from univocal.origin.failures import origin_failure
 
 
 @pytest.mark.parametrize(
-    ("kind", "reason"),
+    ("kind", "reason", "provoked"),
     [
-        (httpx.PoolTimeout, "overloaded"),
-        (httpx.ConnectTimeout, "origin-timeout"),
-        (httpx.ReadTimeout, "origin-timeout"),
-        (httpx.WriteTimeout, "origin-timeout"),
-        (httpx.LocalProtocolError, "bad-target"),
-        (httpx.RemoteProtocolError, "origin-bad-response"),
-        (httpx.ConnectError, "origin-unreachable"),
-        (httpx.ReadError, "origin-unreachable"),
-        (httpx.UnsupportedProtocol, "origin-unreachable"),
+        (httpx.PoolTimeout, "overloaded", False),
+        (httpx.ConnectTimeout, "origin-timeout", False),
+        (httpx.ReadTimeout, "origin-timeout", True),
+        (httpx.WriteTimeout, "origin-timeout", True),
+        (httpx.LocalProtocolError, "bad-target", True),
+        (httpx.RemoteProtocolError, "origin-bad-response", True),
+        (httpx.ConnectError, "origin-unreachable", False),
+        (httpx.ReadError, "origin-unreachable", True),
+        (httpx.UnsupportedProtocol, "origin-unreachable", True),
     ],
 )
-def test_reason(kind, reason):
+def test_reason(kind, reason, provoked):
     error = kind("")
     refused = origin_failure(error)
     assert isinstance(refused, RefusedError)
-    assert (refused.reason, refused.__cause__) == (reason, error)
+    assert (refused.reason, refused.__cause__, refused.provoked) == (reason, error, provoked)
 
 
 @pytest.mark.parametrize("error", [LookupError(), RefusedError("overloaded")])
