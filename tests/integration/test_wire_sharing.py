@@ -147,3 +147,31 @@ async def test_a_private_answer_to_a_cookie_ends_no_collapsing(origin, front, re
     await joined(proxy, 20)
     origin.gate.set()
     assert {answer.content for answer in await asyncio.gather(*asking)} == {b"2"}
+
+
+def by_language(origin, reply):
+    origin.answer = lambda request: reply(
+        request["accept-language"].encode(), "Cache-Control: max-age=600", "Vary: Accept-Language"
+    )
+
+
+async def test_made_up_values_do_not_evict_the_variant_that_is_used(origin, front, reply):
+    by_language(origin, reply)
+    proxy = await front()
+    for _ in range(2):
+        await proxy.ask("/wiki/A", "Accept-Language: de")
+    for number in range(100):
+        await proxy.ask("/wiki/A", f"Accept-Language: x{number}")
+    assert "hit" in (await proxy.ask("/wiki/A", "Accept-Language: de"))["cache-status"]
+    assert len(origin.requests) == 101
+
+
+async def test_a_new_variant_stays_while_others_are_used(origin, front, reply):
+    by_language(origin, reply)
+    proxy = await front()
+    for number in [*range(64), *range(64)]:
+        await proxy.ask("/wiki/A", f"Accept-Language: x{number}")
+    for tongue in ("de", "fr", "de", "fr"):
+        last = await proxy.ask("/wiki/A", f"Accept-Language: {tongue}")
+    assert "hit" in last["cache-status"]
+    assert len(origin.requests) == 66

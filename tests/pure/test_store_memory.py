@@ -75,6 +75,52 @@ def test_variants_of_one_key_are_capped() -> None:
     assert store.stats.responses == 3
 
 
+def of_tongues(store: MemoryStore, count: int, first: int = 0) -> list[Stored]:
+    """Have so many variants stored, a second after one another."""
+    made = [
+        stored(key(), (b"vary", b"foo"), request=[(b"foo", b"%d" % number)], at=NOW + number)
+        for number in range(first, first + count)
+    ]
+    assert all(put(store, one) for one in made)
+    return made
+
+
+def test_the_least_recently_used_variant_goes() -> None:
+    store = MemoryStore(max_variants=64)
+    variants = of_tongues(store, 64)
+    for late, one in enumerate(variants):
+        one.used = NOW + 100 + late
+    variants[0].used = NOW + 1000
+    of_tongues(store, 1, first=64)
+    assert set(variants) - set(store.lookup(key())) == {variants[1]}
+
+
+@pytest.mark.parametrize("made_up", [64, 200])
+def test_no_number_of_made_up_values_evicts_a_variant_that_was_used(made_up: int) -> None:
+    store = MemoryStore(max_variants=64)
+    one, other = of_tongues(store, 2)
+    one.used = NOW + 1
+    of_tongues(store, made_up, first=2)
+    held = store.lookup(key())
+    assert (one in held, other in held, len(held)) == (True, False, 64)
+
+
+def test_a_few_new_variants_are_given_the_time_to_be_used() -> None:
+    store = MemoryStore(max_variants=64)
+    for number, one in enumerate(of_tongues(store, 64)):
+        one.used = NOW + number
+    new = of_tongues(store, 16, first=100)
+    assert set(new) <= set(store.lookup(key()))
+
+
+def test_a_variant_that_was_used_and_validated_was_used() -> None:
+    store = MemoryStore(max_variants=64)
+    of_tongues(store, 1)[0].used = NOW + 1
+    (again,) = of_tongues(store, 1)
+    of_tongues(store, 64, first=1)
+    assert again in store.lookup(key())
+
+
 def test_one_key_takes_no_more_than_half() -> None:
     store = MemoryStore(max_bytes=100_000)
     assert put(store, stored(key("/other")))

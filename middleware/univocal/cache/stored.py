@@ -49,9 +49,10 @@ class Part(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Stored:
-    """A response that may be reused; immutable by convention. Times are seconds since the epoch.
+    """A response that may be reused; immutable by convention, but for `used`.
 
-    `born` is when the origin server made or last confirmed it: its age at any time is now - `born`.
+    Times are seconds since the epoch. `born` is when the origin server made or last confirmed it: its age at
+    any time is now - `born`.
     """
 
     key: bytes
@@ -79,6 +80,7 @@ class Stored:
     tags: frozenset[bytes]
     reusable: bool  # False: good for the exchange that made it, never to be kept
     cost: int  # octets of memory, index entries included
+    used: float = 0.0  # when it last answered, for the store's choice of what to evict
 
     @property
     def fields(self) -> Fields:

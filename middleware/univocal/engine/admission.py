@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from univocal.cache.decide import Decision, Forward, Refuse, Validate, decide
+from univocal.cache.decide import Decision, Forward, Refuse, Reuse, Validate, decide
 from univocal.cache.ordinary import oddities
 from univocal.cache.rules import DEFAULTS, Rules, strip_cookies
 from univocal.cache.stored import Stored
@@ -100,6 +100,8 @@ class Gate:
             reason = "bypass" if request.method in {b"GET", b"HEAD"} else "method"
             return Forward(reason, may_store=False, fallback=None)
         decision = decide(request, self.tiers.lookup(found.key, now), rules, now)
+        if isinstance(decision, Reuse | Validate):
+            decision.stored.used = now
         if isinstance(decision, Forward) and decision.may_store and self._passes(found, request, rules, now):
             return decision._replace(may_store=False)
         return decision

@@ -97,6 +97,7 @@ class Hits:
             or (found.strips_tags and any(stored.line(name) is not None for name in TAGGING))
         ):
             return None
+        stored.used = now
         age = max(0, int(now - stored.born))  # the clock may have been set back
         told = _told(int(stored.fresh_until - stored.born - age), runtime.cache_status)
         if runtime.cache_status == "key":

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from univocal.cache.stored import Stored
 
-__all__ = ["Entry", "Sieve"]
+__all__ = ["Entry", "Sieve", "least_used"]
+
+# The part of a key's variants that may be waiting for their first use.
+_UNTRIED: Final = 1 / 4
 
 
 class Entry:
@@ -22,6 +26,17 @@ class Entry:
         self.visited = False
         self.newer: Entry | None = None
         self.older: Entry | None = None
+
+
+def least_used(variants: Sequence[Stored]) -> Stored:
+    """The variant of one key, newest first, to evict: the least recently used.
+
+    Anybody can have variants stored by making up values. So those that have not been used since they came go
+    before all others, unless they are few: what is new must have the time to be asked for again.
+    """
+    untried = [one for one in variants if not one.used]
+    among = untried if len(untried) > len(variants) * _UNTRIED else variants
+    return min(reversed(among), key=lambda one: max(one.used, one.response_time))
 
 
 class Sieve:

@@ -9,7 +9,7 @@ from typing import Final
 
 from univocal.cache.stored import Stored, softened
 from univocal.store.bans import Bans
-from univocal.store.eviction import Entry, Sieve
+from univocal.store.eviction import Entry, Sieve, least_used
 from univocal.store.index import Index
 from univocal.store.leases import Lease, Leases
 from univocal.store.loans import Loan, Loans
@@ -275,15 +275,16 @@ class MemoryStore:
             entry = self._met(entry)  # what is new has nothing to do with the bans that others have not met
         for old in self._variants(stored.key):
             if entry is not None and old.vary == stored.vary:
+                stored.used = max(stored.used, old.used)
                 self._forget(entry, old)
         if entry is None:
             entry = self._entries[stored.key] = Entry(stored.key, self._bans.newest)
             self._sieve.add(entry)
-        # One key never takes more than half of the store: its oldest variants go.
+        # One key never takes more than half of the store.
         while entry.variants and (
             len(entry.variants) >= self.max_variants or entry.cost + stored.cost > self.max_bytes // 2
         ):
-            self._forget(entry, entry.variants[-1])
+            self._forget(entry, least_used(entry.variants))
         entry.variants = (stored, *entry.variants)
         entry.cost += stored.cost
         self._bytes += stored.cost
