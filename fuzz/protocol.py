@@ -179,6 +179,9 @@ class _Transport(asyncio.Transport):
 
     abort = write_eof = close
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def can_write_eof(self) -> bool:
         return True
 

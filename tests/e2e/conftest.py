@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -77,13 +78,20 @@ def start() -> Iterator[Callable[..., Running]]:
     """Start `univocal` with these arguments; at the end each must go without a traceback."""
     started: list[Running] = []
 
-    def start(*arguments: str, until: str = "listener http", **variables: str) -> Running:
+    def start(
+        *arguments: str, until: str = "listener http", descriptors: int = 0, **variables: str
+    ) -> Running:
+        def limit() -> None:
+            if descriptors:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
+
         process = subprocess.Popen(
             [sys.executable, "-m", "univocal_app", *arguments],
             env=environment(**variables),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=limit,  # noqa: PLW1509 - there are no threads that hold a lock which it needs
         )
         stream = process.stdout if "demo" in arguments else process.stderr
         assert stream is not None

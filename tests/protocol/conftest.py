@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import h11
 import pytest
+import pytest_asyncio
 import uvicorn
 from uvicorn.server import ServerState
 
@@ -78,11 +79,15 @@ class Transport(asyncio.Transport):
         self.closed = self.ended = self.aborted = self.paused = False
         self.half_close = half_close
         self.pauses = 0
+        self.waiting = 0  # octets that the client has not taken
 
     def write(self, data):
         if not self.closed:
             assert not self.ended, "a write after the end"
             self.sent += data
+
+    def get_write_buffer_size(self):
+        return self.waiting
 
     def can_write_eof(self):
         return self.half_close
@@ -195,6 +200,7 @@ class Wire:
         half_close=True,
         default_headers=(),
         works=works,
+        clients=None,
         **settings,
     ):
         self.clock = Clock()
@@ -205,7 +211,7 @@ class Wire:
         self.state.default_headers = list(default_headers)
         self.transport = Transport(half_close=half_close)
         limits = limits or ReadLimits()
-        told = {"limits": limits, "tell": tell}
+        told = {"limits": limits, "tell": tell, "clients": clients}
         if direct:
             self.works = works(app, limits, self.clock)
             self.protocol = DirectProtocol(self.config, self.state, {}, self.clock, works=self.works, **told)
@@ -272,8 +278,8 @@ def recorder():
     return Recorder()
 
 
-@pytest.fixture
-def connect():
+@pytest_asyncio.fixture
+async def connect():
     """Makes connections that end with the test: connect(app, direct=…, limits=…, **uvicorn's settings)."""
     made = []
 

@@ -339,18 +339,60 @@ async def test_an_idle_connection_is_kept_for_the_keep_alive_time(wire, recorder
 POST = b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 100\r\n"
 
 
+LARGE = b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 50000\r\n\r\n"
+
+
 async def test_content_may_be_slow_but_not_silent(wire, recorder):
     client = wire(recorder, limits=limited(content_timeout=10))
-    await client.feed(POST + b"\r\n")
+    await client.feed(LARGE)
     for _ in range(20):
-        await client.feed(b"a")
+        await client.feed(b"a" * 1000)
         client.clock.pass_time(9)
     assert client.open
-    client.clock.pass_time(20)
+    client.clock.pass_time(2)
     (answer,) = client.answers(b"POST")
     assert answer.problem["reason"] == "request-timeout"
     await client.settle()
     assert recorder.cut == 1
+
+
+@pytest.mark.parametrize(("octets", "seconds"), [(1, 20), (1, 10), (900, 10), (999, 10), (1200, 0)])
+async def test_content_that_comes_in_drops_is_refused(wire, recorder, octets, seconds):
+    """A hundred octets a second, averaged over the timeout; `seconds`: when it is refused, 0: never."""
+    client = wire(recorder, limits=limited(content_timeout=10))
+    await client.feed(LARGE)
+    passed = 0
+    while client.open and passed < 30:
+        client.clock.pass_time(1)
+        passed += 1
+        if client.open:
+            await client.feed(b"a" * (octets // 10) or b"a")
+    assert client.open is not bool(seconds)
+    if seconds:
+        assert passed == 10
+        assert [answer.problem["reason"] for answer in client.answers(b"POST")] == ["request-timeout"]
+
+
+async def test_the_time_in_which_nobody_takes_content_is_not_the_clients(wire):
+    go = asyncio.Event()
+
+    async def app(scope, receive, send):
+        await go.wait()
+        while (await receive())["more_body"]:
+            pass
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    client = wire(app, limits=limited(content_timeout=10))
+    await client.feed(b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 100001\r\n\r\n", b"a" * 100_000)
+    assert client.transport.paused
+    client.clock.pass_time(19)
+    go.set()
+    await client.settle()
+    client.clock.pass_time(5)
+    assert client.open
+    await client.feed(b"a")
+    assert [answer.status for answer in client.answers(b"POST")] == [204]
 
 
 async def test_a_client_that_waits_for_100_is_not_silent(wire):
@@ -443,24 +485,31 @@ async def test_a_client_that_leaves_is_told_to_the_application(wire, recorder):
     assert not client.state.connections
 
 
-async def test_over_the_concurrency_limit(scoped, recorder):
-    client = scoped(recorder, limit_concurrency=1)
+async def test_over_the_concurrency_limit(wire, recorder):
+    client = wire(recorder, limit_concurrency=1)
     await client.feed(get())
     (answer,) = client.answers()
     assert (answer.status, answer.problem["reason"]) == (503, "overloaded")
     assert recorder.scopes == []
 
 
-async def test_a_fault_of_ours_is_not_put_on_the_client(scoped, recorder, monkeypatch):
-    client = scoped(recorder)
+async def test_within_the_concurrency_limit(wire, recorder):
+    client = wire(recorder, limit_concurrency=2)
+    await client.feed(get())
+    assert [answer.status for answer in client.answers()] == [200]
+
+
+async def test_a_fault_of_ours_is_not_put_on_the_client(wire, recorder, monkeypatch, caplog):
+    client = wire(recorder)
 
     def broken(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(client.protocol, "_scope", broken)
-    with pytest.raises(Exception, match="callback") as caught:
-        await client.feed(get())
-    assert isinstance(caught.value.__context__, ZeroDivisionError)
+    monkeypatch.setattr(client.protocol, "_fields", broken)
+    await client.feed(get(fields=b"Range: bytes=0-1\r\n"))
+    (answer,) = client.answers()
+    assert (answer.status, answer.problem["reason"], client.open) == (500, "internal-error", False)
+    assert caplog.records[-1].exc_info[0] is ZeroDivisionError
 
 
 # Flow

@@ -60,18 +60,18 @@ def test_all_that_is_overridden_is_named():
     ours = (methods(ExactProtocol) | methods(BoundedConnection)) & methods(HttpToolsProtocol)
     assert ours == set(OVERRIDES)
     assert methods(ExactCycle) & methods(RequestResponseCycle) == {"send", "receive"}
-    assert methods(Flow) & methods(flow_control.FlowControl) == {"resume_reading"}
+    assert methods(Flow) & methods(flow_control.FlowControl) == {"pause_reading", "resume_reading"}
 
 
 def test_all_that_goes_to_an_engine_instead_of_an_application_is_named():
     ours = methods(DirectProtocol) & methods(HttpToolsProtocol)
-    # A turn is begun where an application would be called, and goes on when the client takes more.
-    instead = {"_start_asgi_task", "resume_writing"}
+    # A turn is begun where an application would be called; a client that says no more may go on reading.
+    instead = {"_start_asgi_task", "eof_received"}
     assert instead <= set(RELIES_ON)
     assert ours - set(OVERRIDES) == instead
     assert ours - instead == {
         *("__init__", "connection_lost", "connection_made"),
-        *("data_received", "on_body", "on_message_complete"),
+        *("data_received", "on_body", "on_message_complete", "on_response_complete", "resume_writing"),
     }
 
 

@@ -23,7 +23,7 @@ from univocal_app.config.tables import COMMAND_LINE, Configuration, PurgeTable, 
 from univocal_app.config.values import Address, parse_address
 from univocal_app.demo import demo as run_demo
 from univocal_app.importers.command import ShowOrImport, import_profile
-from univocal_app.run.assemble import profiles_of, runtime_of
+from univocal_app.run.assemble import profiles_of, runtime_of, share_of
 from univocal_app.run.reading import read, usable
 from univocal_app.run.serve import address_of, bind
 from univocal_app.run.workers import WorkersError, alone, supervise
@@ -134,6 +134,11 @@ def _serve(configuration: Configuration, source: str) -> None:
         bind(server.listen, source, "server.listen") as front,
         bind(server.admin, source, "server.admin") as back,
     ):
+        limits = share_of(configuration)
+        if server.max_connections > limits.clients * server.workers:
+            typer.echo(f"univocal: server.max_connections = {server.max_connections} is too much", err=True)
+        each = " for each worker" if server.workers > 1 else ""
+        typer.echo(f"univocal: {limits}{each}", err=True)
         said = f"univocal: serving http://{address_of(front)}/, admin listener http://{address_of(back)}/"
         serves = alone if server.workers == 1 else supervise
         serves(configuration, source, front, back, lambda: typer.echo(said, err=True))

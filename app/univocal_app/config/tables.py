@@ -18,7 +18,6 @@ from univocal_app.config.values import (
     Duration,
     Listen,
     Network,
-    Only,
     Origin,
     OriginHost,
     Prefix,
@@ -80,9 +79,10 @@ class ServerTable(Table):
     max_field_bytes: Size = 65536
     header_timeout: Duration = 15
     content_timeout: Duration = 60
-    max_connections_per_client: Annotated[
-        int, PlainValidator(Only(0, "no limit; others are not in this version"))
-    ] = 0
+    send_timeout: Duration = 60
+    max_connections: Annotated[int, Field(ge=0)] = 0
+    max_connections_per_client: Annotated[int, Field(ge=0)] = 0
+    max_requests_per_client: Annotated[int, Field(ge=0)] = 0
 
 
 class OriginTable(Table):

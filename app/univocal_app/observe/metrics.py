@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Final
@@ -37,6 +37,7 @@ SECONDS: Final = "univocal_request_seconds"
 ENTRIES: Final = "univocal_stored_responses"
 OCTETS: Final = "univocal_stored_bytes"
 CONNECTED: Final = "univocal_shared_store_connected"
+CONNECTIONS: Final = "univocal_connections"
 
 COUNTERS: Final = {
     REQUESTS: (
@@ -53,7 +54,9 @@ GAUGES: Final = {
     ENTRIES: "Stored responses in memory",
     OCTETS: "What the stored responses cost in memory",
     CONNECTED: "Whether the shared store tells this node what is purged",
+    CONNECTIONS: "Open connections, by side: of clients, to origin servers",
 }
+LABELS: Final = {CONNECTIONS: ("side",)}  # of gauges that have any
 
 BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)  # seconds
 BUCKETS: Final = [floatToGoString(bound) for bound in (*BOUNDS, math.inf)]  # type: ignore[no-untyped-call]
@@ -68,9 +71,14 @@ class Metrics(Collector):
     """
 
     def __init__(
-        self, store: MemoryStore, shared: SharedStore | None = None, commons: Commons | None = None
+        self,
+        store: MemoryStore,
+        shared: SharedStore | None = None,
+        commons: Commons | None = None,
+        connections: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         self._store, self._shared = store, shared
+        self._connections = connections
         self._directory = None if commons is None else commons.directory
         self._counts = Counts(None if commons is None else _file(commons.directory, commons.process))
         # By site, handling and class of status: the places of the requests, the octets and the seconds.
@@ -107,9 +115,11 @@ class Metrics(Collector):
         self._set(OCTETS, self._store.stats.bytes)
         if self._shared is not None:
             self._set(CONNECTED, self._shared.connected)
+        for side, number in self._connections().items():
+            self._set(CONNECTIONS, number, side)
 
-    def _set(self, gauge: str, value: float) -> None:
-        place = self._counts.place((gauge,))
+    def _set(self, gauge: str, value: float, *labels: str) -> None:
+        place = self._counts.place((gauge, *labels))
         self._counts.cells[place] = value
 
     def exposition(self) -> bytes:
@@ -132,10 +142,13 @@ class Metrics(Collector):
             histogram.add_metric(values, list(zip(BUCKETS, accumulate(numbers), strict=True)), total)
         yield histogram
         for family, documentation in GAUGES.items():
-            living = [value for _, each in _of(told, family) for (value,) in each if not math.isnan(value)]
-            if living:
-                combined = min(living) if family == CONNECTED else sum(living)
-                yield GaugeMetricFamily(family, documentation, combined)
+            gauge = GaugeMetricFamily(family, documentation, labels=LABELS.get(family, ()))
+            for values, each in _of(told, family):
+                living = [value for (value,) in each if not math.isnan(value)]
+                if living:
+                    gauge.add_metric(values, min(living) if family == CONNECTED else sum(living))
+            if gauge.samples:
+                yield gauge
 
     def _told(self) -> dict[Name, list[Sequence[float]]]:
         """The numbers under each name, of each process that has some."""
@@ -153,9 +166,9 @@ class Metrics(Collector):
         file = _file(self._directory, process)
         if file.exists():
             ended = Counts(file)
-            for gauge in GAUGES:
-                place = ended.place((gauge,))
-                ended.cells[place] = math.nan
+            for name, _ in ended:
+                if name[0] in GAUGES:
+                    ended.cells[ended.place(name)] = math.nan
 
 
 def _of(told: dict[Name, list[Sequence[float]]], family: str) -> Iterator[tuple[Name, list[Sequence[float]]]]:

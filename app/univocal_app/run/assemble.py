@@ -19,6 +19,7 @@ from univocal.engine.trust import networks
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.http.framing import ReadLimits
 from univocal.http.messages import Received
+from univocal.server.clients import Clients, ConnectionLimits
 from univocal.server.direct import DirectProtocol
 from univocal.server.protocol import ExactProtocol
 from univocal.server.turn import Works
@@ -32,11 +33,12 @@ from univocal_app.config.values import masked
 from univocal_app.observe.accesslog import AccessLog, open_log
 from univocal_app.observe.admin import admin
 from univocal_app.observe.metrics import Metrics
-from univocal_app.run.origins import proxies_of
+from univocal_app.run.descriptors import ADMIN, Share, raise_limit, share
+from univocal_app.run.origins import most_connections, proxies_of
 from univocal_app.run.processes import Commons
 from univocal_app.run.serve import Endpoint
 
-__all__ = ["House", "assemble", "profiles_of", "runtime_of", "store_of"]
+__all__ = ["House", "assemble", "profiles_of", "runtime_of", "share_of", "store_of"]
 
 
 @dataclass(frozen=True)
@@ -48,18 +50,22 @@ class House:
     origins: Origins
     metrics: Metrics
     log: AccessLog
+    clients: Clients
     shared: SharedStore | None = None
 
     def front(self, bound: socket) -> Endpoint:
         """The proxy on its socket."""
         works = Works(self.proxy.engine, self.origins.forwarding)
         limits = _read_limits(self.configuration.server)
-        return Endpoint(self.proxy, bound, DirectProtocol.with_works(works, limits, self._refused))
+        return Endpoint(
+            self.proxy, bound, DirectProtocol.with_works(works, limits, self._refused, self.clients)
+        )
 
     def back(self, bound: socket, working: Callable[[], int] = lambda: 1) -> Endpoint:
         """The admin application on its socket; `working` gives the number of processes that serve clients."""
         app = admin(self.proxy, self.configuration, self.metrics, working)
-        return Endpoint(app, bound, ExactProtocol.with_limits(ReadLimits(), self._refused))
+        clients = Clients(ConnectionLimits(ADMIN))
+        return Endpoint(app, bound, ExactProtocol.with_limits(ReadLimits(), self._refused, clients))
 
     def _refused(self, received: Received, reasons: tuple[str, ...]) -> None:
         announce(self.proxy.engine.listeners, Outcome.refused(received, reasons, time.time()))
@@ -87,13 +93,29 @@ def assemble(configuration: Configuration, source: str, commons: Commons | None 
     runtime = runtime_of(configuration, source)
     store = store_of(configuration, source)
     shared, memory = (None, store) if isinstance(store, MemoryStore) else (store, store.memory)
-    metrics = Metrics(memory, shared, commons)
     server = configuration.server
     log = open_log(server.access_log, server.access_log_format, source, commons)
+    proxies = proxies_of(configuration, source)
+    origins = Origins(proxies)
+    limits = ConnectionLimits(share_of(configuration).clients, server.max_connections_per_client)
+    clients = Clients(limits, lambda: proxy.gate.runtime.trusted)
+
+    def connections() -> dict[str, int]:
+        return {
+            "client": len(clients),
+            "origin": sum(each.upstream.server.connections for each in proxies.values()),
+        }
+
+    metrics = Metrics(memory, shared, commons, connections)
     listeners: list[Listener] = [log, metrics]
-    origins = Origins(proxies_of(configuration, source))
     proxy = CacheMiddleware(origins, runtime=runtime, store=store, listeners=listeners)
-    return House(configuration, proxy, origins, metrics, log, shared)
+    return House(configuration, proxy, origins, metrics, log, clients, shared)
+
+
+def share_of(configuration: Configuration) -> Share:
+    """The connections that a process may have, whose descriptors are made as many as the system allows."""
+    server = configuration.server
+    return share(raise_limit(), most_connections(configuration), server.max_connections, server.workers)
 
 
 def store_of(configuration: Configuration, source: str) -> MemoryStore | SharedStore:
@@ -135,7 +157,7 @@ def runtime_of(configuration: Configuration, source: str) -> Runtime:
         rules=MappingProxyType(each),
         access=Access(networks(configuration.purge.allow), _token(configuration.purge.token_env, source)),
         trusted=networks(server.trusted_proxies),
-        limits=Limits(server.max_body, server.max_target, server.max_fields),
+        limits=Limits(server.max_body, server.max_target, server.max_fields, server.max_requests_per_client),
         cache_status=server.cache_status,
     )
 
@@ -147,6 +169,7 @@ def _read_limits(server: ServerTable) -> ReadLimits:
         max_field_bytes=server.max_field_bytes,
         header_timeout=server.header_timeout,
         content_timeout=server.content_timeout,
+        send_timeout=server.send_timeout,
     )
 
 

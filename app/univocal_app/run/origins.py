@@ -18,7 +18,7 @@ from univocal.origin.transport import OriginTransport
 from univocal_app.config.sites import upstreams
 from univocal_app.config.tables import Configuration, OriginTable
 
-__all__ = ["proxies_of"]
+__all__ = ["most_connections", "proxies_of"]
 
 IDLE: Final = 4.0  # seconds that a connection is kept without a request, fewer than origin servers grant
 
@@ -49,6 +49,15 @@ def proxies_of(configuration: Configuration, source: str) -> dict[str, ReversePr
                 )
     objections.conclude()
     return proxies
+
+
+def most_connections(configuration: Configuration) -> int:
+    """The number of connections that there may be to all origin servers together."""
+    everywhere, total = configuration.origin.model_dump(exclude_unset=True), 0
+    for number, site in enumerate(configuration.sites):
+        table = OriginTable(**{**everywhere, **site.origin.model_dump(exclude_unset=True)})
+        total += table.max_connections * len(upstreams(f"sites[{number}]", site))
+    return total
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ from univocal_app.config.values import Address
 
 __all__ = ["Endpoint", "Serving", "address_of", "bind", "check_address", "run"]
 
+logger: Final = logging.getLogger("univocal")
+
 BACKLOG: Final = 2048
 GRACE: Final = 10  # seconds that responses under way have to end after the first signal
 
@@ -165,13 +167,30 @@ def run(
 
     async def attended() -> None:
         attend(serving)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, reopen)
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGUSR1, reopen)
+        loop.set_exception_handler(_Complaints())
         await serving.serve(ready)
 
     logging.basicConfig(level=logging.WARNING, format="univocal: %(levelname)s: %(message)s")
     logging.getLogger("uvicorn.error").addFilter(_is_news)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(attended())
+
+
+class _Complaints:
+    """asyncio's exception handler, but for an `accept` that finds no descriptor: that is said once."""
+
+    def __init__(self) -> None:
+        self._said = False
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in {errno.EMFILE, errno.ENFILE}:
+            loop.default_exception_handler(context)
+        elif not self._said:
+            self._said = True
+            logger.warning("no descriptor for one more connection: clients wait, or are refused (said once)")
 
 
 def _is_news(record: logging.LogRecord) -> bool:

@@ -27,6 +27,7 @@ from univocal.engine.flight import (
     Renewed,
 )
 from univocal.engine.hits import Hits
+from univocal.engine.households import UnderWay, household
 from univocal.engine.outcome import Handling, Listener, Outcome, Times, announce, cache_status
 from univocal.engine.purge import PURGES, Order, Purged, carry_out
 from univocal.engine.turns import Turn
@@ -52,7 +53,7 @@ class Engine:
     `call_later` calls after so many seconds; without it the running event loop does.
     """
 
-    __slots__ = ("call_later", "clock", "flights", "gate", "hits", "listeners", "tasks")
+    __slots__ = ("call_later", "clock", "flights", "gate", "hits", "listeners", "tasks", "under_way")
 
     def __init__(
         self,
@@ -67,6 +68,7 @@ class Engine:
         self.call_later = call_later
         self.flights = Flights(gate, clock, call_later)
         self.hits = Hits(gate, self.listeners)
+        self.under_way = UnderWay()
         self.tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
 
 
@@ -79,6 +81,7 @@ class Exchange:
     __slots__ = (
         "_client",
         "_content",
+        "_counted",
         "_engine",
         "_first",
         "_flight",
@@ -122,6 +125,7 @@ class Exchange:
         self._handling = Handling()
         self._reasons = admission.reasons
         self._purged: Purged | None = None
+        self._counted = ""  # the household that it is counted for
         self._flight: Flight | None = None
         self._reader: Reader | None = None
         self._follows = False
@@ -138,6 +142,10 @@ class Exchange:
     def begin(self) -> None:
         """Carry out the decision."""
         admission = self.admission
+        limit = admission.runtime.limits.max_requests_per_client
+        if limit and not self._may_begin(limit):
+            self._refuse(("too-many-requests",))
+            return
         found = admission.canonical
         decision = admission.decision
         if found is not None and found.redirect and not isinstance(decision, Refuse | Order):
@@ -158,6 +166,15 @@ class Exchange:
                 self._handling = Handling(fwd=decision.reason)
                 self._lead(None, self._content)
 
+    def _may_begin(self, limit: int) -> bool:
+        """Count the request for its client; where nobody is believed to be it, for the connection's peer."""
+        admission = self.admission
+        name = household(admission.peer.client or admission.received.client)
+        if name and not self._engine.under_way.begin(name, limit):
+            return False
+        self._counted = name
+        return True
+
     def resume(self) -> None:
         """Send more: the client takes it."""
         if self.over:
@@ -174,6 +191,11 @@ class Exchange:
         if not self.over:
             self._leave()
             self._end()
+
+    def give_up(self, status: int) -> None:
+        """Give up: the door itself answers, because of a fault of ours."""
+        self._status = self._status or status
+        self.cancel()
 
     def refuse(self, reasons: Sequence[str]) -> None:
         """Answer with a problem; in the middle of a response, cut it."""
@@ -547,6 +569,8 @@ class Exchange:
         if self._loan is not None:
             self._engine.gate.tiers.memory.give_back(self._loan)
             self._loan = self._pending = None
+        if self._counted:
+            self._engine.under_way.end(self._counted)
         listeners = self._engine.listeners
         if not listeners:
             return

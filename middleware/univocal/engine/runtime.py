@@ -35,6 +35,7 @@ class Limits:
     max_body: int = 0
     max_target: int = 8192
     max_fields: int = 100
+    max_requests_per_client: int = 0  # under way at the same time, by the believed address
     collapse_timeout: float = 5.0  # seconds a request waits for another's answer before it forwards by itself
     unread_timeout: float = (
         60.0  # seconds for which a response is fetched to be stored, while no client reads

@@ -16,6 +16,7 @@ from univocal.http.grammar import split_absolute
 from univocal.http.messages import Fields, values
 
 __all__ = [
+    "MIN_RATE",
     "WATCHED",
     "ReadLimits",
     "SplitTarget",
@@ -29,16 +30,19 @@ __all__ = [
 # The fields that `faults` reads, so that a server can set them aside while they arrive.
 WATCHED: Final = frozenset((b"host", b"content-length", b"transfer-encoding", b"expect"))
 
+MIN_RATE: Final = 100  # octets of a request's content a second, averaged over `content_timeout`
+
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """Bounds on what is read of one request. Octets and counts are inclusive; 0 is no limit."""
+    """Bounds on what is read of one request, and on its pace; 0 is no limit. Numbers are inclusive."""
 
     max_target: int = 8192
     max_fields: int = 100
     max_field_bytes: int = 65536  # of all field lines together: name, ": ", value, CRLF
     header_timeout: float = 15.0  # seconds to the head's end, from its first octet or the connection
-    content_timeout: float = 60.0  # seconds without an octet of content that is waited for
+    content_timeout: float = 60.0  # seconds in which content that is waited for comes, MIN_RATE for each
+    send_timeout: float = 60.0  # seconds in which a client takes an octet of what it is sent
 
 
 @dataclass(frozen=True, slots=True)

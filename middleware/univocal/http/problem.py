@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
 from univocal.http.errors import REASONS, by_rank
 from univocal.http.messages import Fields
 from univocal.http.status import PHRASES
 
-__all__ = ["Problem", "problem"]
+__all__ = ["FAULT", "Problem", "problem"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,10 @@ def problem(reasons: Sequence[str]) -> Problem:
 @lru_cache(maxsize=256)
 def _problem(reasons: tuple[str, ...]) -> Problem:
     status, _ = REASONS[reasons[0]]
-    detail = ". ".join(REASONS[reason][1] for reason in reasons) + "."
+    return _told(status, ". ".join(REASONS[reason][1] for reason in reasons) + ".", reasons)
+
+
+def _told(status: int, detail: str, reasons: Sequence[str]) -> Problem:
     listed = ", ".join(f'"{reason}"' for reason in reasons)
     # RFC 9457 §4.2.1: with "about:blank" the title is the phrase of the status; ours is `reason`. The texts
     # are those of two tables, which have nothing in them that JSON would escape.
@@ -50,3 +54,7 @@ def _problem(reasons: tuple[str, ...]) -> Problem:
         (b"cache-control", b"no-store"),
     ]
     return Problem(status, fields, body)
+
+
+# For a fault of this program: it is no reason for which a request is refused.
+FAULT: Final = _told(500, "The request could not be answered.", ("internal-error",))

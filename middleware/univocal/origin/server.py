@@ -53,6 +53,11 @@ class OriginServer:
         self._endpoint = Endpoint(self._root.scheme, self._root.raw_host, self._root.port)
         self._timeouts = timeouts or Timeouts()
 
+    @property
+    def connections(self) -> int:
+        """The number of open connections; 0 for a transport that does not tell."""
+        return self._pushing.connections if self._pushing is not None else 0
+
     def mapped(self, target: bytes) -> bytes:
         """`target` below this URL's path, where there is one; the asterisk-form stays."""
         if not self.path or target == b"*":

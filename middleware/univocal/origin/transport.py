@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ssl
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
@@ -171,6 +172,8 @@ class OriginTransport(httpx.AsyncBaseTransport):
                     factory, self._uds, ssl=context, server_hostname=name
                 )
         except (OSError, UnicodeError) as error:
+            if isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}:
+                raise httpx.PoolTimeout("there is no descriptor for one more connection") from error
             raise httpx.ConnectError(str(error)) from error
         return connection
 

@@ -19,9 +19,11 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from univocal.http.framing import ReadLimits
+from univocal.http.framing import MIN_RATE, ReadLimits
 from univocal.http.messages import Received
-from univocal.http.problem import Problem, problem
+from univocal.http.problem import FAULT, Problem, problem
+from univocal.server.clients import Clients
+from univocal.server.delivery import Delivery
 from univocal.server.llhttp import METHODS, PLACEHOLDER, split_method, why
 
 __all__ = [
@@ -49,6 +51,8 @@ OVERRIDES: Final = (
     "on_message_complete",
     "on_response_complete",
     "on_url",
+    "pause_writing",
+    "resume_writing",
 )
 # … and those that are called, or that uvicorn and asyncio call and that must go on doing what they do.
 RELIES_ON: Final = (
@@ -58,8 +62,6 @@ RELIES_ON: Final = (
     "_start_asgi_task",
     "eof_received",
     "handle_websocket_upgrade",
-    "pause_writing",
-    "resume_writing",
     "shutdown",
 )
 
@@ -71,6 +73,8 @@ BETWEEN, HEAD, CONTENT = range(3)
 PIECE: Final = 16384
 LINGER: Final = 2.0  # seconds in which a client may still read why it was refused (RFC 9112 §9.6)
 NEVER: Final = math.inf
+# Reasons that one client gives for many connections: each is said once, by `Clients`.
+_SAID: Final = frozenset(("too-many-requests", "overloaded"))
 READ_LIMITS: Final = ReadLimits()
 
 
@@ -78,6 +82,7 @@ class BoundedConnection(HttpToolsProtocol):
     """uvicorn's httptools protocol with bounds, deadlines, and refusals that say why and keep their turn."""
 
     flow: Flow
+    delivery: Delivery
 
     def __init__(
         self,
@@ -88,15 +93,20 @@ class BoundedConnection(HttpToolsProtocol):
         *,
         limits: ReadLimits = READ_LIMITS,
         tell: Callable[[Received, tuple[str, ...]], None] | None = None,
+        clients: Clients | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.limits = limits
         self._tell = tell
+        self._clients = Clients() if clients is None else clients
+        self._objection = ""  # the reason for which this is one connection too many
+        self.rested = 0.0  # the loop's time since which no request is under way, if none is
         self._keep_alive = max(self.timeout_keep_alive, 0.001)  # uvicorn's 0 is no time, not all time
         bounded = limits.max_target and limits.max_field_bytes
         self._max_silence = limits.max_target + limits.max_field_bytes + PIECE if bounded else 0
         self._phase = BETWEEN
         self._silence = 0  # octets that took the head, or the content, no further
+        self._arrived = 0  # octets of content since it was last seen to keep its pace
         self._unparsed: bytes | memoryview = b""
         self._parsing = False
         self._start = b""  # of a message, while it is not known with which method it begins
@@ -108,24 +118,76 @@ class BoundedConnection(HttpToolsProtocol):
 
     @classmethod
     def with_limits(
-        cls, limits: ReadLimits, tell: Callable[[Received, tuple[str, ...]], None] | None = None
+        cls,
+        limits: ReadLimits,
+        tell: Callable[[Received, tuple[str, ...]], None] | None = None,
+        clients: Clients | None = None,
     ) -> type[asyncio.Protocol]:
         """A protocol for uvicorn's `http` with these limits: a factory, since a new class cannot be pickled.
 
         `tell` hears of each request that no application will: all that is known of it, and the reasons.
+        `clients` are those of one listener, whose number is bounded.
         """
-        return cast("type[asyncio.Protocol]", partial(cls, limits=limits, tell=tell))
+        return cast("type[asyncio.Protocol]", partial(cls, limits=limits, tell=tell, clients=clients))
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.flow = Flow(transport)
+        self.delivery = Delivery(transport, self.loop, self.limits.send_timeout, self._forsake)
+        self.rested = self.loop.time()
+        self._objection = self._clients.enter(self, self.client[0] if self.client else None)
         self._wait(self.limits.header_timeout)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._part()
         self._unparsed = b""
         super().connection_lost(exc)
+
+    def _part(self) -> None:
+        """Be no client's connection any more, as far as it is watched here."""
+        self._clients.leave(self)
+        self.delivery.stop()
+        self._due = NEVER
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # A client among others
+
+    def is_resting(self) -> bool:
+        """Tell whether no request is under way; one whose head is not complete is not."""
+        return self._idle() and not self.pipeline and not self._unparsed
+
+    def give_way(self) -> None:
+        """Close, for another client that has come; say why, if a request has begun to arrive."""
+        if self._phase == HEAD and self._refusal is None:
+            if self._tell is not None:
+                self._tell(self._received(), ("request-timeout",))
+            self._write_problem(problem(("request-timeout",)))
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            self.transport.close()
+
+    # What the client takes
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.delivery.watch()
+
+    def resume_writing(self) -> None:
+        self.delivery.moved()
+        super().resume_writing()
+
+    def close(self) -> None:
+        """Close once the client has taken all that was written, and see to it that it takes it."""
+        self.transport.close()
+        if self.transport.get_write_buffer_size():
+            self.delivery.watch()
+
+    def _forsake(self) -> None:
+        """Give a client up that takes nothing."""
+        self.transport.abort()
 
     # Octets
 
@@ -153,7 +215,8 @@ class BoundedConnection(HttpToolsProtocol):
         if held is not self.flow.held:
             self.flow.hold(held)
         if self._phase == CONTENT:
-            self._wait(self.limits.content_timeout)
+            if self._due == NEVER or self._arrived >= MIN_RATE * self.limits.content_timeout:
+                self._await_content()
         elif self._phase == HEAD and self._due == NEVER:
             self._wait(self.limits.header_timeout)
 
@@ -167,7 +230,13 @@ class BoundedConnection(HttpToolsProtocol):
         except httptools.HttpParserError as error:
             if isinstance(error, httptools.HttpParserInvalidURLError) and not self._method:
                 self._method = self.parser.get_method()
-            self._refuse(why(error, bytes(piece)))
+            try:
+                reasons = why(error, bytes(piece))
+            except httptools.HttpParserCallbackError:
+                self.logger.error("a request could not be answered", exc_info=error.__context__)
+                self._end_with(FAULT, (), tell=False)
+            else:
+                self._refuse(reasons)
         else:
             if self._phase != BETWEEN:
                 self._silence += len(piece)
@@ -202,8 +271,15 @@ class BoundedConnection(HttpToolsProtocol):
         """Tell whether every request so far is answered."""
         return self.cycle is None or bool(self.cycle.response_complete)
 
+    def _await_content(self) -> None:
+        """Give the client its time for the next octets of content."""
+        self._arrived = 0
+        self.flow.paused_lately = self.flow.read_paused
+        self._wait(self.limits.content_timeout)
+
     def on_body(self, body: bytes) -> None:
         self._silence = 0
+        self._arrived += len(body)
         cycle = self.cycle
         if not cycle.response_complete:
             cycle.body += body
@@ -222,7 +298,10 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         self.server_state.total_requests += 1
+        self.rested = self.loop.time()
         if self.transport.is_closing():
+            if self.transport.get_write_buffer_size():
+                self.delivery.watch()
             return
         self.flow.resume_reading()
         if self.pipeline:
@@ -236,27 +315,32 @@ class BoundedConnection(HttpToolsProtocol):
 
     def _refuse(self, reasons: Sequence[str]) -> None:
         """Answer with a problem once all before it is answered, and end the connection."""
-        self._refusal = problem(reasons)
+        if reasons[0] not in _SAID:
+            self.logger.warning("Refused a request: %s", ", ".join(reasons))
+        self._end_with(problem(reasons), tuple(reasons))
+
+    def _end_with(self, answer: Problem, reasons: tuple[str, ...], *, tell: bool = True) -> None:
+        self._refusal = answer
         self._unparsed = b""
         self._due = NEVER
         self.flow.hold(False)
-        self.logger.warning("Refused a request: %s", ", ".join(reasons))
         cycle = self.cycle
         if self._phase != CONTENT:
-            if self._tell is not None:
-                self._tell(self._received(), tuple(reasons))
+            if self._tell is not None and tell:
+                self._tell(self._received(), reasons)
             if self._idle():
                 self._answer(self._refusal)
         elif self.pipeline:
             self.pipeline.popleft()  # its own content is at fault; its turn is the refusal's
         elif cycle.response_started:
-            self.transport.close()  # cut short, as the client can see
+            self._give_up(cycle, reasons)
+            self.close()  # cut short, as the client can see
         else:
-            self._give_up(cycle)
+            self._give_up(cycle, reasons)
             self._answer(self._refusal)
 
-    def _give_up(self, cycle: Any) -> None:
-        """Let a request's response not come: its content is faulty."""
+    def _give_up(self, cycle: Any, reasons: Sequence[str]) -> None:  # noqa: ARG002
+        """Let a request's response not come, or come no further: its content is faulty."""
         cycle.disconnected = True
         cycle.message_event.set()
 
@@ -268,18 +352,31 @@ class BoundedConnection(HttpToolsProtocol):
         return Received(method, target, b"https" if self.scheme == "https" else b"http", client)
 
     def _answer(self, refusal: Problem) -> None:
-        fields = [*self.server_state.default_headers, *refusal.fields, (b"connection", b"close")]
-        lines = b"".join(b"%b: %b\r\n" % field for field in fields)
-        self.transport.write(b"HTTP/1.1 %b\r\n%b\r\n%b" % (refusal.status_line, lines, refusal.body))
+        self._write_problem(refusal)
         if not self.transport.can_write_eof():
-            self.transport.close()
+            self.close()
             return
         # Closing on octets that were not read resets the connection, and the client may lose the answer.
         self.transport.write_eof()
         self.flow.resume_reading()
         self._wait(LINGER)
 
+    def _write_problem(self, refusal: Problem) -> None:
+        fields = [*self.server_state.default_headers, *refusal.fields, (b"connection", b"close")]
+        lines = b"".join(b"%b: %b\r\n" % field for field in fields)
+        self.transport.write(b"HTTP/1.1 %b\r\n%b\r\n%b" % (refusal.status_line, lines, refusal.body))
+
     # Time
+
+    def _rest(self) -> None:
+        """Take note that a request is answered, and give the client its time for the next."""
+        self.rested = now = self.loop.time()
+        self._due = due = now + self._keep_alive
+        if self._timer is None:
+            self._timer = self.loop.call_at(due, self._tick)
+        elif self._timer.when() > due:
+            self._timer.cancel()
+            self._timer = self.loop.call_at(due, self._tick)
 
     def _wait(self, seconds: float) -> None:
         """Give the client so many seconds from now on; 0: all it likes. One lazy timer serves all waits."""
@@ -302,10 +399,14 @@ class BoundedConnection(HttpToolsProtocol):
         elif self._refusal is not None:
             self.transport.abort()
         elif self._phase == BETWEEN:
-            self.transport.close()  # nothing was asked
-        elif self.flow.read_paused or (self._phase == CONTENT and self.cycle.waiting_for_100_continue):
-            # It is the client that waits, for us to read or to ask.
-            self._wait(self.limits.header_timeout if self._phase == HEAD else self.limits.content_timeout)
+            self.close()  # nothing was asked
+        # It is the client that waits, for us to read or to ask.
+        elif self._phase == HEAD and self.flow.read_paused:
+            self._wait(self.limits.header_timeout)
+        elif self._phase == CONTENT and (
+            self.flow.read_paused or self.flow.paused_lately or self.cycle.waiting_for_100_continue
+        ):
+            self._await_content()
         else:
             self._refuse(("request-timeout",))
 
@@ -314,6 +415,12 @@ class Flow(FlowControl):
     """uvicorn's flow control, with a hold that an application's `receive` does not loosen."""
 
     held = False
+    paused_lately = False  # since it was last set back
+
+    def pause_reading(self) -> None:
+        """Stop reading."""
+        self.paused_lately = True
+        super().pause_reading()
 
     def resume_reading(self) -> None:
         """Read on, unless held."""

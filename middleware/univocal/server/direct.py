@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, cast
 
@@ -13,6 +13,7 @@ from univocal.engine.plan import plan_of
 from univocal.http.framing import ReadLimits, is_authority
 from univocal.http.messages import Received
 from univocal.server.bounds import BETWEEN, NEVER, PIECE
+from univocal.server.clients import Clients
 from univocal.server.glance import Glance
 from univocal.server.protocol import ExactProtocol
 from univocal.server.turn import Turn, Works
@@ -33,6 +34,7 @@ class DirectProtocol(ExactProtocol):
         self._turn: Turn | None = None  # the one that is answered
         self._next: Turn | None = None  # the one that is to be answered
         self._beginning = False
+        self._said_all = False  # the client has closed its side
         self._glance: Glance | None = None
         limits = self.limits  # a head of so few octets and fields is within all of them
         self._longest = min([PIECE, *filter(None, (limits.max_target, limits.max_field_bytes // 2))])
@@ -44,9 +46,11 @@ class DirectProtocol(ExactProtocol):
         works: Works,
         limits: ReadLimits,
         tell: Callable[[Received, tuple[str, ...]], None] | None = None,
+        clients: Clients | None = None,
     ) -> type[asyncio.Protocol]:
         """A protocol for uvicorn's `http`: see `BoundedConnection.with_limits`."""
-        return cast("type[asyncio.Protocol]", partial(cls, works=works, limits=limits, tell=tell))
+        made = partial(cls, works=works, limits=limits, tell=tell, clients=clients)
+        return cast("type[asyncio.Protocol]", made)
 
     def data_received(self, data: bytes) -> None:
         if not (self._phase == BETWEEN and data.endswith(b"\r\n\r\n") and self._answered(data)):
@@ -111,12 +115,14 @@ class DirectProtocol(ExactProtocol):
         else:
             self.transport.write(head + stored.body)
         self.server_state.total_requests += 1
-        self._wait(self._keep_alive)
+        self._rest()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._scheme = b"https" if self.scheme == "https" else b"http"
         self._peer = self.client[0] if self.client else None
+        if self._objection or self.limit_concurrency is not None:
+            self._longest = 0  # nothing is answered at a glance
 
     def connection_lost(self, exc: Exception | None) -> None:
         turn, self._turn, self._next = self._turn, None, None
@@ -124,6 +130,23 @@ class DirectProtocol(ExactProtocol):
         super().connection_lost(exc)
         if turn is not None:
             turn.end()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Let a client that says no more read the answers to what it has asked (RFC 9112 §9.6)."""
+        asked = self._phase == BETWEEN and self._refusal is None and not self.is_resting()
+        self._said_all = asked and self.transport.can_write_eof()
+        return self._said_all
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._said_all and self.is_resting() and not self.transport.is_closing():
+            self.close()
+
+    def _forsake(self) -> None:
+        turn = self._turn
+        if turn is not None and turn.exchange is not None:
+            turn.exchange.refuse(("request-timeout",))
+        super()._forsake()
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -134,6 +157,7 @@ class DirectProtocol(ExactProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._silence = 0
+        self._arrived += len(body)
         cast("Turn", self.cycle).received(body)
 
     def on_message_complete(self) -> None:
@@ -173,11 +197,14 @@ class DirectProtocol(ExactProtocol):
         self._beginning = True
         try:
             while self._next is not None and not self.flow.write_paused:
-                self._turn, self._next = self._next, None
-                self._turn.begin()
+                turn, self._turn, self._next = self._next, self._next, None
+                try:
+                    turn.begin()
+                except Exception as error:
+                    turn.fail(error)
         finally:
             self._beginning = False
 
-    def _give_up(self, cycle: Any) -> None:
+    def _give_up(self, cycle: Any, reasons: Sequence[str]) -> None:
         turn: Turn = cycle
-        turn.end()
+        turn.end(reasons)

@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from typing import Any, cast
 from urllib.parse import unquote
 
-from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
+from uvicorn._types import ASGI3Application
 
 from univocal.http.errors import RefusedError
 from univocal.http.extensions import EARLY_HINT, EXTENSION, INTERIM
 from univocal.http.forward import request_has_content
 from univocal.http.framing import WATCHED, ReadLimits, faults, field_octets, split_target
 from univocal.http.messages import Fields, values
-from univocal.http.problem import problem
 from univocal.server.bounds import BETWEEN, CONTENT, HEAD, NEVER, PIECE, BoundedConnection
 from univocal.server.cycle import ExactCycle
 from univocal.server.llhttp import new_parser
@@ -68,7 +67,7 @@ class ExactProtocol(BoundedConnection):
             self._framing = b""
         else:
             self._judge()
-        self._phase, self._silence = CONTENT, 0
+        self._phase, self._silence, self._due = CONTENT, 0, NEVER
 
     def _judge(self) -> None:
         """Judge a head that is complete, and hand the request over."""
@@ -81,12 +80,23 @@ class ExactProtocol(BoundedConnection):
 
     def _faults(self, method: bytes, version: str) -> Sequence[str]:
         limits = self.limits
-        reasons = faults(method, self.url, version, self._watched)
+        reasons = (*faults(method, self.url, version, self._watched), *self._objections())
         many = 0 < limits.max_fields < len(self.headers)
         # A head that fitted into less than the limit with a piece to spare need not be counted.
         if not many and 0 < limits.max_field_bytes < self._silence + PIECE:
             many = field_octets(self.headers) > limits.max_field_bytes
         return (*reasons, "fields-too-large") if many else reasons
+
+    def _objections(self) -> Sequence[str]:
+        """The reasons for which the connection is one too many, now that its request is known."""
+        if self._objection:
+            self._objection = self._clients.objection(self)
+        limit = self.limit_concurrency
+        over = limit is not None and (len(self.connections) >= limit or len(self.tasks) >= limit)
+        if over and not self._objection:
+            self.logger.warning("Exceeded concurrency limit.")
+            return ("overloaded",)
+        return (self._objection,) if self._objection else ()
 
     def _upgrade(self, method: bytes) -> bool:
         """Tell whether the connection becomes a WebSocket's; other upgrades are ignored (RFC 9110 §7.8)."""
@@ -106,7 +116,8 @@ class ExactProtocol(BoundedConnection):
     def _past_upgrade(self, rest: bytes) -> None:
         """Go on after a head with Upgrade, which llhttp takes for the end of the message and of HTTP."""
         if self._websocket:
-            self._unparsed, self._due = b"", NEVER
+            self._unparsed = b""
+            self._part()
             self.handle_websocket_upgrade()
             return
         self._unparsed = rest + bytes(self._unparsed)
@@ -123,10 +134,6 @@ class ExactProtocol(BoundedConnection):
     def _hand_over(self, method: bytes, version: str) -> None:
         """Give the request to the application, now or when those before it are answered."""
         app: ASGI3Application = self.app
-        limit = self.limit_concurrency
-        if limit is not None and (len(self.connections) >= limit or len(self.tasks) >= limit):
-            self.logger.warning("Exceeded concurrency limit.")
-            app = _overloaded
         idle = self._idle()
         self.cycle = ExactCycle(
             scope=cast("Any", self._scope(method, version)),
@@ -176,10 +183,3 @@ class ExactProtocol(BoundedConnection):
             "state": self.app_state.copy(),
             "extensions": {EXTENSION: {"target": self.url}, INTERIM: {}, EARLY_HINT: {}},
         }
-
-
-async def _overloaded(_scope: Scope, _receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-    refusal = problem(("overloaded",))
-    headers = [*refusal.fields, (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
-    await send({"type": "http.response.body", "body": refusal.body, "more_body": False})

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from univocal.engine.exchange import Engine, Exchange
@@ -11,10 +13,13 @@ from univocal.engine.flight import Origin
 from univocal.engine.plan import Plan
 from univocal.http.fields import imf_fixdate
 from univocal.http.messages import Fields, Received
+from univocal.http.problem import FAULT
 from univocal.http.roles import ContentSink
 from univocal.http.status import reason_phrase
 
 __all__ = ["Turn", "Works"]
+
+logger: Final = logging.getLogger("univocal")
 
 # Octets of a request's content that wait for the origin server.
 HIGH_WATER: Final = 64 * 1024
@@ -33,6 +38,9 @@ class ClientWire(Protocol):
 
     def on_response_complete(self) -> None:
         """Go on with the next request."""
+
+    def close(self) -> None:
+        """Close once the client has taken all that was written."""
 
 
 class Works(NamedTuple):
@@ -132,13 +140,29 @@ class Turn:
         else:
             exchange.begin()
 
-    def end(self) -> None:
-        """Give up: the client has left, or its content is faulty."""
+    def end(self, reasons: Sequence[str] = ()) -> None:
+        """Give up: the client has left, or its content is faulty, of which the connection tells it."""
         self.disconnected = True
         self._chunks.clear()
         exchange, self.exchange = self.exchange, None
-        if exchange is not None:
+        if exchange is not None and reasons:
+            exchange.refuse(reasons)
+        elif exchange is not None:
             exchange.cancel()
+
+    def fail(self, error: BaseException | None) -> None:
+        """Answer that there is a fault here, or cut an answer that has begun."""
+        logger.error("a request could not be answered", exc_info=error)
+        exchange, self.exchange = self.exchange, None
+        if exchange is not None:
+            exchange.give_up(FAULT.status)
+        if self.response_started:
+            self.cut()
+            return
+        self.keep_alive = False
+        self.start(FAULT.status, FAULT.fields)
+        self.write(FAULT.body)
+        self.finish()
 
     # The response
 
@@ -152,6 +176,8 @@ class Turn:
         self._protocol.transport.write(b"".join((_status_line(status), b"\r\n", *lines, b"\r\n")))
 
     def start(self, status: int, fields: Fields) -> None:
+        if self.disconnected:
+            return
         self.response_started = True
         if self.waiting_for_100_continue and self.more_body:
             # RFC 9110 §10.1.1: without a 100 the client may leave its content out, and what comes next on
@@ -192,6 +218,8 @@ class Turn:
 
     def write(self, chunk: bytes | memoryview) -> bool:
         protocol = self._protocol
+        if self.disconnected:
+            return True
         if self._chunked and chunk:
             protocol.transport.write(b"%b%x\r\n%b\r\n" % (self._head, len(chunk), bytes(chunk)))
         elif not self._body_left:
@@ -204,6 +232,8 @@ class Turn:
         return not protocol.flow.write_paused
 
     def finish(self) -> None:
+        if self.disconnected:
+            return
         last = self._head + b"0\r\n\r\n" if self._chunked else self._head
         self._head = b""
         transport = self._protocol.transport
@@ -220,15 +250,21 @@ class Turn:
         self.exchange = self._sink = None
 
     def cut(self) -> None:
+        exchange = self.exchange
+        if self.disconnected:
+            return
+        if not self.response_started:
+            self.fail(None if exchange is None or exchange.error is None else exchange.error[0])
+            return
         transport = self._protocol.transport
         if self._head:
             transport.write(self._head)
             self._head = b""
         self._over()
-        if self._close_delimited:
-            transport.abort()  # an orderly end would say that this was all
+        if self._close_delimited or self._protocol.flow.write_paused:
+            transport.abort()  # an orderly end would say that this was all, or wait for who reads nothing
         else:
-            transport.close()
+            self._protocol.close()
 
     # The request's content
 

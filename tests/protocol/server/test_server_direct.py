@@ -197,7 +197,7 @@ async def test_limits_hold_for_what_is_stored(stored, limits, data, status):
     assert [answer.status for answer in client.answers()] == [status]
 
 
-async def test_a_fault_of_ours_is_not_put_on_the_client(stored, monkeypatch):
+async def test_a_fault_of_ours_is_not_put_on_the_client(stored, monkeypatch, caplog):
     client = stored()
     await client.feed(get())
 
@@ -205,8 +205,11 @@ async def test_a_fault_of_ours_is_not_put_on_the_client(stored, monkeypatch):
         raise ZeroDivisionError
 
     monkeypatch.setattr(type(client.door.engine.gate), "admit", broken)
-    with pytest.raises(ZeroDivisionError):
-        client.protocol.data_received(get(b"/unknown"))
+    await client.feed(get(b"/unknown"))
+    fresh, fault = client.answers()
+    assert (fresh.status, fault.status, fault.problem["reason"]) == (200, 500, "internal-error")
+    assert not client.open
+    assert caplog.records[-1].exc_info[0] is ZeroDivisionError
 
 
 # A reader that was given half of something is not used again

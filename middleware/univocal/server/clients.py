@@ -1,0 +1,138 @@
+"""The clients that are connected: how many there may be, and who goes when there are more.
+
+Which connection has been longest without a request under way is found out only when one must go: each is
+noted with the time at which it was last known to rest, the earliest first, and is asked then. So a request
+that is answered costs nothing here.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from univocal.engine.households import household
+from univocal.engine.trust import Networks, within
+
+__all__ = ["Clients", "ConnectionLimits", "Guest"]
+
+logger: Final = logging.getLogger("univocal")
+
+# Connections that are asked at most, for each one that comes: a millisecond's work.
+_ASKED: Final = 1_000
+# The time noted of one that is to be refused: it is the first to give way.
+_FIRST: Final = -math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """Bounds on the connections of clients; 0 is no limit."""
+
+    connections: int = 0  # of all of them
+    per_client: int = 0  # of one address
+
+
+class Guest(Protocol):
+    """A client's connection, as far as it matters here."""
+
+    rested: float  # the loop's time since which no request is under way, if none is
+
+    def is_resting(self) -> bool:
+        """Tell whether no request is under way; one whose head is not complete is not."""
+        ...
+
+    def give_way(self) -> None:
+        """Close, for another that has come."""
+
+
+class Clients:
+    """The connections to one listener; `trusted` are proxies, which stand for many clients each."""
+
+    def __init__(
+        self,
+        limits: ConnectionLimits = ConnectionLimits(),
+        trusted: Callable[[], Networks] = tuple,
+    ) -> None:
+        self.limits = limits
+        self._trusted = trusted
+        self._guests: dict[Guest, str] = {}  # and the household of each, if it counts
+        self._of: Counter[str] = Counter()
+        self._noted: list[tuple[float, int, Guest]] = []
+        self._number = 0
+        self._said = set[str]()
+
+    def __len__(self) -> int:
+        return len(self._guests)
+
+    def enter(self, guest: Guest, address: str | None) -> str:
+        """Take in a connection, in another's place if there are too many.
+
+        Returns the reason for which its request will be refused, "" for none; ask `objection` by then.
+        """
+        limits = self.limits
+        if 0 < limits.connections <= len(self._guests):
+            self._say("max_connections", limits.connections, "those longest without a request give way")
+            self._make_room(guest.rested)
+        counted = limits.per_client > 0 and not within(address, self._trusted())
+        name = household(address) if counted else ""
+        self._guests[guest] = name
+        if name:
+            self._of[name] += 1
+        objection = self.objection(guest)
+        if objection == "too-many-requests":
+            self._say("max_connections_per_client", limits.per_client, "the rest are answered with 429")
+        self._note(_FIRST if objection else guest.rested, guest)
+        return objection
+
+    def leave(self, guest: Guest) -> None:
+        """Take note that a connection is closed, or no longer ours; a second time does nothing."""
+        name = self._guests.pop(guest, None)
+        if name:
+            self._of[name] -= 1
+            if not self._of[name]:
+                del self._of[name]
+        if len(self._noted) > 2 * len(self._guests) + 100:
+            self._noted = [each for each in self._noted if each[2] in self._guests]
+            heapq.heapify(self._noted)
+        if len(self._guests) * 2 < self.limits.connections:
+            self._said.discard("max_connections")
+
+    def objection(self, guest: Guest) -> str:
+        """The reason for which a connection is one too many, "" if it is not, or no longer."""
+        limits, name = self.limits, self._guests.get(guest, "")
+        if name and self._of[name] > limits.per_client:
+            return "too-many-requests"
+        return "overloaded" if 0 < limits.connections < len(self._guests) else ""
+
+    def _make_room(self, now: float) -> None:
+        """Let connections go that have been longest without a request under way, as many as are too many."""
+        for _ in range(_ASKED):
+            if not self._noted:
+                return
+            noted, _, guest = heapq.heappop(self._noted)
+            if guest not in self._guests:
+                continue
+            if not guest.is_resting():
+                self._note(now, guest)
+                if noted >= now:
+                    return  # all have been asked
+            elif guest.rested > noted and not (noted == _FIRST and self.objection(guest)):
+                self._note(guest.rested, guest)
+            else:
+                self.leave(guest)
+                guest.give_way()
+                if len(self._guests) < self.limits.connections:
+                    return
+
+    def _note(self, since: float, guest: Guest) -> None:
+        self._number += 1
+        heapq.heappush(self._noted, (since, self._number, guest))
+
+    def _say(self, setting: str, limit: int, what: str) -> None:
+        if setting not in self._said:
+            self._said.add(setting)
+            logger.warning("%s = %d is reached: %s (said once)", setting, limit, what)

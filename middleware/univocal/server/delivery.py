@@ -1,0 +1,78 @@
+"""A client takes what it is sent, if slowly; one that takes nothing for too long is given up."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import struct
+import sys
+import termios
+from collections.abc import Callable
+
+__all__ = ["Delivery"]
+
+
+class Delivery:
+    """Watches what waits to be sent over one transport; `give_up` is called once nothing of it moves.
+
+    It need not be watched while the transport takes more, so nobody pays for it whose client reads.
+    """
+
+    __slots__ = ("_before", "_give_up", "_loop", "_moved", "_seconds", "_timer", "_transport")
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
+        seconds: float,
+        give_up: Callable[[], None],
+    ) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._seconds = seconds
+        self._give_up = give_up
+        self._timer: asyncio.TimerHandle | None = None
+        self._before = 0  # octets that the client had not taken yet when it was last looked
+        self._moved = False  # since then the transport has taken more
+
+    def watch(self) -> None:
+        """Look from time to time whether the client takes something, as long as something waits."""
+        if self._timer is None and self._seconds:
+            self._moved = False
+            self._before = self._untaken()
+            self._timer = self._loop.call_later(self._seconds, self._look)
+
+    def moved(self) -> None:
+        """Take note that the transport takes more."""
+        self._moved = True
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        self._timer = None
+        if not self._transport.get_write_buffer_size():
+            return
+        if self._moved or self._untaken() < self._before:
+            self.watch()
+        else:
+            self._give_up()
+
+    def _untaken(self) -> int:
+        """The octets that the client has not confirmed: those that wait here and in the system's queue.
+
+        A transport hears of room in that queue only when there is a lot of it, which may take a slow client
+        longer than it has.
+        """
+        waiting = self._transport.get_write_buffer_size()
+        socket = self._transport.get_extra_info("socket")
+        if socket is None or sys.platform != "linux":
+            return waiting
+        try:
+            queued = fcntl.ioctl(socket.fileno(), termios.TIOCOUTQ, bytes(4))
+        except OSError:
+            return waiting
+        return waiting + int(struct.unpack("i", queued)[0])

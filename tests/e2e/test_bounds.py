@@ -1,0 +1,285 @@
+"""Clients that hold what others need, and the others, who are answered all the same."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import socket
+import socketserver
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Fixture = Callable[..., Any]
+
+GET = b"GET %b HTTP/1.1\r\nHost: en.example\r\n%b\r\n"
+MIB = 2**20
+
+
+class Origin(socketserver.ThreadingTCPServer):
+    """Answers /held when it is let go, /large with 64 MiB, anything else at once; nothing may be stored."""
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.go, self.given_up = threading.Event(), threading.Event()
+        self.asked = 0  # times that /held was
+
+
+class Handler(socketserver.StreamRequestHandler):
+    server: Origin
+
+    def handle(self) -> None:
+        with contextlib.suppress(ConnectionError):
+            while line := self.rfile.readline():
+                fields = b"".join(iter(self.rfile.readline, b"\r\n"))
+                length = re.search(rb"(?i)content-length: (\d+)", fields)
+                self.rfile.read(int(length[1]) if length else 0)
+                size = 2
+                if line.startswith(b"GET /held"):
+                    self.server.asked += 1
+                    self.server.go.wait(30)
+                elif line.startswith(b"GET /large"):
+                    size = 64 * MIB
+                head = b"HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nContent-Length: %d\r\n\r\n" % size
+                try:
+                    self.wfile.write(head + b"o" * size)
+                except ConnectionError:
+                    self.server.given_up.set()
+
+
+@pytest.fixture
+def origin() -> Iterator[Origin]:
+    with Origin() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield server
+        server.go.set()
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def serve(start: Fixture, origin: Origin, tmp_path: Path) -> Fixture:
+    """Serve before the origin with these keys of [server]."""
+
+    def serve(descriptors: int = 0, **settings: Any) -> Any:
+        lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
+        file = tmp_path / "univocal.toml"
+        upstream = f"http://127.0.0.1:{origin.server_address[1]}"
+        ports = ['listen = "127.0.0.1:0"', 'admin = "127.0.0.1:0"']
+        site = ["[[sites]]", 'hosts = ["*"]', f'upstream = "{upstream}"']
+        file.write_text("\n".join(["[server]", *ports, *lines, *site]))
+        return start("serve", "--config", str(file), descriptors=descriptors)
+
+    return serve
+
+
+@pytest.fixture
+def connect() -> Iterator[Fixture]:
+    """Open a connection that ends with the test."""
+    with contextlib.ExitStack() as stack:
+
+        def connect(address: tuple[str, int], data: bytes = b"") -> socket.socket:
+            connection = stack.enter_context(socket.create_connection(address, timeout=20))
+            connection.sendall(data)
+            return connection
+
+        yield connect
+
+
+def answer(connection: socket.socket) -> tuple[int, bytes]:
+    """The status and the content of the next response."""
+    received = b""
+    while b"\r\n\r\n" not in received:
+        piece = connection.recv(65536)
+        assert piece, received
+        received += piece
+    head, _, content = received.partition(b"\r\n\r\n")
+    found = re.search(rb"(?i)content-length: (\d+)", head)
+    assert found
+    while len(content) < int(found[1]):
+        content += connection.recv(65536)
+    return int(head.split(b" ")[1]), content
+
+
+def refused(connection: socket.socket) -> tuple[int, str]:
+    """The status and the reason of a refusal, after which the connection is closed."""
+    status, content = answer(connection)
+    assert connection.recv(1) == b""
+    return status, json.loads(content)["reason"]
+
+
+def ended(connection: socket.socket) -> bool:
+    """True if the proxy has closed a connection."""
+    try:
+        return connection.recv(65536) == b""
+    except ConnectionError:
+        return True
+
+
+def eventually(true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def logged(running: Any) -> list[dict[str, Any]]:
+    """The access log, once the program has ended."""
+    assert running.end() == 0
+    return [json.loads(line) for line in running.out.splitlines()]
+
+
+def test_idle_sockets_take_nothing_from_who_asks(serve: Fixture, connect: Fixture, ask: Fixture) -> None:
+    running = serve(descriptors=256)
+    assert "at most 96 connections of clients and 96 to origin servers (256 descriptors)" in running.said
+    old = connect(running.proxy, GET % (b"/", b""))
+    assert answer(old)[0] == 200
+    for _ in range(10):
+        for _ in range(40):
+            connect(running.proxy)
+        old.sendall(GET % (b"/", b""))
+        assert answer(old)[0] == 200
+    assert ask(running.proxy, "/", "en.example").status == 200
+    metrics = ask(running.admin, "/metrics", "127.0.0.1").body.decode()
+    (clients,) = re.findall(r'univocal_connections\{side="client"\} ([\d.]+)', metrics)
+    assert 90 <= float(clients) <= 96
+    assert 'univocal_connections{side="origin"}' in metrics
+    assert running.end() == 0
+    assert running.err.count("max_connections = 96 is reached") == 1
+
+
+def test_slow_heads_give_way_and_are_told(serve: Fixture, connect: Fixture, ask: Fixture) -> None:
+    running = serve(max_connections=20)
+    slow = [connect(running.proxy, b"GET / HTTP/1.1\r\nHost: en.example\r\nA: ") for _ in range(50)]
+    assert ask(running.proxy, "/", "en.example").status == 200
+    assert refused(slow[0]) == (408, "request-timeout")
+    slow[-1].sendall(b"b\r\n\r\n")
+    assert answer(slow[-1])[0] == 200
+    metrics = ask(running.admin, "/metrics", "127.0.0.1").body.decode()
+    assert re.search(r'univocal_refused_total\{reason="request-timeout",site=""\} 3\d', metrics)
+
+
+def test_where_all_are_busy_a_newcomer_is_told_so(serve: Fixture, connect: Fixture, origin: Origin) -> None:
+    running = serve(max_connections=2)
+    busy = [connect(running.proxy, GET % (b"/held", b"")) for _ in range(2)]
+    eventually(lambda: origin.asked == 2)
+    assert refused(connect(running.proxy, GET % (b"/", b""))) == (503, "overloaded")
+    origin.go.set()
+    assert [answer(each)[0] for each in busy] == [200, 200]
+    assert answer(connect(running.proxy, GET % (b"/", b"")))[0] == 200
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_connections_of_one_client(serve: Fixture, connect: Fixture, ask: Fixture, trusted: bool) -> None:
+    proxies = ["127.0.0.1/32"] if trusted else []
+    running = serve(max_connections_per_client=2, trusted_proxies=proxies)
+    first = [connect(running.proxy, GET % (b"/", b"")) for _ in range(2)]
+    assert [answer(each)[0] for each in first] == [200, 200]
+    third = connect(running.proxy, GET[:4])
+    third.sendall((GET % (b"/", b""))[4:])
+    if trusted:
+        assert answer(third)[0] == 200
+        return
+    assert refused(third) == (429, "too-many-requests")
+    for each in first:
+        each.sendall(GET % (b"/", b""))
+        assert answer(each)[0] == 200
+    first[0].close()
+    third.close()
+    eventually(lambda: ask(running.proxy, "/", "en.example").status == 200)
+    assert ["too-many-requests"] in [line["reasons"] for line in logged(running) if line["status"] == 429]
+
+
+def test_requests_of_one_client(serve: Fixture, connect: Fixture, origin: Origin) -> None:
+    running = serve(max_requests_per_client=2)
+
+    def one(number: int, path: bytes = b"/held") -> socket.socket:
+        connection: socket.socket = connect(
+            running.proxy, GET % (path, b"X-Forwarded-For: 192.0.2.%d\r\n" % number)
+        )
+        return connection
+
+    held = [one(1), one(1)]
+    eventually(lambda: origin.asked == 2)
+    status, content = answer(third := one(1, b"/"))
+    assert (status, json.loads(content)["reason"]) == (429, "too-many-requests")
+    assert answer(one(2, b"/"))[0] == 200
+    origin.go.set()
+    assert [answer(each)[0] for each in held] == [200, 200]
+    third.sendall(GET % (b"/", b"X-Forwarded-For: 192.0.2.1\r\n"))  # its connection was kept
+    assert answer(third)[0] == 200
+    assert [line["reasons"] for line in logged(running) if line["status"] == 429] == [["too-many-requests"]]
+
+
+def test_a_client_that_says_no_more_gets_its_answer(serve: Fixture, connect: Fixture, origin: Origin) -> None:
+    running = serve()
+    client = connect(running.proxy, GET % (b"/held", b"") + GET % (b"/", b""))
+    client.shutdown(socket.SHUT_WR)
+    eventually(lambda: origin.asked)
+    time.sleep(0.1)
+    origin.go.set()
+    received = b"".join(iter(lambda: client.recv(65536), b""))
+    assert received.count(b"HTTP/1.1 200 OK") == 2
+
+
+POST = b"POST / HTTP/1.1\r\nHost: en.example\r\nContent-Length: 5000\r\n\r\n"
+
+
+@pytest.mark.parametrize("data", [b"", b"GET / HT", POST + b"ab"])
+def test_a_client_that_says_no_more_before_it_has_asked_is_closed(
+    serve: Fixture, connect: Fixture, data: bytes
+) -> None:
+    client = connect(serve().proxy, data)
+    client.shutdown(socket.SHUT_WR)
+    assert ended(client)
+
+
+def test_a_client_that_reads_nothing_is_given_up(serve: Fixture, connect: Fixture, origin: Origin) -> None:
+    running = serve(send_timeout=1)
+    client = connect(running.proxy, GET % (b"/large", b""))
+    assert origin.given_up.wait(20)
+    client.close()
+    (line,) = logged(running)
+    assert (line["status"], line["reasons"]) == (200, ["request-timeout"])
+
+
+def test_a_client_that_reads_slowly_is_not(serve: Fixture, connect: Fixture, origin: Origin) -> None:
+    running = serve(send_timeout=1)
+    client = connect(running.proxy, GET % (b"/large", b""))
+    received, deadline = 0, time.monotonic() + 3
+    while time.monotonic() < deadline:
+        received += len(client.recv(MIB))
+        time.sleep(0.1)
+    while piece := client.recv(MIB):
+        received += len(piece)
+        if received > 64 * MIB:
+            break
+    assert received > 64 * MIB
+    assert not origin.given_up.is_set()
+
+
+def test_content_that_comes_in_drops_is_refused(serve: Fixture, connect: Fixture, ask: Fixture) -> None:
+    running = serve(content_timeout=1)
+    client = connect(running.proxy, POST)
+    with contextlib.suppress(ConnectionError):
+        for _ in range(100):
+            client.sendall(b"a")
+            client.settimeout(0.1)
+            with contextlib.suppress(TimeoutError):
+                if client.recv(1, socket.MSG_PEEK):
+                    break
+    client.settimeout(20)
+    assert refused(client) == (408, "request-timeout")
+    assert ask(running.proxy, "/", "en.example", "POST", body="a" * 5000).status == 200
+    told = [(line["status"], line["reasons"]) for line in logged(running)]
+    assert told == [(408, ["request-timeout"]), (200, [])]

@@ -1,0 +1,189 @@
+"""The clients that are connected: who gives way to whom, and who is told that there are too many."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from univocal.engine.households import UnderWay, household
+from univocal.engine.trust import networks
+from univocal.server.clients import Clients, ConnectionLimits
+
+
+class Connection:
+    """A connection, at rest since a time or under way."""
+
+    def __init__(self, clients: Clients, rested: float, address: str | None = "192.0.2.1") -> None:
+        self.clients = clients
+        self.rested = rested
+        self.busy = self.gone = False
+        self.objection = clients.enter(self, address)
+
+    def is_resting(self) -> bool:
+        return not self.busy
+
+    def give_way(self) -> None:
+        assert not self.gone
+        self.gone = True
+        self.clients.leave(self)  # as the transport does, later
+
+
+def connected(clients: Clients, *times: float) -> list[Connection]:
+    return [Connection(clients, time) for time in times]
+
+
+def test_who_has_been_longest_without_a_request_gives_way() -> None:
+    clients = Clients(ConnectionLimits(3))
+    one, two, three = connected(clients, 1, 2, 3)
+    one.rested, two.rested = 9, 7  # each has been answered a request since
+    four = Connection(clients, 10)
+    assert [each.gone for each in (one, two, three)] == [False, False, True]
+    Connection(clients, 11)
+    assert [each.gone for each in (one, two, four)] == [False, True, False]
+    Connection(clients, 12)
+    assert (one.gone, four.gone, len(clients)) == (True, False, 3)
+
+
+def test_a_request_under_way_is_never_given_up_for_a_newcomer() -> None:
+    clients = Clients(ConnectionLimits(2))
+    one, two = connected(clients, 1, 2)
+    one.busy = True
+    Connection(clients, 3)
+    assert (one.gone, two.gone) == (False, True)
+
+
+def test_where_all_are_busy_the_newcomer_is_one_too_many_until_one_leaves() -> None:
+    clients = Clients(ConnectionLimits(2))
+    one, two = connected(clients, 1, 2)
+    one.busy = two.busy = True
+    late = Connection(clients, 3)
+    assert late.objection == "overloaded"
+    later = Connection(clients, 4)  # the one that is to be refused is the first to go
+    assert (late.gone, later.objection, len(clients)) == (True, "overloaded", 3)
+    clients.leave(two)
+    assert clients.objection(later) == ""
+
+
+def test_those_who_were_busy_give_way_when_they_are_answered() -> None:
+    clients = Clients(ConnectionLimits(2))
+    one, two = connected(clients, 1, 2)
+    one.busy = two.busy = True
+    clients.leave(Connection(clients, 3))
+    one.busy, one.rested, two.busy, two.rested = False, 5, False, 4
+    assert (Connection(clients, 6).objection, one.gone, two.gone) == ("", False, True)
+
+
+def test_one_that_stands_beyond_the_limit_makes_no_room_for_another() -> None:
+    clients = Clients(ConnectionLimits(2))
+    one, two = connected(clients, 1, 2)
+    one.busy = two.busy = True
+    late = Connection(clients, 3)
+    one.busy, one.rested = False, 4
+    later = Connection(clients, 5)
+    assert (late.gone, one.gone, later.objection, len(clients)) == (True, True, "", 2)
+
+
+def test_however_many_are_busy_one_that_comes_asks_a_bounded_number() -> None:
+    clients = Clients(ConnectionLimits(3_000))
+    for one in connected(clients, *range(3_000)):
+        one.busy = True
+    asked = 0
+
+    def is_resting(_: Connection) -> bool:
+        nonlocal asked
+        asked += 1
+        return False
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Connection, "is_resting", is_resting)
+        assert Connection(clients, 5_000).objection == "overloaded"
+    assert asked <= 1_000
+
+
+def test_within_the_limit_nobody_goes() -> None:
+    clients = Clients(ConnectionLimits(3))
+    for _ in range(10):
+        each = connected(clients, 1, 2, 3)
+        assert not any(one.objection or one.gone for one in each)
+        for one in each:
+            clients.leave(one)
+            clients.leave(one)
+    assert len(clients) == 0
+
+
+def test_what_is_remembered_of_those_who_left_is_bounded() -> None:
+    clients = Clients(ConnectionLimits(3))
+    for number in range(10_000):
+        clients.leave(Connection(clients, number))
+    assert len(clients._noted) < 1_000
+
+
+@pytest.mark.parametrize(
+    ("address", "objections"),
+    [
+        ("192.0.2.1", ["", "", "too-many-requests"]),
+        ("2001:db8::1", ["", "", "too-many-requests"]),
+        ("10.0.0.1", ["", "", ""]),  # a trusted proxy stands for many
+        (None, ["", "", ""]),
+    ],
+)
+def test_each_client_has_so_many_connections(address: str | None, objections: list[str]) -> None:
+    clients = Clients(ConnectionLimits(0, 2), lambda: networks(["10.0.0.0/8"]))
+    each = [Connection(clients, number, address) for number in range(3)]
+    assert [one.objection for one in each] == objections
+    other = Connection(clients, 4, "198.51.100.7")
+    assert other.objection == ""
+    clients.leave(each[0])
+    assert clients.objection(each[2]) == ""
+
+
+def test_one_that_is_to_be_refused_gives_way_before_others() -> None:
+    clients = Clients(ConnectionLimits(3, 1))
+    one = Connection(clients, 1, "192.0.2.1")
+    Connection(clients, 2, "192.0.2.2")
+    extra = Connection(clients, 3, "192.0.2.1")
+    Connection(clients, 4, "192.0.2.3")
+    assert (one.gone, extra.gone) == (False, True)
+
+
+def test_it_is_said_once_until_there_is_room_again(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    clients = Clients(ConnectionLimits(4))
+    each = connected(clients, *range(50))
+    (said,) = (record.getMessage() for record in caplog.records)
+    assert said.startswith("max_connections = 4 is reached")
+    for one in each:
+        clients.leave(one)
+    connected(clients, *range(50))
+    assert len(caplog.records) == 2
+
+
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:db8::1", "2001:db8::/64"),
+        ("2001:db8::ffff:1", "2001:db8::/64"),
+        ("2001:db8:0:1::1", "2001:db8:0:1::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("/run/socket", ""),
+        (None, ""),
+    ],
+)
+def test_a_client_counts_by_its_address_or_by_its_site_of_ipv6(address: str | None, name: str) -> None:
+    assert household(address) == name
+
+
+def test_requests_under_way_are_counted_by_household() -> None:
+    counted = UnderWay()
+    assert counted.begin("a", 2)
+    assert counted.begin("a", 2)
+    assert not counted.begin("a", 2)
+    assert counted.begin("b", 2)
+    counted.end("a")
+    assert counted.begin("a", 2)
+    for name in "aab":
+        counted.end(name)
+    assert len(counted) == 0
