@@ -12,10 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationErr
 from pydantic_core import ErrorDetails
 
 from univocal.cache.rules import DEFAULTS, SETTINGS, SettingError
+from univocal.engine.trust import Family
 from univocal.http.errors import ConfigurationError, Objections
 from univocal_app.config.values import (
     Address,
     Duration,
+    HostName,
     Listen,
     Network,
     Origin,
@@ -70,6 +72,8 @@ class ServerTable(Table):
     admin: Listen = Address("127.0.0.1", 8081)
     workers: Annotated[int, Field(ge=1)] = 1
     trusted_proxies: list[Network] = ["127.0.0.1/32", "::1/128"]
+    forwarded: Family = "x-forwarded"
+    admin_hosts: list[HostName] = ["localhost"]
     cache_status: Literal["plain", "key", "off"] = "plain"
     access_log: Annotated[str, Field(min_length=1)] = "stdout"
     access_log_format: Literal["json", "combined"] = "json"

@@ -16,6 +16,7 @@ from univocal.store.redis import url as address
 __all__ = [
     "Address",
     "Duration",
+    "HostName",
     "Listen",
     "Network",
     "Only",
@@ -114,6 +115,18 @@ def origin_host(value: object) -> str:
     raise ValueError('"site", "upstream", or a host with or without a port')
 
 
+def host_name(value: object) -> str:
+    """A host in its one spelling, without port: a name as A-labels, or an address."""
+    with contextlib.suppress(UnicodeError):
+        written = value if not isinstance(value, str) or value.isascii() else value.encode("idna").decode()
+        if isinstance(written, str):
+            bare = f"[{written}]" if ":" in written and "[" not in written else written
+            host = parse_authority(bare.encode())
+            if host is not None and host[1] is None and not bare.endswith(":"):
+                return host[0].decode()
+    raise ValueError('the name of a host without a port, such as "localhost" or "univocal.internal"')
+
+
 def variable(value: object) -> str:
     """The name of an environment variable."""
     if isinstance(value, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
@@ -161,6 +174,7 @@ Listen: TypeAlias = Annotated[Address, PlainValidator(parse_address), PlainSeria
 Origin: TypeAlias = Annotated[Upstream, PlainValidator(parse_upstream), PlainSerializer(str)]
 Duration: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 OriginHost: TypeAlias = Annotated[str, PlainValidator(origin_host)]
+HostName: TypeAlias = Annotated[str, PlainValidator(host_name)]
 Variable: TypeAlias = Annotated[str, PlainValidator(variable)]
 Store: TypeAlias = Annotated[str, PlainValidator(store), PlainSerializer(masked)]
 Prefix: TypeAlias = Annotated[str, PlainValidator(prefix)]

@@ -87,10 +87,15 @@ def as_combined(outcome: Outcome) -> bytes:
     received = outcome.received
     request = f"{_escaped(received.method.decode('latin-1'))} {_escaped(received.target.decode('latin-1'))}"
     line = (
-        f'{outcome.client or "-"} - - [{_clf(int(outcome.times.start))}] "{request} HTTP/1.1" '
+        f'{_address(outcome.client)} - - [{_clf(int(outcome.times.start))}] "{request} HTTP/1.1" '
         f'{outcome.status or CLIENT_LEFT} {outcome.bytes} "-" "{_purge(outcome.purged)}"\n'
     )
     return line.encode("ascii", "backslashreplace")
+
+
+def _address(client: str | None) -> str:
+    """The client as one column: what a server in front of the middleware says of it may be anything."""
+    return _escaped(client).replace(" ", "\\x20") if client else "-"
 
 
 def _purge(purged: Purged | None) -> str:

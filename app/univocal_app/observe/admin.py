@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from univocal.asgi.middleware import CacheMiddleware
 from univocal_app.config.tables import Configuration
+from univocal_app.observe.admin_hosts import Hosts, OwnHosts
 from univocal_app.observe.admin_purge import FRESH, PurgeMethods, purge
 from univocal_app.observe.metrics import CONTENT_TYPE_LATEST, Metrics
 
@@ -31,15 +32,17 @@ def admin(
 
     `working` gives the number of processes that serve clients.
     """
+    hosts = Hosts(configuration.server.admin_hosts, configuration.server.admin.host)
     endpoints: list[tuple[str, str, Endpoint]] = [
         ("/-/health", "GET", _health),
         ("/-/ready", "GET", partial(_ready, proxy, working)),
         ("/-/config", "GET", partial(_config, configuration)),
-        ("/-/purge", "POST", partial(purge, proxy)),
+        ("/-/purge", "POST", partial(purge, proxy, hosts)),
         ("/metrics", "GET", partial(_metrics, metrics)),
     ]
     routes = [Route(path, endpoint, methods=[method]) for path, method, endpoint in endpoints]
-    return Starlette(routes=routes, middleware=[Middleware(PurgeMethods, proxy)])
+    middleware = [Middleware(PurgeMethods, proxy), Middleware(OwnHosts, hosts)]
+    return Starlette(routes=routes, middleware=middleware)
 
 
 async def _health(_: Request) -> Response:

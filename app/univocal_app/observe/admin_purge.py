@@ -15,10 +15,11 @@ from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.scope import received
 from univocal.engine.outcome import Handling, Outcome, Times, announce
 from univocal.engine.purge import PURGES, Purged, carry_out, may_purge, ordered
-from univocal.engine.trust import Peer, believe
+from univocal.engine.trust import Peer
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Fields
 from univocal.http.problem import problem
+from univocal_app.observe.admin_hosts import Hosts
 
 __all__ = ["FRESH", "PurgeMethods", "purge"]
 
@@ -37,12 +38,12 @@ class PurgeMethods:
         await (self._proxy if named else self._app)(scope, receive, send)
 
 
-async def purge(proxy: CacheMiddleware, request: Request) -> Response:
+async def purge(proxy: CacheMiddleware, hosts: Hosts, request: Request) -> Response:
     """Carry out what the request's content names, if its sender may; the proxy's listeners hear of it."""
     begun, ticks = time.time(), time.perf_counter()
     said, fields = received(request.scope), list(request.scope["headers"])
-    peer = believe(said, fields, proxy.gate.runtime.trusted)
-    asked = _Asked(proxy, peer, fields)
+    peer = proxy.gate.sender(said, fields)
+    asked = _Asked(proxy, hosts, peer, fields)
     try:
         response = await asked.answer(request)
         status, octets = response.status_code, len(response.body)
@@ -72,6 +73,7 @@ class _Asked:
     """One request, and what becomes of it."""
 
     proxy: CacheMiddleware
+    hosts: Hosts
     peer: Peer
     fields: Fields
     purged: Purged | None = None
@@ -95,6 +97,8 @@ class _Asked:
         gate = self.proxy.gate
         if not may_purge(self.peer, self.fields, gate.runtime):
             raise RefusedError("purge-forbidden")
+        if not self.hosts.has(request.scope):
+            raise RefusedError("unknown-host")
         content = b""
         async for chunk in request.stream():
             content += chunk

@@ -157,6 +157,7 @@ def runtime_of(configuration: Configuration, source: str) -> Runtime:
         rules=MappingProxyType(each),
         access=Access(networks(configuration.purge.allow), _token(configuration.purge.token_env, source)),
         trusted=networks(server.trusted_proxies),
+        forwarded=server.forwarded,
         limits=Limits(server.max_body, server.max_target, server.max_fields, server.max_requests_per_client),
         cache_status=server.cache_status,
     )

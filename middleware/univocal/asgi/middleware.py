@@ -24,7 +24,7 @@ from univocal.engine.hits import Hit
 from univocal.engine.outcome import Listener
 from univocal.engine.plan import plan_of
 from univocal.engine.runtime import Access, Runtime, builtin_profiles
-from univocal.engine.trust import LOOPBACK, networks
+from univocal.engine.trust import LOOPBACK, Family, family_named, networks
 from univocal.http.errors import ConfigurationError
 from univocal.http.messages import Fields, Received
 from univocal.store.memory import MemoryStore
@@ -40,10 +40,11 @@ class CacheMiddleware:
 
     `app` is any ASGI application. `profile` is a built-in profile's name or a Profile; `rules` say what is
     cached, in place of the profile's own; both serve every host. `trusted_proxies` and `purge_allow` are
-    networks ("10.0.0.0/8"); with a `purge_token`, whoever sends it as a bearer token may purge too. `store`
-    may be shared among middlewares of one event loop. A `runtime` replaces profile, rules and networks
-    (`univocal serve` builds one from its file). Listeners are called with each Outcome. Raises
-    ConfigurationError.
+    networks ("10.0.0.0/8"). A proxy in front that is among the former is believed, by what it says in the
+    fields of `forwarded`: "x-forwarded" (X-Forwarded-For, -Host, -Proto) or "forwarded" (RFC 7239). With a
+    `purge_token`, whoever sends it as a bearer token may purge too. `store` may be shared among middlewares
+    of one event loop. A `runtime` replaces profile, rules and networks (`univocal serve` builds one from its
+    file). Listeners are called with each Outcome. Raises ConfigurationError.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class CacheMiddleware:
         store: MemoryStore | SharedStore | None = None,
         listeners: Iterable[Listener] = (),
         trusted_proxies: Iterable[str] = (),
+        forwarded: Family = "x-forwarded",
         purge_allow: Iterable[str] = LOOPBACK,
         purge_token: str = "",
         runtime: Runtime | None = None,
@@ -67,6 +69,7 @@ class CacheMiddleware:
                 rules,
                 access=Access(networks(purge_allow), purge_token.encode()),
                 trusted=networks(trusted_proxies),
+                forwarded=family_named(forwarded),
             )
         self.tiers = tiers_of(store or MemoryStore())
         self.store = self.tiers.memory

@@ -5,14 +5,15 @@ Servers hand over different things; the bytes that were received are preferred w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from univocal.engine.admission import Admission
 from univocal.http.extensions import EARLY_HINT, EXTENSION, INTERIM
+from univocal.http.forward import sender_fields
 from univocal.http.grammar import split_absolute
-from univocal.http.messages import Fields, Received
+from univocal.http.messages import Field, Fields, Received
 from univocal.uri.target import Canonical
 
 __all__ = ["CANONICAL", "Scope", "below_root", "received", "respell"]
@@ -57,17 +58,22 @@ def _target(scope: Mapping[str, Any]) -> bytes:
 
 
 def respell(scope: Scope, admission: Admission, method: bytes, fields: Fields) -> Scope:
-    """The scope as the application sees it: the canonical target in all its forms, scheme and host."""
+    """The scope as the application sees it: the canonical target in all its forms, scheme, host and client.
+
+    Behind trusted proxies X-Forwarded-* and Forwarded say the same, for applications that read those, whether
+    such a proxy spoke or not: law 4 wants them to follow from the key.
+    """
     found, peer = admission.canonical, admission.peer
     assert found is not None
-    client = peer.client
+    asked_by = admission.received.client
     path, _, query = found.target.partition(b"?")
-    port = scope["client"][1] if scope.get("client") else 0
+    own = _sender_of(admission, found) if admission.runtime.trusted else ()
+    client = scope.get("client") if peer.client == asked_by else (peer.client, 0) if peer.client else None
     passed = {
         name: value for name, value in scope.get("extensions", {}).items() if name in _PASSED_EXTENSIONS
     }
     named = {"method": method.decode("latin-1")} if scope["type"] == "http" else {}
-    told = {"canonical": found, "peer": admission.received.client, "chain": peer.chain}
+    told = {"canonical": found, "peer": asked_by, "chain": peer.chain}
     return (
         scope
         | named
@@ -76,11 +82,21 @@ def respell(scope: Scope, admission: Admission, method: bytes, fields: Fields) -
             "raw_path": path,
             "query_string": query,
             "scheme": _scheme(scope["type"], found.scheme),
-            "headers": list(fields),
-            "client": (client, port) if client else None,
+            "headers": [*fields, *own],
+            "client": client,
             "extensions": passed | {EXTENSION: {"target": found.target}, CANONICAL: told},
         }
     )
+
+
+def _sender_of(admission: Admission, found: Canonical) -> Sequence[Field]:
+    """The fields that tell of the sender; the last address is that of the client of the proxy in front.
+
+    A proxy would add the address of that proxy, but the application is not behind one more.
+    """
+    *before, last = admission.peer.chain or (b"",)
+    client = last.decode("ascii") or admission.received.client
+    return sender_fields(found.authority, client, found.scheme, before)
 
 
 def _scheme(kind: str, scheme: bytes) -> str:

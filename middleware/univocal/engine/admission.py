@@ -17,7 +17,7 @@ from univocal.cache.vary import selecting_fields, selection
 from univocal.engine.plan import Plan
 from univocal.engine.purge import PURGES, Order, order_of
 from univocal.engine.runtime import Runtime
-from univocal.engine.trust import Peer, believe
+from univocal.engine.trust import LikelyProxies, Peer, believe
 from univocal.http.errors import RefusedError, by_rank, status_of
 from univocal.http.fields import ENCODINGS, content_length, first
 from univocal.http.forward import end_to_end, strip_untrusted
@@ -61,11 +61,12 @@ class Admission:
 class Gate:
     """Judges requests by a runtime and what is stored; a reload sets `runtime` anew."""
 
-    __slots__ = ("runtime", "tiers")
+    __slots__ = ("likely_proxies", "runtime", "tiers")
 
     def __init__(self, runtime: Runtime, tiers: Tiers) -> None:
         self.runtime = runtime
         self.tiers = tiers
+        self.likely_proxies = LikelyProxies()
 
     def admit(self, received: Received, fields: Fields, now: float, plan: Plan | None = None) -> Admission:
         """Judge a request: its sender, its target, the decision about it. Touches nothing but memory.
@@ -76,7 +77,7 @@ class Gate:
         if plan is not None and not plan.forwarded:
             peer = Peer([fields[plan.host][1]], received.scheme, received.client)
         else:
-            peer = believe(received, fields, runtime.trusted)
+            peer = self.sender(received, fields)
         if fault := _fault(received, fields, runtime, plan):
             return _refused(received, runtime, peer, (fault,))
         if received.method in PURGES:
@@ -94,6 +95,14 @@ class Gate:
             request = strip_cookies(request, rules)
         decision = self._decide(found, request, rules, now)
         return Admission(received, runtime, peer, found, request, rules, decision, found.observed)
+
+    def sender(self, received: Received, fields: Fields) -> Peer:
+        """The sender of a request, as far as it is believed."""
+        trusted, family = self.runtime.trusted, self.runtime.forwarded
+        peer = believe(received, fields, trusted, family)
+        if not peer.known:
+            self.likely_proxies.note(received.client, lambda: fields, trusted, family)
+        return peer
 
     def _decide(self, found: Canonical, request: Request, rules: Rules, now: float) -> Decision:
         if found.observed or found.target == b"*":

@@ -30,6 +30,7 @@ from univocal.engine.hits import Hits
 from univocal.engine.households import UnderWay, household
 from univocal.engine.outcome import Handling, Listener, Outcome, Times, announce, cache_status
 from univocal.engine.purge import PURGES, Order, Purged, carry_out
+from univocal.engine.recording import Recording
 from univocal.engine.turns import Turn
 from univocal.http.errors import RefusedError
 from univocal.http.fields import without
@@ -93,6 +94,7 @@ class Exchange:
         "_purged",
         "_reader",
         "_reasons",
+        "_recording",
         "_status",
         "_ticks",
         "_timer",
@@ -128,6 +130,7 @@ class Exchange:
         self._counted = ""  # the household that it is counted for
         self._flight: Flight | None = None
         self._reader: Reader | None = None
+        self._recording: Recording | None = None  # of the response that is said to be stored
         self._follows = False
         self._timer: Due | None = None
         self._turn: Turn | None = None  # to ask by itself, after another's request has failed
@@ -438,6 +441,7 @@ class Exchange:
         recording = flight.recording
         if not self._follows:
             kept = recording is not None and recording.stored_at_head
+            self._recording = recording if kept else None
             self._stream(flight, response, Handling(fwd=_reason(self.admission), stored=kept))
             return
         storing = recording.storing if recording is not None else None
@@ -516,9 +520,6 @@ class Exchange:
         return True
 
     def ended(self, error: BaseException | None) -> None:
-        recording = self._flight.recording if self._flight is not None else None
-        if self._handling.stored and (error is not None or recording is None or recording.content is None):
-            self._handling = self._handling._replace(stored=False)  # as was believed at its head
         self._reader = self._flight = None
         if error is None:
             self._finish()
@@ -575,6 +576,8 @@ class Exchange:
         if not listeners:
             return
         now = time.perf_counter()
+        if self._recording is not None and not self._recording.stored:
+            self._handling = self._handling._replace(stored=False)  # it was too large, cut, or purged
         admission, decision = self.admission, self.admission.decision
         found = admission.canonical
         purge = admission.received.method in PURGES

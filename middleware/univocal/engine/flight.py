@@ -470,6 +470,8 @@ class Flight:
         if self._alone is not None:
             self._alone.cancel()
             self._alone = None
+        if error is not None and self.recording is not None:
+            self.recording.fail()
         self.broadcast.end(error)
         self._record()
 

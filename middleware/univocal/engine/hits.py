@@ -21,7 +21,7 @@ from univocal.cache.tags import TAGGING
 from univocal.engine.admission import Gate, admitted
 from univocal.engine.outcome import Handling, Listener, Outcome, Times, announce, cache_status
 from univocal.engine.plan import Plan
-from univocal.engine.trust import believe, within
+from univocal.engine.trust import within
 from univocal.http.messages import Fields, Received, Request
 from univocal.uri.target import Canonical, resolve
 
@@ -71,8 +71,11 @@ class Hits:
             self._runtime = runtime
             self._found.clear()
         host, scheme, client = values[plan.host], received.scheme, received.client
-        if plan.forwarded and within(client, runtime.trusted):
-            peer = believe(received, plan.fields(values), runtime.trusted)
+        if plan.forwarded and not within(client, runtime.trusted):
+            note = self._gate.likely_proxies.note
+            note(client, lambda: plan.fields(values), runtime.trusted, runtime.forwarded)
+        elif plan.forwarded:
+            peer = self._gate.sender(received, plan.fields(values))
             if len(peer.hosts) != 1:
                 return None
             host, scheme, client = peer.hosts[0], peer.scheme, peer.client

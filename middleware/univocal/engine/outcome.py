@@ -8,6 +8,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from univocal.cache.decide import Decision, Refuse, Reuse
 from univocal.engine.purge import PURGES, Purged
+from univocal.http.grammar import quoted
 from univocal.http.messages import Field, Received
 from univocal.http.problem import problem
 from univocal.uri.target import Canonical
@@ -92,7 +93,7 @@ def cache_status(
 ) -> list[Field]:
     """The Cache-Status field for a response: a list of one field, or of none (RFC 9211).
 
-    No parameter holds an octet of the client's but `key`, which is canonical: ASCII without `"` and `\\`.
+    No parameter holds an octet of the client's but `key`, which is canonical: visible ASCII.
     """
     if mode == "off":
         return []
@@ -110,7 +111,7 @@ def cache_status(
     if handling.ttl is not None:
         member += b"; ttl=%d" % handling.ttl
     if mode == "key" and canonical is not None and not canonical.observed:
-        member += b'; key="%b"' % canonical.url
+        member += b"; key=" + quoted(canonical.url)
     if handling.detail:
         member += b"; detail=%b" % handling.detail.encode()
     return [(b"cache-status", member)]

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from univocal.cache.rules import READS
-from univocal.engine.trust import FORWARDED
 from univocal.http.fields import ENCODINGS
-from univocal.http.forward import strip_untrusted
+from univocal.http.forward import speaks_for_another, strip_untrusted
 from univocal.http.messages import Fields
 
 __all__ = ["Plan", "plan_of"]
@@ -34,7 +33,7 @@ class Plan(NamedTuple):
     names: tuple[bytes, ...]
     host: int  # where Host stands
     connection: int  # where Connection stands, -1: nowhere
-    forwarded: bool  # a trusted proxy's word may be among them
+    forwarded: bool  # they say that somebody else made the request
     cookie: bool
     clean: bool  # all of them may go on to the origin server
 
@@ -71,7 +70,7 @@ def _plan(spelled: tuple[bytes, ...]) -> Plan | None:
         names,
         names.index(b"host"),
         names.index(b"connection") if b"connection" in names else -1,
-        not FORWARDED.isdisjoint(names),
+        speaks_for_another(set(names)),
         b"cookie" in names,
         len(strip_untrusted([(name, b"") for name in names])) == len(names),
     )

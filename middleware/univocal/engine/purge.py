@@ -102,7 +102,7 @@ async def carry_out(order: Order, tiers: Tiers, now: float) -> Purged:
 
 
 def may_purge(peer: Peer, fields: Fields, runtime: Runtime) -> bool:
-    """Tell whether this client may purge: by the token, compared in constant time, or by its address.
+    """Tell whether this client may purge: by the token, compared in constant time, or by its own address.
 
     A browser's address is not that of the author of the page it shows: a page's request counts only if the
     page comes from here.
@@ -112,7 +112,7 @@ def may_purge(peer: Peer, fields: Fields, runtime: Runtime) -> bool:
     ]
     if runtime.access.token and len(given) == 1 and hmac.compare_digest(given[0], runtime.access.token):
         return True
-    return within(peer.client, runtime.access.networks) and not _from_elsewhere(fields)
+    return peer.known and within(peer.client, runtime.access.networks) and not _from_elsewhere(fields)
 
 
 def _from_elsewhere(fields: Fields) -> bool:

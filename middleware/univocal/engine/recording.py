@@ -69,6 +69,7 @@ class Recording:
         "_partial",
         "_tiers",
         "began",
+        "committed",
         "content",
         "lease",
         "state",
@@ -86,6 +87,7 @@ class Recording:
         self.storing: Stored | None = None  # while KEPT: the head as it will be stored
         self.updated: Stored | None = None  # once RENEWED: the stored response
         self.content: bytes | None = None  # of what was KEPT, once it is complete
+        self.committed: bool | None = None  # once it has ended: it was stored, as far as is known here
         self.stored_at_head = False  # as far as is known at the head: what is purged until then is not stored
         self._tiers = tiers
         self._key = admission.canonical.key
@@ -102,6 +104,11 @@ class Recording:
     def current(self) -> bool:
         """True while nothing has purged this response since it was asked for."""
         return self._tiers.holds(self.lease, self.storing)
+
+    @property
+    def stored(self) -> bool:
+        """True if the response is stored, or will be as far as is known."""
+        return self.state is State.KEPT if self.committed is None else self.committed
 
     @property
     def joinable(self) -> bool:
@@ -182,9 +189,12 @@ class Recording:
         if self.storing is not None:
             self.content = body
             stored = complete(self.storing, body)
-            if stored is not None:
-                self._tiers.commit(self.lease, stored)
+            self.committed = stored is not None and self._tiers.commit(self.lease, stored)
         then()
+
+    def fail(self) -> None:
+        """Take note that the rest of the content does not come."""
+        self.committed = False
 
     def _discard(self) -> None:
         """Give back the kept content, which nobody else reads."""

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from univocal.cache.rules import DEFAULTS, Rules
-from univocal.engine.trust import LOOPBACK, Networks, networks
+from univocal.engine.trust import LOOPBACK, Family, Networks, networks
 from univocal.http.errors import ConfigurationError, ProfileError
 from univocal.uri.profile import Profile, parse
 from univocal.uri.site import Route, Site, Sites
@@ -50,7 +50,8 @@ class Runtime:
     # By the site's name; a route whose profile has defaults of its own also by its prefix.
     rules: Mapping[str | tuple[str, bytes], Rules] = field(default_factory=lambda: MappingProxyType({}))
     access: Access = field(default_factory=Access)
-    trusted: Networks = ()
+    trusted: Networks = ()  # proxies whose forwarded fields are believed …
+    forwarded: Family = "x-forwarded"  # … those of this family
     limits: Limits = Limits()
     cache_status: Literal["plain", "key", "off"] = "plain"
 

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from typing import Final, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from univocal.http.errors import ConfigurationError
 from univocal.http.fields import ENCODINGS
+from univocal.http.forward import speaks_for_another
 from univocal.http.grammar import TOKEN
 from univocal.http.messages import Fields, Received, values
 
-__all__ = ["FORWARDED", "LOOPBACK", "Networks", "Peer", "believe", "networks", "within"]
+__all__ = [
+    "LOOPBACK",
+    "Family",
+    "LikelyProxies",
+    "Networks",
+    "Peer",
+    "believe",
+    "family_named",
+    "networks",
+    "within",
+]
+
+logger: Final = logging.getLogger("univocal")
 
 Networks: TypeAlias = tuple[IPv4Network | IPv6Network, ...]
 LOOPBACK: Final = ("127.0.0.0/8", "::1/128")
@@ -33,7 +47,28 @@ _MOST_HOPS: Final = 64
 _MOST_COMMAS: Final = 256
 _LONGEST_ELEMENT: Final = 1024
 
-FORWARDED: Final = frozenset((b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-proto", b"forwarded"))
+Family: TypeAlias = Literal["x-forwarded", "forwarded"]
+"""The fields by which proxies tell for whom they ask: X-Forwarded-For, -Host and -Proto, or Forwarded."""
+
+# The field of each family that names the client.
+_NAMING: Final[dict[Family, bytes]] = {"x-forwarded": b"x-forwarded-for", "forwarded": b"forwarded"}
+
+# An address and perhaps a port, obfuscated or not (RFC 7239 §6); an IPv6 address without port may stand bare.
+_PORT: Final = rb"(?::[0-9A-Za-z._-]{1,64})?"
+_NODE: Final = re.compile(rb"\"?(?:\[([0-9A-Fa-f:.]+)\]%b|([0-9.]+)%b|([0-9A-Fa-f:.]+))\"?" % (_PORT, _PORT))
+
+_OTHER: Final[dict[Family, Family]] = {"x-forwarded": "forwarded", "forwarded": "x-forwarded"}
+
+# At which of its requests a peer is told of, and how many peers are.
+_TOLD_AT: Final = 2
+_MOST_TOLD: Final = 16
+
+# Where proxies in front are: this machine and the networks that are nobody's on the Internet.
+_NEAR: Final = (
+    *LOOPBACK,
+    *("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16"),
+    *("fc00::/7", "fe80::/10"),
+)
 
 
 def networks(texts: Iterable[str]) -> Networks:
@@ -47,6 +82,14 @@ def networks(texts: Iterable[str]) -> Networks:
                 "networks", "", text, "an address or a network, such as 10.0.0.0/8"
             ) from None
     return tuple(found)
+
+
+def family_named(name: str) -> Family:
+    """The family of forwarded fields called `name`. Raises ConfigurationError."""
+    for known in _READERS:
+        if name == known:
+            return known
+    raise ConfigurationError("CacheMiddleware", "forwarded", name, "x-forwarded, forwarded")
 
 
 def _unmapped(network: IPv4Network | IPv6Network) -> IPv4Network | IPv6Network:
@@ -63,7 +106,7 @@ def within(address: str | None, allowed: Networks) -> bool:
     if address is None or not allowed:
         return False
     try:
-        parsed = ip_address(address.partition("%")[0])
+        parsed = ip_address(address)
     except ValueError:
         return False  # a socket's path, a test client's name
     mapped = getattr(parsed, "ipv4_mapped", None)
@@ -77,42 +120,62 @@ class Peer:
     hosts: list[bytes]  # every value that names the authority: of more than one none is believed
     scheme: bytes
     client: str | None
-    chain: tuple[bytes, ...] = ()  # addresses before `received.client`, as trusted proxies reported them
-    encodings: tuple[bytes, bytes] = (
-        b"",
-        b"",
-    )  # charsets it declares, of path and query
+    chain: tuple[bytes, ...] = ()  # the client and the trusted proxies after it, where one reported them
+    encodings: tuple[bytes, bytes] = (b"", b"")  # charsets it declares, of path and query
+    known: bool = True  # False: somebody else may have asked, and there is no right by the client's address
 
 
-def believe(received: Received, fields: Fields, trusted: Networks) -> Peer:
-    """The request's authority, scheme and client; a trusted peer's forwarded fields come before its own.
+class _Told(NamedTuple):
+    """The members of a family's fields, in order."""
+
+    addresses: list[bytes]
+    hosts: list[bytes]
+    schemes: list[bytes]
+
+
+def believe(received: Received, fields: Fields, trusted: Networks, family: Family = "x-forwarded") -> Peer:
+    """The request's authority, scheme and client; of a trusted peer's fields, those of `family` say them.
 
     The last value of each field counts, since it is the one that the trusted peer wrote; of the chain of
-    addresses, the last that is not itself trusted. `Forwarded` (RFC 7239) is read where there is no
-    X-Forwarded-* at all: its last element for host and scheme, and for addresses those that end the list
-    without a gap, since what comes before is from who knows whom.
+    addresses, the last that is not itself trusted, and none before it: what stands there is from who knows
+    whom. Of `Forwarded` (RFC 7239) the last element has host and scheme, and the addresses are those that end
+    the list without a gap.
     """
     hosts = values(fields, b"host")
-    if not within(received.client, trusted) or not any(name in FORWARDED for name, _ in fields):
-        return Peer(hosts, received.scheme, received.client, (), _declared(fields))
-    chain = _members(fields, b"x-forwarded-for")
-    authority = _members(fields, b"x-forwarded-host")
-    scheme = _members(fields, b"x-forwarded-proto")
-    if not (chain or authority or scheme):
-        chain, authority, scheme = _forwarded(fields)
+    names = {name for name, _ in fields}
+    encodings = (b"", b"") if names.isdisjoint(ENCODINGS) else _declared(fields)
+    if not speaks_for_another(names):
+        return Peer(hosts, received.scheme, received.client, (), encodings)
+    if not within(received.client, trusted):
+        return Peer(hosts, received.scheme, received.client, (), encodings, known=False)
+    told = _READERS[family](fields)
+    client, chain = _last_stranger(told.addresses, received.client, trusted)
     return Peer(
-        hosts=authority[-1:] or hosts,
-        scheme=_scheme(scheme, received.scheme),
-        client=_client(chain, received.client, trusted),
-        chain=tuple(chain),
-        encodings=_declared(fields),
+        hosts=told.hosts[-1:] or hosts,
+        scheme=_scheme(told.schemes, received.scheme),
+        client=client,
+        chain=chain,
+        encodings=encodings,
+        known=bool(chain) and client is not None and not _contradicted(client, fields, trusted, family),
     )
+
+
+def _contradicted(client: str, fields: Fields, trusted: Networks, family: Family) -> bool:
+    """Tell whether another field names another client.
+
+    The proxy in front may be one that writes that field alone, and the one that counts is from a stranger.
+    """
+    other = _OTHER[family]
+    if any(name == _NAMING[other] for name, _ in fields):
+        named, _ = _last_stranger(_READERS[other](fields).addresses, None, trusted)
+        if named != client:
+            return True
+    real = values(fields, b"x-real-ip")
+    return bool(real) and {_address(value) for value in real} != {client}
 
 
 def _declared(fields: Fields) -> tuple[bytes, bytes]:
     """The fields of draft-montenegro-httpbis-uri-encoding; one that is repeated does not count."""
-    if not any(name in ENCODINGS for name, _ in fields):
-        return b"", b""
     path, query = (values(fields, name) for name in ENCODINGS)
     return path[0] if len(path) == 1 else b"", query[0] if len(query) == 1 else b""
 
@@ -122,25 +185,29 @@ def _scheme(said: list[bytes], otherwise: bytes) -> bytes:
     return scheme if scheme in {b"http", b"https"} else otherwise
 
 
-def _client(chain: list[bytes], peer: str | None, trusted: Networks) -> str | None:
-    client = peer
-    for member in reversed(chain):
+def _last_stranger(
+    members: Sequence[bytes], peer: str | None, trusted: Networks
+) -> tuple[str | None, tuple[bytes, ...]]:
+    """The last address that is not trusted, else the first, else the peer's; and the addresses from it on."""
+    client, chain = peer, list[bytes]()
+    for member in reversed(members):
         client = _address(member)
+        chain.append(client.encode() if client is not None else b"unknown")  # RFC 7239 §6.2
         if not within(client, trusted):  # a member that is no address is nobody we know, so nobody we trust
             break
-    return client
+    return client, tuple(reversed(chain))
 
 
 def _address(member: bytes) -> str | None:
-    text = member.decode("latin-1").strip('"')
-    if text.startswith("["):
-        text = text[1:].partition("]")[0]
-    elif text.count(":") == 1:
-        text = text.partition(":")[0]
+    """The address in its one spelling, without port; None for what is none, or of another machine's zone."""
+    node = _NODE.fullmatch(member.strip(b" \t"))
+    if node is None:
+        return None
     try:
-        return str(ip_address(text))
+        address = ip_address(next(filter(None, node.groups())).decode("ascii"))
     except ValueError:
         return None
+    return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 def _members(fields: Fields, name: bytes) -> list[bytes]:
@@ -149,7 +216,15 @@ def _members(fields: Fields, name: bytes) -> list[bytes]:
     return [member for part in nearest if (member := part.strip(b" \t"))]
 
 
-def _forwarded(fields: Fields) -> tuple[list[bytes], list[bytes], list[bytes]]:
+def _x_forwarded(fields: Fields) -> _Told:
+    return _Told(
+        addresses=_members(fields, b"x-forwarded-for"),
+        hosts=_members(fields, b"x-forwarded-host"),
+        schemes=_members(fields, b"x-forwarded-proto"),
+    )
+
+
+def _forwarded(fields: Fields) -> _Told:
     """The addresses of the elements that end the list and have one; host and scheme of the last element."""
     chain: list[bytes] = []
     last: dict[bytes, bytes] | None = None
@@ -158,9 +233,15 @@ def _forwarded(fields: Fields) -> tuple[list[bytes], list[bytes], list[bytes]]:
             last = element
         if b"for" not in element or len(chain) == _MOST_HOPS:
             break
-        chain.insert(0, element[b"for"])
+        chain.append(element[b"for"])
     host, proto = ([last[name]] if last and name in last else [] for name in (b"host", b"proto"))
-    return chain, host, proto
+    return _Told(chain[::-1], host, proto)
+
+
+_READERS: Final[dict[Family, Callable[[Fields], _Told]]] = {
+    "x-forwarded": _x_forwarded,
+    "forwarded": _forwarded,
+}
 
 
 def _elements(value: bytes) -> Iterator[dict[bytes, bytes]]:
@@ -185,3 +266,49 @@ def _elements(value: bytes) -> Iterator[dict[bytes, bytes]]:
 
 def _unquoted(value: bytes) -> bytes:
     return _QUOTED_PAIR.sub(rb"\1", value[1:-1]) if value[:1] == b'"' else value
+
+
+class LikelyProxies:
+    """Peers near by that speak for others in vain, as a proxy does that the configuration does not name.
+
+    Each is told of in the log at its second request, and once; 16 at most, since a network may be large.
+    """
+
+    __slots__ = ("_near", "_seen")
+
+    def __init__(self) -> None:
+        self._near = networks(_NEAR)
+        self._seen: dict[str, int] = {}
+
+    def note(
+        self, client: str | None, fields: Callable[[], Fields], trusted: Networks, family: Family
+    ) -> None:
+        """Take note of a request whose peer, `client`, has sent fields from which nobody is known."""
+        if client is None or not within(client, self._near):
+            return
+        seen = self._seen.get(client, 0)
+        if seen >= _TOLD_AT or (seen == 0 and len(self._seen) >= _MOST_TOLD):
+            return
+        setting = _advice(client, fields(), trusted, family)
+        if setting:
+            self._seen[client] = seen + 1
+            if seen + 1 == _TOLD_AT:
+                logger.warning(
+                    "%s sends forwarded fields that are not believed: clients have its address, https is not "
+                    "seen, and only the token may purge. If it is your proxy, set %s "
+                    "(under [server] in univocal.toml, or of CacheMiddleware)",
+                    client,
+                    setting,
+                )
+
+
+def _advice(client: str, fields: Fields, trusted: Networks, family: Family) -> str:
+    """The settings by which a peer's fields would be believed; empty where nothing would be gained."""
+    told = {each: read(fields).addresses for each, read in _READERS.items()}
+    sent: Family = family if told[family] or not any(told.values()) else _OTHER[family]
+    settings = [] if sent == family else [f'forwarded = "{sent}"']
+    if not within(client, trusted):
+        if told[sent] and _last_stranger(told[sent], None, ())[0] == client:
+            return ""  # the server has believed them before us, and the client is known
+        settings.insert(0, f'trusted_proxies = ["{client}"]')
+    return " and ".join(settings)

@@ -9,7 +9,7 @@ from typing import Final
 
 from univocal.http.errors import RefusedError
 from univocal.http.fields import content_length_value
-from univocal.http.grammar import SIGNS, is_token
+from univocal.http.grammar import SIGNS, is_token, quoted
 from univocal.http.messages import Field, Fields, values
 
 __all__ = [
@@ -22,6 +22,8 @@ __all__ = [
     "request_fields",
     "request_has_content",
     "response_fields",
+    "sender_fields",
+    "speaks_for_another",
     "strip_untrusted",
 ]
 
@@ -51,33 +53,48 @@ METHOD_OVERRIDES: Final = frozenset(
 )
 _READING: Final = frozenset({b"GET", b"HEAD"})
 
-# What frameworks and servers read in place of the request's own URL, host, scheme, port, prefix or
-# peer address: Symfony, Zend, IIS, Rails, Rack, Django, Spring, Envoy, Traefik, Azure, CloudFront,
-# Cloudflare, ingress controllers; and "proxy", which CGI hands to programs as HTTP_PROXY.
-_UNTRUSTED: Final = METHOD_OVERRIDES | frozenset(
+# The fields by which an intermediary tells for whom it asks, and by which scheme it was asked. Nobody has a
+# reason to send any of them for a request of his own.
+_SENDER: Final = frozenset(
     b"forwarded x-forwarded x-forward-for forwarded-for forwarded-for-ip forwarded-host forwarded-proto "
-    # host
-    b"x-host x-host-override x-http-host x-http-host-override x-real-host x-proxy-host proxy-host "
-    b"fastly-host fastly-orig-host x-backend-host "
-    # URL and prefix
-    b"x-rewrite-url x-rewrite-uri x-rewrite-path x-override-url x-override-uri x-proxy-url proxy-url "
-    b"x-real-url x-real-uri x-request-uri x-request-url request-uri x-http-path-override x-path-info "
-    b"x-envoy-original-path x-envoy-original-host x-envoy-original-url x-waws-unencoded-url "
-    b"x-matched-path x-invoke-path x-invoke-query x-invoke-status x-now-route-matches "
-    b"x-middleware-subrequest "
-    b"x-url x-uri x-replaced-path x-override-host host-override x-client-scheme x-middleware-rewrite "
-    b"x-script-name script-name x-base-url base-url http-url x-http-destinationurl x-ms-original-url "
-    # scheme and port
-    b"x-scheme x-url-scheme x-proto x-client-proto x-https front-end-https cloudfront-forwarded-proto "
-    b"cf-visitor x-arr-ssl x-appservice-proto x-ssl x-port x-server-port "
-    # peer address
-    b"true-client-ip cf-connecting-ip cf-connecting-ipv6 fastly-client-ip x-azure-clientip "
+    b"x-original-for x-original-forwarded-for x-original-remote-addr x-coming-from "
+    b"true-client-ip cf-connecting-ip cf-connecting-ipv6 fastly-client-ip fly-client-ip do-connecting-ip "
+    b"x-azure-clientip x-appengine-user-ip x-envoy-external-address x-sucuri-clientip incap-client-ip "
     b"x-real-ip real-ip x-client-ip client-ip x-cluster-client-ip proxy-client-ip wl-proxy-client-ip "
     b"x-originating-ip x-remote-ip x-remote-addr x-proxyuser-ip x-custom-ip-authorization "
-    # environment
-    b"proxy".split()
+    b"x-scheme x-url-scheme x-client-scheme x-proto x-client-proto x-https x-ssl x-arr-ssl front-end-https "
+    b"cloudfront-forwarded-proto cf-visitor x-appservice-proto".split()
 )
-_UNTRUSTED_FAMILIES: Final = (b"x-forwarded-", b"x-original-")
+_SENDER_FAMILIES: Final = (b"x-forwarded-",)
+
+# What frameworks and servers read in place of the request's own URL, host, port, prefix or method as well:
+# Symfony, Zend, IIS, Rails, Rack, Django, Spring, Envoy, Traefik, Azure, CloudFront, Cloudflare, ingress
+# controllers; what makes them hand out files by a path of the client's (Rack, and what imitates nginx); and
+# "proxy", which CGI hands to programs as HTTP_PROXY.
+_UNTRUSTED: Final = (
+    METHOD_OVERRIDES
+    | _SENDER
+    | frozenset(
+        # host
+        b"x-host x-host-override x-http-host x-http-host-override x-real-host x-proxy-host proxy-host "
+        b"fastly-host fastly-orig-host x-backend-host "
+        # URL and prefix
+        b"x-rewrite-url x-rewrite-uri x-rewrite-path x-override-url x-override-uri x-proxy-url proxy-url "
+        b"x-real-url x-real-uri x-request-uri x-request-url request-uri x-http-path-override x-path-info "
+        b"x-envoy-original-path x-envoy-original-host x-envoy-original-url x-waws-unencoded-url "
+        b"x-matched-path x-invoke-path x-invoke-query x-invoke-status x-now-route-matches "
+        b"x-middleware-subrequest "
+        b"x-url x-uri x-replaced-path x-override-host host-override x-middleware-rewrite "
+        b"x-script-name script-name x-base-url base-url http-url x-http-destinationurl x-ms-original-url "
+        # port
+        b"x-port x-server-port "
+        # files
+        b"x-send-file x-reproxy-url x-reproxy-file "
+        # environment
+        b"proxy".split()
+    )
+)
+_UNTRUSTED_FAMILIES: Final = (*_SENDER_FAMILIES, b"x-original-", b"x-accel-", b"x-sendfile", b"x-lighttpd-")
 
 # What most requests have: told apart by one subtraction of sets, these are not looked at any further.
 _ORDINARY: Final = frozenset(
@@ -125,11 +142,7 @@ def request_fields(
     if trailers and b"te" in named and _accepts_trailers(fields):
         # RFC 9110 §10.1.4: whoever sends TE names it in Connection.
         forwarded += [(b"te", b"trailers"), (b"connection", b"te")]
-    asked = host if authority is None else authority
-    if forwarded_for or len(asked) > 255:
-        forwarded += _origin_of(asked, client, scheme, forwarded_for)
-    else:
-        forwarded += _direct_origin_of(asked, client, scheme)
+    forwarded += sender_fields(host if authority is None else authority, client, scheme, forwarded_for)
     forwarded.append((b"via", via))  # RFC 9110 §7.6.3
     return forwarded
 
@@ -185,6 +198,11 @@ def strip_untrusted(fields: Sequence[Field], method: bytes = b"GET") -> Fields:
     odd = {name for name, _ in fields} - _ORDINARY
     untrusted = _untrusted(odd, method)
     return [field for field in fields if field[0] not in untrusted] if untrusted else list(fields)
+
+
+def speaks_for_another(names: AbstractSet[bytes]) -> bool:
+    """Tell whether one of these field names (lower case) says that somebody else made the request."""
+    return any(_tells_the_sender(name[:64]) for name in names - _ORDINARY)  # no known one is so long
 
 
 def forwards_left(method: bytes, fields: Sequence[Field]) -> Fields | None:
@@ -287,6 +305,12 @@ def _is_untrusted(name: bytes) -> bool:
     return _short_is_untrusted(name) if len(name) <= 64 else _claims(name)
 
 
+@lru_cache(maxsize=1024)
+def _tells_the_sender(name: bytes) -> bool:
+    read = name.translate(_AS_CGI_READS)
+    return read in _SENDER or read.startswith(_SENDER_FAMILIES)
+
+
 def _claims(name: bytes) -> bool:
     """The field claims something for the client, in any of the spellings that CGI reads alike."""
     read = name.translate(_AS_CGI_READS)
@@ -306,8 +330,19 @@ def _accepts_trailers(fields: Sequence[Field]) -> bool:
     )
 
 
-def _origin_of(authority: bytes, client: str | None, scheme: bytes, before: Sequence[bytes]) -> Fields:
-    """X-Forwarded-* and Forwarded name the client, the host and the scheme (RFC 7239)."""
+def sender_fields(
+    authority: bytes, client: str | None, scheme: bytes, before: Sequence[bytes] = ()
+) -> Sequence[Field]:
+    """X-Forwarded-* and Forwarded as they name the client, the host and the scheme (RFC 7239).
+
+    `before` are the addresses of those for whom `client` asks.
+    """
+    if before or len(authority) > 255:
+        return _sender_fields(authority, client, scheme, before)
+    return _direct_sender_fields(authority, client, scheme)
+
+
+def _sender_fields(authority: bytes, client: str | None, scheme: bytes, before: Sequence[bytes]) -> Fields:
     # RFC 7239 §6 knows no IPv6 zone, and it means nothing to another machine.
     peer = client.partition("%")[0].encode("ascii", "replace") if client else b""
     addresses = [*before, peer] if peer else list(before)
@@ -323,8 +358,8 @@ def _origin_of(authority: bytes, client: str | None, scheme: bytes, before: Sequ
 
 
 @lru_cache(maxsize=1024)
-def _direct_origin_of(authority: bytes, client: str | None, scheme: bytes) -> tuple[Field, ...]:
-    return tuple(_origin_of(authority, client, scheme, ()))
+def _direct_sender_fields(authority: bytes, client: str | None, scheme: bytes) -> tuple[Field, ...]:
+    return tuple(_sender_fields(authority, client, scheme, ()))
 
 
 def _node(address: bytes) -> bytes:
@@ -336,6 +371,4 @@ def _node(address: bytes) -> bytes:
 
 def _value(text: bytes) -> bytes:
     """`text` as a token where it is one, else as a quoted-string (RFC 9110 §5.6)."""
-    if is_token(text):
-        return text
-    return b'"%b"' % text.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+    return text if is_token(text) else quoted(text)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-__all__ = ["SIGNS", "TOKEN", "TOKEN_OCTETS", "Absolute", "is_token", "split_absolute", "unescape"]
+__all__ = ["SIGNS", "TOKEN", "TOKEN_OCTETS", "Absolute", "is_token", "quoted", "split_absolute", "unescape"]
 
 SIGNS: Final = b"!#$%&'*+-.^_`|~"
 """The octets of a token that are neither letters nor digits."""
@@ -33,6 +33,11 @@ class Absolute(NamedTuple):
 def is_token(text: bytes) -> bool:
     """All of `text` is one token."""
     return text != b"" and not text.translate(None, TOKEN_OCTETS)
+
+
+def quoted(text: bytes) -> bytes:
+    """`text` as a quoted-string (RFC 9110 §5.6.4); of visible ASCII it is an sf-string (RFC 8941 §3.3.3)."""
+    return b'"%b"' % text.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
 
 
 def unescape(text: bytes) -> bytes:

@@ -67,8 +67,11 @@ class Tiers(ABC):
         """The responses of the lease's key that were stored when the origin was asked."""
 
     @abstractmethod
-    def commit(self, lease: TierLease, stored: Stored) -> None:
-        """Store a response unless it was purged since the lease began; all nodes have it at its end."""
+    def commit(self, lease: TierLease, stored: Stored) -> bool:
+        """Store a response unless it was purged since the lease began; all nodes have it at its end.
+
+        False if it is known by now that it is not stored.
+        """
 
     @abstractmethod
     def drop(self, lease: TierLease, selector: Selector, now: float) -> None:
@@ -177,8 +180,8 @@ class MemoryTier(Tiers):
     def held(self, lease: TierLease) -> Sequence[Stored]:
         return self.memory.lookup(lease.key)
 
-    def commit(self, lease: TierLease, stored: Stored) -> None:
-        self.memory.commit(_local(lease), stored)
+    def commit(self, lease: TierLease, stored: Stored) -> bool:
+        return self.memory.commit(_local(lease), stored)
 
     def drop(self, lease: TierLease, selector: Selector, now: float) -> None:
         self.memory.purge(selector, now, sparing=_local(lease))
@@ -260,8 +263,9 @@ class SharedTier(Tiers):
         seen = _shared(lease).seen
         return self.memory.lookup(lease.key) if seen is None else seen
 
-    def commit(self, lease: TierLease, stored: Stored) -> None:
+    def commit(self, lease: TierLease, stored: Stored) -> bool:
         _shared(lease).owed.append(stored)
+        return self.holds(lease, stored)
 
     def drop(self, lease: TierLease, selector: Selector, now: float) -> None:
         self.memory.purge(selector, now, sparing=_local(lease))

@@ -149,6 +149,12 @@ def site(started: Callable[..., Any]) -> Callable[..., Address]:
     return site
 
 
+@pytest.fixture(scope="session")
+def address() -> type[Address]:
+    """A program's address, and how to ask there."""
+    return Address
+
+
 @pytest.fixture(scope="module")
 def listen() -> Callable[[], socket.socket]:
     """A new socket that a site is to be served on."""

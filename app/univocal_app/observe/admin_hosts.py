@@ -1,0 +1,68 @@
+"""The hosts of the admin listener: a request for any other is none of its own (RFC 9110 §7.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Any, Final
+
+from starlette.types import ASGIApp
+
+from univocal.asgi.messages import send_problem
+from univocal.http.authority import parse_authority
+from univocal.http.messages import values
+from univocal_app.config.values import host_name
+
+__all__ = ["Hosts", "OwnHosts"]
+
+# Balancers and orchestrators ask the first two by whatever name they know, and nothing is in the answers. The
+# third asks for its sender's right first (see admin_purge), and tells of a purge that is refused.
+_EXEMPT: Final = frozenset(("/-/health", "/-/ready", "/-/purge"))
+
+
+class Hosts:
+    """The names of `server.admin_hosts`, the host that is listened on, and addresses of this machine.
+
+    A page on the web can have its own name point here (DNS rebinding), and then reads what it is answered. It
+    cannot choose the name under which its reader's browser asks.
+    """
+
+    def __init__(self, names: Iterable[str], listened_on: str) -> None:
+        self._names = frozenset(name.encode() for name in (*names, host_name(listened_on)))
+
+    def has(self, scope: Any) -> bool:
+        """Tell whether a request's Host is one of these. Its port does not matter: tunnels change it."""
+        named = values(scope["headers"], b"host")
+        authority = parse_authority(named[0]) if len(named) == 1 else None
+        if authority is None:
+            return False
+        return authority[0] in self._names or _is_address(authority[0], scope.get("server"))
+
+
+class OwnHosts:
+    """Refuses a request under any other host (421)."""
+
+    def __init__(self, app: ASGIApp, hosts: Hosts) -> None:
+        self._app, self._hosts = app, hosts
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http" or scope["path"] in _EXEMPT or self._hosts.has(scope):
+            await self._app(scope, receive, send)
+        else:
+            await send_problem(send, ("unknown-host",))
+
+
+def _is_address(host: bytes, server: tuple[str, int | None] | None) -> bool:
+    """Tell whether a host is a loopback address, or the one at which the connection has arrived."""
+    try:
+        address = _unmapped(host.decode("ascii").strip("[]"))
+        own = _unmapped(server[0].partition("%")[0]) if server is not None else None
+    except ValueError:
+        return False  # a name; or a socket's path
+    return address.is_loopback or address == own
+
+
+def _unmapped(text: str) -> IPv4Address | IPv6Address:
+    """The address; that of an IPv4 connection to a socket for both is IPv4. Raises ValueError."""
+    address = ip_address(text)
+    return getattr(address, "ipv4_mapped", None) or address

@@ -1,0 +1,272 @@
+"""Who is asking, from outside `univocal serve`: tests play the proxy in front, and strangers behind it."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import http_sf
+import pytest
+
+Fixture = Callable[..., Any]
+
+STRANGER = "198.51.100.7"
+TRUSTS_NOBODY = "trusted_proxies = []"
+BY_FORWARDED = 'forwarded = "forwarded"'
+
+
+@pytest.fixture
+def serve(tmp_path: Path, start: Fixture, origin: Any) -> Fixture:
+    """serve(server, profile): `univocal serve` with these settings under [server], before the origin."""
+
+    def serve(server: str = "", profile: str = "rfc3986", cache: str = "") -> Any:
+        file = tmp_path / "univocal.toml"
+        (tmp_path / "profiles").mkdir()
+        (tmp_path / "profiles" / "quotes.toml").write_text(
+            'summary = "they stay"\n[path]\ndecode = "22 5C"\n'
+        )
+        listeners = 'listen = "127.0.0.1:0"\nadmin = "127.0.0.1:0"'
+        top = "profiles = ['profiles']"
+        site = f'[[sites]]\nhosts = ["*"]\nprofile = "{profile}"\nupstream = "{origin.url}"'
+        file.write_text(f"{top}\n[server]\n{listeners}\n{server}\n[cache]\n{cache}\n{site}\n")
+        return start("serve", "--config", str(file))
+
+    return serve
+
+
+def fields_at(origin: Any) -> dict[str, str]:
+    """The fields of the last request that the origin server was sent."""
+    lines = origin.seen[-1].decode("latin-1").split("\r\n")[1:-2]
+    return {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+
+
+# Rights
+
+
+RIGHTS = {
+    # the proxy in front writes X-Forwarded-For, and is trusted by default
+    "": [
+        ("", 200),
+        (f"X-Forwarded-For: {STRANGER}\r\n", 403),
+        (f"X-Forwarded-For: 127.0.0.1, {STRANGER}\r\n", 403),
+        ("X-Forwarded-For: 127.0.0.1\r\n", 200),
+        # it writes Forwarded alone: nobody is known, and what a stranger adds grants nothing
+        (f"Forwarded: for={STRANGER}\r\n", 403),
+        (f"Forwarded: for={STRANGER}\r\nX-Forwarded-Proto: https\r\n", 403),
+        (f"Forwarded: for={STRANGER}\r\nX-Forwarded-Host: en.example\r\n", 403),
+        (f"Forwarded: for={STRANGER}\r\nX-Forwarded-For: 127.0.0.1\r\n", 403),
+        ("Forwarded: proto=https\r\n", 403),
+        ("X-Forwarded-Proto: https\r\n", 403),
+        ("X-Forwarded-For: unknown\r\n", 403),
+        ("X-Forwarded-For: ::1%lo\r\n", 403),
+        (f"X-Real-IP: {STRANGER}\r\n", 403),
+    ],
+    BY_FORWARDED: [
+        ("", 200),
+        (f"Forwarded: for={STRANGER}\r\n", 403),
+        (f"Forwarded: for={STRANGER}\r\nX-Forwarded-For: 127.0.0.1\r\n", 403),
+        ("Forwarded: for=127.0.0.1;proto=https\r\nX-Forwarded-Proto: http\r\n", 200),
+        ("X-Forwarded-For: 127.0.0.1\r\n", 403),
+        ("Forwarded: for=_hidden\r\n", 403),
+    ],
+    TRUSTS_NOBODY: [
+        ("", 200),
+        ("X-Forwarded-For: 127.0.0.1\r\n", 403),
+        ("Forwarded: for=127.0.0.1\r\n", 403),
+        ("X-Forwarded-Proto: https\r\n", 403),
+    ],
+}
+
+
+@pytest.mark.parametrize("server", RIGHTS)
+def test_who_may_purge(serve: Fixture, ask: Fixture, server: str) -> None:
+    running = serve(server)
+    body = json.dumps({"url": "http://en.example/a"})
+    for fields, status in RIGHTS[server]:
+        assert ask(running.proxy, "/a", "en.example", "PURGE", fields).status == status, fields
+        assert ask(running.admin, "/-/purge", "localhost", "POST", fields, body).status == status, fields
+
+
+def test_what_the_origin_server_is_told(serve: Fixture, ask: Fixture, origin: Any) -> None:
+    proxy = serve(BY_FORWARDED).proxy
+    said = f"Forwarded: for=127.0.0.1;host=evil.example, for={STRANGER};host=shown.example;proto=https\r\n"
+    said += "X-Forwarded-Host: evil.example\r\nX-Forwarded-For: 192.0.2.66\r\nX-Forwarded-Port: 1\r\n"
+    assert ask(proxy, "/a", "en.example", fields=said).status == 200
+    told = fields_at(origin)
+    assert told["host"] == told["x-forwarded-host"] == "shown.example"
+    assert told["x-forwarded-for"] == f"{STRANGER}, 127.0.0.1"
+    assert told["x-forwarded-proto"] == "https"
+    assert told["forwarded"] == f"for={STRANGER}, for=127.0.0.1;host=shown.example;proto=https"
+    assert "x-forwarded-port" not in told
+
+
+def test_no_client_makes_an_application_hand_out_files(serve: Fixture, ask: Fixture, origin: Any) -> None:
+    names = [
+        "X-Sendfile-Type",
+        "X-Accel-Mapping",
+        "X-Accel-Redirect",
+        "X_Accel_Mapping",
+        "X-Send-File",
+    ]
+    fields = "".join(f"{name}: /var/www/=/secret/\r\n" for name in names) + "X-Accept-Mapping: kept\r\n"
+    assert ask(serve().proxy, "/a", "en.example", fields=fields).status == 200
+    assert "/secret/" not in origin.seen[-1].decode()
+    assert fields_at(origin)["x-accept-mapping"] == "kept"
+
+
+# Logs
+
+
+def lines(running: Any, count: int) -> list[str]:
+    """So many lines of the access log."""
+    return [running.process.stdout.readline() for _ in range(count)]
+
+
+def test_a_proxy_that_nobody_named_is_told_of_once(serve: Fixture, ask: Fixture) -> None:
+    running = serve(TRUSTS_NOBODY)
+    for number in range(9):
+        ask(running.proxy, f"/{number % 3}", "en.example", fields=f"X-Forwarded-For: {STRANGER}\r\n")
+    running.end()
+    (told,) = [line for line in running.err.splitlines() if "forwarded fields" in line]
+    assert 'trusted_proxies = ["127.0.0.1"]' in told
+
+
+def test_hits_alone_tell_of_it_too(serve: Fixture, ask: Fixture) -> None:
+    running = serve(TRUSTS_NOBODY)
+    for fields in ("", *[f"X-Forwarded-For: {STRANGER}\r\n"] * 4):
+        ask(running.proxy, "/a", "en.example", fields=fields)
+    running.end()
+    assert running.err.count("forwarded fields") == 1
+
+
+def test_a_trusted_proxy_of_the_other_family_is_told_of_once(serve: Fixture, ask: Fixture) -> None:
+    running = serve()
+    for _ in range(5):
+        ask(running.proxy, "/a", "en.example", fields=f"Forwarded: for={STRANGER}\r\n")
+    running.end()
+    (told,) = [line for line in running.err.splitlines() if "forwarded fields" in line]
+    assert 'set forwarded = "forwarded" (' in told
+
+
+def test_who_is_believed_is_not_told_of(serve: Fixture, ask: Fixture) -> None:
+    running = serve()
+    for fields in ("", f"X-Forwarded-For: {STRANGER}\r\nX-Forwarded-Proto: https\r\n"):
+        for _ in range(5):
+            ask(running.proxy, "/a", "en.example", fields=fields)
+    running.end()
+    assert "forwarded fields" not in running.err
+
+
+FORGED = ['fe80::1%" 200 0 "-" "-', "fe80::1%x - - [x", "[::1%\\x22]", '"', "a b", f"{STRANGER} x"]
+
+
+@pytest.mark.parametrize("form", ["combined", "json"])
+def test_no_forwarded_address_forges_a_line(serve: Fixture, ask: Fixture, form: str) -> None:
+    running = serve(f'access_log_format = "{form}"')
+    for client in (*FORGED, STRANGER):
+        ask(running.proxy, "/%00", "en.example", fields=f"X-Forwarded-For: {client}\r\n")
+    told = lines(running, len(FORGED) + 1)
+    if form == "json":
+        assert [json.loads(line)["client"] for line in told] == [*[None] * len(FORGED), STRANGER]
+        return
+    for line, client in zip(told, [*"-" * len(FORGED), STRANGER], strict=True):
+        assert re.fullmatch(rf'{client} - - \[[^]]+\] "GET /%00 HTTP/1.1" 400 \d+ "-" "-"\n', line)
+
+
+def cached(running: Any, ask: Fixture) -> tuple[str, dict[str, Any]]:
+    """What Cache-Status and the log say of one request."""
+    answer = ask(running.proxy, "/a", "en.example")
+    return answer.value("cache-status"), json.loads(running.process.stdout.readline())
+
+
+def test_what_turns_out_too_large_is_not_logged_as_stored(
+    serve: Fixture, ask: Fixture, monkeypatch: pytest.MonkeyPatch, origin: Any
+) -> None:
+    piece = b"8000\r\n" + bytes(0x8000) + b"\r\n"
+    head = b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n"
+    running = serve(cache='max_object_bytes = "64 KiB"')
+    monkeypatch.setattr(origin, "answer", lambda _: head + piece * 8 + b"0\r\n\r\n")
+    _, line = cached(running, ask)
+    assert (line["bytes"], line["stored"]) == (0x8000 * 8, False)
+    assert "hit" not in cached(running, ask)[0]
+    monkeypatch.setattr(origin, "answer", lambda _: head + piece + b"0\r\n\r\n")
+    ask(running.proxy, "/b", "en.example")
+    line = json.loads(running.process.stdout.readline())
+    assert (line["bytes"], line["stored"]) == (0x8000, True)
+
+
+def test_a_key_is_a_string_in_cache_status(serve: Fixture, ask: Fixture) -> None:
+    running = serve('cache_status = "key"', profile="quotes")
+    for cache in ("fwd", "hit"):
+        answer = ask(running.proxy, "/%22%5c%22b", "en.example")
+        ((_, parameters),) = http_sf.parse(answer.value("cache-status").encode(), tltype="list")
+        assert parameters["key"] == r'http://en.example/"\"b'
+        assert cache in parameters
+
+
+# The admin listener's host
+
+PATHS = ["/-/config", "/metrics", "/", "/-/purge"]
+
+
+ELSEWHERE = "evil.example evil.example:8081 127.0.0.1.evil.example localhost.example 192.0.2.1 127.1 [::2]"
+
+
+def test_under_a_name_of_its_own_no_page_reaches_the_admin_listener(serve: Fixture, ask: Fixture) -> None:
+    admin = serve().admin
+    for host in ELSEWHERE.split():
+        for path in PATHS:
+            method, body = ("POST", '{"all": true}') if path == "/-/purge" else ("GET", "")
+            answer = ask(admin, path, host, method, body=body)
+            assert (answer.status, json.loads(answer.body)["reason"]) == (421, "unknown-host")
+        assert ask(admin, f"http://{host}/metrics", "localhost").status == 421
+        assert ask(admin, "/-/health", host).status == ask(admin, "/-/ready", host).status == 200
+        assert ask(admin, "/a", host, "PURGE").status == 200  # its host is the one that is purged
+
+
+def test_the_admin_listener_has_its_addresses_and_localhost(serve: Fixture, ask: Fixture) -> None:
+    admin = serve().admin
+    for host in [
+        "localhost",
+        "LOCALHOST:9",
+        "127.0.0.1",
+        "127.0.0.1:9000",
+        "127.9.9.9",
+        "[::1]:80",
+        "[::ffff:127.0.0.1]",
+    ]:
+        assert ask(admin, "/metrics", host).status == 200
+        assert ask(admin, "/-/purge", host, "POST", body='{"all": true}').status == 200
+
+
+def test_the_admin_listener_has_the_names_that_it_is_given(serve: Fixture, ask: Fixture) -> None:
+    admin = serve('admin_hosts = ["Univocal.internal", "192.0.2.1", "bücher.example", "2001:db8::1"]').admin
+    for host in [
+        "univocal.internal:8081",
+        "192.0.2.1",
+        "xn--bcher-kva.example",
+        "[2001:DB8::1]",
+        "127.0.0.1",
+    ]:
+        assert ask(admin, "/metrics", host).status == 200
+    assert ask(admin, "/metrics", "localhost").status == 421
+
+
+def test_a_purge_under_another_name_is_told_of(serve: Fixture, ask: Fixture) -> None:
+    running = serve()
+    ask(running.admin, "/-/purge", "evil.example", "POST", body='{"all": true}')
+    (line,) = lines(running, 1)
+    told = json.loads(line)
+    assert (told["target"], told["status"], told["reasons"]) == ("/-/purge", 421, ["unknown-host"])
+
+
+def test_a_request_without_a_host_is_none_of_the_admin_listeners(serve: Fixture) -> None:
+    admin = serve().admin
+    for path, status in (("/metrics", b"421"), ("/-/health", b"200")):
+        with socket.create_connection(admin, timeout=20) as connection:
+            connection.sendall(b"GET %b HTTP/1.0\r\n\r\n" % path.encode())
+            assert connection.makefile("rb").readline().split()[1] == status

@@ -1,0 +1,221 @@
+"""The middleware mounted in Django, under each ASGI server, behind a TLS proxy on its machine: who is asking.
+
+The test is that proxy: it asks from loopback, and says for whom.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("django", reason="needs Django (univocal[clients])")
+
+HERE = Path(__file__).parent
+STARTS = 60  # seconds
+
+APPLICATION = "secure_site:application"
+COMMANDS = {
+    "uvicorn": ["--lifespan", "off", "--log-level", "warning", "--port", "{port}", APPLICATION],
+    "hypercorn": ["--bind", "127.0.0.1:{port}", APPLICATION],
+    "granian": [
+        "--interface",
+        "asginl",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "{port}",
+        APPLICATION,
+    ],
+    "daphne": ["--bind", "127.0.0.1", "--port", "{port}", "--verbosity", "0", APPLICATION],
+}
+
+STRANGER = "198.51.100.7"
+BY_HTTPS = {"X_Forwarded_For": STRANGER, "X_Forwarded_Proto": "https"}
+
+
+class Site:
+    """The project on a port of its own; `err` has what it says."""
+
+    def __init__(self, server: str, trusted: str, forwarded: str, err: Path, address: Any) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        self.server, self.err, self._stream = server, err, err.open("wb")
+        paths = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", ""), *sys.path])
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", server, *(part.format(port=port) for part in COMMANDS[server])],
+            env={**os.environ, "PYTHONPATH": paths, "TRUSTED": trusted, "FORWARDED": forwarded},
+            stdout=self._stream,
+            stderr=self._stream,
+        )
+        self.ask = address("127.0.0.1", port).ask
+        self._wait(port)
+
+    def _wait(self, port: int) -> None:
+        until = time.monotonic() + STARTS
+        while time.monotonic() < until and self.process.poll() is None:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                return
+            time.sleep(0.05)
+        raise AssertionError(self.err.read_text())
+
+    def told(self, text: str, count: int) -> list[str]:
+        """The lines with `text` that it has said, once there are `count`."""
+        until = time.monotonic() + STARTS
+        while True:
+            lines = [line for line in self.err.read_text().splitlines() if text in line]
+            if len(lines) >= count or time.monotonic() > until:
+                return lines
+            time.sleep(0.05)
+
+    def end(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(STARTS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._stream.close()
+
+
+@pytest.fixture(scope="module", params=COMMANDS)
+def started(
+    request: pytest.FixtureRequest, address: Any, tmp_path_factory: Any
+) -> Iterator[Callable[..., Site]]:
+    """started(trusted, forwarded): the project under one of the servers."""
+    server = request.param
+    pytest.importorskip(server, reason=f"needs {server} (univocal[servers])")
+    directory = tmp_path_factory.mktemp(server)
+    with contextlib.ExitStack() as stack:
+
+        def start(trusted: str = "", forwarded: str = "x-forwarded") -> Site:
+            err = directory / f"{trusted}-{forwarded}.log"
+            site = Site(server, trusted, forwarded, err, address)
+            stack.callback(site.end)
+            return site
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def trusting(started: Any) -> Site:
+    """The project with the proxy in `trusted_proxies`."""
+    return started("127.0.0.1")
+
+
+@pytest.fixture(scope="module")
+def unaware(started: Any) -> Site:
+    """The project as README mounts it: it knows of no proxy."""
+    return started()
+
+
+@pytest.fixture(scope="module")
+def other(started: Any) -> Site:
+    """The project behind a trusted proxy that writes `Forwarded`."""
+    return started("127.0.0.1", "forwarded")
+
+
+STRANGERS = [
+    {"X_Forwarded_For": STRANGER},
+    {"X_Forwarded_For": STRANGER, "X_Forwarded_Proto": "https"},
+    {"X_Forwarded_For": f"127.0.0.1, {STRANGER}"},
+    {"X_Forwarded_Proto": "https"},
+    {"X_Forwarded_Host": "en.example"},
+    {"Forwarded": f"for={STRANGER};proto=https"},
+    {"Forwarded": "for=127.0.0.1"},
+    {"Forwarded": f"for={STRANGER}", "X_Forwarded_Proto": "https"},
+    {"Forwarded": f"for={STRANGER}", "X_Forwarded_For": "127.0.0.1"},
+    {"X_Real_IP": STRANGER},
+]
+
+
+@pytest.mark.parametrize("fields", STRANGERS, ids=str)
+def test_a_stranger_behind_a_proxy_that_nobody_named_may_not_purge(
+    unaware: Site, fields: dict[str, str]
+) -> None:
+    refused = unaware.ask("/page", "PURGE", **fields)
+    assert (refused.status, refused.told["reason"]) == (403, "purge-forbidden")
+    assert unaware.ask("/page", "PURGE").status == 200  # who speaks for himself may, from loopback
+
+
+def test_what_is_not_believed_does_not_reach_the_application(unaware: Site) -> None:
+    fields = {"Forwarded": f"for={STRANGER};proto=https;host=evil.example", "X_Real_IP": STRANGER}
+    answer = unaware.ask("/who", X_Forwarded_Host="evil.example", **fields)
+    assert answer.status == 301
+    assert answer.fields["location"] == "https://en.example/who"
+
+
+def test_the_log_tells_which_setting_such_a_proxy_needs(unaware: Site) -> None:
+    for _ in range(5):
+        unaware.ask("/who", Forwarded=f"for={STRANGER};proto=https")
+    (line,) = unaware.told("forwarded fields", 1)
+    assert 'trusted_proxies = ["127.0.0.1"]' in line
+
+
+def test_a_trusted_proxys_https_is_https_to_the_application(trusting: Site) -> None:
+    assert trusting.ask("/who", X_Forwarded_For=STRANGER, X_Forwarded_Proto="http").status == 301
+    answer = trusting.ask("/who", **BY_HTTPS)  # where the redirect leads
+    assert answer.status == 200
+    assert answer.told["secure"] is True
+    assert answer.told["client"] == STRANGER
+
+
+def test_what_a_trusted_proxy_says_is_told_in_fields_of_our_own(trusting: Site) -> None:
+    answer = trusting.ask(
+        "/who", **{**BY_HTTPS, "X_Forwarded_For": f"127.0.0.1, {STRANGER}"}, X_Real_IP="::1"
+    )
+    assert answer.told["told"] == {
+        "x-forwarded-for": STRANGER,
+        "x-forwarded-host": "en.example",
+        "x-forwarded-proto": "https",
+        "forwarded": f"for={STRANGER};host=en.example;proto=https",
+    }
+
+
+def test_behind_a_trusted_proxy_http_and_https_are_two_pages(trusting: Site) -> None:
+    assert [trusting.ask("/page", **BY_HTTPS).status for _ in range(2)] == [200, 200]
+    assert "hit" in trusting.ask("/page", **BY_HTTPS).cache
+    assert trusting.ask("/page", X_Forwarded_For=STRANGER, X_Forwarded_Proto="http").status == 301
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({"X_Forwarded_For": STRANGER}, 403),
+        ({"X_Forwarded_For": f"127.0.0.1, {STRANGER}"}, 403),
+        ({"X_Forwarded_Proto": "https"}, 403),
+        ({"Forwarded": f"for={STRANGER}"}, 403),
+        ({"Forwarded": f"for={STRANGER}", "X_Forwarded_Proto": "https"}, 403),
+        ({"Forwarded": f"for={STRANGER}", "X_Forwarded_For": "127.0.0.1"}, 403),
+        ({"X_Forwarded_For": "127.0.0.1"}, 200),  # loopback asks, through the proxy
+        ({}, 200),
+    ],
+    ids=str,
+)
+def test_who_may_purge_behind_a_trusted_proxy(trusting: Site, fields: dict[str, str], status: int) -> None:
+    assert trusting.ask("/page", "PURGE", **fields).status == status
+
+
+def test_forwarded_counts_where_it_is_set(other: Site) -> None:
+    answer = other.ask("/who", Forwarded=f"for={STRANGER};proto=https;host=en.example")
+    assert (answer.status, answer.told["secure"], answer.told["client"]) == (200, True, STRANGER)
+    assert other.ask("/page", "PURGE", Forwarded=f"for={STRANGER}").status == 403
+    assert other.ask("/page", "PURGE", Forwarded="for=127.0.0.1").status == 200
+
+
+def test_where_forwarded_counts_the_other_family_does_not(other: Site) -> None:
+    # uvicorn reads X-Forwarded-Proto before us, without --no-proxy-headers.
+    assert other.ask("/who", **BY_HTTPS).status == (200 if other.server == "uvicorn" else 301)
+    assert other.ask("/page", "PURGE", X_Forwarded_For="127.0.0.1").status == 403
+    fields = {"Forwarded": f"for={STRANGER};proto=https", "X_Forwarded_Host": "evil.example"}
+    told = other.ask("/who", **fields).told["told"]
+    assert told["x-forwarded-host"] == "en.example"
+    assert told["forwarded"] == f"for={STRANGER};host=en.example;proto=https"
