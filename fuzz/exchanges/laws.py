@@ -209,7 +209,9 @@ def judge_freshness(world: World, ask: Ask, answer: Message, served: Served, now
     fresh_for = lifetime(answer, served.received)
     assert came is not None
     reckoned = age(came, served.asked, served.received, now)
-    if abs(int(answer.field(b"age") or b"-9") - reckoned) > 1:
+    # A request that was sent once more is as old as it was the first time.
+    first = world.began.get(served.request.field(b"x-id") or b"", served.asked)
+    if not reckoned - 1 <= int(answer.field(b"age") or b"-9") <= age(came, first, served.received, now) + 1:
         raise wrong("age", f"{answer.field(b'age')!r} is {reckoned}: {answer}")
     asked = ask_directives(ask) if world.heeds else {}
     if b"no-cache" in asked or (b"no-cache" in told and told[b"no-cache"] is None):

@@ -149,6 +149,7 @@ class World:
         self.origins: list[OriginWire] = []
         self.served: list[Served] = []
         self.asks: dict[bytes, Ask] = {}
+        self.began: dict[bytes, float] = {}  # when each was asked
         self.versions = dict.fromkeys(SPELLINGS.values(), 1)
         self.least = dict.fromkeys(SPELLINGS.values(), 1)
         self.errors: list[BaseException | str] = []
@@ -188,7 +189,7 @@ class World:
                 f"192.0.2.{ask.client}" if ask.client else "127.0.0.1"
             )
         name = b"%d" % len(self.asks)
-        self.asks[name] = ask
+        self.asks[name], self.began[name] = ask, self.clock.now
         head = [
             b"%b %b HTTP/1.%d" % (ask.method, ask.target, not ask.old),
             b"Host: " + HOST,

@@ -67,6 +67,21 @@ async def test_content_is_passed_on_octet_for_octet(proxy, line):
         assert each.answer.field(b"content-type") == b"image/png"
 
 
+@pytest.mark.parametrize("place", named(("a field", True), ("a trailer", False)))
+async def test_trailers_are_no_fields_of_what_is_stored(proxy, place):
+    here = proxy()
+    miss = await here.ask()
+    line = b"X-Own: 1\r\n"
+    head = b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\nTrailer: X-Own\r\n"
+    octets = head + line * place + b"\r\n3\r\nabc\r\n0\r\n" + line * (not place) + b"\r\n"
+    await here.reply(miss, octets)
+    hit = await here.ask()
+    assert hit.forwarded is None
+    for each in (miss.answer, hit.answer):
+        assert each.content == b"abc"
+        assert each.field(b"x-own") == (b"1" if place else None)
+
+
 # Selecting
 
 

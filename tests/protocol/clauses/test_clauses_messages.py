@@ -234,6 +234,26 @@ async def test_lines_of_a_response(proxy, line, status):
 
 
 @pytest.mark.parametrize(
+    ("octets", "status"), named(("within the limit", 60_000, 200), ("too large", 70_000, 502))
+)
+async def test_a_head_of_a_response_has_a_limit(proxy, octets, status):
+    here = proxy()
+    asking = await here.ask()
+    await here.reply(asking, OK + b"X: " + b"y" * octets + b"\r\nContent-Length: 0\r\n\r\n")
+    assert asking.answer.status == status
+
+
+@pytest.mark.parametrize(("interims", "status"), named(("32", 32, 200), ("33", 33, 502)))
+async def test_interim_responses_have_an_end(proxy, interims, status):
+    here = proxy()
+    asking = await here.ask()
+    early = b"HTTP/1.1 103 Early Hints\r\n\r\n" * interims
+    await here.reply(asking, early + OK + b"Content-Length: 0\r\n\r\n")
+    assert asking.answer.status == status
+    assert asking.answer.interims == (103,) * 32
+
+
+@pytest.mark.parametrize(
     ("framing", "content", "status", "whole"),
     named(
         ("a length", b"Content-Length: 3\r\n", b"abc", 200, True),
