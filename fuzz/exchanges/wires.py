@@ -74,6 +74,7 @@ class Wire(asyncio.Transport):
         self.protocol: Any = None
         self.sent = bytearray()
         self._writes: list[tuple[int, float]] = []
+        self.waiting = 0  # octets that the other end has not taken
         self.closed = self.aborted = self.ended = self.paused = self.lost = False
 
     def write(self, data: bytes) -> None:  # type: ignore[override]
@@ -87,6 +88,9 @@ class Wire(asyncio.Transport):
     def written(self, at: int) -> float:
         """When the octet at this place was written."""
         return self._writes[bisect.bisect_right(self._writes, at, key=lambda each: each[0]) - 1][1]
+
+    def get_write_buffer_size(self) -> int:
+        return self.waiting
 
     def is_closing(self) -> bool:
         return self.closed

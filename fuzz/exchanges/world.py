@@ -71,6 +71,7 @@ class Client:
         self.asked: list[tuple[int, Ask, int]] = []  # with the oldest version that may answer it
         self.outbox: deque[bytes] = deque()
         self.left = self.full = False
+        self.stood = False  # it has read nothing for a time, and may have been given up
 
     @property
     def mutated(self) -> bool:
@@ -297,6 +298,8 @@ class World:
             client.wire.lose()
         elif client.full != (what == "full"):
             client.full = not client.full
+            client.stood = client.stood or client.full
+            client.wire.waiting = 100 * client.full
             (client.wire.protocol.pause_writing if client.full else client.wire.protocol.resume_writing)()
 
     # The origin server
