@@ -352,8 +352,10 @@ def test_a_refresh_for_which_the_origin_cannot_be_asked_leaves_nothing(refreshin
 def test_what_ends_before_its_head_is_told_as_a_problem(house: House) -> None:
     leader, follower = house.ask(), house.ask()
     house.origin.last.fail(CutShortError())
-    assert [client.status for client in (leader, follower)] == [502, 502]
+    assert (leader.status, leader.state) == (502, "finished")
     assert b"origin-bad-response" in leader.body
+    house.origin.last.fail(CutShortError())  # who followed has asked by itself
+    assert (follower.status, follower.state) == (502, "finished")
     begun = house.ask()
     house.origin.last.start()
     house.origin.last.fail(CutShortError())

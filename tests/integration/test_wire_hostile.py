@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -87,3 +89,22 @@ async def test_a_hit_never_waits_for_what_another_sends(
     assert ordinary.content == b"x%d" % (VARIANTS - 1)
     assert "hit" in ordinary["cache-status"]
     assert turns.longest < CEILING
+
+
+@pytest.mark.parametrize(
+    ("line", "gone"), [("xkey-purge: t", 10_000), ("xkey-purge: none", 0)], ids=["tag", "nothing"]
+)
+async def test_a_hit_never_waits_for_a_purge(proxy: Any, line: str, gone: int) -> None:
+    store, first = proxy.app.store, (await proxy.ask("/code")).content
+    (one,) = store.lookup(next(iter(store._entries)))
+    for number in range(10_000):
+        lease = store.begin(one.key + b"%d" % number, one.response_time)
+        store.commit(lease, replace(one, key=lease.key, tags=frozenset((b"t",))))
+        store.release(lease)
+    with Turns() as turns:
+        answer = await proxy.ask("/", line, method="PURGE")
+    assert json.loads(answer.content)["purged"] == gone
+    assert turns.longest < CEILING
+    assert store.stats.responses == 10_001 - gone
+    kept = await proxy.ask("/code")
+    assert (kept.content, "hit" in kept["cache-status"]) == (first, True)

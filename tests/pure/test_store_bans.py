@@ -247,3 +247,32 @@ def test_room_for_another_ban_is_made_in_slices_and_nothing_else_goes(busy: Memo
     assert slices > 1
     busy.purge(another, NOW)
     assert held(busy, "/0", "/1", *kept) == [path for path in kept if not path.startswith("/keep/7")]
+
+
+def test_each_pattern_is_tested_once_for_what_is_being_fetched(busy: MemoryStore) -> None:
+    made = Counting(10)
+    lease = busy.begin(key_of("/a"), NOW)
+    for number in range(50):
+        busy.purge(made(number), NOW)
+    once = 50 * 10 * len(url_of(lease.key))
+    for _ in range(20):  # who would join asks
+        assert busy.holds(lease)
+    assert made.tried == once
+    for _ in range(20):  # the head has come
+        assert busy.holds(lease, stored_at("/a"))
+    assert busy.commit(lease, stored_at("/a"))
+    assert made.tried == 2 * once
+    busy.purge(pattern(b"/a"), NOW)
+    assert not busy.commit(lease, stored_at("/a"))
+
+
+def test_more_patterns_than_one_call_tests_hold_up_nobody(busy: MemoryStore) -> None:
+    made, path = Counting(1_000), "/" + "x" * 100
+    lease = busy.begin(key_of(path), NOW)
+    for number in range(50):
+        busy.purge(made(number), NOW)
+    assert not busy.commit(lease, stored_at(path))  # to fetch it again is less work
+    assert 0 < made.tried < 1_000_000
+    for _ in range(30):
+        busy.holds(lease, stored_at(path))
+    assert busy.commit(lease, stored_at(path))  # by now all are tested, and none means it

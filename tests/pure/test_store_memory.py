@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -422,3 +423,87 @@ def test_what_small_objects_took_counts_on_when_large_ones_follow() -> None:
     large = store.stats.responses * 10_000
     assert large > 0
     assert large + small <= 1.5 * 200_000
+
+
+# Purges of many
+
+
+MANY = 2_000
+
+
+def with_many(tag: bytes = b"t") -> MemoryStore:
+    """Half of the responses are below /p/, all have the tag."""
+    store = MemoryStore()
+    one = stored(key("/"), (b"surrogate-key", tag))
+    for number in range(MANY):
+        assert put(store, replace(one, key=key(f"/{'pq'[number % 2]}/{number}")))
+    return store
+
+
+WIDE: list[tuple[Selector, int, int]] = [
+    (Everything(), MANY, 0),
+    (Tags(frozenset((b"t",))), MANY, 0),
+    (Prefix(frozenset((b"http en.example /p/",))), MANY // 2, MANY // 2),
+    (Prefix(frozenset((b"http en.example /none/",))), 0, MANY),
+    (Everything(soft=True), MANY, MANY),
+]
+
+
+@pytest.mark.parametrize(("selector", "meant", "left"), WIDE)
+def test_a_purge_of_many_goes_in_slices(selector: Selector, meant: int, left: int) -> None:
+    store = with_many()
+    slices = []
+    for count in store.purging(selector, NOW + 5):
+        slices.append(count)
+        assert store.stats.responses >= left
+    assert (sum(slices), store.stats.responses) == (meant, left)
+    assert len(slices) >= 4
+    assert max(slices) <= 500
+    fresh = [
+        one
+        for number in range(MANY)
+        for one in store.lookup(key(f"/p/{number}"))
+        if one.fresh_until > NOW + 5
+    ]
+    assert bool(fresh) is (meant == 0)
+    assert store.purge(selector, NOW + 6) == (meant if selector.soft else 0)
+
+
+@pytest.mark.parametrize("selector", [Keys(frozenset((key("/p/0"),))), Tags(frozenset((b"rare",)))])
+def test_a_purge_of_few_goes_in_one(selector: Selector) -> None:
+    store = with_many()
+    assert put(store, stored(key("/p/0"), (b"surrogate-key", b"rare")))
+    assert list(store.purging(selector, NOW)) == [1]
+
+
+def test_what_is_fetched_before_a_purge_of_many_is_not_stored_while_that_goes_on() -> None:
+    store = with_many()
+    before = store.begin(key("/p/before"), NOW)
+    slices = store.purging(Everything(), NOW)
+    next(slices)
+    during = store.begin(key("/p/during"), NOW)
+    assert not store.commit(before, stored(key("/p/before")))
+    assert store.commit(during, stored(key("/p/during")))
+    assert sum(slices) > 0
+    assert [bool(store.lookup(key(path))) for path in ("/p/before", "/p/during")] == [False, True]
+    assert store.stats.responses == 1
+
+
+def test_a_purge_of_many_goes_on_though_others_remove_what_is_next() -> None:
+    store = with_many()
+    first, second = store.purging(Everything(), NOW), store.purging(Everything(), NOW)
+    counts = [next(first), next(second)]
+    names = [key(f"/{'pq'[number % 2]}/{number}") for number in range(0, MANY, 3)]
+    counts += [store.purge(Keys(frozenset((name,))), NOW) for name in names]
+    counts += [*second, *first]
+    assert (sum(counts), store.stats.responses) == (MANY, 0)
+    assert put(store, stored(key("/p/1")))
+
+
+def test_a_purge_that_is_given_up_leaves_a_whole_store() -> None:
+    store = with_many()
+    slices = store.purging(Everything(), NOW)
+    gone = next(slices)
+    slices.close()
+    assert store.stats.responses == MANY - gone
+    assert store.purge(Everything(), NOW) == MANY - gone

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from univocal.cache.stored import Stored
 
-__all__ = ["Entry", "Sieve", "least_used"]
+__all__ = ["Entry", "Sieve", "Walk", "least_used"]
 
 # The part of a key's variants that may be waiting for their first use.
 _UNTRIED: Final = 1 / 4
@@ -39,18 +40,28 @@ def least_used(variants: Sequence[Stored]) -> Stored:
     return min(reversed(among), key=lambda one: max(one.used, one.response_time))
 
 
+class Walk:
+    """A way through a queue from its newest entry to its oldest, some at a time, past what is removed."""
+
+    __slots__ = ("at",)
+
+    def __init__(self, newest: Entry | None) -> None:
+        self.at = newest  # None at the end
+
+
 class Sieve:
     """A queue of entries by age, and a hand that walks from oldest to newest, sparing the visited once.
 
-    Beside the hand there is a walk of whoever has something to do with every entry, some at a time.
+    Beside the hand there is a walk of the bans, which goes on for ever, and one of each purge.
     """
 
-    __slots__ = ("_hand", "_newest", "_oldest", "walked")
+    __slots__ = ("_hand", "_newest", "_oldest", "_walks", "walked")
 
     def __init__(self) -> None:
         self._newest: Entry | None = None
         self._oldest: Entry | None = None
         self._hand: Entry | None = None
+        self._walks: list[Walk] = []
         self.walked: Entry | None = None  # where the walk is; None at its end
 
     def add(self, entry: Entry) -> None:
@@ -68,6 +79,9 @@ class Sieve:
             self._hand = entry.newer
         if self.walked is entry:
             self.walked = entry.newer
+        for walk in self._walks:
+            if walk.at is entry:
+                walk.at = entry.older
         if entry.newer is None:
             self._newest = entry.older
         else:
@@ -86,6 +100,16 @@ class Sieve:
             hand = hand.newer or self._oldest
         self._hand = hand
         return hand
+
+    @contextmanager
+    def through(self) -> Iterator[Walk]:
+        """A walk that meets every entry there is by now, unless it is removed before."""
+        walk = Walk(self._newest)
+        self._walks.append(walk)
+        try:
+            yield walk
+        finally:
+            self._walks.remove(walk)
 
     def walk(self) -> None:
         """Begin the walk at the oldest entry; it goes past those that are added meanwhile, too."""

@@ -39,6 +39,10 @@ class Index:
         """The keys of responses with one of these tags."""
         return {key for tag in tags for key in self._tagged.get(tag, ())}
 
+    def count(self, tags: Iterable[bytes]) -> int:
+        """The number of keys that `tagged` looks at."""
+        return sum(len(self._tagged.get(tag, ())) for tag in tags)
+
     def add(self, entry: Entry, stored: Stored) -> bytes | None:
         """Take in a response that its entry has; returns the key that stood for the same keys until now."""
         # Equal octets are kept once: the indexes have those of the entry.

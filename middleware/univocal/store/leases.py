@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from univocal.cache.stored import Stored
@@ -18,6 +19,9 @@ _SELECTOR_COST: Final = 450
 _NAME_COST: Final = 150
 _PATTERN_COST: Final = 30 << 10
 _STEP_COST: Final = 35
+# Steps (see bans.py) that the question whether a lease still holds may take: 4 ms.
+_STEPS: Final = 500_000
+_SEARCH: Final = 150
 
 
 @dataclass(slots=True, eq=False)
@@ -30,6 +34,9 @@ class Lease:
     reserved: int = 0
     live: bool = True
     spared: set[int] = field(default_factory=set)  # purges that do not concern it
+    # The last purge that was found not to concern it, and what was known of its response by then.
+    passed: int = 0
+    known: tuple[object, ...] | None = None
 
 
 class Leases:
@@ -48,7 +55,7 @@ class Leases:
 
     def begin(self, key: bytes, now: float) -> Lease:
         """A new lease."""
-        lease = Lease(key, self._number, now)
+        lease = Lease(key, self._number, now, passed=self._number)
         self._live[id(lease)] = lease
         return lease
 
@@ -95,20 +102,34 @@ class Leases:
             self._weight -= weight
 
     def holds(self, lease: Lease, stored: Stored | None) -> bool:
-        """Tell whether no purge since the lease began concerns the response that came or may come."""
+        """Tell whether no purge since the lease began concerns the response that came or may come.
+
+        Each purge is tested once. Where there are too many patterns for one call, the lease does not hold,
+        until another call has tested the rest: to fetch a response again is less work.
+        """
         if not lease.live or lease.began < self._forgotten:
             return False
-        since = (
-            selector
-            for number, _, selector in self._log
-            if number > lease.began and number not in lease.spared
-        )
-        if stored is None:
-            return not any(may_match(selector, lease.key) for selector in since)
-        keys = {lease.key, stored.key}
-        return not any(
-            matches(selector, key, stored.tags, stored.search) for selector in since for key in keys
-        )
+        known = None if stored is None else (stored.key, stored.tags, stored.search)
+        if known != lease.known:
+            lease.known, lease.passed = known, lease.began
+        if not self._log or self._log[-1][0] <= lease.passed:
+            return True
+        steps = _STEPS
+        for number, _, selector in islice(self._log, max(0, lease.passed + 1 - self._log[0][0]), None):
+            if number not in lease.spared:
+                if steps <= 0 or _concerns(selector, lease.key, stored):
+                    return False
+                if isinstance(selector, Pattern):
+                    steps -= _SEARCH + selector.steps * len(lease.key)
+            lease.passed = number
+        return True
+
+
+def _concerns(selector: Selector, key: bytes, stored: Stored | None) -> bool:
+    """Tell whether a purge is about the response that came under a lease of this key, or may come."""
+    if stored is None:
+        return may_match(selector, key)
+    return any(matches(selector, each, stored.tags, stored.search) for each in {key, stored.key})
 
 
 def _weight(selector: Selector) -> int:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from univocal.cache.stored import Stored, softened
 from univocal.store.bans import Bans
-from univocal.store.eviction import Entry, Sieve, least_used
+from univocal.store.eviction import Entry, Sieve, Walk, least_used
 from univocal.store.index import Index
 from univocal.store.leases import Lease, Leases
 from univocal.store.loans import Loan, Loans
-from univocal.store.purge_selectors import Keys, Pattern, Prefix, Selector, Tags, located, matches
+from univocal.store.purge_selectors import Keys, Pattern, Selector, Tags, matches
 
 __all__ = ["MemoryStore", "Stats"]
 
@@ -30,6 +31,8 @@ _SLICE: Final = 500_000
 _COMMITTED: Final = 25_000
 _LOOKED_UP: Final = 4_000_000
 _NOTHING: Final = frozenset[bytes]()
+# Entries, and tags of theirs, that one slice of a purge looks at: 3 ms where all of them go.
+_PURGED: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,12 +178,43 @@ class MemoryStore:
         `sparing` may still commit: what it fetches is newer than what the purge is about (a POST that
         invalidates its target and brings its new state).
         """
+        return sum(self.purging(selector, now, sparing=sparing))
+
+    async def purge_in_slices(self, selector: Selector, now: float, *, sparing: Lease | None = None) -> int:
+        """Purge as `purge` does, and let the event loop go on meanwhile: it is done when this returns."""
+        count = 0
+        for meant in self.purging(selector, now, sparing=sparing):
+            count += meant
+            await asyncio.sleep(0)
+        return count
+
+    def purging(self, selector: Selector, now: float, *, sparing: Lease | None = None) -> Iterator[int]:
+        """Purge in slices of a few milliseconds; the numbers of stored responses that each of them meant.
+
+        From the first slice on nothing that is meant comes to be stored; what is stored may be served until
+        the last.
+        """
         self._leases.purged(selector, sparing)
         if isinstance(selector, Pattern):
             self.sweep()
             self._bans.add(selector, now)
-            return 0
-        return sum(self._remove(entry, selector, now) for entry in self._candidates(selector))
+            return
+        few = self._few(selector)
+        if few is not None:
+            yield sum(self._remove(entry, selector, now) for entry in few)
+            return
+        with self._sieve.through() as walk:
+            while walk.at is not None:
+                yield self._remove_some(walk, selector, now)
+
+    def _remove_some(self, walk: Walk, selector: Selector, now: float) -> int:
+        """Remove or soften what a selector means of the next entries; returns the number of responses."""
+        count, steps = 0, _PURGED
+        while steps > 0 and (entry := walk.at) is not None:
+            walk.at = entry.older
+            steps -= 1 + sum(len(one.tags) for one in entry.variants)
+            count += self._remove(entry, selector, now)
+        return count
 
     def _remove(self, entry: Entry, selector: Selector, now: float) -> int:
         """Remove or soften what a selector means of one entry; returns the number of those responses."""
@@ -194,20 +228,17 @@ class MemoryStore:
         else:
             self._drop(entry.key, meant)
 
-    def _candidates(self, selector: Selector) -> list[Entry]:
-        keys: Iterable[bytes]
+    def _few(self, selector: Selector) -> list[Entry] | None:
+        """The entries that a selector may mean; None where that may be many, or can be any."""
         match selector:
             case Keys(wanted):
                 keys = {
                     each for key in wanted for each in (key, *(other for other, _ in self._index.alike(key)))
                 }
-            case Tags(wanted):
+            case Tags(wanted) if self._index.count(wanted) <= _PURGED:
                 keys = self._index.tagged(wanted)
-            case Prefix(names):
-                begins = tuple(names)
-                keys = [key for key in self._entries if located(key).startswith(begins)]
             case _:
-                return list(self._entries.values())
+                return None
         return [entry for key in keys if (entry := self._entries.get(key)) is not None]
 
     # ── bans ──────────────────────────────────────────────────────────────────────────────────────────────

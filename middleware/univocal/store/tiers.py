@@ -231,7 +231,7 @@ class MemoryTier(Tiers):
         then()
 
     async def _purge(self, selector: Selector, now: float) -> int:
-        return self.memory.purge(selector, now)
+        return await self.memory.purge_in_slices(selector, now)
 
 
 class SharedTier(Tiers):

@@ -92,7 +92,7 @@ class Attachment:
 
         Raises RefusedError if Redis did not confirm: then it is purged there as soon as it is back.
         """
-        count = self._memory.purge(selector, now, sparing=sparing)
+        count = await self._memory.purge_in_slices(selector, now, sparing=sparing)
         link = self._link
         if link is None or not self._reached:
             self._owe(selector)
@@ -106,7 +106,7 @@ class Attachment:
             self._begin_anew(f"a purge failed: {error}")
             raise RefusedError("shared-store-unavailable") from None
         # What was read from Redis while it was being purged there.
-        self._memory.purge(selector, now, sparing=sparing)
+        await self._memory.purge_in_slices(selector, now, sparing=sparing)
         return max(count, shared)
 
     def _owe(self, selector: Selector) -> None:
