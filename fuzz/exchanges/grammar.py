@@ -222,6 +222,10 @@ CONTROL = (
 )
 
 
+# What old origin servers write, and nobody can read in two ways.
+OLD = ("bare LF", "length twice", "blank chunks")
+
+
 def reply(chance: random.Random) -> Reply:
     fields: list[tuple[bytes, bytes]] = []
     control = chance.choice(CONTROL)
@@ -248,8 +252,8 @@ def reply(chance: random.Random) -> Reply:
         (80, 4, 3, 4, 2, 3, 2, 3, 2, 1, 1, 2),
     )[0]
     framing = chance.choices(
-        ("length", "chunked", "close", "short", "short chunks", "surplus", "late surplus", "reset"),
-        (42, 24, 6, 6, 4, 4, 10, 2),
+        ("length", "chunked", "close", "short", "short chunks", "surplus", "late surplus", "reset", *OLD),
+        (42, 24, 6, 6, 4, 4, 10, 2, 2, 2, 2),
     )[0]
     return Reply(
         chance.randrange(4),

@@ -139,18 +139,15 @@ def _framed(
     bodiless = request.method == b"HEAD" or status in {204, 304}
     whole, end, surplus = content, "", b""
     match reply.framing:
-        case "chunked" | "short chunks" if status not in {204, 304}:
+        case "chunked" | "short chunks" | "blank chunks" if status not in {204, 304}:
             fields = [*fields, (b"Transfer-Encoding", b"chunked")]
-            parts = pieces(content, chance.choice((1, 2, 5)), chance)
-            whole = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts if part)
-            if reply.framing == "chunked":
-                whole += b"0\r\n\r\n"
-            else:
-                end = "close"
+            whole = _chunked(content, reply.framing, chance)
+            end = "close" if reply.framing == "short chunks" else ""
         case "close" if not bodiless:
             end = "close"
         case framing if status not in {204, 304}:
-            fields = [*fields, (b"Content-Length", b"%d" % len(content))]
+            length = (b"Content-Length", b"%d" % len(content))
+            fields = [*fields, length, *([length] if framing == "length twice" else [])]
             if framing in {"short", "reset"}:
                 whole, end = content[: len(content) // 2], "close" if framing == "short" else "reset"
     if not (end or reply.mutation) and (
@@ -159,7 +156,10 @@ def _framed(
         surplus = chance.choice((content, b"", b"")) * bodiless + SURPLUS
     head = b"".join(b"%b: %b\r\n" % field for field in fields)
     interims = b"".join(b"HTTP/1.1 %d Odd\r\nLink: </x>\r\n\r\n" % each for each in reply.interims)
-    octets = interims + b"HTTP/1.1 %d Odd\r\n%b\r\n" % (status, head) + (b"" if bodiless else whole)
+    head = b"HTTP/1.1 %d Odd\r\n%b\r\n" % (status, head)
+    if reply.framing == "bare LF":
+        head = head.replace(b"\r\n", b"\n")
+    octets = interims + head + (b"" if bodiless else whole)
     if reply.mutation:
         octets = mutated(octets, reply.mutation)
     honest = reply.kind == "honest"
@@ -167,3 +167,11 @@ def _framed(
     if reply.framing == "surplus":  # with the last octets, so that nobody has been asked for more in between
         sent[-1], surplus = sent[-1] + surplus, b""
     return Sending(sent, surplus, end, status, of, changes, bool(reply.mutation), honest)
+
+
+def _chunked(content: bytes, framing: str, chance: random.Random) -> bytes:
+    """The content in chunks; the last one lacks where it is to be short."""
+    parts = pieces(content, chance.choice((1, 2, 5)), chance)
+    blank = b" " if framing == "blank chunks" else b""
+    chunks = b"".join(b"%x%b\r\n%b\r\n" % (len(part), blank, part) for part in parts if part)
+    return chunks if framing == "short chunks" else chunks + b"0\r\n\r\n"
