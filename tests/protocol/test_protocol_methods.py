@@ -90,11 +90,22 @@ async def test_what_is_no_method_is_refused(wire, recorder, split, method):
     assert recorder.scopes == []
 
 
-async def test_a_pipelined_one_is_refused_and_those_before_it_are_answered(wire, recorder):
+@splits
+async def test_a_pipelined_one_is_answered_in_its_turn(wire, recorder, split):
     client = wire(recorder)
-    await client.feed(message(b"GET") + message(b"BAN"))
+    posted = message(b"POST", HOST + b"Content-Length: 7\r\n", b"BAN / H")
+    await client.feed(*split(message(b"GET") + message(b"X-FOO") + posted + message(b"X_BAR")))
+    assert [answer.status for answer in client.answers()] == [200] * 4
+    assert [scope["method"] for scope in recorder.scopes] == ["GET", "X-FOO", "POST", "X_BAR"]
+    assert client.open
+
+
+@splits
+async def test_what_is_no_method_is_refused_behind_others_too(wire, recorder, split):
+    client = wire(recorder)
+    await client.feed(*split(message(b"GET") + message(b"ban")))
     first, second = client.answers()
-    assert (first.status, second.status) == (200, 400)
+    assert (first.status, second.status, second.problem["reason"]) == (200, 400, "bad-framing")
     assert len(recorder.scopes) == 1
 
 

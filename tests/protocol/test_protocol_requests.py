@@ -177,6 +177,14 @@ REFUSED = {
     "length 1 0": (post(HOST + b"Content-Length: 1 0\r\n", b"a" * 10), "bad-framing"),
     "empty length": (post(HOST + b"Content-Length:\r\n"), "bad-framing"),
     "huge length": (post(HOST + b"Content-Length: 99999999999999999999999\r\n"), "bad-framing"),
+    "length of nineteen digits": (
+        post(HOST + b"Content-Length: 1000000000000000000\r\n", b"abc"),
+        "bad-framing",
+    ),
+    "length of nineteen digits, zeros": (
+        post(HOST + b"Content-Length: 0000000000000000003\r\n", b"abc"),
+        "bad-framing",
+    ),
     "xchunked": (post(HOST + b"Transfer-Encoding: xchunked\r\n", b"0\r\n\r\n"), "bad-framing"),
     "gzip": (post(HOST + b"Transfer-Encoding: gzip\r\n", b"0\r\n\r\n"), "bad-framing"),
     "gzip, chunked": (post(HOST + b"Transfer-Encoding: gzip, chunked\r\n", b"0\r\n\r\n"), "bad-framing"),
@@ -214,6 +222,13 @@ REFUSED = {
     "HTTP/0.9, named": (request(version=b"HTTP/0.9"), "bad-framing"),
     "HTTP/2.0": (request(version=b"HTTP/2.0"), "bad-framing"),
     "HTTP/2 preface": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "bad-framing"),
+    "HTTP/3.0": (request(version=b"HTTP/3.0"), "bad-framing"),
+    "HTTP/1.12": (request(version=b"HTTP/1.12"), "bad-framing"),
+    "RTSP": (request(version=b"RTSP/1.0"), "bad-framing"),
+    "RTSP/1.1": (post(CHUNKED, b"0\r\n\r\n", version=b"RTSP/1.1"), "bad-framing"),
+    "RTSP's own method": (request(method=b"DESCRIBE", version=b"RTSP/1.0"), "bad-framing"),
+    "CR before the request line": (b"\r" + request(), "bad-framing"),
+    "CRs behind an empty line": (b"\r\n\r\r\n" + request(), "bad-framing"),
     "lower-case HTTP": (request(version=b"http/1.1"), "bad-framing"),
     "lower-case method": (request(method=b"get"), "bad-framing"),
     "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "bad-framing"),
@@ -317,13 +332,49 @@ async def test_nothing_behind_connection_close_is_a_request(wire, recorder, spli
     assert not client.open
 
 
-@pytest.mark.parametrize("line", [b"DESCRIBE / RTSP/1.0", b"GET / RTSP/1.0"])
-async def test_what_llhttp_takes_for_http_10(scoped, recorder, line):
-    """It does not say that it read another protocol's name; the answer is HTTP's and the last one."""
+@splits
+@pytest.mark.parametrize("version", [b"HTTP/1.2", b"HTTP/1.9"])
+async def test_a_later_version_is_read_as_the_one_that_is_known(wire, recorder, version, split):
+    client = wire(recorder)
+    await client.feed(*split(post(CHUNKED, b"1\r\na\r\n0\r\n\r\n", version=version) + request(b"/2")))
+    assert [scope["http_version"] for scope in recorder.scopes] == ["1.1", "1.1"]
+    assert recorder.bodies == [b"a", b""]
+    assert client.open
+
+
+@splits
+@pytest.mark.parametrize("said", [b"03", b"000000000000000003"])
+async def test_zeros_before_a_length_count_nothing(wire, recorder, said, split):
+    client = wire(recorder)
+    await client.feed(*split(post(HOST + b"Content-Length: " + said + b"\r\n", b"abc") + request(b"/2")))
+    assert recorder.bodies == [b"abc", b""]
+    assert client.open
+
+
+@splits
+@pytest.mark.parametrize("method", [b"BAN", b"GETX", b"FOO_BAR"])
+async def test_each_request_is_seen_from_its_first_octet(scoped, recorder, method, split):
+    """Whatever ends the message before it: a head, a count, a last chunk, a trailer."""
     client = scoped(recorder)
-    await client.feed(line + b"\r\n" + HOST + b"\r\n" + request(b"/2"))
-    assert [scope["http_version"] for scope in recorder.scopes] == ["1.0"]
-    assert not client.open
+    blank_lines = b"b: c\r\n\r\n0\r\n\r\n" + method + b" /none HTTP/1.1\r\n\r\n"
+    counted = HOST + b"Content-Length: %d\r\n" % len(blank_lines)
+    chunks = b"%x\r\n%b\r\n" % (len(blank_lines), blank_lines)
+    data = b"".join(
+        each + request(b"/x", method=method)
+        for each in (
+            request(b"/1"),
+            post(counted, blank_lines),
+            post(CHUNKED, chunks + b"0\r\n\r\n"),
+            post(CHUNKED, chunks + b"00;a=b\r\nA: b\r\nC: d\r\n\r\n\r\n"),
+            request(b"/1", HOST + b"Connection: Upgrade\r\nUpgrade: h2c\r\n"),
+            post(counted + b"Connection: Upgrade\r\nUpgrade: h2c\r\n", blank_lines),
+        )
+    )
+    await client.feed(*split(data))
+    assert [scope["method"].encode() for scope in recorder.scopes[1::2]] == [method] * 6
+    assert [scope["path"] for scope in recorder.scopes[1::2]] == ["/x"] * 6
+    assert recorder.bodies[::2] == [b"", blank_lines, blank_lines, blank_lines, b"", blank_lines]
+    assert client.open
 
 
 @splits

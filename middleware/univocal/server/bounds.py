@@ -24,7 +24,16 @@ from univocal.http.messages import Received
 from univocal.http.problem import FAULT, Problem, problem
 from univocal.server.clients import Clients
 from univocal.server.delivery import Delivery
-from univocal.server.llhttp import METHODS, PLACEHOLDER, split_method, why
+from univocal.server.llhttp import (
+    METHODS,
+    PLACEHOLDER,
+    MessageEnds,
+    new_parser,
+    split_method,
+    version_of,
+    why,
+    without_empty_lines,
+)
 
 __all__ = [
     "BETWEEN",
@@ -96,6 +105,7 @@ class BoundedConnection(HttpToolsProtocol):
         clients: Clients | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self.parser = new_parser(self)
         self.limits = limits
         self._tell = tell
         self._clients = Clients() if clients is None else clients
@@ -109,7 +119,10 @@ class BoundedConnection(HttpToolsProtocol):
         self._arrived = 0  # octets of content since it was last seen to keep its pace
         self._unparsed: bytes | memoryview = b""
         self._parsing = False
+        self._ends = MessageEnds()
         self._start = b""  # of a message, while it is not known with which method it begins
+        self._line: bytes | None = None  # the last octets of a request line that has not ended
+        self._version = ""  # of the last request line, "" if it is not HTTP/1's
         self._method = b""  # one that llhttp does not know
         self._websocket = False  # the connection is another protocol's now
         self._refusal: Problem | None = None
@@ -221,17 +234,30 @@ class BoundedConnection(HttpToolsProtocol):
             self._wait(self.limits.header_timeout)
 
     def _feed(self, piece: bytes | memoryview) -> None:
-        if self._start or (self._phase == BETWEEN and self._idle()):
-            piece = self._begin(self._start + bytes(piece))
+        """Feed the parser message by message."""
+        octets, start = bytes(piece), 0
+        while start < len(octets) and self._refusal is None and not self._websocket:
+            end = self._ends.behind(octets, start, in_content=self._phase == CONTENT)
+            self._feed_message(octets[start:end])
+            start = end
+
+    def _feed_message(self, piece: bytes) -> None:
+        if self._start or self._phase == BETWEEN:
+            piece = self._begin(self._start + piece)
+        if self._line is not None:
+            line, newline, _ = piece.partition(b"\n")
+            self._line = (self._line + line + newline)[-16:]
+            if newline:
+                self._version, self._line = version_of(self._line), None
         try:
             self.parser.feed_data(piece)
-        except httptools.HttpParserUpgrade as upgrade:
-            self._past_upgrade(bytes(piece[upgrade.args[0] :]))
+        except httptools.HttpParserUpgrade:
+            self._past_upgrade()
         except httptools.HttpParserError as error:
             if isinstance(error, httptools.HttpParserInvalidURLError) and not self._method:
                 self._method = self.parser.get_method()
             try:
-                reasons = why(error, bytes(piece))
+                reasons = why(error, piece)
             except httptools.HttpParserCallbackError:
                 self.logger.error("a request could not be answered", exc_info=error.__context__)
                 self._end_with(FAULT, (), tell=False)
@@ -244,12 +270,17 @@ class BoundedConnection(HttpToolsProtocol):
                     self._refuse(("fields-too-large",))
 
     def _begin(self, octets: bytes) -> bytes:
-        """Replace a method that llhttp does not know at a message's beginning; returns the octets to parse.
-
-        Where messages are pipelined nobody knows where in the octets the next one begins.
-        """
+        """Replace a method that llhttp does not know where a message begins; returns the octets to parse."""
         self._start = b""
-        octets = octets.lstrip(b"\r\n")  # RFC 9112 §2.2
+        octets = without_empty_lines(octets)
+        if octets[:1] == b"\r":  # of an empty line; alone it is none
+            if octets != b"\r":
+                self._phase, self.url = HEAD, b""
+                self._refuse(("bad-framing",))
+            else:
+                self._start = octets
+            return b""
+        self._line = b"" if octets else None
         if octets.startswith(METHODS) or (found := split_method(octets)) is None:
             return octets
         method, rest = found
@@ -261,8 +292,8 @@ class BoundedConnection(HttpToolsProtocol):
             self._phase, self._due = HEAD, NEVER
         return b""
 
-    def _past_upgrade(self, rest: bytes) -> None:
-        """Go on after a head with Upgrade; `rest` is what follows it."""
+    def _past_upgrade(self) -> None:
+        """Go on after a head with Upgrade, which is all that the parser has been fed."""
         raise NotImplementedError
 
     # Turns

@@ -71,10 +71,12 @@ class ExactProtocol(BoundedConnection):
 
     def _judge(self) -> None:
         """Judge a head that is complete, and hand the request over."""
-        method, version = self._method or self.parser.get_method(), self.parser.get_http_version()
+        method, version = self._method or self.parser.get_method(), self._version
         if reasons := self._faults(method, version):
             raise RefusedError(reasons[0], reasons)
         self._method = b""
+        if length := values(self._watched, b"content-length"):
+            self._ends.counted = int(length[0])
         if not (self.parser.should_upgrade() and self._upgrade(method)):
             self._hand_over(method, version)
 
@@ -113,14 +115,13 @@ class ExactProtocol(BoundedConnection):
             self._framing = b"content-length: " + length[0]
         return False
 
-    def _past_upgrade(self, rest: bytes) -> None:
+    def _past_upgrade(self) -> None:
         """Go on after a head with Upgrade, which llhttp takes for the end of the message and of HTTP."""
         if self._websocket:
             self._unparsed = b""
             self._part()
             self.handle_websocket_upgrade()
             return
-        self._unparsed = rest + bytes(self._unparsed)
         if self._framing:
             self.parser = new_parser(self)
             self.parser.feed_data(b"POST / HTTP/1.1\r\n" + self._framing + b"\r\n\r\n")
