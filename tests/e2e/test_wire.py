@@ -1,0 +1,249 @@
+"""`univocal serve` between raw sockets: what origin servers and clients are sent, octet for octet."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Fixture = Callable[..., Any]
+
+OK = b"HTTP/1.1 200 OK\r\n"
+HOST = b"Host: en.example\r\n"
+TIMEOUT = 20
+
+
+class Raw:
+    """An origin server that keeps each request's head, and answers it with the octets of `answers`."""
+
+    def __init__(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.heads: list[bytes] = []
+        self.contents: list[bytes] = []
+        self.answers: Callable[[bytes], list[bytes]] = lambda head: [OK + b"Content-Length: 4\r\n\r\ngood"]
+        self.pause = 0.0  # seconds between the octets of an answer
+        self.accepted = 0
+
+    def serve(self) -> None:
+        """Accept until the listener is closed."""
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            self.accepted += 1
+            threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
+
+    def _talk(self, connection: socket.socket) -> None:
+        with connection, connection.makefile("rb") as stream:
+            try:
+                while head := self._head(stream):
+                    for place, octets in enumerate(self.answers(head)):
+                        if place:
+                            time.sleep(self.pause)
+                        connection.sendall(octets)
+            except OSError:
+                return
+
+    def _head(self, stream: Any) -> bytes:
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            line = stream.readline()
+            if not line:
+                return b""
+            head += line
+        length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+        self.heads.append(head)
+        self.contents.append(stream.read(int(length[1])) if length else b"")
+        return head
+
+
+@pytest.fixture
+def raw() -> Iterator[Raw]:
+    origin = Raw()
+    thread = threading.Thread(target=origin.serve)
+    thread.start()
+    yield origin
+    origin.listener.shutdown(socket.SHUT_RDWR)
+    origin.listener.close()
+    thread.join()
+
+
+@pytest.fixture(params=["own", "httpx"])
+def proxy(request: pytest.FixtureRequest, start: Fixture, raw: Raw, tmp_path: Path) -> tuple[str, int]:
+    """The address of a proxy before the origin server, by either transport."""
+    file = tmp_path / "univocal.toml"
+    file.write_text(
+        '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n'
+        f'[origin]\ntransport = "{request.param}"\n'
+        f'[[sites]]\nhosts = ["en.example"]\nprofile = "rfc3986"\nupstream = "{raw.url}"\n'
+    )
+    address: tuple[str, int] = start("serve", "--config", str(file)).proxy
+    return address
+
+
+def talk(address: tuple[str, int], *pieces: bytes) -> bytes:
+    """All that comes back until the proxy closes the connection."""
+    with socket.create_connection(address, timeout=TIMEOUT) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for piece in pieces:
+            connection.sendall(piece)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def asked(line: bytes, *fields: bytes, content: bytes = b"", close: bool = True) -> bytes:
+    lines = [line, b"Host: en.example", *([b"Connection: close"] if close else []), *fields]
+    return b"\r\n".join(lines) + b"\r\n\r\n" + content
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
+def said(head: bytes, name: bytes) -> list[bytes]:
+    """The values of the field lines of this name."""
+    return [value.strip() for value in re.findall(rb"(?im)^%b:([^\r\n]*)" % re.escape(name), head)]
+
+
+# What a client sends
+
+TOLD: list[
+    tuple[list[bytes], bytes, list[bytes], list[bytes]]
+] = [  # sent: fields, content; received: length, expect
+    ([b"Content-Length: 0200"], b"x" * 200, [b"200"], []),
+    ([b"Content-Length: 05"], b"hello", [b"5"], []),
+    ([b"Content-Length: 5"], b"hello", [b"5"], []),
+    ([b"Expect: 100-continue"], b"", [], []),
+    ([b"Expect: 100-continue", b"Content-Length: 0"], b"", [b"0"], []),
+    ([b"Expect: 100-continue", b"Content-Length: 5"], b"hello", [b"5"], [b"100-continue"]),
+]
+
+
+def test_what_an_origin_server_is_told_of_content(proxy: Any, raw: Raw) -> None:
+    for fields, content, length, expects in TOLD:
+        raw.heads.clear()
+        raw.contents.clear()
+        assert talk(proxy, asked(b"POST /a HTTP/1.1", *fields, content=content)).endswith(b"good")
+        assert raw.contents == [content]
+        assert said(raw.heads[0], b"content-length") == length
+        assert said(raw.heads[0], b"expect") == expects
+
+
+REFUSED = [
+    asked(b"GET /x RTSP/1.0"),
+    asked(b"GET /x RTSP/1.1"),
+    asked(b"GET /x HTTP/2.0"),
+    b"\r" + asked(b"GET /x HTTP/1.1"),
+    asked(b"POST /x HTTP/1.1", b"Content-Length: 1000000000000000000", close=False),
+    asked(b"POST /x HTTP/1.1", b"Content-Length: 0000000000000000005", content=b"hello", close=False),
+]
+
+
+def test_what_is_refused_with_its_connection(proxy: Any, raw: Raw) -> None:
+    for refused in REFUSED:
+        for before in (b"", asked(b"GET /a HTTP/1.1", close=False)):
+            raw.heads.clear()
+            answer = talk(proxy, before + refused)  # which ends: the connection is closed
+            last = answer[answer.rindex(b"HTTP/1.1 ") :]
+            assert (status(last), b'"reason": "bad-framing"' in last) == (400, True), refused
+            assert [head.split(b" ")[1] for head in raw.heads] == ([b"/a"] if before else [])
+
+
+def test_a_later_version_is_read_as_the_one_that_is_known(proxy: Any, raw: Raw) -> None:
+    assert talk(proxy, asked(b"GET /a HTTP/1.2")).endswith(b"good")
+    assert raw.heads[0].startswith(b"GET /a HTTP/1.1\r\n")
+
+
+def test_a_method_of_ones_own_goes_on_behind_others_too(proxy: Any, raw: Raw) -> None:
+    stream = [
+        asked(b"X-FOO /1 HTTP/1.1", close=False),
+        asked(b"POST /2 HTTP/1.1", b"Content-Length: 5", content=b"X-A /", close=False),
+        asked(b"X-BAR /3 HTTP/1.1", close=False),
+        asked(b"X-FOO /4 HTTP/1.1"),
+    ]
+    for pieces in ([b"".join(stream)], stream):
+        raw.heads.clear()
+        answer = talk(proxy, *pieces)
+        assert answer.count(b"HTTP/1.1 200 OK\r\n") == 4
+        lines = [head.partition(b" HTTP")[0] for head in raw.heads]
+        assert lines == [b"X-FOO /1", b"POST /2", b"X-BAR /3", b"X-FOO /4"]
+
+
+# What an origin server sends
+
+
+CLEAN = [
+    b"HTTP/1.1 200 OK\nContent-Length: 4\nX: y\n\ngood",
+    OK + b"Content-Length: 4\r\nX: y\r\nContent-Length: 4\r\n\r\ngood",
+    OK + b"X: y\r\nContent-Length: 4, 4\r\n\r\ngood",
+    OK + b"X: y\r\nContent-Length: 0004\r\n\r\ngood",
+    OK + b"X: y\r\nTransfer-Encoding: chunked\r\n\r\n4 \r\ngood\r\n0\r\n\r\n",
+    b"HTTP/1.1 103 E\r\nConnection: close\r\n\r\n" + OK + b"X: y\r\nContent-Length: 4\r\n\r\ngood",
+    b"HTTP/1.2 200 OK\r\nX: y\r\nContent-Length: 4\r\n\r\ngood",
+]
+
+
+def test_what_old_origin_servers_write_is_passed_on_clean(proxy: Any, raw: Raw) -> None:
+    for response in CLEAN:
+        raw.answers = lambda _, response=response: [response]  # type: ignore[misc]
+        answer = talk(proxy, asked(b"GET /a HTTP/1.0", close=False))
+        head, _, content = answer[answer.index(OK) :].partition(b"\r\n\r\n")
+        assert content == b"good", response
+        assert head.count(b"\n") == head.count(b"\r\n")
+        assert said(head, b"x") == [b"y"]
+        assert said(head, b"content-length") in ([], [b"4"])
+
+
+NO_RESPONSES = [
+    b"RTSP/1.0 200 OK\r\nContent-Length: 4\r\n\r\nevil",
+    OK + b"Transfer-Encoding: foo\r\n\r\nevil",
+    OK + b"Transfer-Encoding: gzip, chunked\r\n\r\n4\r\nevil\r\n0\r\n\r\n",
+    OK + b"Content-Length: 4\r\nContent-Length: 5\r\n\r\nevil!",
+    OK + b"Content-Length: 1000000000000000000\r\n\r\nevil",
+]
+
+
+def test_what_is_no_response(proxy: Any, raw: Raw) -> None:
+    for response in NO_RESPONSES:
+        raw.answers = lambda _, response=response: [response]  # type: ignore[misc]
+        answer = talk(proxy, asked(b"GET /a HTTP/1.1"))
+        assert (status(answer), b"origin-bad-response" in answer) == (502, True), response
+        assert b"evil" not in answer
+
+
+GOOD = OK + b"Content-Length: 4\r\n\r\ngood"
+EVIL = OK + b"Content-Length: 4\r\n\r\nevil"
+FRESH = OK + b'Cache-Control: no-cache\r\nETag: "a"\r\nContent-Length: 5\r\n\r\nfresh'
+
+
+BODILESS = [
+    (b"HEAD /empty HTTP/1.1", OK + b"Content-Length: 42\r\n\r\n", 200),
+    (b"GET /empty HTTP/1.1", b"HTTP/1.1 204 No Content\r\n\r\n", 204),
+    (b"GET /stored HTTP/1.1", b"HTTP/1.1 304 Not Modified\r\n\r\n", 200),
+]
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.02, 0.3])
+def test_content_where_there_is_none_is_nobodys(proxy: Any, raw: Raw, pause: float) -> None:
+    """The origin server goes on writing, while the next requests are sent and wait for their responses."""
+    raw.pause = pause
+    for line, head, answered in BODILESS:
+
+        def answers(request: bytes, head: bytes = head) -> list[bytes]:
+            if b" /stored " in request and b"if-none-match" not in request.lower():
+                return [FRESH]
+            return [head, EVIL] if b" /empty " in request or b" /stored " in request else [b"", GOOD]
+
+        raw.answers = answers
+        for number in range(3):
+            answer = talk(proxy, asked(line))
+            assert (status(answer), b"evil" in answer) == (answered, False)
+            for _ in range(2):
+                assert talk(proxy, asked(b"GET /%d HTTP/1.1" % number)).endswith(b"good")
