@@ -139,7 +139,7 @@ def main() -> int:
             print(f"    {step}")
         print(each.wire)
     print(", ".join(f"{name}: {number}" for name, number in seen.most_common()))
-    print(f"{len(found)} laws broken")
+    print(f"{len(found)} laws broken by {chosen.replay or f'seed {chosen.seed}'}")
     return bool(found)
 
 

@@ -208,6 +208,17 @@ async def test_the_connection_persists_or_not(proxy, head, kept):
 # Responses
 
 
+@pytest.mark.parametrize(
+    ("version", "status"),
+    named(("HTTP/1.1", b"1.1", 200), ("HTTP/1.2", b"1.2", 200), ("HTTP/2.0", b"2.0", 502)),
+)
+async def test_versions_of_a_response(proxy, version, status):
+    here = proxy()
+    asking = await here.ask()
+    await here.reply(asking, b"HTTP/" + version + b" 200 OK\r\nContent-Length: 1\r\n\r\nx")
+    assert asking.answer.status == status
+
+
 @pytest.mark.parametrize("status", named(("no phrase", 299), ("a phrase", 200)))
 async def test_a_status_line_of_ours_has_its_blank(proxy, status):
     here = proxy()
