@@ -7,16 +7,21 @@ app.add_middleware(CacheMiddleware)
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.reverse_proxy import ReverseProxy
 from univocal.cache.rules import Rules
-from univocal.engine.outcome import Outcome
-from univocal.engine.runtime import Runtime
+from univocal.engine.outcome import Listener, Outcome
+from univocal.engine.runtime import Runtime, builtin_profiles
 from univocal.http.errors import ConfigurationError, ProfileError, RefusedError, UnivocalError
+from univocal.origin.timeouts import Timeouts
 from univocal.store.memory import MemoryStore
+from univocal.store.tiers import MemoryTier, Tiers
 from univocal.uri.profile import Profile
+from univocal.uri.target import canonicalize
 
 __all__ = [
     "CacheMiddleware",
     "ConfigurationError",
+    "Listener",
     "MemoryStore",
+    "MemoryTier",
     "Outcome",
     "Profile",
     "ProfileError",
@@ -24,5 +29,9 @@ __all__ = [
     "ReverseProxy",
     "Rules",
     "Runtime",
+    "Tiers",
+    "Timeouts",
     "UnivocalError",
+    "builtin_profiles",
+    "canonicalize",
 ]

@@ -194,7 +194,9 @@ def test_the_public_names_are_these():
     assert sorted(univocal.__all__) == [
         "CacheMiddleware",
         "ConfigurationError",
+        "Listener",
         "MemoryStore",
+        "MemoryTier",
         "Outcome",
         "Profile",
         "ProfileError",
@@ -202,7 +204,11 @@ def test_the_public_names_are_these():
         "ReverseProxy",
         "Rules",
         "Runtime",
+        "Tiers",
+        "Timeouts",
         "UnivocalError",
+        "builtin_profiles",
+        "canonicalize",
     ]
     assert all(hasattr(univocal, name) for name in univocal.__all__)
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+
+from starlette.types import ASGIApp as App
+from starlette.types import Message, Receive, Scope, Send
 
 from univocal.http.messages import Fields
 from univocal.http.problem import problem
 
 __all__ = ["App", "Message", "Receive", "Scope", "Send", "fields_of", "send_problem"]
-
-Scope: TypeAlias = dict[str, Any]
-Message: TypeAlias = dict[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
-App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 def fields_of(message: Message) -> Fields:

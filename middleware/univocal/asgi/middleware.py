@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from pathlib import Path
 
 from univocal.asgi.application import Application
 from univocal.asgi.client import ScopeClient
@@ -21,15 +22,16 @@ from univocal.engine.exchange import Engine, Exchange
 from univocal.engine.flight import Origin
 from univocal.engine.forwarding import Forwarding
 from univocal.engine.hits import Hit
-from univocal.engine.outcome import Listener
+from univocal.engine.outcome import Listener, Outcome, Times, announce
 from univocal.engine.plan import plan_of
-from univocal.engine.runtime import Access, Runtime, builtin_profiles
+from univocal.engine.purge import Purged, carry_out, ordered
+from univocal.engine.runtime import Access, Runtime, builtin_profiles, read_profile
 from univocal.engine.trust import LOOPBACK, Family, family_named, networks
 from univocal.http.errors import ConfigurationError
 from univocal.http.messages import Fields, Received
 from univocal.store.memory import MemoryStore
 from univocal.store.redis.tier import SharedStore
-from univocal.store.tiers import tiers_of
+from univocal.store.tiers import Tiers, tiers_of
 from univocal.uri.profile import Profile
 
 __all__ = ["CacheMiddleware"]
@@ -38,9 +40,9 @@ __all__ = ["CacheMiddleware"]
 class CacheMiddleware:
     """Gives every resource behind it one URL, and caches, purges and forwards by that (RFC 9111).
 
-    `app` is any ASGI application. `profile` is a built-in profile's name or a Profile; `rules` say what is
-    cached, in place of the profile's own; both serve every host. `trusted_proxies` and `purge_allow` are
-    networks ("10.0.0.0/8"). A proxy in front that is among the former is believed, by what it says in the
+    `app` is any ASGI application. `profile` is a built-in profile's name, a file of your own, or a Profile;
+    `rules` say what is cached, in place of the profile's own; both serve every host. `trusted_proxies` and
+    `purge_allow` are networks ("10.0.0.0/8"). A proxy in front that is among the former is believed, by what it says in the
     fields of `forwarded`: "x-forwarded" (X-Forwarded-For, -Host, -Proto) or "forwarded" (RFC 7239). With a
     `purge_token`, whoever sends it as a bearer token may purge too. `store` may be shared among middlewares
     of one event loop. A `runtime` replaces profile, rules and networks (`univocal serve` builds one from its
@@ -50,10 +52,10 @@ class CacheMiddleware:
     def __init__(
         self,
         app: App,
-        profile: str | Profile = "asgi",
+        profile: str | Path | Profile = "asgi",
         *,
         rules: Rules | None = None,
-        store: MemoryStore | SharedStore | None = None,
+        store: MemoryStore | SharedStore | Tiers | None = None,
         listeners: Iterable[Listener] = (),
         trusted_proxies: Iterable[str] = (),
         forwarded: Family = "x-forwarded",
@@ -85,6 +87,38 @@ class CacheMiddleware:
             await self._websocket(scope, receive, send)
         else:
             await self.app(scope, receive, send)
+
+    async def purge(
+        self,
+        *urls: str,
+        prefix: str | None = None,
+        tag: str | None = None,
+        pattern: str | None = None,
+        everything: bool = False,
+        soft: bool = False,
+    ) -> int:
+        """Remove stored responses on every node: those of `urls`, or what one of the other arguments names.
+
+        URLs are absolute and spelled as you like. `soft` marks them stale instead. Gives their number, 0 for
+        a pattern, which is tested later; listeners hear of it. Raises RefusedError for a URL that is refused
+        and for a shared store that does not confirm, ValueError for anything that names no purge.
+        """
+        begun, ticks = self.engine.clock(), time.perf_counter()
+        named = {"urls": list(urls) or None, "prefix": prefix, "tag": tag, "pattern": pattern}
+        asked: dict[str, object] = {name: value for name, value in named.items() if value is not None}
+        if everything:
+            asked["all"] = True
+        if len(urls) == 1:
+            del asked["urls"]
+            asked["url"] = urls[0]
+        order = await ordered({**asked, "soft": soft}, self.gate.runtime)
+        purged = Purged(order)
+        try:
+            purged = await carry_out(order, self.tiers, begun)
+        finally:
+            seconds = time.perf_counter() - ticks
+            announce(self.engine.listeners, Outcome.ordered(purged, Times(begun, seconds, seconds)))
+        return purged.count or 0
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = self.engine.clock(), time.perf_counter()
@@ -164,7 +198,7 @@ async def _refuse_websocket(scope: Scope, send: Send, reasons: Sequence[str]) ->
     if "websocket.http.response" in scope.get("extensions", {}):
 
         async def denial(message: Message) -> None:
-            await send(message | {"type": message["type"].replace("http", "websocket.http", 1)})
+            await send({**message, "type": message["type"].replace("http", "websocket.http", 1)})
 
         await send_problem(denial, reasons)
     else:
@@ -190,10 +224,12 @@ def _forwarding_of(app: App) -> Forwarding | None:
     return app.forwarding if own and isinstance(app, ReverseProxy | Origins) else None
 
 
-def _profile(profile: str | Profile) -> Profile:
+def _profile(profile: str | Path | Profile) -> Profile:
     if isinstance(profile, Profile):
         return profile
     known = builtin_profiles()
+    if isinstance(profile, Path):
+        return read_profile(profile, known)
     if profile not in known:
         raise ConfigurationError("CacheMiddleware", "profile", profile, ", ".join(sorted(known)))
     return known[profile]

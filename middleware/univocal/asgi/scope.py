@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
+from univocal.asgi.messages import Scope
 from univocal.engine.admission import Admission
 from univocal.http.extensions import EARLY_HINT, EXTENSION, INTERIM
 from univocal.http.forward import sender_fields
@@ -16,9 +17,7 @@ from univocal.http.grammar import split_absolute
 from univocal.http.messages import Field, Fields, Received
 from univocal.uri.target import Canonical
 
-__all__ = ["CANONICAL", "Scope", "below_root", "received", "respell"]
-
-Scope = dict[str, Any]
+__all__ = ["CANONICAL", "below_root", "received", "respell"]
 
 CANONICAL: Final = "univocal.canonical"  # {"canonical", "peer", "chain"}: for a ReverseProxy behind the cache
 
@@ -74,19 +73,17 @@ def respell(scope: Scope, admission: Admission, method: bytes, fields: Fields) -
     }
     named = {"method": method.decode("latin-1")} if scope["type"] == "http" else {}
     told = {"canonical": found, "peer": asked_by, "chain": peer.chain}
-    return (
-        scope
-        | named
-        | {
-            "path": unquote(path.decode("latin-1")),
-            "raw_path": path,
-            "query_string": query,
-            "scheme": _scheme(scope["type"], found.scheme),
-            "headers": [*fields, *own],
-            "client": client,
-            "extensions": passed | {EXTENSION: {"target": found.target}, CANONICAL: told},
-        }
-    )
+    return {
+        **scope,
+        **named,
+        "path": unquote(path.decode("latin-1")),
+        "raw_path": path,
+        "query_string": query,
+        "scheme": _scheme(scope["type"], found.scheme),
+        "headers": [*fields, *own],
+        "client": client,
+        "extensions": passed | {EXTENSION: {"target": found.target}, CANONICAL: told},
+    }
 
 
 def _sender_of(admission: Admission, found: Canonical) -> Sequence[Field]:

@@ -75,6 +75,25 @@ class Outcome(NamedTuple):
             reasons=reasons,
         )
 
+    @classmethod
+    def ordered(cls, purged: Purged, times: Times) -> Outcome:
+        """The outcome of a purge that the program itself asked for."""
+        found = purged.order.canonical
+        done = purged.count is not None
+        return cls(
+            site=found.site.name if found else "",
+            received=Received(b"PURGE", found.target if found else b"*"),
+            canonical=found,
+            decision=None,
+            status=200 if done else 503,
+            bytes=0,
+            times=times,
+            client=None,
+            handling=Handling(),
+            reasons=() if done else ("shared-store-unavailable",),
+            purged=purged,
+        )
+
 
 Listener: TypeAlias = Callable[[Outcome], None]
 

@@ -100,6 +100,17 @@ def read_profiles(directories: Iterable[Path], known: Mapping[str, Profile]) -> 
     return dict(known) | profiles
 
 
+def read_profile(file: Path, known: Mapping[str, Profile]) -> Profile:
+    """The profile in one file, which may extend the `known` ones. Raises ProfileError."""
+    try:
+        text = file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProfileError(str(file), "", str(error), "a readable TOML file in UTF-8") from None
+    profile = Profile.load(text, file.stem, known)
+    profile_rules(profile)
+    return profile
+
+
 def builtin_profiles() -> dict[str, Profile]:
     """The profiles that come with univocal, by name."""
     library = Path(__file__).parents[1]

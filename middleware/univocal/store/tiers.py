@@ -150,8 +150,10 @@ class Tiers(ABC):
     async def _purge(self, selector: Selector, now: float) -> int: ...
 
 
-def tiers_of(store: MemoryStore | SharedStore) -> Tiers:
-    """The tiers behind a store that was configured."""
+def tiers_of(store: MemoryStore | SharedStore | Tiers) -> Tiers:
+    """The tiers behind a store that was configured, or those that somebody made."""
+    if isinstance(store, Tiers):
+        return store
     return MemoryTier(store) if isinstance(store, MemoryStore) else SharedTier(store)
 
 

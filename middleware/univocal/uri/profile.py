@@ -52,6 +52,14 @@ class Profile:
         digest = hashlib.sha256(repr((_VERSION, facts)).encode()).hexdigest()[:16]
         object.__setattr__(self, "digest", digest.encode())
 
+    @classmethod
+    def load(cls, text: str, name: str = "own", known: Mapping[str, Profile] = {}) -> Profile:
+        """The profile that a TOML `text` describes; it may extend one of the `known` ones.
+
+        Raises ProfileError with the key, what was found and what is allowed.
+        """
+        return parse({name: text}, known)[name]
+
     @property
     def cache(self) -> Tables:
         """The file's settings for the cache: defaults of those sites and routes that choose this profile."""

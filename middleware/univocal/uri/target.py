@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Final
 
 from univocal.http.authority import DEFAULT_PORTS, parse_authority
+from univocal.http.errors import RefusedError
 from univocal.http.fields import ENCODINGS
 from univocal.http.grammar import split_absolute
 from univocal.uri.charset import known_charset
@@ -20,6 +21,7 @@ from univocal.uri.suspicious import is_utf_8
 
 __all__ = [
     "Canonical",
+    "canonicalize",
     "declared_charsets",
     "encoding_fields",
     "origin_target",
@@ -99,6 +101,18 @@ def resolve_url(
         return rejected("bad-target")
     host = absolute.authority.rpartition(b"@")[2]
     return resolve(url, [host], absolute.scheme.lower(), sites, method, encodings)
+
+
+def canonicalize(url: str, profile: Profile) -> str:
+    """The one spelling of an absolute `url` to origins of this profile, percent-encoded.
+
+    Raises RefusedError for what is refused, and for what is no http or https URL.
+    """
+    everywhere = Site(name="*", hosts=(), routes=(Route(prefix=b"/", profile=profile, upstream=""),))
+    found = resolve_url(url.encode("utf-8", "replace"), Sites((), default=everywhere))
+    if isinstance(found, Rejected):
+        raise RefusedError(found.reason, found.reasons)
+    return found.url.decode("ascii")
 
 
 def origin_target(canonical: Canonical) -> bytes:

@@ -1,0 +1,98 @@
+"""docs/library.md: every example runs, and what it says comes out does."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from univocal import UnivocalError
+
+EXPECTED = re.compile(r"^( *)(\S.*?)  # → (.*)$", re.MULTILINE)
+
+TYPED = """
+from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.types import ASGIApp
+
+from univocal import CacheMiddleware, Outcome, ReverseProxy, Rules
+
+fast, star = FastAPI(), Starlette()
+apps: list[ASGIApp] = [
+    CacheMiddleware(fast),
+    CacheMiddleware(star, "mediawiki", rules=Rules(ttl=1)),
+    CacheMiddleware(ReverseProxy("http://127.0.0.1:9000")),
+]
+fast.add_middleware(CacheMiddleware, rules=Rules(ttl=60))
+star.add_middleware(CacheMiddleware)
+
+
+def note(outcome: Outcome) -> None:
+    print(outcome.status)
+
+
+async def purge(cache: CacheMiddleware) -> int:
+    return await cache.purge("http://en.example/")
+
+
+CacheMiddleware(fast, listeners=[note])
+"""
+WRONG = "CacheMiddleware(fast, profile=3)\n"
+
+
+def test_every_example_runs(root: Path) -> None:
+    text = (root / "docs" / "library.md").read_text("utf-8")
+    examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    found: list[tuple[str, str]] = []
+    namespace: dict[str, object] = {"came_out": lambda value, said: found.append((str(value), said))}
+    source = EXPECTED.sub(r'\1came_out(\2, """\3""")', "\n".join(examples))
+    code = compile(source, "library.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+    async def run() -> None:
+        if inspect.isawaitable(waiting := eval(code, namespace)):
+            await waiting
+
+    asyncio.run(run())
+    assert len(found) == text.count("# →") - 1  # the sentence that explains the sign has one, too
+    assert [value for value, _ in found] == [said for _, said in found]
+
+
+def test_an_example_that_says_something_else_is_noticed() -> None:
+    assert EXPECTED.search("1 + 1  # → 3")
+    assert issubclass(UnivocalError, Exception)
+
+
+@pytest.mark.parametrize(
+    "checker", [["mypy", "--strict"], ["basedpyright", "--level", "error", "--pythonpath", sys.executable]]
+)
+def test_applications_are_typed(tmp_path: Path, root: Path, checker: list[str]) -> None:
+    """With the library as a user has it: mypy and pyright read what is installed."""
+    (tmp_path / "right.py").write_text(TYPED)
+    (tmp_path / "wrong.py").write_text(TYPED + WRONG)
+    name, *options = checker
+    paths = [str(root / "middleware"), str(root / "app")]
+    (tmp_path / "pyrightconfig.json").write_text(
+        json.dumps({"typeCheckingMode": "standard", "extraPaths": paths})
+    )
+
+    def checked(file: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", name, *options, file],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+            cwd=tmp_path,
+        )
+
+    right, wrong = checked("right.py"), checked("wrong.py")
+    assert right.returncode == 0, right.stdout
+    assert wrong.returncode == 1
+    assert "profile" in wrong.stdout
