@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from univocal import UnivocalError
-
 EXPECTED = re.compile(r"^( *)(\S.*?)  # → (.*)$", re.MULTILINE)
 
 TYPED = """
@@ -62,11 +60,6 @@ def test_every_example_runs(root: Path) -> None:
     asyncio.run(run())
     assert len(found) == text.count("# →") - 1  # the sentence that explains the sign has one, too
     assert [value for value, _ in found] == [said for _, said in found]
-
-
-def test_an_example_that_says_something_else_is_noticed() -> None:
-    assert EXPECTED.search("1 + 1  # → 3")
-    assert issubclass(UnivocalError, Exception)
 
 
 @pytest.mark.parametrize(

@@ -42,11 +42,11 @@ class CacheMiddleware:
 
     `app` is any ASGI application. `profile` is a built-in profile's name, a file of your own, or a Profile;
     `rules` say what is cached, in place of the profile's own; both serve every host. `trusted_proxies` and
-    `purge_allow` are networks ("10.0.0.0/8"). A proxy in front that is among the former is believed, by what it says in the
-    fields of `forwarded`: "x-forwarded" (X-Forwarded-For, -Host, -Proto) or "forwarded" (RFC 7239). With a
-    `purge_token`, whoever sends it as a bearer token may purge too. `store` may be shared among middlewares
-    of one event loop. A `runtime` replaces profile, rules and networks (`univocal serve` builds one from its
-    file). Listeners are called with each Outcome. Raises ConfigurationError.
+    `purge_allow` are networks ("10.0.0.0/8"). A proxy in front that is among the former is believed, by what
+    it says in the fields of `forwarded`: "x-forwarded" (X-Forwarded-For, -Host, -Proto) or "forwarded" (RFC
+    7239). With a `purge_token`, whoever sends it as a bearer token may purge too. `store` may be shared among
+    middlewares of one event loop. A `runtime` replaces profile, rules and networks (`univocal serve` builds
+    one from its file). Listeners are called with each Outcome. Raises ConfigurationError.
     """
 
     def __init__(

@@ -1,0 +1,124 @@
+"""What a program does with the middleware in its hand: purge, profiles and tiers of its own."""
+
+import asyncio
+
+import pytest
+
+from univocal import (
+    CacheMiddleware,
+    MemoryStore,
+    MemoryTier,
+    ProfileError,
+    RefusedError,
+    builtin_profiles,
+    canonicalize,
+)
+
+URL = "http://en.example/a"
+
+
+@pytest.fixture
+async def warm(cached):
+    """A client of a cache that holds /a and /b, and what its listener heard since."""
+    outcomes = []
+    client = cached(listeners=[outcomes.append])
+    for target in ("/a", "/b"):
+        await client(target)
+    outcomes.clear()
+    return client, outcomes
+
+
+@pytest.mark.parametrize(
+    ("urls", "named", "count", "gone", "by"),
+    [
+        (["http://en.example/%61"], {}, 1, {"/a"}, "key"),
+        ([URL, "https://en.example/b"], {}, 2, {"/a", "/b"}, "urls"),
+        (["http://en.example/c"], {}, 0, set(), "key"),
+        ([], {"prefix": "http://en.example/"}, 2, {"/a", "/b"}, "prefix"),
+        ([], {"tag": "none"}, 0, set(), "tag"),
+        ([], {"everything": True}, 2, {"/a", "/b"}, "all"),
+        ([], {"pattern": "/a$"}, 0, {"/a"}, "pattern"),
+    ],
+)
+async def test_purge(warm, urls, named, count, gone, by):
+    client, outcomes = warm
+    assert await client.app.purge(*urls, **named) == count
+    (told,) = outcomes
+    assert (told.status, told.purged.order.by, told.received.method) == (200, by, b"PURGE")
+    for target in ("/a", "/b"):
+        assert ("hit" in (await client(target)).handling) == (target not in gone)
+
+
+async def test_a_soft_purge_marks_stale(warm):
+    client, _ = warm
+    assert await client.app.purge(URL, soft=True) == 1
+    assert "fwd=stale" in (await client("/a")).handling
+
+
+async def test_what_names_no_purge_is_an_error(warm):
+    client, outcomes = warm
+    for urls, named in (([], {}), ([URL], {"tag": "t"}), (["http://en.example/%00"], {}), (["/a"], {})):
+        with pytest.raises((ValueError, RefusedError)):
+            await client.app.purge(*urls, **named)
+    assert outcomes == []
+    assert "hit" in (await client("/a")).handling
+
+
+async def test_what_is_fetched_while_it_is_purged_is_not_stored(cached, application):
+    client, application.gate = cached(), asyncio.Event()
+    asking = asyncio.create_task(client("/a"))
+    await application.reached(1)
+    await client.app.purge(URL)
+    application.gate.set()
+    await asking
+    assert (await client("/a")).body == b"answer 2"
+
+
+async def test_a_profile_in_a_file(application, client_of, clock, tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text('extends = "rfc3986"\n[path]\nmerge_slashes = true\n[cache]\nttl = 60\n')
+    application.fields = []
+    client = client_of(CacheMiddleware(application, file, clock=clock))
+    await client("/a//b")
+    assert "hit" in (await client("/a/b")).handling
+    file.write_text("[path]\nmerge_slash = true\n")
+    with pytest.raises(ProfileError, match="merge_slash"):
+        CacheMiddleware(application, file)
+    with pytest.raises(ProfileError, match="No such file"):
+        CacheMiddleware(application, tmp_path / "none.toml")
+
+
+async def test_tiers_of_ones_own(application, client_of, clock):
+    stored = []
+
+    class Noted(MemoryTier):
+        def commit(self, lease, response):
+            stored.append(response.key)
+            super().commit(lease, response)
+
+    client = client_of(CacheMiddleware(application, store=Noted(MemoryStore()), clock=clock))
+    await client("/a")
+    assert "hit" in (await client("/a")).handling
+    assert len(stored) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("http://en.example/%00", "control-character"),
+        ("ftp://en.example/", "bad-target"),
+        ("/a", "bad-target"),
+        ("http://a b/", "bad-host"),
+        ("", "bad-target"),
+    ],
+)
+def test_canonicalize_refuses(url, reason):
+    with pytest.raises(RefusedError) as refused:
+        canonicalize(url, builtin_profiles()["mediawiki"])
+    assert refused.value.reason == reason
+
+
+def test_canonicalize_is_idempotent():
+    profile = builtin_profiles()["mediawiki"]
+    once = canonicalize("http://EN.example/wiki/Ä%2F(b)?a=%C3%84", profile)
+    assert once == canonicalize(once, profile) == "http://en.example/wiki/%C3%84/(b)?a=%C3%84"
