@@ -379,7 +379,7 @@ class House:
         assert not self.flights._named
         assert not self.flights._refreshing
         assert not self.store._leases._live
-        assert self.store.stats.reserved == 0
+        assert (self.store.stats.reserved, self.store.stats.lent, len(self.engine.under_way)) == (0, 0, 0)
         assert not self.timers.waiting
         assert not (isinstance(self.tiers, SlowTier) and self.tiers.waiting)
         assert all(asked.over or asked.cancelled for asked in self.origin.asked)

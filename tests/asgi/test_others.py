@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from univocal import MemoryStore
+from univocal import MemoryStore, Rules, Runtime
+from univocal.engine.runtime import Limits, builtin_profiles
 
 OPEN = [(b"cache-control", b"max-age=60")]
 WITH_COOKIE = ("cookie", "session=leader")
@@ -136,6 +137,14 @@ async def test_who_does_not_read_holds_nobody_else_back(cached, client_of, lengt
     sleeper.cancel()
     stuck.set()
     await asyncio.gather(sleeper, return_exceptions=True)
+
+
+async def test_one_client_has_so_many_requests_under_way_at_the_asgi_door_too(cached, application):
+    limits = Limits(max_requests_per_client=2)
+    ask = cached(runtime=Runtime.everywhere(builtin_profiles()["asgi"], Rules(), limits=limits))
+    answers = await together(application, ask("/a"), ask("/b"), ask("/c"))
+    assert [answer.status for answer in answers] == [200, 200, 429]
+    assert (await ask("/c")).status == 200
 
 
 async def test_what_slow_clients_still_read_counts(cached, client_of, application):

@@ -11,6 +11,33 @@ from univocal.store.memory import MemoryStore
 LONG = bytes(5 * WINDOW // 2)
 
 
+# Clients that want more than their share
+
+
+def test_a_client_beyond_its_requests_under_way_is_refused_until_one_ends() -> None:
+    house = House(max_requests_per_client=2)
+    one, two = house.ask(b"/1"), house.ask(b"/2")
+    three = house.ask(b"/3")
+    assert (three.status, three.state, len(house.origin.asked)) == (429, "finished", 2)
+    assert house.outcomes[-1].reasons == ("too-many-requests",)
+    one.leave()
+    four = house.ask(b"/4")
+    house.origin.asked[1].answers(b"two")
+    house.origin.asked[2].answers(b"four")
+    assert [(client.status, client.body) for client in (two, four)] == [(200, b"two"), (200, b"four")]
+    house.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize(("limit", "status"), [(0, 200), (2, 200), (1, 429)])
+def test_without_a_limit_or_within_it_nobody_is_refused(limit: int, status: int) -> None:
+    house = House(max_requests_per_client=limit)
+    house.store_away(b"stored", target=b"/stored")
+    house.ask(b"/held")
+    assert house.ask(b"/stored").status == status
+    house.origin.last.answers(b"held")
+    house.assert_nothing_is_left()
+
+
 # Clients that leave, or are refused, in the middle
 
 
