@@ -608,6 +608,86 @@ async def test_cookies_that_the_rules_strip_do_not_reach_the_application(cached,
     assert application.fields_seen()["cookie"] == "theme=dark"
 
 
+async def test_all_cookies_but_those_that_the_rules_keep_are_taken_from_requests(cached, application):
+    client = cached(rules=Rules(keep_cookies=("lang",), bypass_cookies=("session*",)))
+    for sent, seen in {
+        "_ga=1; lang=de; session_id=2": "lang=de; session_id=2",
+        "lang=de": "lang=de",
+        "_ga=1; __utm=2": None,
+    }.items():
+        await client("/a", fields=[("cookie", sent), ("cache-control", "no-cache")])
+        assert application.fields_seen().get("cookie") == seen
+
+
+@pytest.mark.parametrize("cookie", ["_ga=1", "_ga=2; __utm=3", ""])
+async def test_cookies_that_do_not_matter_make_no_variants(cached, application, cookie):
+    application.fields = [(b"cache-control", b"max-age=60"), (b"vary", b"Cookie")]
+    client = cached(rules=Rules(keep_cookies=("session",)))
+    await client("/a", fields=[("cookie", cookie)])
+    assert "hit" in (await client("/a")).handling
+    assert "hit" in (await client("/a", fields=[("cookie", "_gid=4")])).handling
+    assert "hit" not in (await client("/a", fields=[("cookie", "_gid=4; session=5")])).handling
+
+
+@pytest.mark.parametrize(
+    ("rules", "cookie", "stored"),
+    [
+        ({}, "", True),
+        ({}, "a=1", False),
+        ({"bypass_cookies": ("session",)}, "a=1", True),
+        ({"bypass_cookies": ("session",)}, "a=1; session=2", False),
+        ({"keep_cookies": ("lang",)}, "a=1", True),
+        ({"keep_cookies": ("lang",)}, "a=1; lang=de", False),
+        ({"keep_cookies": ("lang",), "bypass_cookies": ("session",)}, "a=1", True),
+        ({"keep_cookies": ("lang",), "bypass_cookies": ("session",)}, "lang=de", False),
+        ({"strip_cookies": ("a",)}, "a=1", True),
+    ],
+)
+async def test_a_lifetime_by_the_rules_holds_where_no_cookie_matters(
+    cached, application, rules, cookie, stored
+):
+    application.fields = []
+    client = cached(rules=Rules(ttl=60, **rules))
+    await client("/a", fields=[("cookie", cookie)] if cookie else [])
+    assert ("hit" in (await client("/a")).handling) is stored
+
+
+async def test_one_clients_cookies_keep_nobody_elses_answer_from_being_shared(cached, application):
+    application.fields = []
+    client = cached(rules=Rules(ttl=60))
+    await client("/a", fields=[("cookie", "a=1")])
+    await client("/a", fields=[("if-none-match", '"mine"')])
+    assert "if-none-match" not in application.fields_seen()
+    assert "hit" in (await client("/a")).handling
+
+
+BROWSERS = [
+    "gzip, deflate, br, zstd",
+    "gzip, deflate, br",
+    "gzip;q=1.0, deflate",
+    "br , gzip;q=0.9",
+    "identity",
+]
+
+
+@pytest.mark.parametrize(("setting", "asked"), [("reduce", 4), ("keep", 5)])
+async def test_codings_are_reduced_for_key_and_origin_alike(cached, application, setting, asked):
+    application.fields = [(b"cache-control", b"max-age=60"), (b"vary", b"Accept-Encoding")]
+    client = cached(rules=Rules(accept_encoding=setting))
+    for _ in range(2):
+        for browser in BROWSERS:
+            await client("/a", fields=[("accept-encoding", browser)])
+    assert application.count == asked
+    seen = [application.fields_seen(number)["accept-encoding"] for number in range(asked)]
+    assert seen == (["zstd, br, gzip", "br, gzip", "gzip", "identity"] if setting == "reduce" else BROWSERS)
+
+
+@pytest.mark.parametrize(("method", "seen"), [("GET", "br"), ("HEAD", "br"), ("POST", "br, deflate")])
+async def test_codings_of_other_methods_stay_as_they_came(cached, application, method, seen):
+    await cached()("/a", method, fields=[("accept-encoding", "br, deflate")])
+    assert application.fields_seen()["accept-encoding"] == seen
+
+
 async def test_a_lifetime_given_by_the_rules(cached, application, clock):
     application.fields = []
     client = cached(rules=Rules(ttl=10))

@@ -56,7 +56,6 @@ def proxied(client_of, clock, origin, url="http://origin.example:9000", profile=
     [
         ("/wiki/A%2fB%28c%29?d=%2f", b"/wiki/A/B(c)?d=%2f"),
         ("/a|b", b"/a%7Cb"),
-        ("/a?", b"/a?"),
         ("//a//b", b"//a//b"),
         ("http://en.example", b"/"),
         ("/a%2e%2e/b", b"/a../b"),
@@ -66,6 +65,12 @@ def proxied(client_of, clock, origin, url="http://origin.example:9000", profile=
 async def test_the_canonical_target_is_sent_byte_for_byte(client, origin, target, sent):
     await client(target)
     assert origin.targets == [sent]
+
+
+async def test_the_mark_of_an_empty_query_is_sent_where_it_is_kept(client_of, clock, origin):
+    client = proxied(client_of, clock, origin, profile="rfc3986")
+    await client("/a?")
+    assert origin.targets == [b"/a?"]
 
 
 async def test_a_path_in_the_url_stands_before_every_target(client_of, clock, origin):

@@ -15,6 +15,7 @@ import pytest
 
 from neighbours import FRESH, House, PlayedClient
 from univocal.cache.directives import RequestDirectives, request_directives, response_directives
+from univocal.cache.rules import Rules
 from univocal.http.fields import firsts
 from univocal.http.messages import Field
 
@@ -56,7 +57,7 @@ def varying(house: House, *names: bytes, language: bool = False) -> None:
 @pytest.mark.parametrize("member", [b"a", b"a;q=0.5", b'"\\a"', b"a b"], ids=["a", "q", "quoted", "blanks"])
 @pytest.mark.parametrize("name", [b"accept-encoding", b"accept-language", b"cookie", b"x-other"])
 def test_a_long_selecting_field_is_read_once_whatever_is_stored(name: bytes, member: bytes) -> None:
-    house = House()
+    house = House(rules=Rules(accept_encoding="keep"))
     varying(house, name, language=name == b"accept-language")
     long = (name, listed(member))
     assert operations(lambda: house.ask(b"/a", b"GET", long)) < CEILING
@@ -67,10 +68,20 @@ def test_a_long_selecting_field_is_read_once_whatever_is_stored(name: bytes, mem
 
 
 def test_a_long_selecting_field_in_many_lines_is_read_once() -> None:
-    house = House()
+    house = House(rules=Rules(accept_encoding="keep"))
     varying(house, b"accept-encoding")
     lines = [(b"accept-encoding", listed(b"a")[:600])] * 90
     assert operations(lambda: house.ask(b"/a", b"GET", *lines)) < CEILING
+
+
+@pytest.mark.parametrize("member", [b"a", b"a;q=0.5", b'"\\a"', b"a b", b"gzip"])
+def test_codings_are_reduced_at_once(member: bytes) -> None:
+    house = House()
+    house.store_away(b"x", fields=[FOREVER, (b"vary", b"accept-encoding")])
+    long, parts = listed(member), [listed(member)[:600]] * 90
+    for lines in ([long], parts, [long[:4096]], [long[:256]]):
+        fields = [(b"accept-encoding", line) for line in lines]
+        assert operations(lambda fields=fields: house.ask(b"/a", b"GET", *fields)) < CEILING
 
 
 def test_as_many_selecting_fields_as_may_be_are_read_once() -> None:
@@ -84,7 +95,7 @@ def test_as_many_selecting_fields_as_may_be_are_read_once() -> None:
 
 
 def test_among_many_variants_the_one_asked_for_is_found() -> None:
-    house = House()
+    house = House(rules=Rules(accept_encoding="keep"))
     varying(house, b"accept-encoding")
     assert house.ask(b"/a", b"GET", (b"accept-encoding", b" v9,V9")).body == b"9"
     varying(house, b"accept-language", language=True)

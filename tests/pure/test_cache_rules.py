@@ -35,6 +35,21 @@ def test_cookies_by_name() -> None:
     assert strip_cookies(request, rules).fields == [(b"x", b"1"), (b"cookie", b"b=2")]
 
 
+@pytest.mark.parametrize(
+    ("rules", "taken"),
+    [
+        ({}, []),
+        ({"keep_cookies": ["a*"]}, [b"b", b"c"]),
+        ({"keep_cookies": ["a*"], "bypass_cookies": ["b"]}, [b"c"]),
+        ({"bypass_cookies": ["b"]}, []),
+        ({"keep_cookies": ["a*", "c"], "strip_cookies": ["a2"]}, [b"a2", b"b"]),
+    ],
+)
+def test_cookies_that_are_taken(rules: dict[str, list[str]], taken: list[bytes]) -> None:
+    told = Rules.read(rules)
+    assert [name for name in (b"a1", b"a2", b"b", b"c") if told.strips(name)] == taken
+
+
 def test_rules_go_to_other_processes() -> None:
     rules = Rules(bypass=("/a*",), ttl=3)
     assert pickle.loads(pickle.dumps(rules)) == rules

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
-from univocal.cache.rules import DEFAULTS, SETTINGS, SettingError
+from univocal.cache.rules import SETTINGS, SettingError
 from univocal.engine.trust import Family
 from univocal.http.errors import ConfigurationError, Objections
 from univocal_app.config.values import (
@@ -121,7 +121,8 @@ else:
         "PolicyTable",
         __base__=Table,
         **{
-            key: (Annotated[Any, _as_written(read)], getattr(DEFAULTS, key)) for key, read in SETTINGS.items()
+            key: (Annotated[Any, _as_written(setting.read)], setting.default)
+            for key, setting in SETTINGS.items()
         },
     )
 

@@ -86,16 +86,20 @@ def assess(fetched: Fetched, told: Told, rules: Rules) -> Assessed:
         return Assessed(told, fields, found, explicit, True, explicit)
     assignable = (
         not directives.malformed
-        and for_everybody(request, fields)
+        and for_everybody(request, fields, rules)
         and not contradicts(request.target, first(fields, b"content-type"))
     )
     lifetime = _assigned_lifetime(fetched, told, rules) if assignable else 0
     return Assessed(told, fields, found, None, assignable and (lifetime > 0 or directives.public), lifetime)
 
 
-def for_everybody(request: Request, fields: Fields) -> bool:
+def for_everybody(request: Request, fields: Fields, rules: Rules) -> bool:
     """Nothing hints at a response made for one client: without the origin's word that must be so."""
-    return not is_personal(request) and first(fields, b"set-cookie") is None
+    if rules.tells_cookies:
+        personal = first(request.fields, b"authorization") is not None
+    else:
+        personal = is_personal(request)
+    return not personal and first(fields, b"set-cookie") is None
 
 
 def is_personal(request: Request) -> bool:

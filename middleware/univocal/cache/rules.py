@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from univocal.cache.ordinary import ORDINARY, PERSONAL
 from univocal.http.errors import ConfigurationError
-from univocal.http.fields import cookie_names
+from univocal.http.fields import cookie_names, first
 from univocal.http.globs import compile_globs
 from univocal.http.grammar import is_token
 from univocal.http.messages import Fields, Request
@@ -99,11 +99,19 @@ def _seconds_by_status(value: object) -> dict[int, float]:
     return {int(status): _seconds(seconds, f".{status}") for status, seconds in value.items()}
 
 
+class Setting(NamedTuple):
+    """A setting that files may have: its default as they write it, and what reads its value."""
+
+    default: Any
+    read: Callable[[object], Any]
+
+
 def _setting(default: Any, read: Callable[[object], Any]) -> Any:
     """A field of Rules that files set; `read` makes its value of a file's, or raises SettingError."""
-    if isinstance(default, dict):
-        return field(default_factory=dict, metadata={"read": read})
-    return field(default=default, metadata={"read": read})
+    value, metadata = read(default), {"setting": Setting(default, read)}
+    if isinstance(value, dict):
+        return field(default_factory=dict, metadata=metadata)
+    return field(default=value, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +122,10 @@ class Rules:
     those with Last-Modified that answer ordinary requests, whose fields are browsers' own or in
     `ordinary_fields` (lower case). With errors "safe", of all 4xx and 5xx only 404, 410 and those in
     `ttl_by_status` are stored; with "explicit" any that has explicit freshness, but for those that speak of
-    one request. `bypass` are globs on
-    the path, `bypass_cookies` and `strip_cookies` globs on cookie names ("*" any run of characters, "?" one).
+    one request. `bypass` are globs on the path; `bypass_cookies`, `strip_cookies` and `keep_cookies` are
+    globs on cookie names ("*" any run of characters, "?" one): a request with one of the first goes past the
+    cache; the second are taken from requests, and with the third all others but those of the first. With
+    accept_encoding "reduce" the Accept-Encoding of a GET or HEAD names which of zstd, br and gzip it takes.
     With `strip_tags` clients do not see the fields that name tags; stored responses keep them.
     `targeted` are the targeted cache control fields that are ours: the first valid one wins (RFC 9213).
     """
@@ -123,31 +133,42 @@ class Rules:
     ttl: float = _setting(0, _seconds)
     ttl_by_status: Mapping[int, float] = _setting({}, _seconds_by_status)
     heuristic: bool = _setting(False, _flag)
-    ordinary_fields: tuple[bytes, ...] = _setting((), _ordinary_fields)
+    ordinary_fields: tuple[bytes, ...] = _setting([], _ordinary_fields)
     set_cookie: Literal["never", "public", "explicit"] = _setting(
         "never", _choice("never", "public", "explicit")
     )
     errors: Literal["safe", "explicit"] = _setting("safe", _choice("safe", "explicit"))
     grace: float = _setting(0, _seconds)
-    bypass: tuple[str, ...] = _setting((), _texts)
-    bypass_cookies: tuple[str, ...] = _setting((), _texts)
-    strip_cookies: tuple[str, ...] = _setting((), _texts)
+    bypass: tuple[str, ...] = _setting([], _texts)
+    bypass_cookies: tuple[str, ...] = _setting([], _texts)
+    strip_cookies: tuple[str, ...] = _setting([], _texts)
+    keep_cookies: tuple[str, ...] = _setting([], _texts)
+    accept_encoding: Literal["reduce", "keep"] = _setting("reduce", _choice("reduce", "keep"))
     strip_tags: bool = _setting(False, _flag)
     client_directives: Literal["honour", "ignore"] = _setting("honour", _choice("honour", "ignore"))
-    targeted: tuple[bytes, ...] = _setting((b"cdn-cache-control",), _field_names)
+    targeted: tuple[bytes, ...] = _setting(["CDN-Cache-Control"], _field_names)
     reads: frozenset[bytes] = field(init=False, repr=False, compare=False)
     ordinary: frozenset[bytes] = field(init=False, repr=False, compare=False)
+    takes_cookies: bool = field(init=False, repr=False, compare=False)  # some are removed from requests
+    # The cookies that matter are named as those that go past the cache: no other has a say in a response.
+    tells_cookies: bool = field(init=False, repr=False, compare=False)
     _bypass: re.Pattern[bytes] | None = field(init=False, repr=False, compare=False)
     _bypass_cookies: re.Pattern[bytes] | None = field(init=False, repr=False, compare=False)
     _strip_cookies: re.Pattern[bytes] | None = field(init=False, repr=False, compare=False)
+    _keep_cookies: re.Pattern[bytes] | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         cookies = {b"cookie"} if self.bypass_cookies else set()
         object.__setattr__(self, "reads", READS | cookies)
         object.__setattr__(self, "ordinary", ORDINARY | set(self.ordinary_fields) - PERSONAL)
+        object.__setattr__(self, "takes_cookies", bool(self.strip_cookies or self.keep_cookies))
+        object.__setattr__(self, "tells_cookies", bool(self.bypass_cookies) and not self.keep_cookies)
         object.__setattr__(self, "_bypass", _globs(self.bypass))
         object.__setattr__(self, "_bypass_cookies", _globs(self.bypass_cookies))
         object.__setattr__(self, "_strip_cookies", _globs(self.strip_cookies))
+        # What sends a request past the cache matters to its answer.
+        kept = (*self.keep_cookies, *self.bypass_cookies) if self.keep_cookies else ()
+        object.__setattr__(self, "_keep_cookies", _globs(kept))
 
     @classmethod
     def read(cls, settings: Mapping[str, Any], source: str = "rules") -> Rules:
@@ -158,7 +179,7 @@ class Rules:
                 allowed = "the keys " + ", ".join(SETTINGS)
                 raise ConfigurationError(source, f"cache.{key}", found, allowed)
             try:
-                told[key] = SETTINGS[key](found)
+                told[key] = SETTINGS[key].read(found)
             except SettingError as error:
                 place = f"cache.{key}{error.place}"
                 raise ConfigurationError(source, place, error.found, error.allowed) from None
@@ -180,13 +201,15 @@ class Rules:
 
     def strips(self, cookie: bytes) -> bool:
         """The cookie of this name is removed from requests."""
-        return self._strip_cookies is not None and bool(self._strip_cookies.fullmatch(cookie))
+        if self._strip_cookies is not None and self._strip_cookies.fullmatch(cookie):
+            return True
+        return self._keep_cookies is not None and not self._keep_cookies.fullmatch(cookie)
 
 
-SETTINGS: Final[Mapping[str, Callable[[object], Any]]] = {
-    each.name: each.metadata["read"] for each in fields(Rules) if "read" in each.metadata
+SETTINGS: Final[Mapping[str, Setting]] = {
+    each.name: each.metadata["setting"] for each in fields(Rules) if "setting" in each.metadata
 }
-"""The settings that files may have, and what reads the value of each."""
+"""The settings that files may have."""
 
 
 def _globs(patterns: Iterable[str]) -> re.Pattern[bytes] | None:
@@ -195,7 +218,10 @@ def _globs(patterns: Iterable[str]) -> re.Pattern[bytes] | None:
 
 def strip_cookies(request: Request, rules: Rules) -> Request:
     """The request without the cookies that the rules strip; this comes before every decision."""
-    if not rules.strip_cookies or not any(rules.strips(name) for name in cookie_names(request.fields)):
+    if not rules.takes_cookies or first(request.fields, b"cookie") is None:
+        return request
+    names = cookie_names(request.fields)
+    if names and not any(map(rules.strips, names)):
         return request
     fields: Fields = []
     for name, value in request.fields:

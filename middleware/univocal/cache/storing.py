@@ -175,9 +175,11 @@ def _unlicensed(fetched: Fetched, assessed: Assessed, rules: Rules) -> str:
         return ""
     spoken = assessed.explicit is not None or assessed.told.directives.no_cache
     impersonal = spoken or is_ordinary(fetched.request, rules.ordinary)
-    if not (impersonal and for_everybody(fetched.request, assessed.fields)):
-        return "no freshness"
-    return ""
+    if impersonal and for_everybody(fetched.request, assessed.fields, rules):
+        return ""
+    # The rules have a lifetime, but not for one who may be somebody.
+    cookie = first(fetched.request.fields, b"cookie") is not None
+    return "cookie" if rules.ttl > 0 and cookie and not rules.tells_cookies else "no freshness"
 
 
 def may_set_cookies(assessed: Assessed, rules: Rules) -> bool:

@@ -11,7 +11,7 @@ from univocal.http.fields import members
 from univocal.http.grammar import TOKEN
 from univocal.http.messages import Fields, Request, values
 
-__all__ = ["matches", "selecting_fields", "selection", "vary_names"]
+__all__ = ["LONGEST", "matches", "selecting_fields", "selection", "vary_names", "weights"]
 
 # Fields that an intermediary writes per client: what the origin saw of them is not what the request had.
 _PER_CLIENT: Final = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip"})
@@ -39,7 +39,7 @@ _WEIGHTED: Final = frozenset({b"accept-encoding", b"accept-language"})
 
 # Octets of a field value that is normalized; a longer one is compared as it came. No request costs more than
 # reading so much of each of its selecting header fields once, however many responses are stored.
-_LONGEST: Final = 4096
+LONGEST: Final = 4096
 # Octets of a Vary, and names in it, beyond which a response answers no other request: every request for its
 # key would be compared by all of them, with each stored response.
 _LONGEST_VARY: Final = 4096
@@ -117,13 +117,13 @@ def _normalized(name: bytes, fields: Fields) -> bytes | None:
     value = lines[0] if len(lines) == 1 else b",".join(lines)
     if len(value) <= 256:
         return _short(name in _WEIGHTED, value)
-    return _long(name in _WEIGHTED, value) if len(value) <= _LONGEST else value
+    return _long(name in _WEIGHTED, value) if len(value) <= LONGEST else value
 
 
 def _spelling(weighted: bool, value: bytes) -> bytes:
-    if weighted and (weights := _weights(value)) is not None:
+    if weighted and (read := weights(value)) is not None:
         return b",".join(
-            sorted({tag if weight == b"1" else b"%b;q=%b" % (tag, weight) for tag, weight in weights})
+            sorted({tag if weight == b"1" else b"%b;q=%b" % (tag, weight) for tag, weight in read})
         )
     if b'"' in value:
         # Blanks inside a quoted string are data.
@@ -137,7 +137,7 @@ _short = lru_cache(maxsize=1024)(_spelling)
 _long = lru_cache(maxsize=64)(_spelling)
 
 
-def _weights(value: bytes) -> list[tuple[bytes, bytes]] | None:
+def weights(value: bytes) -> list[tuple[bytes, bytes]] | None:
     """The members of a weighted list in lower case, their qvalue in its shortest form; None if malformed."""
     found = []
     for member in members(value):
@@ -152,13 +152,13 @@ def _weights(value: bytes) -> list[tuple[bytes, bytes]] | None:
 
 def _prefers(languages: bytes, language: bytes | None) -> bool:
     """An Accept-Language prefers this language to every other: then its response is the one it would get."""
-    return language is not None and len(languages) <= _LONGEST and _preferred(languages) == language
+    return language is not None and len(languages) <= LONGEST and _preferred(languages) == language
 
 
 @lru_cache(maxsize=64)
 def _preferred(languages: bytes) -> bytes:
     """The one language that an Accept-Language prefers to every other, or b"" (RFC 9110 §12.5.4)."""
-    weights = _weights(languages) or []
-    best = max((float(weight) for _, weight in weights), default=0.0)
-    found = {tag for tag, weight in weights if float(weight) == best}
+    read = weights(languages) or []
+    best = max((float(weight) for _, weight in read), default=0.0)
+    found = {tag for tag, weight in read if float(weight) == best}
     return found.pop() if best > 0 and len(found) == 1 else b""

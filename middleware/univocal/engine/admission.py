@@ -7,6 +7,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
+from univocal.cache.codings import reduce_codings
 from univocal.cache.decide import Decision, Forward, Refuse, Reuse, Validate, decide
 from univocal.cache.ordinary import oddities
 from univocal.cache.rules import DEFAULTS, Rules, strip_cookies
@@ -90,8 +91,10 @@ class Gate:
         rules = runtime.rules_of(found)
         tags = path_tags(found.target, found.route.profile)
         told = admitted(fields, found, plan, received.method)
+        if rules.accept_encoding == "reduce" and received.method in {b"GET", b"HEAD"}:
+            told = reduce_codings(told)
         request = Request(received.method, found.target, told, tags, found.received)
-        if rules.strip_cookies:
+        if rules.takes_cookies:
             request = strip_cookies(request, rules)
         decision = self._decide(found, request, rules, now)
         return Admission(received, runtime, peer, found, request, rules, decision, found.observed)

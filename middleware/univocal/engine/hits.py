@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
+from univocal.cache.codings import reduce_codings
 from univocal.cache.decide import Reuse, at_once
 from univocal.cache.stored import Stored
 from univocal.cache.tags import TAGGING
@@ -91,7 +92,8 @@ class Hits:
         canonical = found.canonical
 
         def request() -> Request:
-            return Request(b"GET", canonical.target, admitted(plan.fields(values), canonical, plan))
+            fields = admitted(plan.fields(values), canonical, plan)
+            return Request(b"GET", canonical.target, reduce_codings(fields) if found.reduces else fields)
 
         stored = at_once(self._gate.tiers.lookup(canonical.key, now), request, now)
         if (
@@ -118,8 +120,13 @@ class Hits:
         special = resolved.observed or resolved.redirect or resolved.received
         if special or rules.passes_path(resolved.target):
             return None
-        cookies = bool(rules.bypass_cookies or rules.strip_cookies)
-        found = _Found(resolved, cookies, rules.strip_tags, limits.max_fields or sys.maxsize)
+        found = _Found(
+            resolved,
+            looks_at_cookies=rules.takes_cookies or bool(rules.bypass_cookies),
+            strips_tags=rules.strip_tags,
+            reduces=rules.accept_encoding == "reduce",
+            max_fields=limits.max_fields or sys.maxsize,
+        )
         if len(target) + len(host) <= _LONGEST:
             if len(self._found) >= _MOST_FOUND:
                 self._found.popitem(last=False)
@@ -149,6 +156,7 @@ class _Found(NamedTuple):
     canonical: Canonical
     looks_at_cookies: bool
     strips_tags: bool
+    reduces: bool  # Accept-Encoding, to the common codings
     max_fields: int
 
 

@@ -78,7 +78,7 @@ def test_what_is_said(univocal: Fixture, arguments: list[str], status: int, word
         (["explain"], "URL"),
         (["explain", "/wiki/A"], "no URL"),
         (["explain", "ftp://a/"], "no URL"),
-        (["explain", URL, "--profile", "nope"], "--profile: found 'nope'; allowed: asgi, mediawiki"),
+        (["explain", URL, "--profile", "nope"], "--profile: found 'nope'; allowed: asgi, django, mediawiki"),
         (["explain", URL, "--profile", "asgi", "--config", "x"], "either --profile or --config"),
         (["profiles", "nope"], "no profile 'nope'"),
         (["serve"], "either --upstream URL or --config FILE"),

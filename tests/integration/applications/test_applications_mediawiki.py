@@ -75,6 +75,14 @@ def test_its_history_is_purged_with_it(wiki) -> None:
     assert wiki.front.ask(history).text.count("data-mw-revid") == once + 1
 
 
+def test_analytics_cookies_make_no_misses(wiki) -> None:
+    edit(wiki, "Popular", "words")
+    cookies = ["_ga=GA1.2.3; _gid=4", "_pk_id.1=5", "my_wikimwuser-sessionId=6", ""]
+    answers = [wiki.front.ask("/wiki/Popular", Cookie=cookie) for cookie in cookies]
+    assert [answer.hit for answer in answers] == [False, True, True, True]
+    assert not wiki.front.ask("/wiki/Popular", Cookie="_ga=7; my_wikiUserName=Admin; my_wiki_session=8").hit
+
+
 def test_the_wiki_learns_who_edits(wiki) -> None:
     edit(wiki, "Signed", "words")
     recent = "/w/api.php?action=query&titles=Signed&prop=revisions&rvprop=user&format=json"

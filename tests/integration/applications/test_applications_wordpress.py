@@ -111,6 +111,12 @@ def test_a_post_is_one_resource_for_five_minutes(blog) -> None:
     assert 0 < int(left[1]) <= 300
 
 
+def test_analytics_cookies_make_no_misses(blog) -> None:
+    publish(blog, "Popular", "Words.")
+    answers = [blog.front.ask("/popular/", Cookie=f"_ga={number}; _fbp=x") for number in range(3)]
+    assert [answer.hit for answer in answers] == [False, True, True]
+
+
 def test_titles_in_other_letters_are_found_where_wordpress_links_to(blog) -> None:
     link = publish(blog, "Первые слова", "Вот они.")["link"]
     target = link.removeprefix(f"http://{HOST}")
