@@ -85,9 +85,9 @@ async def _forward(upstream: Upstream, scope: Scope, receive: Receive, send: Sen
     line = received(scope)
     target = line.target if passed is None else origin_target(passed["canonical"])
     sender = (
-        Sender(line.client, line.scheme)
+        Sender(line.client, line.scheme, version=line.version)
         if passed is None
-        else Sender(passed["peer"], line.scheme, passed["chain"])
+        else Sender(passed["peer"], line.scheme, passed["chain"], line.version)
     )
     client = ScopeClient(scope, send)
     relay = _Relayed(client, behind_a_cache=passed is not None)

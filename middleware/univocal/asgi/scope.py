@@ -35,6 +35,7 @@ def received(scope: Mapping[str, Any]) -> Received:
         target=_target(scope),
         scheme=scheme.encode("latin-1"),
         client=client[0] if client else None,
+        version=scope.get("http_version", "1.1").encode("latin-1"),
     )
 
 

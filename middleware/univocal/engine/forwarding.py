@@ -22,11 +22,12 @@ _ALLOWED: Final = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
 
 class Sender(NamedTuple):
-    """The asker: the peer's address, the connection's scheme, the addresses told by a trusted proxy."""
+    """The asker: its address, scheme and version of HTTP, and the addresses told by a trusted proxy."""
 
     client: str | None
     scheme: bytes
     chain: tuple[bytes, ...] = ()
+    version: bytes = b"1.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class Upstream:
             scheme=sender.scheme,
             method=method,
             forwarded_for=sender.chain,
+            via=b"%b univocal" % sender.version,  # by which the request was received (RFC 9110 §7.6.3)
         )
         sent = content if request_has_content(counted) else None
         return self.server.ask(method, self.server.mapped(target), headers, sent, _Relay(answer))
@@ -78,7 +80,8 @@ class Forwarding:
         """Send a request; its response is pushed to `answer`."""
         found, admission = request.canonical, request.admission
         upstream = self._upstreams.get(found.route.upstream) or self._upstreams[""]
-        sender = Sender(admission.received.client, found.scheme, admission.peer.chain)
+        received = admission.received
+        sender = Sender(received.client, found.scheme, admission.peer.chain, received.version)
         return upstream.send(request.method, origin_target(found), request.fields, sender, content, answer)
 
     async def aclose(self) -> None:

@@ -24,6 +24,7 @@ class Received:
     target: bytes  # as on the wire: origin-form, absolute-form, asterisk-form or worse
     scheme: bytes = b"http"  # the connection's
     client: str | None = None  # the peer's address, without port
+    version: bytes = b"1.1"  # HTTP's, without its name
 
 
 @dataclass(slots=True)

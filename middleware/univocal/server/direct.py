@@ -174,7 +174,7 @@ class DirectProtocol(ExactProtocol):
         turn = Turn(
             self,
             self._works,
-            Received(method, self.url, self._scheme, self._peer),
+            Received(method, self.url, self._scheme, self._peer, version.encode()),
             self._fields(),
             version=version,
             keep_alive=version == "1.1" and self.parser.should_keep_alive(),

@@ -46,7 +46,8 @@ async def test_lines_of_a_request(proxy, octets, passes):
 
 
 @pytest.mark.parametrize(
-    ("version", "passes"), named(("HTTP/1.1", b"HTTP/1.1", True), ("HTTP/2.0", b"HTTP/2.0", False))
+    ("version", "passes"),
+    named(("HTTP/1.1", b"HTTP/1.1", True), ("HTTP/1.2", b"HTTP/1.2", True), ("HTTP/2.0", b"HTTP/2.0", False)),
 )
 async def test_versions_of_a_request(proxy, version, passes):
     asking = await proxy().octets(b"GET /a " + version + b"\r\nHost: en.example\r\n\r\n")
