@@ -147,6 +147,8 @@ def test_idle_sockets_take_nothing_from_who_asks(serve: Fixture, connect: Fixtur
     for _ in range(10):
         for _ in range(40):
             connect(running.proxy)
+        # Connections are accepted in their order: when the last is answered, all are there.
+        assert answer(connect(running.proxy, GET % (b"/", b"")))[0] == 200
         old.sendall(GET % (b"/", b""))
         assert answer(old)[0] == 200
     assert ask(running.proxy, "/", "en.example").status == 200
