@@ -75,5 +75,5 @@ def keeps_the_prefix(path, route):
 )
 def test_a_broken_law_is_noticed(fuzzer, forgetful, monkeypatch, owner, name, broken, law):
     monkeypatch.setattr(owner, name, broken)
-    found, _ = fuzzer.findings(1, targets=1500)
+    found, _ = fuzzer.findings(2, targets=3000)
     assert any(wrong.startswith(law) for _, _, wrong in found)

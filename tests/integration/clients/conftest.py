@@ -128,7 +128,7 @@ def serve(started: Callable[..., None], tmp_path_factory: pytest.TempPathFactory
         command = ("-m", "univocal_app", "serve", "--config", str(file))
         process = started(*command, stderr=subprocess.PIPE)
         assert process.stderr is not None
-        said = process.stderr.readline()
+        said = next(line for line in process.stderr if "serving " in line)
         front, admin = (int(number) for number in re.findall(r"http://127\.0\.0\.1:(\d+)/", said))
         return Proxy(Address("127.0.0.1", front), Address("127.0.0.1", admin), directory / "access.log")
 
