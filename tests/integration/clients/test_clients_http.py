@@ -56,7 +56,7 @@ def proxy(origin: int, serve: Any) -> Any:
 @pytest.fixture
 def filled(proxy: Any) -> Any:
     """The proxy with all titles stored, under two hosts."""
-    proxy.admin.ask("/-/purge", "POST", "admin", '{"all": true}')
+    proxy.admin.ask("/-/purge", "POST", "localhost", '{"all": true}')
     for title in TITLES:
         for host in ("en.example", "ru.example"):
             assert "stored" in proxy.front.ask(title, host=host).cache
