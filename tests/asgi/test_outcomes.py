@@ -58,7 +58,8 @@ async def test_a_refusal(client, told):
     (outcome,) = told
     assert outcome.decision == Refuse(400, "control-character")
     assert outcome.reasons == ("control-character", "dot-segment")
-    assert (outcome.canonical, outcome.site, outcome.status) == (None, "", 400)
+    assert (outcome.canonical, outcome.status) == (None, 400)
+    assert (outcome.site, outcome.host) == ("*", "en.example")
     assert outcome.bytes > 0
 
 

@@ -9,8 +9,9 @@ import pytest
 from neighbours import House, PlayedClient
 from univocal.cache.decide import Refuse, Reuse
 from univocal.engine.outcome import Handling, Outcome, announce, cache_status
-from univocal.http.messages import Received
+from univocal.http.messages import Fields, Received
 
+SITES = House().engine.gate.runtime.sites
 RECEIVED = Received(b"GET", b"/a", b"http", "127.0.0.1")
 
 
@@ -25,6 +26,8 @@ RECEIVED = Received(b"GET", b"/a", b"http", "127.0.0.1")
             b"univocal; fwd=stale; fwd-status=304; collapsed",
         ),
         (Handling(), b"univocal"),
+        (Handling(fwd="uri-miss", unstorable="no-store"), b"univocal; fwd=uri-miss; detail=no-store"),
+        (Handling(fwd="bypass", unstorable="bypass"), b"univocal; fwd=bypass"),
     ],
 )
 def test_a_handling_is_one_member_of_cache_status(handling: Handling, told: bytes) -> None:
@@ -42,7 +45,7 @@ def test_a_listener_that_fails_keeps_no_other_from_hearing(caplog: pytest.LogCap
     def fails(_: Outcome) -> None:
         raise ValueError
 
-    outcome = Outcome.refused(RECEIVED, ("bad-framing",), 1.0)
+    outcome = Outcome.refused(RECEIVED, ("bad-framing",), 1.0, SITES)
     with caplog.at_level(logging.ERROR):
         announce((fails, heard.append), outcome)
     assert heard == [outcome]
@@ -51,7 +54,7 @@ def test_a_listener_that_fails_keeps_no_other_from_hearing(caplog: pytest.LogCap
 
 @pytest.mark.parametrize(("method", "refused"), [(b"GET", True), (b"PURGE", False), (b"BAN", False)])
 def test_a_refused_head_has_a_decision_unless_it_is_a_purge(method: bytes, refused: bool) -> None:
-    outcome = Outcome.refused(Received(method, b"/", b"http", None), ("bad-framing",), 1.0)
+    outcome = Outcome.refused(Received(method, b"/", b"http", None), ("bad-framing",), 1.0, SITES)
     assert (outcome.decision == Refuse(400, "bad-framing")) is refused
     assert (outcome.status, outcome.reasons) == (400, ("bad-framing",))
 
@@ -82,3 +85,27 @@ def test_only_what_was_sent_is_counted() -> None:
     house.origin.last.answers(b"123", b"456")
     assert (client.state, house.outcomes[0].bytes) == ("left", 3)
     house.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ([(b"cache-control", b"no-store")], "no-store"),
+        ([(b"cache-control", b"private")], "private"),
+        ([(b"cache-control", b"max-age=60"), (b"set-cookie", b"a=b")], "set-cookie"),
+        ([(b"cache-control", b"max-age=60"), (b"vary", b"*")], "vary-star"),
+        ([], "no-freshness"),
+        ([(b"cache-control", b"max-age=60"), (b"content-length", b"999999999")], "too-large"),
+        ([(b"cache-control", b"max-age=60")], ""),
+    ],
+)
+def test_why_a_response_is_not_stored_is_said(fields: Fields, why: str) -> None:
+    """To the client and to the listeners, once."""
+    house = House()
+    client = house.ask()
+    house.origin.last.start(200, fields)
+    assert ("stored" if not why else f"detail={why}") in client.handling
+    house.origin.last.write(b"12345")
+    house.origin.last.finish()
+    (outcome,) = house.outcomes
+    assert (outcome.handling.stored, outcome.handling.unstorable) == (not why, why)

@@ -31,6 +31,9 @@ BATCH: Final = 32 * 1024  # octets that wait at most, and one line
 # Octets that end a quoted string or a line, or steer a terminal, as nginx escapes them.
 _HOSTILE: Final = re.compile(r"[^ !#-\[\]-~]")
 
+LONGEST: Final = 512  # octets of a user agent, and of a referrer, that are written
+REMEMBERED: Final = 512  # texts of each
+
 CLIENT_LEFT: Final = (
     499  # nginx's status for a client that did not wait, for programs that expect three digits
 )
@@ -41,21 +44,54 @@ def as_json(outcome: Outcome) -> bytes:
     received, canonical, client = outcome.received, outcome.canonical, outcome.client
     handling, times = outcome.handling, outcome.times
     usual = handling.hit and not (
-        handling.stored or handling.collapsed or handling.detail or outcome.reasons or outcome.purged
+        handling.stored
+        or handling.collapsed
+        or handling.detail
+        or handling.unstorable
+        or outcome.reasons
+        or outcome.purged
+        or outcome.host
     )
+    method = _GET if received.method == b"GET" else quoted(received.method.decode("latin-1"))
+    protocol = _VERSIONS.get(received.version) or quoted(f"HTTP/{received.version.decode('latin-1')}")
     # By json's own quoting: orjson and msgspec take longer, and leave what is outside ASCII as it is.
     return (
         f'{{"time":"{_iso(int(times.start * 1000))}"'
         f',"client":{"null" if client is None else quoted(client)}'
-        f',"method":{quoted(received.method.decode("latin-1"))}'
+        f',"method":{method}'
         f',"target":{quoted(received.target.decode("latin-1"))}'
         f',"url":{"null" if canonical is None else quoted(canonical.url.decode("latin-1"))}'
         f',"site":{quoted(outcome.site)},"status":{outcome.status},"bytes":{outcome.bytes}'
-        f',"seconds":{times.total:.6f},{_USUAL if usual else _handled(outcome)}}}\n'
+        f',"seconds":{times.total:.6f},"protocol":{protocol}'
+        f',"user_agent":{_AGENTS[outcome.agent]},"referrer":{_REFERRERS[outcome.referrer]}'
+        f",{_USUAL if usual else _handled(outcome)}}}\n"
     ).encode("ascii")
 
 
-_USUAL: Final = '"cache":"hit","stored":false,"collapsed":false,"detail":null,"reasons":[]'
+_GET: Final = '"GET"'
+_USUAL: Final = '"cache":"hit","stored":false,"storable":null,"collapsed":false,"detail":null,"reasons":[]'
+
+
+class _Texts(dict[bytes | None, str]):
+    """The JSON text of a field's value, as far as it is written: most are the same again and again."""
+
+    def __init__(self) -> None:
+        super().__init__({None: "null"})
+
+    def __missing__(self, value: bytes | None) -> str:
+        assert value is not None
+        text = quoted(value[:LONGEST].strip(b" \t").decode("latin-1"))
+        if len(value) <= LONGEST:
+            if len(self) >= REMEMBERED:
+                self.clear()
+                self[None] = "null"
+            self[value] = text
+        return text
+
+
+_AGENTS: Final = _Texts()
+_REFERRERS: Final = _Texts()
+_VERSIONS: Final = {b"1.0": '"HTTP/1.0"', b"1.1": '"HTTP/1.1"', b"2": '"HTTP/2"'}
 
 
 def _handled(outcome: Outcome) -> str:
@@ -64,10 +100,13 @@ def _handled(outcome: Outcome) -> str:
     told: dict[str, object] = {
         "cache": "hit" if handling.hit else handling.fwd or None,
         "stored": handling.stored,
+        "storable": "stored" if handling.stored else handling.unstorable or None,
         "collapsed": handling.collapsed,
-        "detail": handling.detail or None,
+        "detail": handling.told or None,
         "reasons": outcome.reasons,
     }
+    if outcome.host:
+        told["host"] = outcome.host
     if purged is not None:
         order = purged.order
         told["purge"] = {
@@ -80,15 +119,17 @@ def _handled(outcome: Outcome) -> str:
 
 
 def as_combined(outcome: Outcome) -> bytes:
-    """The "combined" format of Apache httpd and nginx; an Outcome knows neither referrer nor user agent.
+    """The "combined" format of Apache httpd and nginx.
 
     Where the user agent would stand, the line of a purge tells what was purged.
     """
     received = outcome.received
-    request = f"{_escaped(received.method.decode('latin-1'))} {_escaped(received.target.decode('latin-1'))}"
+    method, target = received.method.decode("latin-1"), received.target.decode("latin-1")
+    request = _escaped(f"{method} {target} HTTP/{received.version.decode('latin-1')}")
     line = (
-        f'{_address(outcome.client)} - - [{_clf(int(outcome.times.start))}] "{request} HTTP/1.1" '
-        f'{outcome.status or CLIENT_LEFT} {outcome.bytes} "-" "{_purge(outcome.purged)}"\n'
+        f'{_address(outcome.client)} - - [{_clf(int(outcome.times.start))}] "{request}" '
+        f'{outcome.status or CLIENT_LEFT} {outcome.bytes} "{_written(outcome.referrer)}" '
+        f'"{_written(outcome.agent) if outcome.purged is None else _purge(outcome.purged)}"\n'
     )
     return line.encode("ascii", "backslashreplace")
 
@@ -98,9 +139,11 @@ def _address(client: str | None) -> str:
     return _escaped(client).replace(" ", "\\x20") if client else "-"
 
 
-def _purge(purged: Purged | None) -> str:
-    if purged is None:
-        return "-"
+def _written(value: bytes | None) -> str:
+    return "-" if value is None else _escaped(value[:LONGEST].strip(b" \t").decode("latin-1")) or "-"
+
+
+def _purge(purged: Purged) -> str:
     order, count = purged.order, "?" if purged.count is None else purged.count
     names = _escaped(" ".join(order.names))
     return f"{'soft purge' if order.selector.soft else 'purge'} by {order.by}: {names}: {count}"

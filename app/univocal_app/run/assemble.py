@@ -68,7 +68,8 @@ class House:
         return Endpoint(app, bound, ExactProtocol.with_limits(ReadLimits(), self._refused, clients))
 
     def _refused(self, received: Received, reasons: tuple[str, ...]) -> None:
-        announce(self.proxy.engine.listeners, Outcome.refused(received, reasons, time.time()))
+        sites = self.proxy.gate.runtime.sites
+        announce(self.proxy.engine.listeners, Outcome.refused(received, reasons, time.time(), sites))
 
     async def start(self) -> None:
         """Connect to the shared store, before clients are answered; without it, go on alone."""

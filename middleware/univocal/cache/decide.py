@@ -55,11 +55,15 @@ class Validate(NamedTuple):
 
 
 class Forward(NamedTuple):
-    """Ask the origin; without `may_store` its response is not stored, whatever it says."""
+    """Ask the origin; without `may_store` its response is not stored, whatever it says.
+
+    `unstorable` is the token that says why not.
+    """
 
     reason: str
     may_store: bool
     fallback: Stored | None
+    unstorable: str = ""
 
 
 class Refuse(NamedTuple):
@@ -72,10 +76,10 @@ class Refuse(NamedTuple):
 Decision: TypeAlias = Reuse | Validate | Forward | Refuse
 
 _NO_DIRECTIVES: Final = RequestDirectives()
-_BYPASS: Final = Forward("bypass", may_store=False, fallback=None)
-_METHOD: Final = Forward("method", may_store=False, fallback=None)
+_BYPASS: Final = Forward("bypass", may_store=False, fallback=None, unstorable="bypass")
+_METHOD: Final = Forward("method", may_store=False, fallback=None, unstorable="method")
 _POST: Final = Forward("method", may_store=True, fallback=None)
-_CONDITIONAL: Final = Forward("request", may_store=False, fallback=None)
+_CONDITIONAL: Final = Forward("request", may_store=False, fallback=None, unstorable="conditional")
 
 # Preconditions that are the origin server's to evaluate; what comes back may be a 412 (RFC 9111 §4.3.2).
 _FOR_ORIGIN: Final = frozenset({b"if-match", b"if-unmodified-since"})
@@ -109,8 +113,10 @@ def decide(request: Request, variants: Sequence[Stored], rules: Rules, now: floa
     honoured = rules.client_directives == "honour"
     asked = request_directives(request.fields) if honoured else _NO_DIRECTIVES
     decision = _past(request, rules) or _answer(request, variants, asked, now)
+    if isinstance(decision, Forward) and asked.no_store and not decision.unstorable:
+        decision = decision._replace(unstorable="request-no-store")
     if isinstance(decision, Validate | Forward) and _signs_conditions(request.fields):
-        decision = Forward(decision.reason, may_store=False, fallback=decision.fallback)
+        decision = Forward(decision.reason, False, decision.fallback, "signed")
     # §5.2.1.7: only-if-cached: the cache responds using a stored response or with a 504
     if asked.only_if_cached and not isinstance(decision, Reuse):
         return Refuse(504, "only-if-cached")
@@ -135,7 +141,9 @@ def _posted(request: Request, rules: Rules) -> Forward:
         return _BYPASS
     # §5.2.1.5: with no-store in a request a cache MUST NOT store any part of it or of any response to it
     forbidden = rules.client_directives == "honour" and request_directives(fields).no_store
-    return _METHOD if forbidden or any(name in _NOT_A_POST for name, _ in fields) else _POST
+    if forbidden:
+        return _METHOD._replace(unstorable="request-no-store")
+    return _METHOD if any(name in _NOT_A_POST for name, _ in fields) else _POST
 
 
 def _past(request: Request, rules: Rules) -> Forward | None:

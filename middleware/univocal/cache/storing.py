@@ -44,7 +44,7 @@ _NAME: Final = TOKEN_OCTETS.lower()
 
 
 class Unstorable(NamedTuple):
-    """A response is not stored, for this reason in a word or two."""
+    """A response is not stored, for this reason: a token, as in Cache-Status (RFC 9211 §2.8)."""
 
     reason: str
 
@@ -73,7 +73,7 @@ def verdict(key: bytes, fetched: Fetched, rules: Rules) -> Stored | Unstorable:
     usable = assessed.lifetime > 0 and not told.directives.no_cache
     validatable = stored.etag is not None or stored.last_modified is not None
     windows = stored.stale_while_revalidate > 0 or stored.stale_if_error > 0
-    return stored if usable or validatable or windows else Unstorable("no freshness or validator")
+    return stored if usable or validatable or windows else Unstorable("no-freshness")
 
 
 def _forbidden(key: bytes, fetched: Fetched, told: Told, rules: Rules) -> str:
@@ -116,7 +116,8 @@ def _unkeepable(response: Response, assessed: Assessed) -> str:
     named = assessed.told.named
     # §4.1: a stored response with a Vary header field value containing "*" always fails to match
     if b"vary" in named and vary_names(response.fields) is None:
-        return "vary"
+        starred = any(name == b"vary" and b"*" in value for name, value in response.fields)
+        return "vary-star" if starred else "vary"
     # What would end a line early does not get into a head.
     if not _are_lines(response.fields, named):
         return "malformed"
@@ -168,7 +169,7 @@ def _unlicensed(fetched: Fetched, assessed: Assessed, rules: Rules) -> str:
     # a lifetime given by the rules
     known = status in HEURISTIC_STATUS
     if not (shared or known or assessed.explicit is not None or assessed.lifetime > 0):
-        return "status without freshness"
+        return "status-no-freshness"
     # What would be validated each time it is used must not be one client's: its validator may be everybody's.
     # With no-cache the origin server has spoken of it; else none but ordinary requests will do.
     if assessed.lifetime > 0 or shared:
@@ -179,7 +180,7 @@ def _unlicensed(fetched: Fetched, assessed: Assessed, rules: Rules) -> str:
         return ""
     # The rules have a lifetime, but not for one who may be somebody.
     cookie = first(fetched.request.fields, b"cookie") is not None
-    return "cookie" if rules.ttl > 0 and cookie and not rules.tells_cookies else "no freshness"
+    return "cookie" if rules.ttl > 0 and cookie and not rules.tells_cookies else "personal"
 
 
 def may_set_cookies(assessed: Assessed, rules: Rules) -> bool:

@@ -48,7 +48,7 @@ class Admission:
     runtime: Runtime
     peer: Peer
     canonical: Canonical | None  # None: refused before its target was known, or a purge of many
-    request: Request  # the canonical target, and the fields that may go on
+    request: Request  # the canonical target, and the fields that may go on; else those that came
     rules: Rules
     decision: Judgement
     reasons: tuple[str, ...] = ()  # why it is refused, or would be (mode "observe")
@@ -80,14 +80,14 @@ class Gate:
         else:
             peer = self.sender(received, fields)
         if fault := _fault(received, fields, runtime, plan):
-            return _refused(received, runtime, peer, (fault,))
+            return _refused(received, fields, runtime, peer, (fault,))
         if received.method in PURGES:
             return _ordered(received, fields, peer, runtime)
         found = resolve(
             received.target, peer.hosts, peer.scheme, runtime.sites, received.method, peer.encodings
         )
         if isinstance(found, Rejected):
-            return _refused(received, runtime, peer, found.reasons)
+            return _refused(received, fields, runtime, peer, found.reasons)
         rules = runtime.rules_of(found)
         tags = path_tags(found.target, found.route.profile)
         told = admitted(fields, found, plan, received.method)
@@ -110,12 +110,12 @@ class Gate:
     def _decide(self, found: Canonical, request: Request, rules: Rules, now: float) -> Decision:
         if found.observed or found.target == b"*":
             reason = "bypass" if request.method in {b"GET", b"HEAD"} else "method"
-            return Forward(reason, may_store=False, fallback=None)
+            return Forward(reason, may_store=False, fallback=None, unstorable=reason)
         decision = decide(request, self.tiers.lookup(found.key, now), rules, now)
         if isinstance(decision, Reuse | Validate):
             decision.stored.used = now
         if isinstance(decision, Forward) and decision.may_store and self._passes(found, request, rules, now):
-            return decision._replace(may_store=False)
+            return decision._replace(may_store=False, unstorable="unstorable-before")
         return decision
 
     def _passes(self, found: Canonical, request: Request, rules: Rules, now: float) -> bool:
@@ -214,9 +214,9 @@ def _ordered(received: Received, fields: Fields, peer: Peer, runtime: Runtime) -
     try:
         order = order_of(received, fields, peer, runtime)
     except RefusedError as refused:
-        return _refused(received, runtime, peer, refused.reasons)
+        return _refused(received, fields, runtime, peer, refused.reasons)
     return Admission(
-        received, runtime, peer, order.canonical, Request(received.method, b"", []), DEFAULTS, order
+        received, runtime, peer, order.canonical, Request(received.method, b"", fields), DEFAULTS, order
     )
 
 
@@ -230,8 +230,10 @@ def admitted(fields: Fields, found: Canonical, plan: Plan | None = None, method:
     return [(b"host", found.authority), *kept, *encoding_fields(found)]
 
 
-def _refused(received: Received, runtime: Runtime, peer: Peer, reasons: Sequence[str]) -> Admission:
+def _refused(
+    received: Received, fields: Fields, runtime: Runtime, peer: Peer, reasons: Sequence[str]
+) -> Admission:
     ranked = by_rank(reasons)
     decision = Refuse(status_of(ranked[0]), ranked[0])
-    request = Request(received.method, b"", [])
+    request = Request(received.method, b"", fields)
     return Admission(received, runtime, peer, None, request, DEFAULTS, decision, ranked)

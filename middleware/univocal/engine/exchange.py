@@ -33,7 +33,7 @@ from univocal.engine.purge import PURGES, Order, Purged, carry_out
 from univocal.engine.recording import Recording
 from univocal.engine.turns import Turn
 from univocal.http.errors import RefusedError
-from univocal.http.fields import without
+from univocal.http.fields import first, without
 from univocal.http.messages import Fields, Response, values
 from univocal.http.problem import problem
 from univocal.http.roles import Client, Content
@@ -442,7 +442,8 @@ class Exchange:
         if not self._follows:
             kept = recording is not None and recording.stored_at_head
             self._recording = recording if kept else None
-            self._stream(flight, response, Handling(fwd=_reason(self.admission), stored=kept))
+            handling = Handling(fwd=_reason(self.admission), stored=kept, unstorable=_unstorable(flight))
+            self._stream(flight, response, handling)
             return
         storing = recording.storing if recording is not None else None
         whole = storing is not None and storing.whole and not values(self.admission.request.fields, b"range")
@@ -577,19 +578,27 @@ class Exchange:
             return
         now = time.perf_counter()
         if self._recording is not None and not self._recording.stored:
-            self._handling = self._handling._replace(stored=False)  # it was too large, cut, or purged
+            why = self._recording.unstorable  # it was too large, cut, or purged
+            self._handling = self._handling._replace(stored=False, unstorable=why)
         admission, decision = self.admission, self.admission.decision
         found = admission.canonical
         purge = admission.received.method in PURGES
+        fields, peer = admission.request.fields, admission.peer
+        site, host = found.site.name if found else "", ""
+        if found is None and self._reasons:
+            site, host = admission.runtime.sites.owner(peer.hosts, peer.scheme)
         outcome = Outcome(
-            site=found.site.name if found else "",
+            site=site,
+            host=host,
+            agent=first(fields, b"user-agent"),
+            referrer=first(fields, b"referer"),
             received=admission.received,
             canonical=found,
             decision=None if purge or isinstance(decision, Order) else decision,
             status=self._status,
             bytes=self.octets,
             times=Times(self.begun, (self._first or now) - self._ticks, now - self._ticks),
-            client=admission.peer.client,
+            client=peer.client,
             handling=self._handling,
             reasons=self._reasons,
             purged=self._purged,
@@ -602,6 +611,14 @@ def _has_fallback(admission: Admission) -> bool:
     return isinstance(decision, Reuse) or (
         isinstance(decision, Validate | Forward) and decision.fallback is not None
     )
+
+
+def _unstorable(flight: Flight) -> str:
+    """The token that says why what a flight brings is not stored, "" if it is."""
+    decision = flight.admission.decision
+    if flight.recording is not None:
+        return flight.recording.unstorable
+    return decision.unstorable if isinstance(decision, Forward) else ""
 
 
 def _reason(admission: Admission) -> str:

@@ -43,6 +43,8 @@ class Hit(NamedTuple):
     canonical: Canonical
     client: str | None  # the believed one
     told: HitFields
+    plan: Plan
+    values: Sequence[bytes]  # of the request's fields
 
 
 class HitFields(NamedTuple):
@@ -107,7 +109,7 @@ class Hits:
         told = _told(int(stored.fresh_until - stored.born - age), runtime.cache_status)
         if runtime.cache_status == "key":
             told = _with_lines(told.handling, cache_status(told.handling, canonical, "key"))
-        return Hit(stored, age, canonical, client, told)
+        return Hit(stored, age, canonical, client, told, plan, values)
 
     def _locate(self, target: bytes, host: bytes, scheme: bytes) -> _Found | None:
         """Resolve a target; None if more than the stored responses has to be looked at."""
@@ -137,7 +139,7 @@ class Hits:
         """Let the listeners know of a hit that was answered."""
         if self._listeners:
             seconds = time.perf_counter() - ticks
-            stored, age, canonical, client, told = hit
+            stored, age, canonical, client, told, plan, values = hit
             outcome = Outcome(
                 canonical.site.name,
                 received,
@@ -148,6 +150,9 @@ class Hits:
                 Times(begun, seconds, seconds),
                 client,
                 told.handling,
+                (),
+                None if plan.agent < 0 else values[plan.agent],
+                None if plan.referrer < 0 else values[plan.referrer],
             )
             announce(self._listeners, outcome)
 

@@ -11,11 +11,14 @@ from univocal.engine.purge import PURGES, Purged
 from univocal.http.grammar import quoted
 from univocal.http.messages import Field, Received
 from univocal.http.problem import problem
+from univocal.uri.site import Sites
 from univocal.uri.target import Canonical
 
 __all__ = ["Handling", "Listener", "Outcome", "Times", "announce", "cache_status"]
 
 logger: Final = logging.getLogger("univocal")
+
+_Value: TypeAlias = bytes | None
 
 
 class Handling(NamedTuple):
@@ -27,7 +30,13 @@ class Handling(NamedTuple):
     stored: bool = False
     collapsed: bool = False
     ttl: int | None = None  # seconds the response stays fresh; negative: stale for so long
-    detail: str = ""  # a reason of errors.REASONS, or what kept a response from being stored
+    detail: str = ""  # a reason of errors.REASONS, or why something stored answers
+    unstorable: str = ""  # a token: what kept the origin's response from being stored
+
+    @property
+    def told(self) -> str:
+        """The detail, as far as `fwd` does not say it already; "" if there is none."""
+        return self.detail or (self.unstorable if self.unstorable != self.fwd else "")
 
     @classmethod
     def of_hit(cls, decision: Reuse, detail: str = "") -> Handling:
@@ -56,14 +65,19 @@ class Outcome(NamedTuple):
     client: str | None
     handling: Handling
     reasons: tuple[str, ...] = ()  # why it was refused, or would have been (mode "observe")
+    agent: _Value = None  # the value of User-Agent, which is the client's, as the next one is
+    referrer: _Value = None  # of Referer
+    host: str = ""  # of a refused request: the authority it names, if a site serves that
     purged: Purged | None = None  # what a purge was about, if that is known, and what came of it
 
     @classmethod
-    def refused(cls, received: Received, reasons: tuple[str, ...], now: float) -> Outcome:
-        """The outcome of a request with an unusable head; its site and sender are not looked for."""
+    def refused(cls, received: Received, reasons: tuple[str, ...], now: float, sites: Sites) -> Outcome:
+        """The outcome of a request with an unusable head; its sender is not looked for."""
         told = problem(reasons)
+        site, host = sites.owner([received.host], received.scheme)
         return cls(
-            site="",
+            site=site,
+            host=host,
             received=received,
             canonical=None,
             decision=None if received.method in PURGES else Refuse(told.status, reasons[0]),
@@ -131,6 +145,6 @@ def cache_status(
         member += b"; ttl=%d" % handling.ttl
     if mode == "key" and canonical is not None and not canonical.observed:
         member += b"; key=" + quoted(canonical.url)
-    if handling.detail:
-        member += b"; detail=%b" % handling.detail.encode()
+    if detail := handling.told:
+        member += b"; detail=%b" % detail.encode()
     return [(b"cache-status", member)]

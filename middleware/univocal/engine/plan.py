@@ -36,6 +36,8 @@ class Plan(NamedTuple):
     forwarded: bool  # they say that somebody else made the request
     cookie: bool
     clean: bool  # all of them may go on to the origin server
+    agent: int  # where User-Agent stands, -1: nowhere
+    referrer: int  # where Referer stands, -1: nowhere
 
     def suits(self, values: Sequence[bytes]) -> bool:
         """Tell whether a request with these values is ordinary: Connection may say keep-alive, no more."""
@@ -69,8 +71,14 @@ def _plan(spelled: tuple[bytes, ...]) -> Plan | None:
     return Plan(
         names,
         names.index(b"host"),
-        names.index(b"connection") if b"connection" in names else -1,
+        _place(names, b"connection"),
         speaks_for_another(set(names)),
         b"cookie" in names,
         len(strip_untrusted([(name, b"") for name in names])) == len(names),
+        _place(names, b"user-agent"),
+        _place(names, b"referer"),
     )
+
+
+def _place(names: tuple[bytes, ...], name: bytes) -> int:
+    return names.index(name) if name in names else -1

@@ -76,6 +76,7 @@ class Recording:
         "status",
         "stored_at_head",
         "storing",
+        "unstorable",
         "updated",
     )
 
@@ -89,6 +90,7 @@ class Recording:
         self.content: bytes | None = None  # of what was KEPT, once it is complete
         self.committed: bool | None = None  # once it has ended: it was stored, as far as is known here
         self.stored_at_head = False  # as far as is known at the head: what is purged until then is not stored
+        self.unstorable = ""  # the token that says why what answers is not stored, once that is known
         self._tiers = tiers
         self._key = admission.canonical.key
         self._admission = admission
@@ -167,7 +169,9 @@ class Recording:
             self._become(State.MISMATCHED)
         else:
             memory = self._tiers.memory
+            self.unstorable = "no-room"
             if sum(map(_cost, self._chunks)) + cost > memory.max_object_bytes:
+                self.unstorable = "too-large"
                 memory.mark_uncacheable(self._key, self._clock() + UNCACHEABLE)
             self._chunks.clear()  # still reserved: readers may hold them
             self._become(State.PASSED_ON)
@@ -190,11 +194,14 @@ class Recording:
             self.content = body
             stored = complete(self.storing, body)
             self.committed = stored is not None and self._tiers.commit(self.lease, stored)
+            if not self.committed:
+                self.unstorable = "incomplete" if stored is None else "purged"
         then()
 
     def fail(self) -> None:
         """Take note that the rest of the content does not come."""
         self.committed = False
+        self.unstorable = self.unstorable or "incomplete"
 
     def _discard(self) -> None:
         """Give back the kept content, which nobody else reads."""
@@ -235,28 +242,43 @@ class Recording:
 
     def _judge(self, response: Response, now: float) -> None:
         """Judge a response that speaks for itself."""
-        decision, request = self._decision, self._admission.request
+        decision = self._decision
         if isinstance(decision, Validate) and decision.reason == "partial" and response.status == 416:
             self._become(
                 State.MISMATCHED
             )  # the range was ours: whoever asked for the whole learns nothing of it
             return
-        learned = request.method == b"HEAD" and response.status == 200 and self._learn(response, now)
-        storing = None if learned or not _may_store(decision) else self._consider(response, now)
-        if storing is not None and self._has_room(storing, response):
-            self.storing = storing
-            self._become(State.KEPT)
-            self.stored_at_head = self.current
-        else:
+        verdict = self._verdict(response, now)
+        if isinstance(verdict, Unstorable):
+            self.unstorable = verdict.reason
             self._become(State.PASSED_ON)
+            return
+        self.storing = verdict
+        self._become(State.KEPT)
+        self.stored_at_head = self.current
+        if not self.stored_at_head:
+            self.unstorable = "purged"
 
-    def _has_room(self, storing: Stored, response: Response) -> bool:
-        """Set room aside for the content that the head announces: it is known now that it will be stored."""
+    def _verdict(self, response: Response, now: float) -> Stored | Unstorable:
+        """The response as it would be stored, with room for what its head announces; or why it is not."""
+        decision = self._decision
+        if isinstance(decision, Forward) and not decision.may_store:
+            return Unstorable(decision.unstorable)
+        if (
+            self._admission.request.method == b"HEAD"
+            and response.status == 200
+            and self._learn(response, now)
+        ):
+            return Unstorable("head")
+        storing = self._consider(response, now)
+        if isinstance(storing, Unstorable):
+            return storing
+        # It is known now that it will be stored: room for its content is set aside.
         length = 0 if storing.bodiless else content_length(response.fields) or 0
         if storing.cost + length > self._tiers.memory.max_object_bytes:
-            return False
+            return Unstorable("too-large")
         self._ahead = length
-        return self._tiers.reserve(self.lease, length)
+        return storing if self._tiers.reserve(self.lease, length) else Unstorable("no-room")
 
     def _learn(self, response: Response, now: float) -> bool:
         """Let the answer to a HEAD freshen the stored answer to a GET, or end it (RFC 9111 §4.3.5)."""
@@ -273,26 +295,27 @@ class Recording:
             self._tiers.drop(self.lease, Keys(frozenset((self._key,)), soft=updated is None), now)
         return True
 
-    def _consider(self, response: Response, now: float) -> Stored | None:
-        """The response as it would be stored; or None, which is remembered if it is so for everybody."""
+    def _consider(self, response: Response, now: float) -> Stored | Unstorable:
+        """The response as it would be stored; or why it is not, which is remembered if it is so for all."""
         decision, request, rules = self._decision, self._admission.request, self._admission.rules
         if reuse_on_error(decision, request, rules, response.status, now) is not None:
-            return None  # an error that something stale is served for does not replace it
+            return Unstorable("error")  # what something stale is served for does not replace it
         memory = self._tiers.memory
         verdict = may_store(self._key, request, response, rules, self.began, now)
         if not isinstance(verdict, Unstorable):
             # What is known to be too large is nobody's but the client's who asked: others do not wait for it.
             if (content_length(response.fields) or 0) <= memory.max_object_bytes:
                 return verdict
+            verdict = Unstorable("too-large")
         # What one client's request brought about says nothing of what others get.
         elif _is_personal(request) or request.method != b"GET" or not _of_the_resource(response.status):
-            return None
+            return verdict
         elif decision.reason == "stale" and not self._is_of_one:
             # The origin no longer lets this be stored: what is stale is not to be served in its place.
             self._tiers.drop(self.lease, Keys(frozenset((self._key,))), now)
         # A cookie may have brought it about: whoever has none of that name goes on waiting for others.
         memory.mark_uncacheable(self._key, now + UNCACHEABLE, oddities(request, rules.ordinary))
-        return None
+        return verdict
 
     @property
     def _is_of_one(self) -> bool:
@@ -320,8 +343,3 @@ def _told_of(decision: Decision, status: int) -> Stored | None:
 def _of_the_resource(status: int) -> bool:
     """True if a status tells of the resource, not of this request or a bad moment of the origin."""
     return status < 400 or status in {404, 410}
-
-
-def _may_store(decision: Decision) -> bool:
-    # A Validate is only ever decided where the response may be stored.
-    return isinstance(decision, Validate) or (isinstance(decision, Forward) and decision.may_store)

@@ -25,6 +25,7 @@ class Received:
     scheme: bytes = b"http"  # the connection's
     client: str | None = None  # the peer's address, without port
     version: bytes = b"1.1"  # HTTP's, without its name
+    host: bytes = b""  # the Host field's value, where the request gets no further than its head
 
 
 @dataclass(slots=True)

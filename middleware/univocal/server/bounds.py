@@ -20,7 +20,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from univocal.http.framing import MIN_RATE, ReadLimits
-from univocal.http.messages import Received
+from univocal.http.messages import Received, values
 from univocal.http.problem import FAULT, Problem, problem
 from univocal.server.clients import Clients
 from univocal.server.delivery import Delivery
@@ -380,7 +380,10 @@ class BoundedConnection(HttpToolsProtocol):
         target = self.url[: self.limits.max_target or None]
         method = self._method or (self.parser.get_method() if target else b"")
         client = self.client[0] if self.client else None
-        return Received(method, target, b"https" if self.scheme == "https" else b"http", client)
+        scheme = b"https" if self.scheme == "https" else b"http"
+        hosts = values(self.headers, b"host") if target else []
+        version = self._version.encode() or b"1.1"
+        return Received(method, target, scheme, client, version, hosts[0] if len(hosts) == 1 else b"")
 
     def _answer(self, refusal: Problem) -> None:
         self._write_problem(refusal)

@@ -128,6 +128,18 @@ class Sites:
             return (site, (host, port)) if real is None else (site, (real[0], real[1] or port))
         return (self._default, (host, port)) if self._default else None
 
+    def owner(self, hosts: Sequence[bytes], scheme: bytes) -> tuple[str, str]:
+        """The name of the site that serves a Host field's value, and that value; empty if none does."""
+        authority = parse_authority(hosts[0]) if len(hosts) == 1 else None
+        if authority is None:
+            return "", ""
+        host, port = authority
+        located = self.locate(host, port or DEFAULT_PORTS[scheme])
+        if located is None:
+            return "", ""
+        text = host.decode("ascii")
+        return located[0].name, text if port is None else f"{text}:{port}"
+
 
 def _configured(site: Site, key: str, text: str) -> Authority:
     try:

@@ -54,8 +54,12 @@ def test_json() -> None:
         "status": 200,
         "bytes": 12,
         "seconds": 0.002123,
+        "protocol": "HTTP/1.1",
+        "user_agent": None,
+        "referrer": None,
         "cache": "uri-miss",
         "stored": True,
+        "storable": "stored",
         "collapsed": False,
         "detail": None,
         "reasons": ["control-character"],
@@ -69,6 +73,39 @@ def test_combined() -> None:
         == b'192.0.2.1 - - [14/Nov/2023:22:13:20 +0000] "GET /a HTTP/1.1" 200 12 "-" "-"\n'
     )
     assert b'" 499 12 ' in as_combined(outcome(status=0))
+
+
+def test_who_asked_from_where_and_in_which_version_is_in_both_forms() -> None:
+    asked = outcome()._replace(
+        received=Received(b"GET", b"/a", version=b"1.0"), agent=b'curl/8 "x"', referrer=b"http://a/\x1b"
+    )
+    assert as_combined(asked).endswith(b'"GET /a HTTP/1.0" 200 12 "http://a/\\x1B" "curl/8 \\x22x\\x22"\n')
+    line = json.loads(as_json(asked))
+    assert (line["protocol"], line["user_agent"], line["referrer"]) == (
+        "HTTP/1.0",
+        'curl/8 "x"',
+        "http://a/\x1b",
+    )
+
+
+@pytest.mark.parametrize("form", [as_json, as_combined])
+def test_a_user_agent_takes_a_bounded_part_of_a_line(form: Any) -> None:
+    long = outcome()._replace(agent=b"a" * 60_000, referrer=b"b" * 60_000)
+    assert form(long).count(b"a" * 512) == form(long).count(b"b" * 512) == 1
+    assert len(form(long)) < 512 * 2 + 400
+
+
+def test_few_texts_are_remembered() -> None:
+    for number in range(2000):
+        as_json(outcome()._replace(agent=b"a%d" % number))
+    assert len(accesslog._AGENTS) <= accesslog.REMEMBERED
+    assert json.loads(as_json(outcome()))["user_agent"] is None
+
+
+def test_why_something_is_not_stored_is_in_the_line() -> None:
+    line = json.loads(as_json(outcome(handling=Handling(fwd="uri-miss", unstorable="no-store"))))
+    assert (line["stored"], line["storable"], line["detail"]) == (False, "no-store", "no-store")
+    assert json.loads(as_json(outcome(handling=Handling(hit=True))))["storable"] is None
 
 
 @pytest.mark.parametrize("form", [as_json, as_combined])
@@ -178,12 +215,21 @@ OUTCOMES = st.builds(
     start=st.integers(0, 4_000_000_000_000).map(lambda milliseconds: (milliseconds + 0.5) / 1000),
     total=st.floats(0, 1e6),
     site=TEXT,
-    received=st.builds(Received, OCTETS, OCTETS),
+    received=st.builds(Received, OCTETS, OCTETS, version=st.sampled_from([b"1.0", b"1.1", b"2", b"3"])),
+    agent=st.none() | OCTETS | st.binary(max_size=2000),
+    referrer=st.none() | OCTETS,
+    host=TEXT,
     decision=st.none(),
     bytes=st.integers(0, 2**63),
     client=st.none() | TEXT,
     handling=st.builds(
-        Handling, hit=st.booleans(), fwd=TEXT, stored=st.booleans(), collapsed=st.booleans(), detail=TEXT
+        Handling,
+        hit=st.booleans(),
+        fwd=TEXT,
+        stored=st.booleans(),
+        collapsed=st.booleans(),
+        detail=TEXT,
+        unstorable=TEXT,
     ),
     reasons=st.lists(TEXT, max_size=2).map(tuple),
     purged=st.none()
@@ -193,6 +239,14 @@ OUTCOMES = st.builds(
         st.none() | st.integers(0),
     ),
 )
+
+
+def as_written(value: bytes | None) -> str | None:
+    return None if value is None else value[:512].strip(b" \t").decode("latin-1")
+
+
+def unstorable_beside_fwd(handling: Handling) -> str:
+    return "" if handling.unstorable == handling.fwd else handling.unstorable
 
 
 def told(outcome: Any) -> dict[str, object]:
@@ -209,11 +263,16 @@ def told(outcome: Any) -> dict[str, object]:
         "status": outcome.status,
         "bytes": outcome.bytes,
         "seconds": round(outcome.times.total, 6),
+        "protocol": f"HTTP/{outcome.received.version.decode()}",
+        "user_agent": as_written(outcome.agent),
+        "referrer": as_written(outcome.referrer),
         "cache": "hit" if outcome.handling.hit else outcome.handling.fwd or None,
         "stored": outcome.handling.stored,
+        "storable": "stored" if outcome.handling.stored else outcome.handling.unstorable or None,
         "collapsed": outcome.handling.collapsed,
-        "detail": outcome.handling.detail or None,
+        "detail": outcome.handling.detail or unstorable_beside_fwd(outcome.handling) or None,
         "reasons": list(outcome.reasons),
+        **({"host": outcome.host} if outcome.host else {}),
         **(
             {"purge": {"by": "key", "names": list(purged.order.names), "soft": False, "count": purged.count}}
             if purged
@@ -229,7 +288,7 @@ def test_a_line_is_what_json_writes(outcome: Any) -> None:
     assert json.loads(line) == expected
     digits, fewer = f'"seconds":{outcome.times.total:.6f}', f'"seconds":{round(outcome.times.total, 6)!r}'
     written = json.dumps(expected, separators=(",", ":")) + "\n"
-    assert line == written.replace(f'{fewer},"cache"', f'{digits},"cache"').encode("ascii")
+    assert line == written.replace(f'{fewer},"protocol"', f'{digits},"protocol"').encode("ascii")
 
 
 @given(st.text(st.characters(max_codepoint=255)))
