@@ -105,9 +105,9 @@ def test_what_forbids_storing_is_the_first_clause_that_holds(
     elif isinstance(found, Unstorable):
         assert found.reason in {
             "set-cookie",
-            "no freshness",
-            "status without freshness",
-            "no freshness or validator",
+            "personal",
+            "status-no-freshness",
+            "no-freshness",
         }
 
 
