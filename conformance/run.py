@@ -31,10 +31,9 @@ GIT = os.environ.get("CACHE_TESTS_GIT", "https://github.com/http-tests/cache-tes
 COMMIT = os.environ.get("CACHE_TESTS_COMMIT", "b55b8bda3dbb")
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "univocal-conformance"
 PASSED = {"pass", "yes"}
-# The settings of [cache]; the suite's client adds fields of its own to each request, which are no browser's.
+# The settings of [cache].
 SETTINGS = {
-    "all": 'errors = "explicit"\nset_cookie = "explicit"\nheuristic = true\n'
-    'ordinary_fields = ["Test-Name", "Test-ID", "Req-Num"]\n',
+    "all": 'errors = "explicit"\nset_cookie = "explicit"\nheuristic = true\n',
     "default": "",
 }
 # The required tests that cannot pass: one wants the content of a response with an unknown transfer coding,

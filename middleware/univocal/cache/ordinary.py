@@ -17,18 +17,29 @@ _LONGEST: Final = 4096
 PERSONAL: Final = frozenset({b"cookie", b"authorization"})
 """The fields that say who asks: no setting makes them ordinary."""
 
+# The fields by which proxies, traces and test suites tell one request from the next: an origin that chose its
+# answer by one of them would have another resource for every request.
+NUMBERING: Final = frozenset(
+    b"b3 baggage req-num request-id test-id test-name traceparent tracestate x-amzn-trace-id "
+    b"x-cloud-trace-context x-correlation-id x-request-id x-trace-id".split()
+)
+
 # The fields that browsers send on their own with a GET; Via; and Connection, which is for one hop. An API's
 # key or a WebDAV client's wish is in none of them; what an origin makes of them is the matter of Vary.
-ORDINARY: Final = frozenset(
-    b"accept accept-charset accept-encoding accept-language cache-control connection device-memory dnt "
-    b"downlink dpr ect host if-modified-since if-none-match if-range origin pragma priority purpose range "
-    b"referer rtt save-data sec-ch-dpr sec-ch-prefers-color-scheme sec-ch-prefers-reduced-motion sec-ch-ua "
-    b"sec-ch-ua-arch sec-ch-ua-bitness sec-ch-ua-form-factors sec-ch-ua-full-version "
-    b"sec-ch-ua-full-version-list sec-ch-ua-mobile sec-ch-ua-model sec-ch-ua-platform "
-    b"sec-ch-ua-platform-version sec-ch-ua-wow64 sec-ch-viewport-width sec-ch-width sec-fetch-dest "
-    b"sec-fetch-mode sec-fetch-site sec-fetch-storage-access sec-fetch-user sec-gpc sec-purpose "
-    b"upgrade-insecure-requests user-agent via viewport-width width".split()
-) | frozenset(ENCODINGS)
+ORDINARY: Final = (
+    frozenset(
+        b"accept accept-charset accept-encoding accept-language cache-control connection device-memory "
+        b"dnt downlink dpr ect host if-modified-since if-none-match if-range origin pragma priority "
+        b"purpose range referer rtt save-data sec-ch-dpr sec-ch-prefers-color-scheme sec-ch-prefers- "
+        b"reduced-motion sec-ch-ua sec-ch-ua-arch sec-ch-ua-bitness sec-ch-ua-form-factors sec-ch-ua- "
+        b"full-version sec-ch-ua-full-version-list sec-ch-ua-mobile sec-ch-ua-model sec-ch-ua-platform "
+        b"sec-ch-ua-platform-version sec-ch-ua-wow64 sec-ch-viewport-width sec-ch-width sec-fetch-dest "
+        b"sec-fetch-mode sec-fetch-site sec-fetch-storage-access sec-fetch-user sec-gpc sec-purpose "
+        b"upgrade-insecure-requests user-agent via viewport-width width".split()
+    )
+    | frozenset(ENCODINGS)
+    | NUMBERING
+)
 
 
 def is_ordinary(request: Request, ordinary: frozenset[bytes]) -> bool:
