@@ -83,7 +83,8 @@ def proxy(request: pytest.FixtureRequest, start: Fixture, raw: Raw, tmp_path: Pa
     file.write_text(
         '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n'
         f'[origin]\ntransport = "{request.param}"\n'
-        f'[[sites]]\nhosts = ["en.example"]\nprofile = "rfc3986"\nupstream = "{raw.url}"\n'
+        f'[[sites]]\nhosts = ["en.example"]\naliases = ["127.0.0.1"]\nprofile = "rfc3986"\n'
+        f'upstream = "{raw.url}"\n'
     )
     address: tuple[str, int] = start("serve", "--config", str(file)).proxy
     return address
@@ -247,3 +248,20 @@ def test_content_where_there_is_none_is_nobodys(proxy: Any, raw: Raw, pause: flo
             assert (status(answer), b"evil" in answer) == (answered, False)
             for _ in range(2):
                 assert talk(proxy, asked(b"GET /%d HTTP/1.1" % number)).endswith(b"good")
+
+
+def test_an_old_client_without_host_means_the_address_that_it_asked(proxy: Any, raw: Raw) -> None:
+    """As HAProxy's bare check does: `OPTIONS / HTTP/1.0`, and nothing more."""
+    raw.answers = lambda _: [OK + b"Content-Length: 4\r\n\r\ngood"]  # type: ignore[misc]
+    assert status(talk(proxy, b"OPTIONS / HTTP/1.0\r\n\r\n")) == 200
+    assert status(talk(proxy, b"GET /a HTTP/1.0\r\n\r\n")) == 200
+    assert status(talk(proxy, b"GET /a HTTP/1.1\r\n\r\n")) == 400
+
+
+def test_an_old_client_that_asks_for_it_keeps_its_connection(proxy: Any, raw: Raw) -> None:
+    """As ab -k does."""
+    raw.answers = lambda _: [OK + b"Cache-Control: max-age=60\r\nContent-Length: 4\r\n\r\ngood"]  # type: ignore[misc]
+    kept = b"GET /kept HTTP/1.0\r\nHost: en.example\r\nConnection: Keep-Alive\r\n\r\n"
+    answers = talk(proxy, kept + kept + b"GET /kept HTTP/1.0\r\nHost: en.example\r\n\r\n")
+    assert answers.count(b"HTTP/1.1 200 OK") == 3
+    assert answers.count(b"connection: keep-alive") == 2

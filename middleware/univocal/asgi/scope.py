@@ -11,6 +11,7 @@ from urllib.parse import quote, unquote
 
 from univocal.asgi.messages import Scope
 from univocal.engine.admission import Admission
+from univocal.http.authority import of_socket
 from univocal.http.extensions import EARLY_HINT, EXTENSION, INTERIM
 from univocal.http.forward import sender_fields
 from univocal.http.grammar import split_absolute
@@ -30,12 +31,14 @@ def received(scope: Mapping[str, Any]) -> Received:
     """The request line of an http or websocket scope, as near to the received one as the server shows it."""
     client = scope.get("client")
     scheme = {"ws": "http", "wss": "https"}.get(scope["scheme"], scope["scheme"])
+    version, server = scope.get("http_version", "1.1"), scope.get("server")
     return Received(
         method=scope.get("method", "GET").encode("latin-1"),
         target=_target(scope),
         scheme=scheme.encode("latin-1"),
         client=client[0] if client else None,
-        version=scope.get("http_version", "1.1").encode("latin-1"),
+        version=version.encode("latin-1"),
+        server=of_socket(*server) if version == "1.0" and server else b"",
     )
 
 

@@ -141,7 +141,8 @@ def believe(received: Received, fields: Fields, trusted: Networks, family: Famil
     whom. Of `Forwarded` (RFC 7239) the last element has host and scheme, and the addresses are those that end
     the list without a gap.
     """
-    hosts = values(fields, b"host")
+    # RFC 9112 §3.3: HTTP/1.0 may go without Host, and means the server by the address that it asked.
+    hosts = values(fields, b"host") or ([received.server] if received.server else [])
     names = {name for name, _ in fields}
     encodings = (b"", b"") if names.isdisjoint(ENCODINGS) else _declared(fields)
     if not speaks_for_another(names):

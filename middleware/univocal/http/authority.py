@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, TypeAlias
 
-__all__ = ["DEFAULT_PORTS", "Authority", "parse_authority"]
+__all__ = ["DEFAULT_PORTS", "Authority", "of_socket", "parse_authority"]
 
 Authority: TypeAlias = tuple[bytes, int | None]
 """A host in its one spelling and a port; None: none was given."""
@@ -19,6 +19,14 @@ _AUTHORITY: Final = re.compile(
 )
 
 _IPV4: Final = re.compile(rb"(?:(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(?:\.(?!$)|$)){4}")
+
+
+def of_socket(host: str, port: int | None) -> bytes:
+    """The authority that a socket's address is, or nothing for a path in the file system."""
+    if port is None:
+        return b""
+    name = f"[{host.partition('%')[0]}]" if ":" in host else host
+    return f"{name}:{port}".encode("ascii", "replace")
 
 
 def parse_authority(text: bytes) -> Authority | None:

@@ -26,6 +26,7 @@ class Received:
     client: str | None = None  # the peer's address, without port
     version: bytes = b"1.1"  # HTTP's, without its name
     host: bytes = b""  # the Host field's value, where the request gets no further than its head
+    server: bytes = b""  # our address that was asked, of a request by HTTP/1.0, which may be without Host
 
 
 @dataclass(slots=True)

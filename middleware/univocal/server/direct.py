@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 
 from univocal.engine.hits import Hit
 from univocal.engine.plan import plan_of
+from univocal.http.authority import of_socket
 from univocal.http.framing import ReadLimits, is_authority
 from univocal.http.messages import Received
 from univocal.server.bounds import BETWEEN, NEVER, PIECE
@@ -174,10 +175,10 @@ class DirectProtocol(ExactProtocol):
         turn = Turn(
             self,
             self._works,
-            Received(method, self.url, self._scheme, self._peer, version.encode()),
+            self._asked(method, version),
             self._fields(),
             version=version,
-            keep_alive=version == "1.1" and self.parser.should_keep_alive(),
+            keep_alive=self.parser.should_keep_alive(),
             expects_continue=version == "1.1" and self._expects_continue(),
         )
         self.cycle = cast("Any", turn)
@@ -185,6 +186,12 @@ class DirectProtocol(ExactProtocol):
             self._start_asgi_task(self.cycle, self.app)
         else:
             self.pipeline.appendleft((self.cycle, self.app))
+
+    def _asked(self, method: bytes, version: str) -> Received:
+        received = Received(method, self.url, self._scheme, self._peer, version.encode())
+        if version == "1.0" and self.server is not None:
+            received.server = of_socket(*self.server)
+        return received
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:  # noqa: ARG002
         """Begin a turn; one that is over within the call lets the next begin after it, not within it.
