@@ -18,7 +18,7 @@ from typing import BinaryIO, Final, Literal, cast
 
 from univocal.engine.outcome import Outcome
 from univocal.engine.purge import Purged
-from univocal.http.errors import ConfigurationError
+from univocal.http.errors import ConfigurationError, Failure
 from univocal_app.run.processes import Commons
 
 __all__ = ["AccessLog", "as_combined", "as_json", "check_log", "open_log"]
@@ -51,6 +51,7 @@ def as_json(outcome: Outcome) -> bytes:
         or outcome.reasons
         or outcome.purged
         or outcome.host
+        or outcome.failure
     )
     method = _GET if received.method == b"GET" else quoted(received.method.decode("latin-1"))
     protocol = _VERSIONS.get(received.version) or quoted(f"HTTP/{received.version.decode('latin-1')}")
@@ -107,6 +108,9 @@ def _handled(outcome: Outcome) -> str:
     }
     if outcome.host:
         told["host"] = outcome.host
+    if outcome.failure is not None:
+        url, address, reason, error = outcome.failure
+        told["origin"] = {"url": url, "address": address, "reason": reason, "error": error}
     if purged is not None:
         order = purged.order
         told["purge"] = {
@@ -125,11 +129,12 @@ def as_combined(outcome: Outcome) -> bytes:
     """
     received = outcome.received
     method, target = received.method.decode("latin-1"), received.target.decode("latin-1")
+    agent = _written(outcome.agent) if outcome.purged is None else _purge(outcome.purged)
     request = _escaped(f"{method} {target} HTTP/{received.version.decode('latin-1')}")
     line = (
         f'{_address(outcome.client)} - - [{_clf(int(outcome.times.start))}] "{request}" '
         f'{outcome.status or CLIENT_LEFT} {outcome.bytes} "{_written(outcome.referrer)}" '
-        f'"{_written(outcome.agent) if outcome.purged is None else _purge(outcome.purged)}"\n'
+        f'"{agent}"{_failure(outcome.failure)}\n'
     )
     return line.encode("ascii", "backslashreplace")
 
@@ -141,6 +146,15 @@ def _address(client: str | None) -> str:
 
 def _written(value: bytes | None) -> str:
     return "-" if value is None else _escaped(value[:LONGEST].strip(b" \t").decode("latin-1")) or "-"
+
+
+def _failure(failure: Failure | None) -> str:
+    """One field more: the origin server's failure, which nginx would write to its error log."""
+    if failure is None:
+        return ""
+    url, address, reason, error = failure
+    told = f"origin {url} at {address or '-'}: {reason}: {error}"
+    return f' "{_escaped(told)}"'
 
 
 def _purge(purged: Purged) -> str:

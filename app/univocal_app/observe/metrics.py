@@ -23,6 +23,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from univocal.engine.outcome import Outcome
+from univocal.http.errors import Failure
 from univocal.store.memory import MemoryStore
 from univocal.store.redis.tier import SharedStore
 from univocal_app.observe.counts import Counts, Name, numbers_of
@@ -33,6 +34,7 @@ __all__ = ["CONTENT_TYPE_LATEST", "Metrics"]
 REQUESTS: Final = "univocal_requests"
 REFUSED: Final = "univocal_refused"
 BYTES: Final = "univocal_sent_bytes"
+ORIGIN_ERRORS: Final = "univocal_origin_errors"
 SECONDS: Final = "univocal_request_seconds"
 ENTRIES: Final = "univocal_stored_responses"
 OCTETS: Final = "univocal_stored_bytes"
@@ -49,6 +51,10 @@ COUNTERS: Final = {
         ("site", "reason"),
     ),
     BYTES: ("Octets of content sent to clients", ("site",)),
+    ORIGIN_ERRORS: (
+        "Requests that an origin server did not answer, or not to the end, by reason",
+        ("site", "origin", "reason"),
+    ),
 }
 GAUGES: Final = {
     ENTRIES: "Stored responses in memory",
@@ -99,6 +105,11 @@ class Metrics(Collector):
         for reason in outcome.reasons:
             place = self._counts.place((REFUSED, outcome.site, reason))
             self._counts.cells[place] += 1
+
+    def failed(self, site: str, failure: Failure) -> None:
+        """Count a request that an origin server did not answer, those that no client waits for included."""
+        place = self._counts.place((ORIGIN_ERRORS, site, failure.origin, failure.reason))
+        self._counts.cells[place] += 1
 
     def _place(self, site: str, handled: str, hundreds: int) -> tuple[int, int, int]:
         place = self._counts.place

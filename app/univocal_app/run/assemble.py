@@ -97,7 +97,8 @@ def assemble(configuration: Configuration, source: str, commons: Commons | None 
     server = configuration.server
     log = open_log(server.access_log, server.access_log_format, source, commons)
     proxies = proxies_of(configuration, source)
-    origins = Origins(proxies)
+    # The metrics tell of the connections, too, which come later.
+    origins = Origins(proxies, lambda site, failure: metrics.failed(site, failure))  # noqa: PLW0108
     limits = ConnectionLimits(share_of(configuration).clients, server.max_connections_per_client)
     clients = Clients(limits, lambda: proxy.gate.runtime.trusted)
 

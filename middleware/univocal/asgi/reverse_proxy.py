@@ -10,7 +10,7 @@ from univocal.asgi.messages import Receive, Scope, Send
 from univocal.asgi.reception import Reception
 from univocal.asgi.scope import CANONICAL, received
 from univocal.engine.forwarding import Forwarding, Sender, Upstream
-from univocal.http.errors import RefusedError
+from univocal.http.errors import Failure, RefusedError
 from univocal.http.messages import Fields, Response
 from univocal.http.problem import problem
 from univocal.http.roles import Asked
@@ -62,9 +62,13 @@ class ReverseProxy:
 class Origins:
     """Several origins behind one door: each request goes to the upstream of its route."""
 
-    def __init__(self, proxies: Mapping[str, ReverseProxy]) -> None:
+    def __init__(
+        self,
+        proxies: Mapping[str, ReverseProxy],
+        failed: Callable[[str, Failure], None] | None = None,
+    ) -> None:
         self._proxies = dict(proxies)
-        self.forwarding = Forwarding({name: proxy.upstream for name, proxy in proxies.items()})
+        self.forwarding = Forwarding({name: proxy.upstream for name, proxy in proxies.items()}, failed)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward to the upstream that the canonical target's route names."""

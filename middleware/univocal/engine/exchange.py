@@ -32,7 +32,7 @@ from univocal.engine.outcome import Handling, Listener, Outcome, Times, announce
 from univocal.engine.purge import PURGES, Order, Purged, carry_out
 from univocal.engine.recording import Recording
 from univocal.engine.turns import Turn
-from univocal.http.errors import RefusedError
+from univocal.http.errors import Failure, RefusedError
 from univocal.http.fields import first, without
 from univocal.http.messages import Fields, Response, values
 from univocal.http.problem import problem
@@ -84,6 +84,7 @@ class Exchange:
         "_content",
         "_counted",
         "_engine",
+        "_failure",
         "_first",
         "_flight",
         "_follows",
@@ -125,6 +126,7 @@ class Exchange:
         self._status = 0
         self.octets = 0
         self._handling = Handling()
+        self._failure: Failure | None = None
         self._reasons = admission.reasons
         self._purged: Purged | None = None
         self._counted = ""  # the household that it is counted for
@@ -339,6 +341,7 @@ class Exchange:
 
     def _lead(self, name: object | None, content: Content | None = None) -> None:
         flights = self._engine.flights
+        self._failure = None  # another's, if there was one
         self._flight = flight = Flight(flights, self.admission, self._origin, name, content)
         self._reader = flight.join(self, leads=True)
         flights.launch(flight)
@@ -379,6 +382,7 @@ class Exchange:
             self.admission = flight.admission
         match flight.landing:
             case Failed(error):
+                self._failure = error.failure if isinstance(error, RefusedError) else None
                 self._recall(flight, None, lambda: self._be_refused(flight, error))
             case Relayed(response) if response.status >= 500:
                 self._recall(flight, response.status, lambda: self._relay(flight, response))
@@ -532,6 +536,7 @@ class Exchange:
             return
         self._leave()
         if isinstance(error, RefusedError):
+            self._failure = error.failure
             self._refuse(error.reasons)
             return
         if not isinstance(error, CutShortError):
@@ -601,6 +606,7 @@ class Exchange:
             client=peer.client,
             handling=self._handling,
             reasons=self._reasons,
+            failure=self._failure,
             purged=self._purged,
         )
         announce(listeners, outcome)

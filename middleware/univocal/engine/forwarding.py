@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
 from univocal.engine.flight import OriginRequest
+from univocal.http.errors import Failure, RefusedError
 from univocal.http.fields import first, imf_fixdate
 from univocal.http.forward import forwards_left, request_fields, request_has_content, response_fields
 from univocal.http.messages import Fields, Response
@@ -45,6 +46,7 @@ class Upstream:
         sender: Sender,
         content: Content | None,
         answer: Answer,
+        failed: Callable[[Failure], None] | None = None,
     ) -> Asked:
         """Send a request as RFC 9110 §7.6 has it, its target byte for byte; the response goes to `answer`."""
         counted = forwards_left(method, fields)
@@ -62,18 +64,22 @@ class Upstream:
             via=b"%b univocal" % sender.version,  # by which the request was received (RFC 9110 §7.6.3)
         )
         sent = content if request_has_content(counted) else None
-        return self.server.ask(method, self.server.mapped(target), headers, sent, _Relay(answer))
+        return self.server.ask(method, self.server.mapped(target), headers, sent, _Relay(answer, failed))
 
 
 class Forwarding:
     """Asks the origin server that a request's route names (an `Origin`, see engine.flight).
 
-    `upstreams` are by the name that routes call them; the one named "" serves every other route.
+    `upstreams` are by the name that routes call them; the one named "" serves every other route. `failed` is
+    told the site's name and the failure where an origin server does not answer, or not to the end.
     """
 
-    __slots__ = ("_upstreams",)
+    __slots__ = ("_failed", "_upstreams")
 
-    def __init__(self, upstreams: Mapping[str, Upstream]) -> None:
+    def __init__(
+        self, upstreams: Mapping[str, Upstream], failed: Callable[[str, Failure], None] | None = None
+    ) -> None:
+        self._failed = failed
         self._upstreams = dict(upstreams)
 
     def ask(self, request: OriginRequest, content: Content | None, answer: Answer) -> Asked:
@@ -82,7 +88,9 @@ class Forwarding:
         upstream = self._upstreams.get(found.route.upstream) or self._upstreams[""]
         received = admission.received
         sender = Sender(received.client, found.scheme, admission.peer.chain, received.version)
-        return upstream.send(request.method, origin_target(found), request.fields, sender, content, answer)
+        failed = None if self._failed is None else partial(self._failed, found.site.name)
+        target = origin_target(found)
+        return upstream.send(request.method, target, request.fields, sender, content, answer, failed)
 
     async def aclose(self) -> None:
         """Close every connection to every origin server."""
@@ -93,13 +101,18 @@ class Forwarding:
 class _Relay:
     """An answer that gets the response's fields as they go on (RFC 9110 §7.6)."""
 
-    __slots__ = ("_answer", "fail", "finish", "write")
+    __slots__ = ("_answer", "_failed", "finish", "write")
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, failed: Callable[[Failure], None] | None) -> None:
         self._answer = answer
+        self._failed = failed
         self.write = answer.write
         self.finish = answer.finish
-        self.fail = answer.fail
+
+    def fail(self, error: Exception) -> None:
+        if self._failed is not None and isinstance(error, RefusedError) and error.failure is not None:
+            self._failed(error.failure)
+        self._answer.fail(error)
 
     def interim(self, status: int, fields: Fields) -> None:
         self._answer.interim(status, response_fields(fields, status=status))

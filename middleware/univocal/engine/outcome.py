@@ -8,6 +8,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from univocal.cache.decide import Decision, Refuse, Reuse
 from univocal.engine.purge import PURGES, Purged
+from univocal.http.errors import Failure
 from univocal.http.grammar import quoted
 from univocal.http.messages import Field, Received
 from univocal.http.problem import problem
@@ -68,6 +69,7 @@ class Outcome(NamedTuple):
     agent: _Value = None  # the value of User-Agent, which is the client's, as the next one is
     referrer: _Value = None  # of Referer
     host: str = ""  # of a refused request: the authority it names, if a site serves that
+    failure: Failure | None = None  # of the origin server
     purged: Purged | None = None  # what a purge was about, if that is known, and what came of it
 
     @classmethod

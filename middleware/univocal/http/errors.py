@@ -9,11 +9,12 @@ UnivocalError
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 __all__ = [
     "REASONS",
     "ConfigurationError",
+    "Failure",
     "Objections",
     "ProfileError",
     "RefusedError",
@@ -124,10 +125,20 @@ class Objections:
             raise first from None
 
 
+class Failure(NamedTuple):
+    """An origin server did not answer: for its operator's eyes, never for a client's."""
+
+    origin: str  # its URL, as configured
+    address: str  # the address that was tried last, "" if none was
+    reason: str  # a word: refused, unresolved, certificate, tls, reset, closed, timeout, malformed, …
+    error: str  # in the system's words, or the reader's
+
+
 class RefusedError(UnivocalError):
     """A request that is answered by univocal itself (RFC 9457 problem details).
 
-    `provoked` is False where no request can have brought it about, since none was sent.
+    `provoked` is False where no request can have brought it about, since none was sent. `failure` is the
+    origin server's, where that is why.
     """
 
     def __init__(self, reason: str, reasons: Iterable[str] = ()) -> None:
@@ -135,6 +146,7 @@ class RefusedError(UnivocalError):
         self.reason = reason
         self.reasons = by_rank({reason, *reasons})
         self.provoked = reason not in _UNPROVOKED
+        self.failure: Failure | None = None
 
     @property
     def status(self) -> int:

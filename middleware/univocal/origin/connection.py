@@ -14,6 +14,7 @@ from typing import Protocol
 import httpx
 
 from univocal.http.roles import Answer, Content
+from univocal.origin.failures import ClosedError
 from univocal.origin.request_head import RequestHead
 from univocal.origin.response_reader import Progress, ResponseReader
 from univocal.origin.timeouts import Timeouts, Timer
@@ -22,7 +23,7 @@ from univocal.origin.upload import Sending, Upload
 __all__ = ["Connection", "Keeper", "PendingRequest", "Phase", "StaleConnectionError"]
 
 
-class StaleConnectionError(httpx.RemoteProtocolError):
+class StaleConnectionError(ClosedError):
     """A connection that had served a request before died before any octet of this response."""
 
 
@@ -127,7 +128,7 @@ class Connection(asyncio.Protocol):
     def send(self, request: PendingRequest) -> None:
         """Send a request; its response is what comes next."""
         if self.phase is _CLOSED:
-            request.fail(httpx.RemoteProtocolError("the origin closed the connection at once"))
+            request.fail(ClosedError("the origin closed the connection at once"))
             return
         self.phase = _BUSY
         self._request = request
@@ -254,7 +255,7 @@ class Connection(asyncio.Protocol):
         elif self.reader.close() and self._closed_by_the_origin():
             self._finish(request)
         else:
-            self.fail(self._broken(httpx.RemoteProtocolError, "the origin closed the connection too early"))
+            self.fail(self._broken(ClosedError, "the origin closed the connection too early"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.phase = _CLOSED
@@ -264,7 +265,9 @@ class Connection(asyncio.Protocol):
             kind = httpx.WriteError
             self._salvage()
         if self._request is not None:
-            self.fail(self._broken(kind, f"the connection to the origin was lost: {exc}"))
+            error = self._broken(kind, f"the connection to the origin was lost: {exc}")
+            error.__cause__ = exc
+            self.fail(error)
         self.timer.close()
 
     def pause_writing(self) -> None:

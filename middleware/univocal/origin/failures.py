@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 from typing import Final
 
 import httpx
 
-from univocal.http.errors import RefusedError
+from univocal.http.errors import Failure, RefusedError
 
-__all__ = ["origin_failure"]
+__all__ = ["ClosedError", "origin_failure"]
+
+_LONGEST: Final = 200  # letters of an error that are told
+
+
+class ClosedError(httpx.RemoteProtocolError):
+    """The origin server closed the connection before the end of its response."""
+
 
 # httpx's own tree, the special before the general.
 REASONS: Final[tuple[tuple[type[Exception], str], ...]] = (
@@ -23,12 +32,51 @@ REASONS: Final[tuple[tuple[type[Exception], str], ...]] = (
 _UNSENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
-def origin_failure(error: Exception) -> Exception:
-    """The RefusedError for a transport's error, which is its cause; any other error as it is."""
+# The system's errors, the special before the general.
+_WORDS: Final[tuple[tuple[type[BaseException], str], ...]] = (
+    (socket.gaierror, "unresolved"),
+    (UnicodeError, "unresolved"),
+    (ssl.SSLCertVerificationError, "certificate"),
+    (ssl.SSLError, "tls"),
+    (ConnectionRefusedError, "refused"),
+    (ConnectionError, "reset"),
+    (TimeoutError, "timeout"),
+    (httpx.PoolTimeout, "overloaded"),
+    (httpx.TimeoutException, "timeout"),
+    (ClosedError, "closed"),
+    (httpx.ReadError, "closed"),
+    (httpx.WriteError, "closed"),
+    (httpx.RemoteProtocolError, "malformed"),
+)
+
+
+def origin_failure(error: Exception, origin: str = "", address: str = "") -> Exception:
+    """The RefusedError for a transport's error, which is its cause; any other error as it is.
+
+    `origin` is the origin server's URL, `address` the one that was tried last.
+    """
     for kind, reason in REASONS:
         if isinstance(error, kind):
             refused = RefusedError(reason)
             refused.__cause__ = error
             refused.provoked = not isinstance(error, _UNSENT)
+            if reason != "bad-target":
+                refused.failure = Failure(origin, address, *_told(error))
             return refused
     return error
+
+
+def _told(error: Exception) -> tuple[str, str]:
+    """The word for an error, from what caused it first, and its own words."""
+    causes: list[BaseException] = [error]
+    while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None and cause not in causes:
+        causes.append(cause)
+    for cause in reversed(causes):
+        for kind, word in _WORDS:
+            if isinstance(cause, kind):
+                said = cause.verify_message if isinstance(cause, ssl.SSLCertVerificationError) else str(cause)
+                phase = (
+                    "" if word != "timeout" else f"{type(error).__name__.removesuffix('Timeout').lower()}: "
+                )
+                return word, f"{phase}{said or error}"[:_LONGEST]
+    return "unreachable", str(error)[:_LONGEST]

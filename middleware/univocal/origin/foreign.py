@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import httpx
 
 from univocal.http.messages import Fields, Response
 from univocal.http.roles import Answer, Content
-from univocal.origin.failures import origin_failure
 from univocal.origin.streams import StreamedContent
 
 __all__ = ["ForeignRequest"]
@@ -18,7 +18,13 @@ __all__ = ["ForeignRequest"]
 class ForeignRequest:
     """A request that is under way by a foreign transport (an `Asked`); its failures are RefusedErrors."""
 
-    def __init__(self, transport: httpx.AsyncBaseTransport, answer: Answer) -> None:
+    def __init__(
+        self,
+        transport: httpx.AsyncBaseTransport,
+        answer: Answer,
+        failure: Callable[[Exception], Exception],
+    ) -> None:
+        self._failure = failure
         self._transport = transport
         self._answer = answer
         self._over = self._paused = False
@@ -69,7 +75,7 @@ class ForeignRequest:
         except Exception as error:  # also what a test's handler raises: somebody waits for the answer
             if not self._over:
                 self._over = True
-                self._answer.fail(origin_failure(error))
+                self._answer.fail(self._failure(error))
         else:
             if not self._over:
                 self._over = True

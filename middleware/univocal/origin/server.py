@@ -79,15 +79,19 @@ class OriginServer:
             return self._ask_foreign(method, target, fields, content, answer)
         try:
             return self._pushing.ask(
-                self._endpoint, method, target, fields, content, answer, self._timeouts, origin_failure
+                self._endpoint, method, target, fields, content, answer, self._timeouts, self._failure
             )
         except httpx.TransportError as error:
-            answer.fail(origin_failure(error))
+            answer.fail(self._failure(error))
             return _NeverAsked()
 
     async def aclose(self) -> None:
         """Close every connection to the origin server."""
         await self._transport.aclose()
+
+    def _failure(self, error: Exception) -> Exception:
+        address = "" if self._pushing is None else self._pushing.tried(self._endpoint)
+        return origin_failure(error, self.url, address)
 
     def _ask_foreign(
         self, method: bytes, target: bytes, fields: Fields, content: Content | None, answer: Answer
@@ -97,7 +101,7 @@ class OriginServer:
             url = self._root.copy_with(raw_path=target)
         except httpx.InvalidURL:
             url = self._root
-        request = ForeignRequest(self._transport, answer)
+        request = ForeignRequest(self._transport, answer, self._failure)
         extensions = {"target": target, "timeout": asdict(self._timeouts)}
         request.send(method, url, fields, content, extensions)
         return request

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import socket
 import ssl
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
@@ -63,6 +64,7 @@ class OriginTransport(httpx.AsyncBaseTransport):
         self._idle_timeout = idle_timeout
         self._max_head = max_head
         self._pools: dict[Endpoint, Pool] = {}
+        self._tried: dict[tuple[str, int], str] = {}  # the last address of each host and port
 
     def ask(
         self,
@@ -163,19 +165,49 @@ class OriginTransport(httpx.AsyncBaseTransport):
 
         name = (sni or host) if context is not None else None
         try:
-            if self._uds is None:
-                _, connection = await loop.create_connection(
-                    factory, host, port, ssl=context, server_hostname=name
-                )
-            else:
+            if self._uds is not None:
+                self._tried[host, port] = self._uds
                 _, connection = await loop.create_unix_connection(
                     factory, self._uds, ssl=context, server_hostname=name
                 )
+                return connection
+            return await self._open_to(factory, host, port, context, name)
         except (OSError, UnicodeError) as error:
             if isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}:
                 raise httpx.PoolTimeout("there is no descriptor for one more connection") from error
             raise httpx.ConnectError(str(error)) from error
-        return connection
+
+    async def _open_to(
+        self,
+        factory: Callable[[], Connection],
+        host: str,
+        port: int,
+        context: ssl.SSLContext | None,
+        name: str | None,
+    ) -> Connection:
+        """Try the host's addresses one after the other, and remember which was the last."""
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        failed: OSError = socket.gaierror(socket.EAI_NODATA, "the name has no address")
+        for place in found:
+            address = str(place[4][0])
+            self._tried[host, port] = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+            try:
+                _, connection = await loop.create_connection(
+                    factory, address, port, ssl=context, server_hostname=name
+                )
+            except ssl.SSLError:
+                raise  # somebody is there
+            except OSError as error:
+                failed = error
+            else:
+                return connection
+        raise failed
+
+    def tried(self, endpoint: Endpoint) -> str:
+        """The address that was tried last for an endpoint, "" if none was."""
+        port = endpoint.port or (443 if endpoint.scheme == "https" else 80)
+        return self._tried.get((endpoint.host.decode("ascii"), port), "")
 
     def _context(self) -> ssl.SSLContext:
         if self._ssl_context is None:

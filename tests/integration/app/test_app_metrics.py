@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 
 from univocal import MemoryStore, Outcome
 from univocal.engine.outcome import Handling, Times
+from univocal.http.errors import Failure
 from univocal.http.messages import Received
 from univocal_app.observe.counts import STEP, Counts
 from univocal_app.observe.metrics import BOUNDS, COUNTERS, SECONDS, Metrics
@@ -58,7 +59,7 @@ class Reference:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        requests, refused, sent = (
+        requests, refused, sent, self.failed = (
             Counter(name, text, labels, registry=self.registry) for name, (text, labels) in COUNTERS.items()
         )
         text = "Seconds from a request's head to its response's last octet"
@@ -228,3 +229,17 @@ def test_a_record_that_was_cut_off_is_none(tmp_path: Path) -> None:
     assert list(again) == [(("a",), [math.pi])]
     assert again.place(("longer than b",)) > place
     assert [name for name, _ in again] == [("a",), ("longer than b",)]
+
+
+def test_failures_of_origin_servers_are_counted_by_site_origin_and_reason() -> None:
+    metrics = Metrics(MemoryStore())
+    failure = Failure("http://127.0.0.1:9000", "127.0.0.1:9000", "refused", "Connection refused")
+    for _ in range(2):
+        metrics.failed("en.example", failure)
+    (line,) = [
+        line
+        for line in metrics.exposition().decode().splitlines()
+        if line.startswith("univocal_origin_errors_total")
+    ]
+    labels = 'origin="http://127.0.0.1:9000",reason="refused",site="en.example"'
+    assert line == f"univocal_origin_errors_total{{{labels}}} 2.0"

@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from univocal.origin.connection import Phase, StaleConnectionError
+from univocal.origin.failures import ClosedError
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
 
@@ -181,8 +182,8 @@ def test_a_connection_that_died_while_idle_lets_the_request_go_elsewhere(connect
     ("how", "first", "received", "error"),
     [
         ({"method": b"POST"}, True, b"", StaleConnectionError),
-        ({}, True, b"H", httpx.RemoteProtocolError),
-        ({}, False, b"", httpx.RemoteProtocolError),
+        ({}, True, b"H", ClosedError),
+        ({}, False, b"", ClosedError),
     ],
     ids=["not idempotent", "an octet came", "the first request"],
 )
@@ -221,7 +222,7 @@ def test_content_that_ends_with_the_connection(connection, wire, answer, send):
 def test_a_connection_that_closed_at_once_answers_nothing(connection, pending, answer):
     connection.close()
     connection.send(pending(answer))
-    assert answer.calls == [("fail", httpx.RemoteProtocolError)]
+    assert answer.calls == [("fail", ClosedError)]
 
 
 # What stands behind a response

@@ -1,0 +1,132 @@
+"""Why an origin server was not reached: for its operator, in log and metrics, never for a client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+
+import httpx
+import pytest
+
+from univocal import CacheMiddleware
+from univocal.asgi.reverse_proxy import Origins, ReverseProxy
+from univocal.engine.outcome import Outcome
+from univocal.http.errors import Failure
+from univocal.origin.server import Timeouts
+from univocal_app.observe.accesslog import as_combined, as_json
+
+Served = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+async def asked(url: str, read: float = 20.0) -> tuple[httpx.Response, Outcome, list[tuple[str, Failure]]]:
+    """A GET by way of a proxy to `url`: the answer, what listeners hear, and what is counted."""
+    outcomes, failures = list[Outcome](), list[tuple[str, Failure]]()
+    proxy = ReverseProxy(url, timeouts=Timeouts(20, read, 20))
+    origins = Origins({"": proxy}, lambda site, failure: failures.append((site, failure)))
+    cache = CacheMiddleware(origins, profile="rfc3986", listeners=[outcomes.append])
+    try:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(cache)) as client:
+            answer = await client.get("http://en.example/a")
+    finally:
+        await origins.aclose()
+    return answer, outcomes[0], failures
+
+
+def free_port() -> int:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return int(bound.getsockname()[1])
+
+
+async def test_a_refused_connection_is_told_with_its_address() -> None:
+    port = free_port()
+    answer, outcome, counted = await asked(f"http://localhost:{port}")
+    assert answer.status_code == 502
+    failure = outcome.failure
+    assert failure is not None
+    assert (failure.origin, failure.reason) == (f"http://localhost:{port}", "refused")
+    assert failure.address in {f"127.0.0.1:{port}", f"[::1]:{port}"}
+    assert counted == [("*", failure)]
+    line = json.loads(as_json(outcome))["origin"]
+    assert (line["url"], line["address"], line["reason"]) == failure[:3]
+    assert f'"origin {failure.origin} at {failure.address}: refused: '.encode() in as_combined(outcome)
+    said = answer.text + str(answer.headers)
+    assert str(port) not in said
+    assert "refused" not in said
+
+
+async def test_a_name_without_an_address_is_unresolved() -> None:
+    _, outcome, _ = await asked("http://nowhere.invalid")
+    assert outcome.failure is not None
+    assert (outcome.failure.reason, outcome.failure.address) == ("unresolved", "")
+
+
+async def closes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+    writer.close()
+
+
+async def says_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read()
+    writer.close()
+
+
+async def says_garbage(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"garbage\r\n\r\n")
+    await reader.read()
+    writer.close()
+
+
+async def resets(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+    socket_ = writer.get_extra_info("socket")
+    socket_.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    writer.transport.abort()
+
+
+@pytest.mark.parametrize(
+    ("serve", "status", "reason", "said"),
+    [
+        (closes, 502, "closed", "closed the connection too early"),
+        (says_nothing, 504, "timeout", "read: "),
+        (says_garbage, 502, "malformed", ""),
+        (resets, 502, "reset", ""),
+    ],
+)
+async def test_what_went_wrong_is_told(serve: Served, status: int, reason: str, said: str) -> None:
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        answer, outcome, counted = await asked(f"http://127.0.0.1:{port}", 0.2 if status == 504 else 20.0)
+        assert answer.status_code == status
+        assert outcome.failure is not None
+        assert (outcome.failure.reason, outcome.failure.address) == (reason, f"127.0.0.1:{port}")
+        assert said in outcome.failure.error
+        assert [failure.reason for _, failure in counted] == [reason]
+
+
+async def test_an_answer_is_no_failure() -> None:
+    async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 503 x\r\ncontent-length: 0\r\n\r\n")
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(answers, "127.0.0.1", 0) as server:
+        answer, outcome, counted = await asked(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    assert (answer.status_code, outcome.failure, counted) == (503, None, [])
+    assert "origin" not in json.loads(as_json(outcome))
+
+
+async def test_a_certificate_that_nobody_vouches_for_is_told() -> None:
+    from univocal.origin.failures import origin_failure
+
+    error = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    error.verify_message = "self-signed certificate"
+    broken = httpx.ConnectError("no")
+    broken.__cause__ = error
+    failure = origin_failure(broken, "https://a", "192.0.2.1:443").failure  # type: ignore[attr-defined]
+    assert failure == Failure("https://a", "192.0.2.1:443", "certificate", "self-signed certificate")
