@@ -111,8 +111,7 @@ async def test_what_went_wrong_is_told(serve: Served, status: int, reason: str, 
 async def test_an_answer_is_no_failure() -> None:
     async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 503 x\r\ncontent-length: 0\r\n\r\n")
-        await reader.read()
+        writer.write(b"HTTP/1.1 503 x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
         writer.close()
 
     async with await asyncio.start_server(answers, "127.0.0.1", 0) as server:
