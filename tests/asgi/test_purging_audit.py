@@ -81,10 +81,10 @@ async def test_who_purged_is_whom_a_trusted_proxy_names(client, told):
 async def test_a_store_that_does_not_confirm(client, told, monkeypatch):
     from univocal import RefusedError
 
-    def purge(*_, **__):
+    async def purge(*_, **__):
         raise RefusedError("shared-store-unavailable")
 
-    monkeypatch.setattr(client.app.store, "purge", purge)
+    monkeypatch.setattr(client.app.store, "purge_in_slices", purge)
     answer = await client("/a", "PURGE")
     (outcome,) = told
     assert (answer.status, outcome.status) == (503, 503)

@@ -82,12 +82,12 @@ def asked_of_each(ask: Fixture, running: Any, target: str = "/wiki/A(b)") -> lis
 
 def told(ask: Fixture, running: Any, name: str, value: float) -> bool:
     """Whether the sum of a metric is this."""
-    return counted(ask(running.admin, "/metrics", "admin").body.decode(), name) == value
+    return counted(ask(running.admin, "/metrics", "localhost").body.decode(), name) == value
 
 
 def test_every_worker_answers_and_is_counted(workers: Fixture, ask: Fixture, origin: Any) -> None:
     running = workers()
-    assert ask(running.admin, "/-/ready", "admin").body == b"ready\n"
+    assert ask(running.admin, "/-/ready", "localhost").body == b"ready\n"
     said = [answer.value("cache-status") for answer in asked_of_each(ask, running)]
     assert origin.lines == [b"GET /wiki/A(b) HTTP/1.1"]
     assert said[0] == "univocal; fwd=uri-miss; stored"
@@ -95,7 +95,7 @@ def test_every_worker_answers_and_is_counted(workers: Fixture, ask: Fixture, ori
     for name in ("univocal_requests_total", "univocal_request_seconds_count"):
         assert told(ask, running, name, COUNT)
     assert told(ask, running, "univocal_shared_store_connected", 1)
-    text = ask(running.admin, "/metrics", "admin").body.decode()
+    text = ask(running.admin, "/metrics", "localhost").body.decode()
     assert text.count("# TYPE univocal_requests_total counter\n") == 1
 
 
@@ -105,7 +105,7 @@ def test_a_purge_reaches_every_worker(workers: Fixture, ask: Fixture, at_the_adm
     assert {answer.body for answer in asked_of_each(ask, running)} == {b"answer 1"}
     if at_the_admin_listener:
         named = json.dumps({"url": "http://en.example/wiki/A%28b)"})
-        purged = ask(running.admin, "/-/purge", "admin", "POST", body=named)
+        purged = ask(running.admin, "/-/purge", "localhost", "POST", body=named)
     else:
         purged = ask(running.proxy, "/wiki/./A%28b%29", "en.example", "PURGE")
     assert json.loads(purged.body) == {"purged": 1, "key": "http://en.example/wiki/A(b)"}
@@ -119,9 +119,9 @@ def test_a_worker_that_is_killed_is_replaced_and_its_counts_stay(workers: Fixtur
     before = processes(running.process.pid)
     for process in before:
         os.kill(process, signal.SIGKILL)
-    until(lambda: ask(running.admin, "/-/ready", "admin").status == 503)
+    until(lambda: ask(running.admin, "/-/ready", "localhost").status == 503)
     until(lambda: told(ask, running, "univocal_stored_responses", 0))
-    until(lambda: ask(running.admin, "/-/ready", "admin").status == 200)
+    until(lambda: ask(running.admin, "/-/ready", "localhost").status == 200)
     until(lambda: len(processes(running.process.pid)) == COUNT)
     assert not set(before) & set(processes(running.process.pid))
     asked_of_each(ask, running)
@@ -217,7 +217,7 @@ def test_a_log_that_is_moved_away_is_opened_anew(workers: Fixture, ask: Fixture,
     running.process.send_signal(signal.SIGUSR1)
     until(log.exists)
     until(lambda: all(str(log) in opened(process) for process in processes(running.process.pid)))
-    ask(running.admin, "/-/purge", "admin", "POST", body='{"all": true}')
+    ask(running.admin, "/-/purge", "localhost", "POST", body='{"all": true}')
     until(lambda: told(ask, running, "univocal_stored_responses", 0))
     asked_of_each(ask, running, "/wiki/after")
     assert running.end() == 0

@@ -51,7 +51,7 @@ async def proxy(request: Any, serve: Any, origin: Any, reply: Any) -> Any:
 
     origin.answer = answer
     forwarding = ReverseProxy(f"http://127.0.0.1:{origin.port}", OriginTransport())
-    runtime = Runtime.everywhere(builtin_profiles()["asgi"], Rules())
+    runtime = Runtime.everywhere(builtin_profiles()["asgi"], Rules(accept_encoding="keep"))
     app = CacheMiddleware(forwarding, runtime=runtime)
     works = Works(app.engine, forwarding.forwarding)
     http = DirectProtocol.with_works(works, ReadLimits()) if request.param == "direct" else None
