@@ -295,7 +295,7 @@ class _AllHits(Hits):
         stored = complete(begun, b"")
         assert stored is not None
         assert found is not None
-        self._hit = Hit(stored, 0, found, None, HitFields(Handling(), [], b""))
+        self._stored, self._canonical = stored, found
 
     def find(self, received: Received, plan: Plan, values: Sequence[bytes], now: float) -> Hit | None:  # noqa: ARG002
         if not self.glances or not is_authority(values[plan.host]):
@@ -304,7 +304,8 @@ class _AllHits(Hits):
         target = received.target
         self._harness.reading.requests.append((b"GET", target, b"1.1", comparable(target, fields), b""))
         self._harness.at_a_glance += 1
-        return self._hit
+        told = HitFields(Handling(), [], b"")
+        return Hit(self._stored, 0, self._canonical, None, told, plan, values)
 
 
 class DirectHarness(Harness):
