@@ -149,6 +149,34 @@ def test_no_field_of_a_request_costs_more_than_to_read_it(field: Field, method: 
     assert client.status in {200, 304}
 
 
+ABOUT_COOKIES = [
+    Rules(bypass_cookies=("s*", "x*y*z")),
+    Rules(strip_cookies=("_*", "x*y*z")),
+    Rules(keep_cookies=("s*", "x*y*z"), bypass_cookies=("in",), ttl=60),
+]
+
+
+@pytest.mark.parametrize("rules", ABOUT_COOKIES, ids=["bypass", "strip", "keep"])
+@pytest.mark.parametrize("pairs", [1, 1000, 1001, 30_000])
+@pytest.mark.parametrize("lines", [1, 90])
+def test_the_names_of_cookies_are_read_where_there_are_not_too_many(
+    rules: Rules, pairs: int, lines: int
+) -> None:
+    house = House(rules=rules)
+    house.store_away(b"x", fields=[FOREVER])
+    crumbs = [b"_%d" % (number % 9000) for number in range(pairs)]
+    cookies = [(b"cookie", b";".join(part)) for line in range(lines) if (part := crumbs[line::lines])]
+    passes = pairs > 1000
+    client = PlayedClient()
+    assert operations(lambda: house.ask(b"/a", b"GET", *cookies, client=client)) < CEILING
+    if passes:
+        assert operations(lambda: house.origin.last.answers(b"new", fields=[FOREVER])) < CEILING
+        sent = [field for field in house.origin.last.request.fields if field[0] == b"cookie"]
+        assert sent == cookies
+    assert client.body == (b"new" if passes else b"x")
+    assert house.stored() == [b"x"]
+
+
 ANSWERS: list[Field] = [
     (b"cache-control", listed(b"a")),
     (b"cdn-cache-control", listed(b"a")),

@@ -22,7 +22,8 @@ def test_globs_on_the_path(target: bytes, passes: bool) -> None:
 
 def test_the_policy_reads_cookies_where_a_rule_is_about_them() -> None:
     assert Rules().reads == READS
-    assert Rules(bypass_cookies=("a",)).reads == READS | {b"cookie"}
+    for told in ({"bypass_cookies": ("a",)}, {"strip_cookies": ("a",)}, {"keep_cookies": ("a",)}):
+        assert Rules(**told).reads == READS | {b"cookie"}
 
 
 def test_cookies_by_name() -> None:

@@ -12,7 +12,7 @@ from univocal.http.errors import ConfigurationError
 from univocal.http.fields import cookie_names, first
 from univocal.http.globs import compile_globs
 from univocal.http.grammar import is_token
-from univocal.http.messages import Fields, Request
+from univocal.http.messages import Fields, Request, values
 
 __all__ = ["DEFAULTS", "READS", "SETTINGS", "Rules", "SettingError", "strip_cookies"]
 
@@ -32,6 +32,10 @@ READS: Final = frozenset(
         b"transfer-encoding",
     }
 )
+
+# A browser keeps a few hundred for a site. With more than these a request goes past the cache where the rules
+# are about cookies: to read their names would keep others waiting.
+_MOST_COOKIES: Final = 1000
 
 
 class SettingError(ValueError):
@@ -158,8 +162,8 @@ class Rules:
     _keep_cookies: re.Pattern[bytes] | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        cookies = {b"cookie"} if self.bypass_cookies else set()
-        object.__setattr__(self, "reads", READS | cookies)
+        about_cookies = self.bypass_cookies or self.strip_cookies or self.keep_cookies
+        object.__setattr__(self, "reads", READS | ({b"cookie"} if about_cookies else set()))
         object.__setattr__(self, "ordinary", ORDINARY | set(self.ordinary_fields) - PERSONAL)
         object.__setattr__(self, "takes_cookies", bool(self.strip_cookies or self.keep_cookies))
         object.__setattr__(self, "tells_cookies", bool(self.bypass_cookies) and not self.keep_cookies)
@@ -195,8 +199,12 @@ class Rules:
         return self._bypass is not None and bool(self._bypass.fullmatch(target.partition(b"?")[0]))
 
     def passes_cookies(self, fields: Fields) -> bool:
-        """A cookie of the request sends it past the cache."""
+        """A cookie of the request sends it past the cache, or it has too many for their names to be read."""
         pattern = self._bypass_cookies
+        if pattern is None and not self.takes_cookies:
+            return False
+        if _has_too_many_cookies(fields):
+            return True
         return pattern is not None and any(pattern.fullmatch(name) for name in cookie_names(fields))
 
     def strips(self, cookie: bytes) -> bool:
@@ -216,12 +224,22 @@ def _globs(patterns: Iterable[str]) -> re.Pattern[bytes] | None:
     return compile_globs(pattern.encode() for pattern in patterns)
 
 
+def _has_too_many_cookies(fields: Fields) -> bool:
+    return sum(value.count(b";") + 1 for value in values(fields, b"cookie")) > _MOST_COOKIES
+
+
 def strip_cookies(request: Request, rules: Rules) -> Request:
-    """The request without the cookies that the rules strip; this comes before every decision."""
+    """The request without the cookies that the rules strip; this comes before every decision.
+
+    One with too many cookies keeps them, and goes past the cache.
+    """
     if not rules.takes_cookies or first(request.fields, b"cookie") is None:
         return request
+    if _has_too_many_cookies(request.fields):
+        return request
     names = cookie_names(request.fields)
-    if names and not any(map(rules.strips, names)):
+    stripped = {name for name in {*names} if rules.strips(name)}
+    if names and not stripped:
         return request
     fields: Fields = []
     for name, value in request.fields:
@@ -229,7 +247,7 @@ def strip_cookies(request: Request, rules: Rules) -> Request:
             fields.append((name, value))
             continue
         pairs = [pair.strip(b" \t") for pair in value.split(b";")]
-        kept = [pair for pair in pairs if pair and not rules.strips(pair.partition(b"=")[0].strip(b" \t"))]
+        kept = [pair for pair in pairs if pair and pair.partition(b"=")[0].strip(b" \t") not in stripped]
         if kept:
             fields.append((name, b"; ".join(kept)))
     return replace(request, fields=fields)
