@@ -265,3 +265,36 @@ def test_an_old_client_that_asks_for_it_keeps_its_connection(proxy: Any, raw: Ra
     answers = talk(proxy, kept + kept + b"GET /kept HTTP/1.0\r\nHost: en.example\r\n\r\n")
     assert answers.count(b"HTTP/1.1 200 OK") == 3
     assert answers.count(b"connection: keep-alive") == 2
+
+
+# A proxy that is its own origin server
+
+
+@pytest.mark.parametrize("transport", ["own", "httpx"])
+@pytest.mark.parametrize(
+    ("request_line", "via", "requests"),
+    [
+        (b"POST /x", b"", 18),
+        (b"GET /x", b"Via: 1.1 univocal, 1.1 univocal, 1.1 univocal\r\n", 15),  # it waits for itself no more
+    ],
+)
+def test_a_proxy_before_itself_ends_after_sixteen_passes(
+    start: Fixture, tmp_path: Path, transport: str, request_line: bytes, via: bytes, requests: int
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    file = tmp_path / "univocal.toml"
+    file.write_text(
+        f'[server]\nlisten = "127.0.0.1:{port}"\nadmin = "127.0.0.1:0"\naccess_log = "stdout"\n'
+        f'[origin]\ntransport = "{transport}"\n'
+        f'[[sites]]\nhosts = ["*"]\nprofile = "rfc3986"\nupstream = "http://127.0.0.1:{port}"\n'
+    )
+    running = start("serve", "--config", str(file))
+    with socket.create_connection(running.proxy, timeout=TIMEOUT) as client:
+        client.sendall(request_line + b" HTTP/1.1\r\n" + HOST + via + b"Connection: close\r\n\r\n")
+        with client.makefile("rb") as stream:
+            answer = stream.read()
+    assert answer.startswith(b"HTTP/1.1 502 ")
+    assert b'"reason": "origin-unreachable"' in answer
+    running.end()
+    assert running.out.count('"status":502') == requests

@@ -10,6 +10,7 @@ import pytest
 from neighbours import FRESH, House
 from univocal.engine.flight import OriginRequest
 from univocal.engine.forwarding import Forwarding, Upstream
+from univocal.http.errors import RefusedError
 from univocal.http.messages import Fields, Response, values
 from univocal.http.roles import Answer, Asked
 
@@ -84,7 +85,7 @@ def forward() -> Forward:
         found = admission.canonical
         assert found is not None
         forwarding = Forwarding({"": Upstream(server, host)})  # type: ignore[arg-type]
-        request = OriginRequest(method, [*admission.request.fields, *fields], found, admission)
+        request = OriginRequest(method, admission.request.fields, found, admission)
         forwarding.ask(request, content, heard)
         return server, heard
 
@@ -127,3 +128,14 @@ def test_who_is_the_last_to_be_asked_answers(
     assert len(server.sent) == asked
     assert (heard.response.status, heard.ends) == (200, [None])
     assert bool(values(heard.response.fields, b"allow")) is (not asked)
+
+
+@pytest.mark.parametrize(("times", "asked"), [(16, 1), (17, 0)])
+def test_who_has_been_here_too_often_is_told_so_and_nobody_else(
+    forward: Forward, times: int, asked: int
+) -> None:
+    server, heard = forward(b"GET", *[(b"via", b"1.1 univocal")] * times)
+    assert len(server.sent) == asked
+    refusals = [(error.reason, error.provoked) for error in heard.ends if isinstance(error, RefusedError)]
+    # Who waits for the same resource asks by himself.
+    assert refusals == ([] if asked else [("origin-unreachable", True)])

@@ -21,7 +21,7 @@ from univocal.engine.runtime import Runtime
 from univocal.engine.trust import LikelyProxies, Peer, believe
 from univocal.http.errors import RefusedError, by_rank, status_of
 from univocal.http.fields import ENCODINGS, content_length, first
-from univocal.http.forward import end_to_end, strip_untrusted
+from univocal.http.forward import end_to_end, passes, strip_untrusted
 from univocal.http.framing import is_ambiguous
 from univocal.http.messages import Fields, Received, Request, Response, values
 from univocal.store.purge_selectors import Keys, Selector, Tags
@@ -34,6 +34,7 @@ __all__ = ["Admission", "Gate", "Judgement", "admitted", "obsolete"]
 _CONDITIONS: Final = frozenset((b"if-none-match", b"if-modified-since"))
 _OURS: Final = frozenset((b"host", *ENCODINGS))  # fields that are written anew
 _FRAMING: Final = frozenset((b"content-length", b"transfer-encoding"))
+_CIRCLING: Final = 3  # passes: more than a proxy before a proxy before the origin server takes
 _HAS_SCHEME: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*:").match
 
 Judgement: TypeAlias = Decision | Order
@@ -140,11 +141,14 @@ class Gate:
         Requests ask for different things if their selecting header fields differ, as far as a stored response
         tells these. So do ranges, and a client that wants the origin's own word (RFC 9111 §5.2.1.4). Whoever
         sends Authorization waits for nobody, unless a stored response says that such answers may be shared.
+        A request that comes again and again would wait for itself.
         """
         found, request, decision = admission.canonical, admission.request, admission.decision
         assert found is not None
         own_word = not isinstance(decision, Order) and decision.reason == "request"
         if request.method != b"GET" or own_word or values(request.fields, b"range"):
+            return None
+        if passes(request.fields) >= _CIRCLING:
             return None
         memory = self.tiers.memory
         if memory.is_uncacheable(found.key, now, oddities(request, admission.rules.ordinary)):

@@ -11,7 +11,14 @@ from typing import Final, NamedTuple
 from univocal.engine.flight import OriginRequest
 from univocal.http.errors import Failure, RefusedError
 from univocal.http.fields import first, imf_fixdate
-from univocal.http.forward import forwards_left, request_fields, request_has_content, response_fields
+from univocal.http.forward import (
+    MOST_PASSES,
+    forwards_left,
+    passes,
+    request_fields,
+    request_has_content,
+    response_fields,
+)
 from univocal.http.messages import Fields, Response
 from univocal.http.roles import Answer, Asked, Content
 from univocal.origin.server import OriginServer
@@ -52,6 +59,8 @@ class Upstream:
         counted = forwards_left(method, fields)
         if counted is None:
             return _answer_here(answer)
+        if passes(counted) > MOST_PASSES:
+            return _refuse_here(answer)
         authority = first(counted, b"host") or b""
         headers = request_fields(
             counted,
@@ -144,4 +153,12 @@ def _answer_here(answer: Answer) -> Asked:
     """Be the final recipient of an OPTIONS or TRACE whose Max-Forwards ran out (RFC 9110 §7.6.2)."""
     answer.start(Response(200, [(b"content-length", b"0"), (b"allow", _ALLOWED)]))
     answer.finish()
+    return _Answered()
+
+
+def _refuse_here(answer: Answer) -> Asked:
+    """Forward a message to oneself no more (RFC 9110 §7.6); it is this request that did, not everybody's."""
+    refused = RefusedError("origin-unreachable")
+    refused.provoked = True
+    answer.fail(refused)
     return _Answered()

@@ -15,10 +15,12 @@ from univocal.http.messages import Field, Fields, values
 __all__ = [
     "HOP_BY_HOP",
     "METHOD_OVERRIDES",
+    "MOST_PASSES",
     "end_to_end",
     "forwards_left",
     "framed_anew",
     "one_length",
+    "passes",
     "request_fields",
     "request_has_content",
     "response_fields",
@@ -27,7 +29,11 @@ __all__ = [
     "strip_untrusted",
 ]
 
-VIA: Final = b"1.1 univocal"
+_PSEUDONYM: Final = b"univocal"
+VIA: Final = b"1.1 " + _PSEUDONYM
+
+# A chain of proxies may hold several of this kind, each with the same pseudonym; a longer one goes in circles.
+MOST_PASSES: Final = 16
 
 # RFC 9110 §7.6.1: meant for the next hop only, whether Connection names them or not. The proxy
 # credentials are consumed by the first proxy (§11.7), and to the client this one is the origin server.
@@ -223,6 +229,12 @@ def forwards_left(method: bytes, fields: Sequence[Field]) -> Fields | None:
         else:
             return None
     return counted
+
+
+def passes(fields: Sequence[Field]) -> int:
+    """The number of times that a request has come through a proxy of this pseudonym (RFC 9110 §7.6.3)."""
+    lines = values(fields, b"via")
+    return sum(member.split(None, 2)[1:2] == [_PSEUDONYM] for line in lines for member in line.split(b","))
 
 
 def request_has_content(fields: Sequence[Field]) -> bool:

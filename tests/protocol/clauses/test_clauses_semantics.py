@@ -107,14 +107,24 @@ async def test_an_answer_of_our_own_has_a_date(proxy, target):
 
 
 @pytest.mark.parametrize(
-    ("via", "expected"),
+    ("lines", "goes_on"),
     named(
-        ("been here", ["Via: 1.1 univocal"], b"1.1 univocal, 1.1 univocal"), ("not yet", [], b"1.1 univocal")
+        ("not yet", [], True),
+        ("been here", ["Via: 1.1 univocal"], True),
+        ("sixteen times", ["Via: " + "1.1 univocal, " * 8, "Via: " + "1.0 univocal (a), " * 8], True),
+        ("seventeen times", ["Via: " + "1.1 univocal, " * 8, "Via: " + "1.0 univocal (a), " * 9], False),
+        ("others seventeen times", ["Via: " + "1.1 univocal.example, " * 17], True),
     ),
 )
-async def test_a_request_that_has_been_here_is_forwarded_all_the_same(proxy, via, expected):
+async def test_a_request_that_goes_in_circles_is_forwarded_no_more(proxy, lines, goes_on):
     here = proxy()
-    assert (await here.ask(*via)).forwarded.field(b"via") == expected
+    asking = await here.ask(*lines)
+    if goes_on:
+        assert asking.forwarded.field(b"via").endswith(b"1.1 univocal")
+    else:
+        assert not here.world.served
+        assert asking.answer.status == 502
+        assert b'"reason": "origin-unreachable"' in asking.answer.content
 
 
 @pytest.mark.parametrize("version", named(("HTTP/1.0", "1.0"), ("HTTP/1.1", "1.1")))
