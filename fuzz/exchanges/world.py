@@ -385,7 +385,8 @@ class World:
             await self.settle()
         else:
             raise WrongError("end: somebody waits for ever")
-        await self.wait(90)  # deadlines of what is incomplete
+        # Deadlines of what is incomplete: of content, twice its time where reading was paused meanwhile.
+        await self.wait(150)
         await self.settle()
 
     async def close(self) -> None:
