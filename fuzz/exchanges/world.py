@@ -131,6 +131,10 @@ class Kept(MemoryStore):
         return kept
 
 
+def address(client: int) -> str:
+    return f"192.0.2.{client}" if client else "127.0.0.1"
+
+
 class World:
     """Everything that one scenario happens to."""
 
@@ -186,9 +190,7 @@ class World:
     def _ask(self, ask: Ask) -> None:
         client = self.clients.get(ask.client)
         if client is None or not client.open or client.mutated:
-            client = self.clients[ask.client] = self.connect(
-                f"192.0.2.{ask.client}" if ask.client else "127.0.0.1"
-            )
+            client = self.clients[ask.client] = self.connect(address(ask.client))
         name = b"%d" % len(self.asks)
         self.asks[name], self.began[name] = ask, self.clock.now
         head = [

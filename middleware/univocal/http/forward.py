@@ -32,7 +32,7 @@ __all__ = [
 _PSEUDONYM: Final = b"univocal"
 VIA: Final = b"1.1 " + _PSEUDONYM
 
-# A chain of proxies may hold several of this kind, each with the same pseudonym; a longer one goes in circles.
+# A chain of proxies may hold several of this kind, with one pseudonym; a longer one goes in circles.
 MOST_PASSES: Final = 16
 
 # RFC 9110 §7.6.1: meant for the next hop only, whether Connection names them or not. The proxy
