@@ -13,8 +13,11 @@ from starlette.routing import Route
 
 from univocal.asgi.middleware import CacheMiddleware
 from univocal_app.config.tables import Configuration
+from univocal_app.observe.admin_discover import Discovering
 from univocal_app.observe.admin_hosts import Hosts, OwnHosts
 from univocal_app.observe.admin_purge import FRESH, PurgeMethods, purge
+from univocal_app.observe.admin_rights import Permitted
+from univocal_app.observe.admin_views import Views
 from univocal_app.observe.metrics import CONTENT_TYPE_LATEST, Metrics
 
 __all__ = ["admin"]
@@ -26,6 +29,7 @@ def admin(
     proxy: CacheMiddleware,
     configuration: Configuration,
     metrics: Metrics,
+    views: Views,
     working: Callable[[], int] = lambda: 1,
 ) -> Starlette:
     """The application; it purges what `proxy` stores, by the same rules as the PURGE method.
@@ -38,10 +42,13 @@ def admin(
         ("/-/ready", "GET", partial(_ready, proxy, working)),
         ("/-/config", "GET", partial(_config, configuration)),
         ("/-/purge", "POST", partial(purge, proxy, hosts)),
+        ("/-/stats", "GET", views.answer_stats),
+        ("/-/top", "GET", views.answer_top),
+        ("/-/discover", "GET", Discovering(views.spellings).answer),
         ("/metrics", "GET", partial(_metrics, metrics)),
     ]
     routes = [Route(path, endpoint, methods=[method]) for path, method, endpoint in endpoints]
-    middleware = [Middleware(PurgeMethods, proxy), Middleware(OwnHosts, hosts)]
+    middleware = [Middleware(PurgeMethods, proxy), Middleware(Permitted, proxy), Middleware(OwnHosts, hosts)]
     return Starlette(routes=routes, middleware=middleware)
 
 

@@ -32,9 +32,13 @@ from univocal_app.config.tables import Configuration, ServerTable
 from univocal_app.config.values import masked
 from univocal_app.observe.accesslog import AccessLog, open_log
 from univocal_app.observe.admin import admin
+from univocal_app.observe.admin_views import Views
 from univocal_app.observe.metrics import Metrics
+from univocal_app.observe.spellings import Spellings
+from univocal_app.observe.stats import Stats
+from univocal_app.observe.top import Top
 from univocal_app.run.descriptors import ADMIN, Share, raise_limit, share
-from univocal_app.run.origins import most_connections, proxies_of
+from univocal_app.run.origins import most_connections, places_of, proxies_of
 from univocal_app.run.processes import Commons
 from univocal_app.run.serve import Endpoint
 
@@ -49,6 +53,7 @@ class House:
     proxy: CacheMiddleware
     origins: Origins
     metrics: Metrics
+    views: Views
     log: AccessLog
     clients: Clients
     shared: SharedStore | None = None
@@ -63,9 +68,19 @@ class House:
 
     def back(self, bound: socket, working: Callable[[], int] = lambda: 1) -> Endpoint:
         """The admin application on its socket; `working` gives the number of processes that serve clients."""
-        app = admin(self.proxy, self.configuration, self.metrics, working)
+        app = admin(self.proxy, self.configuration, self.metrics, self.views, working)
         clients = Clients(ConnectionLimits(ADMIN))
         return Endpoint(app, bound, ExactProtocol.with_limits(ReadLimits(), self._refused, clients))
+
+    def look(self) -> None:
+        """Let other processes know of this one; a worker calls this every second or so."""
+        self.metrics.look()
+        self.views.look()
+
+    def forget(self, process: str) -> None:
+        """Take note that another process has ended."""
+        self.metrics.forget(process)
+        self.views.stats.forget(process)
 
     def _refused(self, received: Received, reasons: tuple[str, ...]) -> None:
         sites = self.proxy.gate.runtime.sites
@@ -108,10 +123,11 @@ def assemble(configuration: Configuration, source: str, commons: Commons | None 
             "origin": sum(each.upstream.server.connections for each in proxies.values()),
         }
 
-    metrics = Metrics(memory, shared, commons, connections)
-    listeners: list[Listener] = [log, metrics]
+    metrics, spellings = Metrics(memory, shared, commons, connections), Spellings(commons)
+    views = Views(Stats(memory, commons), Top(spellings, commons), spellings, places_of(configuration))
+    listeners: list[Listener] = [log, metrics, *views.listeners]
     proxy = CacheMiddleware(origins, runtime=runtime, store=store, listeners=listeners)
-    return House(configuration, proxy, origins, metrics, log, clients, shared)
+    return House(configuration, proxy, origins, metrics, views, log, clients, shared)
 
 
 def share_of(configuration: Configuration) -> Share:

@@ -18,7 +18,7 @@ from univocal.origin.transport import OriginTransport
 from univocal_app.config.sites import upstreams
 from univocal_app.config.tables import Configuration, OriginTable
 
-__all__ = ["most_connections", "proxies_of"]
+__all__ = ["most_connections", "places_of", "proxies_of"]
 
 IDLE: Final = 4.0  # seconds that a connection is kept without a request, fewer than origin servers grant
 
@@ -58,6 +58,15 @@ def most_connections(configuration: Configuration) -> int:
         table = OriginTable(**{**everywhere, **site.origin.model_dump(exclude_unset=True)})
         total += table.max_connections * len(upstreams(f"sites[{number}]", site))
     return total
+
+
+def places_of(configuration: Configuration) -> list[dict[str, str]]:
+    """Each site with the URL of each of its origin servers."""
+    return [
+        {"site": site.hosts[0], "url": upstream.url}
+        for number, site in enumerate(configuration.sites)
+        for upstream in upstreams(f"sites[{number}]", site).values()
+    ]
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ def supervise(
         directory = Path(name)
         house = assemble(configuration, source, Commons(directory, "parent"))
         task = Task(configuration, source, front, directory)
-        workers = Workers(configuration.server.workers, task, house.metrics.forget)
+        workers = Workers(configuration.server.workers, task, house.forget)
 
         async def start() -> None:
             await house.start()
@@ -269,7 +269,7 @@ class Task:
             serving.end()
 
         def live() -> None:
-            house.metrics.look()
+            house.look()
             with suppress(OSError):
                 channel.send(b".")
             asyncio.get_running_loop().call_later(BEAT, live)

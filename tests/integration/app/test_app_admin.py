@@ -12,7 +12,11 @@ from univocal import CacheMiddleware, MemoryStore, Outcome
 from univocal_app.config.tables import validate
 from univocal_app.observe.accesslog import as_json
 from univocal_app.observe.admin import admin
+from univocal_app.observe.admin_views import Views
 from univocal_app.observe.metrics import Metrics
+from univocal_app.observe.spellings import Spellings
+from univocal_app.observe.stats import Stats
+from univocal_app.observe.top import Top
 from univocal_app.run.assemble import runtime_of
 
 SETTINGS = {"sites": [{"hosts": ["en.example"], "profile": "mediawiki", "upstream": "http://127.0.0.1:1"}]}
@@ -42,15 +46,18 @@ async def house(heard: list[Outcome], monkeypatch: pytest.MonkeyPatch) -> Any:
     configuration = validate(SETTINGS, "univocal.toml")
     store = MemoryStore()
     metrics = Metrics(store)
+    spellings = Spellings()
+    views = Views(Stats(store), Top(spellings), spellings, [])
     runtime = runtime_of(configuration, "univocal.toml")
-    proxy = CacheMiddleware(origin, runtime=runtime, store=store, listeners=[metrics, heard.append])
+    listeners = [metrics, *views.listeners, heard.append]
+    proxy = CacheMiddleware(origin, runtime=runtime, store=store, listeners=listeners)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(proxy)) as browser:
         for path in ("/wiki/A", "/wiki/B/C", "/w/D", "/w/E"):
             await browser.get(f"http://en.example{path}")
             await browser.get(f"http://en.example{path}")
     assert proxy.store.stats.entries == 4
     heard.clear()
-    return proxy, admin(proxy, configuration, metrics)
+    return proxy, admin(proxy, configuration, metrics, views)
 
 
 @pytest.mark.parametrize(
@@ -209,8 +216,9 @@ async def test_what_it_shows(house: Any) -> None:
     _, application = house
     async with client(application, "192.0.2.1") as browser:
         health, ready = await browser.get("/-/health"), await browser.get("/-/ready")
+    async with client(application) as browser:
         shown, metrics = await browser.get("/-/config"), await browser.get("/metrics")
-        missing, wrong = await browser.get("/"), await browser.get("/-/purge")
+        missing, wrong = await browser.get("/-/none"), await browser.get("/-/purge")
     assert (health.status_code, health.text, ready.status_code, ready.text) == (200, "ok\n", 200, "ready\n")
     assert (missing.status_code, wrong.status_code) == (404, 405)
     assert shown.json()["sites"][0]["upstream"] == "http://127.0.0.1:1"
@@ -220,6 +228,24 @@ async def test_what_it_shows(house: Any) -> None:
         shown.text
     )
     assert all(answer.headers["cache-control"] == "no-store" for answer in (health, ready, shown, metrics))
+
+
+@pytest.mark.parametrize("path", ["/-/config", "/metrics", "/-/stats", "/-/top", "/-/discover", "/-/none"])
+async def test_nothing_else_is_shown_to_who_may_not_purge(house: Any, path: str) -> None:
+    _, application = house
+    for peer, fields, permitted in (
+        ("192.0.2.1", {}, False),
+        ("192.0.2.1", {"authorization": "Bearer s3cre"}, False),
+        ("192.0.2.1", {"authorization": "Bearer s3cret"}, True),
+        ("127.0.0.1", {"x-forwarded-for": "192.0.2.1"}, False),
+        ("127.0.0.1", {"origin": "http://evil.example"}, False),
+        ("127.0.0.1", {}, True),
+    ):
+        async with client(application, peer, **fields) as browser:
+            answer = await browser.get(path)
+            assert (answer.status_code == 403) is not permitted
+            if not permitted:
+                assert answer.json()["reason"] == "purge-forbidden"
 
 
 async def test_metrics_count_what_happened(house: Any) -> None:

@@ -1,0 +1,57 @@
+"""The spellings by which pages are asked for, counted in bounded memory: a listener that counts Outcomes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final, TypeAlias
+
+from univocal.engine.outcome import Outcome
+from univocal_app.observe.frequent import Frequent
+from univocal_app.observe.survey import Row, Survey
+from univocal_app.run.processes import Commons
+
+__all__ = ["Counted", "Spellings"]
+
+Counted: TypeAlias = tuple[bytes, bytes, int]
+"""A key, a target as it was received, and how often it was asked for."""
+
+MOST: Final = 10_000  # spellings that stay when there are too many
+LONGEST: Final = 512  # octets of a target; what is longer is not counted
+
+_PAGES: Final = frozenset({200, 304})
+
+
+class Spellings:
+    """The spellings by which clients got a page with GET, by the key under which it is stored.
+
+    With `commons` each process counts for itself, and `gathered` asks all of them.
+    """
+
+    def __init__(self, commons: Commons | None = None) -> None:
+        self._counts = Frequent[tuple[bytes, bytes]](MOST)
+        self._survey = Survey("spellings", commons, self._rows)
+        self.hand_over = self._survey.hand_over
+
+    def __call__(self, outcome: Outcome) -> None:
+        canonical, received = outcome.canonical, outcome.received
+        if canonical is None or outcome.status not in _PAGES or received.method != b"GET":
+            return
+        target = received.target
+        if len(target) <= LONGEST and target[:1] == b"/":
+            self._counts.add((canonical.key, target))
+
+    def counted(self) -> list[Counted]:
+        """What this process has counted."""
+        return [(key, target, count) for (key, target), count in self._counts]
+
+    def _rows(self) -> list[Row]:
+        return list(self.counted())
+
+    async def gathered(self) -> list[Counted]:
+        """The `MOST` spellings that were asked for most, of all processes that answer in time."""
+        sums = Counter[tuple[bytes, bytes]]()
+        for key, target, count in await self._survey.rows():
+            assert isinstance(key, bytes)
+            assert isinstance(target, bytes)
+            sums[key, target] += int(count)
+        return [(key, target, count) for (key, target), count in sums.most_common(MOST)]

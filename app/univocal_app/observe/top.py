@@ -1,0 +1,128 @@
+"""The keys that are asked for most, missed most and sent most: a listener that counts Outcomes."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from univocal.engine.outcome import Outcome
+from univocal.store.purge_selectors import url_of
+from univocal_app.observe.frequent import Frequent
+from univocal_app.observe.spellings import Spellings
+from univocal_app.observe.survey import Row, Survey
+from univocal_app.run.processes import Commons
+
+__all__ = ["MEASURES", "Measure", "Top"]
+
+Measure: TypeAlias = Literal["requests", "misses", "bytes", "spellings", "refused"]
+MEASURES: Final[tuple[Measure, ...]] = get_args(Measure)
+
+MOST: Final = 2_000  # keys that stay by each measure when there are too many
+REFUSALS: Final = 500  # pairs of a reason and a host
+LONGEST: Final = 512  # octets of a canonical target, and of an example; a key that is longer is not counted
+
+
+class Top:
+    """The keys at the top by each measure, and the reasons for which hosts were refused.
+
+    The spellings are those that `spellings` counts. With `commons` each process counts for itself, and `top`
+    asks all of them.
+    """
+
+    def __init__(self, spellings: Spellings, commons: Commons | None = None) -> None:
+        self._spellings = spellings
+        self._requests, self._misses, self._bytes = (Frequent[bytes](MOST) for _ in range(3))
+        self._refused = Frequent[tuple[bytes, bytes]](REFUSALS)
+        self._examples: dict[tuple[bytes, bytes], bytes] = {}
+        self._surveys = {
+            "requests": Survey("requests", commons, lambda: list(self._requests)),
+            "misses": Survey("misses", commons, lambda: list(self._misses)),
+            "bytes": Survey("bytes", commons, lambda: list(self._bytes)),
+            "refused": Survey("refused", commons, self._refusals),
+        }
+
+    def __call__(self, outcome: Outcome) -> None:
+        canonical = outcome.canonical
+        if outcome.reasons and outcome.status >= 400:
+            self._refuse(outcome)
+        if canonical is None or outcome.decision is None:
+            return
+        key = canonical.key
+        if len(canonical.target) > LONGEST:
+            return
+        self._requests.add(key)
+        self._bytes.add(key, outcome.bytes)
+        if outcome.handling.fwd:
+            self._misses.add(key)
+
+    def _refuse(self, outcome: Outcome) -> None:
+        received = outcome.received
+        host = outcome.host.encode("latin-1", "replace") or received.host or b""
+        named = outcome.reasons[0].encode(), host[:255]
+        self._refused.add(named)
+        self._examples.setdefault(named, received.target[:LONGEST])
+        if len(self._examples) > 2 * REFUSALS:
+            counted = self._refused.sums
+            self._examples = {each: target for each, target in self._examples.items() if each in counted}
+
+    def _refusals(self) -> list[Row]:
+        return [(*named, self._examples.get(named, b""), count) for named, count in self._refused]
+
+    def hand_over(self) -> None:
+        """Answer another process, if it has asked: a worker calls this every second or so."""
+        for survey in self._surveys.values():
+            survey.hand_over()
+
+    async def top(self, by: Measure, count: int) -> list[dict[str, Any]]:
+        """The first `count` by a measure, as `GET /-/top` answers."""
+        if by == "spellings":
+            return await self._folded(count)
+        rows = await self._surveys[by].rows()
+        if by == "refused":
+            return _refused(rows, count)
+        sums = Counter[bytes]()
+        for key, number in rows:
+            assert isinstance(key, bytes)
+            sums[key] += int(number)
+        return [{"key": _url(key), "count": number} for key, number in sums.most_common(count)]
+
+    async def _folded(self, count: int) -> list[dict[str, Any]]:
+        folded = defaultdict[bytes, list[tuple[bytes, int]]](list)
+        for key, target, number in await self._spellings.gathered():
+            folded[key].append((target, number))
+        most = sorted(folded.items(), key=lambda each: len(each[1]), reverse=True)[:count]
+        return [
+            {
+                "key": _url(key),
+                "count": sum(number for _, number in spelled),
+                "spellings": [
+                    {"target": target.decode("latin-1"), "count": number} for target, number in spelled
+                ],
+                "saved": len(spelled) - 1,
+            }
+            for key, spelled in most
+        ]
+
+
+def _refused(rows: list[Row], count: int) -> list[dict[str, Any]]:
+    sums, examples = Counter[tuple[bytes, bytes]](), dict[tuple[bytes, bytes], bytes]()
+    for reason, host, example, number in rows:
+        assert isinstance(reason, bytes)
+        assert isinstance(host, bytes)
+        assert isinstance(example, bytes)
+        sums[reason, host] += int(number)
+        examples.setdefault((reason, host), example)
+    return [
+        {
+            "reason": reason.decode("latin-1"),
+            "count": number,
+            "host": host.decode("latin-1"),
+            "example": examples[reason, host].decode("latin-1"),
+        }
+        for (reason, host), number in sums.most_common(count)
+    ]
+
+
+def _url(key: bytes) -> str:
+    """The canonical URL of a key, as PURGE answers it."""
+    return url_of(key).decode("latin-1")

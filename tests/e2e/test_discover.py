@@ -1,0 +1,40 @@
+"""`GET /-/discover` on the admin listener of a running program, of one process and of several."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Fixture = Callable[..., Any]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_discover_in_what_was_asked_for(
+    start: Fixture, ask: Fixture, origin: Any, request: pytest.FixtureRequest, tmp_path: Path, workers: int
+) -> None:
+    store = "memory"
+    if workers > 1:
+        if shutil.which("redis-server") is None:
+            pytest.skip("needs redis-server (Debian package redis-server)")
+        store = request.getfixturevalue("redis").url
+    file = tmp_path / "univocal.toml"
+    file.write_text(
+        f'[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nworkers = {workers}\naccess_log = "off"\n'
+        f'[cache]\nstore = "{store}"\n'
+        f'[[sites]]\nhosts = ["en.example"]\nprofile = "rfc3986"\nupstream = "{origin.url}"\n'
+    )
+    running = start("serve", "--config", str(file))
+    for number in range(12):
+        for target in (f"/p{number}/", f"/p{number}/", f"/p{number}/index.html"):
+            assert ask(running.proxy, target, "en.example").status == 200
+    answer = ask(running.admin, "/-/discover", "127.0.0.1")
+    assert (answer.status, answer.value("content-type")) == (200, "application/json")
+    told = json.loads(answer.body)
+    assert (told["urls"], told["requests"]) == (24, 36)
+    assert told["path"]["index_names"] == ["index.html"]
+    assert told["folded"]["urls"] == 12

@@ -1,0 +1,199 @@
+"""The counted spellings: exact while they are few, bounded when there are many, of all processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from univocal import CacheMiddleware, MemoryStore, Outcome
+from univocal.engine.outcome import Handling, Times
+from univocal.http.messages import Received
+from univocal.store.purge_selectors import url_of
+from univocal.uri.pipeline import canonical_target
+from univocal.uri.profile import parse
+from univocal.uri.site import Sites
+from univocal.uri.target import Canonical, resolve
+from univocal_app.config.tables import validate
+from univocal_app.observe import survey
+from univocal_app.observe.admin import admin
+from univocal_app.observe.admin_views import Views
+from univocal_app.observe.frequent import Frequent
+from univocal_app.observe.metrics import Metrics
+from univocal_app.observe.spellings import LONGEST, MOST, Counted, Spellings
+from univocal_app.observe.stats import Stats
+from univocal_app.observe.top import Top
+from univocal_app.run.assemble import runtime_of
+from univocal_app.run.processes import Commons
+
+SETTINGS = {"sites": [{"hosts": ["en.example"], "profile": "mediawiki", "upstream": "http://127.0.0.1:1"}]}
+CONFIGURATION = validate(SETTINGS, "univocal.toml")
+
+
+@pytest.fixture(scope="module")
+def sites() -> Sites:
+    return runtime_of(CONFIGURATION, "univocal.toml").sites
+
+
+def outcome(sites: Sites, target: bytes, status: int = 200, method: bytes = b"GET") -> Outcome:
+    found = resolve(target, [b"EN.example:80"], b"http", sites)
+    return Outcome(
+        site="en.example",
+        received=Received(method, target),
+        canonical=found if isinstance(found, Canonical) else None,
+        decision=None,
+        status=status,
+        bytes=5,
+        times=Times(0.0, 0.0, 0.0),
+        client=None,
+        handling=Handling(),
+    )
+
+
+def test_pages_are_counted_as_they_were_asked_for(sites: Sites) -> None:
+    spellings = Spellings()
+    for target in (b"/wiki/A(b)", b"/wiki/A%28b%29", b"/wiki/A(b)", b"http://en.example/wiki/A(b)"):
+        spellings(outcome(sites, target))
+    spellings(outcome(sites, b"/wiki/A(b)", 304))
+    counted = sorted((url_of(key), target, count) for key, target, count in spellings.counted())
+    assert counted == [
+        (b"http://en.example/wiki/A(b)", b"/wiki/A%28b%29", 1),
+        (b"http://en.example/wiki/A(b)", b"/wiki/A(b)", 3),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("target", "status", "method"),
+    [
+        (b"/a", 404, b"GET"),
+        (b"/a", 500, b"GET"),
+        (b"/a", 0, b"GET"),
+        (b"/a", 301, b"GET"),
+        (b"/a", 200, b"PURGE"),
+        (b"/a", 200, b"POST"),
+        (b"/%00", 400, b"GET"),
+        (b"/" + LONGEST * b"a", 200, b"GET"),
+    ],
+)
+def test_what_is_no_page_is_not_counted(sites: Sites, target: bytes, status: int, method: bytes) -> None:
+    spellings = Spellings()
+    spellings(outcome(sites, target, status, method))
+    assert spellings.counted() == []
+
+
+@given(st.lists(st.integers(0, 30) | st.integers(0, 3), max_size=400), st.integers(1, 8))
+def test_no_number_is_too_small_and_none_much_too_large(asked: list[int], most: int) -> None:
+    counted, exact = Frequent[int](most), Counter(asked)
+    for number in asked:
+        counted.add(number)
+    assert len(counted.sums) <= 2 * most
+    for number, count in counted:
+        assert exact[number] <= count <= exact[number] + len(asked) / most
+    assert {number for number, count in exact.items() if count > len(asked) / most} <= set(counted.sums)
+
+
+def test_what_is_asked_for_often_stays_among_a_flood(sites: Sites) -> None:
+    spellings, often = Spellings(), outcome(sites, b"/often")
+    once = outcome(sites, b"/once")
+    for number in range(5 * MOST):
+        spellings(once._replace(received=Received(b"GET", b"/once?%d" % number)))
+        if number % 100 == 0:
+            spellings(often)
+    counts = {target: count for _, target, count in spellings.counted()}
+    assert len(counts) <= 2 * MOST
+    assert MOST / 20 <= counts[b"/often"] <= MOST / 20 + 6
+
+
+async def test_each_process_is_asked(sites: Sites, tmp_path: Path) -> None:
+    parent, *workers = (Spellings(Commons(tmp_path, name)) for name in ("parent", "1", "2"))
+    for name in ("parent", "1", "2"):
+        (tmp_path / f"{name}.counts").touch()
+    for spellings in workers:
+        spellings(outcome(sites, b"/a"))
+        spellings.hand_over()  # nobody has asked
+    assert not [name for name in os.listdir(tmp_path) if name.endswith(".spellings")]
+
+    async def gathered() -> list[Counted]:
+        asking = asyncio.create_task(parent.gathered())
+        while not asking.done():
+            await asyncio.sleep(0.01)
+            for spellings in workers:
+                spellings.hand_over()
+        return asking.result()
+
+    assert [each[1:] for each in await gathered()] == [(b"/a", 2)]
+    workers[0](outcome(sites, b"/b"))
+    assert [each[1:] for each in await gathered()] == [(b"/a", 2), (b"/b", 1)]
+
+
+async def test_a_process_that_does_not_answer_is_not_waited_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(survey, "PATIENCE", 0.2)
+    (tmp_path / "1.counts").touch()
+    async with asyncio.timeout(10):
+        assert await Spellings(Commons(tmp_path, "parent")).gathered() == []
+
+
+# The admin listener
+
+
+async def page(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"cache-control", b"max-age=60")]})
+    await send({"type": "http.response.body", "body": b"content"})
+
+
+@pytest.fixture
+def house() -> tuple[CacheMiddleware, Any]:
+    spellings, store = Spellings(), MemoryStore()
+    views = Views(Stats(store), Top(spellings), spellings, [])
+    runtime = runtime_of(CONFIGURATION, "univocal.toml")
+    proxy = CacheMiddleware(page, runtime=runtime, store=store, listeners=views.listeners)
+    return proxy, admin(proxy, CONFIGURATION, Metrics(store), views)
+
+
+def client(app: Any, peer: str = "127.0.0.1", host: str = "127.0.0.1:8081") -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(app, client=(peer, 50000))
+    return httpx.AsyncClient(transport=transport, base_url=f"http://{host}")
+
+
+async def test_the_admin_listener_discovers_in_what_clients_asked_for(house: Any) -> None:
+    proxy, application = house
+    async with client(proxy, host="en.example") as browser, client(application) as operator:
+        told = (await operator.get("/-/discover")).json()
+        assert (told["urls"], told["requests"], told["rules"]) == (0, 0, [])
+        for number in range(12):
+            for target in (f"/w{number}/", f"/w{number}/", f"/w{number}/index.html"):
+                await browser.get(target)
+        answers = await asyncio.gather(*(operator.get("/-/discover") for _ in range(5)))
+    assert {answer.content for answer in answers} == {answers[0].content}
+    assert answers[0].headers["cache-control"] == "no-store"
+    told = answers[0].json()
+    assert list(told) == [
+        *("urls", "requests", "skipped", "sampled", "rules", "path", "query", "hosts", "folded", "hit_ratio"),
+        "profile",
+    ]
+    assert (told["urls"], told["requests"]) == (24, 36)
+    assert told["path"]["index_names"] == ["index.html"]
+    assert told["folded"] == {"urls": 12, "requests": 12}
+    assert told["hit_ratio"] == {"before": round(12 / 36, 6), "after": round(24 / 36, 6)}
+    profile = parse({"learned": told["profile"]})["learned"]
+    assert canonical_target(b"/x/index.html", profile) == b"/x/"
+
+
+async def test_who_may_not_purge_may_not_see_what_others_ask_for(house: Any) -> None:
+    _, application = house
+    async with client(application, "203.0.113.7") as stranger:
+        answer = await stranger.get("/-/discover")
+    assert answer.status_code == 403
+    assert json.loads(answer.content)["reason"] == "purge-forbidden"
+    async with client(application) as operator:
+        assert (await operator.post("/-/discover")).status_code == 405

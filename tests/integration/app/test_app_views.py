@@ -1,0 +1,251 @@
+"""`GET /-/stats` and `GET /-/top`: what happened, by second and by key, of all processes."""
+
+from __future__ import annotations
+
+import asyncio
+import tracemalloc
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from univocal import CacheMiddleware, MemoryStore, Outcome
+from univocal.engine.outcome import Handling, Times
+from univocal.http.messages import Received
+from univocal.uri.target import resolve
+from univocal_app.config.tables import validate
+from univocal_app.observe import top as module
+from univocal_app.observe.admin import admin
+from univocal_app.observe.admin_views import Views
+from univocal_app.observe.metrics import Metrics
+from univocal_app.observe.spellings import Spellings
+from univocal_app.observe.stats import KEPT, SPAN, Stats
+from univocal_app.observe.top import Top
+from univocal_app.run.assemble import runtime_of
+from univocal_app.run.processes import Commons
+
+SETTINGS = {"sites": [{"hosts": ["en.example"], "profile": "mediawiki", "upstream": "http://127.0.0.1:1"}]}
+CONFIGURATION = validate(SETTINGS, "univocal.toml")
+CONTENT = b"content"
+
+
+async def origin(scope: Any, receive: Any, send: Any) -> None:
+    stored = b"no-store" if scope["path"] == "/never" else b"max-age=60"
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"cache-control", stored)]})
+    await send({"type": "http.response.body", "body": CONTENT})
+
+
+class Clock:
+    """Seconds since the epoch that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def house(clock: Clock) -> tuple[CacheMiddleware, Any]:
+    spellings, store = Spellings(), MemoryStore()
+    place = {"site": "en.example", "url": "http://127.0.0.1:1"}
+    views = Views(Stats(store, clock=clock), Top(spellings), spellings, [place])
+    runtime = runtime_of(CONFIGURATION, "univocal.toml")
+    proxy = CacheMiddleware(origin, runtime=runtime, store=store, listeners=views.listeners)
+    return proxy, admin(proxy, CONFIGURATION, Metrics(store), views)
+
+
+async def ask(app: Any, *targets: str, method: str = "GET", host: str = "en.example") -> None:
+    transport = httpx.ASGITransport(app, client=("127.0.0.1", 50000))
+    async with httpx.AsyncClient(transport=transport, base_url=f"http://{host}") as browser:
+        for target in targets:
+            await browser.request(method, target)
+
+
+async def told(app: Any, path: str, status: int = 200) -> Any:
+    transport = httpx.ASGITransport(app, client=("127.0.0.1", 50000))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8081") as operator:
+        answer = await operator.get(path)
+    assert (answer.status_code, answer.headers["cache-control"]) == (status, "no-store")
+    return answer.json()
+
+
+async def test_totals_and_seconds(house: Any, clock: Clock) -> None:
+    proxy, application = house
+    await ask(proxy, "/wiki/A", "/wiki/A", "/wiki/%00")
+    clock.now += 2
+    await ask(proxy, "/wiki/A")
+    await ask(proxy, "/wiki/A", method="PURGE")
+    stats = await told(application, "/-/stats")
+    totals, series = stats["totals"], stats["series"]
+    assert (totals["requests"], totals["hits"], totals["hit_ratio"], totals["purges"]) == (4, 2, 0.5, 1)
+    assert totals["refused"] == {"control-character": 1}
+    assert totals["bytes"] > 3 * len(CONTENT)
+    assert 0 < totals["seconds"]["p50"] <= totals["seconds"]["p90"] <= totals["seconds"]["p99"]
+    assert totals["stored"] == {"responses": 0, "bytes": 0, "max_bytes": 256 << 20, "evictions": 0}
+    assert totals["origins"] == [{"site": "en.example", "url": "http://127.0.0.1:1"}]
+    assert [second["at"] for second in series] == [1_000_000, 1_000_001, 1_000_002]
+    assert [second["requests"] for second in series] == [3, 0, 1]
+    assert [second["hits"] for second in series] == [1, 0, 1]
+    assert [second["purges"] for second in series] == [0, 0, 1]
+    assert [second["refused"] for second in series] == [{"control-character": 1}, {}, {}]
+    assert set(series[0]) == {"at", *totals} - {"stored", "origins"}
+
+
+async def test_the_series_is_of_five_minutes_and_the_totals_of_all(house: Any, clock: Clock) -> None:
+    proxy, application = house
+    for _ in range(KEPT + 50):
+        await ask(proxy, "/wiki/A")
+        clock.now += 1
+    stats = await told(application, "/-/stats")
+    assert stats["totals"]["requests"] == KEPT + 50
+    assert [second["requests"] for second in stats["series"]] == [*(SPAN - 1) * [1], 0]
+
+
+async def test_a_clock_that_is_set_back_loses_no_request(house: Any, clock: Clock) -> None:
+    proxy, application = house
+    await ask(proxy, "/wiki/A")
+    clock.now += 1
+    await ask(proxy, "/wiki/A")
+    clock.now -= 1
+    await ask(proxy, "/wiki/A")
+    clock.now += 1
+    stats = await told(application, "/-/stats")
+    assert [second["requests"] for second in stats["series"]] == [2, 1]
+
+
+async def test_keys_at_the_top(house: Any) -> None:
+    proxy, application = house
+    await ask(proxy, "/wiki/A", "/wiki/A", "/wiki/A", "/wiki/B", "/never", "/never")
+    await ask(proxy, "/wiki/C", method="PURGE")
+    key = "http://en.example"
+    assert await told(application, "/-/top?by=requests&n=2") == [
+        {"key": f"{key}/wiki/A", "count": 3},
+        {"key": f"{key}/never", "count": 2},
+    ]
+    assert await told(application, "/-/top?by=misses&n=1") == [{"key": f"{key}/never", "count": 2}]
+    assert (await told(application, "/-/top?by=bytes"))[0] == {
+        "key": f"{key}/wiki/A",
+        "count": 3 * len(CONTENT),
+    }
+    assert len(await told(application, "/-/top")) == 3
+
+
+async def test_spellings_at_the_top(house: Any) -> None:
+    proxy, application = house
+    await ask(proxy, "/wiki/A(b)", "/wiki/A%28b%29", "/wiki/A(b)", "/wiki/A%28b)", "/wiki/B")
+    folded, single = await told(application, "/-/top?by=spellings")
+    assert (folded["key"], folded["count"], folded["saved"]) == ("http://en.example/wiki/A(b)", 4, 2)
+    assert {"target": "/wiki/A(b)", "count": 2} in folded["spellings"]
+    assert len(folded["spellings"]) == 3
+    assert (single["key"], single["saved"]) == ("http://en.example/wiki/B", 0)
+
+
+async def test_refusals_at_the_top(house: Any) -> None:
+    proxy, application = house
+    await ask(proxy, "/wiki/%00", "/wiki/%01")
+    await ask(proxy, "/", host="other.example")
+    assert await told(application, "/-/top?by=refused") == [
+        {"reason": "control-character", "count": 2, "host": "en.example", "example": "/wiki/%00"},
+        {"reason": "unknown-host", "count": 1, "host": "", "example": "/"},
+    ]
+
+
+@pytest.mark.parametrize("query", ["by=none", "by=", "n=0", "n=-1", "n=x", "n=1001", "n=", "n=²"])
+async def test_a_question_that_is_none_is_400(house: Any, query: str) -> None:
+    _, application = house
+    assert (await told(application, f"/-/top?{query}", 400))["status"] == 400
+
+
+def outcome(proxy: CacheMiddleware, target: bytes) -> Outcome:
+    found = proxy.gate.runtime.sites
+    canonical: Any = resolve(target, [b"en.example"], b"http", found)
+    return Outcome(
+        site="en.example",
+        received=Received(b"GET", target),
+        canonical=canonical,
+        decision=proxy.gate,  # type: ignore[arg-type]  (not None: no purge)
+        status=200,
+        bytes=5,
+        times=Times(0.0, 0.001, 0.001),
+        client=None,
+        handling=Handling(fwd="uri-miss"),
+    )
+
+
+def test_many_keys_and_spellings_take_bounded_memory(house: Any) -> None:
+    proxy, _ = house
+    spellings = Spellings()
+    top = Top(spellings)
+    first = outcome(proxy, b"/wiki/first")
+    tracemalloc.start()
+    try:
+        for number in range(200_000):
+            target = b"/wiki/Some_title_of_an_article_%d" % number
+            key = b"digest http en.example %b" % target
+            one = first._replace(
+                canonical=first.canonical and _keyed(first.canonical, key), received=Received(b"GET", target)
+            )
+            top(one)
+            spellings(one)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < 32 << 20
+
+
+def _keyed(canonical: Any, key: bytes) -> Any:
+    return replace(canonical, key=key)
+
+
+async def test_refusals_take_bounded_memory(monkeypatch: pytest.MonkeyPatch, house: Any) -> None:
+    monkeypatch.setattr(module, "REFUSALS", 5)
+    proxy, _ = house
+    top = Top(Spellings())
+    refused = outcome(proxy, b"/a")._replace(status=421, reasons=("unknown-host",), canonical=None)
+    for number in range(100):
+        host = b"h%d.example" % number
+        top(refused._replace(received=Received(b"GET", b"/", host=host)))
+        top(refused._replace(received=Received(b"GET", b"/often", host=b"often.example")))
+    first, *others = await top.top("refused", 100)
+    assert (first["host"], first["count"], first["example"]) == ("often.example", 100, "/often")
+    assert len(others) < 10
+
+
+async def test_every_process_is_counted(house: Any, tmp_path: Path, clock: Clock) -> None:
+    proxy, _ = house
+    names = ("parent", "1", "2")
+    views = []
+    for name in names:
+        commons = Commons(tmp_path, name)
+        spellings = Spellings(commons)
+        views.append(Views(Stats(MemoryStore(), commons, clock), Top(spellings, commons), spellings, []))
+        (tmp_path / f"{name}.counts").touch()
+    parent, *workers = views
+    for each in workers:
+        for listener in each.listeners:
+            listener(outcome(proxy, b"/wiki/A"))
+        each.look()
+    stats = parent.stats.told()
+    assert stats["totals"]["requests"] == stats["series"][0]["requests"] == 2
+    assert stats["totals"]["stored"]["max_bytes"] == 2 * (256 << 20)
+    asking = asyncio.create_task(parent.top.top("requests", 5))
+    async with asyncio.timeout(20):
+        while not asking.done():
+            await asyncio.sleep(0.01)
+            for each in workers:
+                each.look()
+    assert asking.result() == [{"key": "http://en.example/wiki/A", "count": 2}]
+    again = Stats(MemoryStore(), Commons(tmp_path, "1"), clock)  # a worker that takes the place of another
+    again(outcome(proxy, b"/wiki/A"))
+    parent.stats.forget("2")
+    stats = parent.stats.told()
+    assert stats["totals"]["requests"] == stats["series"][0]["requests"] == 3
+    assert stats["totals"]["stored"]["max_bytes"] == 256 << 20
