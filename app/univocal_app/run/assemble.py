@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from socket import socket
 from types import MappingProxyType
@@ -24,7 +23,6 @@ from univocal.server.direct import DirectProtocol
 from univocal.server.protocol import ExactProtocol
 from univocal.server.turn import Works
 from univocal.store.memory import MemoryStore
-from univocal.store.patterns import compiled
 from univocal.store.redis.tier import SharedStore
 from univocal.uri.profile import Profile
 from univocal_app.config.sites import SiteReader, rules
@@ -142,9 +140,8 @@ def store_of(configuration: Configuration, source: str) -> MemoryStore | SharedS
     memory = MemoryStore(max_bytes=table.max_bytes, max_object_bytes=table.max_object_bytes)
     if table.store == "memory":
         return memory
-    pattern = compiled if find_spec("re2") else None
     try:
-        return SharedStore(memory, table.store, time.time, table.detached_ttl, pattern=pattern)
+        return SharedStore.at(table.store, memory, time.time, table.detached_ttl)
     except ConfigurationError as error:
         raise ConfigurationError(source, "cache.store", masked(table.store), error.allowed) from None
 

@@ -27,10 +27,11 @@ PIECE: Final = 256 * 1024
 class ScopeClient:
     """Sends to the client of an http scope what an exchange pushes (see http.roles)."""
 
-    __slots__ = ("_begun", "_interims", "_messages", "_old", "_over", "_send", "_waiting", "_wake")
+    __slots__ = ("_begun", "_dated", "_interims", "_messages", "_old", "_over", "_send", "_waiting", "_wake")
 
-    def __init__(self, scope: Scope, send: Send) -> None:
+    def __init__(self, scope: Scope, send: Send, *, dated: bool = False) -> None:
         self._send = send
+        self._dated = dated  # the server adds a Date
         self._interims = INTERIM in scope.get("extensions", {})
         self._old = scope.get("http_version", "").startswith("1")
         self._messages: deque[Message] = deque()
@@ -46,6 +47,8 @@ class ScopeClient:
             self._put({"type": INTERIM, "status": status, "headers": fields})
 
     def start(self, status: int, fields: Fields) -> None:
+        if self._dated:
+            fields = [field for field in fields if field[0] != b"date"]
         if not self._old:  # RFC 9113 §8.2.2: there is no Connection field beyond HTTP/1.1
             fields = [field for field in fields if field[0] != b"connection"]
         self._put({"type": "http.response.start", "status": status, "headers": fields})

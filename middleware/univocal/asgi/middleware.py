@@ -10,10 +10,11 @@ from pathlib import Path
 
 from univocal.asgi.application import Application
 from univocal.asgi.client import ScopeClient
+from univocal.asgi.lifetime import StoreLifetime
 from univocal.asgi.messages import App, Message, Receive, Scope, Send, send_problem
 from univocal.asgi.reception import Reception
 from univocal.asgi.reverse_proxy import Origins, ReverseProxy
-from univocal.asgi.scope import below_root, received, respell
+from univocal.asgi.scope import adds_date, below_root, received, respell
 from univocal.cache.decide import Refuse
 from univocal.cache.rules import Rules
 from univocal.cache.stored import head_fields
@@ -45,8 +46,9 @@ class CacheMiddleware:
     `purge_allow` are networks ("10.0.0.0/8"). A proxy in front that is among the former is believed, by what
     it says in the fields of `forwarded`: "x-forwarded" (X-Forwarded-For, -Host, -Proto) or "forwarded" (RFC
     7239). With a `purge_token`, whoever sends it as a bearer token may purge too. `store` may be shared among
-    middlewares of one event loop. A `runtime` replaces profile, rules and networks (`univocal serve` builds
-    one from its file). Listeners are called with each Outcome. Raises ConfigurationError.
+    middlewares of one event loop; as the URL of a Redis it is shared by all processes, and connects itself. A
+    `runtime` replaces profile, rules and networks (`univocal serve` builds one from its file). Listeners are
+    called with each Outcome. Raises ConfigurationError.
     """
 
     def __init__(
@@ -55,7 +57,7 @@ class CacheMiddleware:
         profile: str | Path | Profile = "asgi",
         *,
         rules: Rules | None = None,
-        store: MemoryStore | SharedStore | Tiers | None = None,
+        store: str | MemoryStore | SharedStore | Tiers | None = None,
         listeners: Iterable[Listener] = (),
         trusted_proxies: Iterable[str] = (),
         forwarded: Family = "x-forwarded",
@@ -73,6 +75,11 @@ class CacheMiddleware:
                 trusted=networks(trusted_proxies),
                 forwarded=family_named(forwarded),
             )
+        if isinstance(store, str):
+            store = SharedStore.at(store, MemoryStore(), clock)
+            self._lifetime: StoreLifetime | None = StoreLifetime(store)
+        else:
+            self._lifetime = None
         self.tiers = tiers_of(store or MemoryStore())
         self.store = self.tiers.memory
         self.gate = Gate(runtime, self.tiers)
@@ -81,6 +88,11 @@ class CacheMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer an http or websocket scope; any other passes."""
+        if self._lifetime is not None and not self._lifetime.begun:
+            if scope["type"] == "lifespan":
+                await self._lifetime.lifespan(self.app, scope, receive, send)
+                return
+            await self._lifetime.begin()
         if scope["type"] == "http":
             await self._http(scope, receive, send)
         elif scope["type"] == "websocket":
@@ -103,6 +115,8 @@ class CacheMiddleware:
         a pattern, which is tested later; listeners hear of it. Raises RefusedError for a URL that is refused
         and for a shared store that does not confirm, ValueError for anything that names no purge.
         """
+        if self._lifetime is not None:
+            await self._lifetime.begin()
         begun, ticks = self.engine.clock(), time.perf_counter()
         named = {"urls": list(urls) or None, "prefix": prefix, "tag": tag, "pattern": pattern}
         asked: dict[str, object] = {name: value for name, value in named.items() if value is not None}
@@ -124,10 +138,10 @@ class CacheMiddleware:
         begun = self.engine.clock(), time.perf_counter()
         line = received(scope)
         if line.method == b"GET" and (hit := self._hit(scope, line, begun[0])) is not None:
-            await self._answer_at_once(hit, line, begun, send)
+            await self._answer_at_once(hit, line, begun, send, dated=adds_date(receive, send))
             return
         admission = self._admit(scope, line, begun[0])
-        client = ScopeClient(scope, send)
+        client = ScopeClient(scope, send, dated=adds_date(receive, send))
         origin: Origin = self._forwarding or Application(self.app, scope)
 
         def left() -> None:
@@ -167,9 +181,11 @@ class CacheMiddleware:
             return None
         return hits.find(line, plan, values, now)
 
-    async def _answer_at_once(self, hit: Hit, line: Received, begun: tuple[float, float], send: Send) -> None:
+    async def _answer_at_once(
+        self, hit: Hit, line: Received, begun: tuple[float, float], send: Send, *, dated: bool
+    ) -> None:
         stored = hit.stored
-        headers = [*_fields_of(stored.head), (b"age", b"%d" % hit.age), *hit.told.fields]
+        headers = [*_fields_of(stored.head, dated), (b"age", b"%d" % hit.age), *hit.told.fields]
         try:
             await send({"type": "http.response.start", "status": stored.status, "headers": headers})
             await send({"type": "http.response.body", "body": stored.body})
@@ -206,13 +222,13 @@ async def _refuse_websocket(scope: Scope, send: Send, reasons: Sequence[str]) ->
 
 
 @lru_cache(maxsize=1024)
-def _short_fields(head: bytes) -> Fields:
-    return head_fields(head)
+def _short_fields(head: bytes, dated: bool) -> Fields:
+    return [field for field in head_fields(head) if not (dated and field[0] == b"date")]
 
 
-def _fields_of(head: bytes) -> Fields:
-    """The fields of a stored head; those of short ones are remembered, in bounded number."""
-    return _short_fields(head) if len(head) <= 2048 else head_fields(head)
+def _fields_of(head: bytes, dated: bool) -> Fields:
+    """The fields of a stored head, without Date if the server adds one; of short ones they are remembered."""
+    return _short_fields(head, dated) if len(head) <= 2048 else _short_fields.__wrapped__(head, dated)
 
 
 def _forwarding_of(app: App) -> Forwarding | None:

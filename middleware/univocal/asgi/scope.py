@@ -5,7 +5,7 @@ Servers hand over different things; the bytes that were received are preferred w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -18,7 +18,7 @@ from univocal.http.grammar import split_absolute
 from univocal.http.messages import Field, Fields, Received
 from univocal.uri.target import Canonical
 
-__all__ = ["CANONICAL", "below_root", "received", "respell"]
+__all__ = ["CANONICAL", "adds_date", "below_root", "received", "respell"]
 
 CANONICAL: Final = "univocal.canonical"  # {"canonical", "peer", "chain"}: for a ReverseProxy behind the cache
 
@@ -40,6 +40,18 @@ def received(scope: Mapping[str, Any]) -> Received:
         version=version.encode("latin-1"),
         server=of_socket(*server) if version == "1.0" and server else b"",
     )
+
+
+def adds_date(*calls: Callable[..., object]) -> bool:
+    """Tell whether the server adds a Date to every response: uvicorn does, unless it is told not to.
+
+    `calls` are what the server handed over, `receive` and `send`: one of them may be wrapped by others.
+    """
+    for call in calls:
+        cycle = getattr(call, "__self__", None)
+        if type(cycle).__module__.startswith("uvicorn.protocols."):
+            return any(name.lower() == b"date" for name, _ in getattr(cycle, "default_headers", ()))
+    return False
 
 
 def _target(scope: Mapping[str, Any]) -> bytes:

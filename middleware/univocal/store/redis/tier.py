@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from univocal.cache.stored import Stored
@@ -21,6 +22,7 @@ from univocal.http.errors import RefusedError
 from univocal.http.messages import Request
 from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
+from univocal.store.patterns import compiled
 from univocal.store.purge_selectors import Keys, Pattern, Selector, located
 from univocal.store.redis.attachment import Attachment
 from univocal.store.redis.bell import UnavailableError, Waits
@@ -79,6 +81,14 @@ class SharedStore:
         self.detached_ttl: Final = detached_ttl
         self.times: Final = times or Waits()
         self._attachment = Attachment(memory, url, clock, self.times, max_connections, pattern)
+
+    @classmethod
+    def at(
+        cls, url: str, memory: MemoryStore, clock: Callable[[], float], detached_ttl: float = 5.0
+    ) -> SharedStore:
+        """The store at a URL, with patterns where RE2 is installed. Raises ConfigurationError."""
+        pattern = compiled if find_spec("re2") else None
+        return cls(memory, url, clock, detached_ttl, pattern=pattern)
 
     @property
     def connected(self) -> bool:

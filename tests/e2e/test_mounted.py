@@ -1,0 +1,128 @@
+"""The middleware under uvicorn, in processes of their own: one Date, and one store for all of them."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Fixture = Callable[..., Any]
+
+MODULE = """
+import itertools
+import os
+import time
+from email.utils import formatdate
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from univocal import CacheMiddleware
+
+numbers = itertools.count(1)
+
+async def page(request):
+    fields = {"Cache-Control": "max-age=600"}
+    if "dated" in request.query_params:
+        fields["Date"] = formatdate(time.time() - 5, usegmt=True)
+    return PlainTextResponse(f"{os.getpid()} {next(numbers)}", headers=fields)
+
+inner = Starlette(routes=[Route("/page", page)])
+app = CacheMiddleware(inner, store=os.environ.get("STORE") or None)
+added = Starlette(routes=[Route("/page", page)])
+added.add_middleware(CacheMiddleware)
+
+async def bare(scope, receive, send):
+    if scope["type"] != "http":
+        raise ValueError("there is no lifespan here")  # as Django says
+    await inner(scope, receive, send)
+
+django = CacheMiddleware(bare, store=os.environ.get("STORE") or None)
+"""
+
+
+class Answered:
+    """A response as http.client reads it."""
+
+    def __init__(self, port: int, target: str, method: str = "GET") -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        connection.request(method, target, headers={"Host": "en.example"})
+        response = connection.getresponse()
+        self.body = response.read()
+        self.dates = [value for name, value in response.getheaders() if name.lower() == "date"]
+        self.handling = response.getheader("cache-status") or ""
+        connection.close()
+
+
+@pytest.fixture
+def serve(root: Path, tmp_path: Path) -> Iterator[Fixture]:
+    """Run `uvicorn` with these arguments; the port comes back once it answers."""
+    (tmp_path / "module.py").write_text(MODULE)
+    processes = []
+
+    def start(app: str, *arguments: str, **variables: str) -> int:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port: int = free.getsockname()[1]
+        paths = os.pathsep.join((str(root / "middleware"), str(tmp_path)))
+        command = [sys.executable, "-m", "uvicorn", f"module:{app}", "--port", str(port), *arguments]
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, "PYTHONPATH": paths, **variables},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        processes.append(process)
+        limit = time.monotonic() + 30
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                return port
+            assert process.poll() is None, process.stderr.read() if process.stderr else ""
+            assert time.monotonic() < limit
+            time.sleep(0.05)
+
+    yield start
+    for process in processes:
+        process.terminate()
+        _, said = process.communicate(timeout=20)
+        assert "Traceback" not in said, said
+
+
+@pytest.mark.parametrize("app", ["app", "added"])
+@pytest.mark.parametrize("http", ["h11", "httptools"])
+@pytest.mark.parametrize("date", ["--date-header", "--no-date-header"])
+def test_a_response_has_one_date(serve: Fixture, app: str, http: str, date: str) -> None:
+    port = serve(app, "--http", http, date)
+    for target in ("/page", "/page?dated"):
+        missed, hit = Answered(port, target), Answered(port, target)
+        assert ("hit" in missed.handling, "hit" in hit.handling) == (False, True)
+        assert len(missed.dates) == 1 or (date == "--no-date-header" and not missed.dates)
+        assert len(hit.dates) == 1
+
+
+@pytest.mark.parametrize(
+    ("app", "lifespan"), [("app", "on"), ("app", "off"), ("django", "auto"), ("django", "off")]
+)
+def test_a_store_by_its_url_is_one_for_all_processes(
+    serve: Fixture, redis: Any, app: str, lifespan: str
+) -> None:
+    one, other = (serve(app, "--lifespan", lifespan, STORE=redis.url) for _ in range(2))
+    first = Answered(one, "/page").body
+    assert Answered(other, "/page").body == first
+    assert Answered(one, "/p%61ge").body == first
+    purged = Answered(other, "/page", "PURGE")
+    assert json.loads(purged.body)["purged"] == 1
+    limit = time.monotonic() + 10
+    while Answered(one, "/page").body == first:  # at most the two seconds that are promised
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    assert Answered(one, "/page").body == Answered(other, "/page").body != first
