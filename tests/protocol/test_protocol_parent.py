@@ -65,13 +65,13 @@ def test_all_that_is_overridden_is_named():
 
 def test_all_that_goes_to_an_engine_instead_of_an_application_is_named():
     ours = methods(DirectProtocol) & methods(HttpToolsProtocol)
-    # A turn is begun where an application would be called; a client that says no more may go on reading.
-    instead = {"_start_asgi_task", "eof_received"}
+    # A turn is begun where an application would be called.
+    instead = {"_start_asgi_task"}
     assert instead <= set(RELIES_ON)
     assert ours - set(OVERRIDES) == instead
     assert ours - instead == {
         *("__init__", "connection_lost", "connection_made"),
-        *("data_received", "on_body", "on_message_complete", "on_response_complete", "resume_writing"),
+        *("data_received", "on_body", "on_message_complete", "resume_writing"),
     }
 
 

@@ -35,7 +35,6 @@ class DirectProtocol(ExactProtocol):
         self._turn: Turn | None = None  # the one that is answered
         self._next: Turn | None = None  # the one that is to be answered
         self._beginning = False
-        self._said_all = False  # the client has closed its side
         self._glance: Glance | None = None
         limits = self.limits  # a head of so few octets and fields is within all of them
         self._longest = min([PIECE, *filter(None, (limits.max_target, limits.max_field_bytes // 2))])
@@ -132,17 +131,6 @@ class DirectProtocol(ExactProtocol):
         if turn is not None:
             turn.end()
 
-    def eof_received(self) -> bool:  # type: ignore[override]
-        """Let a client that says no more read the answers to what it has asked (RFC 9112 §9.6)."""
-        asked = self._phase == BETWEEN and self._refusal is None and not self.is_resting()
-        self._said_all = asked and self.transport.can_write_eof()
-        return self._said_all
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if self._said_all and self.is_resting() and not self.transport.is_closing():
-            self.close()
-
     def _forsake(self) -> None:
         turn = self._turn
         if turn is not None and turn.exchange is not None:
@@ -178,7 +166,7 @@ class DirectProtocol(ExactProtocol):
             self._asked(method, version),
             self._fields(),
             version=version,
-            keep_alive=self.parser.should_keep_alive(),
+            keep_alive=version == "1.1" and self.parser.should_keep_alive(),
             expects_continue=version == "1.1" and self._expects_continue(),
         )
         self.cycle = cast("Any", turn)

@@ -206,8 +206,6 @@ class Turn:
             self.keep_alive = False
         elif not self.keep_alive:
             head += b"connection: close\r\n"
-        elif self._old:  # RFC 9112 §C.2.2: HTTP/1.0 keeps a connection that both have said it of
-            head += b"connection: keep-alive\r\n"
         self._head = head + b"\r\n"
         if self._body_left:
             self._protocol.loop.call_soon(self._show)
