@@ -137,7 +137,7 @@ def _of_the_log(at: Ports) -> list[Try]:
 def as_text(at: Ports) -> str:
     """For a terminal."""
     parts = [
-        f"univocal serves http://{at.proxy}/ (admin: http://{at.admin}/). Ctrl-C ends it. Worth trying:\n"
+        f"univocal serves http://{at.proxy}/; its page is http://{at.admin}/. Ctrl-C ends it. Worth trying:\n"
     ]
     for group, members in groupby(tries(at), key=lambda each: each.group):
         parts.append(f"\n{group}\n")

@@ -15,6 +15,7 @@ from univocal.asgi.middleware import CacheMiddleware
 from univocal_app.config.tables import Configuration
 from univocal_app.observe.admin_discover import Discovering
 from univocal_app.observe.admin_hosts import Hosts, OwnHosts
+from univocal_app.observe.admin_page import page_routes
 from univocal_app.observe.admin_purge import FRESH, PurgeMethods, purge
 from univocal_app.observe.admin_rights import Permitted
 from univocal_app.observe.admin_views import Views
@@ -48,6 +49,7 @@ def admin(
         ("/metrics", "GET", partial(_metrics, metrics)),
     ]
     routes = [Route(path, endpoint, methods=[method]) for path, method, endpoint in endpoints]
+    routes += page_routes()
     middleware = [Middleware(PurgeMethods, proxy), Middleware(Permitted, proxy), Middleware(OwnHosts, hosts)]
     return Starlette(routes=routes, middleware=middleware)
 
