@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from univocal.asgi.middleware import CacheMiddleware
+from univocal_app.commands.explain import explain
 from univocal_app.config.tables import Configuration
 from univocal_app.observe.admin_discover import Discovering
 from univocal_app.observe.admin_hosts import Hosts, OwnHosts
@@ -45,6 +46,7 @@ def admin(
         ("/-/purge", "POST", partial(purge, proxy, hosts)),
         ("/-/stats", "GET", views.answer_stats),
         ("/-/top", "GET", views.answer_top),
+        ("/-/explain", "GET", partial(_explain, proxy)),
         ("/-/discover", "GET", Discovering(views.spellings).answer),
         ("/metrics", "GET", partial(_metrics, metrics)),
     ]
@@ -73,6 +75,16 @@ async def _config(configuration: Configuration, _: Request) -> Response:
     # The file holds no secret: the token's environment variable is named, its value is not ours to show,
     # and the shared store's URL leaves its password out.
     return JSONResponse(configuration.model_dump(mode="json"), headers=FRESH)
+
+
+async def _explain(proxy: CacheMiddleware, request: Request) -> Response:
+    runtime = proxy.gate.runtime
+    try:
+        told = explain(request.query_params.get("url", ""), runtime.sites, rules_of=runtime.rules_of)
+    except ValueError as error:
+        said = {"type": "about:blank", "title": "Bad Request", "status": 400, "detail": str(error)}
+        return JSONResponse(said, 400, headers=FRESH, media_type="application/problem+json")
+    return Response(told.as_json() + "\n", media_type="application/json", headers=FRESH)
 
 
 async def _metrics(metrics: Metrics, _: Request) -> Response:

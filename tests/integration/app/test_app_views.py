@@ -164,6 +164,17 @@ async def test_a_question_that_is_none_is_400(house: Any, query: str) -> None:
     assert (await told(application, f"/-/top?{query}", 400))["status"] == 400
 
 
+async def test_a_url_is_explained(house: Any) -> None:
+    _, application = house
+    found = await told(application, "/-/explain?url=http%3A%2F%2Fen.example%2Fwiki%2FA%2528b%2529")
+    assert (found["canonical"], found["rejected"]) == ("http://en.example/wiki/A(b)", None)
+    assert any(stage["before"] != stage["after"] for stage in found["stages"])
+    found = await told(application, "/-/explain?url=http%3A%2F%2Fen.example%2Fwiki%2F%2500")
+    assert (found["canonical"], found["rejected"]) == (None, "control-character")
+    for query in ("", "?url=", "?url=/wiki/A", "?url=%ff"):
+        assert (await told(application, f"/-/explain{query}", 400))["status"] == 400
+
+
 def outcome(proxy: CacheMiddleware, target: bytes) -> Outcome:
     found = proxy.gate.runtime.sites
     canonical: Any = resolve(target, [b"en.example"], b"http", found)
