@@ -153,6 +153,10 @@ def test_a_browser_shows_what_happens_and_does_what_is_asked(
         "document.getElementById('purged').textContent === '1 removed: http://en.example/wiki/A(b)'"
     )
     assert "uri-miss" in ask(running.proxy, "/wiki/A(b)", "en.example").value("cache-status")
+    browser.evaluate("document.getElementById('url').value = 'http://en.example/wiki/A%28b%29'")
+    browser.evaluate("document.getElementById('explain').requestSubmit()")
+    browser.until("document.getElementById('verdict').textContent === 'http://en.example/wiki/A(b)'")
+    assert "/wiki/A(b)" in browser.evaluate("document.getElementById('stages').innerText")
     browser.until("document.getElementById('numbers').innerText.includes('Purges\\n1')")
 
 

@@ -120,6 +120,20 @@ async function purge(event) {
   }
 }
 
+async function explain(event) {
+  event.preventDefault();
+  fill("stages", []);
+  try {
+    const told = await ask(`/-/explain?url=${encodeURIComponent(at("url").value)}`);
+    at("verdict").textContent = told.canonical ?? `Refused: ${told.reasons.join(", ")}`;
+    const changes = told.stages.filter((stage) => stage.before !== stage.after);
+    fill("stages", changes.map((stage) => element("li", `${stage.name}: `, element("code", stage.after))));
+  } catch (error) {
+    at("verdict").textContent = error.message;
+  }
+}
+
+at("explain").addEventListener("submit", explain);
 at("discover").addEventListener("click", discover);
 at("purge").addEventListener("submit", purge);
 at("by").addEventListener("change", () => showTop().catch((error) => { at("state").textContent = error.message; }));
