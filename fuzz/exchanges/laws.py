@@ -48,7 +48,7 @@ def judge_stored(world: World, stored: Stored) -> None:
     of_target = [each for each in world.served if each.request.target == target]
     read = [(each, response) for each in of_target if (response := each.response()) is not None]
     number = stored.line(b"x-reply")
-    heads = [pair for pair in read if pair[1].field(b"x-reply") == number]
+    heads = [pair for pair in read if next(iter(pair[1].every(b"x-reply")), None) == number]
     if not heads:
         raise wrong("stored", f"{stored.head!r} is no response's")
     reasons = [unstorable(each.request, response, heeds=world.heeds) for each, response in heads]
