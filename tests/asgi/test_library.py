@@ -109,6 +109,7 @@ async def test_tiers_of_ones_own(application, client_of, clock):
         ("ftp://en.example/", "bad-target"),
         ("/a", "bad-target"),
         ("http://a b/", "bad-host"),
+        ("http://en.example/\ud800", "bad-target"),
         ("", "bad-target"),
     ],
 )

@@ -37,6 +37,8 @@ def read(file: Path) -> Configuration:
     for error in objections.errors:
         with suppress(OSError, ValueError):
             error.line = line_of(Path(error.source).read_text("utf-8"), error.key)
+    # What is said for all sites is used by each of them, and is one mistake.
+    objections.errors = list({str(error): error for error in objections.errors}.values())
     objections.errors.sort(key=lambda error: (error.source, error.line))
     objections.conclude()
     assert configuration is not None  # or there was an objection

@@ -265,7 +265,8 @@ class Connection(asyncio.Protocol):
             kind = httpx.WriteError
             self._salvage()
         if self._request is not None:
-            error = self._broken(kind, f"the connection to the origin was lost: {exc}")
+            why = "" if exc is None else f": {exc}"
+            error = self._broken(kind, f"the connection to the origin was lost{why}")
             error.__cause__ = exc
             self.fail(error)
         self.timer.close()

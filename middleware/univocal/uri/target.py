@@ -109,7 +109,11 @@ def canonicalize(url: str, profile: Profile) -> str:
     Raises RefusedError for what is refused, and for what is no http or https URL.
     """
     everywhere = Site(name="*", hosts=(), routes=(Route(prefix=b"/", profile=profile, upstream=""),))
-    found = resolve_url(url.encode("utf-8", "replace"), Sites((), default=everywhere))
+    try:
+        octets = url.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair has no octets: no other URL stands for it
+        raise RefusedError("bad-target") from None
+    found = resolve_url(octets, Sites((), default=everywhere))
     if isinstance(found, Rejected):
         raise RefusedError(found.reason, found.reasons)
     return found.url.decode("ascii")

@@ -240,6 +240,21 @@ def test_every_error_is_told_at_once_with_its_line(univocal: Fixture, tmp_path: 
         ]
 
 
+def test_what_every_site_uses_is_told_once(univocal: Fixture, tmp_path: Path) -> None:
+    file = tmp_path / "univocal.toml"
+    sites = "".join(f'[[sites]]\nhosts = ["{host}"]\nupstream = "https://a"\n' for host in "ab")
+    own = '[sites.origin]\ntls_ca = "none.pem"\n'  # the same file, but a setting of its own
+    file.write_text(f'[origin]\ntls_ca = "none.pem"\n{sites}{own}')
+    ended = univocal("check", "--config", str(file))
+    assert ended.returncode == 2
+    assert [line.split(": found ")[0] for line in ended.stderr.splitlines()] == [
+        f"univocal: {file}:2: origin.tls_ca",
+        f"univocal: {file}:10: sites[1].origin.tls_ca",
+    ]
+    file.write_text(f'[origin]\ntls_ca = "none.pem"\n{sites}')
+    assert len(univocal("check", "--config", str(file)).stderr.splitlines()) == 1
+
+
 def test_every_error_of_the_profiles_is_told_at_once(univocal: Fixture, tmp_path: Path) -> None:
     (tmp_path / "one.toml").write_text('# first\n[path]\nrung = "x"\nmerge_slashes = 3\n')
     (tmp_path / "two.toml").write_text('[query]\n\nring = "none"\n')

@@ -211,6 +211,23 @@ def test_what_was_repeated_is_not_repeated_again(connection, keeper, answer, sen
     assert answer.calls[-1] == ("fail", StaleConnectionError)
 
 
+@pytest.mark.parametrize(
+    ("cause", "said"),
+    [
+        (None, "the connection to the origin was lost"),
+        (ConnectionResetError("reset by peer"), "the connection to the origin was lost: reset by peer"),
+    ],
+)
+def test_a_lost_connection_is_told_with_its_cause_if_there_is_one(
+    connection, answer, send, monkeypatch, cause, said
+):
+    told = []
+    monkeypatch.setattr(answer, "fail", told.append)
+    send()
+    connection.connection_lost(cause)
+    assert [str(error) for error in told] == [said]
+
+
 def test_content_that_ends_with_the_connection(connection, wire, answer, send):
     send()
     connection.data_received(b"HTTP/1.1 200 OK\r\n\r\nhello")
