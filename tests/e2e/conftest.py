@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import resource
@@ -93,6 +94,9 @@ def start() -> Iterator[Callable[..., Running]]:
             text=True,
             preexec_fn=limit,  # noqa: PLW1509 - there are no threads that hold a lock which it needs
         )
+        assert process.stdout is not None
+        # The access log of a test, which is read at its end.
+        fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 1 << 20)
         stream = process.stdout if "demo" in arguments else process.stderr
         assert stream is not None
         said = ""

@@ -89,6 +89,7 @@ class Connection:
     """A client's connection to one node, opened when it is needed."""
 
     address: tuple[str, int]
+    host: str = "en.example"
     pair: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def ask(self, method: str, target: str, fields: str = "") -> tuple[int, bytes]:
@@ -97,7 +98,7 @@ class Connection:
             self.pair = await asyncio.open_connection(*self.address)
         reader, writer = self.pair
         try:
-            writer.write(f"{method} {target} HTTP/1.1\r\nHost: en.example\r\n{fields}\r\n".encode())
+            writer.write(f"{method} {target} HTTP/1.1\r\nHost: {self.host}\r\n{fields}\r\n".encode())
             head, body = await asyncio.wait_for(read(reader), 20)
         except BaseException:
             self.close()
@@ -194,7 +195,7 @@ class Cluster:
     async def attached(self) -> None:
         """Wait until every node is told again what changes."""
         for node in self.alive:
-            admin = Connection(self.nodes[node].admin)
+            admin = Connection(self.nodes[node].admin, "localhost")
             async with asyncio.timeout(10):
                 while await admin.ask("GET", "/-/ready") != (200, b"ready\n"):  # noqa: ASYNC110  (it is elsewhere)
                     await asyncio.sleep(0.05)
@@ -265,7 +266,7 @@ async def test_a_node_that_starts_without_redis_goes_on_alone(
 ) -> None:
     redis.kill()
     node = start("serve", "--config", str(written(tmp_path, "alone", redis.url, origin[1])))
-    client, admin = Connection(node.proxy), Connection(node.admin)
+    client, admin = Connection(node.proxy), Connection(node.admin, "localhost")
     told = b"ready, without the shared store: memory alone, 2 seconds a response\n"
     assert await admin.ask("GET", "/-/ready") == (200, told)
     assert b"\nunivocal_shared_store_connected 0.0\n" in (await admin.ask("GET", "/metrics"))[1]

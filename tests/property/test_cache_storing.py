@@ -105,6 +105,7 @@ def test_what_forbids_storing_is_the_first_clause_that_holds(
     elif isinstance(found, Unstorable):
         assert found.reason in {
             "set-cookie",
+            "cookie",
             "personal",
             "status-no-freshness",
             "no-freshness",

@@ -330,7 +330,7 @@ def _cost(chunk: bytes) -> int:
 
 
 def _is_personal(request: Request) -> bool:
-    return any(name in _PERSONAL for name, _ in request.fields)
+    return not _PERSONAL.isdisjoint([name for name, _ in request.fields])
 
 
 def _told_of(decision: Decision, status: int) -> Stored | None:

@@ -234,7 +234,8 @@ def forwards_left(method: bytes, fields: Sequence[Field]) -> Fields | None:
 def passes(fields: Sequence[Field]) -> int:
     """The number of times that a request has come through a proxy of this pseudonym (RFC 9110 §7.6.3)."""
     lines = values(fields, b"via")
-    return sum(member.split(None, 2)[1:2] == [_PSEUDONYM] for line in lines for member in line.split(b","))
+    members = [member.split(None, 2) for line in lines for member in line.split(b",")] if lines else ()
+    return sum([member[1:2] == [_PSEUDONYM] for member in members])
 
 
 def request_has_content(fields: Sequence[Field]) -> bool:

@@ -69,6 +69,8 @@ def test_one_key_is_one_to_the_origin_and_the_reverse(generated, judge, built_in
     of_key, keys = {}, {}
     for received, canonical in judged.accepted.items():
         path, mark, query = received.partition(b"?")
+        if profile == "mediawiki" and not query:
+            mark = b""  # MediaWiki answers the same page, and purges it without
         one = (read(path), mark, form(query))
         assert of_key.setdefault(canonical, one) == one, (received, canonical)
         path = canonical.partition(b"?")[0]
