@@ -41,6 +41,7 @@ def refusal(request: Request, response: Response, rules: Rules) -> str | None:
         ("private", private),
         ("authorization", first(request.fields, b"authorization") is not None and not allowed),
         ("error", status > 399 and rules.errors == "safe" and status not in {404, *rules.ttl_by_status}),
+        ("vary-star", vary_names(fields) is None and any(b"*" in line for line in values(fields, b"vary"))),
         ("vary", vary_names(fields) is None),
         ("malformed", any(octet in name + value for name, value in fields for octet in b"\r\n\0")),
         ("malformed", any(name != name.lower() or b" " in name or not name for name, _ in fields)),
