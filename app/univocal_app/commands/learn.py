@@ -12,10 +12,9 @@ from urllib.parse import urlsplit
 
 import typer
 
-from univocal.engine.runtime import builtin_profiles
+from univocal.engine.runtime import builtin_profiles, read_profile
 from univocal.http.authority import parse_authority
-from univocal.http.errors import ProfileError
-from univocal.uri.profile import Profile, parse
+from univocal.uri.profile import Profile
 from univocal_app.commands.describe import table
 from univocal_app.commands.progress import progress
 from univocal_app.config.values import size as parse_size
@@ -297,11 +296,7 @@ def _profile(name: str) -> Profile:
     path = Path(name)
     if not path.is_file():
         _usage_of(f"--profile: found {name!r}; allowed: {', '.join(known)}, or a file")
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ProfileError(name, "", str(error), "a readable TOML file in UTF-8") from None
-    return parse({path.stem: text}, known)[path.stem]
+    return read_profile(path, known)
 
 
 def _size(text: str) -> int:

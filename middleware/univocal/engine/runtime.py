@@ -90,10 +90,7 @@ def read_profiles(directories: Iterable[Path], known: Mapping[str, Profile]) -> 
         except OSError as error:
             raise ProfileError(str(directory), "", error.strerror, "a readable directory") from None
         for file in files:
-            try:
-                texts[file.stem] = file.read_text("utf-8")
-            except (OSError, UnicodeDecodeError) as error:
-                raise ProfileError(str(file), "", str(error), "a readable TOML file in UTF-8") from None
+            texts[file.stem] = _text(file)
     profiles = parse(texts, known)
     for profile in profiles.values():
         profile_rules(profile)
@@ -102,13 +99,16 @@ def read_profiles(directories: Iterable[Path], known: Mapping[str, Profile]) -> 
 
 def read_profile(file: Path, known: Mapping[str, Profile]) -> Profile:
     """The profile in one file, which may extend the `known` ones. Raises ProfileError."""
-    try:
-        text = file.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ProfileError(str(file), "", str(error), "a readable TOML file in UTF-8") from None
-    profile = Profile.load(text, file.stem, known)
+    profile = Profile.load(_text(file), file.stem, known)
     profile_rules(profile)
     return profile
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProfileError(str(file), "", str(error), "a readable TOML file in UTF-8") from None
 
 
 def builtin_profiles() -> dict[str, Profile]:
