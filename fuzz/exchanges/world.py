@@ -35,8 +35,9 @@ from univocal.cache.stored import Stored
 from univocal.engine.admission import Gate
 from univocal.engine.broadcast import Broadcast, CutShortError
 from univocal.engine.exchange import Engine, Exchange
-from univocal.engine.forwarding import Forwarding, Upstream
+from univocal.engine.forwarding import Forwarding
 from univocal.engine.runtime import Runtime, builtin_profiles
+from univocal.engine.upstream import Upstream
 from univocal.http.errors import RefusedError
 from univocal.origin.server import OriginServer, Timeouts
 from univocal.server.direct import DirectProtocol
@@ -449,7 +450,7 @@ def played(world: World) -> Iterator[None]:
         stack.callback(uvicorns.setLevel, uvicorns.level)
         uvicorns.setLevel(logging.CRITICAL)
         stack.enter_context(patch.object(Exchange, "_fail", failed))
-        for module in ("engine.forwarding", "server.turn", "server.direct", "engine.exchange"):
+        for module in ("engine.upstream", "server.turn", "server.direct", "engine.exchange"):
             stack.enter_context(patch(f"univocal.{module}.time", world.clock))
         # So that little content is much.
         stack.enter_context(patch("univocal.engine.flight.Broadcast", partial(Broadcast, window=120)))

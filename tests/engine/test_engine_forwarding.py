@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from neighbours import FRESH, House
 from univocal.engine.flight import OriginRequest
-from univocal.engine.forwarding import Forwarding, Upstream
+from univocal.engine.forwarding import Forwarding
+from univocal.engine.upstream import Upstream
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Fields, Response, values
 from univocal.http.roles import Answer, Asked
@@ -139,3 +141,20 @@ def test_who_has_been_here_too_often_is_told_so_and_nobody_else(
     refusals = [(error.reason, error.provoked) for error in heard.ends if isinstance(error, RefusedError)]
     # Who waits for the same resource asks by himself.
     assert refusals == ([] if asked else [("origin-unreachable", True)])
+
+
+def test_a_request_goes_where_the_configuration_leads_that_it_began_with() -> None:
+    """A reload gives the same name to another upstream while requests wait."""
+    house = House()
+    servers = [Server(Response(200, FRESH)) for _ in range(3)]
+    fixed, before, after = (Upstream(server) for server in servers)  # type: ignore[arg-type]
+    forwarding = Forwarding({"": fixed})
+    admitted = []
+    for upstreams in ({}, {"": before}, {"": after}):
+        house.engine.gate.runtime = replace(house.engine.gate.runtime, upstreams=upstreams)
+        admitted.append(house.admit())
+    for admission in admitted:
+        assert admission.canonical is not None
+        request = OriginRequest(b"GET", admission.request.fields, admission.canonical, admission)
+        forwarding.ask(request, None, Heard())
+    assert [len(server.sent) for server in servers] == [1, 1, 1]

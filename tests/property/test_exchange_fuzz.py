@@ -8,7 +8,7 @@ import pytest
 
 from univocal.cache import decide, facts, storing
 from univocal.cache.vary import selection
-from univocal.engine import exchange, flight, forwarding
+from univocal.engine import exchange, flight, upstream
 from univocal.http import forward
 from univocal.origin.response_reader import Progress, ResponseReader
 from univocal.server.turn import Turn
@@ -84,7 +84,7 @@ def one_octet_less(turn, chunk, write=Turn.write):
         (decide, "_endures", lambda *_: True, "freshness"),
         (facts, "initial_age", never_old, "age"),
         (forward, "HOP_BY_HOP", frozenset(), "hop by hop"),
-        (forwarding, "forwards_left", lambda method, fields: [(b"host", b"b"), *fields], "forwarded"),
+        (upstream, "forwards_left", lambda method, fields: [(b"host", b"b"), *fields], "forwarded"),
         (ResponseReader, "feed", used_again, "another's octets"),
         (Turn, "finish", twice, "count"),
         (Turn, "write", one_octet_less, "unreadable"),

@@ -9,7 +9,8 @@ from univocal.asgi.client import ScopeClient
 from univocal.asgi.messages import Receive, Scope, Send
 from univocal.asgi.reception import Reception
 from univocal.asgi.scope import CANONICAL, received
-from univocal.engine.forwarding import Forwarding, Sender, Upstream
+from univocal.engine.forwarding import Forwarding
+from univocal.engine.upstream import Sender, Upstream
 from univocal.http.errors import Failure, RefusedError
 from univocal.http.messages import Fields, Response
 from univocal.http.problem import problem

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 from univocal.cache.rules import DEFAULTS, Rules
 from univocal.engine.trust import LOOPBACK, Family, Networks, networks
+from univocal.engine.upstream import Upstream
 from univocal.http.errors import ConfigurationError, ProfileError
 from univocal.uri.profile import Profile, parse
 from univocal.uri.site import Route, Site, Sites
@@ -54,6 +55,8 @@ class Runtime:
     forwarded: Family = "x-forwarded"  # … those of this family
     limits: Limits = Limits()
     cache_status: Literal["plain", "key", "off"] = "plain"
+    # By the names that routes call them; none: the application behind has its own.
+    upstreams: Mapping[str, Upstream] = field(default_factory=lambda: MappingProxyType({}))
 
     def rules_of(self, found: Canonical) -> Rules:
         """The rules for what is at a canonical target: its route's, else its site's."""
