@@ -160,6 +160,7 @@ def test_a_purge_removes_what_it_names_and_what_is_under_way(selector: Selector,
         for path, tags in tagged.items():
             assert put(store, stored(key(path), (b"surrogate-key", tags)))
             leases[path] = store.begin(key(path), NOW)
+        assert sum(store.counting(chosen)) == len(gone)
         assert store.purge(chosen, NOW + 5) == len(gone)
         found = {path: store.lookup(key(path)) for path in tagged}
         if soft:
@@ -469,11 +470,26 @@ def test_a_purge_of_many_goes_in_slices(selector: Selector, meant: int, left: in
     assert store.purge(selector, NOW + 6) == (meant if selector.soft else 0)
 
 
+@pytest.mark.parametrize(("selector", "meant", "left"), WIDE)
+def test_what_a_purge_of_many_would_mean_is_counted_in_slices(
+    selector: Selector, meant: int, left: int
+) -> None:
+    store = with_many()
+    slices = list(store.counting(selector))
+    assert (sum(slices), store.stats.responses) == (meant, MANY)
+    assert len(slices) >= 4
+    assert max(slices) <= 500
+    assert store.purge(selector, NOW) == meant
+    assert store.stats.responses == left
+
+
 @pytest.mark.parametrize("selector", [Keys(frozenset((key("/p/0"),))), Tags(frozenset((b"rare",)))])
 def test_a_purge_of_few_goes_in_one(selector: Selector) -> None:
     store = with_many()
     assert put(store, stored(key("/p/0"), (b"surrogate-key", b"rare")))
+    assert list(store.counting(selector)) == [1]
     assert list(store.purging(selector, NOW)) == [1]
+    assert list(store.counting(selector)) == [0]
 
 
 def test_what_is_fetched_before_a_purge_of_many_is_not_stored_while_that_goes_on() -> None:

@@ -17,7 +17,7 @@ from univocal_app.config.tables import Configuration
 from univocal_app.observe.admin_discover import Discovering
 from univocal_app.observe.admin_hosts import Hosts, OwnHosts
 from univocal_app.observe.admin_page import page_routes
-from univocal_app.observe.admin_purge import FRESH, PurgeMethods, purge
+from univocal_app.observe.admin_purge import FRESH, PurgeMethods, bad_request, preview, purge
 from univocal_app.observe.admin_rights import Permitted
 from univocal_app.observe.admin_views import Views
 from univocal_app.observe.metrics import CONTENT_TYPE_LATEST, Metrics
@@ -44,6 +44,7 @@ def admin(
         ("/-/ready", "GET", partial(_ready, proxy, working)),
         ("/-/config", "GET", partial(_config, configuration)),
         ("/-/purge", "POST", partial(purge, proxy, hosts)),
+        ("/-/purge/preview", "POST", partial(preview, proxy)),
         ("/-/stats", "GET", views.answer_stats),
         ("/-/top", "GET", views.answer_top),
         ("/-/explain", "GET", partial(_explain, proxy)),
@@ -82,8 +83,7 @@ async def _explain(proxy: CacheMiddleware, request: Request) -> Response:
     try:
         told = explain(request.query_params.get("url", ""), runtime.sites, rules_of=runtime.rules_of)
     except ValueError as error:
-        said = {"type": "about:blank", "title": "Bad Request", "status": 400, "detail": str(error)}
-        return JSONResponse(said, 400, headers=FRESH, media_type="application/problem+json")
+        return bad_request(str(error))
     return Response(told.as_json() + "\n", media_type="application/json", headers=FRESH)
 
 

@@ -1,4 +1,4 @@
-"""Purges at the admin listener: by name, `POST /-/purge`, and by PURGE and BAN."""
+"""Purges at the admin listener: by name, `POST /-/purge`, by PURGE and BAN, and what one would remove."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from starlette.types import ASGIApp
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.scope import received
 from univocal.engine.outcome import Handling, Outcome, Times, announce
-from univocal.engine.purge import PURGES, Purged, carry_out, may_purge, ordered
+from univocal.engine.purge import PURGES, Purged, carry_out, foresee, may_purge, ordered
 from univocal.engine.trust import Peer
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Fields
 from univocal.http.problem import problem
 from univocal_app.observe.admin_hosts import Hosts
 
-__all__ = ["FRESH", "PurgeMethods", "purge"]
+__all__ = ["FRESH", "PurgeMethods", "bad_request", "preview", "purge"]
 
 MAX_PURGE: Final = 4 * 2**20  # octets of a purge request's content
 FRESH: Final = {"cache-control": "no-store"}
@@ -84,13 +84,9 @@ class _Asked:
             purged = await self._purge(request)
         except RefusedError as refused:
             self.reasons = refused.reasons
-            told = problem(refused.reasons)
-            response = Response(told.body, told.status)
-            response.raw_headers = list(told.fields)
-            return response
-        except (ValueError, RecursionError) as error:  # a JSONDecodeError is a ValueError
-            said = {"type": "about:blank", "title": "Bad Request", "status": 400, "detail": str(error)}
-            return JSONResponse(said, 400, headers=FRESH, media_type="application/problem+json")
+            return _refusal(refused)
+        except (ValueError, RecursionError) as error:
+            return bad_request(str(error))
         return Response(purged.body(), media_type="application/json", headers=FRESH)
 
     async def _purge(self, request: Request) -> Purged:
@@ -99,18 +95,49 @@ class _Asked:
             raise RefusedError("purge-forbidden")
         if not self.hosts.has(request.scope):
             raise RefusedError("unknown-host")
-        content = b""
-        async for chunk in request.stream():
-            content += chunk
-            if len(content) > MAX_PURGE:
-                raise RefusedError("body-too-large")
-        try:
-            asked = json.loads(content)
-        except UnicodeDecodeError:  # its message has octets of the content in it
-            raise ValueError("the content is not in a Unicode encoding") from None
-        if not isinstance(asked, dict):
-            raise ValueError("the content is no JSON object")
-        order = await ordered(asked, gate.runtime)
+        order = await ordered(await _content(request), gate.runtime)
         self.purged = Purged(order)
         self.purged = await carry_out(order, self.proxy.tiers, time.time())
         return self.purged
+
+
+async def preview(proxy: CacheMiddleware, request: Request) -> Response:
+    """Tell how many stored responses the purge that the request's content names would mean."""
+    try:
+        order, count = await foresee(await _content(request), proxy.gate.runtime, proxy.tiers)
+    except RefusedError as refused:
+        return _refusal(refused)
+    except (ValueError, RecursionError) as error:
+        return bad_request(str(error))
+    except ClientDisconnect:
+        return Response()
+    return JSONResponse({"would_purge": count, **order.told}, headers=FRESH)
+
+
+async def _content(request: Request) -> dict[str, object]:
+    """The JSON object in a request. Raises RefusedError, ValueError, RecursionError, ClientDisconnect."""
+    content = b""
+    async for chunk in request.stream():
+        content += chunk
+        if len(content) > MAX_PURGE:
+            raise RefusedError("body-too-large")
+    try:
+        asked = json.loads(content)  # a JSONDecodeError is a ValueError
+    except UnicodeDecodeError:  # its message has octets of the content in it
+        raise ValueError("the content is not in a Unicode encoding") from None
+    if not isinstance(asked, dict):
+        raise ValueError("the content is no JSON object")
+    return asked
+
+
+def _refusal(refused: RefusedError) -> Response:
+    told = problem(refused.reasons)
+    response = Response(told.body, told.status)
+    response.raw_headers = list(told.fields)
+    return response
+
+
+def bad_request(detail: str) -> Response:
+    """A problem for what is asked for in a way that nobody understands (400)."""
+    said = {"type": "about:blank", "title": "Bad Request", "status": 400, "detail": detail}
+    return JSONResponse(said, 400, headers=FRESH, media_type="application/problem+json")

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from univocal.engine.outcome import Listener
-from univocal_app.observe.admin_purge import FRESH
+from univocal_app.observe.admin_purge import FRESH, bad_request
 from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.stats import Stats
 from univocal_app.observe.top import MEASURES, Top
@@ -55,12 +55,7 @@ class Views:
         by, number = request.query_params.get("by", "requests"), request.query_params.get("n", str(FEW))
         measure = next((each for each in MEASURES if each == by), None)
         if measure is None:
-            return _bad(f"by is one of {', '.join(MEASURES)}")
+            return bad_request(f"by is one of {', '.join(MEASURES)}")
         if not (number.isascii() and number.isdigit() and len(number) < 5 and 0 < int(number) <= MOST):
-            return _bad(f"n is a number from 1 to {MOST}")
+            return bad_request(f"n is a number from 1 to {MOST}")
         return JSONResponse(await self.top.top(measure, int(number)), headers=FRESH)
-
-
-def _bad(detail: str) -> Response:
-    said = {"type": "about:blank", "title": "Bad Request", "status": 400, "detail": detail}
-    return JSONResponse(said, 400, headers=FRESH, media_type="application/problem+json")

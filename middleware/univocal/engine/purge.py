@@ -24,7 +24,17 @@ from univocal.uri.pipeline import Rejected
 from univocal.uri.prefix import Beginning, beginnings
 from univocal.uri.target import Canonical, path_tags, resolve, resolve_url
 
-__all__ = ["PURGES", "Order", "Purged", "carry_out", "may_purge", "order_by_name", "order_of", "ordered"]
+__all__ = [
+    "PURGES",
+    "Order",
+    "Purged",
+    "carry_out",
+    "foresee",
+    "may_purge",
+    "order_by_name",
+    "order_of",
+    "ordered",
+]
 
 PURGES: Final = frozenset((b"PURGE", b"BAN"))
 
@@ -53,6 +63,11 @@ class Order:
         """The value that the answer shows: the name, or the number of URLs."""
         return str(len(self.names)) if self.by == "urls" else " ".join(self.names)
 
+    @property
+    def told(self) -> dict[str, object]:
+        """The members of an answer that name what is purged."""
+        return {"key": self.value} if self.by == "key" else {"by": self.by, "value": self.value}
+
 
 @dataclass(frozen=True, slots=True)
 class Purged:
@@ -67,11 +82,7 @@ class Purged:
         told: dict[str, object] = {"softened" if order.selector.soft else "purged": self.count}
         if order.by == "pattern":
             told = {"banned": True}  # it works lazily: nobody knows yet how many it means
-        if order.by == "key":
-            told["key"] = order.value
-        else:
-            told |= {"by": order.by, "value": order.value}
-        return json.dumps(told).encode() + b"\n"
+        return json.dumps(told | order.told).encode() + b"\n"
 
 
 async def carry_out(order: Order, tiers: Tiers, now: float) -> Purged:
@@ -96,6 +107,19 @@ async def carry_out(order: Order, tiers: Tiers, now: float) -> Purged:
     if unconfirmed:
         raise unconfirmed[0]
     return Purged(order, count)
+
+
+async def foresee(asked: Mapping[str, object], runtime: Runtime, tiers: Tiers) -> tuple[Order, int]:
+    """The order by name, and the number of stored responses that it would mean: nothing is removed.
+
+    Raises what `order_by_name` does, RefusedError too where the shared store does not tell (503).
+    """
+    # Of soft orders no response is meant by two selectors.
+    soft = asked.get("soft", False)
+    order = await ordered({**asked, "soft": True if soft is False else soft}, runtime)
+    if order.by == "pattern":
+        raise ValueError("a pattern works lazily: nobody knows beforehand how many it means")
+    return order, sum([await tiers.count(selector) for selector in (order.selector, *order.also)])
 
 
 # Who may

@@ -205,20 +205,29 @@ class MemoryStore:
             return
         with self._sieve.through() as walk:
             while walk.at is not None:
-                yield self._remove_some(walk, selector, now)
+                yield sum(self._remove(entry, selector, now) for entry in _some(walk))
 
-    def _remove_some(self, walk: Walk, selector: Selector, now: float) -> int:
-        """Remove or soften what a selector means of the next entries; returns the number of responses."""
-        count, steps = 0, _PURGED
-        while steps > 0 and (entry := walk.at) is not None:
-            walk.at = entry.older
-            steps -= 1 + sum(len(one.tags) for one in entry.variants)
-            count += self._remove(entry, selector, now)
+    def counting(self, selector: Selector) -> Iterator[int]:
+        """Count in slices what `purging` would mean, and remove nothing."""
+        few = self._few(selector)
+        if few is not None:
+            yield sum(len(_meant(entry, selector)) for entry in few)
+            return
+        with self._sieve.through() as walk:
+            while walk.at is not None:
+                yield sum(len(_meant(entry, selector)) for entry in _some(walk))
+
+    async def count_in_slices(self, selector: Selector) -> int:
+        """The number of stored responses that a purge would mean; the event loop goes on meanwhile."""
+        count = 0
+        for meant in self.counting(selector):
+            count += meant
+            await asyncio.sleep(0)
         return count
 
     def _remove(self, entry: Entry, selector: Selector, now: float) -> int:
         """Remove or soften what a selector means of one entry; returns the number of those responses."""
-        meant = [one for one in entry.variants if matches(selector, entry.key, one.tags, one.search)]
+        meant = _meant(entry, selector)
         self._take(entry, meant, now, soft=selector.soft)
         return len(meant)
 
@@ -364,3 +373,16 @@ class MemoryStore:
         self._responses -= 1
         self._loans.keep(stored.body, kept=False)
         self._index.remove(entry, stored)
+
+
+def _meant(entry: Entry, selector: Selector) -> list[Stored]:
+    return [one for one in entry.variants if matches(selector, entry.key, one.tags, one.search)]
+
+
+def _some(walk: Walk) -> Iterator[Entry]:
+    """The next entries of a walk, as many as one slice looks at."""
+    steps = _PURGED
+    while steps > 0 and (entry := walk.at) is not None:
+        walk.at = entry.older
+        steps -= 1 + sum(len(one.tags) for one in entry.variants)
+        yield entry

@@ -149,6 +149,13 @@ class Tiers(ABC):
     @abstractmethod
     async def _purge(self, selector: Selector, now: float) -> int: ...
 
+    @abstractmethod
+    async def count(self, selector: Selector) -> int:
+        """The number of responses that a purge would mean, on every node; nothing is removed.
+
+        Raises RefusedError if the shared store does not tell.
+        """
+
 
 def tiers_of(store: MemoryStore | SharedStore | Tiers) -> Tiers:
     """The tiers behind a store that was configured, or those that somebody made."""
@@ -234,6 +241,9 @@ class MemoryTier(Tiers):
 
     async def _purge(self, selector: Selector, now: float) -> int:
         return await self.memory.purge_in_slices(selector, now)
+
+    async def count(self, selector: Selector) -> int:
+        return await self.memory.count_in_slices(selector)
 
 
 class SharedTier(Tiers):
@@ -361,6 +371,9 @@ class SharedTier(Tiers):
 
     async def _purge(self, selector: Selector, now: float) -> int:
         return await self.store.purge(selector, now)
+
+    async def count(self, selector: Selector) -> int:
+        return await self.store.count(selector)
 
     def _go_on(self, waiting: Coroutine[Any, Any, T], then: Callable[[T], None], *, otherwise: T) -> None:
         """Wait in a task, and go on; with `otherwise` where waiting failed."""

@@ -80,10 +80,16 @@ async def house(heard: list[Outcome], monkeypatch: pytest.MonkeyPatch) -> Any:
 async def test_purge(house: Any, asked: dict[str, Any], told: dict[str, Any], left: int) -> None:
     proxy, application = house
     async with client(application) as browser:
+        foreseen = await browser.post("/-/purge/preview", json=asked)
+        assert proxy.store.stats.entries == 4
         answer = await browser.post("/-/purge", json=asked)
     assert answer.status_code == 200
     assert told.items() <= answer.json().items()
     assert proxy.store.stats.entries == left
+    purged = answer.json()
+    count = purged.pop("softened" if "soft" in asked else "purged")
+    assert foreseen.status_code == 200
+    assert foreseen.json() == {"would_purge": count, **purged}
 
 
 @pytest.mark.parametrize(
@@ -104,15 +110,27 @@ async def test_purge(house: Any, asked: dict[str, Any], told: dict[str, Any], le
         (b'{"url": "' + b"a" * 5_000_000 + b'"}', 413, "body-too-large"),
     ],
 )
+@pytest.mark.parametrize("path", ["/-/purge", "/-/purge/preview"])
 async def test_what_names_no_purge_removes_nothing(
-    house: Any, content: bytes, status: int, said: str | None
+    house: Any, path: str, content: bytes, status: int, said: str | None
 ) -> None:
     proxy, application = house
     async with client(application) as browser:
-        answer = await browser.post("/-/purge", content=content)
+        answer = await browser.post(path, content=content)
     assert answer.status_code == status
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.json().get("reason") == said
+    assert proxy.store.stats.entries == 4
+
+
+async def test_nobody_foresees_how_many_a_pattern_means(house: Any, heard: list[Outcome]) -> None:
+    proxy, application = house
+    pytest.importorskip("re2")
+    async with client(application) as browser:
+        answer = await browser.post("/-/purge/preview", json={"pattern": "/wiki/"})
+    assert answer.status_code == 400
+    assert "nobody knows beforehand" in answer.json()["detail"]
+    assert heard == []
     assert proxy.store.stats.entries == 4
 
 
@@ -148,8 +166,9 @@ async def test_what_cannot_be_decoded_is_not_repeated(house: Any) -> None:
 async def test_who_may(house: Any, peer: str, fields: dict[str, str], status: int) -> None:
     proxy, application = house
     async with client(application, peer, **fields) as browser:
+        foreseen = await browser.post("/-/purge/preview", json={"all": True})
         answer = await browser.post("/-/purge", json={"all": True})
-    assert answer.status_code == status
+    assert (foreseen.status_code, answer.status_code) == (status, status)
     assert proxy.store.stats.entries == (0 if status == 200 else 4)
 
 

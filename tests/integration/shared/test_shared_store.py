@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from univocal.http.errors import ConfigurationError
+from univocal.http.errors import ConfigurationError, RefusedError
 from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Selector, Tags
 
 KEY = b"0123456789abcdef http en.example /wiki/A"
@@ -103,6 +103,29 @@ async def test_a_purge_reaches_every_node(join, made, until, selector: Selector,
     for node in nodes:
         await until(lambda node=node: sum(len(node.bodies(one.key)) for one in stored) == 4 - count)
         assert sum([len(await node.read(one.key)) for one in stored]) == 4 - count
+
+
+@pytest.mark.parametrize(
+    ("selector", "count"), [*SELECTORS, (Tags(frozenset((b"blue", b"none", b"red"))), 3)]
+)
+async def test_what_a_purge_would_mean_is_counted_on_every_node(join, made, server, selector, count):
+    first, second = await join(), await join()
+    stored = some(made)
+    for one in stored:
+        assert await first.put(one)
+    names = server.names()
+    assert await second.store.count(selector) == count
+    assert server.names() == names
+    assert sum([len(await second.read(one.key)) for one in stored]) == 4
+
+
+async def test_nobody_counts_without_the_shared_store(join, made, server, until):
+    node = await join()
+    await node.put(made())
+    server.kill()
+    await until(lambda: not node.store.connected)
+    with pytest.raises(RefusedError, match="shared-store-unavailable"):
+        await node.store.count(Everything())
 
 
 @pytest.mark.parametrize(("selector", "count"), SELECTORS)

@@ -15,7 +15,7 @@ from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Pattern, Selector, Tags
 from univocal.store.redis.bell import Bell, UnavailableError, Waits
 from univocal.store.redis.names import Banned, Fruitless, Moved, Names
-from univocal.store.redis.purge import purge
+from univocal.store.redis.purge import count, purge
 from univocal.store.redis.scripts import VERIFY
 from univocal.store.redis.url import check, masked
 
@@ -108,6 +108,18 @@ class Attachment:
         # What was read from Redis while it was being purged there.
         await self._memory.purge_in_slices(selector, now, sparing=sparing)
         return max(count, shared)
+
+    async def count(self, selector: Selector) -> int:
+        """The number of responses that a purge would mean. Raises RefusedError if Redis does not tell."""
+        link = self._link
+        if link is None or not self._reached:
+            raise RefusedError("shared-store-unavailable")
+        here = await self._memory.count_in_slices(selector)
+        try:
+            async with asyncio.timeout(self._times.purge):
+                return max(here, await count(link, selector))
+        except (UnavailableError, TimeoutError):
+            raise RefusedError("shared-store-unavailable") from None
 
     def _owe(self, selector: Selector) -> None:
         if selector not in self._owed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncIterator, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from univocal.store.purge_selectors import (
     Everything,
@@ -18,12 +18,15 @@ from univocal.store.purge_selectors import (
     matches,
     url_of,
 )
-from univocal.store.redis.scripts import DROP, NOTE, PURGE_KEYS
+from univocal.store.redis.scripts import COUNT, DROP, NOTE, PURGE_KEYS
 
 if TYPE_CHECKING:
     from univocal.store.redis.commands import Link
 
-__all__ = ["purge"]
+__all__ = ["count", "purge"]
+
+_Walked: TypeAlias = Prefix | Tags | Pattern | Everything
+"""What is found by a walk."""
 
 # How many keys one script works on, which nothing else in Redis runs beside; and one step of a walk looks at.
 _BATCH: Final = 100
@@ -55,9 +58,36 @@ async def purge(link: Link, selector: Selector, now: float, spared: tuple[bytes,
     return count
 
 
-async def _candidates(
-    link: Link, selector: Prefix | Tags | Pattern | Everything
-) -> AsyncIterator[list[bytes]]:
+async def count(link: Link, selector: Selector) -> int:
+    """The number of responses that `purge` would mean. Raises UnavailableError.
+
+    While Redis changes the size of its table, a walk may meet an entry twice, and counts it twice.
+    """
+    names, total = link.names, 0
+    match selector:
+        case Keys(keys):
+            for some in _batches(keys):
+                total += await link.run(COUNT, [names.entry(key) for key in some], [])
+        case Tags(tags, _, origin):
+            before = list[bytes]()  # what has one of these was counted with it
+            for tag in sorted(tags):
+                only = Tags(frozenset((tag,)), origin=origin)
+                total += await _counted(link, only, [tag, *before])
+                before.append(tag)
+        case _:
+            total = await _counted(link, selector, [])
+    return total
+
+
+async def _counted(link: Link, selector: _Walked, tags: list[bytes]) -> int:
+    total = 0
+    async for found in _candidates(link, selector):
+        for entries in _batches(found):
+            total += await link.run(COUNT, entries, [*tags])
+    return total
+
+
+async def _candidates(link: Link, selector: _Walked) -> AsyncIterator[list[bytes]]:
     """The names of the entries that may be meant, some at a time."""
     names = link.names
     match selector:

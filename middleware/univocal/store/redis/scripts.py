@@ -15,6 +15,7 @@ __all__ = [
     "ATTACH",
     "BEGIN",
     "COMMIT",
+    "COUNT",
     "DESCRIBED",
     "DROP",
     "LOOKUP",
@@ -471,6 +472,31 @@ for _, entry in ipairs(KEYS) do
   found = found + meant
   for _, tag in ipairs(wanted) do
     if not has(kept, tag) then redis.call('ZREM', root .. 't:' .. tag, key_of(entry)) end
+  end
+end
+return found
+""",
+)
+
+# KEYS: entries. ARGV: a tag that is meant, then tags of which none is; without any, all. Gives the number of
+# responses that `DROP` and `PURGE_KEYS` would.
+COUNT: Final = _script(
+    ",no-writes",
+    _ENTRIES,
+    r"""
+local found = 0
+local function concerned(one)
+  if #ARGV == 0 or not one.fresh then return true end
+  for i = 2, #ARGV do
+    if has({one}, ARGV[i]) then return false end
+  end
+  return has({one}, ARGV[1])
+end
+for _, entry in ipairs(KEYS) do
+  if redis.call('TYPE', entry).ok == 'hash' then
+    for _, one in pairs(responses(entry)) do
+      if concerned(one) then found = found + 1 end
+    end
   end
 end
 return found

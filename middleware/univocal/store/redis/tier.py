@@ -124,6 +124,13 @@ class SharedStore:
             return await self._attachment.purge(selector, now, None, None)
         return await self._attachment.purge(selector, now, sparing.local, (sparing.key, sparing.token))
 
+    async def count(self, selector: Selector) -> int:
+        """The number of responses that `purge` would mean; it removes nothing.
+
+        Raises RefusedError where Redis does not tell.
+        """
+        return await self._attachment.count(selector)
+
     # ── a miss ──────────────────────────────────────────────────────────────────────────────────────────────
 
     async def lookup(self, key: bytes, now: float, request: Request | None = None) -> Sequence[Stored]:
