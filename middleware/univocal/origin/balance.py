@@ -1,0 +1,212 @@
+"""Several origin servers of one application: whose turn it is, and who is out of service for a while.
+
+It has no sockets and no clock: `now` is an argument, in seconds of a clock that never goes back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from hashlib import blake2b
+from typing import Final, Generic, Literal, TypeAlias, TypeVar
+
+from univocal.origin.retry_budget import RetryBudget
+
+__all__ = ["Balance", "Balancing", "Choice", "Member", "State"]
+
+Choice: TypeAlias = Literal["round-robin", "least-requests", "hash"]
+Server = TypeVar("Server")
+
+_BITS: Final = 52  # of a hash: half of one more is still a float of its own, and below 1
+
+
+@dataclass(frozen=True, slots=True)
+class Balancing:
+    """The settings: `retries` of a request; `fails` failures in a row eject for `eject` seconds."""
+
+    choice: Choice = "least-requests"
+    retries: int = 1
+    retry_budget: float = 0.2
+    fails: int = 3
+    eject: float = 10.0
+
+
+class State(Enum):
+    """The states of an origin server."""
+
+    UP = "up"
+    EJECTED = "ejected"  # it has failed too often, in the requests of clients
+    DOWN = "down"  # its health checks say so
+
+
+class Member(Generic[Server]):
+    """One origin server of a balance, its state and its numbers.
+
+    `name` tells it apart for ever: by it a hash chooses, in every process alike. `answers` are the numbers of
+    responses by class of status, 1xx to 5xx, and at 0 that of requests without one. `since` is when its state
+    began.
+    """
+
+    __slots__ = (
+        "_secret", "answers", "credit", "failures", "name", "requests", "row", "server", "since", "state",
+        "trial", "under_way", "until", "weight",
+    )  # fmt: skip
+
+    def __init__(self, server: Server, name: str, weight: int = 1, now: float = 0.0) -> None:
+        self.server = server
+        self.name = name
+        self.weight = weight
+        self.state = State.UP
+        self.since = now
+        self.requests = self.failures = self.under_way = 0
+        self.answers = [0] * 6
+        self.row = 0  # failures since the last answer
+        self.until = math.inf  # the end of its ejection
+        self.trial: object = None  # the one request that tries it after that
+        self.credit = 0  # what it is owed of the turns of a round-robin
+        self._secret = blake2b(name.encode()).digest()
+
+    def score(self, key: bytes) -> float:
+        """Its claim on a cache key: the highest of all members' wins (weighted rendezvous hashing)."""
+        hashed = int.from_bytes(blake2b(key, digest_size=8, key=self._secret).digest()) >> 64 - _BITS
+        return -self.weight / math.log((hashed + 0.5) / 2**_BITS)
+
+    def enter(self, state: State, now: float) -> None:
+        """Begin a state."""
+        self.state, self.since = state, now
+        self.until, self.trial = math.inf, None
+
+
+class Balance(Generic[Server]):
+    """Chooses among `members` and takes note of how they answer.
+
+    A request is counted by `take`, and by `another` for a retry. Of each that these gave, the asker reports
+    `answered` when a response's head is there, or `failed`, and at last `ended`.
+
+    Members change at any time: `change` takes the new ones (those that are the same objects keep their state
+    and numbers; a member that is gone may still serve, and be reported), and `mark` tells what a health check
+    has found. Who is marked down gets no request. Failures eject by themselves, but never the last one:
+    while none is up, all that are not down are tried as if none were ejected.
+    """
+
+    __slots__ = ("_budget", "_members", "settings")
+
+    def __init__(self, members: Iterable[Member[Server]], settings: Balancing | None = None) -> None:
+        self.settings = settings or Balancing()
+        self._members = tuple(members)
+        self._budget = RetryBudget(self.settings.retry_budget)
+
+    @property
+    def members(self) -> tuple[Member[Server], ...]:
+        """The origin servers, in their order."""
+        return self._members
+
+    def change(self, members: Iterable[Member[Server]], now: float) -> None:
+        """Have these members from now on."""
+        self._members = tuple(members)
+        self._eject(now)
+
+    def mark(self, member: Member[Server], now: float, *, up: bool) -> None:
+        """Take note of what a health check has found; it ends no ejection."""
+        if up is not (member.state is State.DOWN):
+            return
+        member.row = 0
+        member.enter(State.UP if up else State.DOWN, now)
+        self._eject(now)
+
+    # What who asks calls.
+
+    def take(self, asker: object, key: bytes, now: float) -> Member[Server] | None:
+        """The member to ask; None while all are down."""
+        members = self._members
+        if len(members) > 1:
+            self._budget.earn(now)
+            member = self._choose(key, now, ())
+        else:
+            member = members[0] if members and members[0].state is not State.DOWN else None
+        return None if member is None else self._give(asker, member)
+
+    def another(
+        self, asker: object, key: bytes, now: float, tried: Collection[Member[Server]]
+    ) -> Member[Server] | None:
+        """The member to ask after those that failed; None if there is none, or no retry is left."""
+        if len(tried) > self.settings.retries:
+            return None
+        member = self._choose(key, now, tried)
+        if member is None or not self._budget.spend(now):
+            return None
+        return self._give(asker, member)
+
+    def answered(self, member: Member[Server], status: int, now: float) -> None:
+        """A response's head has come: whatever it says, the origin server is there."""
+        member.answers[status // 100] += 1
+        if member.row or member.state is State.EJECTED:
+            member.row = 0
+            if member.state is State.EJECTED:
+                member.enter(State.UP, now)
+            self._eject(now)  # who was spared as the last one is that no more
+
+    def failed(self, member: Member[Server], now: float) -> None:
+        """No head has come, or none that can be read."""
+        member.failures += 1
+        member.row += 1
+        if member.state is State.EJECTED:
+            member.until = now + self.settings.eject
+        elif member.row >= self.settings.fails:
+            self._eject(now)
+
+    def ended(self, asker: object, member: Member[Server]) -> None:
+        """The request is over, answered or not."""
+        member.under_way -= 1
+        if member.trial is asker:
+            member.trial = None
+
+    # Its own.
+
+    def _able(self, member: Member[Server]) -> bool:
+        """True of one that is up, unless it was only spared as the last."""
+        return member.state is State.UP and member.row < self.settings.fails
+
+    def _eject(self, now: float) -> None:
+        """Eject who has failed too often, as long as somebody is able."""
+        if any(map(self._able, self._members)):
+            for member in self._members:
+                if member.state is State.UP and member.row >= self.settings.fails:
+                    member.enter(State.EJECTED, now)
+                    member.until = now + self.settings.eject
+
+    def _choose(self, key: bytes, now: float, tried: Collection[Member[Server]]) -> Member[Server] | None:
+        left = [each for each in self._members if each.state is not State.DOWN and each not in tried]
+        able = [each for each in left if self._able(each)]
+        if not able:
+            return self._chosen(left, key) if left else None
+        due = [each for each in left if each.until <= now and each.trial is None]
+        if due and self.settings.choice != "hash":
+            return self._chosen(due, key)
+        return self._chosen([*able, *due], key)  # a hash has each tried by its own keys
+
+    def _give(self, asker: object, member: Member[Server]) -> Member[Server]:
+        member.requests += 1
+        member.under_way += 1
+        if member.state is State.EJECTED and member.trial is None:
+            member.trial = asker
+        return member
+
+    def _chosen(self, among: Sequence[Member[Server]], key: bytes) -> Member[Server]:
+        if self.settings.choice == "hash":
+            return max(among, key=lambda member: member.score(key))
+        if self.settings.choice == "least-requests":
+            least = min(each.under_way / each.weight for each in among)
+            among = [each for each in among if each.under_way / each.weight == least]
+        return _in_turn(among)
+
+
+def _in_turn(among: Sequence[Member[Server]]) -> Member[Server]:
+    """The member whose turn it is, by weight, spread evenly (the smooth weighted round-robin of nginx)."""
+    for each in among:
+        each.credit += each.weight
+    member = max(among, key=lambda each: each.credit)
+    member.credit -= sum(each.weight for each in among)
+    return member

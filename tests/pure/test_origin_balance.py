@@ -1,0 +1,311 @@
+"""Whose turn it is among several origin servers, and who is out of service (DESIGN §6, *Origin servers*)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from univocal.origin.balance import Balance, Balancing, Member, State
+
+ASKER = "a request"
+KEYS = [b"http://en.example/%d" % number for number in range(2000)]
+
+
+def balance(*weights: int, **settings) -> Balance[str]:
+    """Origin servers a, b, c … with these weights."""
+    names = "abcdef"[: len(weights)]
+    return Balance([Member(name, name, weight) for name, weight in zip(names, weights, strict=True)],
+                   Balancing(**settings))  # fmt: skip
+
+
+def names(found: Balance[str], number: int, now: float = 0, *, end: bool = True) -> str:
+    """Who is asked by so many requests, one after the other or, without `end`, at once."""
+    told = ""
+    for each in range(number):
+        member = found.take(each, b"", now)
+        assert member is not None
+        told += member.server
+        if end:
+            found.ended(each, member)
+    return told
+
+
+def fail(found: Balance[str], name: str, times: int = 1, now: float = 0) -> None:
+    member = named(found, name)
+    for _ in range(times):
+        found.failed(member, now)
+
+
+def named(found: Balance[str], name: str) -> Member[str]:
+    return next(member for member in found.members if member.name == name)
+
+
+def states(found: Balance[str]) -> list[str]:
+    return [member.state.value for member in found.members]
+
+
+@pytest.mark.parametrize(
+    ("choice", "weights", "asked"),
+    [
+        ("round-robin", (1, 1, 1), "abcabc"),
+        ("round-robin", (2, 1), "abaaba"),
+        ("round-robin", (5, 1, 1), "aabacaa"),
+        ("least-requests", (1, 1), "abab"),
+        ("least-requests", (3, 1), "aabaaaba"),
+        ("hash", (1,), "aaa"),
+    ],
+)
+def test_who_is_asked_one_after_the_other(choice, weights, asked):
+    assert names(balance(*weights, choice=choice), len(asked)) == asked
+
+
+@pytest.mark.parametrize(
+    ("choice", "weights", "asked"),
+    [
+        ("round-robin", (1, 1), "aabb"),
+        ("least-requests", (1, 1, 1), "aabbcc"),
+        ("least-requests", (2, 1), "aaaabb"),
+    ],
+)
+def test_who_is_asked_at_once(choice, weights, asked):
+    told = names(balance(*weights, choice=choice), len(asked), end=False)
+    assert "".join(sorted(told)) == asked
+
+
+def test_the_least_busy_is_asked_where_another_is_slow():
+    found = balance(1, 1)
+    slow = found.take(ASKER, b"", 0)
+    assert slow is not None
+    assert names(found, 3) == "bbb"
+    found.ended(ASKER, slow)
+    assert set(names(found, 2)) == {"a", "b"}
+
+
+def chosen(found: Balance[str], now: float = 0) -> dict[bytes, str]:
+    told = {}
+    for key in KEYS:
+        member = found.take(ASKER, key, now)
+        assert member is not None
+        told[key] = member.server
+        found.ended(ASKER, member)
+    return told
+
+
+def test_a_hash_spreads_keys_by_weight_and_always_alike():
+    found = balance(1, 2, 1, choice="hash")
+    told = chosen(found)
+    numbers = Counter(told.values())
+    assert 0.4 < numbers["b"] / len(KEYS) < 0.6
+    assert 0.2 < numbers["a"] / len(KEYS) < 0.3
+    again = balance(1, 2, 1, choice="hash")
+    again.change(reversed(again.members), 0)
+    assert chosen(again) == told
+
+
+def test_of_a_hash_one_that_is_gone_moves_its_own_keys_only():
+    found = balance(1, 1, 1, choice="hash")
+    before = chosen(found)
+    fail(found, "b", 3)
+    after = chosen(found, now=5)
+    assert {key for key in KEYS if before[key] != after[key]} == {key for key in KEYS if before[key] == "b"}
+    found.answered(named(found, "b"), 200, 6)
+    assert chosen(found, now=6) == before
+
+
+def test_of_a_hash_one_that_was_ejected_is_tried_by_its_own_keys():
+    found = balance(1, 1, choice="hash")
+    before = chosen(found)
+    fail(found, "b", 3)
+    others = next(key for key in KEYS if before[key] == "a")
+    own = next(key for key in KEYS if before[key] == "b")
+    asked = [found.take(number, key, 10) for number, key in enumerate([others, own, own])]
+    assert [member and member.name for member in asked] == ["a", "b", "a"]
+
+
+# What happens, and who is up or ejected then: `a` fails, `A` answers, a figure passes so many seconds.
+@pytest.mark.parametrize(
+    ("events", "told"),
+    [
+        ("", "up up"),
+        ("aa", "up up"),
+        ("aaa", "ejected up"),
+        ("aaAaa", "up up"),  # in a row
+        ("aaabbb", "ejected up"),  # never the last one
+        ("aaabbbbbb", "ejected up"),
+        ("aaaB", "ejected up"),
+        ("aaa9", "ejected up"),
+        ("aaaA", "up up"),  # an answer to one that was under way
+        ("aaabbbA", "up ejected"),  # b was spared as the last one, which it is no more
+        ("aaabbA", "up up"),
+        ("aaabbbAbB", "up up"),
+        ("aaabbbB", "ejected up"),
+    ],
+)
+def test_who_is_ejected(events, told):
+    found, now = balance(1, 1), 0
+    for event in events:
+        if event.isdigit():
+            now += int(event)
+        elif event.isupper():
+            found.answered(named(found, event.lower()), 503, now)
+        else:
+            fail(found, event, now=now)
+    assert " ".join(states(found)) == told
+
+
+def test_who_is_ejected_gets_nothing_for_that_time_and_then_one_request_at_a_time():
+    found = balance(1, 1, fails=1, eject=10)
+    fail(found, "a", now=100)
+    assert names(found, 5, now=109.9) == "bbbbb"
+    member = found.take("a trial", b"", 110)
+    assert member is named(found, "a")
+    assert names(found, 3, now=110) == "bbb"
+    assert names(found, 3, now=200) == "bbb"  # as long as it takes
+    found.failed(member, 210)
+    found.ended("a trial", member)
+    assert (states(found), names(found, 3, now=219.9)) == (["ejected", "up"], "bbb")
+    assert names(found, 1, now=220) == "a"  # its client left: it is nobody's word
+    again = found.take("a trial", b"", 220)
+    assert again is named(found, "a")
+    found.answered(again, 500, 221)
+    assert (states(found), again.since) == (["up", "up"], 221)
+    assert set(names(found, 2, now=221, end=False)) == {"a", "b"}
+
+
+def test_another_requests_end_is_not_the_trials():
+    found = balance(1, 1, fails=1, eject=10, choice="round-robin")
+    old = found.take("an old one", b"", 0)
+    assert old is named(found, "a")
+    found.failed(old, 0)
+    assert found.take("a trial", b"", 10) is old
+    found.ended("an old one", old)
+    assert names(found, 3, now=11) == "bbb"
+
+
+def test_while_none_is_up_all_are_tried_as_if_none_were_ejected():
+    found = balance(1, 1, 1, fails=1, choice="round-robin")
+    for name in "abc":
+        fail(found, name)
+    assert states(found) == ["ejected", "ejected", "up"]
+    assert sorted(names(found, 6, now=1, end=False)) == sorted("abcabc")
+    found.answered(named(found, "b"), 200, 1)
+    assert (states(found), names(found, 3, now=1)) == (["ejected", "up", "ejected"], "bbb")
+
+
+def test_one_that_is_alone_is_always_tried():
+    found = balance(1, fails=1)
+    fail(found, "a", 5)
+    assert (states(found), names(found, 3)) == (["up"], "aaa")
+
+
+def test_health_checks_take_one_out_and_bring_it_back():
+    found = balance(1, 1)
+    member = named(found, "a")
+    found.mark(member, 5, up=True)
+    assert (states(found), member.since) == (["up", "up"], 0)
+    found.mark(member, 6, up=False)
+    assert (states(found), member.since, names(found, 3, now=9)) == (["down", "up"], 6, "bbb")
+    found.answered(member, 200, 7)
+    fail(found, "a", 5)
+    assert states(found) == ["down", "up"]
+    found.mark(member, 8, up=True)
+    assert (states(found), member.since, set(names(found, 2, now=9))) == (["up", "up"], 8, {"a", "b"})
+
+
+def test_health_checks_end_no_ejection():
+    found = balance(1, 1, fails=1)
+    fail(found, "a")
+    found.mark(named(found, "a"), 1, up=True)
+    assert states(found) == ["ejected", "up"]
+
+
+@pytest.mark.parametrize("weights", [(1,), (1, 1)])
+def test_while_all_are_down_nobody_is_asked(weights):
+    found = balance(*weights)
+    for member in found.members:
+        found.mark(member, 0, up=False)
+    assert found.take(ASKER, b"", 1) is None
+    assert found.another(ASKER, b"", 1, ()) is None
+    found.mark(found.members[-1], 2, up=True)
+    assert found.take(ASKER, b"", 2) is found.members[-1]
+
+
+def test_who_is_ejected_is_tried_where_all_others_are_down():
+    found = balance(1, 1, fails=1)
+    fail(found, "a")
+    found.mark(named(found, "b"), 1, up=False)
+    assert names(found, 3, now=2) == "aaa"
+
+
+def test_members_come_and_go_and_those_that_stay_keep_what_they_are():
+    found = balance(1, 1, fails=1)
+    fail(found, "a", now=1)
+    fail(found, "b", now=2)
+    stays = named(found, "a")
+    gone = found.take(ASKER, b"", 3)
+    assert gone is not None
+    found.change([stays, Member("c", "c", now=3)], 3)
+    assert (states(found), names(found, 3, now=4)) == (["ejected", "up"], "ccc")
+    found.failed(gone, 5)
+    found.ended(ASKER, gone)
+    found.change([], 6)
+    assert found.take(ASKER, b"", 6) is None
+
+
+def test_one_that_was_spared_is_ejected_when_another_comes():
+    found = balance(1, fails=1)
+    fail(found, "a")
+    found.change([*found.members, Member("b", "b")], 1)
+    assert states(found) == ["ejected", "up"]
+
+
+def test_a_retry_is_on_another():
+    found = balance(1, 1, 1, retries=5, fails=9)
+    first = found.take(ASKER, b"", 0)
+    assert first is not None
+    tried = [first]
+    while (member := found.another(ASKER, b"", 0, tried)) is not None:
+        tried.append(member)
+    assert sorted(each.name for each in tried) == ["a", "b", "c"]
+    assert [each.requests for each in found.members] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(("retries", "asked"), [(0, 1), (1, 2), (2, 3)])
+def test_a_request_has_so_many_retries(retries, asked):
+    found = balance(1, 1, 1, 1, retries=retries)
+    tried = [found.take(ASKER, b"", 0)]
+    while (member := found.another(ASKER, b"", 0, tried)) is not None:
+        tried.append(member)
+    assert len(tried) == asked
+
+
+def test_a_retry_goes_to_one_that_is_ejected_where_no_other_is_left():
+    found = balance(1, 1, 1, fails=2, retries=3)
+    fail(found, "a", 2)
+    fail(found, "b")
+    first, second = named(found, "b"), named(found, "c")
+    assert found.another(ASKER, b"", 1, [first]) is second
+    assert found.another(ASKER, b"", 1, [first, second]) is named(found, "a")
+
+
+def test_a_retry_that_nobody_pays_for_tries_nobody():
+    found = balance(1, 1, fails=1, retry_budget=0)
+    fail(found, "a")
+    for number in range(3):
+        assert found.another(number, b"", 1, [named(found, "b")]) is named(found, "a")
+        found.ended(number, named(found, "a"))
+    assert found.another(ASKER, b"", 10, [named(found, "b")]) is None
+    assert names(found, 1, now=10) == "a"  # it waits for its trial still
+
+
+def test_what_came_is_counted():
+    found = balance(1, 1)
+    for status in (200, 204, 304, 404, 503):
+        member = found.take(ASKER, b"", 0)
+        found.answered(named(found, "a"), status, 0)
+        found.ended(ASKER, member)
+    a = named(found, "a")
+    assert (a.answers, a.failures, a.state) == ([0, 0, 2, 1, 1, 1], 0, State.UP)
+    assert sum(each.requests for each in found.members) == 5
+    assert [each.under_way for each in found.members] == [0, 0]
