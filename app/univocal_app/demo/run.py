@@ -50,7 +50,8 @@ def _demo(listen: Address, admin: Address, directory: Path) -> None:
     page.router.routes.append(Route("/", _answer(as_page(at))))
     house = assemble(validate(settings(at.proxy, addresses), COMMAND_LINE), COMMAND_LINE)
     listeners = [*origins.values(), house.front(front), house.back(back)]
-    run(Serving(listeners, house.start, house.aclose), lambda: typer.echo(as_text(at)))
+    serving = Serving(listeners, house.start, house.aclose, lambda _: house.events.close())
+    run(serving, lambda: typer.echo(as_text(at)))
 
 
 def settings(proxy: Address, origins: dict[str, Address]) -> dict[str, Any]:

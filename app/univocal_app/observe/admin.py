@@ -15,6 +15,7 @@ from univocal.asgi.middleware import CacheMiddleware
 from univocal_app.commands.explain import explain
 from univocal_app.config.tables import Configuration
 from univocal_app.observe.admin_discover import Discovering
+from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_hosts import Hosts, OwnHosts
 from univocal_app.observe.admin_page import page_routes
 from univocal_app.observe.admin_purge import FRESH, PurgeMethods, bad_request, preview, purge
@@ -32,6 +33,7 @@ def admin(
     configuration: Configuration,
     metrics: Metrics,
     views: Views,
+    events: Events,
     working: Callable[[], int] = lambda: 1,
 ) -> Starlette:
     """The application; it purges what `proxy` stores, by the same rules as the PURGE method.
@@ -47,6 +49,7 @@ def admin(
         ("/-/purge/preview", "POST", partial(preview, proxy)),
         ("/-/stats", "GET", views.answer_stats),
         ("/-/top", "GET", views.answer_top),
+        ("/-/events", "GET", events.answer),
         ("/-/explain", "GET", partial(_explain, proxy)),
         ("/-/discover", "GET", Discovering(views.spellings).answer),
         ("/metrics", "GET", partial(_metrics, metrics)),

@@ -30,6 +30,7 @@ from univocal_app.config.tables import Configuration, ServerTable
 from univocal_app.config.values import masked
 from univocal_app.observe.accesslog import AccessLog, open_log
 from univocal_app.observe.admin import admin
+from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_views import Views
 from univocal_app.observe.metrics import Metrics
 from univocal_app.observe.spellings import Spellings
@@ -52,6 +53,7 @@ class House:
     origins: Origins
     metrics: Metrics
     views: Views
+    events: Events
     log: AccessLog
     clients: Clients
     shared: SharedStore | None = None
@@ -66,7 +68,7 @@ class House:
 
     def back(self, bound: socket, working: Callable[[], int] = lambda: 1) -> Endpoint:
         """The admin application on its socket; `working` gives the number of processes that serve clients."""
-        app = admin(self.proxy, self.configuration, self.metrics, self.views, working)
+        app = admin(self.proxy, self.configuration, self.metrics, self.views, self.events, working)
         clients = Clients(ConnectionLimits(ADMIN))
         return Endpoint(app, bound, ExactProtocol.with_limits(ReadLimits(), self._refused, clients))
 
@@ -125,7 +127,8 @@ def assemble(configuration: Configuration, source: str, commons: Commons | None 
     views = Views(Stats(memory, commons), Top(spellings, commons), spellings, places_of(configuration))
     listeners: list[Listener] = [log, metrics, *views.listeners]
     proxy = CacheMiddleware(origins, runtime=runtime, store=store, listeners=listeners)
-    return House(configuration, proxy, origins, metrics, views, log, clients, shared)
+    events = Events(proxy.engine.listeners)
+    return House(configuration, proxy, origins, metrics, views, events, log, clients, shared)
 
 
 def share_of(configuration: Configuration) -> Share:

@@ -47,7 +47,8 @@ def alone(
 ) -> None:
     """Serve both listeners by this one process. Raises ConfigurationError."""
     house = assemble(configuration, source)
-    serving = Serving([house.front(front), house.back(back)], house.start, house.aclose)
+    endpoints = [house.front(front), house.back(back)]
+    serving = Serving(endpoints, house.start, house.aclose, lambda _: house.events.close())
     run(serving, ready, reopen=house.log.reopen)
 
 
@@ -70,10 +71,12 @@ def supervise(
 
         async def start() -> None:
             await house.start()
+            await house.events.gather(directory)
             await workers.start()
 
         def ending(at_once: bool) -> None:
             front.close()
+            house.events.close()
             workers.end(at_once)
 
         async def close() -> None:
@@ -256,7 +259,12 @@ class Task:
     def __call__(self, name: str, channel: socket.socket) -> None:
         """Serve until the parent says so, or is gone."""
         house = assemble(self.configuration, self.source, Commons(self.directory, name))
-        serving = Serving([house.front(self.front)], house.start, house.aclose)
+
+        async def start() -> None:
+            await house.start()
+            await house.events.report(self.directory)
+
+        serving = Serving([house.front(self.front)], start, house.aclose)
         channel.setblocking(False)
 
         def attend(serving: Serving) -> None:

@@ -64,7 +64,7 @@ class Engine:
         call_later: CallLater = _call_later,
     ) -> None:
         self.gate = gate
-        self.listeners = tuple(listeners)
+        self.listeners = list(listeners)  # of `hits`, too: one may come and go while exchanges are under way
         self.clock = clock
         self.call_later = call_later
         self.flights = Flights(gate, clock, call_later)

@@ -12,6 +12,7 @@ from univocal import CacheMiddleware, MemoryStore, Outcome
 from univocal_app.config.tables import validate
 from univocal_app.observe.accesslog import as_json
 from univocal_app.observe.admin import admin
+from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_views import Views
 from univocal_app.observe.metrics import Metrics
 from univocal_app.observe.spellings import Spellings
@@ -57,7 +58,7 @@ async def house(heard: list[Outcome], monkeypatch: pytest.MonkeyPatch) -> Any:
             await browser.get(f"http://en.example{path}")
     assert proxy.store.stats.entries == 4
     heard.clear()
-    return proxy, admin(proxy, configuration, metrics, views)
+    return proxy, admin(proxy, configuration, metrics, views, Events(proxy.engine.listeners))
 
 
 @pytest.mark.parametrize(

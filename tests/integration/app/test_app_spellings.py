@@ -25,6 +25,7 @@ from univocal.uri.target import Canonical, resolve
 from univocal_app.config.tables import validate
 from univocal_app.observe import survey
 from univocal_app.observe.admin import admin
+from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_views import Views
 from univocal_app.observe.frequent import Frequent
 from univocal_app.observe.metrics import Metrics
@@ -157,7 +158,7 @@ def house() -> tuple[CacheMiddleware, Any]:
     views = Views(Stats(store), Top(spellings), spellings, [])
     runtime = runtime_of(CONFIGURATION, "univocal.toml")
     proxy = CacheMiddleware(page, runtime=runtime, store=store, listeners=views.listeners)
-    return proxy, admin(proxy, CONFIGURATION, Metrics(store), views)
+    return proxy, admin(proxy, CONFIGURATION, Metrics(store), views, Events(proxy.engine.listeners))
 
 
 def client(app: Any, peer: str = "127.0.0.1", host: str = "127.0.0.1:8081") -> httpx.AsyncClient:

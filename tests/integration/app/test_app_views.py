@@ -18,6 +18,7 @@ from univocal.uri.target import resolve
 from univocal_app.config.tables import validate
 from univocal_app.observe import top as module
 from univocal_app.observe.admin import admin
+from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_views import Views
 from univocal_app.observe.metrics import Metrics
 from univocal_app.observe.spellings import Spellings
@@ -59,7 +60,7 @@ def house(clock: Clock) -> tuple[CacheMiddleware, Any]:
     views = Views(Stats(store, clock=clock), Top(spellings), spellings, [place])
     runtime = runtime_of(CONFIGURATION, "univocal.toml")
     proxy = CacheMiddleware(origin, runtime=runtime, store=store, listeners=views.listeners)
-    return proxy, admin(proxy, CONFIGURATION, Metrics(store), views)
+    return proxy, admin(proxy, CONFIGURATION, Metrics(store), views, Events(proxy.engine.listeners))
 
 
 async def ask(app: Any, *targets: str, method: str = "GET", host: str = "en.example") -> None:

@@ -1,0 +1,113 @@
+"""`GET /-/events`: each exchange as it ends, for those who follow (server-sent events, WHATWG HTML §9.2).
+
+While nobody follows, nothing of it is among the listeners, so that an exchange costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from univocal.engine.outcome import Listener, Outcome
+from univocal.http.problem import problem
+from univocal_app.observe.admin_purge import FRESH
+from univocal_app.observe.event_relay import Gathering, report
+from univocal_app.observe.events import Follower, Wanted, event_of
+
+__all__ = ["FOLLOWERS", "Events"]
+
+FOLLOWERS: Final = 16  # at the same time: half of the admin listener's connections
+
+_FIELDS: Final = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "x-accel-buffering": "no",  # for an nginx in between
+    **FRESH,
+}
+
+
+class Events:
+    """All who follow what this process handles, and what others do that report to it.
+
+    `listeners` are those of the engine: this is among them while somebody follows.
+    """
+
+    def __init__(self, listeners: list[Listener]) -> None:
+        self._listeners = listeners
+        self._followers = set[Follower]()
+        self._gathering: Gathering | None = None
+        self._closed = False
+
+    def __call__(self, outcome: Outcome) -> None:
+        event = event_of(outcome)
+        for follower in self._followers:
+            follower.offer(event)
+
+    async def gather(self, directory: Path) -> None:
+        """Hear of the events of the processes that `report` in this directory, while somebody follows."""
+        self._gathering = Gathering(lambda: self._followers)
+        await self._gathering.start(directory)
+
+    async def report(self, directory: Path) -> None:
+        """Send the events of this process to the one that gathers, while somebody follows there."""
+        await report(directory, self._listeners)
+
+    def close(self) -> None:
+        """End every stream: the program ends."""
+        self._closed = True
+        for follower in self._followers:
+            follower.end()
+        if self._gathering is not None:
+            self._gathering.close()
+
+    async def answer(self, request: Request) -> Response:
+        """The stream for one more follower; 503 if there are too many, 400 for a filter that is none."""
+        query = request.query_params
+        try:
+            wanted = Wanted.by(query.getlist("site"), query.getlist("status"), query.getlist("cache"))
+        except ValueError as error:
+            said = {"type": "about:blank", "title": "Bad Request", "status": 400, "detail": str(error)}
+            return JSONResponse(said, 400, headers=FRESH, media_type="application/problem+json")
+        if request.method == "HEAD":
+            return Response(headers=_FIELDS)
+        if len(self._followers) >= FOLLOWERS or self._closed:
+            told = problem(("overloaded",))
+            return Response(told.body, 503, headers=FRESH, media_type="application/problem+json")
+        follower = Follower(wanted)
+        self._join(follower)
+        try:
+            if self._gathering is not None:
+                await self._gathering.on()
+        except BaseException:
+            self._leave(follower)
+            raise
+        return _Stream(follower, lambda: self._leave(follower))
+
+    def _join(self, follower: Follower) -> None:
+        self._followers.add(follower)
+        if len(self._followers) == 1:
+            self._listeners.append(self)
+
+    def _leave(self, follower: Follower) -> None:
+        self._followers.discard(follower)
+        if not self._followers and self in self._listeners:
+            self._listeners.remove(self)
+            if self._gathering is not None:
+                self._gathering.off()
+
+
+class _Stream(StreamingResponse):
+    """A follower's stream; `left` is called at its end, whatever that was."""
+
+    def __init__(self, follower: Follower, left: Callable[[], None]) -> None:
+        super().__init__(follower.chunks(), headers=_FIELDS)
+        self._left = left
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._left()

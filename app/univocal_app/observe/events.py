@@ -1,0 +1,116 @@
+"""Each exchange as an event, and what waits of them for one who follows (server-sent events)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Final, NamedTuple
+
+from univocal.engine.outcome import Outcome
+from univocal_app.observe.accesslog import as_json
+
+__all__ = ["ROOM", "Event", "Follower", "Wanted", "event_of"]
+
+ROOM: Final = 256 * 1024  # octets that wait for one follower at most
+SILENCE: Final = 15.0  # seconds after which a comment shows that the connection is alive
+
+
+class Event(NamedTuple):
+    """One exchange: the access log's object, and the values in it by which it is chosen."""
+
+    site: str
+    status: str
+    cache: str  # "null" where the log says null
+    data: bytes  # JSON in one line, ASCII
+
+
+def event_of(outcome: Outcome) -> Event:
+    """The event that tells of an outcome."""
+    handling = outcome.handling
+    cache = "hit" if handling.hit else handling.fwd or "null"
+    return Event(outcome.site, str(outcome.status), cache, as_json(outcome)[:-1])
+
+
+class Wanted(NamedTuple):
+    """The events that a follower asks for: by each of these, one of the values; without any, all."""
+
+    sites: frozenset[str] = frozenset()
+    statuses: frozenset[str] = frozenset()  # or a class of them: 4xx
+    caches: frozenset[str] = frozenset()
+
+    @classmethod
+    def by(cls, sites: Sequence[str], statuses: Sequence[str], caches: Sequence[str]) -> Wanted:
+        """What these values name. Raises ValueError for a status that is none."""
+        wanted = cls(frozenset(sites), frozenset(statuses), frozenset(caches))
+        for status in wanted.statuses:
+            if not (status == "0" or (len(status) == 3 and status.isascii() and _is_status(status))):
+                raise ValueError("status is a number such as 404, a class such as 4xx, or 0")
+        return wanted
+
+    def has(self, event: Event) -> bool:
+        """Tell whether an event is one of these."""
+        sites, statuses, caches = self
+        return (
+            (not sites or event.site in sites)
+            and (not statuses or event.status in statuses or f"{event.status[0]}xx" in statuses)
+            and (not caches or event.cache in caches)
+        )
+
+
+def _is_status(text: str) -> bool:
+    return text.isdigit() or (text[0].isdigit() and text[1:] == "xx")
+
+
+class Follower:
+    """One who follows: what waits for it is bounded, what found no room is counted as lost."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        self._waiting = bytearray()
+        self._lost = 0
+        self._news = asyncio.Event()
+        self._over = False
+
+    def offer(self, event: Event) -> None:
+        """Keep an event for it, if it is wanted and there is room."""
+        if not self._wanted.has(event):
+            return
+        if len(self._waiting) + len(event.data) > ROOM:
+            self._lost += 1
+            return
+        self._tell_lost()
+        self._waiting += b"data: %b\n\n" % event.data
+        self._news.set()
+
+    def lose(self, count: int) -> None:
+        """Take note of events that were lost before they came here, whether they were wanted or not."""
+        self._lost += count
+        self._news.set()
+
+    def end(self) -> None:
+        """Give what waits, and then no more."""
+        self._over = True
+        self._news.set()
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """The stream, a piece of it whenever the last one was taken."""
+        yield b": events\n\n"
+        while True:
+            try:
+                await asyncio.wait_for(self._news.wait(), SILENCE)
+            except TimeoutError:
+                yield b":\n\n"
+                continue
+            self._news.clear()
+            self._tell_lost()
+            waiting, self._waiting = self._waiting, bytearray()
+            if waiting:
+                yield bytes(waiting)
+            if self._over:
+                return
+
+    def _tell_lost(self) -> None:
+        """Tell of what was lost where it is missing: behind what came before it."""
+        if self._lost:
+            self._waiting += b'event: lost\ndata: {"lost": %d}\n\n' % self._lost
+            self._lost = 0
