@@ -1,9 +1,16 @@
 import json
+import re
+from base64 import b64encode
+from hashlib import sha256
+from html.parser import HTMLParser
 
 import pytest
 
 from univocal.http.errors import REASONS
-from univocal.http.problem import problem
+from univocal.http.problem import fault, problem
+
+BROWSER = [(b"accept", b"text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8")]
+PROGRAM = [(b"accept", b"*/*")]
 
 
 @pytest.mark.parametrize("reason", REASONS)
@@ -32,3 +39,68 @@ def test_the_first_reason_by_rank_gives_the_status():
 def test_an_unknown_reason_is_a_mistake_of_the_caller():
     with pytest.raises(KeyError):
         problem(["no-such-reason"])
+
+
+class Text(HTMLParser):
+    """The elements of a document, and its text."""
+
+    def __init__(self, document):
+        super().__init__()
+        self.elements, self.text = [], ""
+        self.feed(document)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append(tag)
+        assert not [name for name, _ in attrs if name.startswith("on") or name in {"style", "src", "href"}]
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_a_browser_gets_a_page_that_says_the_same(reason):
+    answer, details = problem([reason], BROWSER), json.loads(problem([reason]).body)
+    fields = dict(answer.fields)
+    assert answer.status == details["status"]
+    assert fields[b"content-type"] == b"text/html; charset=utf-8"
+    assert fields[b"content-length"] == b"%d" % len(answer.body)
+    assert (fields[b"cache-control"], fields[b"vary"]) == (b"no-store", b"accept")
+    page = Text(answer.body.decode())
+    assert f"{details['status']} {details['title']}" in page.text
+    assert details["detail"] in page.text
+    assert reason in page.text
+    assert not {"script", "link", "img", "iframe", "form"} & {*page.elements}
+
+
+def test_the_policy_of_that_page_lets_its_own_style_through_and_nothing_else():
+    answer = problem(["bad-host"], BROWSER)
+    policy = dict(answer.fields)[b"content-security-policy"]
+    (style,) = re.findall(rb"<style>(.*?)</style>", answer.body, re.DOTALL)
+    assert policy.startswith(
+        b"default-src 'none'; style-src 'sha256-%b'; " % b64encode(sha256(style).digest())
+    )
+    assert b"unsafe" not in policy
+
+
+def test_all_reasons_are_on_the_page_the_first_decides():
+    answer = problem(["unknown-host", "above-root", "bad-escape"], BROWSER)
+    assert answer.status == 400
+    assert re.search(rb"bad-escape.*above-root.*unknown-host", answer.body)
+
+
+def test_who_says_what_it_takes_is_told_that_this_decided():
+    for asked in (PROGRAM, [], [(b"accept", b"text/html;q=0")]):
+        answer = problem(["bad-host"], asked)
+        assert answer.body == problem(["bad-host"]).body
+        assert (b"vary", b"accept") in answer.fields
+    assert b"vary" not in dict(problem(["bad-host"]).fields)
+
+
+@pytest.mark.parametrize(("asked", "kind"), [(BROWSER, b"text/html"), (PROGRAM, b"application/problem+json")])
+def test_a_fault_is_told_in_the_same_two_forms(asked, kind):
+    answer = fault(asked)
+    assert answer.status == 500
+    assert dict(answer.fields)[b"content-type"].startswith(kind)
+    assert (b"vary", b"accept") in answer.fields
+    assert b"internal-error" in answer.body

@@ -49,7 +49,7 @@ class OwnHosts:
         if scope["type"] != "http" or scope["path"] in _EXEMPT or self._hosts.has(scope):
             await self._app(scope, receive, send)
         else:
-            await send_problem(send, ("unknown-host",))
+            await send_problem(send, ("unknown-host",), scope)
 
 
 def _is_address(host: bytes, server: tuple[str, int | None] | None) -> bool:

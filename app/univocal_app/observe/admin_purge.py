@@ -84,7 +84,7 @@ class _Asked:
             purged = await self._purge(request)
         except RefusedError as refused:
             self.reasons = refused.reasons
-            return _refusal(refused)
+            return _refusal(refused, request)
         except (ValueError, RecursionError) as error:
             return bad_request(str(error))
         return Response(purged.body(), media_type="application/json", headers=FRESH)
@@ -106,7 +106,7 @@ async def preview(proxy: CacheMiddleware, request: Request) -> Response:
     try:
         order, count = await foresee(await _content(request), proxy.gate.runtime, proxy.tiers)
     except RefusedError as refused:
-        return _refusal(refused)
+        return _refusal(refused, request)
     except (ValueError, RecursionError) as error:
         return bad_request(str(error))
     except ClientDisconnect:
@@ -130,8 +130,8 @@ async def _content(request: Request) -> dict[str, object]:
     return asked
 
 
-def _refusal(refused: RefusedError) -> Response:
-    told = problem(refused.reasons)
+def _refusal(refused: RefusedError, request: Request) -> Response:
+    told = problem(refused.reasons, request.scope["headers"])
     response = Response(told.body, told.status)
     response.raw_headers = list(told.fields)
     return response

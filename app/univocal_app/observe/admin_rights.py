@@ -28,7 +28,7 @@ class Permitted:
         if scope["type"] != "http" or scope["path"] in _EXEMPT or self._may(scope):
             await self._app(scope, receive, send)
         else:
-            await send_problem(send, ("purge-forbidden",))
+            await send_problem(send, ("purge-forbidden",), scope)
 
     def _may(self, scope: Any) -> bool:
         gate, fields = self._proxy.gate, list(scope["headers"])

@@ -27,10 +27,21 @@ PIECE: Final = 256 * 1024
 class ScopeClient:
     """Sends to the client of an http scope what an exchange pushes (see http.roles)."""
 
-    __slots__ = ("_begun", "_dated", "_interims", "_messages", "_old", "_over", "_send", "_waiting", "_wake")
+    __slots__ = (
+        "_begun",
+        "_dated",
+        "_interims",
+        "_messages",
+        "_old",
+        "_over",
+        "_scope",
+        "_send",
+        "_waiting",
+        "_wake",
+    )
 
     def __init__(self, scope: Scope, send: Send, *, dated: bool = False) -> None:
-        self._send = send
+        self._scope, self._send = scope, send
         self._dated = dated  # the server adds a Date
         self._interims = INTERIM in scope.get("extensions", {})
         self._old = scope.get("http_version", "").startswith("1")
@@ -87,7 +98,7 @@ class ScopeClient:
         """Answer a request that the server ends before there is a response, at its shutdown, say (503)."""
         if not self._begun:
             with suppress(Exception):  # it may take nothing any more
-                await send_problem(self._send, ("overloaded",))
+                await send_problem(self._send, ("overloaded",), self._scope)
 
     async def deliver(self, exchange: _Resumable) -> None:
         """Send what is pushed, until the exchange is over."""

@@ -18,8 +18,8 @@ def fields_of(message: Message) -> Fields:
     return [(bytes(name).lower(), bytes(value)) for name, value in message.get("headers", ())]
 
 
-async def send_problem(send: Send, reasons: Sequence[str]) -> None:
-    """Answer with problem details (RFC 9457)."""
-    told = problem(reasons)
+async def send_problem(send: Send, reasons: Sequence[str], scope: Scope) -> None:
+    """Answer the request of a scope with problem details (RFC 9457), or with a page."""
+    told = problem(reasons, scope["headers"])
     await send({"type": "http.response.start", "status": told.status, "headers": list(told.fields)})
     await send({"type": "http.response.body", "body": told.body, "more_body": False})

@@ -216,7 +216,7 @@ async def _refuse_websocket(scope: Scope, send: Send, reasons: Sequence[str]) ->
         async def denial(message: Message) -> None:
             await send({**message, "type": message["type"].replace("http", "websocket.http", 1)})
 
-        await send_problem(denial, reasons)
+        await send_problem(denial, reasons, scope)
     else:
         await send({"type": "websocket.close", "code": 1008})
 

@@ -95,7 +95,7 @@ async def _forward(upstream: Upstream, scope: Scope, receive: Receive, send: Sen
         else Sender(passed["peer"], line.scheme, passed["chain"], line.version)
     )
     client = ScopeClient(scope, send)
-    relay = _Relayed(client, behind_a_cache=passed is not None)
+    relay = _Relayed(client, scope["headers"], behind_a_cache=passed is not None)
     reception = Reception(receive, left=relay.cancel, too_large=relay.cancel, limit=0)
     try:
         relay.asked = upstream.send(line.method, target, scope["headers"], sender, reception, relay)
@@ -111,10 +111,10 @@ async def _forward(upstream: Upstream, scope: Scope, receive: Receive, send: Sen
 class _Relayed:
     """An answer that goes straight to the client of a scope; `error` is for the cache in front to answer."""
 
-    def __init__(self, client: ScopeClient, *, behind_a_cache: bool) -> None:
+    def __init__(self, client: ScopeClient, asked: Fields, *, behind_a_cache: bool) -> None:
         self.asked: Asked | None = None
         self.error: Exception | None = None
-        self._client = client
+        self._client, self._fields = client, asked
         self._behind_a_cache = behind_a_cache
         self._started = False
         self._over = False
@@ -138,7 +138,7 @@ class _Relayed:
         if self._behind_a_cache:
             self.error = error  # the cache may have something stale to serve
         elif isinstance(error, RefusedError) and not self._started:
-            told = problem(error.reasons)
+            told = problem(error.reasons, self._fields)
             self._client.start(told.status, told.fields)
             self._client.write(told.body)
             self._client.finish()

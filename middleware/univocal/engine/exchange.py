@@ -216,7 +216,7 @@ class Exchange:
         if self._status:
             self._cut()  # too late for another status: the response ends without its end
             return
-        told = problem(reasons)
+        told = problem(reasons, self.admission.request.fields)
         # After ambiguous framing nobody knows where the next request begins (RFC 9112 §6.3).
         close = [(b"connection", b"close")] if reasons[0] == "bad-framing" else []
         self._respond(told.status, [*told.fields, *close], told.body)

@@ -1,17 +1,20 @@
-"""The body of a refusal: problem details (RFC 9457), the same from either door."""
+"""The body of a refusal: problem details (RFC 9457), the same from either door, or a page for a browser."""
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import sha256
 from typing import Final
 
+from univocal.http.accept import prefers_html
 from univocal.http.errors import REASONS, by_rank
 from univocal.http.messages import Fields
 from univocal.http.status import PHRASES
 
-__all__ = ["FAULT", "Problem", "problem"]
+__all__ = ["FAULT", "Problem", "fault", "problem"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,33 +31,93 @@ class Problem:
         return b"%d %b" % (self.status, PHRASES[self.status].encode("ascii"))
 
 
-def problem(reasons: Sequence[str]) -> Problem:
-    """The response for these reasons, at least one, in any order; raises KeyError for an unknown one."""
-    return _problem(by_rank(reasons))
+def problem(reasons: Sequence[str], asked: Fields | None = None) -> Problem:
+    """The response for these reasons, at least one, in any order; raises KeyError for an unknown one.
+
+    With the fields of the request, where they are known, it is HTML for who prefers that (RFC 9110 §12.1).
+    """
+    ranked = by_rank(reasons)
+    return _problem(ranked) if asked is None else _negotiated(ranked, html=prefers_html(asked))
+
+
+def fault(asked: Fields) -> Problem:
+    """The response to a request that met a fault of this program."""
+    return _PAGE_OF_A_FAULT if prefers_html(asked) else _varying(FAULT)
 
 
 @lru_cache(maxsize=256)
 def _problem(reasons: tuple[str, ...]) -> Problem:
-    status, _ = REASONS[reasons[0]]
-    return _told(status, ". ".join(REASONS[reason][1] for reason in reasons) + ".", reasons)
+    return _details(REASONS[reasons[0]][0], _said(reasons), reasons)
 
 
-def _told(status: int, detail: str, reasons: Sequence[str]) -> Problem:
+@lru_cache(maxsize=512)
+def _negotiated(reasons: tuple[str, ...], *, html: bool) -> Problem:
+    if html:
+        return _page(REASONS[reasons[0]][0], _said(reasons), reasons)
+    return _varying(_problem(reasons))
+
+
+def _said(reasons: Sequence[str]) -> str:
+    return ". ".join(REASONS[reason][1] for reason in reasons) + "."
+
+
+# The texts of both forms are those of two tables, which have nothing in them that JSON or HTML would escape;
+# no octet of the client's is among them.
+
+
+def _details(status: int, detail: str, reasons: Sequence[str]) -> Problem:
     listed = ", ".join(f'"{reason}"' for reason in reasons)
-    # RFC 9457 §4.2.1: with "about:blank" the title is the phrase of the status; ours is `reason`. The texts
-    # are those of two tables, which have nothing in them that JSON would escape.
+    # RFC 9457 §4.2.1: with "about:blank" the title is the phrase of the status; ours is `reason`.
     body = (
         f'{{"type": "about:blank", "title": "{PHRASES[status]}", "status": {status}, "detail": "{detail}", '
         f'"reason": "{reasons[0]}", "reasons": [{listed}]}}\n'
-    ).encode("ascii")
+    )
+    return _whole(status, b"application/problem+json", body)
+
+
+def _varying(told: Problem) -> Problem:
+    return Problem(told.status, [*told.fields, (b"vary", b"accept")], told.body)
+
+
+_STYLE: Final = (
+    ":root{color-scheme:light dark}"
+    "body{font:1rem/1.5 system-ui,sans-serif;max-width:36rem;margin:15vh auto;padding:0 1.25rem}"
+    "h1{font-size:1.5rem}"
+    "p:last-child{opacity:.75}"
+)
+_HASH: Final = codecs.encode(sha256(_STYLE.encode()).digest(), "base64").strip()
+_POLICY: Final = (
+    b"default-src 'none'; style-src 'sha256-%b'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    % _HASH
+)
+
+
+def _page(status: int, detail: str, reasons: Sequence[str]) -> Problem:
+    title, codes = f"{status} {PHRASES[status]}", ", ".join(f"<code>{reason}</code>" for reason in reasons)
+    body = (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n"
+        f"<h1>{title}</h1>\n<p>{detail}</p>\n<p>Reason: {codes}</p>\n</main>\n</body>\n</html>\n"
+    )
+    told = _varying(_whole(status, b"text/html; charset=utf-8", body))
+    told.fields.extend(
+        ((b"content-security-policy", _POLICY), (b"x-content-type-options", b"nosniff")),
+    )
+    return told
+
+
+def _whole(status: int, media_type: bytes, body: str) -> Problem:
     fields = [
-        (b"content-type", b"application/problem+json"),
+        (b"content-type", media_type),
         (b"content-length", b"%d" % len(body)),
         # RFC 9110 §15.1 lets a cache keep a 414 for as long as it likes: a refusal is nobody's page.
         (b"cache-control", b"no-store"),
     ]
-    return Problem(status, fields, body)
+    return Problem(status, fields, body.encode("ascii"))
 
 
 # For a fault of this program: it is no reason for which a request is refused.
-FAULT: Final = _told(500, "The request could not be answered.", ("internal-error",))
+_FAULT: Final = (500, "The request could not be answered.", ("internal-error",))
+FAULT: Final = _details(*_FAULT)
+_PAGE_OF_A_FAULT: Final = _page(*_FAULT)

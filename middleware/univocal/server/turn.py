@@ -13,7 +13,7 @@ from univocal.engine.flight import Origin
 from univocal.engine.plan import Plan
 from univocal.http.fields import imf_fixdate
 from univocal.http.messages import Fields, Received
-from univocal.http.problem import FAULT
+from univocal.http.problem import FAULT, fault
 from univocal.http.roles import ContentSink
 from univocal.http.status import reason_phrase
 
@@ -160,8 +160,9 @@ class Turn:
             self.cut()
             return
         self.keep_alive = False
-        self.start(FAULT.status, FAULT.fields)
-        self.write(FAULT.body)
+        told = fault(self._fields)
+        self.start(told.status, told.fields)
+        self.write(told.body)
         self.finish()
 
     # The response

@@ -1,0 +1,66 @@
+"""A browser gets a page where univocal refuses or fails, at either door, with nothing of its request."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from univocal import CacheMiddleware, ReverseProxy
+from univocal.cache.rules import Rules
+from univocal.engine.runtime import Runtime, builtin_profiles
+from univocal.http.framing import ReadLimits
+from univocal.server.direct import DirectProtocol
+from univocal.server.turn import Works
+
+BROWSER = "Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+PROGRAM = "Accept: */*"
+
+
+@pytest.fixture(params=["direct", "asgi"])
+async def proxy(request: Any, serve: Any, unused_port: int) -> Any:
+    """A proxy whose origin server is not there."""
+    forwarding = ReverseProxy(f"http://127.0.0.1:{unused_port}")
+    app = CacheMiddleware(forwarding, runtime=Runtime.everywhere(builtin_profiles()["mediawiki"], Rules()))
+    works = Works(app.engine, forwarding.forwarding)
+    http = DirectProtocol.with_works(works, ReadLimits()) if request.param == "direct" else None
+    yield await (serve(app, http=http) if http is not None else serve(app))
+    await forwarding.aclose()
+
+
+@pytest.fixture
+async def unused_port(origin: Any) -> int:
+    """A port at which nobody listens any more."""
+    port: int = origin.port
+    await origin.stop()
+    return port
+
+
+ERRORS = [
+    ("/<script>alert(1)</script>%00", 400, "control-character"),
+    ("/away", 502, "origin-unreachable"),
+]
+
+
+@pytest.mark.parametrize(("target", "status", "reason"), ERRORS)
+async def test_a_browser_gets_a_page_and_a_program_problem_details(
+    proxy: Any, target: str, status: int, reason: str
+) -> None:
+    page = await proxy.ask(target, BROWSER)
+    assert (page.status, page["content-type"]) == (status, "text/html; charset=utf-8")
+    assert (page["vary"], page["cache-control"]) == ("accept", "no-store")
+    assert page["content-security-policy"].startswith("default-src 'none'; style-src 'sha256-")
+    assert reason.encode() in page.content
+    assert b"script" not in page.content
+    assert b"alert" not in page.content
+    details = await proxy.ask(target, PROGRAM)
+    assert (details.status, details["content-type"]) == (status, "application/problem+json")
+    assert details["vary"] == "accept"
+    assert json.loads(details.content)["reason"] == reason
+
+
+async def test_the_answer_to_a_head_is_that_of_the_get_without_its_content(proxy: Any) -> None:
+    page, head = [await proxy.ask("/%00", BROWSER, method=method) for method in ("GET", "HEAD")]
+    assert head["content-length"] == page["content-length"] == str(len(page.content))
+    assert head.content == b""
