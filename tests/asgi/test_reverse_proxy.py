@@ -1,5 +1,7 @@
 """ReverseProxy over a mocked origin: what is sent, what comes back, what failures are called."""
 
+import asyncio
+
 import httpx
 import pytest
 import respx
@@ -369,6 +371,9 @@ async def test_conditions_travel_to_the_origin_and_its_304_back(client_of, clock
         "http://origin.example/?a",
         "http://origin.example/#a",
         "http://origin.example:port",
+        "unix://run/app.sock",
+        "unix:///run/app.sock/",
+        "unix:///run/app.sock:/path",
     ],
 )
 def test_what_is_no_origin_is_refused(url):
@@ -381,6 +386,22 @@ async def test_a_reverse_proxy_alone_forwards_what_it_received(client_of, origin
     client = client_of(ReverseProxy("http://origin.example", httpx.MockTransport(origin)))
     assert (await client("/a%28b%29?c")).status == 200
     assert origin.targets == [b"/a%28b%29?c"]
+
+
+@pytest.mark.parametrize(("origin_host", "host"), [("site", b"en.example"), ("upstream", b"localhost")])
+async def test_an_application_behind_a_unix_socket(client_of, tmp_path, origin_host, host):
+    async def answer(reader, writer):
+        head = await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(head), head))
+        writer.close()
+
+    path = tmp_path / "a:b%2Fc.sock"  # a file's name, letter by letter
+    async with await asyncio.start_unix_server(answer, path):
+        proxy = ReverseProxy(f"unix://{path}", origin_host=origin_host)
+        received = await client_of(proxy)("/a%2Fb?c")
+        await proxy.aclose()
+    assert received.body.startswith(b"GET /a%2Fb?c HTTP/1.1\r\n")
+    assert b"\r\nhost: %b\r\n" % host in received.body
 
 
 async def test_a_websocket_is_closed(client_of, origin):

@@ -162,6 +162,16 @@ def test_defaults_are_those_of_the_contract() -> None:
             )
             for url in (
                 "ftp://a",
+                "unix:",
+                "unix://",
+                "unix:///",
+                "unix:/run/app.sock",
+                "unix://run/app.sock",
+                "unix:///run/app.sock/",
+                "unix:///run/app.sock:/path",
+                "unix:///run/app.sock?a",
+                "unix:///run/app sock",
+                "unix:///" + 107 * "a",
                 "a:80",
                 "http://",
                 "http://a:0",

@@ -11,6 +11,7 @@ from pydantic import Field, PlainSerializer, PlainValidator
 
 from univocal.http.authority import DEFAULT_PORTS, parse_authority
 from univocal.http.grammar import split_absolute
+from univocal.origin.addresses import UNIX_SOCKET, unix_socket
 from univocal.store.redis import url as address
 
 __all__ = [
@@ -45,7 +46,7 @@ class Address(NamedTuple):
 class Upstream(NamedTuple):
     """An origin server's URL, in two parts: the server to connect to, and the text before a target."""
 
-    url: str  # scheme and authority alone
+    url: str  # scheme and authority alone, or unix:// and the path of a socket
     path: str  # as it is written; empty where the URL has none
 
     def __str__(self) -> str:
@@ -96,13 +97,16 @@ def parse_upstream(value: object) -> Upstream:
     """The URL of one origin server, with or without a path."""
     if isinstance(value, list):
         raise ValueError("one URL as a text (several origins for one site are not in this version)")
+    if isinstance(value, str) and unix_socket(value) is not None:
+        return Upstream(value, "")
     if isinstance(value, str) and (url := split_absolute(value.encode("utf-8", "replace"))) is not None:
         at = _ADDRESS.fullmatch(url.authority.decode())
         named = url.scheme in DEFAULT_PORTS and at is not None and 0 < int(at[3] or 1) <= 65535
         if named and _PATH.fullmatch(url.rest):
             path = url.rest.decode()
             return Upstream(value.removesuffix(path), path)
-    raise ValueError('an http or https URL without user, query and fragment, such as "http://127.0.0.1:9000"')
+    allowed = 'an http or https URL without user, query and fragment, such as "http://127.0.0.1:9000"'
+    raise ValueError(f"{allowed}; or {UNIX_SOCKET}")
 
 
 def origin_host(value: object) -> str:

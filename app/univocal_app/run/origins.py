@@ -13,6 +13,7 @@ import httpx
 
 from univocal.asgi.reverse_proxy import ReverseProxy
 from univocal.http.errors import ConfigurationError, Objections
+from univocal.origin.addresses import unix_socket
 from univocal.origin.server import Timeouts
 from univocal.origin.transport import OriginTransport
 from univocal_app.config.sites import upstreams
@@ -43,7 +44,7 @@ def proxies_of(configuration: Configuration, source: str) -> dict[str, ReversePr
             with objections:
                 proxies[name] = ReverseProxy(
                     upstream.url,
-                    way.transport(upstream.url.startswith("https:")),
+                    way.transport(upstream.url),
                     origin_host=site.origin_host,
                     timeouts=Timeouts(table.connect_timeout, table.read_timeout, table.read_timeout),
                 )
@@ -78,9 +79,9 @@ class _Way:
     places: Mapping[str, str] = field(default_factory=dict)
     contexts: dict[_Trust, ssl.SSLContext] = field(default_factory=dict)
 
-    def transport(self, is_tls: bool) -> httpx.AsyncBaseTransport:
-        """Make a transport. Raises ConfigurationError."""
-        table = self.table
+    def transport(self, url: str) -> httpx.AsyncBaseTransport:
+        """Make a transport to the server that `url` names. Raises ConfigurationError."""
+        table, is_tls = self.table, url.startswith("https:")
         context = self._context() if is_tls or table.tls_ca or table.tls_cert or table.tls_key else None
         if table.transport == "own":
             if table.http2:
@@ -92,7 +93,9 @@ class _Way:
             raise self._cannot("http2", "false, as h2 is not installed: pip install 'univocal[http2]'")
         limits = httpx.Limits(max_connections=table.max_connections, keepalive_expiry=IDLE)
         verify = True if context is None else context
-        return httpx.AsyncHTTPTransport(verify=verify, http2=table.http2, limits=limits, trust_env=False)
+        return httpx.AsyncHTTPTransport(
+            verify=verify, http2=table.http2, limits=limits, trust_env=False, uds=unix_socket(url)
+        )
 
     def _context(self) -> ssl.SSLContext:
         table = self.table

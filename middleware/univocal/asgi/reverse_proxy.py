@@ -27,10 +27,10 @@ __all__ = ["Origins", "ReverseProxy"]
 class ReverseProxy:
     """Forwards every request to the origin server at `url`, its target byte for byte (RFC 9110 §7.6).
 
-    A path in `url` replaces the route's prefix, or stands before every target. `origin_host` is the Host
-    field sent: "site" (the request's own), "upstream" (of `url`) or a literal. `transport` is any httpx
-    transport that honours the "target" extension; without one it is an OriginTransport. Raises
-    ConfigurationError.
+    `url` is http, https, or unix:///PATH of a socket on this machine. A path in an http URL replaces the
+    route's prefix, or stands before every target. `origin_host` is the Host field sent: "site" (the
+    request's own), "upstream" (of `url`) or a literal. `transport` is any httpx transport that honours the
+    "target" extension; without one it is an OriginTransport. Raises ConfigurationError.
     """
 
     def __init__(

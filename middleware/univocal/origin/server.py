@@ -12,6 +12,7 @@ from univocal.http.errors import ConfigurationError
 from univocal.http.grammar import split_absolute
 from univocal.http.messages import Fields
 from univocal.http.roles import Answer, Asked, Content
+from univocal.origin.addresses import UNIX_SOCKET, unix_socket
 from univocal.origin.failures import origin_failure
 from univocal.origin.foreign import ForeignRequest
 from univocal.origin.timeouts import Timeouts
@@ -23,24 +24,28 @@ _URL: Final = re.compile(r"(https?)://([^/?#@\s]+)((?:/[^?#\x00-\x20\x7F-\U0010F
 
 
 class OriginServer:
-    """An origin server by its URL.
+    """An origin server by its URL: http, https, or unix:///PATH of a socket on this machine.
 
-    `authority` is its name in `Host`; `path`, as it was written, stands before every target.
-    Without a `transport` it has an OriginTransport of its own; any other httpx transport that honours the
-    "target" extension will do. Raises ConfigurationError for any other text.
+    `authority` is its name in `Host`, "localhost" for a socket; `path`, as it was written, stands before
+    every target. Without a `transport` it has an OriginTransport of its own; any other httpx transport that
+    honours the "target" extension will do, and has to know a socket's path itself. Raises
+    ConfigurationError for any other text.
     """
 
     def __init__(
         self, url: str, transport: httpx.AsyncBaseTransport | None = None, timeouts: Timeouts | None = None
     ) -> None:
-        written = _URL.fullmatch(url)
+        address = unix_socket(url)
+        written = _URL.fullmatch(url if address is None else "http://localhost")
         try:
             self._root = httpx.URL(f"{written[1]}://{written[2]}/") if written else httpx.URL("")
         except httpx.InvalidURL:
             self._root = httpx.URL("")
         port = 80 if self._root.port is None else self._root.port
         if written is None or not self._root.host or not 0 < port < 65536:
-            allowed = "http://HOST[:PORT][/PATH] or https://…, without user, query and fragment"
+            allowed = (
+                f"http://HOST[:PORT][/PATH] or https://…, without user, query and fragment; {UNIX_SOCKET}"
+            )
             raise ConfigurationError("upstream", "", url, allowed)
         self.url = url
         self.authority = self._root.netloc
@@ -50,7 +55,9 @@ class OriginServer:
 
         self._transport = transport or OriginTransport()
         self._pushing = self._transport if isinstance(self._transport, OriginTransport) else None
-        self._endpoint = Endpoint(self._root.scheme, self._root.raw_host, self._root.port)
+        self._endpoint = Endpoint(
+            self._root.scheme, self._root.raw_host, self._root.port, address=address or ""
+        )
         self._timeouts = timeouts or Timeouts()
 
     @property

@@ -10,12 +10,14 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 import httpx
+from aiohappyeyeballs import start_connection
 
 from univocal.http.messages import Fields, Response
 from univocal.http.roles import Answer, Content
 from univocal.origin.connection import Connection, Keeper, PendingRequest
 from univocal.origin.pool import Pool
 from univocal.origin.request_head import request_head
+from univocal.origin.resolving import Found, Resolve, resolved, told
 from univocal.origin.streams import AwaitedAnswer, IteratedContent
 from univocal.origin.timeouts import Timeouts
 
@@ -23,14 +25,27 @@ __all__ = ["Endpoint", "OriginTransport"]
 
 _FOR_EVER: Final = Timeouts(None, None, None, None)
 
+# Seconds that one address of a name has before the next is tried beside it (RFC 8305 §8).
+HEAD_START: Final = 0.25
+
 
 class Endpoint(NamedTuple):
-    """The place connections lead to (RFC 9110 §4.3.1); over TLS `sni` is asked for, if it is another name."""
+    """The place connections lead to (RFC 9110 §4.3.1); over TLS `sni` is asked for, if it is another name.
+
+    `address` is connected in place of the host, if it is not empty: an IP address, or the path of a Unix
+    socket.
+    """
 
     scheme: str
     host: bytes
     port: int | None
     sni: str | None = None
+    address: str = ""
+
+    @property
+    def number(self) -> int:
+        """The port, which is the scheme's own where none is named."""
+        return self.port or (443 if self.scheme == "https" else 80)
 
 
 class OriginTransport(httpx.AsyncBaseTransport):
@@ -39,7 +54,9 @@ class OriginTransport(httpx.AsyncBaseTransport):
     `max_connections` is per origin; a connection is idle for `idle_timeout` seconds at most, which should
     be less than origins grant; a response's head has at most `max_head` octets. Without `ssl_context`
     certificates are verified against the system's authorities. `uds` is the path of a Unix socket for
-    every origin. One transport serves one event loop.
+    every origin. Of a name with several addresses each is tried when the one before has failed or has had
+    a quarter of a second, IPv6 and IPv4 by turns, and the first that connects serves (RFC 8305); `resolve`
+    finds them. One transport serves one event loop.
 
     As an httpx transport it reads of `request.extensions`: "target" (bytes), which goes out as it is;
     "timeout" (a dict of seconds: connect, read, write, pool); "informational", called with the status and
@@ -57,14 +74,16 @@ class OriginTransport(httpx.AsyncBaseTransport):
         max_connections: int = 1000,
         idle_timeout: float = 4.0,
         max_head: int = 64 * 1024,
+        resolve: Resolve = resolved,
     ) -> None:
         self._ssl_context = ssl_context
         self._uds = uds
         self._max_connections = max_connections
         self._idle_timeout = idle_timeout
         self._max_head = max_head
+        self._resolve = resolve
         self._pools: dict[Endpoint, Pool] = {}
-        self._tried: dict[tuple[str, int], str] = {}  # the last address of each host and port
+        self._tried: dict[Endpoint, str] = {}  # the last address of each
 
     def ask(
         self,
@@ -138,76 +157,65 @@ class OriginTransport(httpx.AsyncBaseTransport):
         self._pools.clear()
         await asyncio.sleep(0)  # sockets are closed in the event loop's next turn
 
+    def tried(self, endpoint: Endpoint) -> str:
+        """The address that was tried last for an endpoint, "" if none was."""
+        return self._tried.get(endpoint, "")
+
     def _pool(self, endpoint: Endpoint) -> Pool:
-        scheme, host, port, sni = endpoint
-        if scheme not in ("http", "https") or not host:
-            raise httpx.UnsupportedProtocol(f"no origin speaks {scheme!r}: http and https do")
-        name, number = host.decode("ascii"), port or (443 if scheme == "https" else 80)
-        context = self._context() if scheme == "https" else None
+        if endpoint.scheme not in ("http", "https") or not endpoint.host:
+            raise httpx.UnsupportedProtocol(f"no origin speaks {endpoint.scheme!r}: http and https do")
 
         async def open_connection(keeper: Keeper) -> Connection:
-            return await self._open(keeper, name, number, context, sni)
+            return await self._open(keeper, endpoint)
 
         return Pool(open_connection, self._max_connections, self._idle_timeout)
 
-    async def _open(
-        self,
-        keeper: Keeper,
-        host: str,
-        port: int,
-        context: ssl.SSLContext | None,
-        sni: str | None,
-    ) -> Connection:
+    async def _open(self, keeper: Keeper, endpoint: Endpoint) -> Connection:
         loop = asyncio.get_running_loop()
 
         def factory() -> Connection:
             return Connection(loop, keeper, self._max_head)
 
-        name = (sni or host) if context is not None else None
+        context, name = None, None
+        if endpoint.scheme == "https":
+            context, name = self._context(), endpoint.sni or endpoint.host.decode("ascii")
+        place = self._uds or endpoint.address or endpoint.host.decode("ascii")
         try:
-            if self._uds is not None:
-                self._tried[host, port] = self._uds
+            if place.startswith("/"):
+                self._tried[endpoint] = place
                 _, connection = await loop.create_unix_connection(
-                    factory, self._uds, ssl=context, server_hostname=name
+                    factory, place, ssl=context, server_hostname=name
                 )
                 return connection
-            return await self._open_to(factory, host, port, context, name)
-        except (OSError, UnicodeError) as error:
+            found = await self._resolve(place, endpoint.number)
+            if len(found) > 1:
+                sock = await start_connection(
+                    found, happy_eyeballs_delay=HEAD_START, socket_factory=self._maker(endpoint)
+                )
+                _, connection = await loop.create_connection(
+                    factory, sock=sock, ssl=context, server_hostname=name
+                )
+                return connection
+            address, port = found[0][4][:2]
+            self._tried[endpoint] = told(found[0])
+            _, connection = await loop.create_connection(
+                factory, address, port, ssl=context, server_hostname=name
+            )
+        # (uvloop has RuntimeErrors of its own where a descriptor is used anew)
+        except (OSError, UnicodeError, RuntimeError) as error:
             if isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}:
                 raise httpx.PoolTimeout("there is no descriptor for one more connection") from error
             raise httpx.ConnectError(str(error)) from error
+        return connection
 
-    async def _open_to(
-        self,
-        factory: Callable[[], Connection],
-        host: str,
-        port: int,
-        context: ssl.SSLContext | None,
-        name: str | None,
-    ) -> Connection:
-        """Try the host's addresses one after the other, and remember which was the last."""
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        failed: OSError = socket.gaierror(socket.EAI_NODATA, "the name has no address")
-        for place in found:
-            address = str(place[4][0])
-            self._tried[host, port] = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-            try:
-                _, connection = await loop.create_connection(
-                    factory, address, port, ssl=context, server_hostname=name
-                )
-            except ssl.SSLError:
-                raise  # somebody is there
-            except OSError as error:
-                failed = error
-            else:
-                return connection
-        raise failed
+    def _maker(self, endpoint: Endpoint) -> Callable[[Found], socket.socket]:
+        """Make sockets for addresses of an endpoint, and remember which was the last."""
 
-    def tried(self, endpoint: Endpoint) -> str:
-        """The address that was tried last for an endpoint, "" if none was."""
-        port = endpoint.port or (443 if endpoint.scheme == "https" else 80)
-        return self._tried.get((endpoint.host.decode("ascii"), port), "")
+        def made(found: Found) -> socket.socket:
+            self._tried[endpoint] = told(found)
+            return socket.socket(*found[:3])
+
+        return made
 
     def _context(self) -> ssl.SSLContext:
         if self._ssl_context is None:
