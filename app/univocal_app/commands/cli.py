@@ -18,7 +18,9 @@ from univocal_app.commands import learn as learning
 from univocal_app.commands import purge as purging
 from univocal_app.commands.describe import describe, table
 from univocal_app.commands.environment import refuse_settings, unknown
+from univocal_app.commands.log import log_command
 from univocal_app.commands.progress import progress
+from univocal_app.commands.top import top_command
 from univocal_app.config.tables import COMMAND_LINE, Configuration, PurgeTable, validate
 from univocal_app.config.values import Address, parse_address
 from univocal_app.demo import demo as run_demo
@@ -263,6 +265,8 @@ def purge(
 
 
 learning.register(app)
+app.command("top")(top_command)
+app.command("log")(log_command)
 
 
 def _address(text: str | None, option: str) -> Address:

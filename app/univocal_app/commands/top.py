@@ -1,0 +1,209 @@
+"""`univocal top`: what a running proxy does now, by key, spelling, refusal and origin server."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from univocal_app.commands.admin_client import ADMIN, TOKEN_ENV, Admin, AdminClient, AdminError, TokenEnv
+from univocal_app.commands.endings import ending_cleanly
+from univocal_app.commands.log import visible
+
+__all__ = ["rates", "screen", "top_command"]
+
+MEASURES: Final = ("requests", "misses", "bytes", "spellings", "refused")
+SPAN: Final = 10  # seconds that a rate is the mean of
+CHART: Final = 60  # seconds of the chart
+BARS: Final = " ▁▂▃▄▅▆▇█"
+
+_RATED: Final = ("requests", "hits", "stale", "collapsed", "bytes", "purges")
+_STATES: Final = {"up": "green", "ejected": "yellow", "down": "red"}
+
+
+def top_command(
+    *,
+    admin: Admin = ADMIN,
+    count: Annotated[int, typer.Option("-n", metavar="N", min=1, max=1000, help="Rows of each table.")] = 8,
+    interval: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.2, max=3600, help="Between two looks.")
+    ] = 1.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything once, for programs.")] = False,
+    token_env: TokenEnv = TOKEN_ENV,
+) -> None:
+    """Watch what a running proxy does, as varnishtop does; where the output is no terminal, print it once."""
+    try:
+        client = AdminClient.from_options(admin, token_env)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    with ending_cleanly(), ThreadPoolExecutor(len(MEASURES) + 2) as pool:
+        ask = partial(look, client, pool, count)
+        if as_json:
+            typer.echo(json.dumps(ask(), indent=2))
+        elif not sys.stdout.isatty():
+            console = Console(width=120, highlight=False, markup=False, emoji=False)
+            with console.capture() as written:
+                console.print(screen(ask(), client.url, count))
+            typer.echo("\n".join(line.rstrip() for line in written.get().splitlines()))
+        else:
+            watch(ask, client.url, count, interval)
+
+
+def watch(ask: Any, url: str, count: int, interval: float) -> None:
+    """Show it anew and anew, until Ctrl-C."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            seen = ask()
+            rows = max(1, min(count, (console.height - 5) // 5 - 1))
+            live.update(screen(seen, url, rows), refresh=True)
+            time.sleep(interval)
+
+
+def look(client: AdminClient, pool: ThreadPoolExecutor, count: int) -> dict[str, Any]:
+    """All of it at one moment. Raises AdminError."""
+    paths = [f"/-/top?by={measure}&n={count}" for measure in MEASURES]
+    stats, *tops = pool.map(client.get, ["/-/stats", *paths])
+    totals = stats["totals"]
+    return {
+        "rates": rates(stats["series"]),
+        "totals": totals,
+        "top": dict(zip(MEASURES, tops, strict=True)),
+        "origins": _origins(client, totals),
+        "series": [
+            {name: second[name] for name in ("at", "requests", "hits")} for second in stats["series"][-CHART:]
+        ],
+    }
+
+
+def _origins(client: AdminClient, totals: Mapping[str, Any]) -> Any:
+    try:
+        return client.get("/-/origins")
+    except AdminError:
+        return totals.get("origins", [])
+
+
+def rates(series: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Numbers by second, the mean of the last seconds that are over, and the hit ratio of these."""
+    latest = series[:-1][-SPAN:] or series
+    sums = {name: sum(second[name] for second in latest) for name in _RATED}
+    sums["refused"] = sum(sum(second["refused"].values()) for second in latest)
+    told = {name: round(number / max(1, len(latest)), 3) for name, number in sums.items()}
+    told["hit_ratio"] = round(sums["hits"] / sums["requests"], 6) if sums["requests"] else 0.0
+    return told
+
+
+# ── the screen ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def screen(seen: Mapping[str, Any], url: str, rows: int) -> RenderableType:
+    """What `look` has seen, without any octet that a terminal would obey."""
+    top = seen["top"]
+    keys = [
+        _table(title, style, [(number(each["count"]), each["key"]) for each in top[name][:rows]])
+        for title, name, style in (
+            ("asked for most", "requests", "cyan"),
+            ("missed most", "misses", "yellow"),
+        )
+    ]
+    spelled = [each for each in top["spellings"] if each["saved"] > 0][:rows]
+    refused = top["refused"][:rows]
+    return Group(
+        *_head(seen, url),
+        *keys,
+        _table(
+            "spellings that became one",
+            "magenta",
+            [(number(each["saved"]), f"{each['key']}  {_spellings(each)}") for each in spelled],
+        ),
+        _table(
+            "refused",
+            "red",
+            [
+                (number(each["count"]), f"{each['reason']}  {each['host']}  {each['example']}")
+                for each in refused
+            ],
+        ),
+        _table("origin servers", "green", [_origin(each) for each in seen["origins"][:rows]]),
+    )
+
+
+def _head(seen: Mapping[str, Any], url: str) -> list[Text]:
+    now, totals = seen["rates"], seen["totals"]
+    stored, seconds = totals["stored"], totals["seconds"]
+    first = Text.assemble(
+        ("univocal ", "bold"),
+        (f"{visible(url)}  ", "dim"),
+        f"{number(now['requests'])} requests/s  ",
+        (f"{now['hit_ratio']:.1%} hits  ", "green"),
+        f"{size(now['bytes'])}/s  ",
+        (f"{number(now['refused'])} refused/s", "red" if now["refused"] else "dim"),
+    )
+    second = Text(
+        f"since the start: {number(totals['requests'])} requests, {totals['hit_ratio']:.1%} hits, "
+        f"{number(totals['stale'])} stale, {number(totals['collapsed'])} collapsed, "
+        f"{number(totals['purges'])} purges; p50 {seconds['p50'] * 1000:.1f} ms, "
+        f"p99 {seconds['p99'] * 1000:.1f} ms; {number(stored['responses'])} stored, "
+        f"{size(stored['bytes'])} of {size(stored['max_bytes'])}, {number(stored['evictions'])} evicted",
+        "dim",
+    )
+    return [first, second, Text(chart([each["requests"] for each in seen["series"]]), "cyan")]
+
+
+def _table(title: str, style: str, rows: Sequence[Sequence[str]]) -> RenderableType:
+    table = Table(box=None, padding=(0, 1), pad_edge=False, expand=True, show_header=False)
+    table.add_column(justify="right", width=9, no_wrap=True)
+    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_row("", Text(title, f"bold {style}"))
+    for row in rows:
+        table.add_row(*(Text(visible(cell)) for cell in row))
+    if not rows:
+        table.add_row("", Text("none", "dim"))
+    return table
+
+
+def _spellings(each: Mapping[str, Any]) -> str:
+    return "  ".join(f"{number(spelled['count'])} x {spelled['target']}" for spelled in each["spellings"][:4])
+
+
+def _origin(each: Mapping[str, Any]) -> tuple[str, str]:
+    numbers = [
+        f"{number(each[name])} {name.replace('_', ' ')}"
+        for name in ("requests", "failures", "under_way")
+        if name in each
+    ]
+    return str(each.get("state", "")), "  ".join([f"{each['site']}  {each['url']}", *numbers])
+
+
+def chart(numbers: Sequence[float]) -> str:
+    """A line of bars, the highest for the largest number."""
+    most = max(numbers, default=0) or 1
+    return "".join(BARS[-(-int(each * (len(BARS) - 1)) // int(most)) if each else 0] for each in numbers)
+
+
+def number(value: float) -> str:
+    """A number in few letters: 950, 12.3k, 4.56M."""
+    for unit, sign in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if value >= unit:
+            scaled = value / (unit if sign != "k" else 1e3)
+            return f"{scaled:.3g}{sign}" if scaled < 1000 else f"{scaled:.0f}{sign}"
+    return f"{value:g}" if value < 1000 or value == int(value) else f"{value:.0f}"
+
+
+def size(octets: float) -> str:
+    """Octets in few letters."""
+    for sign in ("B", "KiB", "MiB", "GiB"):
+        if octets < 1024 or sign == "GiB":
+            break
+        octets /= 1024
+    return f"{octets:.3g} {sign}" if octets < 1000 else f"{octets:.0f} {sign}"

@@ -1,0 +1,219 @@
+"""`univocal log` and `univocal top` beside a running program: on a terminal, in a pipe, at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+Fixture = Callable[..., Any]
+
+
+class Command:
+    """A started command; `read` gives what it has written until something is in it."""
+
+    def __init__(self, root: Any, arguments: tuple[str, ...], terminal: bool, **variables: str) -> None:
+        paths = os.pathsep.join(str(root / source) for source in ("app", "middleware"))
+        environment = {**os.environ, "PYTHONPATH": paths, "TERM": "xterm", "COLUMNS": "150", "LINES": "50"}
+        environment.pop("NO_COLOR", None)
+        self.end, theirs = pty.openpty() if terminal else os.pipe()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "univocal_app", *arguments],
+            env={**environment, **variables},
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        os.close(theirs)
+        self.out = ""
+
+    def read(self, *wanted: str) -> str:
+        limit = time.monotonic() + 40
+        while not all(each in self.out for each in wanted):
+            assert time.monotonic() < limit, self.out
+            if select.select([self.end], [], [], 0.2)[0]:
+                self.out += os.read(self.end, 65536).decode()
+        return self.out
+
+    def ended(self) -> tuple[int, str]:
+        """Status and what it wrote to standard error."""
+        _, err = self.process.communicate(timeout=30)
+        return self.process.returncode, err
+
+
+@pytest.fixture
+def command(root: Any) -> Iterator[Fixture]:
+    started: list[Command] = []
+
+    def command(*arguments: str, terminal: bool = False, **variables: str) -> Command:
+        started.append(Command(root, arguments, terminal, **variables))
+        return started[-1]
+
+    yield command
+    for each in started:
+        if each.process.poll() is None:
+            each.process.kill()
+            each.process.communicate()
+
+
+@pytest.fixture
+def program(start: Fixture, origin: Any) -> Any:
+    return start("serve", "--upstream", origin.url, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+
+
+def admin(program: Any) -> tuple[str, str]:
+    host, port = program.admin
+    return "--admin", f"http://{host}:{port}"
+
+
+AGENT = "User-Agent: \x9b31m\r\n"
+
+
+def until_told(ask: Fixture, program: Any, command: Command, target: str = "/warm") -> None:
+    """Ask until the command has begun to follow."""
+    limit = time.monotonic() + 40
+    while target not in command.out:
+        assert time.monotonic() < limit
+        ask(program.proxy, target, "en.example", fields=AGENT)
+        if select.select([command.end], [], [], 0.2)[0]:
+            command.out += os.read(command.end, 65536).decode()
+
+
+def test_log_follows_and_ends_at_ctrl_c(program: Any, ask: Fixture, command: Fixture) -> None:
+    log = command("log", *admin(program))
+    until_told(ask, program, log)
+    ask(program.proxy, "/a/%7Eb", "en.example", fields=AGENT)
+    ask(program.proxy, "/%00", "en.example")
+    text = log.read("http://en.example/a/~b <- /a/%7Eb", "/%00")
+    assert "\x1b" not in text
+    assert "\x9b" not in text
+    assert r'"Â\x9b31m"' in text or r'"\x9b31m"' in text
+    log.process.send_signal(signal.SIGINT)
+    assert log.ended() == (0, "")
+
+
+def test_log_filters(program: Any, ask: Fixture, command: Fixture) -> None:
+    log = command("log", *admin(program), "--status", "4xx", "--json")
+    until_told(ask, program, log, "/%00")
+    ask(program.proxy, "/a", "en.example")
+    ask(program.proxy, "/%01", "en.example")
+    log.read("/%01")
+    assert {json.loads(line)["status"] for line in log.out.splitlines()} == {400}
+
+
+def test_colours_are_for_a_terminal_that_wants_them(program: Any, ask: Fixture, command: Fixture) -> None:
+    coloured = command("log", *admin(program), terminal=True)
+    plain = command("log", *admin(program), terminal=True, NO_COLOR="1")
+    for each in (coloured, plain):
+        until_told(ask, program, each)
+    assert "\x1b[3" in coloured.out
+    assert "\x1b[3" not in plain.out
+    for each in (coloured, plain):  # of what is left, all is of ours: colours and weights
+        assert "\x9b" not in each.out
+        assert "\x1b" not in re.sub(r"\x1b\[[0-9;]*m", "", each.out)
+
+
+def test_log_ends_when_nobody_reads_it(program: Any, ask: Fixture, command: Fixture) -> None:
+    log = command("log", *admin(program))
+    until_told(ask, program, log)
+    os.close(log.end)
+    limit = time.monotonic() + 40
+    while log.process.poll() is None:
+        assert time.monotonic() < limit
+        ask(program.proxy, "/more", "en.example")
+        time.sleep(0.05)
+    assert log.ended() == (0, "")
+
+
+def test_log_tells_when_the_program_has_ended(program: Any, ask: Fixture, command: Fixture) -> None:
+    log = command("log", *admin(program))
+    until_told(ask, program, log)
+    assert program.end() == 0
+    status, told = log.ended()
+    assert status == 1
+    assert told.startswith("univocal: the admin listener at http://127.0.0.1:")
+
+
+def test_since_begins_with_the_log_of_the_proxy(
+    start: Fixture, origin: Any, ask: Fixture, command: Fixture, tmp_path: Any
+) -> None:
+    file = tmp_path / "univocal.toml"
+    file.write_text(
+        '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n'
+        f'access_log = "{tmp_path / "access.log"}"\n[[sites]]\nhosts = ["*"]\nupstream = "{origin.url}"\n'
+    )
+    program = start("serve", "--config", str(file))
+    for target in ("/one", "/two"):
+        ask(program.proxy, target, "en.example")
+    log = command("log", *admin(program), "--since", "1h")
+    log.read("/one", "/two")
+    for target in ("/three", "/four"):
+        ask(program.proxy, target, "en.example")
+    text = log.read("/three", "/four")
+    assert [text.count(f"en.example{target} ") for target in ("/one", "/two", "/three", "/four")] == [1] * 4
+
+
+def test_since_without_a_log_to_read_says_so(program: Any, univocal: Fixture) -> None:
+    ended = univocal("log", *admin(program), "--since", "1h")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "--since needs a FILE: the proxy's access log (stdout, json)" in ended.stderr
+
+
+def test_top_prints_once_for_programs(program: Any, ask: Fixture, univocal: Fixture) -> None:
+    for target in ("/a/~b", "/a/%7Eb", "/a/%7Eb", "/%00"):
+        ask(program.proxy, target, "en.example")
+    ended = univocal("top", *admin(program), "--json")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    told = json.loads(ended.stdout)
+    assert (told["totals"]["requests"], told["totals"]["hits"]) == (4, 2)
+    assert told["top"]["requests"] == [{"key": "http://en.example/a/~b", "count": 3}]
+    assert told["top"]["spellings"][0]["saved"] == 1
+    assert told["top"]["refused"][0]["example"] == "/%00"
+    assert told["origins"][0]["site"] == "*"
+    assert told["rates"]["requests"] >= 0
+    text = univocal("top", *admin(program)).stdout
+    assert "http://en.example/a/~b  " in text
+    assert "control-character  en.example  /%00" in text or "control-character    /%00" in text
+
+
+def test_top_is_live_on_a_terminal_and_ends_at_ctrl_c(program: Any, ask: Fixture, command: Fixture) -> None:
+    top = command("top", *admin(program), terminal=True)
+    top.read("spellings that became one")
+    ask(program.proxy, "/later", "en.example")
+    top.read("http://en.example/later")
+    top.process.send_signal(signal.SIGINT)
+    text = top.read("\x1b[?1049l", "\x1b[?25h")  # the screen as it was, and its cursor
+    assert top.ended() == (0, "")
+    assert "Traceback" not in text
+
+
+@pytest.mark.parametrize("name", ["log", "top"])
+def test_a_stranger_is_told_what_is_missing(
+    start: Fixture, origin: Any, univocal: Fixture, tmp_path: Any, name: str
+) -> None:
+    file = tmp_path / "univocal.toml"
+    file.write_text(
+        '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "off"\n'
+        f'[purge]\nallow = []\n[[sites]]\nhosts = ["*"]\nupstream = "{origin.url}"\n'
+    )
+    program = start("serve", "--config", str(file), UNIVOCAL_PURGE_TOKEN="s3cret")
+    ended = univocal(name, *admin(program))
+    assert ended.returncode == 1
+    assert "answers 403 purge-forbidden" in ended.stderr
+    assert "UNIVOCAL_PURGE_TOKEN holds no right token" in ended.stderr
+    assert "s3cret" not in ended.stderr
+    if name == "top":
+        assert univocal(name, *admin(program), "--json", UNIVOCAL_PURGE_TOKEN="s3cret").returncode == 0
+        named = univocal(name, *admin(program), "--token-env", "OTHER", OTHER="s3cret")
+        assert named.returncode == 0
