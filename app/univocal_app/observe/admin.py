@@ -49,6 +49,8 @@ def admin(
         ("/-/purge/preview", "POST", partial(preview, proxy)),
         ("/-/stats", "GET", views.answer_stats),
         ("/-/top", "GET", views.answer_top),
+        ("/-/spellings", "GET", partial(views.answer_spellings, proxy)),
+        ("/-/purge-misses", "GET", partial(views.answer_purge_misses, proxy.tiers)),
         ("/-/events", "GET", events.answer),
         ("/-/explain", "GET", partial(_explain, proxy)),
         ("/-/discover", "GET", Discovering(views.spellings).answer),

@@ -21,7 +21,7 @@ from univocal.http.messages import Fields
 from univocal.http.problem import problem
 from univocal_app.observe.admin_hosts import Hosts
 
-__all__ = ["FRESH", "PurgeMethods", "bad_request", "preview", "purge"]
+__all__ = ["FRESH", "PurgeMethods", "bad_request", "preview", "purge", "refusal"]
 
 MAX_PURGE: Final = 4 * 2**20  # octets of a purge request's content
 FRESH: Final = {"cache-control": "no-store"}
@@ -84,7 +84,7 @@ class _Asked:
             purged = await self._purge(request)
         except RefusedError as refused:
             self.reasons = refused.reasons
-            return _refusal(refused, request)
+            return refusal(refused, request)
         except (ValueError, RecursionError) as error:
             return bad_request(str(error))
         return Response(purged.body(), media_type="application/json", headers=FRESH)
@@ -106,7 +106,7 @@ async def preview(proxy: CacheMiddleware, request: Request) -> Response:
     try:
         order, count = await foresee(await _content(request), proxy.gate.runtime, proxy.tiers)
     except RefusedError as refused:
-        return _refusal(refused, request)
+        return refusal(refused, request)
     except (ValueError, RecursionError) as error:
         return bad_request(str(error))
     except ClientDisconnect:
@@ -130,7 +130,8 @@ async def _content(request: Request) -> dict[str, object]:
     return asked
 
 
-def _refusal(refused: RefusedError, request: Request) -> Response:
+def refusal(refused: RefusedError, request: Request) -> Response:
+    """A problem for a request that is refused."""
     told = problem(refused.reasons, request.scope["headers"])
     response = Response(told.body, told.status)
     response.raw_headers = list(told.fields)

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from univocal.asgi.middleware import CacheMiddleware
 from univocal.engine.outcome import Listener
-from univocal_app.observe.admin_purge import FRESH, bad_request
+from univocal.engine.purge import foresee
+from univocal.http.errors import RefusedError
+from univocal.store.purge_selectors import Keys
+from univocal.store.tiers import Tiers
+from univocal_app.observe.admin_purge import FRESH, bad_request, refusal
+from univocal_app.observe.purge_misses import FEW as NEIGHBOURS
+from univocal_app.observe.purge_misses import Neighbour, neighbours
 from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.stats import Stats
 from univocal_app.observe.top import MEASURES, Top
@@ -59,3 +67,46 @@ class Views:
         if not (number.isascii() and number.isdigit() and len(number) < 5 and 0 < int(number) <= MOST):
             return bad_request(f"n is a number from 1 to {MOST}")
         return JSONResponse(await self.top.top(measure, int(number)), headers=FRESH)
+
+    async def answer_spellings(self, proxy: CacheMiddleware, request: Request) -> Response:
+        """The sums of what folding has saved; with `url` the spellings of that page, and what is stored."""
+        url = request.query_params.get("url")
+        if url is None:
+            return JSONResponse(await self.top.folding(), headers=FRESH)
+        try:
+            order, stored = await foresee({"url": url}, proxy.gate.runtime, proxy.tiers)
+        except RefusedError as refused:
+            return refusal(refused, request)
+        except ValueError as error:
+            return bad_request(str(error))
+        assert order.canonical is not None
+        told = await self.top.spelled(order.canonical.key)
+        return JSONResponse({**told, "stored": stored}, headers=FRESH)
+
+    async def answer_purge_misses(self, tiers: Tiers, _: Request) -> Response:
+        """The purges that removed nothing, the last first, with what is stored of a similar name."""
+        missed = await self.top.purges.last(FEW)
+        alike = await asyncio.to_thread(neighbours, missed, await self.top.keys() if missed else ())
+        told = [
+            {
+                "by": each.by,
+                "value": each.name,
+                "count": each.count,
+                "at": each.at,
+                "neighbours": await _stored(alike[each], tiers),
+            }
+            for each in missed
+        ]
+        return JSONResponse(told, headers=FRESH)
+
+
+async def _stored(found: list[Neighbour], tiers: Tiers) -> list[dict[str, Any]]:
+    """The first few neighbours of which there are stored responses."""
+    told = list[dict[str, Any]]()
+    for each in found:
+        with suppress(RefusedError):  # a shared store that is away tells of nothing
+            if stored := await tiers.count(Keys(frozenset((each.key,)))):
+                told.append({"url": each.url, "differs": each.differs, "stored": stored})
+        if len(told) == NEIGHBOURS:
+            break
+    return told

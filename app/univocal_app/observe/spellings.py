@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Final, TypeAlias
 
 from univocal.engine.outcome import Outcome
@@ -55,3 +55,10 @@ class Spellings:
             assert isinstance(target, bytes)
             sums[key, target] += int(count)
         return [(key, target, count) for (key, target), count in sums.most_common(MOST)]
+
+    async def by_key(self) -> dict[bytes, list[tuple[bytes, int]]]:
+        """The spellings of each key with their counts, those that were asked for most first."""
+        found = defaultdict[bytes, list[tuple[bytes, int]]](list)
+        for key, target, count in await self.gathered():
+            found[key].append((target, count))
+        return found

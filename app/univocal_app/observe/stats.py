@@ -35,6 +35,7 @@ BOUNDS: Final = tuple(
 REFUSED: Final = SECONDS + len(BOUNDS) + 1
 PLACES: Final = {reason: REFUSED + number for number, reason in enumerate(REASONS)}
 WIDTH: Final = REFUSED + len(REASONS)
+ROW: Final = 2 + WIDTH + 1  # a turn, its second, the totals before it, the octets stored then
 
 STORED: Final = ("responses", "bytes", "max_bytes", "evictions")
 
@@ -55,13 +56,13 @@ class Stats:
         self._store, self._clock, self._begun = store, clock, int(clock())
         self._directory = None if commons is None else commons.directory
         self._counts = Counts(None if commons is None else _file(commons.directory, commons.process))
-        places = [self._counts.place(_TOTALS, WIDTH), self._counts.place(_SERIES, KEPT * (2 + WIDTH))]
+        places = [self._counts.place(_TOTALS, WIDTH), self._counts.place(_SERIES, KEPT * ROW)]
         stored = self._counts.place(_STORED, len(STORED))
         cells = self._counts.cells
         self._totals = cells[places[0] : places[0] + WIDTH]
-        self._series = cells[places[1] : places[1] + KEPT * (2 + WIDTH)]
+        self._series = cells[places[1] : places[1] + KEPT * ROW]
         self._stored = cells[stored : stored + len(STORED)]
-        self._turns = int(max(self._series[:: 2 + WIDTH]))
+        self._turns = int(max(self._series[::ROW]))
         self._evicted = self._stored[-1]  # by those that had this process's name before
         self._second = -1
 
@@ -86,9 +87,9 @@ class Stats:
 
     def _turn(self, second: int) -> None:
         self._second, self._turns = second, self._turns + 1
-        row = self._series[self._turns % KEPT * (2 + WIDTH) :][: 2 + WIDTH]
+        row = self._series[self._turns % KEPT * ROW :][:ROW]
         row[0] = 0  # for who reads meanwhile
-        row[1], row[2:] = second, self._totals
+        row[1], row[2:-1], row[-1] = second, self._totals, self._store.stats.bytes
         row[0] = self._turns
 
     def look(self) -> None:
@@ -111,17 +112,20 @@ class Stats:
     def told(self) -> dict[str, Any]:
         """The object that `GET /-/stats` answers with, but for the origins."""
         totals, stored, now = [0.0] * WIDTH, [0.0] * len(STORED), int(self._clock())
+        first = max(now - SPAN + 1, self._begun)
         series = defaultdict[int, list[float]](lambda: [0.0] * WIDTH)
+        memory = [0.0] * (now + 1 - first)
         for numbers in self._each():
             totals = _sum(totals, numbers[_TOTALS])
             stored = _sum(stored, numbers[_STORED])
             for second, row in _seconds(numbers[_SERIES], numbers[_TOTALS]):
                 series[second] = _sum(series[second], row)
+            memory = _sum(memory, _held(numbers[_SERIES], numbers[_STORED], first, now))
         kept = dict(zip(STORED, map(int, stored), strict=True))
-        first = max(now - SPAN + 1, self._begun)
         return {
             "totals": {**_written(totals), "stored": kept},
             "series": [{"at": second, **_written(series[second])} for second in range(first, now + 1)],
+            "memory": [int(octets) for octets in memory],
         }
 
     def _each(self) -> Iterator[dict[tuple[str, ...], list[float]]]:
@@ -137,11 +141,30 @@ class Stats:
 
 def _seconds(series: Sequence[float], totals: Sequence[float]) -> Iterator[tuple[int, list[float]]]:
     """Each second in which something came, with that."""
-    rows = [series[at : at + 2 + WIDTH] for at in range(0, len(series), 2 + WIDTH)]
-    rows = sorted((row for row in rows if row[0]), key=itemgetter(0))
-    ends = [*(row[2:] for row in rows[1:]), totals]
-    for (_, second, *before), after in zip(rows, ends, strict=False):
+    rows = _turns(series)
+    ends = [*(row[2:-1] for row in rows[1:]), totals]
+    for (_, second, *before, _), after in zip(rows, ends, strict=False):
         yield int(second), [new - old for new, old in zip(after, before, strict=True)]
+
+
+def _held(series: Sequence[float], stored: Sequence[float], first: int, last: int) -> list[float]:
+    """The octets that a process had stored at the end of each second.
+
+    What a turn finds has been there since the second of the turn before, but for the exchange that it is of.
+    """
+    held, octets = list[float](), stored[STORED.index("bytes")]
+    turns = _turns(series)
+    for second in range(last, first - 1, -1):
+        while turns and turns[-1][1] > second:
+            octets = turns.pop()[-1]
+        held.append(octets)
+    return held[::-1]
+
+
+def _turns(series: Sequence[float]) -> list[Sequence[float]]:
+    """The rows that are filled, in order."""
+    rows = [series[at : at + ROW] for at in range(0, len(series), ROW)]
+    return sorted((row for row in rows if row[0]), key=itemgetter(0))
 
 
 def _written(row: Sequence[float]) -> dict[str, Any]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from univocal.engine.outcome import Outcome
 from univocal.store.purge_selectors import url_of
 from univocal_app.observe.frequent import Frequent
+from univocal_app.observe.purge_misses import PurgeMisses
 from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.survey import Row, Survey
 from univocal_app.run.processes import Commons
@@ -23,7 +24,7 @@ LONGEST: Final = 512  # octets of a canonical target, and of an example; a key t
 
 
 class Top:
-    """The keys at the top by each measure, and the reasons for which hosts were refused.
+    """The keys at the top by each measure, the reasons for which hosts were refused, and purges in vain.
 
     The spellings are those that `spellings` counts. With `commons` each process counts for itself, and `top`
     asks all of them.
@@ -31,6 +32,7 @@ class Top:
 
     def __init__(self, spellings: Spellings, commons: Commons | None = None) -> None:
         self._spellings = spellings
+        self.purges = PurgeMisses(commons)
         self._requests, self._misses, self._bytes = (Frequent[bytes](MOST) for _ in range(3))
         self._refused = Frequent[tuple[bytes, bytes]](REFUSALS)
         self._examples: dict[tuple[bytes, bytes], bytes] = {}
@@ -46,6 +48,7 @@ class Top:
         if outcome.reasons and outcome.status >= 400:
             self._refuse(outcome)
         if canonical is None or outcome.decision is None:
+            self.purges(outcome)
             return
         key = canonical.key
         if len(canonical.target) > LONGEST:
@@ -72,6 +75,12 @@ class Top:
         """Answer another process, if it has asked: a worker calls this every second or so."""
         for survey in self._surveys.values():
             survey.hand_over()
+        self.purges.hand_over()
+
+    async def keys(self) -> set[bytes]:
+        """The keys that are counted by now, those asked for most among them."""
+        rows = await self._surveys["requests"].rows()
+        return {key for key, *_ in rows if isinstance(key, bytes)}
 
     async def top(self, by: Measure, count: int) -> list[dict[str, Any]]:
         """The first `count` by a measure, as `GET /-/top` answers."""
@@ -87,21 +96,33 @@ class Top:
         return [{"key": _url(key), "count": number} for key, number in sums.most_common(count)]
 
     async def _folded(self, count: int) -> list[dict[str, Any]]:
-        folded = defaultdict[bytes, list[tuple[bytes, int]]](list)
-        for key, target, number in await self._spellings.gathered():
-            folded[key].append((target, number))
+        folded = await self._spellings.by_key()
         most = sorted(folded.items(), key=lambda each: len(each[1]), reverse=True)[:count]
-        return [
-            {
-                "key": _url(key),
-                "count": sum(number for _, number in spelled),
-                "spellings": [
-                    {"target": target.decode("latin-1"), "count": number} for target, number in spelled
-                ],
-                "saved": len(spelled) - 1,
-            }
-            for key, spelled in most
-        ]
+        return [_told(key, spelled) for key, spelled in most]
+
+    async def spelled(self, key: bytes) -> dict[str, Any]:
+        """The spellings by which a page was asked for: the row of `top` about it."""
+        return _told(key, (await self._spellings.by_key()).get(key, []))
+
+    async def folding(self) -> dict[str, int]:
+        """Sums over all pages: pages, those of several spellings, spellings, requests, misses saved."""
+        folded = (await self._spellings.by_key()).values()
+        return {
+            "keys": len(folded),
+            "folded": sum(len(spelled) > 1 for spelled in folded),
+            "spellings": sum(map(len, folded)),
+            "requests": sum(number for spelled in folded for _, number in spelled),
+            "saved": sum(len(spelled) - 1 for spelled in folded),
+        }
+
+
+def _told(key: bytes, spelled: list[tuple[bytes, int]]) -> dict[str, Any]:
+    return {
+        "key": _url(key),
+        "count": sum(number for _, number in spelled),
+        "spellings": [{"target": target.decode("latin-1"), "count": number} for target, number in spelled],
+        "saved": max(len(spelled) - 1, 0),
+    }
 
 
 def _refused(rows: list[Row], count: int) -> list[dict[str, Any]]:

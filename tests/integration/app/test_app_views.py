@@ -100,6 +100,22 @@ async def test_totals_and_seconds(house: Any, clock: Clock) -> None:
     assert set(series[0]) == {"at", *totals} - {"stored", "origins"}
 
 
+async def test_what_was_stored_by_the_end_of_each_second(house: Any, clock: Clock) -> None:
+    proxy, application = house
+    held = []
+    # A second's first exchange counts to what the one before had left: so it is one that changes nothing.
+    for targets in (["/wiki/A"], [], ["/wiki/A", "/wiki/B", "/wiki/C"], ["/wiki/A"]):
+        await ask(proxy, *targets)
+        held.append(proxy.store.stats.bytes)
+        clock.now += 1
+    await ask(proxy, "/wiki/A")
+    await ask(proxy, "/wiki/A", method="PURGE")
+    stats = await told(application, "/-/stats")
+    assert stats["memory"] == [*held, proxy.store.stats.bytes]
+    assert 0 < held[0] == held[1] < held[2] == held[3]
+    assert len(stats["memory"]) == len(stats["series"])
+
+
 async def test_the_series_is_of_five_minutes_and_the_totals_of_all(house: Any, clock: Clock) -> None:
     proxy, application = house
     for _ in range(KEPT + 50):
@@ -190,6 +206,44 @@ def outcome(proxy: CacheMiddleware, target: bytes) -> Outcome:
         client=None,
         handling=Handling(fwd="uri-miss"),
     )
+
+
+async def test_what_folding_has_saved(house: Any) -> None:
+    proxy, application = house
+    assert (await told(application, "/-/spellings"))["spellings"] == 0
+    await ask(proxy, "/wiki/A(b)", "/wiki/A%28b%29", "/wiki/A%28b%29", "/wiki/B", "/never", "/wiki/%00")
+    assert await told(application, "/-/spellings") == {
+        "keys": 3,
+        "folded": 1,
+        "spellings": 4,
+        "requests": 5,
+        "saved": 1,
+    }
+
+
+async def test_the_spellings_of_one_page_by_any_of_them(house: Any) -> None:
+    proxy, application = house
+    await ask(proxy, "/wiki/A(b)", "/wiki/A%28b%29", "/wiki/A%28b%29", "/wiki/B", "/never")
+    page = await told(application, "/-/spellings?url=http%3A%2F%2Fen.example%2Fwiki%2FA%252528b)")
+    assert (page["key"], page["count"], page["stored"]) == ("http://en.example/wiki/A%2528b)", 0, 0)
+    page = await told(application, "/-/spellings?url=http%3A%2F%2Fen.example%2Fwiki%2FA%2528b)")
+    assert page == {
+        "key": "http://en.example/wiki/A(b)",
+        "count": 3,
+        "spellings": [{"target": "/wiki/A%28b%29", "count": 2}, {"target": "/wiki/A(b)", "count": 1}],
+        "saved": 1,
+        "stored": 1,
+    }
+    page = await told(application, "/-/spellings?url=http%3A%2F%2Fen.example%2Fnever")
+    assert (page["count"], page["saved"], page["stored"]) == (1, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("url", "status"), [("http://en.example/%2500", 400), ("nothing", 400), ("http://other.example/", 421)]
+)
+async def test_what_is_no_page_has_no_spellings(house: Any, url: str, status: int) -> None:
+    _, application = house
+    assert (await told(application, f"/-/spellings?url={url}", status))["status"] == status
 
 
 def test_many_keys_and_spellings_take_bounded_memory(house: Any) -> None:

@@ -1,0 +1,185 @@
+"""`GET /-/purge-misses`: purges that removed nothing, and the stored pages that resemble what they named."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from univocal import CacheMiddleware, MemoryStore, Outcome
+from univocal.engine.outcome import Times
+from univocal.engine.purge import Purged, order_by_name
+from univocal_app.config.tables import validate
+from univocal_app.observe import purge_misses as module
+from univocal_app.observe.admin import admin
+from univocal_app.observe.admin_events import Events
+from univocal_app.observe.admin_views import Views
+from univocal_app.observe.metrics import Metrics
+from univocal_app.observe.purge_misses import Missed, PurgeMisses, neighbours
+from univocal_app.observe.spellings import Spellings
+from univocal_app.observe.stats import Stats
+from univocal_app.observe.top import Top
+from univocal_app.run.assemble import runtime_of
+from univocal_app.run.processes import Commons
+
+HOSTS = ["en.example", "www.en.example"]
+CONFIGURATION = validate(
+    {"sites": [{"hosts": HOSTS, "profile": "rfc3986", "upstream": "http://127.0.0.1:1"}]}, "univocal.toml"
+)
+RUNTIME = runtime_of(CONFIGURATION, "univocal.toml")
+
+
+async def origin(scope: Any, receive: Any, send: Any) -> None:
+    stored = b"no-store" if scope["path"] == "/never" else b"max-age=60"
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"cache-control", stored)]})
+    await send({"type": "http.response.body", "body": b"content"})
+
+
+@pytest.fixture
+def house() -> tuple[CacheMiddleware, Any]:
+    spellings, store = Spellings(), MemoryStore()
+    views = Views(Stats(store), Top(spellings), spellings, [])
+    proxy = CacheMiddleware(origin, runtime=RUNTIME, store=store, listeners=views.listeners)
+    return proxy, admin(proxy, CONFIGURATION, Metrics(store), views, Events(proxy.engine.listeners))
+
+
+async def ask(app: Any, url: str, method: str = "GET", **fields: str) -> None:
+    transport = httpx.ASGITransport(app, client=("127.0.0.1", 50000))
+    async with httpx.AsyncClient(transport=transport) as browser:
+        answer = await browser.request(method, url, headers=fields)
+    assert answer.status_code == 200
+
+
+async def shown(app: Any) -> list[dict[str, Any]]:
+    transport = httpx.ASGITransport(app, client=("127.0.0.1", 50000))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8081") as operator:
+        answer = await operator.get("/-/purge-misses")
+    assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-store")
+    return [{name: value for name, value in each.items() if name != "at"} for each in answer.json()]
+
+
+async def test_a_purge_that_removed_nothing_is_told_with_what_is_stored_of_a_similar_name(house: Any) -> None:
+    proxy, application = house
+    await ask(proxy, "http://www.en.example/post")
+    await ask(proxy, "http://en.example/Post/?page=2")
+    await ask(proxy, "http://en.example/other")
+    await ask(proxy, "http://en.example/post/", "PURGE")
+    await ask(proxy, "http://en.example/post/", "PURGE")
+    assert await shown(application) == [
+        {
+            "by": "url",
+            "value": "http://en.example/post/",
+            "count": 2,
+            "neighbours": [
+                {"url": "http://www.en.example/post", "differs": ["host", "path"], "stored": 1},
+                {"url": "http://en.example/Post/?page=2", "differs": ["path", "query"], "stored": 1},
+            ],
+        }
+    ]
+
+
+async def test_what_is_not_stored_is_no_neighbour(house: Any) -> None:
+    proxy, application = house
+    await ask(proxy, "http://www.en.example/never")
+    await ask(proxy, "http://en.example/never", "PURGE")
+    await ask(proxy, "http://en.example/gone?a")
+    await ask(proxy, "http://en.example/gone?a", "PURGE")  # this one removed something
+    await ask(proxy, "http://en.example/gone", "PURGE")
+    assert [(each["value"], each["neighbours"]) for each in await shown(application)] == [
+        ("http://en.example/gone", []),
+        ("http://en.example/never", []),
+    ]
+
+
+async def test_tags_and_prefixes_and_many_urls(house: Any) -> None:
+    proxy, application = house
+    await ask(proxy, "http://en.example/Blog/one")
+    asked: list[dict[str, object]] = [
+        {"tag": "<b>post-7</b>"},
+        {"prefix": "http://www.en.example/blog/"},
+        {"urls": ["http://en.example/x", "http://en.example/y"]},
+        {"all": True},
+    ]
+    transport = httpx.ASGITransport(application, client=("127.0.0.1", 50000))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8081") as operator:
+        for each in asked[:3]:
+            assert (await operator.post("/-/purge", json=each)).json()["purged"] == 0
+    told = {(each["by"], each["value"]): each["neighbours"] for each in await shown(application)}
+    assert set(told) == {
+        ("tag", "<b>post-7</b>"),
+        ("prefix", "http://www.en.example/blog/"),
+        ("url", "http://en.example/x"),
+        ("url", "http://en.example/y"),
+    }
+    (found,) = told["prefix", "http://www.en.example/blog/"]
+    assert (found["url"], found["differs"]) == ("http://en.example/Blog/one", ["host", "path"])
+
+
+@pytest.mark.parametrize(
+    ("missed", "stored", "differs"),
+    [
+        ("http://a.example/p", "http a.example /p?x", ("query",)),
+        ("http://a.example/p", "https b.example /p", ("host",)),
+        ("http://a.example/p", "http a.example:8080 /p", ("host",)),
+        ("http://a.example/p", "http a.example /P", ("path",)),
+        ("http://a.example/p", "http a.example /p/", ("path",)),
+        ("http://a.example/p/", "http a.example /p/index.html", ("path",)),
+        ("http://a.example/p/q", "http a.example //p//q", ("path",)),
+        ("http://a.example/p(q)", "http a.example /p%28q%29", ("path",)),
+        ("http://a.example/", "http a.example /index.php?a", ("path", "query")),
+        ("http://a.example/p", "https a.example /p", None),  # a purge means both schemes
+        ("http://a.example/p", "http a.example /pq", None),
+        ("http://a.example/p", "http a.example /p/q", None),
+    ],
+)
+def test_who_resembles_whom(missed: str, stored: str, differs: tuple[str, ...] | None) -> None:
+    each = Missed("url", missed, 1, 0)
+    found = neighbours([each], [b"digest " + stored.encode()])[each]
+    assert [one.differs for one in found] == ([] if differs is None else [differs])
+
+
+def missing(by: str, name: str) -> Outcome:
+    order = order_by_name({by: name}, RUNTIME)
+    return Outcome.ordered(Purged(order, 0), Times(0.0, 0.0, 0.0))
+
+
+async def test_the_names_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST", 5)
+    misses = PurgeMisses(clock=lambda: 7.0)
+    for number in range(50):
+        misses(missing("tag", f"t{number}"))
+        misses(missing("tag", "often"))
+    misses(missing("tag", "x" * 1000))
+    found = await misses.last(100)
+    assert len(found) == 5
+    assert Missed("tag", "often", 50, 7) in found
+    assert all(len(each.name) < 10 for each in found)
+
+
+async def test_what_removed_something_or_was_not_confirmed_is_no_miss() -> None:
+    misses = PurgeMisses()
+    for count in (1, None):
+        order = order_by_name({"tag": "a"}, RUNTIME)
+        misses(Outcome.ordered(Purged(order, count), Times(0.0, 0.0, 0.0)))
+    misses(missing("all", True))  # type: ignore[arg-type]
+    assert await misses.last(10) == []
+
+
+async def test_every_process_is_asked(tmp_path: Path) -> None:
+    parent, *workers = (
+        PurgeMisses(Commons(tmp_path, name), clock=lambda: 1.0) for name in ("parent", "1", "2")
+    )
+    for name in ("parent", "1", "2"):
+        (tmp_path / f"{name}.counts").touch()
+    for each in workers:
+        each(missing("tag", "Ключ"))
+    asking = asyncio.create_task(parent.last(5))
+    async with asyncio.timeout(20):
+        while not asking.done():
+            await asyncio.sleep(0.01)
+            for each in workers:
+                each.hand_over()
+    assert asking.result() == [Missed("tag", "Ключ", 2, 1)]
