@@ -24,7 +24,7 @@ class Clock:
     def time(self) -> float:
         return self.now
 
-    perf_counter = __call__ = time
+    perf_counter = monotonic = __call__ = time
 
     def call_at(self, when: float, callback: Callable[..., object], *arguments: Any) -> _Timer:
         timer = _Timer(self._timers, when, callback, arguments)

@@ -39,6 +39,7 @@ from univocal.engine.forwarding import Forwarding
 from univocal.engine.runtime import Runtime, builtin_profiles
 from univocal.engine.upstream import Upstream
 from univocal.http.errors import RefusedError
+from univocal.origin.balance import Balance
 from univocal.origin.server import OriginServer, Timeouts
 from univocal.server.direct import DirectProtocol
 from univocal.server.turn import Works
@@ -149,7 +150,7 @@ class World:
         runtime = Runtime.everywhere(PROFILE, self.rules)
         self.engine = Engine(Gate(runtime, tiers), (), self.clock, self.clock.call_later)
         server = OriginServer("http://origin.example", PlayedTransport(self.clock, self._reached), PATIENT)
-        self.forwarding = Forwarding(MappingProxyType({"": Upstream(server)}))
+        self.forwarding = Forwarding(MappingProxyType({"": Upstream(Balance.alone(server))}))
         self.clients: dict[int, Client] = {}
         self.all_clients: list[Client] = []
         self.origins: list[OriginWire] = []
@@ -450,7 +451,7 @@ def played(world: World) -> Iterator[None]:
         stack.callback(uvicorns.setLevel, uvicorns.level)
         uvicorns.setLevel(logging.CRITICAL)
         stack.enter_context(patch.object(Exchange, "_fail", failed))
-        for module in ("engine.upstream", "server.turn", "server.direct", "engine.exchange"):
+        for module in ("engine.attempt", "server.turn", "server.direct", "engine.exchange"):
             stack.enter_context(patch(f"univocal.{module}.time", world.clock))
         # So that little content is much.
         stack.enter_context(patch("univocal.engine.flight.Broadcast", partial(Broadcast, window=120)))

@@ -19,7 +19,8 @@ import pytest
 import univocal
 from neighbours import FRESH, House, PlayedClient
 from univocal import CacheMiddleware, MemoryStore
-from univocal.http.messages import Field
+from univocal.engine.upstream import Sender, Upstream
+from univocal.http.messages import Field, Response
 
 LIBRARY = str(Path(univocal.__file__).parent)
 COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>"}
@@ -120,6 +121,54 @@ def miss(fields: list[Field], told: list[Field]) -> Callable[[], object]:
         assert len(client.body) == 1024
 
     return act
+
+
+class Server:
+    """An origin server (see origin.server) that answers at once."""
+
+    url, authority, came = "http://origin.example", b"origin.example", True
+
+    def mapped(self, target: bytes) -> bytes:
+        return target
+
+    def ask(self, method: bytes, target: bytes, fields: Any, content: Any, answer: Any) -> Any:
+        answer.start(Response(200, FRESH))
+        answer.write(b"content")
+        answer.finish()
+        return self
+
+    def cancel(self) -> None: ...
+
+
+def forwarding(servers: int) -> Callable[[], object]:
+    upstream = Upstream.of([Server() for _ in range(servers)])  # type: ignore[misc]
+    sender = Sender("127.0.0.1", b"http")
+
+    def act() -> None:
+        answer = Heard()
+        upstream.send(b"GET", b"/a", [(b"host", b"en.example"), *BROWSER], sender, None, answer, key=b"key")
+        assert answer.finished
+
+    return act
+
+
+class Heard:
+    finished = False
+
+    def interim(self, status: int, fields: Any) -> None: ...
+    def start(self, response: Response) -> None: ...
+    def fail(self, error: Exception) -> None: ...
+
+    def write(self, chunk: bytes) -> bool:
+        return True
+
+    def finish(self) -> None:
+        self.finished = True
+
+
+@pytest.mark.parametrize(("servers", "ceiling"), [(1, 23), (2, 39)])
+def test_a_request_on_its_way_to_origin_servers(servers: int, ceiling: int) -> None:
+    check(forwarding(servers), ceiling)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from univocal.engine.upstream import Upstream
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Fields, Response, values
 from univocal.http.roles import Answer, Asked
+from univocal.origin.balance import Balance
 
 
 class Server:
@@ -39,6 +40,8 @@ class Server:
 
 
 class Nothing:
+    came = True
+
     def pause(self) -> None: ...
     def resume(self) -> None: ...
     def cancel(self) -> None: ...
@@ -86,7 +89,7 @@ def forward() -> Forward:
         admission = House().admit(b"/a", method, *fields)
         found = admission.canonical
         assert found is not None
-        forwarding = Forwarding({"": Upstream(server, host)})  # type: ignore[arg-type]
+        forwarding = Forwarding({"": Upstream(Balance.alone(server), host)})  # type: ignore[arg-type]
         request = OriginRequest(method, admission.request.fields, found, admission)
         forwarding.ask(request, content, heard)
         return server, heard
@@ -147,7 +150,7 @@ def test_a_request_goes_where_the_configuration_leads_that_it_began_with() -> No
     """A reload gives the same name to another upstream while requests wait."""
     house = House()
     servers = [Server(Response(200, FRESH)) for _ in range(3)]
-    fixed, before, after = (Upstream(server) for server in servers)  # type: ignore[arg-type]
+    fixed, before, after = (Upstream(Balance.alone(server)) for server in servers)  # type: ignore[arg-type]
     forwarding = Forwarding({"": fixed})
     admitted = []
     for upstreams in ({}, {"": before}, {"": after}):

@@ -88,7 +88,7 @@ class Requests(RuleBasedStateMachine):
         return (number, another, (*tried, another))
 
     def end(self, number, member):
-        self.balance.ended(number, member)
+        self.balance.ended(number, member, answered=True)
         del self.open[number]
 
     @rule(seconds=st.sampled_from([0.1, 1, 5, 10, 100]))

@@ -27,7 +27,7 @@ def names(found: Balance[str], number: int, now: float = 0, *, end: bool = True)
         assert member is not None
         told += member.server
         if end:
-            found.ended(each, member)
+            found.ended(each, member, answered=True)
     return told
 
 
@@ -78,7 +78,7 @@ def test_the_least_busy_is_asked_where_another_is_slow():
     slow = found.take(ASKER, b"", 0)
     assert slow is not None
     assert names(found, 3) == "bbb"
-    found.ended(ASKER, slow)
+    found.ended(ASKER, slow, answered=True)
     assert set(names(found, 2)) == {"a", "b"}
 
 
@@ -88,7 +88,7 @@ def chosen(found: Balance[str], now: float = 0) -> dict[bytes, str]:
         member = found.take(ASKER, key, now)
         assert member is not None
         told[key] = member.server
-        found.ended(ASKER, member)
+        found.ended(ASKER, member, answered=True)
     return told
 
 
@@ -163,7 +163,7 @@ def test_who_is_ejected_gets_nothing_for_that_time_and_then_one_request_at_a_tim
     assert names(found, 3, now=110) == "bbb"
     assert names(found, 3, now=200) == "bbb"  # as long as it takes
     found.failed(member, 210)
-    found.ended("a trial", member)
+    found.ended("a trial", member, answered=True)
     assert (states(found), names(found, 3, now=219.9)) == (["ejected", "up"], "bbb")
     assert names(found, 1, now=220) == "a"  # its client left: it is nobody's word
     again = found.take("a trial", b"", 220)
@@ -179,7 +179,7 @@ def test_another_requests_end_is_not_the_trials():
     assert old is named(found, "a")
     found.failed(old, 0)
     assert found.take("a trial", b"", 10) is old
-    found.ended("an old one", old)
+    found.ended("an old one", old, answered=True)
     assert names(found, 3, now=11) == "bbb"
 
 
@@ -248,7 +248,7 @@ def test_members_come_and_go_and_those_that_stay_keep_what_they_are():
     found.change([stays, Member("c", "c", now=3)], 3)
     assert (states(found), names(found, 3, now=4)) == (["ejected", "up"], "ccc")
     found.failed(gone, 5)
-    found.ended(ASKER, gone)
+    found.ended(ASKER, gone, answered=True)
     found.change([], 6)
     assert found.take(ASKER, b"", 6) is None
 
@@ -294,7 +294,7 @@ def test_a_retry_that_nobody_pays_for_tries_nobody():
     fail(found, "a")
     for number in range(3):
         assert found.another(number, b"", 1, [named(found, "b")]) is named(found, "a")
-        found.ended(number, named(found, "a"))
+        found.ended(number, named(found, "a"), answered=True)
     assert found.another(ASKER, b"", 10, [named(found, "b")]) is None
     assert names(found, 1, now=10) == "a"  # it waits for its trial still
 
@@ -304,7 +304,7 @@ def test_what_came_is_counted():
     for status in (200, 204, 304, 404, 503):
         member = found.take(ASKER, b"", 0)
         found.answered(named(found, "a"), status, 0)
-        found.ended(ASKER, member)
+        found.ended(ASKER, member, answered=True)
     a = named(found, "a")
     assert (a.answers, a.failures, a.state) == ([0, 0, 2, 1, 1, 1], 0, State.UP)
     assert sum(each.requests for each in found.members) == 5

@@ -120,7 +120,9 @@ def assemble(configuration: Configuration, source: str, commons: Commons | None 
     def connections() -> dict[str, int]:
         return {
             "client": len(clients),
-            "origin": sum(each.upstream.server.connections for each in proxies.values()),
+            "origin": sum(
+                server.connections for each in proxies.values() for server in each.upstream.servers
+            ),
         }
 
     metrics, spellings = Metrics(memory, shared, commons, connections), Spellings(commons)

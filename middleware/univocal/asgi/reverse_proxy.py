@@ -30,20 +30,22 @@ class ReverseProxy:
     `url` is http, https, or unix:///PATH of a socket on this machine. A path in an http URL replaces the
     route's prefix, or stands before every target. `origin_host` is the Host field sent: "site" (the
     request's own), "upstream" (of `url`) or a literal. `transport` is any httpx transport that honours the
-    "target" extension; without one it is an OriginTransport. Raises ConfigurationError.
+    "target" extension; without one it is an OriginTransport. An `Upstream` in place of `url` has all that
+    already. Raises ConfigurationError.
     """
 
     def __init__(
         self,
-        url: str,
+        url: str | Upstream,
         transport: httpx.AsyncBaseTransport | None = None,
         *,
         origin_host: str = "site",
         timeouts: Timeouts | None = None,
     ) -> None:
-        server = OriginServer(url, transport, timeouts)
-        host = {"site": b"", "upstream": server.authority}.get(origin_host, origin_host.encode())
-        self.upstream = Upstream(server, host)
+        if isinstance(url, Upstream):
+            self.upstream = url
+        else:
+            self.upstream = Upstream.of([OriginServer(url, transport, timeouts)], origin_host)
         self.forwarding = Forwarding({"": self.upstream})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -89,6 +91,7 @@ async def _forward(upstream: Upstream, scope: Scope, receive: Receive, send: Sen
     passed = scope.get("extensions", {}).get(CANONICAL)
     line = received(scope)
     target = line.target if passed is None else origin_target(passed["canonical"])
+    key = target if passed is None else passed["canonical"].key
     sender = (
         Sender(line.client, line.scheme, version=line.version)
         if passed is None
@@ -98,7 +101,7 @@ async def _forward(upstream: Upstream, scope: Scope, receive: Receive, send: Sen
     relay = _Relayed(client, scope["headers"], behind_a_cache=passed is not None)
     reception = Reception(receive, left=relay.cancel, too_large=relay.cancel, limit=0)
     try:
-        relay.asked = upstream.send(line.method, target, scope["headers"], sender, reception, relay)
+        relay.asked = upstream.send(line.method, target, scope["headers"], sender, reception, relay, key=key)
         reception.watch()
         await client.deliver(relay)
     finally:

@@ -15,7 +15,7 @@ __all__ = ["Forwarding"]
 
 
 class Forwarding:
-    """Asks the origin server that a request's route names (an `Origin`, see engine.flight).
+    """Asks the origin servers that a request's route names (an `Origin`, see engine.flight).
 
     `upstreams` are by the name that routes call them; the one named "" serves every other route. Those of the
     runtime that a request began with go first: under the same name a reload may bring another. `failed` is
@@ -39,9 +39,12 @@ class Forwarding:
         sender = Sender(received.client, found.scheme, admission.peer.chain, received.version)
         failed = None if self._failed is None else partial(self._failed, found.site.name)
         target = origin_target(found)
-        return upstream.send(request.method, target, request.fields, sender, content, answer, failed)
+        return upstream.send(
+            request.method, target, request.fields, sender, content, answer, failed, found.key
+        )
 
     async def aclose(self) -> None:
         """Close every connection to every origin server."""
         for upstream in self._upstreams.values():
-            await upstream.server.aclose()
+            for server in upstream.servers:
+                await server.aclose()

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final, NamedTuple
 
+from univocal.engine.attempt import Attempt, Outgoing
 from univocal.http.errors import Failure, RefusedError
-from univocal.http.fields import first, imf_fixdate
+from univocal.http.fields import first
 from univocal.http.forward import (
     MOST_PASSES,
     forwards_left,
     passes,
     request_fields,
     request_has_content,
-    response_fields,
 )
 from univocal.http.messages import Fields, Response
 from univocal.http.roles import Answer, Asked, Content
+from univocal.origin.balance import Balance, Balancing, Member
 from univocal.origin.server import OriginServer
 
 __all__ = ["Sender", "Upstream"]
@@ -38,10 +38,37 @@ class Sender(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """An origin server and the Host field that it is sent; an empty `host` is the request's own."""
+    """The origin servers of a route, and the Host field that they are sent.
 
-    server: OriginServer
-    host: bytes = b""
+    An empty `host` is the request's own, None is each origin server's.
+    """
+
+    balance: Balance[OriginServer]
+    host: bytes | None = b""
+
+    @classmethod
+    def of(
+        cls,
+        servers: Sequence[OriginServer],
+        origin_host: str = "site",
+        weights: Sequence[int] = (),
+        balancing: Balancing | None = None,
+    ) -> Upstream:
+        """The upstream of these servers; `origin_host` is "site", "upstream" or a literal."""
+        hosts = {server.authority for server in servers}
+        own = next(iter(hosts)) if len(hosts) == 1 else None
+        now = time.monotonic()
+        members = [
+            Member(server, server.url, weight, now)
+            for server, weight in zip(servers, weights or [1] * len(servers), strict=True)
+        ]
+        host = {"site": b"", "upstream": own}.get(origin_host, origin_host.encode())
+        return cls(Balance(members, balancing), host)
+
+    @property
+    def servers(self) -> list[OriginServer]:
+        """The origin servers, of which one answers each request."""
+        return [member.server for member in self.balance.members]
 
     def send(
         self,
@@ -52,8 +79,12 @@ class Upstream:
         content: Content | None,
         answer: Answer,
         failed: Callable[[Failure], None] | None = None,
+        key: bytes = b"",
     ) -> Asked:
-        """Send a request as RFC 9110 §7.6 has it, its target byte for byte; the response goes to `answer`."""
+        """Send a request as RFC 9110 §7.6 has it, its target byte for byte; the response goes to `answer`.
+
+        `failed` is told where an origin server does not answer, or not to the end. A hash chooses by `key`.
+        """
         counted = forwards_left(method, fields)
         if counted is None:
             return _answer_here(answer)
@@ -71,36 +102,10 @@ class Upstream:
             via=b"%b univocal" % sender.version,  # by which the request was received (RFC 9110 §7.6.3)
         )
         sent = content if request_has_content(counted) else None
-        return self.server.ask(method, self.server.mapped(target), headers, sent, _Relay(answer, failed))
-
-
-class _Relay:
-    """An answer that gets the response's fields as they go on (RFC 9110 §7.6)."""
-
-    __slots__ = ("_answer", "_failed", "finish", "write")
-
-    def __init__(self, answer: Answer, failed: Callable[[Failure], None] | None) -> None:
-        self._answer = answer
-        self._failed = failed
-        self.write = answer.write
-        self.finish = answer.finish
-
-    def fail(self, error: Exception) -> None:
-        if self._failed is not None and isinstance(error, RefusedError) and error.failure is not None:
-            self._failed(error.failure)
-        self._answer.fail(error)
-
-    def interim(self, status: int, fields: Fields) -> None:
-        self._answer.interim(status, response_fields(fields, status=status))
-
-    def start(self, response: Response) -> None:
-        # RFC 9110 §6.6.1: a recipient with a clock appends a Date to a response without one.
-        date = _date(int(time.time()))
-        fields = response_fields(response.fields, status=response.status, date=date)
-        self._answer.start(Response(response.status, fields))
-
-
-_date = lru_cache(maxsize=2)(imf_fixdate)
+        outgoing = Outgoing(method, target, headers, sent, key, self.host is None)
+        attempt = Attempt(self.balance, outgoing, answer, failed)
+        attempt.ask(self.balance.take(attempt, key, time.monotonic()))
+        return attempt
 
 
 class _Answered:

@@ -140,7 +140,7 @@ def request_fields(
     dropped |= HOP_BY_HOP & named.keys()
     if b"connection" in named:
         dropped |= _connection_options(fields)
-    forwarded = [(b"host", host), *(field for field in fields if field[0] not in dropped)]
+    forwarded = [(b"host", host), *[field for field in fields if field[0] not in dropped]]
     if b"transfer-encoding" in named:
         # RFC 9112 §6.3: Transfer-Encoding overrides Content-Length, and the coding is this hop's own.
         forwarded = [field for field in forwarded if field[0] != b"content-length"]
@@ -240,9 +240,11 @@ def passes(fields: Sequence[Field]) -> int:
 
 def request_has_content(fields: Sequence[Field]) -> bool:
     """A received HTTP/1.1 request announces content (RFC 9112 §6)."""
-    return any(
-        name == b"transfer-encoding" or (name == b"content-length" and value.strip(b" \t").strip(b"0") != b"")
-        for name, value in fields
+    names = [name for name, _ in fields]
+    if b"transfer-encoding" in names:
+        return True
+    return b"content-length" in names and any(
+        value.strip(b" \t").strip(b"0") for name, value in fields if name == b"content-length"
     )
 
 

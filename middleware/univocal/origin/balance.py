@@ -98,6 +98,11 @@ class Balance(Generic[Server]):
         self._members = tuple(members)
         self._budget = RetryBudget(self.settings.retry_budget)
 
+    @classmethod
+    def alone(cls, server: Server, name: str = "") -> Balance[Server]:
+        """One origin server, which gets every request."""
+        return cls([Member(server, name)])
+
     @property
     def members(self) -> tuple[Member[Server], ...]:
         """The origin servers, in their order."""
@@ -121,12 +126,14 @@ class Balance(Generic[Server]):
     def take(self, asker: object, key: bytes, now: float) -> Member[Server] | None:
         """The member to ask; None while all are down."""
         members = self._members
-        if len(members) > 1:
-            self._budget.earn(now)
-            member = self._choose(key, now, ())
-        else:
-            member = members[0] if members and members[0].state is not State.DOWN else None
-        return None if member is None else self._give(asker, member)
+        if len(members) == 1 and members[0].state is State.UP:
+            member = members[0]
+            member.requests += 1
+            member.under_way += 1
+            return member
+        self._budget.earn(now)
+        chosen = self._choose(key, now, ())
+        return None if chosen is None else self._give(asker, chosen)
 
     def another(
         self, asker: object, key: bytes, now: float, tried: Collection[Member[Server]]
@@ -157,9 +164,11 @@ class Balance(Generic[Server]):
         elif member.row >= self.settings.fails:
             self._eject(now)
 
-    def ended(self, asker: object, member: Member[Server]) -> None:
-        """The request is over, answered or not."""
+    def ended(self, asker: object, member: Member[Server], *, answered: bool) -> None:
+        """The request is over; its answer's head came, or none did."""
         member.under_way -= 1
+        if not answered:
+            member.answers[0] += 1
         if member.trial is asker:
             member.trial = None
 

@@ -52,11 +52,12 @@ class PendingRequest:
     """A request that is under way (an `Asked`), and the connection that serves it as soon as there is one.
 
     `read` is the seconds that the origin server may take for the head, and for the next octets of content.
-    `failure` turns an error into the one that the answer is told of.
+    `failure` turns an error into the one that the answer is told of; `came` is True if octets of a response
+    had come before.
     """
 
     __slots__ = (
-        "answer", "connection", "content", "failure", "head", "opening", "paused", "read", "repeated",
+        "answer", "came", "connection", "content", "failure", "head", "opening", "paused", "read", "repeated",
         "timeouts",
     )  # fmt: skip
 
@@ -76,8 +77,7 @@ class PendingRequest:
         self.read = timeouts.read
         self.connection: Connection | None = None
         self.opening: asyncio.Task[None] | None = None
-        self.paused = False
-        self.repeated = False
+        self.came = self.paused = self.repeated = False
 
     def pause(self) -> None:
         """Ask the origin server for no more content for now."""
@@ -200,6 +200,7 @@ class Connection(asyncio.Protocol):
             request.repeated = True
             self._keeper.repeat(request)
         else:
+            request.came = self.reader.began
             request.fail(error)
 
     # What an upload calls.

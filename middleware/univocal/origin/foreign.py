@@ -16,7 +16,7 @@ __all__ = ["ForeignRequest"]
 
 
 class ForeignRequest:
-    """A request that is under way by a foreign transport (an `Asked`); its failures are RefusedErrors."""
+    """A request that is under way by a foreign transport (a `Pending`); its failures are RefusedErrors."""
 
     def __init__(
         self,
@@ -27,6 +27,7 @@ class ForeignRequest:
         self._failure = failure
         self._transport = transport
         self._answer = answer
+        self.came = False  # an interim response
         self._over = self._paused = False
         self._goes_on: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None]
@@ -102,6 +103,7 @@ class ForeignRequest:
 
     def _interim(self, status: int, fields: Fields) -> None:
         if not self._over:
+            self.came = True
             self._answer.interim(status, [(name.lower(), value) for name, value in fields])
 
 

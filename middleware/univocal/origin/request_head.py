@@ -12,7 +12,7 @@ from univocal.http.fields import content_length_value
 from univocal.http.grammar import TOKEN_OCTETS
 from univocal.http.messages import Fields
 
-__all__ = ["RequestHead", "request_head"]
+__all__ = ["IDEMPOTENT", "RequestHead", "request_head"]
 
 _TARGET: Final = bytes(octet for octet in range(256) if octet > 0x20 and octet != 0x7F)
 _TELLING: Final = frozenset({b"content-length", b"transfer-encoding", b"expect", b"upgrade"})
@@ -23,7 +23,7 @@ _NAME: Final = itemgetter(0)
 _REMEMBERED: Final = 4096
 
 # RFC 9110 §9.2.2: sending such a request twice has the effect of sending it once.
-_IDEMPOTENT: Final = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE", b"PUT", b"DELETE"})
+IDEMPOTENT: Final = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE", b"PUT", b"DELETE"})
 
 
 class RequestHead(NamedTuple):
@@ -49,14 +49,14 @@ def request_head(method: bytes, target: bytes, fields: Fields) -> RequestHead:
     if not target or target.translate(None, _TARGET):
         raise httpx.LocalProtocolError("the request target is empty or has blanks or control characters")
     # The answer to CONNECT is a tunnel, not a response (RFC 9110 §9.3.6).
-    if method not in _IDEMPOTENT and (
+    if method not in IDEMPOTENT and (
         not method or method.translate(None, TOKEN_OCTETS) or method == b"CONNECT"
     ):
         raise httpx.LocalProtocolError("the method is no token, or CONNECT")
     names = tuple(map(_NAME, fields))
     if not (_tell_nothing if len(wire) < _REMEMBERED else _tell_nothing.__wrapped__)(names):
         return _with_content(wire, method, fields)
-    return RequestHead(wire, 0, False, False, method in _IDEMPOTENT, method == b"HEAD")
+    return RequestHead(wire, 0, False, False, method in IDEMPOTENT, method == b"HEAD")
 
 
 @lru_cache(maxsize=256)
@@ -80,7 +80,7 @@ def _with_content(wire: bytes, method: bytes, fields: Fields) -> RequestHead:
         length,
         values.get(b"expect", b"").lower() == b"100-continue",
         b"upgrade" in values,
-        length == 0 and method in _IDEMPOTENT,
+        length == 0 and method in IDEMPOTENT,
         method == b"HEAD",
     )
 

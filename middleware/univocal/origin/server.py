@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict
-from typing import Final
+from typing import Final, Protocol
 
 import httpx
 
@@ -17,10 +17,19 @@ from univocal.origin.failures import origin_failure
 from univocal.origin.foreign import ForeignRequest
 from univocal.origin.timeouts import Timeouts
 
-__all__ = ["OriginServer", "Timeouts"]
+__all__ = ["OriginServer", "Pending", "Timeouts"]
 
 # Scheme, authority and path; nothing that a request line could not hold (RFC 9112 §3).
 _URL: Final = re.compile(r"(https?)://([^/?#@\s]+)((?:/[^?#\x00-\x20\x7F-\U0010FFFF]*)?)")
+
+
+class Pending(Asked, Protocol):
+    """A request that is under way to an origin server, which knows whether anything has come back."""
+
+    @property
+    def came(self) -> bool:
+        """True if an octet of a response has come; of a transport that does not tell, False."""
+        ...
 
 
 class OriginServer:
@@ -76,7 +85,7 @@ class OriginServer:
 
     def ask(
         self, method: bytes, target: bytes, fields: Fields, content: Content | None, answer: Answer
-    ) -> Asked:
+    ) -> Pending:
         """Send a request, its target byte for byte; the answer is told of what comes back.
 
         Its failures are RefusedErrors: origin-unreachable, origin-timeout, origin-bad-response, overloaded,
@@ -102,7 +111,7 @@ class OriginServer:
 
     def _ask_foreign(
         self, method: bytes, target: bytes, fields: Fields, content: Content | None, answer: Answer
-    ) -> Asked:
+    ) -> Pending:
         try:
             # For test doubles and logs alone: URL classes respell paths, so the target goes beside it.
             url = self._root.copy_with(raw_path=target)
@@ -115,7 +124,9 @@ class OriginServer:
 
 
 class _NeverAsked:
-    """A request that is over before it began (an `Asked`)."""
+    """A request that is over before it began (a `Pending`)."""
+
+    came: Final = False
 
     def pause(self) -> None: ...
     def resume(self) -> None: ...

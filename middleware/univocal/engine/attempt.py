@@ -1,0 +1,152 @@
+"""A request on its way to one origin server of several, and to another where that one does not answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from univocal.http.errors import Failure, RefusedError
+from univocal.http.fields import imf_fixdate
+from univocal.http.forward import response_fields
+from univocal.http.messages import Fields, Response
+from univocal.http.roles import Answer, Content
+from univocal.origin.balance import Balance, Member
+from univocal.origin.request_head import IDEMPOTENT
+from univocal.origin.server import OriginServer, Pending
+
+__all__ = ["Attempt", "Outgoing"]
+
+# An origin server's failures: `overloaded` is none of its doing, and `bad-target` is the request's fault.
+_FAILURES: Final = frozenset({"origin-unreachable", "origin-timeout", "origin-bad-response"})
+
+
+class Outgoing(NamedTuple):
+    """A request as it is sent; Host, the first of its fields, is each server's own name if `own_host`."""
+
+    method: bytes
+    target: bytes
+    fields: Fields
+    content: Content | None
+    key: bytes  # by which a hash chooses
+    own_host: bool = False
+
+
+class Attempt:
+    """An `Asked` to who asked, and the `Answer` to the origin servers; fields go on as RFC 9110 §7.6 has it.
+
+    A request is sent again, to another origin server, if nothing of it was sent, or if it is idempotent, has
+    no content, and no octet of a response has come (RFC 9110 §9.2.2); as often as the balance allows.
+    """
+
+    __slots__ = ("_answer", "_asked", "_balance", "_failed", "_member", "_outgoing", "_started", "_tried",
+                 "write")  # fmt: skip
+
+    def __init__(
+        self,
+        balance: Balance[OriginServer],
+        outgoing: Outgoing,
+        answer: Answer,
+        failed: Callable[[Failure], None] | None,
+    ) -> None:
+        self._balance = balance
+        self._outgoing = outgoing
+        self._answer = answer
+        self._failed = failed
+        self._member: Member[OriginServer] | None = None  # that is asked, until the end
+        self._asked: Pending | None = None
+        self._tried: tuple[Member[OriginServer], ...] = ()
+        self._started = False  # the response's head has come
+        self.write = answer.write
+
+    def ask(self, member: Member[OriginServer] | None) -> None:
+        """Ask an origin server that the balance gave; None if all are down."""
+        if member is None:
+            self._answer.fail(_all_down())
+            return
+        self._member = member
+        server, outgoing = member.server, self._outgoing
+        fields = outgoing.fields
+        if outgoing.own_host:
+            fields = [(b"host", server.authority), *fields[1:]]
+        asked = server.ask(outgoing.method, server.mapped(outgoing.target), fields, outgoing.content, self)
+        if self._member is member:  # else it is over, or went on to another, within the call
+            self._asked = asked
+
+    # What who asked calls.
+
+    def pause(self) -> None:
+        if self._asked is not None:
+            self._asked.pause()
+
+    def resume(self) -> None:
+        if self._asked is not None:
+            self._asked.resume()
+
+    def cancel(self) -> None:
+        asked = self._asked
+        if self._member is not None:
+            self._release(self._member)
+        if asked is not None:
+            asked.cancel()
+
+    # What origin servers call.
+
+    def interim(self, status: int, fields: Fields) -> None:
+        self._answer.interim(status, response_fields(fields, status=status))
+
+    def start(self, response: Response) -> None:
+        # RFC 9110 §6.6.1: a recipient with a clock appends a Date to a response without one.
+        date = _date(int(time.time()))
+        fields = response_fields(response.fields, status=response.status, date=date)
+        assert self._member is not None
+        self._started = True
+        self._balance.answered(self._member, response.status, time.monotonic())
+        self._answer.start(Response(response.status, fields))
+
+    def finish(self) -> None:
+        member = self._member
+        if member is not None:
+            self._member = self._asked = None
+            self._balance.ended(self, member, answered=True)
+        self._answer.finish()
+
+    def fail(self, error: Exception) -> None:
+        member, asked = self._member, self._asked
+        assert member is not None
+        refused = error if isinstance(error, RefusedError) else None
+        if refused is not None and refused.reason in _FAILURES and not self._started:
+            self._balance.failed(member, time.monotonic())
+        self._release(member)
+        if refused is not None and refused.failure is not None:
+            if self._failed is not None:
+                self._failed(refused.failure)
+            if not self._started and (not refused.provoked or self._may_be_repeated(asked)):
+                self._tried += (member,)
+                key, now = self._outgoing.key, time.monotonic()
+                another = self._balance.another(self, key, now, self._tried)
+                if another is not None:
+                    self.ask(another)
+                    return
+        self._answer.fail(error)
+
+    # Its own.
+
+    def _may_be_repeated(self, asked: Pending | None) -> bool:
+        outgoing = self._outgoing
+        came = asked is not None and asked.came
+        return not came and outgoing.content is None and outgoing.method in IDEMPOTENT
+
+    def _release(self, member: Member[OriginServer]) -> None:
+        self._member = self._asked = None
+        self._balance.ended(self, member, answered=self._started)
+
+
+_date = lru_cache(maxsize=2)(imf_fixdate)
+
+
+def _all_down() -> RefusedError:
+    refused = RefusedError("origin-unreachable")
+    refused.failure = Failure("", "", "down", "every origin server is down, as its health checks say")
+    return refused

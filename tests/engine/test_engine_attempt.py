@@ -1,0 +1,279 @@
+"""A request and its retries: which origin servers see it, and what who asked hears."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from neighbours import FRESH
+from univocal.engine.upstream import Sender, Upstream
+from univocal.http.errors import Failure, RefusedError
+from univocal.http.messages import Fields, Response, values
+from univocal.http.roles import Answer
+from univocal.origin.balance import Balancing
+
+LENGTH = (b"content-length", b"3")
+
+
+class Server:
+    """An origin server (see origin.server) whose requests the test answers."""
+
+    def __init__(self, name: str) -> None:
+        self.url = f"http://{name}.example"
+        self.authority = f"{name}.example".encode()
+        self.asked: list[Asked] = []
+        self.at_once: Exception | None = None
+
+    def mapped(self, target: bytes) -> bytes:
+        return target
+
+    def ask(self, method: bytes, target: bytes, fields: Fields, content: Any, answer: Answer) -> Asked:
+        asked = Asked(answer, fields)
+        self.asked.append(asked)
+        if self.at_once is not None:
+            answer.fail(self.at_once)
+        return asked
+
+
+class Asked:
+    def __init__(self, answer: Answer, fields: Fields) -> None:
+        self.answer, self.fields = answer, fields
+        self.came = False
+        self.calls: list[str] = []
+
+    def pause(self) -> None:
+        self.calls.append("pause")
+
+    def resume(self) -> None:
+        self.calls.append("resume")
+
+    def cancel(self) -> None:
+        self.calls.append("cancel")
+
+    def fail(self, error: Exception, *, came: bool = False) -> None:
+        self.came = came
+        self.answer.fail(error)
+
+
+class Heard:
+    """An answer that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.statuses: list[int] = []
+        self.content = b""
+        self.ends: list[Exception | None] = []
+
+    def interim(self, status: int, fields: Fields) -> None:
+        self.statuses.append(status)
+
+    def start(self, response: Response) -> None:
+        self.statuses.append(response.status)
+
+    def write(self, chunk: bytes) -> bool:
+        self.content += chunk
+        return True
+
+    def finish(self) -> None:
+        self.ends.append(None)
+
+    def fail(self, error: Exception) -> None:
+        self.ends.append(error)
+
+
+class Group:
+    """Origin servers a, b and c, of which each request asks the first that may be asked."""
+
+    def __init__(self, number: int = 3, origin_host: str = "site", **settings: Any) -> None:
+        self.servers = [Server(name) for name in "abc"[:number]]
+        balancing = Balancing(**{"choice": "round-robin", "fails": 100, "retries": 2, **settings})
+        self.upstream = Upstream.of(self.servers, origin_host, balancing=balancing)  # type: ignore[arg-type]
+        self.failures: list[Failure] = []
+
+    def send(self, method: bytes = b"GET", *fields: tuple[bytes, bytes], content: Any = None) -> Heard:
+        self.heard = Heard()
+        sent = [(b"host", b"en.example"), *fields]
+        sender = Sender("127.0.0.1", b"http")
+        self.asked = self.upstream.send(
+            method, b"/a", sent, sender, content, self.heard, self.failures.append
+        )
+        return self.heard
+
+    @property
+    def numbers(self) -> list[int]:
+        return [len(server.asked) for server in self.servers]
+
+    def assert_nothing_is_under_way(self) -> None:
+        assert [member.under_way for member in self.upstream.balance.members] == [0] * len(self.servers)
+
+
+def error(reason: str, *, sent: bool = True) -> RefusedError:
+    refused = RefusedError(reason)
+    refused.provoked = sent
+    if reason != "bad-target":
+        refused.failure = Failure("http://a.example", "", "refused", reason)
+    return refused
+
+
+# A request, its failure, whether it was sent, whether octets had come, and whether it is sent again.
+@pytest.mark.parametrize(
+    ("method", "fields", "reason", "sent", "came", "again"),
+    [
+        (b"GET", [], "origin-unreachable", False, False, True),
+        (b"GET", [], "origin-unreachable", True, False, True),
+        (b"GET", [], "origin-timeout", True, False, True),
+        (b"GET", [], "origin-timeout", True, True, False),
+        (b"GET", [], "origin-bad-response", True, True, False),
+        (b"GET", [], "origin-bad-response", True, False, True),  # closed without an octet
+        (b"GET", [], "overloaded", False, False, True),
+        (b"GET", [], "bad-target", True, False, False),
+        (b"GET", [LENGTH], "origin-timeout", True, False, False),
+        (b"GET", [LENGTH], "origin-unreachable", False, False, True),
+        (b"PUT", [LENGTH], "origin-unreachable", True, False, False),
+        (b"DELETE", [], "origin-unreachable", True, False, True),
+        (b"POST", [], "origin-unreachable", True, False, False),
+        (b"POST", [], "origin-timeout", True, False, False),
+        (b"POST", [LENGTH], "origin-unreachable", False, False, True),
+        (b"PATCH", [], "origin-bad-response", True, False, False),
+        (b"FROB", [], "origin-unreachable", False, False, True),
+    ],
+)
+def test_a_request_is_sent_again_where_that_is_as_good_as_once(method, fields, reason, sent, came, again):
+    group = Group(2)
+    heard = group.send(method, *fields, content=object())
+    refused = error(reason, sent=sent)
+    group.servers[0].asked[0].fail(refused, came=came)
+    assert group.numbers == [1, int(again)]
+    if again:
+        assert heard.ends == []
+        answer = group.servers[1].asked[0].answer
+        answer.start(Response(200, FRESH))
+        answer.write(b"content")
+        answer.finish()
+        assert (heard.statuses, heard.content, heard.ends) == ([200], b"content", [None])
+    else:
+        assert heard.ends == [refused]
+    assert group.failures == ([refused.failure] if refused.failure else [])
+    group.assert_nothing_is_under_way()
+
+
+@pytest.mark.parametrize(("settings", "numbers"), [({}, [1, 1, 1]), ({"retries": 1}, [1, 1, 0]),
+                                                   ({"retries": 0}, [1, 0, 0])])  # fmt: skip
+def test_it_is_sent_to_another_as_often_as_the_settings_say(settings, numbers):
+    group = Group(**settings)
+    for server in group.servers:
+        server.at_once = error("origin-unreachable", sent=False)
+    heard = group.send()
+    assert (group.numbers, heard.ends) == (numbers, [group.servers[sum(numbers) - 1].at_once])
+    assert len(group.failures) == sum(numbers)
+    group.assert_nothing_is_under_way()
+
+
+def test_one_that_is_alone_is_asked_once():
+    group = Group(1)
+    heard = group.send()
+    group.servers[0].asked[0].fail(error("origin-unreachable"))
+    assert (group.numbers, len(heard.ends)) == ([1], 1)
+
+
+def test_whoever_answers_within_the_call_is_the_one_that_is_asked():
+    """A failure within `ask` is followed by another `ask` within it, which must not be forgotten."""
+    group = Group(2)
+    group.servers[0].at_once = error("origin-unreachable", sent=False)
+    group.send()
+    group.asked.pause()
+    group.asked.resume()
+    group.asked.cancel()
+    assert (group.servers[0].asked[0].calls, group.servers[1].asked[0].calls) == (
+        [],
+        ["pause", "resume", "cancel"],
+    )
+    group.assert_nothing_is_under_way()
+
+
+def test_once_the_head_has_come_the_answer_is_this_origins():
+    group = Group(2)
+    heard = group.send()
+    answer = group.servers[0].asked[0].answer
+    answer.start(Response(200, FRESH))
+    answer.write(b"con")
+    group.servers[0].asked[0].fail(error("origin-unreachable"))
+    assert (group.numbers, heard.content, len(heard.ends)) == ([1, 0], b"con", 1)
+    assert group.upstream.balance.members[0].failures == 0
+    group.assert_nothing_is_under_way()
+
+
+@pytest.mark.parametrize(
+    ("reason", "failures"),
+    [
+        ("origin-unreachable", 1),
+        ("origin-timeout", 1),
+        ("origin-bad-response", 1),
+        ("overloaded", 0),
+        ("bad-target", 0),
+    ],
+)
+def test_what_an_origin_server_is_blamed_for(reason, failures):
+    group = Group(2)
+    group.send(b"POST")
+    group.servers[0].asked[0].fail(error(reason))
+    assert group.upstream.balance.members[0].failures == failures
+
+
+def test_an_answer_with_two_lengths_is_a_failure():
+    group = Group(2)
+    group.send()
+    asked = group.servers[0].asked[0]
+    with pytest.raises(RefusedError) as raised:
+        asked.answer.start(Response(200, [LENGTH, (b"content-length", b"4")]))
+    asked.fail(raised.value, came=True)
+    assert (group.numbers, group.upstream.balance.members[0].failures) == ([1, 0], 1)
+
+
+def test_an_error_of_the_server_is_an_answer():
+    group = Group(2, fails=1)
+    heard = group.send()
+    answer = group.servers[0].asked[0].answer
+    answer.start(Response(503, []))
+    answer.finish()
+    assert (group.numbers, heard.statuses, heard.ends) == ([1, 0], [503], [None])
+    assert group.upstream.balance.members[0].answers == [0, 0, 0, 0, 0, 1]
+
+
+def test_who_leaves_is_nobodys_failure():
+    group = Group(2)
+    heard = group.send()
+    group.asked.cancel()
+    group.asked.cancel()
+    member = group.upstream.balance.members[0]
+    assert (heard.ends, member.failures, member.answers[0], member.under_way) == ([], 0, 1, 0)
+
+
+def test_while_all_are_down_who_asks_hears_so_at_once():
+    group = Group(2)
+    for member in group.upstream.balance.members:
+        group.upstream.balance.mark(member, 0, up=False)
+    heard = group.send()
+    (refused,) = heard.ends
+    assert isinstance(refused, RefusedError)
+    assert (refused.reason, refused.status, refused.provoked) == ("origin-unreachable", 502, False)
+    assert refused.failure is not None
+    assert (refused.failure.reason, group.numbers) == ("down", [0, 0])
+
+
+@pytest.mark.parametrize(
+    ("origin_host", "hosts"),
+    [
+        ("site", [b"en.example", b"en.example"]),
+        ("upstream", [b"a.example", b"b.example"]),
+        ("app.example:8000", [b"app.example:8000", b"app.example:8000"]),
+    ],
+)
+def test_the_host_is_whose_it_is_to_be_and_stands_first(origin_host, hosts):
+    group = Group(2, origin_host)
+    group.send()
+    group.servers[0].asked[0].fail(error("origin-unreachable"))
+    sent = [server.asked[0].fields for server in group.servers]
+    assert [values(fields, b"host") for fields in sent] == [[host] for host in hosts]
+    assert [fields[0][0] for fields in sent] == [b"host", b"host"]
+    assert sent[0][1:] == sent[1][1:]
