@@ -105,7 +105,7 @@ def start() -> Iterator[Callable[..., Running]]:
             assert line, f"ended with {process.wait(TIMEOUT)}: {process.communicate()}"
             said += line
         (proxy, admin) = [
-            (host, int(port)) for host, port in re.findall(r"http://([0-9.]+):(\d+)/", said)[:2]
+            (host, int(port)) for host, port in re.findall(r"https?://([0-9.]+):(\d+)/", said)[:2]
         ]
         started.append(Running(process, said, proxy, admin))
         return started[-1]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +13,7 @@ import httpx
 import pytest
 import uvicorn
 
+from authority import Authority
 from support import Clock
 from univocal import CacheMiddleware, ReverseProxy, Rules, Runtime
 from univocal.engine.runtime import builtin_profiles
@@ -27,22 +26,10 @@ Fields = list[tuple[bytes, bytes]]
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An authority, a server's certificate for origin.example and 127.0.0.1, a client's certificate."""
-    if shutil.which("openssl") is None:
-        pytest.skip("needs openssl (Debian package openssl)")
-    folder = tmp_path_factory.mktemp("certificates")
-
-    def openssl(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
-
-    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2",
-            "-subj", "/CN=authority", "-addext", "keyUsage=critical,keyCertSign")  # fmt: skip
-    for name, subject in (("server", "DNS:origin.example,IP:127.0.0.1"), ("client", "DNS:client.example")):
-        openssl("req", *key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
-        (folder / "extensions").write_text(f"subjectAltName={subject}\n")
-        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
-                "-days", "2", "-extfile", "extensions", "-out", f"{name}.pem")  # fmt: skip
-    return folder
+    authority = Authority(tmp_path_factory.mktemp("certificates"))
+    authority.issue("server", "DNS:origin.example,IP:127.0.0.1")
+    authority.issue("client", "DNS:client.example")
+    return authority.folder
 
 
 @dataclass

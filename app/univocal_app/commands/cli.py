@@ -141,7 +141,8 @@ def _serve(configuration: Configuration, source: str) -> None:
             typer.echo(f"univocal: server.max_connections = {server.max_connections} is too much", err=True)
         each = " for each worker" if server.workers > 1 else ""
         typer.echo(f"univocal: {limits}{each}", err=True)
-        said = f"univocal: serving http://{address_of(front)}/, admin listener http://{address_of(back)}/"
+        scheme = "https" if server.tls_cert else "http"
+        said = f"univocal: serving {scheme}://{address_of(front)}/, admin listener http://{address_of(back)}/"
         serves = alone if server.workers == 1 else supervise
         serves(configuration, source, front, back, lambda: typer.echo(said, err=True))
 

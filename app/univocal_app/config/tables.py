@@ -42,9 +42,6 @@ __all__ = [
     "validate",
 ]
 
-# Keys that documentation and later versions know; a typing error is told apart from them.
-NOT_YET: Final = frozenset({"server.tls_cert", "server.tls_key"})
-
 COMMAND_LINE: Final = "command line"
 
 # Where pydantic speaks of Python's types or of lengths, in the words of the file's format.
@@ -87,6 +84,8 @@ class ServerTable(Table):
     max_connections: Annotated[int, Field(ge=0)] = 0
     max_connections_per_client: Annotated[int, Field(ge=0)] = 0
     max_requests_per_client: Annotated[int, Field(ge=0)] = 0
+    tls_cert: str = ""
+    tls_key: str = ""
 
 
 class OriginTable(Table):
@@ -151,6 +150,8 @@ class SiteTable(Table):
     aliases: list[str] = []
     alias_answer: Literal["serve", 301, 308] = "serve"
     scheme: Literal["keep", "http", "https"] = "keep"
+    tls_cert: str = ""
+    tls_key: str = ""
     profile: str = "rfc3986"
     upstream: Origin
     forward: Literal["canonical", "received"] = "canonical"
@@ -218,10 +219,6 @@ def _told(problems: list[ErrorDetails], source: str) -> Iterator[ConfigurationEr
 def _problem(problem: ErrorDetails, source: str) -> ConfigurationError:
     key = dotted(problem["loc"])
     match problem["type"]:
-        case "extra_forbidden" if key in NOT_YET:
-            return ConfigurationError(
-                source, key, problem["input"], "nothing: this setting is not in this version"
-            )
         case "extra_forbidden":
             known = ", ".join(_keys_beside(problem["loc"]))
             return ConfigurationError(source, key, problem["input"], f"the keys {known}")

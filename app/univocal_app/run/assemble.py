@@ -21,6 +21,7 @@ from univocal.http.messages import Received
 from univocal.server.clients import Clients, ConnectionLimits
 from univocal.server.direct import DirectProtocol
 from univocal.server.protocol import ExactProtocol
+from univocal.server.tls import TlsConnection
 from univocal.server.turn import Works
 from univocal.store.memory import MemoryStore
 from univocal.store.redis.tier import SharedStore
@@ -36,6 +37,7 @@ from univocal_app.observe.metrics import Metrics
 from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.stats import Stats
 from univocal_app.observe.top import Top
+from univocal_app.run.certificates import CertificateFiles, contexts_of
 from univocal_app.run.descriptors import ADMIN, Share, raise_limit, share
 from univocal_app.run.origins import most_connections, places_of, proxies_of
 from univocal_app.run.processes import Commons
@@ -57,14 +59,17 @@ class House:
     log: AccessLog
     clients: Clients
     shared: SharedStore | None = None
+    certificates: CertificateFiles | None = None
 
     def front(self, bound: socket) -> Endpoint:
-        """The proxy on its socket."""
+        """The proxy on its socket, over TLS if there are certificates."""
         works = Works(self.proxy.engine, self.origins.forwarding)
-        limits = _read_limits(self.configuration.server)
-        return Endpoint(
-            self.proxy, bound, DirectProtocol.with_works(works, limits, self._refused, self.clients)
-        )
+        limits, told = _read_limits(self.configuration.server), self._refused
+        protocol = DirectProtocol.with_works(works, limits, told, self.clients)
+        if self.certificates is not None:
+            current, protocols = self.certificates.current, {"http/1.1": protocol}
+            protocol = TlsConnection.with_protocols(current, protocols, limits, told, self.clients)
+        return Endpoint(self.proxy, bound, protocol)
 
     def back(self, bound: socket, working: Callable[[], int] = lambda: 1) -> Endpoint:
         """The admin application on its socket; `working` gives the number of processes that serve clients."""
@@ -88,11 +93,15 @@ class House:
 
     async def start(self) -> None:
         """Connect to the shared store, before clients are answered; without it, go on alone."""
+        if self.certificates is not None:
+            self.certificates.watch()
         if self.shared is not None:
             await self.shared.start()
 
     async def aclose(self) -> None:
         """Close the connections to origin servers and to the shared store, and write the log to its end."""
+        if self.certificates is not None:
+            self.certificates.end()
         try:
             await self.origins.aclose()
             if self.shared is not None:
@@ -130,7 +139,9 @@ def assemble(configuration: Configuration, source: str, commons: Commons | None 
     listeners: list[Listener] = [log, metrics, *views.listeners]
     proxy = CacheMiddleware(origins, runtime=runtime, store=store, listeners=listeners)
     events = Events(proxy.engine.listeners)
-    return House(configuration, proxy, origins, metrics, views, events, log, clients, shared)
+    contexts = contexts_of(configuration, source)
+    files = CertificateFiles(configuration, source, runtime.sites, contexts) if contexts else None
+    return House(configuration, proxy, origins, metrics, views, events, log, clients, shared, files)
 
 
 def share_of(configuration: Configuration) -> Share:

@@ -18,6 +18,7 @@ from univocal.origin.server import Timeouts
 from univocal.origin.transport import OriginTransport
 from univocal_app.config.sites import upstreams
 from univocal_app.config.tables import Configuration, OriginTable
+from univocal_app.run.certificates import load_pair, reason_of
 
 __all__ = ["most_connections", "places_of", "proxies_of"]
 
@@ -109,19 +110,16 @@ class _Way:
         try:
             context = ssl.create_default_context(cafile=self._file(table.tls_ca))
         except OSError as error:  # an SSLError, too, is one
-            raise self._cannot("tls_ca", f"a file of certificates in PEM ({_reason(error)})") from None
+            raise self._cannot("tls_ca", f"a file of certificates in PEM ({reason_of(error)})") from None
         context.set_alpn_protocols(["http/1.1"])
         if not table.tls_verify:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         if table.tls_key and not table.tls_cert:
             raise self._cannot("tls_key", "none without tls_cert")
-        if certificate := self._file(table.tls_cert):
-            try:
-                # A key that asks for a passphrase has nobody here to give it.
-                context.load_cert_chain(certificate, self._file(table.tls_key), password=str)
-            except OSError as error:
-                allowed = f"a file with a certificate in PEM, tls_key the one with its key ({_reason(error)})"
-                raise self._cannot("tls_cert", allowed) from None
+        certificate, key = self._file(table.tls_cert), self._file(table.tls_key)
+        if certificate and (why := load_pair(context, certificate, key)):
+            allowed = f"a file with a certificate in PEM, tls_key the one with its key ({why})"
+            raise self._cannot("tls_cert", allowed)
         return context
 
     def _file(self, name: str) -> str | None:
@@ -130,9 +128,3 @@ class _Way:
     def _cannot(self, key: str, allowed: str) -> ConfigurationError:
         found: Any = getattr(self.table, key)
         return ConfigurationError(self.source, f"{self.places.get(key, 'origin')}.{key}", found, allowed)
-
-
-def _reason(error: OSError) -> str:
-    if isinstance(error, ssl.SSLError):
-        return str(error.reason or "no certificate is in it").lower().replace("_", " ")
-    return error.strerror or str(error)

@@ -10,6 +10,7 @@ from univocal_app.config.places import line_of, without
 from univocal_app.config.tables import Configuration, parsed, validate
 from univocal_app.observe.accesslog import check_log
 from univocal_app.run.assemble import runtime_of, store_of
+from univocal_app.run.certificates import contexts_of
 from univocal_app.run.origins import proxies_of
 from univocal_app.run.serve import check_address
 
@@ -31,7 +32,7 @@ def read(file: Path) -> Configuration:
         with suppress(ConfigurationError):
             configuration = validate(without(settings, (each.key for each in objections.errors)), source)
     if configuration is not None:
-        for made in (runtime_of, store_of, proxies_of):
+        for made in (runtime_of, store_of, proxies_of, contexts_of):
             with objections:
                 made(configuration, source)
     for error in objections.errors:

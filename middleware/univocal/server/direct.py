@@ -15,7 +15,7 @@ from univocal.http.framing import ReadLimits, is_authority
 from univocal.http.messages import Received
 from univocal.server.bounds import BETWEEN, NEVER, PIECE
 from univocal.server.clients import Clients
-from univocal.server.glance import Glance
+from univocal.server.glance import CertifiedGlance, Glance
 from univocal.server.protocol import ExactProtocol
 from univocal.server.turn import Turn, Works
 
@@ -78,7 +78,7 @@ class DirectProtocol(ExactProtocol):
         ticks = time.perf_counter()
         glance = self._glance
         if glance is None:
-            glance = self._glance = Glance()
+            glance = self._glance = self._new_glance()
         read = glance.read(data)
         if read is None:
             self._glance = None  # that parser may wait for more of this message
@@ -106,6 +106,10 @@ class DirectProtocol(ExactProtocol):
             self.cycle = cast("Any", turn)
             self._start_asgi_task(turn, self.app)
         return True
+
+    def _new_glance(self) -> Glance:
+        suits = self._suits
+        return Glance() if suits is None else CertifiedGlance(suits)
 
     def _reply(self, hit: Hit) -> None:
         stored = hit.stored

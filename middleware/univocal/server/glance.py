@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import httptools
 
 from univocal.server.llhttp import new_parser
 
-__all__ = ["Glance"]
+__all__ = ["CertifiedGlance", "Glance"]
 
 _METHOD: Final = b"GET "
 _VERSION: Final = b" HTTP/1.1\r\n"
@@ -50,4 +51,25 @@ class Glance:
         read = target, tuple(fields), tuple(fields.values())
         targets.clear()
         fields.clear()
+        return read
+
+
+class CertifiedGlance(Glance):
+    """Reads heads whose Host is one that the connection's certificate `suits`, and no others."""
+
+    __slots__ = ("_suited", "_suits")
+
+    def __init__(self, suits: Callable[[bytes], bool]) -> None:
+        super().__init__()
+        self._suits = suits
+        self._suited: bytes | None = None  # the last that did
+
+    def read(self, data: bytes) -> tuple[bytes, tuple[bytes, ...], tuple[bytes, ...]] | None:
+        read = super().read(data)
+        if read is not None:
+            named = dict(zip(read[1], read[2], strict=True))
+            host = named.get(b"Host") or named.get(b"host")
+            if host is None or not (host == self._suited or self._suits(host)):
+                return None
+            self._suited = host
         return read

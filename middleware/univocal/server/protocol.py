@@ -8,7 +8,7 @@ llhttp, by httptools, is the one parser; `univocal.http.framing` decides what th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 from urllib.parse import unquote
 
@@ -20,6 +20,7 @@ from univocal.http.forward import request_has_content
 from univocal.http.framing import WATCHED, ReadLimits, faults, field_octets, split_target
 from univocal.http.messages import Fields, values
 from univocal.server.bounds import BETWEEN, CONTENT, HEAD, NEVER, PIECE, BoundedConnection
+from univocal.server.certificates import SUITS
 from univocal.server.cycle import ExactCycle
 from univocal.server.llhttp import new_parser
 
@@ -40,6 +41,11 @@ class ExactProtocol(BoundedConnection):
         super().__init__(*arguments, **named)
         self._watched: Fields = []
         self._framing = b""  # of content that follows a head whose Upgrade is ignored
+        self._suits: Callable[[bytes], bool] | None = None  # hosts, the certificate that the client was shown
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._suits = transport.get_extra_info(SUITS)
 
     def on_message_begin(self) -> None:
         self.url = b""
@@ -90,7 +96,9 @@ class ExactProtocol(BoundedConnection):
         return (*reasons, "fields-too-large") if many else reasons
 
     def _objections(self) -> Sequence[str]:
-        """The reasons for which the connection is one too many, now that its request is known."""
+        """The reasons for which the connection is not for this request, now that it is known."""
+        if self._suits is not None and not all(map(self._suits, values(self._fields(), b"host"))):
+            return ("unknown-host",)  # RFC 9110 §7.4: over another connection it may be known
         if self._objection:
             self._objection = self._clients.objection(self)
         limit = self.limit_concurrency

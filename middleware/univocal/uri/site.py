@@ -111,6 +111,11 @@ class Sites:
             raise ConfigurationError(f"site {site.name}", key, text, "a host that no other entry names")
         table[authority] = (site, real)
 
+    @property
+    def ports(self) -> list[int]:
+        """The ports with which hosts are named, each once."""
+        return sorted({port for _, port in (*self._exact, *self._suffixes) if port is not None})
+
     def locate(self, host: bytes, port: int) -> tuple[Site, tuple[bytes, int]] | None:
         """The site that owns `host` and the authority it is served as: its own, or hosts[0] for an alias.
 

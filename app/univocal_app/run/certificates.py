@@ -1,0 +1,159 @@
+"""The listener's certificates come from files, which are read again when they change."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from univocal.http.errors import ConfigurationError, Objections
+from univocal.server.certificates import Certificates
+from univocal.uri.site import Sites
+from univocal_app.config.tables import Configuration
+
+__all__ = ["CertificateFiles", "Contexts", "contexts_of", "load_pair", "reason_of"]
+
+logger: Final = logging.getLogger("univocal")
+
+# Seconds between two looks at the files. They are read once they have stood still for as long: whoever writes
+# a certificate and its key may be between the two.
+PERIOD: Final = 3.0
+
+_Stamp: TypeAlias = tuple[tuple[int, int, int] | None, ...]
+
+
+@dataclass(frozen=True)
+class Contexts:
+    """A context for each certificate of the listener, and the files that they were made from."""
+
+    default: ssl.SSLContext
+    of_sites: dict[str, ssl.SSLContext] = field(default_factory=dict)  # by the sites' names
+    files: tuple[Path, ...] = ()
+
+
+def contexts_of(configuration: Configuration, source: str) -> Contexts | None:
+    """Read the certificates of the listener; None: it is without TLS.
+
+    Raises ConfigurationError with every file that cannot be. Files are relative to the file `source`.
+    """
+    server, objections = configuration.server, Objections()
+    files, of_sites = list[Path](), dict[str, ssl.SSLContext]()
+    default: ssl.SSLContext | None = None
+
+    def made(place: str, certificate: str, key: str) -> ssl.SSLContext:
+        if not certificate:
+            raise ConfigurationError(source, f"{place}.tls_key", key, "none without tls_cert")
+        pair = [Path(source).parent / name for name in (certificate, key) if name]
+        files.extend(pair)
+        context = _context()
+        if why := load_pair(context, str(pair[0]), str(pair[1]) if key else None):
+            allowed = f"a file with a certificate in PEM, tls_key the one with its key ({why})"
+            raise ConfigurationError(source, f"{place}.tls_cert", certificate, allowed)
+        return context
+
+    with objections:
+        if server.tls_cert or server.tls_key:
+            default = made("server", server.tls_cert, server.tls_key)
+    for number, site in enumerate(configuration.sites):
+        with objections:
+            if site.tls_cert or site.tls_key:
+                of_sites[site.hosts[0]] = made(f"sites[{number}]", site.tls_cert, site.tls_key)
+                if not server.tls_cert:
+                    allowed = "none without server.tls_cert, which names have that no site has"
+                    raise ConfigurationError(source, f"sites[{number}].tls_cert", site.tls_cert, allowed)
+    objections.conclude()
+    return None if default is None else Contexts(default, of_sites, tuple(files))
+
+
+def _context() -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def load_pair(context: ssl.SSLContext, certificate: str, key: str | None) -> str:
+    """Load a certificate and its key, which may be in one file; returns why that cannot be, "" if it can."""
+    try:
+        # A key that asks for a passphrase has nobody here to give it.
+        context.load_cert_chain(certificate, key, password=str)
+    except OSError as error:
+        return reason_of(error)
+    return ""
+
+
+def reason_of(error: OSError) -> str:
+    """Why a file could not be read, or is no PEM, in the system's words or OpenSSL's."""
+    if isinstance(error, ssl.SSLError):
+        return str(error.reason or "no certificate is in it").lower().replace("_", " ")
+    return error.strerror or str(error)
+
+
+class CertificateFiles:
+    """The certificates in force, and a watch over the files that they come from.
+
+    Call `adopt` with what another configuration makes of them, after `contexts_of` has found nothing wrong.
+    """
+
+    def __init__(self, configuration: Configuration, source: str, sites: Sites, contexts: Contexts) -> None:
+        self._source = source
+        self._timer: asyncio.TimerHandle | None = None
+        self.adopt(configuration, sites, contexts)
+
+    def current(self) -> Certificates:
+        """The certificates for a connection that begins now."""
+        return self._current
+
+    def adopt(self, configuration: Configuration, sites: Sites, contexts: Contexts) -> None:
+        """Let new connections have the certificates of `contexts`, which were made from `configuration`."""
+        self._configuration, self._sites, self._files = configuration, sites, contexts.files
+        self._read = self._seen = self._stamp()
+        self._use(contexts)
+
+    def _use(self, contexts: Contexts) -> None:
+        self._current = Certificates(contexts.default, contexts.of_sites, self._sites)
+
+    def _stamp(self) -> _Stamp:
+        return tuple(_stamp_of(file) for file in self._files)
+
+    def look(self) -> None:
+        """Read the files if they have changed and stand still; if they cannot be, say so and keep the old."""
+        stamp = self._stamp()
+        if stamp == self._read or stamp != self._seen:
+            self._seen = stamp
+            return
+        self._read = stamp
+        try:
+            contexts = contexts_of(self._configuration, self._source)
+        except ConfigurationError as error:
+            logger.warning("certificates that have changed cannot be used, the old ones stay: %s", error)
+        else:
+            assert contexts is not None  # by the same configuration
+            self._use(contexts)
+            logger.warning("certificates that have changed are in use: %s", ", ".join(map(str, self._files)))
+
+    def watch(self) -> None:
+        """Look every few seconds, in the event loop that runs."""
+        self._timer = asyncio.get_running_loop().call_later(PERIOD, self._beat)
+
+    def _beat(self) -> None:
+        self.look()
+        self.watch()
+
+    def end(self) -> None:
+        """Watch no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _stamp_of(file: Path) -> tuple[int, int, int] | None:
+    try:
+        told = file.stat()
+    except OSError:
+        return None
+    return told.st_mtime_ns, told.st_size, told.st_ino

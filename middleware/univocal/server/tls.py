@@ -1,0 +1,327 @@
+"""TLS between a client's socket and the protocol that reads its requests (RFC 8446).
+
+A handshake has as long as a request's head, and its connection counts among the clients from the beginning.
+OpenSSL works on octets in memory: so there is no task, what waits to be sent waits in one place, the socket's
+transport, and closing does not wait for the client's own farewell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, cast
+
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from univocal.http.framing import ReadLimits
+from univocal.http.messages import Received
+from univocal.server.certificates import SUITS, Certificates
+from univocal.server.clients import Clients
+
+__all__ = ["TlsConnection", "TlsTransport"]
+
+# Octets taken from OpenSSL at once: those that a record may hold (RFC 8446 §5.1).
+_RECORD: Final = 16 * 1024
+
+
+class TlsConnection(asyncio.Protocol):
+    """A client's connection: a handshake, then one of `protocols`, by the name that ALPN agreed on.
+
+    Without such a name it is "http/1.1". Until the handshake is complete, this is the Guest among `clients`;
+    then its protocol is.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        certificates: Callable[[], Certificates],
+        protocols: Mapping[str, Callable[..., Any]],
+        limits: ReadLimits,
+        tell: Callable[[Received, tuple[str, ...]], None],
+        clients: Clients,
+    ) -> None:
+        self._loop = loop = _loop or asyncio.get_running_loop()
+        self._connections = cast("set[Any]", server_state.connections)
+        self._protocols = protocols
+        self._named = {"config": config, "server_state": server_state, "app_state": app_state, "_loop": loop}
+        self._certificates = certificates()
+        self._limits, self._tell, self._clients = limits, tell, clients
+        self._timer: asyncio.TimerHandle | None = None
+        self._peer: str | None = None
+        self._transport: TlsTransport
+        self.rested = 0.0
+
+    @classmethod
+    def with_protocols(
+        cls,
+        certificates: Callable[[], Certificates],
+        protocols: Mapping[str, Any],
+        limits: ReadLimits,
+        tell: Callable[[Received, tuple[str, ...]], None],
+        clients: Clients,
+    ) -> type[asyncio.Protocol]:
+        """A protocol for uvicorn's `http`; each connection asks `certificates` for those that are in force.
+
+        `tell` hears of each handshake that takes too long.
+        """
+        made = partial(
+            cls, certificates=certificates, protocols=protocols, limits=limits, tell=tell, clients=clients
+        )
+        return cast("type[asyncio.Protocol]", made)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._transport = TlsTransport(transport, self._certificates.default, self._loop)
+        peer = transport.get_extra_info("peername")
+        self._peer = str(peer[0]) if isinstance(peer, tuple) else None
+        self.rested = self._loop.time()
+        self._connections.add(self)
+        self._clients.enter(self, self._peer)
+        if self._limits.header_timeout:
+            self._timer = self._loop.call_later(self._limits.header_timeout, self._late)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._part()
+        self._transport.lost(exc)
+
+    def _part(self) -> None:
+        """Be no longer who stands for this connection."""
+        self._clients.leave(self)
+        self._connections.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def data_received(self, data: bytes) -> None:
+        transport = self._transport
+        transport.arrived(data)
+        if transport.protocol is None:
+            if not transport.shake():
+                return
+            self._hand_over(transport)
+        transport.read()
+
+    def _hand_over(self, transport: TlsTransport) -> None:
+        """Let the protocol that was agreed on have the connection."""
+        self._part()
+        agreed = transport.agreed or "http/1.1"
+        transport.protocol = protocol = self._protocols[agreed](**self._named)
+        transport.suits = self._certificates.suits(transport.context)
+        protocol.connection_made(transport)
+
+    def eof_received(self) -> bool:
+        return self._transport.ended()
+
+    def pause_writing(self) -> None:
+        if self._transport.protocol is not None:
+            self._transport.protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._transport.protocol is not None:
+            self._transport.protocol.resume_writing()
+
+    # A client among others, while it has not said who it is
+
+    def is_resting(self) -> bool:
+        """A handshake is no request: it gives way."""
+        return True
+
+    def give_way(self) -> None:
+        """Close, for another client that has come."""
+        self._transport.abort()
+
+    def shutdown(self) -> None:
+        """Close, as the server ends: uvicorn calls this."""
+        self._transport.abort()
+
+    def _late(self) -> None:
+        self._tell(Received(b"", b"", b"https", self._peer), ("request-timeout",))
+        self._transport.abort()
+
+
+class TlsTransport(asyncio.Transport):
+    """The transport of the protocol behind: what it writes is encrypted at once and waits in `below`."""
+
+    def __init__(
+        self, below: asyncio.Transport, context: ssl.SSLContext, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        super().__init__()
+        self._below, self._loop = below, loop
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self.protocol: Any = None  # once the handshake is complete
+        self.suits: Callable[[bytes], bool] | None = None
+        self._paused = False
+        self._closing = False
+        self._deaf = False  # nothing more is read
+        self._parted = False  # the client has been told that nothing more is written
+
+    # From below
+
+    def arrived(self, data: bytes) -> None:
+        """Take octets from the socket."""
+        if not (self._closing or self._deaf):
+            self._incoming.write(data)
+
+    def shake(self) -> bool:
+        """Go on with the handshake; True: it is complete."""
+        if self._closing:
+            return False
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush()
+            return False
+        except ssl.SSLError:
+            self._flush()  # the alert that says why
+            self._closing = True
+            self._below.close()
+            return False
+        self._flush()
+        return True
+
+    def read(self) -> None:
+        """Hand on what has arrived, as long as the protocol takes it."""
+        incoming, tls = self._incoming, self._tls
+        while not (self._paused or self._closing or self._deaf):
+            try:
+                octets = tls.read(_RECORD)
+            except ssl.SSLWantReadError:
+                break
+            except ssl.SSLError:
+                self._deaf = True
+                if not self._parted:
+                    self._flush()
+                    self.abort()
+                break
+            if not octets:  # RFC 8446 §6.1: close_notify
+                if not self.ended():
+                    self.close()
+                break
+            self.protocol.data_received(octets)
+            if not (incoming.pending or tls.pending()):
+                break
+        self._flush()
+
+    def ended(self) -> bool:
+        """Take note that the client sends no more; True: it may read on."""
+        if self._deaf or self.protocol is None:
+            return False
+        self._deaf = True
+        return bool(self.protocol.eof_received())
+
+    def lost(self, exc: Exception | None) -> None:
+        """Take note that the connection is no more."""
+        self._closing = self._deaf = True
+        protocol, self.protocol = self.protocol, None  # objects in a circle wait for the garbage collector
+        if protocol is not None:
+            protocol.connection_lost(exc)
+
+    @property
+    def agreed(self) -> str | None:
+        """The protocol that ALPN agreed on (RFC 7301)."""
+        return self._tls.selected_alpn_protocol()
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """The context whose certificate the client was shown."""
+        return self._tls.context
+
+    # What a protocol does with its transport
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.writelines((data,))
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        if self._closing or self._parted:
+            return
+        try:
+            for data in list_of_data:
+                self._encrypt(data)
+        except ssl.SSLError:
+            self.abort()
+        else:
+            self._flush()
+
+    def _encrypt(self, data: bytes | bytearray | memoryview) -> None:
+        written, size = 0, len(data)
+        while written < size:
+            written += self._tls.write(memoryview(data)[written:] if written else data)
+
+    def _flush(self) -> None:
+        if self._outgoing.pending and not self._below.is_closing():
+            self._below.write(self._outgoing.read())
+
+    def can_write_eof(self) -> bool:
+        return self._below.can_write_eof()
+
+    def write_eof(self) -> None:
+        self._part()
+        self._below.write_eof()
+
+    def _part(self) -> None:
+        """Tell the client that nothing more comes, without waiting for it to say the same (RFC 8446 §6.1)."""
+        if not self._parted:
+            self._parted = True
+            with suppress(ssl.SSLError):  # it has not said so yet
+                self._tls.unwrap()
+            self._flush()
+
+    def close(self) -> None:
+        if not self._closing:
+            self._part()
+            self._closing = True
+            self._below.close()
+
+    def abort(self) -> None:
+        self._closing = True
+        self._below.abort()
+
+    def is_closing(self) -> bool:
+        return self._closing or self._below.is_closing()
+
+    def pause_reading(self) -> None:
+        self._paused = True
+        self._below.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._paused = False
+        self._below.resume_reading()
+        if self._incoming.pending or self._tls.pending():
+            self._loop.call_soon(self.read)
+
+    def is_reading(self) -> bool:
+        return not (self._paused or self._closing)
+
+    def get_write_buffer_size(self) -> int:
+        return self._below.get_write_buffer_size()
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        return self._below.get_write_buffer_limits()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._below.set_write_buffer_limits(high, low)
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.protocol = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return cast("asyncio.BaseProtocol", self.protocol)
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        match name:
+            case "sslcontext":
+                return self.context
+            case "ssl_object":
+                return self._tls
+            case _ if name == SUITS:
+                return self.suits
+            case _:
+                return self._below.get_extra_info(name, default)

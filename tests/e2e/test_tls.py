@@ -1,0 +1,429 @@
+"""`univocal serve` with certificates: TLS at the listener, octet for octet, in time and in number bounded."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from authority import Authority
+
+Fixture = Callable[..., Any]
+
+TIMEOUT = 20
+SITES = """
+[[sites]]
+hosts = ["en.example", "plain.example"]
+upstream = "{url}"
+[[sites]]
+hosts = ["a.example"]
+upstream = "{url}"
+tls_cert = "a.pem"
+tls_key = "a.key"
+[[sites]]
+hosts = ["*.wiki.example"]
+upstream = "{url}"
+tls_cert = "wiki.pem"
+"""
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    made = Authority(tmp_path_factory.mktemp("authority"))
+    for name, subjects in (
+        ("server", "DNS:en.example,DNS:plain.example,IP:127.0.0.1"),
+        ("other", "DNS:en.example"),
+        ("a", "DNS:a.example"),
+        ("wiki", "DNS:*.wiki.example"),
+    ):
+        made.issue(name, subjects)
+    both = [(made.folder / f"wiki.{kind}").read_text() for kind in ("pem", "key")]
+    (made.folder / "wiki.pem").write_text("".join(both))  # a key may be in its certificate's file
+    return made
+
+
+@pytest.fixture
+def folder(authority: Authority, tmp_path: Path) -> Path:
+    """A folder with every certificate and its key, for a test of its own."""
+    for file in authority.folder.glob("*.[pk]e[my]"):
+        shutil.copy(file, tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def proxy(start: Fixture, origin: Any, folder: Path) -> Fixture:
+    """Start the proxy with certificates; `settings` are lines of [server]."""
+
+    def begin(settings: str = "", sites: str = SITES) -> Any:
+        file = folder / "univocal.toml"
+        file.write_text(
+            "[server]\nlisten = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\naccess_log = 'off'\n"
+            f"tls_cert = 'server.pem'\ntls_key = 'server.key'\n{settings}\n" + sites.format(url=origin.url)
+        )
+        running = start("serve", "--config", str(file))
+        assert "serving https://" in running.said
+        return running
+
+    return begin
+
+
+@pytest.fixture
+def connect(authority: Authority) -> Fixture:
+    """A connection to the proxy: `connect(proxy, name)`; a client that is given no name says none."""
+
+    def connect(running: Any, name: str | None = "en.example", **settings: Any) -> ssl.SSLSocket:
+        context = authority.client()
+        context.check_hostname = settings.pop("verifies", name is not None)
+        context.set_alpn_protocols(settings.pop("offers", ["http/1.1"]))
+        for key, value in settings.items():
+            setattr(context, key, value)
+        raw = socket.create_connection(running.proxy, timeout=TIMEOUT)
+        return context.wrap_socket(raw, server_hostname=name)
+
+    return connect
+
+
+def subject(connection: ssl.SSLSocket) -> str:
+    return dict(connection.getpeercert()["subjectAltName"])["DNS"]  # type: ignore[index, arg-type]
+
+
+def answer(connection: socket.socket, octets: bytes = b"") -> tuple[bytes, bytes]:
+    """Send octets; the head of the response and its content, which has a length."""
+    connection.sendall(octets)
+    with connection.makefile("rb") as stream:
+        head = b"".join(iter(stream.readline, b"\r\n"))
+        length = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+        return head, stream.read(int(length[0].partition(b":")[2]))
+
+
+def get(target: bytes, host: str = "en.example", *lines: str) -> bytes:
+    fields = "".join(f"{line}\r\n" for line in (f"Host: {host}", *lines))
+    return b"GET " + target + b" HTTP/1.1\r\n" + fields.encode() + b"\r\n"
+
+
+def test_a_miss_and_a_hit(proxy: Fixture, connect: Fixture, origin: Any) -> None:
+    with connect(proxy()) as connection:
+        assert connection.version() == "TLSv1.3"
+        assert connection.compression() is None
+        assert connection.selected_alpn_protocol() == "http/1.1"
+        for word in (b"fwd=uri-miss", b"hit", b"hit"):  # the last two at a glance
+            head, content = answer(connection, get(b"/wiki/A"))
+            assert head.startswith(b"HTTP/1.1 200 ")
+            assert word in head.lower().split(b"cache-status:")[1]
+            assert content == b"answer 1"
+    (seen,) = origin.seen
+    assert b"x-forwarded-proto: https\r\n" in seen
+    assert b"proto=https" in seen
+
+
+def test_the_scheme_is_in_the_key(proxy: Fixture, connect: Fixture, ask: Fixture) -> None:
+    running = proxy("cache_status = 'key'")
+    with connect(running) as connection:
+        head, _ = answer(connection, get(b"/wiki/A"))
+        assert b'key="https://en.example/wiki/A"' in head
+    assert ask(running.admin, "/-/explain?url=https://en.example/wiki/A", "127.0.0.1").status == 200
+
+
+EXACT = [
+    (get(b"/a%2fb%28c%29?x=%7e"), b"GET /a%2Fb%28c%29?x=%7e HTTP/1.1"),
+    (get(b"/a?"), b"GET /a? HTTP/1.1"),
+    (get(b"/%2e/a/../b//c;d"), b"GET /b//c;d HTTP/1.1"),
+    (get(b"https://en.example/%41"), b"GET /A HTTP/1.1"),
+    (b"OPTIONS * HTTP/1.1\r\nHost: en.example\r\n\r\n", b"OPTIONS * HTTP/1.1"),
+    (b"POST /p HTTP/1.1\r\nHost: en.example\r\nContent-Length: 3\r\n\r\nabc", b"POST /p HTTP/1.1"),
+]
+
+
+def test_targets_are_exact(proxy: Fixture, connect: Fixture, origin: Any) -> None:
+    origin.fields = "Cache-Control: no-store"
+    running = proxy()
+    for step in (1000, 7):  # at once, and in many records
+        origin.seen.clear()
+        with connect(running) as connection:
+            for octets, _ in EXACT:
+                pieces = [octets[start : start + step] for start in range(0, len(octets), step)]
+                for piece in pieces[:-1]:
+                    connection.sendall(piece)
+                assert answer(connection, pieces[-1])[0].startswith(b"HTTP/1.1 200 ")
+        assert origin.lines == [line for _, line in EXACT]
+
+
+REFUSED = [
+    (get(b"http://en.example/"), 421, b"unknown-host"),
+    (get(b"/", "unknown.example"), 421, b"unknown-host"),
+    (get(b"/", "en.example", "Host: a.example"), 400, b"bad-host"),
+    (b"GET /\x01 HTTP/1.1\r\nHost: en.example\r\n\r\n", 400, b"control-character"),
+    (
+        b"POST / HTTP/1.1\r\nHost: en.example\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
+        400,
+        b"bad-framing",
+    ),
+]
+
+
+def test_what_is_refused_is_refused_alike(proxy: Fixture, connect: Fixture, origin: Any) -> None:
+    running = proxy()
+    for octets, status, reason in REFUSED:
+        with connect(running) as connection:
+            head, content = answer(connection, octets)
+        assert (int(head.split()[1]), b'"%b"' % reason in content) == (status, True), octets
+    assert origin.seen == []
+
+
+NAMED = [
+    # the name that the client gives, the certificate that it is shown, the host that it asks for, the status
+    ("en.example", "plain.example", "en.example", 200),
+    ("a.example", "a.example", "a.example", 200),
+    ("de.wiki.example", "*.wiki.example", "de.wiki.example", 200),
+    # Where the certificate is the same, the connection may be used for another host (RFC 9113 §9.1.1) …
+    ("en.example", "plain.example", "plain.example", 200),
+    ("de.wiki.example", "*.wiki.example", "EN.wiki.example:443", 200),
+    # … and where it is another, it may not (RFC 9110 §7.4).
+    ("a.example", "a.example", "en.example", 421),
+    ("a.example", "a.example", "de.wiki.example", 421),
+    ("de.wiki.example", "*.wiki.example", "a.example", 421),
+    # A client that names nobody, or nobody who has a certificate, gets the server's, for whatever host.
+    (None, "plain.example", "a.example", 200),
+    ("unknown.example", "plain.example", "a.example", 200),
+    ("unknown.example", "plain.example", "unknown.example", 421),
+]
+
+
+def test_the_certificate_is_that_of_the_site_that_is_named(proxy: Fixture, connect: Fixture) -> None:
+    running = proxy()
+    for name, shown, host, status in NAMED * 2:  # a miss, and then a hit
+        verifies = name is not None and not name.startswith("unknown")
+        with connect(running, name, verifies=verifies) as connection:
+            assert subject(connection) == shown
+            for _ in range(2 if status == 200 else 1):
+                head, content = answer(connection, get(b"/", host))
+                assert int(head.split()[1]) == status, (name, host)
+                assert (b'"unknown-host"' in content) == (status == 421)
+
+
+def test_the_oldest_version_is_1_2(proxy: Fixture, connect: Fixture) -> None:
+    running = proxy()
+    allowed = ssl.TLSVersion.TLSv1_2
+    with connect(running, minimum_version=allowed, maximum_version=allowed) as connection:
+        assert connection.version() == "TLSv1.2"
+        assert answer(connection, get(b"/"))[0].startswith(b"HTTP/1.1 200 ")
+    # An older client's hello, as it names no other version: TLS 1.1, two cipher suites (RFC 4346 §7.4.1.2).
+    hello = b"\x03\x02" + bytes(32) + b"\x00" + b"\x00\x04\x00\x2f\xc0\x13" + b"\x01\x00"
+    message = b"\x01" + len(hello).to_bytes(3, "big") + hello
+    with socket.create_connection(running.proxy, timeout=TIMEOUT) as old:
+        old.sendall(b"\x16\x03\x01" + len(message).to_bytes(2, "big") + message)
+        assert old.recv(100) == b"\x15\x03\x02\x00\x02\x02\x46"  # protocol_version, fatal (§7.2.2)
+        assert old.recv(100) == b""
+
+
+def test_large_answers_and_many_clients(proxy: Fixture, connect: Fixture, origin: Any) -> None:
+    content = os.urandom(3_000_000)
+    head = b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: %d\r\n\r\n" % len(content)
+    origin.answer = lambda _: head + content
+    running = proxy()
+
+    def fetch(number: int) -> bool:
+        with connect(running) as connection:
+            return all(
+                answer(connection, get(b"/%d" % (number % 2), "en.example", *lines))[1] == content
+                for lines in ((), (), ("Connection: close",))
+            )
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(fetch, range(16)))
+
+
+def test_a_client_that_reads_slowly_gets_everything(proxy: Fixture, connect: Fixture, origin: Any) -> None:
+    content = os.urandom(3_000_000)
+    origin.answer = lambda _: b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(content), content)
+    with connect(proxy("send_timeout = 1")) as connection:
+        connection.sendall(get(b"/", "en.example", "Connection: close"))
+        received = b""
+        while part := connection.recv(30_000):
+            received += part
+            time.sleep(0.02)  # two seconds and more for all of it: longer than send_timeout
+    assert received.partition(b"\r\n\r\n")[2] == content
+
+
+def test_a_client_that_reads_nothing_is_given_up(
+    proxy: Fixture, connect: Fixture, origin: Any, ask: Fixture
+) -> None:
+    content = bytes(30_000_000)
+    origin.answer = lambda _: b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(content), content)
+    running = proxy("send_timeout = 0.5")
+
+    def connected() -> str | None:
+        return ask(running.admin, "/metrics", "127.0.0.1").body.partition(b'{side="client"} ')[2][:1].decode()
+
+    with connect(running) as connection:
+        connection.sendall(get(b"/"))
+        assert until(lambda: connected() == "1")
+        assert until(lambda: connected() == "0")
+
+
+def ended(connection: socket.socket) -> bool:
+    """Wait until the other end has reset or closed a connection of which nothing is read meanwhile."""
+    poll = select.poll()
+    poll.register(connection, select.POLLRDHUP | select.POLLHUP | select.POLLERR)
+    return bool(poll.poll(TIMEOUT * 1000))
+
+
+@pytest.mark.parametrize("octets", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["nothing", "a beginning"])
+def test_a_handshake_has_as_long_as_a_head(proxy: Fixture, ask: Fixture, octets: bytes) -> None:
+    running = proxy("header_timeout = 0.5")
+    with socket.create_connection(running.proxy, timeout=TIMEOUT) as silent:
+        silent.sendall(octets)
+        assert ended(silent)
+    metrics = ask(running.admin, "/metrics", "127.0.0.1").body.decode()
+    assert 'univocal_refused_total{reason="request-timeout",site=""} 1.0' in metrics
+    assert 'univocal_connections{side="client"} 0.0' in metrics
+
+
+def test_handshakes_give_way_to_clients(proxy: Fixture, connect: Fixture) -> None:
+    running = proxy("max_connections = 20")
+    silent = [socket.create_connection(running.proxy, timeout=TIMEOUT) for _ in range(40)]
+    try:
+        with connect(running) as connection:
+            assert answer(connection, get(b"/"))[0].startswith(b"HTTP/1.1 200 ")
+        assert ended(silent[0])
+    finally:
+        for each in silent:
+            each.close()
+
+
+def test_who_speaks_no_tls_is_closed(proxy: Fixture, ask: Fixture) -> None:
+    running = proxy()
+    with socket.create_connection(running.proxy, timeout=TIMEOUT) as plain:
+        plain.sendall(get(b"/"))
+        assert plain.recv(100) == b""
+    assert ask(running.admin, "/-/ready", "127.0.0.1").status == 200  # the admin listener is without TLS
+
+
+@pytest.mark.parametrize("shaken", [True, False], ids=["idle", "in a handshake"])
+def test_sigterm_waits_for_nobody_who_asks_nothing(proxy: Fixture, connect: Fixture, shaken: bool) -> None:
+    running = proxy()
+    with (
+        connect(running) if shaken else socket.create_connection(running.proxy, timeout=TIMEOUT) as client,
+    ):
+        begun = time.monotonic()
+        assert running.end(signal.SIGTERM) == 0
+        assert time.monotonic() - begun < 10  # the grace of what is under way
+        client.settimeout(TIMEOUT)
+        assert client.recv(10) == b""
+
+
+# ── files ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def until(happens: Callable[[], bool], seconds: float = 60.0) -> bool:
+    for _ in range(round(seconds / 0.2)):
+        if happens():
+            return True
+        time.sleep(0.2)
+    return False
+
+
+def test_new_files_are_in_use_soon(proxy: Fixture, connect: Fixture, folder: Path) -> None:
+    running = proxy()
+
+    def shown() -> str:
+        with connect(running) as connection:
+            return subject(connection)
+
+    with connect(running) as kept:
+        assert subject(kept) == "plain.example"
+        (folder / "other.key").replace(folder / "server.key")  # which is not the certificate's, for now
+        assert shown() == "plain.example"
+        (folder / "other.pem").replace(folder / "server.pem")
+        assert until(lambda: shown() == "en.example")
+        assert answer(kept, get(b"/"))[0].startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_bad_pair_leaves_the_old_one_and_is_told(proxy: Fixture, connect: Fixture, folder: Path) -> None:
+    running = proxy()
+    (folder / "server.pem").write_text("no certificate")
+    said = ""
+    while "certificates that have changed cannot be used" not in said:
+        said = running.process.stderr.readline()
+        assert said
+    assert str(folder / "univocal.toml") in said
+    assert "server.tls_cert" in said
+    with connect(running) as connection:
+        assert subject(connection) == "plain.example"
+        assert answer(connection, get(b"/"))[0].startswith(b"HTTP/1.1 200 ")
+    shutil.copy(folder / "other.pem", folder / "server.pem")
+    shutil.copy(folder / "other.key", folder / "server.key")
+
+    def renewed() -> bool:
+        with connect(running) as connection:
+            return subject(connection) == "en.example"
+
+    assert until(renewed)
+
+
+@pytest.mark.parametrize(
+    ("server", "site", "key", "said"),
+    [
+        ("tls_cert = 'none.pem'", "", "server.tls_cert", "No such file"),
+        ("tls_cert = 'server.pem'", "", "server.tls_cert", "a file with a certificate in PEM"),
+        ("tls_cert = 'server.pem'\ntls_key = 'a.key'", "", "server.tls_cert", "key values mismatch"),
+        ("tls_key = 'server.key'", "", "server.tls_key", "none without tls_cert"),
+        ("", "tls_cert = 'wiki.pem'", "sites[0].tls_cert", "none without server.tls_cert"),
+        ("tls_cert = 'wiki.pem'", "tls_key = 'a.key'", "sites[0].tls_key", "none without tls_cert"),
+        ("tls_cert = 'wiki.pem'", "tls_cert = 'a.pem'", "sites[0].tls_cert", "a file with a certificate"),
+        ("tls_cert = 3", "", "server.tls_cert", "text"),
+    ],
+)
+def test_files_that_cannot_be(
+    univocal: Fixture, folder: Path, server: str, site: str, key: str, said: str
+) -> None:
+    file = folder / "univocal.toml"
+    file.write_text(
+        f"[server]\nlisten = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\n{server}\n"
+        f"[[sites]]\nhosts = ['en.example']\nupstream = 'http://127.0.0.1:9'\n{site}\n"
+    )
+    done = univocal("serve" if said == "No such file" else "check", "--config", str(file))
+    assert done.returncode == 2
+    line = next(line for line in done.stderr.splitlines() if key in line)
+    assert f"{file}:" in line.replace(", line ", ":")
+    assert said.lower() in " ".join(done.stderr.split()).lower()
+
+
+def test_every_bad_pair_is_told(univocal: Fixture, folder: Path) -> None:
+    file = folder / "univocal.toml"
+    file.write_text(
+        "[server]\ntls_cert = 'none.pem'\n[[sites]]\nhosts = ['a.example']\nupstream = 'http://127.0.0.1:9'\n"
+        "tls_cert = 'a.pem'\ntls_key = 'server.key'\n"
+    )
+    done = univocal("check", "--config", str(file))
+    assert done.returncode == 2
+    assert "server.tls_cert" in done.stderr
+    assert "sites[0].tls_cert" in done.stderr
+
+
+def test_good_files_pass_the_check(univocal: Fixture, folder: Path) -> None:
+    file = folder / "univocal.toml"
+    file.write_text(
+        "[server]\nlisten = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\n"
+        "tls_cert = 'server.pem'\ntls_key = 'server.key'\n" + SITES.format(url="http://127.0.0.1:9")
+    )
+    assert univocal("check", "--config", str(file)).returncode == 0
+
+
+def test_several_workers(proxy: Fixture, connect: Fixture, redis: Any) -> None:
+    sites = f'[cache]\nstore = "{redis.url}"\n' + SITES
+    running = proxy("workers = 2", sites)
+    for _ in range(6):
+        with connect(running, "a.example") as connection:
+            assert subject(connection) == "a.example"
+            assert answer(connection, get(b"/", "a.example"))[0].startswith(b"HTTP/1.1 200 ")

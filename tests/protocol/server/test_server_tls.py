@@ -1,0 +1,429 @@
+"""TLS between a socket and a protocol, octet by octet; on the other side there is a client's OpenSSL."""
+
+import asyncio
+import ssl
+from types import SimpleNamespace
+
+import pytest
+
+from authority import Authority
+from univocal.engine.runtime import builtin_profiles
+from univocal.http.framing import ReadLimits
+from univocal.server.certificates import SUITS, Certificates
+from univocal.server.clients import Clients, ConnectionLimits
+from univocal.server.tls import TlsConnection
+from univocal.uri.site import Route, Site, Sites
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    made = Authority(tmp_path_factory.mktemp("authority"))
+    for name, subjects in (
+        ("rest", "DNS:rest.example"),
+        ("a", "DNS:a.example"),
+        ("wiki", "DNS:*.wiki.example"),
+    ):
+        made.issue(name, subjects)
+    return made
+
+
+class Socket(asyncio.Transport):
+    """The transport of a socket: keeps what is written to it."""
+
+    def __init__(self):
+        super().__init__()
+        self.sent = b""
+        self.closed = self.aborted = self.finished = False
+        self.reading = True
+
+    def write(self, data):
+        assert not self.closed
+        self.sent += data
+
+    def taken(self):
+        sent, self.sent = self.sent, b""
+        return sent
+
+    def close(self):
+        self.closed = True
+
+    def abort(self):
+        self.closed = self.aborted = True
+
+    def is_closing(self):
+        return self.closed
+
+    def can_write_eof(self):
+        return True
+
+    def write_eof(self):
+        self.finished = True
+
+    def pause_reading(self):
+        self.reading = False
+
+    def resume_reading(self):
+        self.reading = True
+
+    def get_write_buffer_size(self):
+        return 17
+
+    def get_extra_info(self, name, default=None):
+        return {"peername": ("192.0.2.1", 4711)}.get(name, default)
+
+
+class Behind(asyncio.Protocol):
+    """A protocol behind, which keeps what it is told."""
+
+    def __init__(self, made, named):
+        made.append(self)
+        self.named = named
+        self.told = []
+        self.received = b""
+        self.on_data = lambda: None
+        self.stays = False
+
+    def connection_made(self, transport):
+        self.transport = transport
+        self.told.append("made")
+
+    def data_received(self, data):
+        self.received += data
+        self.on_data()
+
+    def eof_received(self):
+        self.told.append("eof")
+        return self.stays
+
+    def connection_lost(self, exc):
+        self.told.append("lost")
+
+    def pause_writing(self):
+        self.told.append("pause")
+
+    def resume_writing(self):
+        self.told.append("resume")
+
+
+class Clock:
+    """A loop's time and its timers."""
+
+    def __init__(self):
+        self.timers, self.soon = [], []
+
+    def time(self):
+        return 100.0
+
+    def call_later(self, seconds, call):
+        timer = SimpleNamespace(seconds=seconds, call=call, cancelled=False)
+        timer.cancel = lambda: setattr(timer, "cancelled", True)
+        self.timers.append(timer)
+        return timer
+
+    def call_soon(self, call):
+        self.soon.append(call)
+
+
+class Wire:
+    """A client and a server's connection, and the octets between."""
+
+    def __init__(
+        self, authority, *, name="rest.example", offers=("http/1.1",), limits=None, step=0, verifies=True
+    ):
+        self.made, self.refusals, self.loop = [], [], Clock()
+        self.clients = Clients() if limits is None else limits
+        self.state = SimpleNamespace(connections=set())
+        self.socket = Socket()
+        self.step = step
+        self.server = TlsConnection(
+            None,
+            self.state,
+            {},
+            self.loop,
+            certificates=lambda: certificates(authority),
+            protocols={
+                each: lambda each=each, **named: Behind(self.made, (each, named))
+                for each in ("http/1.1", "h2")
+            },
+            limits=ReadLimits(header_timeout=7),
+            tell=lambda received, reasons: self.refusals.append((received, reasons)),
+            clients=self.clients,
+        )
+        self.server.connection_made(self.socket)
+        context = authority.client()
+        context.check_hostname = verifies and name is not None
+        if offers:
+            context.set_alpn_protocols(list(offers))
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.client = context.wrap_bio(self.incoming, self.outgoing, server_hostname=name)
+
+    def pass_on(self):
+        """Carry all octets both ways, in steps."""
+        while (sent := self.outgoing.read()) or (answered := self.socket.taken()):
+            if sent:
+                step = self.step or len(sent)
+                for start in range(0, len(sent), step):
+                    self.server.data_received(sent[start : start + step])
+            else:
+                self.incoming.write(answered)
+
+    def shake(self):
+        while True:
+            try:
+                self.client.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                assert self.outgoing.pending or self.socket.sent
+                self.pass_on()
+        self.pass_on()
+        return self.behind
+
+    @property
+    def behind(self):
+        (protocol,) = self.made
+        return protocol
+
+    def say(self, octets):
+        self.client.write(octets)
+        self.pass_on()
+
+    def hear(self):
+        self.pass_on()
+        heard = b""
+        while True:
+            try:
+                octets = self.client.read(65536)
+            except ssl.SSLWantReadError:
+                return heard
+            if not octets:
+                return heard + b"|"  # close_notify
+            heard += octets
+
+
+def certificates(authority):
+    def context(name):
+        made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        made.load_cert_chain(authority.folder / f"{name}.pem", authority.folder / f"{name}.key")
+        made.set_alpn_protocols(["h2", "http/1.1"])
+        return made
+
+    def site(*hosts):
+        return Site(hosts[0], hosts, (Route(b"/", builtin_profiles()["rfc3986"], "o"),))
+
+    sites = Sites([site("a.example:8443"), site("*.wiki.example"), site("plain.example")])
+    of_sites = {"a.example:8443": context("a"), "*.wiki.example": context("wiki")}
+    return Certificates(context("rest"), of_sites, sites)
+
+
+@pytest.mark.parametrize("step", [0, 1, 5], ids=["at once", "octet by octet", "in fives"])
+def test_octets_come_out_as_they_went_in(authority, step):
+    wire = Wire(authority, step=step)
+    behind = wire.shake()
+    assert behind.told == ["made"]
+    octets = bytes(range(256)) * 300  # more than a record holds
+    wire.say(octets)
+    assert behind.received == octets
+    behind.transport.write(octets[:10])
+    behind.transport.writelines([b"", octets[10:30], memoryview(octets)[30:]])
+    assert wire.hear() == octets
+
+
+def test_what_comes_with_the_end_of_the_handshake_is_not_lost(authority):
+    wire = Wire(authority)
+    for _ in range(2):
+        try:
+            wire.client.do_handshake()
+        except ssl.SSLWantReadError:
+            wire.pass_on()
+    wire.client.write(b"GET / HTTP/1.1\r\n\r\n")  # in one piece with the client's last message (RFC 8446 §2)
+    wire.pass_on()
+    assert wire.behind.received == b"GET / HTTP/1.1\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("offers", "agreed"),
+    [((), "http/1.1"), (("http/1.1",), "http/1.1"), (("h2", "http/1.1"), "h2"), (("spdy/3",), "http/1.1")],
+)
+def test_the_protocol_is_the_one_that_alpn_agreed_on(authority, offers, agreed):
+    name, named = Wire(authority, offers=offers).shake().named
+    assert name == agreed
+    assert sorted(named) == ["_loop", "app_state", "config", "server_state"]
+
+
+@pytest.mark.parametrize(
+    ("name", "subject", "suits"),
+    [
+        ("rest.example", "rest.example", None),
+        (
+            "a.example",
+            "a.example",
+            {b"a.example": True, b"A.example:1": True, b"b.example": False, b"": False},
+        ),
+        ("en.wiki.example", "*.wiki.example", {b"de.wiki.example": True, b"a.example": False}),
+    ],
+)
+def test_the_certificate_is_that_of_the_site_that_the_client_names(authority, name, subject, suits):
+    wire = Wire(authority, name=name)  # which verifies the name
+    behind = wire.shake()
+    assert wire.client.getpeercert()["subjectAltName"] == (("DNS", subject),)
+    told = behind.transport.get_extra_info(SUITS)
+    assert (None if told is None else {host: told(host) for host in suits}) == suits
+
+
+@pytest.mark.parametrize("name", [None, "plain.example", "unknown.example"])
+def test_names_that_no_site_has_a_certificate_for_get_the_servers(authority, name):
+    wire = Wire(authority, name=name, verifies=False)
+    wire.shake()
+    assert wire.client.getpeercert()["subjectAltName"] == (("DNS", "rest.example"),)
+    assert wire.behind.transport.get_extra_info(SUITS) is None
+
+
+def test_a_handshake_counts_among_the_clients_and_gives_way(authority):
+    clients = Clients(ConnectionLimits(connections=1))
+    first = Wire(authority, limits=clients)
+    assert (len(clients), first.socket.aborted, len(first.state.connections)) == (1, False, 1)
+    second = Wire(authority, limits=clients)
+    assert (len(clients), first.socket.aborted, second.socket.aborted) == (1, True, False)
+    second.shake()
+    assert (len(clients), len(second.state.connections)) == (0, 0)  # its protocol counts from here on
+
+
+def test_a_handshake_has_as_long_as_a_head(authority):
+    wire = Wire(authority)
+    (timer,) = wire.loop.timers
+    assert timer.seconds == 7
+    timer.call()
+    ((received, reasons),) = wire.refusals
+    assert (received.scheme, received.client, reasons) == (b"https", "192.0.2.1", ("request-timeout",))
+    assert wire.socket.aborted
+    done = Wire(authority)
+    done.shake()
+    assert done.loop.timers[0].cancelled
+
+
+@pytest.mark.parametrize(
+    "octets", [b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"\x16\x03\x01\x00\x05hello", b"\0" * 99]
+)
+def test_what_is_no_handshake_ends_the_connection(authority, octets):
+    wire = Wire(authority)
+    wire.server.data_received(octets)
+    assert wire.socket.closed
+    wire.server.data_received(octets)
+    wire.server.connection_lost(None)
+    assert (wire.made, len(wire.clients), wire.state.connections) == ([], 0, set())
+
+
+def test_reading_stops_while_the_protocol_takes_no_more(authority):
+    wire = Wire(authority)
+    behind = wire.shake()
+    behind.on_data = behind.transport.pause_reading
+    octets = b"x" * 100_000
+    wire.say(octets)
+    assert 0 < len(behind.received) <= 16384
+    assert not wire.socket.reading
+    assert not behind.transport.is_reading()
+    behind.on_data = lambda: None
+    behind.transport.resume_reading()
+    assert wire.socket.reading
+    for call in wire.loop.soon:
+        call()
+    assert behind.received == octets
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_a_closure_alert_is_the_end_of_what_the_client_sends(authority, stays):
+    wire = Wire(authority)
+    behind = wire.shake()
+    behind.stays = stays
+    with pytest.raises(ssl.SSLError):
+        wire.client.unwrap()
+    wire.pass_on()
+    assert behind.told == ["made", "eof"]
+    assert wire.socket.closed is not stays
+    if stays:
+        behind.transport.write(b"the rest")
+        assert wire.socket.sent
+    assert not wire.server.eof_received()
+    assert behind.told == ["made", "eof"]
+
+
+def test_the_end_of_the_socket_is_one_too(authority):
+    wire = Wire(authority)
+    behind = wire.shake()
+    assert not wire.server.eof_received()  # None or False: the socket's transport closes itself
+    wire.server.connection_lost(None)
+    assert behind.told == ["made", "eof", "lost"]
+    behind.transport.write(b"nobody reads this")
+    behind.transport.close()
+
+
+def test_closing_says_so_and_does_not_wait_for_the_client(authority):
+    wire = Wire(authority)
+    behind = wire.shake()
+    behind.transport.write(b"all")
+    behind.transport.close()
+    assert wire.socket.closed
+    assert behind.transport.is_closing()
+    assert wire.hear() == b"all|"
+    behind.transport.write(b"more")
+    behind.transport.close()
+    assert wire.socket.sent == b""
+
+
+def test_one_may_end_writing_and_read_on(authority):
+    wire = Wire(authority)
+    behind = wire.shake()
+    assert behind.transport.can_write_eof()
+    behind.transport.write_eof()
+    assert wire.socket.finished
+    assert not wire.socket.closed
+    assert wire.hear() == b"|"
+    wire.say(b"what was on its way")
+    assert behind.received == b"what was on its way"
+
+
+def test_a_forged_record_ends_the_connection(authority):
+    wire = Wire(authority)
+    behind = wire.shake()
+    wire.client.write(b"genuine")
+    forged = bytearray(wire.outgoing.read())
+    forged[-1] ^= 1
+    wire.server.data_received(bytes(forged))
+    assert behind.received == b""
+    assert wire.socket.aborted
+
+
+def test_a_full_socket_is_told_of(authority):
+    wire = Wire(authority)
+    wire.server.pause_writing()
+    wire.server.resume_writing()
+    behind = wire.shake()
+    wire.server.pause_writing()
+    wire.server.resume_writing()
+    assert behind.told == ["made", "pause", "resume"]
+    assert behind.transport.get_write_buffer_size() == 17
+
+
+def test_another_protocol_may_take_over(authority):
+    wire = Wire(authority)
+    behind = wire.shake()
+    other = Behind([], None)
+    behind.on_data = lambda: behind.transport.set_protocol(other)
+    wire.say(b"1" * 20_000)
+    assert (len(behind.received), len(other.received)) == (16384, 20_000 - 16384)
+    assert behind.transport.get_protocol() is other
+
+
+def test_what_a_protocol_asks_of_its_transport(authority):
+    transport = Wire(authority).shake().transport
+    assert isinstance(transport.get_extra_info("sslcontext"), ssl.SSLContext)  # by which uvicorn knows TLS
+    assert transport.get_extra_info("ssl_object").version() == "TLSv1.3"
+    assert transport.get_extra_info("peername") == ("192.0.2.1", 4711)
+    assert transport.get_extra_info("nothing", 3) == 3
+
+
+def test_the_server_ends_while_a_handshake_is_under_way(authority):
+    wire = Wire(authority)
+    (connection,) = wire.state.connections
+    connection.shutdown()
+    assert wire.socket.aborted
