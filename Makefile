@@ -20,8 +20,8 @@ $(STAMP): pyproject.toml
 demo: $(STAMP)  ## the proxy on 127.0.0.1:8080 before three small origins; Ctrl-C ends it
 	$(BIN)/univocal demo
 
-test: $(STAMP)  ## every test, as many at once as there are processors; those that need a missing program say which
-	$(BIN)/pytest --numprocesses auto --dist loadscope $(ARGS)
+test: $(STAMP)  ## every test, several at once; those that need a missing program say which
+	$(BIN)/pytest --numprocesses auto --dist worksteal $(ARGS)
 
 check: $(STAMP)  ## formatting, lint, types
 	$(BIN)/ruff format --check .

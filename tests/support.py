@@ -1,7 +1,8 @@
-"""What tests of several rooms begin with: a response as it is stored, and a clock."""
+"""What tests of several rooms begin with: a response as it is stored, a clock, an event loop at rest."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,20 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+async def idle() -> None:
+    """Let whatever can go on without octets and without time go on: at most 50 turns of the event loop.
+
+    The loop rests where nothing is to be called for three turns: a timer that is due is called in the second.
+    """
+    ready = asyncio.get_running_loop()._ready  # type: ignore[attr-defined]  # nothing public tells it
+    quiet = 0
+    for _ in range(50):
+        await asyncio.sleep(0)
+        quiet = 0 if ready else quiet + 1
+        if quiet == 3:
+            return
 
 
 def stored_response(

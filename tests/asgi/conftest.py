@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from support import Clock
+from support import Clock, idle
 from univocal import CacheMiddleware
 
 Fields = list[tuple[bytes, bytes]]
@@ -170,12 +170,6 @@ class Application:
         )
         await send({"type": "http.response.start", "status": status, "headers": list(fields)})
         await send({"type": "http.response.body", "body": body})
-
-
-async def idle() -> None:
-    """Let whatever can go on go on."""
-    for _ in range(50):
-        await asyncio.sleep(0)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pytest_asyncio
 import uvicorn
 from uvicorn.server import ServerState
 
+from support import idle
 from univocal.asgi.application import Application
 from univocal.cache.rules import Rules
 from univocal.engine.admission import Gate
@@ -220,8 +221,7 @@ class Wire:
         self.protocol.connection_made(self.transport)
 
     async def settle(self):
-        for _ in range(50):
-            await asyncio.sleep(0)
+        await idle()
 
     async def feed(self, *chunks):
         """Hand over these chunks, waiting with each while reading is paused; all that was sent so far."""

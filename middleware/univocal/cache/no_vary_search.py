@@ -58,7 +58,7 @@ def split_key(key: bytes) -> tuple[bytes, bytes]:
 
 def _decoded(piece: bytes) -> tuple[bytes, bytes]:
     name, _, value = piece.replace(b"+", b" ").partition(b"=")
-    return unescape(name), unescape(value)
+    return (unescape(name), unescape(value)) if b"%" in piece else (name, value)
 
 
 def no_vary_search(fields: Fields) -> NoVarySearch | None:

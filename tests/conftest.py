@@ -1,0 +1,23 @@
+"""Before all tests."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+
+# Tests start hundreds of interpreters, each of which would compile every module anew, and so would pytest.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Three processes for two processors: some tests wait while others compute."""
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return processors + (processors + 1) // 2
+
+
+def pytest_collection_finish() -> None:
+    """Have the garbage collector pass over the thousands of tests, whatever is searched later."""
+    gc.collect()
+    gc.freeze()
