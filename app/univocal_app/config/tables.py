@@ -25,6 +25,7 @@ from univocal_app.config.values import (
     Prefix,
     Size,
     Store,
+    UpgradeName,
     Variable,
     masked,
 )
@@ -84,6 +85,8 @@ class ServerTable(Table):
     max_connections: Annotated[int, Field(ge=0)] = 0
     max_connections_per_client: Annotated[int, Field(ge=0)] = 0
     max_requests_per_client: Annotated[int, Field(ge=0)] = 0
+    upgrades: list[UpgradeName] = ["websocket"]
+    upgrade_timeout: Duration = 300
     tls_cert: str = ""
     tls_key: str = ""
 

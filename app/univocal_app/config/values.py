@@ -11,6 +11,7 @@ from pydantic import Field, PlainSerializer, PlainValidator
 
 from univocal.http.authority import DEFAULT_PORTS, parse_authority
 from univocal.http.grammar import split_absolute
+from univocal.http.upgrade import carries_http, is_protocol
 from univocal.origin.addresses import UNIX_SOCKET, unix_socket
 from univocal.store.redis import url as address
 
@@ -26,6 +27,7 @@ __all__ = [
     "Prefix",
     "Size",
     "Store",
+    "UpgradeName",
     "Upstream",
     "Variable",
     "masked",
@@ -138,6 +140,15 @@ def variable(value: object) -> str:
     raise ValueError('the name of an environment variable, such as "UNIVOCAL_PURGE_TOKEN"')
 
 
+def upgrade_name(value: object) -> str:
+    """The name of a protocol that connections may switch to, in lower case."""
+    if isinstance(value, str) and value.isascii() and is_protocol(name := value.lower().encode()):
+        if not carries_http(name):
+            return name.decode()
+        raise ValueError("protocols other than HTTP and TLS: by those, requests would go past every check")
+    raise ValueError('the name of a protocol, such as "websocket"')
+
+
 def prefix(value: object) -> str:
     """The path that a route begins with."""
     if isinstance(value, str) and value.startswith("/"):
@@ -181,4 +192,5 @@ OriginHost: TypeAlias = Annotated[str, PlainValidator(origin_host)]
 HostName: TypeAlias = Annotated[str, PlainValidator(host_name)]
 Variable: TypeAlias = Annotated[str, PlainValidator(variable)]
 Store: TypeAlias = Annotated[str, PlainValidator(store), PlainSerializer(masked)]
+UpgradeName: TypeAlias = Annotated[str, PlainValidator(upgrade_name)]
 Prefix: TypeAlias = Annotated[str, PlainValidator(prefix)]

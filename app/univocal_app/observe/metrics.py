@@ -93,7 +93,8 @@ class Metrics(Collector):
         self._registry.register(self)
 
     def __call__(self, outcome: Outcome) -> None:
-        handling, seconds = outcome.handling, outcome.times.total
+        handling, times = outcome.handling, outcome.times
+        seconds = times.total if outcome.status != 101 else times.first  # a tunnel lasts as long as it likes
         handled = "hit" if handling.hit else handling.fwd or "none"
         key = outcome.site, handled, outcome.status // 100
         requests, sent, buckets = self._places.get(key) or self._place(*key)

@@ -77,7 +77,9 @@ class Stats:
         if decision is None:
             totals[PURGES] += outcome.purged is not None and outcome.purged.count is not None
             return
-        totals[SECONDS + bisect_left(BOUNDS, outcome.times.total)] += 1
+        times = outcome.times
+        seconds = times.total if outcome.status != 101 else times.first  # a tunnel lasts as long as it likes
+        totals[SECONDS + bisect_left(BOUNDS, seconds)] += 1
         if handling.hit:
             totals[HITS] += 1
         if handling.collapsed:

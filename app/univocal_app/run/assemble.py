@@ -189,8 +189,15 @@ def runtime_of(configuration: Configuration, source: str) -> Runtime:
         access=Access(networks(configuration.purge.allow), _token(configuration.purge.token_env, source)),
         trusted=networks(server.trusted_proxies),
         forwarded=server.forwarded,
-        limits=Limits(server.max_body, server.max_target, server.max_fields, server.max_requests_per_client),
+        limits=Limits(
+            server.max_body,
+            server.max_target,
+            server.max_fields,
+            server.max_requests_per_client,
+            upgrade_timeout=server.upgrade_timeout,
+        ),
         cache_status=server.cache_status,
+        upgrades=frozenset(name.encode() for name in server.upgrades),
     )
 
 

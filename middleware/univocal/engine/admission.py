@@ -97,7 +97,10 @@ class Gate:
         request = Request(received.method, found.target, told, tags, found.received)
         if rules.takes_cookies:
             request = strip_cookies(request, rules)
-        decision = self._decide(found, request, rules, now)
+        if received.upgrade:  # what a connection becomes is no answer to anybody else
+            decision: Decision = Forward("bypass", may_store=False, fallback=None, unstorable="bypass")
+        else:
+            decision = self._decide(found, request, rules, now)
         return Admission(received, runtime, peer, found, request, rules, decision, found.observed)
 
     def sender(self, received: Received, fields: Fields) -> Peer:

@@ -12,6 +12,7 @@ from univocal.http.fields import imf_fixdate
 from univocal.http.forward import response_fields
 from univocal.http.messages import Fields, Response
 from univocal.http.roles import Answer, Content
+from univocal.http.upgrade import Switching, switching_fields, upgrade_fields
 from univocal.origin.balance import Balance, Member
 from univocal.origin.request_head import IDEMPOTENT
 from univocal.origin.server import OriginServer, Pending
@@ -31,6 +32,7 @@ class Outgoing(NamedTuple):
     content: Content | None
     key: bytes  # by which a hash chooses
     own_host: bool = False
+    upgrade: bytes = b""  # the protocol that it asks to switch to
 
 
 class Attempt:
@@ -70,6 +72,8 @@ class Attempt:
         fields = outgoing.fields
         if outgoing.own_host:
             fields = [(b"host", server.authority), *fields[1:]]
+        if outgoing.upgrade and server.switches:
+            fields = [*fields, *upgrade_fields(outgoing.upgrade)]
         asked = server.ask(outgoing.method, server.mapped(outgoing.target), fields, outgoing.content, self)
         if self._member is member:  # else it is over, or went on to another, within the call
             self._asked = asked
@@ -97,13 +101,18 @@ class Attempt:
         self._answer.interim(status, response_fields(fields, status=status))
 
     def start(self, response: Response) -> None:
-        # RFC 9110 §6.6.1: a recipient with a clock appends a Date to a response without one.
-        date = _date(int(time.time()))
-        fields = response_fields(response.fields, status=response.status, date=date)
+        if response.status == 101:
+            passed: Response = self._switched(response)
+        else:
+            # RFC 9110 §6.6.1: a recipient with a clock appends a Date to a response without one.
+            date = _date(int(time.time()))
+            passed = Response(
+                response.status, response_fields(response.fields, status=response.status, date=date)
+            )
         assert self._member is not None
         self._started = True
         self._balance.answered(self._member, response.status, time.monotonic())
-        self._answer.start(Response(response.status, fields))
+        self._answer.start(passed)
 
     def finish(self) -> None:
         member = self._member
@@ -132,6 +141,14 @@ class Attempt:
         self._answer.fail(error)
 
     # Its own.
+
+    def _switched(self, response: Response) -> Switching:
+        """A 101 that answers what was asked, as it goes on."""
+        if not isinstance(response, Switching):
+            raise RefusedError("origin-bad-response")  # it came by no connection that can be given away
+        outgoing = self._outgoing
+        fields = switching_fields(outgoing.upgrade, outgoing.fields, response.fields)
+        return Switching(response.status, fields, response.line)
 
     def _may_be_repeated(self, asked: Pending | None) -> bool:
         outgoing = self._outgoing

@@ -36,7 +36,9 @@ class Forwarding:
         upstreams = admission.runtime.upstreams or self._upstreams
         upstream = upstreams.get(found.route.upstream) or upstreams[""]
         received = admission.received
-        sender = Sender(received.client, found.scheme, admission.peer.chain, received.version)
+        sender = Sender(
+            received.client, found.scheme, admission.peer.chain, received.version, received.upgrade
+        )
         failed = None if self._failed is None else partial(self._failed, found.site.name)
         target = origin_target(found)
         return upstream.send(

@@ -12,6 +12,7 @@ from univocal.cache.rules import DEFAULTS, Rules
 from univocal.engine.trust import LOOPBACK, Family, Networks, networks
 from univocal.engine.upstream import Upstream
 from univocal.http.errors import ConfigurationError, ProfileError
+from univocal.http.upgrade import WEBSOCKET
 from univocal.uri.profile import Profile, parse
 from univocal.uri.site import Route, Site, Sites
 from univocal.uri.target import Canonical
@@ -38,6 +39,7 @@ class Limits:
     max_fields: int = 100
     max_requests_per_client: int = 0  # under way at the same time, by the believed address
     collapse_timeout: float = 5.0  # seconds a request waits for another's answer before it forwards by itself
+    upgrade_timeout: float = 300.0  # seconds in which an octet passes after a 101, one way or the other
     unread_timeout: float = (
         60.0  # seconds for which a response is fetched to be stored, while no client reads
     )
@@ -55,6 +57,7 @@ class Runtime:
     forwarded: Family = "x-forwarded"  # … those of this family
     limits: Limits = Limits()
     cache_status: Literal["plain", "key", "off"] = "plain"
+    upgrades: frozenset[bytes] = frozenset((WEBSOCKET,))  # protocols to which clients may switch, lower case
     # By the names that routes call them; none: the application behind has its own.
     upstreams: Mapping[str, Upstream] = field(default_factory=lambda: MappingProxyType({}))
 

@@ -34,6 +34,7 @@ class Sender(NamedTuple):
     scheme: bytes
     chain: tuple[bytes, ...] = ()
     version: bytes = b"1.1"
+    upgrade: bytes = b""  # the protocol that it asks to switch to
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ class Upstream:
             via=b"%b univocal" % sender.version,  # by which the request was received (RFC 9110 §7.6.3)
         )
         sent = content if request_has_content(counted) else None
-        outgoing = Outgoing(method, target, headers, sent, key, self.host is None)
+        outgoing = Outgoing(method, target, headers, sent, key, self.host is None, sender.upgrade)
         attempt = Attempt(self.balance, outgoing, answer, failed)
         attempt.ask(self.balance.take(attempt, key, time.monotonic()))
         return attempt

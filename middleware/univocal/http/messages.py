@@ -26,6 +26,7 @@ class Received:
     client: str | None = None  # the peer's address, without port
     version: bytes = b"1.1"  # HTTP's, without its name
     host: bytes = b""  # the Host field's value, where the request gets no further than its head
+    upgrade: bytes = b""  # the protocol that it asks to switch to, where that is passed on
     server: bytes = b""  # our address that was asked, of a request by HTTP/1.0, which may be without Host
 
 

@@ -14,6 +14,7 @@ from typing import Protocol
 import httpx
 
 from univocal.http.roles import Answer, Content
+from univocal.http.upgrade import Switched
 from univocal.origin.failures import ClosedError
 from univocal.origin.request_head import RequestHead
 from univocal.origin.response_reader import Progress, ResponseReader
@@ -58,7 +59,7 @@ class PendingRequest:
 
     __slots__ = (
         "answer", "came", "connection", "content", "failure", "head", "opening", "paused", "read", "repeated",
-        "timeouts",
+        "switched", "timeouts",
     )  # fmt: skip
 
     def __init__(
@@ -78,6 +79,7 @@ class PendingRequest:
         self.connection: Connection | None = None
         self.opening: asyncio.Task[None] | None = None
         self.came = self.paused = self.repeated = False
+        self.switched = False  # its connection speaks another protocol now
 
     def pause(self) -> None:
         """Ask the origin server for no more content for now."""
@@ -110,7 +112,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, loop: asyncio.AbstractEventLoop, keeper: Keeper, max_head: int) -> None:
         self.phase = _IDLE
         self.timer = Timer(loop, self._timed_out)
-        self.reader = ResponseReader(max_head)
+        self.reader = ResponseReader(max_head, self)
         self._keeper = keeper
         self._request: PendingRequest | None = None
         self._upload: Upload | None = None  # of a request that has content
@@ -203,6 +205,23 @@ class Connection(asyncio.Protocol):
             request.came = self.reader.began
             request.fail(error)
 
+    # What whoever is told of a 101 calls.
+
+    def switch(self, end: asyncio.Protocol) -> Switched:
+        """Give the connection to `end` (RFC 9110 §7.8); the request is over when it is closed."""
+        request = self._request
+        assert request is not None
+        request.switched, request.read = True, None
+        self.timer.clear()
+
+        def behind(octets: bytes) -> bool:
+            end.data_received(octets)
+            return True
+
+        self.reader.divert(behind)
+        self._transport.set_protocol(end)
+        return Switched(self._transport, full=self._full)
+
     # What an upload calls.
 
     def write(self, data: bytes) -> bool:
@@ -265,7 +284,11 @@ class Connection(asyncio.Protocol):
         if self._upload is not None and self._upload.state is not Sending.COMPLETE:
             kind = httpx.WriteError
             self._salvage()
-        if self._request is not None:
+        request = self._request
+        if request is not None and request.switched:
+            self._release()
+            request.answer.finish()
+        elif request is not None:
             why = "" if exc is None else f": {exc}"
             error = self._broken(kind, f"the connection to the origin was lost{why}")
             error.__cause__ = exc

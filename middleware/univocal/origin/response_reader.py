@@ -13,6 +13,7 @@ import httptools
 
 from univocal.http.fields import LENGTH_DIGITS
 from univocal.http.messages import Fields, Response, values
+from univocal.http.upgrade import Line, Switching
 from univocal.origin.response_head import ORDINARY, whole_head
 
 __all__ = ["Progress", "ResponseReader"]
@@ -48,18 +49,20 @@ class Sink(Protocol):
 class ResponseReader:
     """Reads one response after the other from a connection (RFC 9112 §6.3).
 
-    `max_head` bounds the octets of one head, of the trailers, and of chunk extensions in a row.
+    `max_head` bounds the octets of one head, of the trailers, and of chunk extensions in a row. `line` is the
+    connection, of which a 101 tells.
     """
 
     __slots__ = (
         "_barren", "_closes", "_content", "_ended", "_expects", "_fields", "_head", "_held", "_interims",
-        "_is_head", "_max_head", "_parser", "_persists", "_sink", "_surplus", "_upgrades", "began",
-        "continued", "error", "fault", "on_message_begin", "progress", "reusable", "stage", "takes",
-        "trailers", "version",
+        "_is_head", "_line", "_max_head", "_parser", "_persists", "_sink", "_surplus", "_upgrades", "_write",
+        "began", "continued", "error", "fault", "on_message_begin", "progress", "reusable", "stage",
+        "takes", "trailers", "version",
     )  # fmt: skip
 
-    def __init__(self, max_head: int) -> None:
+    def __init__(self, max_head: int, line: Line | None = None) -> None:
         self._max_head = max_head
+        self._line = line
         # Holds something between the end of a message and the beginning of the next: so the parser
         # tells of a beginning without a call into Python.
         self._ended: list[bool] = []
@@ -71,6 +74,7 @@ class ResponseReader:
     ) -> None:
         """Tell `sink` of the next response; it answers HEAD, or a request with Upgrade or Expect."""
         self._sink, self._is_head = sink, is_head
+        self._write: Callable[[bytes], bool] = sink.write
         self._upgrades, self._expects = upgrades, expects_continue
         self._fields: Fields = []
         self.trailers: Fields = self._fields
@@ -173,6 +177,10 @@ class ResponseReader:
         """Tell the sink nothing more."""
         self.stage = Progress.STOPPED
 
+    def divert(self, write: Callable[[bytes], bool]) -> None:
+        """Let `write` take the octets of another protocol that stand behind a 101."""
+        self._write = write
+
     # What the parser calls.
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -219,7 +227,10 @@ class ResponseReader:
         )
         self._head, self.version = fields, version
         self.trailers = self._fields = []
-        self._sink.start(Response(status, fields))
+        if status == 101 and self._line is not None:
+            self._sink.start(Switching(status, fields, self._line))
+        else:
+            self._sink.start(Response(status, fields))
         if self._is_head:
             self._end_without_content()
 
@@ -228,7 +239,7 @@ class ResponseReader:
         if stage is _CONTENT or stage is Progress.TUNNEL:
             self.progress = True
             self._content = content
-            self.takes = self._sink.write(content)
+            self.takes = self._write(content)
         elif stage is _COMPLETE:
             self._surplus = True
 

@@ -70,6 +70,11 @@ class OriginServer:
         self._timeouts = timeouts or Timeouts()
 
     @property
+    def switches(self) -> bool:
+        """True if its connections can be given to another protocol (RFC 9110 §7.8)."""
+        return self._pushing is not None
+
+    @property
     def connections(self) -> int:
         """The number of open connections; 0 for a transport that does not tell."""
         return self._pushing.connections if self._pushing is not None else 0

@@ -47,7 +47,7 @@ __all__ = [
     "Flow",
 ]
 
-# HttpToolsProtocol's methods that are replaced or extended, here and in ExactProtocol …
+# HttpToolsProtocol's methods that are replaced or extended, here and in the classes below …
 OVERRIDES: Final = (
     "__init__",
     "connection_lost",
@@ -62,6 +62,7 @@ OVERRIDES: Final = (
     "on_url",
     "pause_writing",
     "resume_writing",
+    "shutdown",
 )
 # … and those that are called, or that uvicorn and asyncio call and that must go on doing what they do.
 RELIES_ON: Final = (
@@ -71,7 +72,6 @@ RELIES_ON: Final = (
     "_start_asgi_task",
     "eof_received",
     "handle_websocket_upgrade",
-    "shutdown",
 )
 
 # Where the parser stands in a connection's octets.
@@ -125,6 +125,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._version = ""  # of the last request line, "" if it is not HTTP/1's
         self._method = b""  # one that llhttp does not know
         self._websocket = False  # the connection is another protocol's now
+        self._undecided = False  # a handshake waits for its answer: what comes may be another protocol's
         self._refusal: Problem | None = None
         self._due = NEVER  # the loop's time at which the client must have gone on
         self._timer: asyncio.TimerHandle | None = None
@@ -213,7 +214,9 @@ class BoundedConnection(HttpToolsProtocol):
         """Parse what has come, until one request waits for another's response."""
         self._parsing = True
         try:
-            while self._unparsed and not self.pipeline and not self.transport.is_closing():
+            while (
+                self._unparsed and not (self.pipeline or self._undecided) and not self.transport.is_closing()
+            ):
                 if len(self._unparsed) <= PIECE:
                     piece, self._unparsed = self._unparsed, b""
                 else:
@@ -240,6 +243,9 @@ class BoundedConnection(HttpToolsProtocol):
             end = self._ends.behind(octets, start, in_content=self._phase == CONTENT)
             self._feed_message(octets[start:end])
             start = end
+            if self._undecided:
+                self._unparsed = octets[start:] + bytes(self._unparsed)
+                return
 
     def _feed_message(self, piece: bytes) -> None:
         if self._start or self._phase == BETWEEN:

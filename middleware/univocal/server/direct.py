@@ -8,11 +8,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, cast
 
+from univocal.engine.handshake import Handshake
 from univocal.engine.hits import Hit
 from univocal.engine.plan import plan_of
 from univocal.http.authority import of_socket
 from univocal.http.framing import ReadLimits, is_authority
 from univocal.http.messages import Received
+from univocal.http.upgrade import Switched, asked_upgrade
 from univocal.server.bounds import BETWEEN, NEVER, PIECE
 from univocal.server.clients import Clients
 from univocal.server.glance import CertifiedGlance, Glance
@@ -23,6 +25,8 @@ __all__ = ["DirectProtocol"]
 
 # Content of more octets is not copied to stand behind its head.
 JOINED: Final = 8 * 1024
+# Seconds before the end of a shutdown's time at which tunnels are ended, so that clients can hear of it.
+FAREWELL: Final = 1.0
 
 
 class DirectProtocol(ExactProtocol):
@@ -35,6 +39,7 @@ class DirectProtocol(ExactProtocol):
         self._turn: Turn | None = None  # the one that is answered
         self._next: Turn | None = None  # the one that is to be answered
         self._beginning = False
+        self._upgrading = b""  # the one that a handshake asks to switch to
         self._glance: Glance | None = None
         limits = self.limits  # a head of so few octets and fields is within all of them
         self._longest = min([PIECE, *filter(None, (limits.max_target, limits.max_field_bytes // 2))])
@@ -135,6 +140,37 @@ class DirectProtocol(ExactProtocol):
         if turn is not None:
             turn.end()
 
+    def on_response_complete(self) -> None:
+        self._undecided = False
+        super().on_response_complete()
+
+    def shutdown(self) -> None:
+        """Close after what is under way; a tunnel, which has no end, before the time for that is over."""
+        super().shutdown()
+        exchange = None if self._turn is None else self._turn.exchange
+        if isinstance(exchange, Handshake):
+            seconds = self.config.timeout_graceful_shutdown or 0
+            self.loop.call_later(max(0, seconds - FAREWELL), exchange.send_away)
+
+    # A connection that is to be another protocol's
+
+    def _upgrade(self, method: bytes) -> bool:
+        """Note which protocol a handshake asks for; any other Upgrade field is ignored."""
+        allowed = self._engine.gate.runtime.upgrades if self._idle() else ()
+        self._upgrading = asked_upgrade(method, self._version, self.headers, allowed)
+        if self._upgrading:
+            self._undecided = True
+        else:
+            self._ignore_upgrade()
+        return False
+
+    def switch(self, end: asyncio.Protocol) -> Switched:
+        """Give the connection to `end`, with what the client has sent behind its handshake."""
+        early, self._unparsed = bytes(self._unparsed), b""
+        self._due = NEVER
+        self.transport.set_protocol(end)
+        return Switched(self.transport, early, full=self.flow.write_paused)
+
     def _forsake(self) -> None:
         turn = self._turn
         if turn is not None and turn.exchange is not None:
@@ -181,6 +217,7 @@ class DirectProtocol(ExactProtocol):
 
     def _asked(self, method: bytes, version: str) -> Received:
         received = Received(method, self.url, self._scheme, self._peer, version.encode())
+        received.upgrade, self._upgrading = self._upgrading, b""
         if version == "1.0" and self.server is not None:
             received.server = of_socket(*self.server)
         return received

@@ -117,11 +117,15 @@ class ExactProtocol(BoundedConnection):
             self._websocket = True
             self.scope = {"method": method.decode("ascii"), "headers": self.headers}  # type: ignore[typeddict-item]
             return True
+        self._ignore_upgrade()
+        return False
+
+    def _ignore_upgrade(self) -> None:
+        """Note the framing of the content behind this head, in which llhttp sees none any more."""
         if values(self._watched, b"transfer-encoding"):
             self._framing = b"transfer-encoding: chunked"
         elif length := values(self._watched, b"content-length"):
             self._framing = b"content-length: " + length[0]
-        return False
 
     def _past_upgrade(self) -> None:
         """Go on after a head with Upgrade, which llhttp takes for the end of the message and of HTTP."""

@@ -10,12 +10,14 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 
 from univocal.engine.exchange import Engine, Exchange
 from univocal.engine.flight import Origin
+from univocal.engine.handshake import Handshake
 from univocal.engine.plan import Plan
 from univocal.http.fields import imf_fixdate
 from univocal.http.messages import Fields, Received
 from univocal.http.problem import FAULT, fault
 from univocal.http.roles import ContentSink
 from univocal.http.status import reason_phrase
+from univocal.http.upgrade import Line, Switched
 
 __all__ = ["Turn", "Works"]
 
@@ -41,6 +43,13 @@ class ClientWire(Protocol):
 
     def close(self) -> None:
         """Close once the client has taken all that was written."""
+
+    def switch(self, end: Any) -> Switched:
+        """Give the connection to another protocol."""
+        ...
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Take note that the connection is closed."""
 
 
 class Works(NamedTuple):
@@ -134,7 +143,8 @@ class Turn:
         engine = self._works.engine
         begun = engine.clock(), time.perf_counter()
         admission = engine.gate.admit(self._received, self._fields, begun[0], self._plan)
-        exchange = self.exchange = Exchange(engine, self, admission, self._works.origin, self, begun)
+        kind = Handshake if self._received.upgrade else Exchange
+        exchange = self.exchange = kind(engine, self, admission, self._works.origin, self, begun)
         if self._taken and self._too_large():
             exchange.refuse(("body-too-large",))  # it has come while others were answered
         else:
@@ -175,6 +185,13 @@ class Turn:
             self.waiting_for_100_continue = False
         lines = [b"%b: %b\r\n" % field for field in fields if field[0] not in _FRAMING]
         self._protocol.transport.write(b"".join((_status_line(status), b"\r\n", *lines, b"\r\n")))
+
+    def switch(self, fields: Fields) -> Line:
+        """Send a 101, behind which the connection is another protocol's (see engine.handshake)."""
+        self.response_started = True
+        lines = [b"%b: %b\r\n" % field for field in fields]
+        self._protocol.transport.write(b"".join((_status_line(101), b"\r\n", *lines, b"\r\n")))
+        return self._protocol
 
     def start(self, status: int, fields: Fields) -> None:
         if self.disconnected:

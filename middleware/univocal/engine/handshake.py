@@ -1,0 +1,80 @@
+"""A request to switch to another protocol: it is answered like any other, or by a tunnel (RFC 9110 §7.8)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Protocol, cast
+
+from univocal.engine.exchange import Exchange
+from univocal.engine.flight import Flight
+from univocal.engine.outcome import Handling
+from univocal.engine.tunnel import Tunnel
+from univocal.http.messages import Fields, Response
+from univocal.http.roles import Client
+from univocal.http.upgrade import WEBSOCKET, Line, Switching
+
+__all__ = ["Handshake", "SwitchingClient"]
+
+
+class SwitchingClient(Client, Protocol):
+    """A client whose connection can become another protocol's."""
+
+    def switch(self, fields: Fields) -> Line:
+        """Send a 101, and give the connection away."""
+        ...
+
+
+class Handshake(Exchange):
+    """An exchange that may end as a tunnel; its Outcome is told when that ends.
+
+    Nothing that is stored answers it, not even in place of an error.
+    """
+
+    __slots__ = ("_tunnel",)
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._tunnel: Tunnel | None = None
+
+    def cancel(self) -> None:
+        if self._tunnel is None:
+            super().cancel()
+        else:
+            self._tunnel.close()  # the end follows when the origin server has taken what was sent
+
+    def send_away(self) -> None:
+        """End the tunnel, if there is one, since this server goes down."""
+        if self._tunnel is not None:
+            self._tunnel.send_away()
+
+    def ended(self, error: BaseException | None) -> None:
+        super().ended(error if self._tunnel is None else None)  # a tunnel has no end but its connections'
+
+    def _end(self) -> None:
+        if self._tunnel is not None:
+            self._tunnel.close()
+            self.octets = self._tunnel.octets
+        super()._end()
+
+    def _recall(self, flight: Flight, status: int | None, otherwise: Callable[[], None]) -> None:  # noqa: ARG002
+        otherwise()
+
+    def _relay(self, flight: Flight, response: Response) -> None:
+        if not isinstance(response, Switching):
+            super()._relay(flight, response)
+            return
+        runtime = self.admission.runtime
+        self._handling = Handling(fwd="bypass")
+        self._status = response.status
+        self._first = time.perf_counter()
+        assert self._reader is not None
+        self._reader.resume()  # it hears of the end
+        near = cast("SwitchingClient", self._client).switch([*response.fields, *self._cache_status()])
+        self._tunnel = Tunnel(
+            near,
+            response.line,
+            self._engine.call_later,
+            silence=runtime.limits.upgrade_timeout,
+            frames=self.admission.received.upgrade.lower() == WEBSOCKET,
+        )

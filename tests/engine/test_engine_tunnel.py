@@ -1,0 +1,257 @@
+"""A tunnel by plain calls: pace, halves, silence and its end; the transports are played."""
+
+import pytest
+
+from univocal.engine.tunnel import LINGER, Tunnel
+from univocal.http.upgrade import Switched
+
+TEXT = b"\x81\x02hi"
+AWAY, MASKED_AWAY = b"\x88\x02\x03\xe9", b"\x88\x82\0\0\0\0\x03\xe9"
+
+
+class Transport:
+    """The part of asyncio's that a tunnel needs."""
+
+    def __init__(self, *, halves=True):
+        self.sent, self.reading = b"", False
+        self.ended = self.closed = self.aborted = False
+        self._halves = halves
+
+    def write(self, octets):
+        assert not self.ended
+        assert not self.closed
+        self.sent += octets
+
+    def can_write_eof(self):
+        return self._halves
+
+    def write_eof(self):
+        self.ended = True
+
+    def is_closing(self):
+        return self.closed
+
+    def pause_reading(self):
+        self.reading = False
+
+    def resume_reading(self):
+        self.reading = True
+
+    def close(self):
+        self.closed = True
+
+    def abort(self):
+        self.closed = self.aborted = True
+
+
+class Line:
+    """A connection that is given away."""
+
+    def __init__(self, *, early=b"", full=False, halves=True):
+        self.transport, self.lost = Transport(halves=halves), 0
+        self._early, self._full = early, full
+
+    def switch(self, end):
+        self.end = end
+        return Switched(self.transport, self._early, full=self._full)
+
+    def connection_lost(self, exc):
+        self.lost += 1
+
+
+class Due:
+    def __init__(self, when, call):
+        self.when, self.call = when, call
+
+    def cancel(self):
+        self.call = None
+
+
+class Time:
+    def __init__(self):
+        self.now, self.due = 0.0, []
+
+    def __call__(self, seconds, call):
+        self.due.append(Due(self.now + seconds, call))
+        return self.due[-1]
+
+    def go_on(self, seconds):
+        end = self.now + seconds
+        while due := [each for each in self.due if each.call and each.when <= end]:
+            first = min(due, key=lambda each: each.when)
+            self.now, call, first.call = first.when, first.call, None
+            call()
+        self.now = end
+
+
+@pytest.fixture
+def time():
+    return Time()
+
+
+@pytest.fixture
+def opened(time):
+    def opened(client=None, origin=None, *, silence=100, frames=True):
+        client, origin = client or Line(), origin or Line()
+        return Tunnel(client, origin, time, silence=silence, frames=frames), client, origin
+
+    return opened
+
+
+def test_both_are_read_from_the_beginning(opened):
+    _, client, origin = opened()
+    assert client.transport.reading
+    assert origin.transport.reading
+
+
+def test_octets_pass_and_those_to_the_client_are_counted(opened):
+    tunnel, client, origin = opened()
+    client.end.data_received(b"asked")
+    origin.end.data_received(b"told")
+    assert (origin.transport.sent, client.transport.sent, tunnel.octets) == (b"asked", b"told", 4)
+
+
+def test_what_has_come_before_goes_first(opened):
+    _, _, origin = opened(Line(early=b"early"))
+    assert origin.transport.sent == b"early"
+
+
+@pytest.mark.parametrize("slow", ["client", "origin"])
+def test_who_takes_no_more_stops_the_other_alone(opened, slow):
+    _, client, origin = opened()
+    slow, quick = (client, origin) if slow == "client" else (origin, client)
+    slow.end.pause_writing()
+    assert not quick.transport.reading
+    assert slow.transport.reading
+    slow.end.resume_writing()
+    assert quick.transport.reading
+
+
+@pytest.mark.parametrize("slow", ["client", "origin"])
+def test_who_takes_no_more_from_the_beginning_stops_the_other(opened, slow):
+    full, other = Line(full=True), Line()
+    opened(*((full, other) if slow == "client" else (other, full)))
+    assert not other.transport.reading
+    full.end.resume_writing()
+    assert other.transport.reading
+
+
+def test_a_half_that_has_ended_is_not_read_again(opened):
+    _, client, origin = opened()
+    client.end.eof_received()
+    client.transport.reading = False
+    origin.end.pause_writing()
+    origin.end.resume_writing()
+    assert not client.transport.reading
+
+
+@pytest.mark.parametrize("first", ["client", "origin"])
+def test_halves_end_one_after_the_other(opened, first):
+    tunnel, client, origin = opened()
+    first, second = (client, origin) if first == "client" else (origin, client)
+    assert first.end.eof_received() is True  # asyncio keeps the other half
+    assert second.transport.ended
+    assert not tunnel.over
+    assert not first.transport.ended
+    second.end.data_received(b"more")
+    assert first.transport.sent == b"more"
+    second.end.eof_received()
+    assert tunnel.over
+    assert client.transport.closed
+    assert origin.transport.closed
+
+
+def test_over_tls_there_is_no_half(opened):
+    tunnel, client, origin = opened(Line(halves=False))
+    origin.end.eof_received()
+    assert tunnel.over
+    assert client.transport.closed
+
+
+def test_a_client_over_tls_ends_its_connection_and_the_origin_hears_the_end(opened):
+    _, client, origin = opened(Line(halves=False))
+    assert client.end.eof_received() is False
+    assert origin.transport.ended
+
+
+@pytest.mark.parametrize("first", ["client", "origin"])
+def test_when_one_is_gone_the_other_is_closed(opened, first):
+    tunnel, client, origin = opened()
+    first, second = (client, origin) if first == "client" else (origin, client)
+    first.transport.closed = True
+    first.end.connection_lost(None)
+    assert tunnel.over
+    assert (first.lost, second.lost) == (1, 0)
+    assert second.transport.closed
+    second.end.connection_lost(None)
+    assert second.lost == 1
+
+
+def test_who_does_not_take_the_rest_is_cut_off(opened, time):
+    tunnel, client, origin = opened()
+    tunnel.close()
+    origin.end.connection_lost(None)
+    time.go_on(LINGER)
+    assert client.transport.aborted
+    assert not origin.transport.aborted
+
+
+def test_after_the_end_nothing_passes(opened):
+    tunnel, client, origin = opened()
+    tunnel.send_away()
+    client.end.data_received(TEXT)
+    tunnel.send_away()
+    assert (client.transport.sent, origin.transport.sent) == (AWAY, MASKED_AWAY)
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [(b"", AWAY), (TEXT, TEXT + AWAY), (TEXT[:-1], TEXT[:-1]), (b"\x88\x00", b"\x88\x00")],
+    ids=["nothing", "a frame", "a part of one", "a close frame"],
+)
+def test_a_websocket_that_is_sent_away_is_told_so_between_frames(opened, told, expected):
+    tunnel, client, origin = opened()
+    origin.end.data_received(told)
+    tunnel.send_away()
+    assert client.transport.sent == expected
+    assert origin.transport.sent == MASKED_AWAY
+
+
+def test_who_has_ended_its_half_is_told_but_the_other_half_is_over(opened):
+    tunnel, client, origin = opened()
+    origin.end.eof_received()  # nothing can be sent to the client any more
+    tunnel.send_away()
+    assert client.transport.sent == b""
+    assert origin.transport.sent == MASKED_AWAY
+
+
+def test_another_protocol_knows_no_frames(opened):
+    tunnel, client, origin = opened(frames=False)
+    tunnel.send_away()
+    assert (client.transport.sent, origin.transport.sent) == (b"", b"")
+    assert client.transport.closed
+
+
+def test_silence_ends_it(opened, time):
+    tunnel, *_ = opened(silence=100)
+    time.go_on(100)
+    assert not tunnel.over
+    time.go_on(25)
+    assert tunnel.over
+
+
+@pytest.mark.parametrize("speaker", ["client", "origin"])
+def test_who_speaks_now_and_then_is_not_silent(opened, time, speaker):
+    tunnel, client, origin = opened(silence=100)
+    for _ in range(9):
+        time.go_on(99)
+        (client if speaker == "client" else origin).end.data_received(b"x")
+    assert not tunnel.over
+
+
+def test_nothing_is_left_to_come_when_it_is_over(opened, time):
+    tunnel, client, origin = opened()
+    tunnel.close()
+    client.end.connection_lost(None)
+    origin.end.connection_lost(None)
+    assert [each for each in time.due if each.call] == []

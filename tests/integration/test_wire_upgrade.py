@@ -1,0 +1,427 @@
+"""A handshake by the direct door, octet for octet: who gets a tunnel, what passes through it, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from univocal import CacheMiddleware, ReverseProxy, Rules, Runtime
+from univocal.engine.runtime import Limits, builtin_profiles
+from univocal.http.framing import ReadLimits
+from univocal.origin.transport import OriginTransport
+from univocal.server.clients import Clients
+from univocal.server.direct import DirectProtocol
+from univocal.server.turn import Works
+
+KEY = "dGhlIHNhbXBsZSBub25jZQ=="  # RFC 6455 §1.3
+ACCEPT = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+UPGRADE = ("Connection: Upgrade", "Upgrade: websocket")
+SWITCHED = (
+    f"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    f"Sec-WebSocket-Accept: {ACCEPT}\r\n\r\n"
+).encode()
+OK = b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 2\r\n\r\nok"
+
+
+def handshake(target: str = "/chat", *lines: str, method: str = "GET", version: str = "1.1") -> bytes:
+    said = lines or (*UPGRADE, "Sec-WebSocket-Version: 13", f"Sec-WebSocket-Key: {KEY}")
+    head = [f"{method} {target} HTTP/{version}", "Host: en.example", *said, "", ""]
+    return "\r\n".join(head).encode()
+
+
+@dataclass
+class Peer:
+    """One end of a connection."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def head(self) -> bytes:
+        async with asyncio.timeout(20):
+            return await self.reader.readuntil(b"\r\n\r\n")
+
+    async def message(self) -> tuple[bytes, bytes]:
+        """A response with a Content-Length."""
+        head = await self.head()
+        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0)
+        return head, await self.exactly(length)
+
+    async def exactly(self, count: int) -> bytes:
+        async with asyncio.timeout(20):
+            return await self.reader.readexactly(count)
+
+    async def rest(self) -> bytes:
+        async with asyncio.timeout(20):
+            with contextlib.suppress(ConnectionError):
+                return await self.reader.read()
+            return b""
+
+    async def send(self, octets: bytes) -> None:
+        self.writer.write(octets)
+        await self.writer.drain()
+
+
+@dataclass
+class House:
+    """A proxy on a port of its own, before an origin server whose connections the test plays."""
+
+    port: int
+    engine: Any
+    server: Any
+    clients: Clients
+    upstream: Any
+    arrived: asyncio.Queue[Peer]
+    outcomes: list[Any] = field(default_factory=list)
+    opened: list[asyncio.StreamWriter] = field(default_factory=list)
+
+    async def client(self, octets: bytes = b"") -> Peer:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        self.opened.append(writer)
+        writer.write(octets)
+        return Peer(reader, writer)
+
+    async def origin(self) -> Peer:
+        async with asyncio.timeout(20):
+            return await self.arrived.get()
+
+    async def tunnel(self) -> tuple[Peer, Peer]:
+        """The client and the origin server of a WebSocket that is open."""
+        client = await self.client(handshake())
+        origin = await self.origin()
+        await origin.head()
+        await origin.send(SWITCHED)
+        assert (await client.head()).startswith(b"HTTP/1.1 101 ")
+        return client, origin
+
+    async def told(self, number: int = 1) -> Any:
+        """The last of so many outcomes."""
+        async with asyncio.timeout(20):
+            while len(self.outcomes) < number:  # noqa: ASYNC110 - a listener is a plain call
+                await asyncio.sleep(0.01)
+        assert len(self.outcomes) == number
+        return self.outcomes[-1]
+
+
+@pytest.fixture
+async def house(serve: Any) -> Any:
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(
+            rules: Rules | None = None, *, upgrades: Any = (b"websocket",), **limits: Any
+        ) -> House:
+            arrived: asyncio.Queue[Peer] = asyncio.Queue()
+            outcomes: list[Any] = []
+
+            async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                stack.callback(writer.close)
+                await arrived.put(Peer(reader, writer))
+
+            listener = await asyncio.start_server(accept, "127.0.0.1", 0)
+            stack.callback(listener.close)
+            port = listener.sockets[0].getsockname()[1]
+            proxy = ReverseProxy(f"http://127.0.0.1:{port}", OriginTransport(max_connections=10))
+            stack.push_async_callback(proxy.aclose)
+            profile = builtin_profiles()["mediawiki"]
+            runtime = Runtime.everywhere(profile, rules or Rules(), limits=Limits(**limits))
+            runtime = replace(runtime, upgrades=frozenset(upgrades))
+            app = CacheMiddleware(proxy, runtime=runtime, listeners=[outcomes.append])
+            works, clients = Works(app.engine, proxy.forwarding), Clients()
+            front = await serve(app, http=DirectProtocol.with_works(works, ReadLimits(), None, clients))
+            upstream = proxy.upstream.server
+            made = House(front.port, app.engine, front.server, clients, upstream, arrived, outcomes)
+            stack.callback(lambda: [writer.close() for writer in made.opened])
+            return made
+
+        yield start
+
+
+# The handshake
+
+
+async def test_a_handshake_goes_on_canonicalized_and_is_answered_by_the_origin_server(house: Any) -> None:
+    here = await house()
+    fields = (*UPGRADE, f"Sec-WebSocket-Key: {KEY}", "Origin: https://en.example", "Cookie: a=b",
+              "Authorization: Basic eA==", "Sec-WebSocket-Protocol: chat", "X-Forwarded-For: 192.0.2.1")  # fmt: skip
+    client = await here.client(handshake("/wiki/A%28b%29?c", *fields))
+    origin = await here.origin()
+    head = await origin.head()
+    assert head.startswith(b"GET /wiki/A(b)?c HTTP/1.1\r\nhost: en.example\r\n")
+    lines = head.split(b"\r\n")
+    for expected in (b"connection: Upgrade", b"upgrade: websocket", b"origin: https://en.example",
+                     b"cookie: a=b", b"authorization: Basic eA==", b"sec-websocket-protocol: chat",
+                     b"x-forwarded-for: 127.0.0.1", b"via: 1.1 univocal"):  # fmt: skip
+        assert lines.count(expected) == 1
+    await origin.send(SWITCHED)
+    answer = (await client.head()).lower().split(b"\r\n")
+    assert answer[0] == b"http/1.1 101 switching protocols"
+    for expected in (b"connection: upgrade", b"upgrade: websocket", b"cache-status: univocal; fwd=bypass",
+                     f"sec-websocket-accept: {ACCEPT}".lower().encode()):  # fmt: skip
+        assert answer.count(expected) == 1
+
+
+@pytest.mark.parametrize(("target", "status"), [("/a%00", 400), ("/a#b", 400), ("https://en.example/", 421)])
+async def test_a_handshake_is_judged_like_any_target(house: Any, target: str, status: int) -> None:
+    here = await house()
+    client = await here.client(handshake(target))
+    assert (await client.head()).startswith(b"HTTP/1.1 %d " % status)
+    assert here.arrived.empty()
+
+
+async def test_octets_pass_both_ways_as_they_are(house: Any) -> None:
+    here = await house()
+    client, origin = await here.tunnel()
+    await client.send(b"\x81\x83abcd\0\xff")
+    assert await origin.exactly(8) == b"\x81\x83abcd\0\xff"
+    await origin.send(b"GET / HTTP/1.1\r\n\r\n")
+    assert await client.exactly(18) == b"GET / HTTP/1.1\r\n\r\n"
+
+
+async def test_octets_behind_the_101_are_the_clients(house: Any) -> None:
+    here = await house()
+    client = await here.client(handshake())
+    origin = await here.origin()
+    await origin.head()
+    await origin.send(SWITCHED + b"\x81\x02hi")
+    await client.head()
+    assert await client.exactly(4) == b"\x81\x02hi"
+
+
+async def test_one_outcome_tells_of_the_tunnel_when_it_has_ended(house: Any) -> None:
+    here = await house(max_requests_per_client=1)
+    client, origin = await here.tunnel()
+    await origin.send(b"12345")
+    await client.exactly(5)
+    assert (len(here.outcomes), len(here.engine.under_way), len(here.clients)) == (0, 1, 1)
+    assert here.upstream.connections == 1
+    origin.writer.close()
+    assert await client.rest() == b""
+    client.writer.close()
+    outcome = await here.told()
+    assert (outcome.status, outcome.bytes, outcome.handling.fwd) == (101, 5, "bypass")
+    assert len(here.engine.under_way) == 0
+    async with asyncio.timeout(20):
+        while here.clients or here.upstream.connections:  # noqa: ASYNC110 - they are closed by plain calls
+            await asyncio.sleep(0.01)
+
+
+async def test_a_client_with_a_websocket_has_one_request_under_way(house: Any) -> None:
+    here = await house(max_requests_per_client=1)
+    client, _ = await here.tunnel()
+    another = await here.client(handshake())
+    assert (await another.head()).startswith(b"HTTP/1.1 429 ")
+    client.writer.close()
+
+
+# Anything but 101
+
+
+@pytest.mark.parametrize("status", ["200 OK", "403 Forbidden", "426 Upgrade Required", "500 Broken"])
+async def test_another_status_is_an_ordinary_response_and_never_stored(house: Any, status: str) -> None:
+    here = await house()
+    client = await here.client(handshake())
+    origin = await here.origin()
+    for number in (1, 2):
+        await origin.head()
+        await origin.send(OK.replace(b"200 OK", status.encode()))
+        head, content = await client.message()
+        assert head.startswith(f"HTTP/1.1 {status[:3]} ".encode())
+        assert b"\r\ncache-status: univocal; fwd=bypass" in head.lower()
+        assert b"stored" not in head
+        assert content == b"ok"
+        if number == 1:
+            await client.send(handshake())  # over the same connection
+    assert [outcome.status for outcome in here.outcomes] == [int(status[:3])] * 2
+
+
+async def test_what_is_stored_answers_no_handshake_not_even_for_an_error(house: Any) -> None:
+    here = await house(Rules(grace=1000))
+    client = await here.client(b"GET /chat HTTP/1.1\r\nHost: en.example\r\n\r\n")
+    origin = await here.origin()
+    await origin.head()
+    await origin.send(OK)
+    assert (await client.message())[1] == b"ok"
+    await client.send(handshake())
+    await origin.head()
+    await origin.send(b"HTTP/1.1 503 Down\r\nContent-Length: 4\r\n\r\ndown")
+    assert (await client.message())[1] == b"down"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        SWITCHED.replace(b"Upgrade: websocket", b"Upgrade: h2c"),
+        SWITCHED.replace(b"Upgrade: websocket", b"X: y"),
+        SWITCHED.replace(b"Connection: Upgrade", b"X: y"),
+        SWITCHED.replace(b"s3p", b"aaa"),
+        SWITCHED.replace(b"Sec-WebSocket-Accept", b"X"),
+    ],
+    ids=["another protocol", "no protocol", "no Connection", "another's key", "no key"],
+)
+async def test_a_101_to_something_else_opens_no_tunnel(house: Any, answer: bytes) -> None:
+    here = await house()
+    client = await here.client(handshake())
+    origin = await here.origin()
+    await origin.head()
+    await origin.send(answer + b"behind")
+    assert (await client.head()).startswith(b"HTTP/1.1 502 ")
+    assert await origin.rest() == b""
+
+
+# Hostile
+
+
+SMUGGLED = {
+    "content": (*UPGRADE, f"Sec-WebSocket-Key: {KEY}", "Content-Length: 2"),
+    "two Upgrade fields": (*UPGRADE, "Upgrade: h2c"),
+    "two protocols": ("Connection: Upgrade", "Upgrade: websocket, h2c"),
+    "no Connection": ("Upgrade: websocket",),
+    "Connection without upgrade": ("Connection: keep-alive", "Upgrade: websocket"),
+    "h2c": (
+        "Connection: Upgrade, HTTP2-Settings",
+        "Upgrade: h2c",
+        "HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA",
+    ),
+}
+
+
+@pytest.mark.parametrize("lines", SMUGGLED.values(), ids=SMUGGLED)
+async def test_a_handshake_that_is_none_goes_on_without_upgrade(house: Any, lines: tuple[str, ...]) -> None:
+    here = await house()
+    body = b"{}" if "Content-Length: 2" in lines else b""
+    client = await here.client(handshake("/chat", *lines) + body)
+    origin = await here.origin()
+    head = await origin.head()
+    assert b"\r\nupgrade:" not in head.lower()
+    assert b"\r\nconnection:" not in head.lower()
+    assert await origin.exactly(len(body)) == body
+    await origin.send(SWITCHED)  # and so a 101 is no answer
+    assert (await client.head()).startswith(b"HTTP/1.1 502 ")
+
+
+async def test_http_1_0_knows_no_upgrade(house: Any) -> None:
+    here = await house()
+    await here.client(handshake(version="1.0"))
+    assert b"\r\nupgrade:" not in (await (await here.origin()).head()).lower()
+
+
+async def test_without_a_name_in_upgrades_the_field_is_dropped(house: Any) -> None:
+    here = await house(upgrades=())
+    client = await here.client(handshake())
+    origin = await here.origin()
+    assert b"\r\nupgrade:" not in (await origin.head()).lower()
+    await origin.send(OK)
+    assert (await client.message())[1] == b"ok"
+
+
+async def test_what_a_client_sends_ahead_waits_for_the_101(house: Any) -> None:
+    here = await house()
+    client = await here.client(handshake() + b"ahead ")
+    origin = await here.origin()
+    await origin.head()
+    await client.send(b"of it")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await origin.reader.read(1)
+    await origin.send(SWITCHED)
+    assert await origin.exactly(11) == b"ahead of it"
+
+
+async def test_what_a_client_sends_ahead_is_a_request_after_any_other_answer(house: Any) -> None:
+    here = await house()
+    client = await here.client(handshake("/chat", *UPGRADE, "Sec-WebSocket-Version: 7"))
+    origin = await here.origin()
+    await origin.head()
+    await client.send(b"GET /a%00 HTTP/1.1\r\nHost: en.example\r\n\r\n")
+    await origin.send(b"HTTP/1.1 426 No\r\nSec-WebSocket-Version: 13\r\nContent-Length: 0\r\n\r\n")
+    head, _ = await client.message()
+    assert head.startswith(b"HTTP/1.1 426 ")
+    assert (await client.head()).startswith(b"HTTP/1.1 400 ")
+    client.writer.close()
+    here.server.should_exit = True
+    assert await origin.rest() == b""  # not an octet of it
+
+
+async def test_much_that_is_sent_ahead_waits_in_the_system(house: Any) -> None:
+    here = await house()
+    client = await here.client(handshake())
+    origin = await here.origin()
+    await origin.head()
+    sending = asyncio.create_task(client.send(b"x" * (64 << 20)))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await asyncio.shield(sending)
+    sending.cancel()
+
+
+# Pace and ends
+
+
+@pytest.mark.parametrize("side", ["client", "origin"])
+async def test_who_is_not_read_from_is_slowed_down(house: Any, side: str) -> None:
+    here = await house()
+    client, origin = await here.tunnel()
+    source, sink = (client, origin) if side == "origin" else (origin, client)
+    octets = bytes(range(256)) * (64 << 12)
+    sending = asyncio.create_task(source.send(octets))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await asyncio.shield(sending)
+    assert await sink.exactly(len(octets)) == octets
+    await sending
+
+
+@pytest.mark.parametrize("side", ["client", "origin"])
+async def test_who_has_ended_its_half_still_hears(house: Any, side: str) -> None:
+    here = await house()
+    client, origin = await here.tunnel()
+    first, second = (client, origin) if side == "client" else (origin, client)
+    first.writer.write(b"last")
+    first.writer.write_eof()
+    assert await second.rest() == b"last"
+    await second.send(b"answer")
+    assert await first.exactly(6) == b"answer"
+    assert here.outcomes == []
+    second.writer.close()
+    assert await first.rest() == b""
+    assert (await here.told()).bytes == (6 if side == "client" else 4)
+
+
+@pytest.mark.parametrize("side", ["client", "origin"])
+async def test_when_one_side_is_gone_the_other_is_closed(house: Any, side: str) -> None:
+    here = await house()
+    client, origin = await here.tunnel()
+    first, second = (client, origin) if side == "client" else (origin, client)
+    first.writer.transport.abort()
+    assert await second.rest() == b""
+    second.writer.close()
+    assert (await here.told()).status == 101
+
+
+async def test_silence_ends_a_websocket_with_1001(house: Any) -> None:
+    here = await house(upgrade_timeout=0.2)
+    client, origin = await here.tunnel()
+    assert await client.rest() == b"\x88\x02\x03\xe9"
+    assert await origin.rest() == b"\x88\x82\0\0\0\0\x03\xe9"
+    assert (await here.told()).bytes == 4
+
+
+async def test_within_a_frame_nothing_is_said(house: Any) -> None:
+    here = await house(upgrade_timeout=0.2)
+    client, origin = await here.tunnel()
+    await origin.send(b"\x81\x05abc")
+    assert await client.rest() == b"\x81\x05abc"
+
+
+async def test_at_a_shutdown_websockets_get_1001(house: Any) -> None:
+    here = await house()
+    client, origin = await here.tunnel()
+    await origin.send(b"\x81\x02hi")
+    await client.exactly(4)
+    here.server.should_exit = True
+    assert await client.rest() == b"\x88\x02\x03\xe9"
+    assert await origin.rest() == b"\x88\x82\0\0\0\0\x03\xe9"
+    assert (await here.told()).bytes == 8
