@@ -112,4 +112,5 @@ def test_at_sigterm_a_websocket_gets_1001(running: Any) -> None:
         with pytest.raises(ConnectionClosed):
             socket.recv(timeout=30)
         assert socket.close_code == 1001
-    assert running.process.wait(30) == 0
+    running.process.communicate(timeout=30)
+    assert running.process.returncode == 0

@@ -144,8 +144,10 @@ async def house(serve: Any) -> Any:
 
 async def test_a_handshake_goes_on_canonicalized_and_is_answered_by_the_origin_server(house: Any) -> None:
     here = await house()
-    fields = (*UPGRADE, f"Sec-WebSocket-Key: {KEY}", "Origin: https://en.example", "Cookie: a=b",
-              "Authorization: Basic eA==", "Sec-WebSocket-Protocol: chat", "X-Forwarded-For: 192.0.2.1")  # fmt: skip
+    fields = (
+        *(*UPGRADE, f"Sec-WebSocket-Key: {KEY}", "Origin: https://en.example", "Cookie: a=b"),
+        *("Authorization: Basic eA==", "Sec-WebSocket-Protocol: chat", "X-Forwarded-For: 192.0.2.1"),
+    )
     client = await here.client(handshake("/wiki/A%28b%29?c", *fields))
     origin = await here.origin()
     head = await origin.head()

@@ -166,9 +166,9 @@ HANDSHAKE = b"Connection: Upgrade\r\nUpgrade: WebSocket\r\nSec-WebSocket-Key: eA
 
 
 @pytest.mark.parametrize("step", [1_000, 1])
-async def test_a_handshake_is_handed_over_as_it_was_received(wire, recorder, step):
+async def test_a_handshake_is_handed_over_as_it_was_received(scoped, recorder, step):
     Socket.taken.clear()
-    client = wire(recorder, ws=Socket)
+    client = scoped(recorder, ws=Socket)
     data = get(b"/a/../%zz?b", HANDSHAKE)
     await client.feed(*(data[i : i + step] for i in range(0, len(data), step)))
     (socket,) = Socket.taken
@@ -182,8 +182,8 @@ async def test_a_handshake_is_handed_over_as_it_was_received(wire, recorder, ste
     ("target", "reason"),
     [(b"/a#b", "fragment"), (b"http://a.example/", "bad-target"), (b"http://a@a.example/", "bad-target")],
 )
-async def test_a_handshake_that_a_scope_cannot_tell_is_refused(wire, recorder, target, reason):
-    client = wire(recorder, ws=Socket)
+async def test_a_handshake_that_a_scope_cannot_tell_is_refused(scoped, recorder, target, reason):
+    client = scoped(recorder, ws=Socket)
     await client.feed(get(target, HANDSHAKE))
     assert [answer.problem["reason"] for answer in client.answers()] == [reason]
 

@@ -72,8 +72,7 @@ def test_all_that_goes_to_an_engine_instead_of_an_application_is_named():
     assert ours - set(OVERRIDES) == instead
     assert ours - instead == {
         *("__init__", "connection_lost", "connection_made"),
-        *("data_received", "on_body", "on_message_complete", "on_response_complete"),
-        *("resume_writing", "shutdown"),
+        *("data_received", "on_body", "on_message_complete", "resume_writing", "shutdown"),
     }
 
 

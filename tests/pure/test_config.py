@@ -93,6 +93,7 @@ def test_defaults_are_those_of_the_contract() -> None:
     assert str(configuration.server.listen) == "127.0.0.1:8080"
     assert str(configuration.server.admin) == "127.0.0.1:8081"
     assert configuration.server.max_target == 8192
+    assert configuration.server.upgrades == ["websocket"]
     cache = configuration.cache
     assert (cache.heuristic, cache.set_cookie, cache.errors) == (False, "never", "safe")
     assert configuration.purge.token_env == "UNIVOCAL_PURGE_TOKEN"
@@ -120,6 +121,11 @@ def test_defaults_are_those_of_the_contract() -> None:
         ("[server]\nmax_body = '3 XB'\n" + SITE, "server.max_body", "3 XB", "256 MiB"),
         ("[server]\nmax_body = -1\n" + SITE, "server.max_body", -1, "256 MiB"),
         ("[server]\nmax_fields = '100'\n" + SITE, "server.max_fields", "100", "an integer"),
+        ("[server]\nupgrades = ['h2c']\n" + SITE, "server.upgrades[0]", "h2c", "past every check"),
+        ("[server]\nupgrades = ['HTTP/2.0']\n" + SITE, "server.upgrades[0]", "HTTP/2.0", "past every check"),
+        ("[server]\nupgrades = ['a b']\n" + SITE, "server.upgrades[0]", "a b", 'such as "websocket"'),
+        ("[server]\nupgrades = 'websocket'\n" + SITE, "server.upgrades", "websocket", "an array"),
+        ("[server]\nupgrade_timeout = 0\n" + SITE, "server.upgrade_timeout", 0, "greater than 0"),
         (
             "[server]\ntrusted_proxies = ['10.0.0.1/8']\n" + SITE,
             "server.trusted_proxies[0]",

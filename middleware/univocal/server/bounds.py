@@ -336,6 +336,7 @@ class BoundedConnection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         self.server_state.total_requests += 1
         self.rested = self.loop.time()
+        self._undecided = False
         if self.transport.is_closing():
             if self.transport.get_write_buffer_size():
                 self.delivery.watch()

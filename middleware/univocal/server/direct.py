@@ -140,10 +140,6 @@ class DirectProtocol(ExactProtocol):
         if turn is not None:
             turn.end()
 
-    def on_response_complete(self) -> None:
-        self._undecided = False
-        super().on_response_complete()
-
     def shutdown(self) -> None:
         """Close after what is under way; a tunnel, which has no end, before the time for that is over."""
         super().shutdown()

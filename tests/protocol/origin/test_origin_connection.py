@@ -80,9 +80,9 @@ def test_a_cancelled_request_closes_the_connection_and_tells_nobody(connection, 
 
 @pytest.mark.parametrize("where", ["start", "write"])
 def test_who_cancels_while_it_is_told_hears_no_more(connection, wire, answer, send, where, monkeypatch):
-    request = send()
     told = getattr(answer, where)
     monkeypatch.setattr(answer, where, lambda part: (told(part), request.cancel())[0])
+    request = send()
     connection.data_received(
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n1\r\nb\r\n0\r\n\r\n"
     )
