@@ -131,7 +131,7 @@ async def house(serve: Any) -> Any:
             app = CacheMiddleware(proxy, runtime=runtime, listeners=[outcomes.append])
             works, clients = Works(app.engine, proxy.forwarding), Clients()
             front = await serve(app, http=DirectProtocol.with_works(works, ReadLimits(), None, clients))
-            upstream = proxy.upstream.server
+            (upstream,) = proxy.upstream.servers
             made = House(front.port, app.engine, front.server, clients, upstream, arrived, outcomes)
             stack.callback(lambda: [writer.close() for writer in made.opened])
             return made
