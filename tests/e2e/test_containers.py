@@ -31,7 +31,8 @@ def test_the_stack_has_a_configuration_that_is_accepted(root: Path) -> None:
 def test_every_upstream_is_a_service(root: Path, compose: str) -> None:
     services = set(re.findall(r"(?m)^  ([a-z]+):", compose))
     configuration = load(root / "compose" / "univocal.toml")
-    assert {re.split("[:/]+", site.upstream.url)[1] for site in configuration.sites} <= services
+    urls = [url for site in configuration.sites for url in site.upstream.urls]
+    assert {re.split("[:/]+", url)[1] for url in urls} <= services
 
 
 def test_what_is_mounted_or_built_exists(root: Path, compose: str) -> None:

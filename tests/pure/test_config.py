@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import tomllib
+from math import inf
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from univocal.http.errors import ConfigurationError
 from univocal_app.config.places import line_of, without
 from univocal_app.config.tables import parsed, validate
-from univocal_app.config.values import Address
+from univocal_app.config.values import Address, Upstream, Weighted
 
 SITE = '[[sites]]\nhosts = ["en.example"]\nupstream = "http://127.0.0.1:9001"\n'
 
@@ -85,7 +87,30 @@ def test_the_whole_file() -> None:
     assert site.alias_answer == 308
     assert site.cache.ttl_by_status == {"404": 5}
     assert site.routes[0].upstream is not None
-    assert (site.routes[0].upstream.url, site.routes[0].upstream.path) == ("http://127.0.0.1:9002", "/v1/")
+    assert site.routes[0].upstream == Upstream((Weighted("http://127.0.0.1:9002"),), "/v1/")
+
+
+@pytest.mark.parametrize(
+    ("written", "servers", "path"),
+    [
+        ("http://a:1", [("http://a:1", 1)], ""),
+        ("http://a:1/b/", [("http://a:1", 1)], "/b/"),
+        (["http://a:1/b"], [("http://a:1", 1)], "/b"),
+        (
+            ["http://a", "http://a:81", "unix:///a"],
+            [("http://a", 1), ("http://a:81", 1), ("unix:///a", 1)],
+            "",
+        ),
+        (["http://a/b", {"url": "https://a/b", "weight": 2}], [("http://a", 1), ("https://a", 2)], "/b"),
+        ([{"url": "http://a", "weight": 1000}], [("http://a", 1000)], ""),
+    ],
+)
+def test_an_upstream_is_one_origin_server_or_several(written: Any, servers: Any, path: str) -> None:
+    configuration = validate({"sites": [{"hosts": ["a"], "upstream": written}]}, "univocal.toml")
+    upstream = configuration.sites[0].upstream
+    assert upstream == (tuple(servers), path)
+    told = configuration.model_dump(mode="json")["sites"][0]["upstream"]
+    assert validate({"sites": [{"hosts": ["a"], "upstream": told}]}, "").sites[0].upstream == upstream
 
 
 def test_defaults_are_those_of_the_contract() -> None:
@@ -162,7 +187,34 @@ def test_defaults_are_those_of_the_contract() -> None:
         (SITE + "[[sites.routes]]\nprofile = 'asgi'", "sites[0].routes[0].path", None, "no default"),
         ("[[sites]]\nhosts = []\nupstream = 'http://a'", "sites[0].hosts", [], "at least one"),
         ("[[sites]]\nhosts = ['a']\nupstrem = 'http://a'", "sites[0].upstrem", "http://a", "hosts, aliases"),
-        ("[[sites]]\nhosts = ['a']\nupstream = ['http://a']", "sites[0].upstream", ["http://a"], "one URL"),
+        *(
+            (f"[[sites]]\nhosts = ['a']\nupstream = {value}", f"sites[0].upstream{place}", found, allowed)
+            for value, place, found, allowed in (
+                ("[]", "", [], "at least one"),
+                ("['http://a', 'ftp://b']", "[1]", "ftp://b", "an http or https URL"),
+                ("['http://a', 3]", "[1]", 3, "a table with url and weight"),
+                ("['http://a', {weight = 2}]", "[1]", {"weight": 2}, "a table with url and weight"),
+                ("['http://a', {url = 'http://b', weight = 0}]", "[1].weight", 0, "from 1 to 1000"),
+                ("['http://a', {url = 'http://b', weight = 1001}]", "[1].weight", 1001, "from 1 to 1000"),
+                ("['http://a', {url = 'http://b', weight = true}]", "[1].weight", True, "from 1 to 1000"),
+                ("['http://a', {url = 'http://b', wait = 1}]", "[1].wait", 1, "url, weight"),
+                ("['http://a', 'http://b', 'http://a']", "[2]", "http://a", "once"),
+                ("['http://a/x', 'http://b/y']", "[1]", "http://b/y", "with the path '/x'"),
+                ("['http://a', 'http://b/']", "[1]", "http://b/", "without a path"),
+                ("{url = 'http://a'}", "", {"url": "http://a"}, "an http or https URL"),
+            )
+        ),
+        (
+            "[origin]\nchoice = 'random'\n" + SITE,
+            "origin.choice",
+            "random",
+            "'round-robin', 'least-requests'",
+        ),
+        ("[origin]\nretries = -1\n" + SITE, "origin.retries", -1, "greater than or equal to 0"),
+        ("[origin]\nretry_budget = -0.1\n" + SITE, "origin.retry_budget", -0.1, "greater than or equal to 0"),
+        ("[origin]\nretry_budget = inf\n" + SITE, "origin.retry_budget", inf, "finite"),
+        ("[origin]\nfails = 0\n" + SITE, "origin.fails", 0, "greater than or equal to 1"),
+        (SITE + "[sites.origin]\neject = 0", "sites[0].origin.eject", 0, "greater than 0"),
         *(
             (
                 f"[[sites]]\nhosts = ['a']\nupstream = '{url}'",

@@ -64,7 +64,9 @@ def main() -> None:
     except ConfigurationError as error:
         for each in (error, *error.beside):
             if each.source == COMMAND_LINE:
-                each.key = OPTIONS.get(each.key, each.key)
+                each.key = next(
+                    (option for key, option in OPTIONS.items() if each.key.startswith(key)), each.key
+                )
             typer.echo(f"univocal: {each}", err=True)
         sys.exit(2)
     except WorkersError as error:
@@ -93,8 +95,12 @@ def serve(
     context: typer.Context,
     *,
     upstream: Annotated[
-        str | None,
-        typer.Option(metavar="URL", envvar="UNIVOCAL_UPSTREAM", help="The origin server of every site."),
+        list[str] | None,
+        typer.Option(
+            metavar="URL",
+            envvar="UNIVOCAL_UPSTREAM",
+            help="The origin server of every site; several times, for several of one application.",
+        ),
     ] = None,
     profile: Annotated[
         str | None,
@@ -109,19 +115,19 @@ def serve(
         typer.Option("--config", metavar="FILE", envvar="UNIVOCAL_CONFIG", help="A univocal.toml."),
     ] = None,
 ) -> None:
-    """Run the proxy, for one origin server or as a configuration file says."""
+    """Run the proxy, for one application or as a configuration file says."""
     # What was typed goes before what the environment says.
     if _typed(context, "config"):
         upstream = upstream if _typed(context, "upstream") else None
         profile = profile if _typed(context, "profile") else None
     elif _typed(context, "upstream"):
         config = None
-    if (upstream is None) == (config is None):
+    if (not upstream) == (config is None):
         _usage("serve needs either --upstream URL or --config FILE")
     if config is not None and profile is not None:
         _usage("--profile belongs to --upstream: with --config each site names its own")
     refuse_settings(os.environ)
-    configuration = read(config) if config is not None else _everywhere(upstream, profile)
+    configuration = read(config) if config is not None else _everywhere(upstream or [], profile)
     listeners = {"listen": listen, "admin": admin}
     told = {name: _address(text, f"--{name}") for name, text in listeners.items() if text is not None}
     server = configuration.server.model_copy(update=told)
@@ -170,7 +176,7 @@ def explain(
     if config is not None:
         configuration, source = read(config), str(config)
     else:
-        configuration, source = _everywhere("http://127.0.0.1", profile), COMMAND_LINE
+        configuration, source = _everywhere(["http://127.0.0.1"], profile), COMMAND_LINE
     try:
         encodings = (path_encoding.encode(), query_encoding.encode())
         runtime = runtime_of(configuration, source)
@@ -186,7 +192,8 @@ def _typed(context: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def _everywhere(upstream: str | None, profile: str | None) -> Configuration:
+def _everywhere(upstreams: list[str], profile: str | None) -> Configuration:
+    upstream = upstreams if len(upstreams) > 1 else upstreams[0]
     site = {"hosts": ["*"], "upstream": upstream, "profile": profile or "rfc3986"}
     return validate({"sites": [site]}, COMMAND_LINE)
 

@@ -104,7 +104,7 @@ class SiteReader:
 
 
 def upstreams(place: str, table: SiteTable) -> dict[str, Upstream]:
-    """The site's origin servers by the names that its routes call them: where in the file each stands."""
+    """The site's upstreams by the names that its routes call them: where in the file each stands."""
     own = {f"{place}.routes[{number}]": route.upstream for number, route in enumerate(table.routes)}
     return {place: table.upstream} | {
         name: upstream for name, upstream in own.items() if upstream is not None

@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 from univocal.cache.rules import SETTINGS, SettingError
 from univocal.engine.trust import Family
 from univocal.http.errors import ConfigurationError, Objections
+from univocal.origin.balance import Choice
 from univocal_app.config.values import (
     Address,
     Duration,
@@ -95,6 +96,11 @@ class OriginTable(Table):
     connect_timeout: Duration = 5
     read_timeout: Duration = 60
     max_connections: Annotated[int, Field(ge=1)] = 1000
+    choice: Choice = "least-requests"
+    retries: Annotated[int, Field(ge=0)] = 1
+    retry_budget: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.2
+    fails: Annotated[int, Field(ge=1)] = 3
+    eject: Duration = 10
     tls_ca: str = ""
     tls_cert: str = ""
     tls_key: str = ""

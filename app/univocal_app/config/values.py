@@ -9,6 +9,7 @@ from typing import Annotated, Final, NamedTuple, TypeAlias
 
 from pydantic import Field, PlainSerializer, PlainValidator
 
+from univocal.cache.rules import SettingError
 from univocal.http.authority import DEFAULT_PORTS, parse_authority
 from univocal.http.grammar import split_absolute
 from univocal.http.upgrade import carries_http, is_protocol
@@ -30,6 +31,7 @@ __all__ = [
     "UpgradeName",
     "Upstream",
     "Variable",
+    "Weighted",
     "masked",
     "parse_address",
 ]
@@ -45,14 +47,31 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class Upstream(NamedTuple):
-    """An origin server's URL, in two parts: the server to connect to, and the text before a target."""
+class Weighted(NamedTuple):
+    """An origin server's URL without its path, and its share of the requests beside the others'."""
 
     url: str  # scheme and authority alone, or unix:// and the path of a socket
-    path: str  # as it is written; empty where the URL has none
+    weight: int = 1
 
-    def __str__(self) -> str:
-        return self.url + self.path
+
+class Upstream(NamedTuple):
+    """The origin servers of one application, and the text that all of them have before a target."""
+
+    servers: tuple[Weighted, ...]
+    path: str  # as it is written; empty where the URLs have none
+
+    @property
+    def urls(self) -> list[str]:
+        """The URLs as they are written."""
+        return [server.url + self.path for server in self.servers]
+
+    def written(self) -> str | list[str | dict[str, str | int]]:
+        """The setting's value."""
+        told: list[str | dict[str, str | int]] = [
+            url if weight == 1 else {"url": url, "weight": weight}
+            for url, (_, weight) in zip(self.urls, self.servers, strict=True)
+        ]
+        return told[0] if len(told) == 1 and isinstance(told[0], str) else told
 
 
 _UNITS: Final = {
@@ -67,6 +86,7 @@ _UNITS: Final = {
 }
 _SIZE: Final = re.compile(r"([0-9]{1,15})(?: ?(B|[kMG]B|[KMG]iB))?")
 _ADDRESS: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::([0-9]{1,5}))?")
+_HEAVIEST: Final = 1000  # weight
 _PATH: Final = re.compile(rb"(?:/[!-\"$->@-~]*)?")
 
 
@@ -96,17 +116,53 @@ def network(value: object) -> str:
 
 
 def parse_upstream(value: object) -> Upstream:
-    """The URL of one origin server, with or without a path."""
-    if isinstance(value, list):
-        raise ValueError("one URL as a text (several origins for one site are not in this version)")
+    """The URL of one origin server, or an array of such URLs and of tables with `url` and `weight`."""
+    if not isinstance(value, list):
+        url, path = _split_upstream(value)
+        return Upstream((Weighted(url),), path)
+    if not value:
+        raise ValueError("at least one URL")
+    servers: list[Weighted] = []
+    path = ""
+    for number, each in enumerate(value):
+        place = f"[{number}]"
+        written, weight = _weighted(each, place)
+        try:
+            url, own = _split_upstream(written)
+        except ValueError as error:
+            raise SettingError(place, each, f"{error}; or a table with url and weight") from None
+        if servers and own != path:
+            behind = f"with the path {path!r}" if path else "without a path"
+            raise SettingError(place, written, f"a URL {behind}, as the first of them")
+        if any(url == server.url for server in servers):
+            raise SettingError(place, written, "each origin server once; its weight may be more than 1")
+        servers.append(Weighted(url, weight))
+        path = own
+    return Upstream(tuple(servers), path)
+
+
+def _weighted(each: object, place: str) -> tuple[object, int]:
+    if not isinstance(each, dict):
+        return each, 1
+    for key, found in each.items():
+        if key not in {"url", "weight"}:
+            raise SettingError(f"{place}.{key}", found, "the keys url, weight")
+    weight = each.get("weight", 1)
+    if type(weight) is not int or not 1 <= weight <= _HEAVIEST:
+        raise SettingError(f"{place}.weight", weight, f"an integer from 1 to {_HEAVIEST}")
+    return each.get("url"), weight
+
+
+def _split_upstream(value: object) -> tuple[str, str]:
+    """An origin server's URL, in two parts: the server to connect to, and the text before a target."""
     if isinstance(value, str) and unix_socket(value) is not None:
-        return Upstream(value, "")
+        return value, ""
     if isinstance(value, str) and (url := split_absolute(value.encode("utf-8", "replace"))) is not None:
         at = _ADDRESS.fullmatch(url.authority.decode())
         named = url.scheme in DEFAULT_PORTS and at is not None and 0 < int(at[3] or 1) <= 65535
         if named and _PATH.fullmatch(url.rest):
             path = url.rest.decode()
-            return Upstream(value.removesuffix(path), path)
+            return value.removesuffix(path), path
     allowed = 'an http or https URL without user, query and fragment, such as "http://127.0.0.1:9000"'
     raise ValueError(f"{allowed}; or {UNIX_SOCKET}")
 
@@ -186,7 +242,7 @@ class Only:
 Size: TypeAlias = Annotated[int, PlainValidator(size)]
 Network: TypeAlias = Annotated[str, PlainValidator(network)]
 Listen: TypeAlias = Annotated[Address, PlainValidator(parse_address), PlainSerializer(str)]
-Origin: TypeAlias = Annotated[Upstream, PlainValidator(parse_upstream), PlainSerializer(str)]
+Origin: TypeAlias = Annotated[Upstream, PlainValidator(parse_upstream), PlainSerializer(Upstream.written)]
 Duration: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 OriginHost: TypeAlias = Annotated[str, PlainValidator(origin_host)]
 HostName: TypeAlias = Annotated[str, PlainValidator(host_name)]

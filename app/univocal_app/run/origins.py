@@ -12,12 +12,15 @@ from typing import Any, Final, TypeAlias
 import httpx
 
 from univocal.asgi.reverse_proxy import ReverseProxy
+from univocal.engine import upstream as engine
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.origin.addresses import unix_socket
-from univocal.origin.server import Timeouts
+from univocal.origin.balance import Balancing
+from univocal.origin.server import OriginServer, Timeouts
 from univocal.origin.transport import OriginTransport
 from univocal_app.config.sites import upstreams
 from univocal_app.config.tables import Configuration, OriginTable
+from univocal_app.config.values import Upstream
 from univocal_app.run.certificates import load_pair, reason_of
 
 __all__ = ["most_connections", "places_of", "proxies_of"]
@@ -28,7 +31,7 @@ _Trust: TypeAlias = tuple[str, str, str, bool]  # tls_ca, tls_cert, tls_key and 
 
 
 def proxies_of(configuration: Configuration, source: str) -> dict[str, ReverseProxy]:
-    """A connection pool for each upstream of each site, by the name that its routes call it.
+    """The way to each upstream of each site, by the name that its routes call it.
 
     Raises ConfigurationError for a certificate, a key or a transport that cannot be. Their files are relative
     to the file `source`.
@@ -43,12 +46,7 @@ def proxies_of(configuration: Configuration, source: str) -> dict[str, ReversePr
         way = _Way(table, source, places, contexts)
         for name, upstream in upstreams(place, site).items():
             with objections:
-                proxies[name] = ReverseProxy(
-                    upstream.url,
-                    way.transport(upstream.url),
-                    origin_host=site.origin_host,
-                    timeouts=Timeouts(table.connect_timeout, table.read_timeout, table.read_timeout),
-                )
+                proxies[name] = ReverseProxy(way.upstream(upstream, site.origin_host))
     objections.conclude()
     return proxies
 
@@ -58,16 +56,18 @@ def most_connections(configuration: Configuration) -> int:
     everywhere, total = configuration.origin.model_dump(exclude_unset=True), 0
     for number, site in enumerate(configuration.sites):
         table = OriginTable(**{**everywhere, **site.origin.model_dump(exclude_unset=True)})
-        total += table.max_connections * len(upstreams(f"sites[{number}]", site))
+        each = upstreams(f"sites[{number}]", site).values()
+        total += table.max_connections * sum(len(upstream.servers) for upstream in each)
     return total
 
 
 def places_of(configuration: Configuration) -> list[dict[str, str]]:
     """Each site with the URL of each of its origin servers."""
     return [
-        {"site": site.hosts[0], "url": upstream.url}
+        {"site": site.hosts[0], "url": url}
         for number, site in enumerate(configuration.sites)
         for upstream in upstreams(f"sites[{number}]", site).values()
+        for url in upstream.urls
     ]
 
 
@@ -79,6 +79,15 @@ class _Way:
     source: str
     places: Mapping[str, str] = field(default_factory=dict)
     contexts: dict[_Trust, ssl.SSLContext] = field(default_factory=dict)
+
+    def upstream(self, setting: Upstream, origin_host: str) -> engine.Upstream:
+        """Make the pools of an upstream, one for each of its origin servers. Raises ConfigurationError."""
+        table = self.table
+        timeouts = Timeouts(table.connect_timeout, table.read_timeout, table.read_timeout)
+        servers = [OriginServer(url, self.transport(url), timeouts) for url, _ in setting.servers]
+        weights = [weight for _, weight in setting.servers]
+        balancing = Balancing(table.choice, table.retries, table.retry_budget, table.fails, table.eject)
+        return engine.Upstream.of(servers, origin_host, weights, balancing)
 
     def transport(self, url: str) -> httpx.AsyncBaseTransport:
         """Make a transport to the server that `url` names. Raises ConfigurationError."""
