@@ -21,7 +21,7 @@ from univocal_app.observe.admin_page import page_routes
 from univocal_app.observe.admin_purge import FRESH, PurgeMethods, bad_request, preview, purge
 from univocal_app.observe.admin_rights import Permitted
 from univocal_app.observe.admin_views import Views
-from univocal_app.observe.metrics import CONTENT_TYPE_LATEST, Metrics
+from univocal_app.observe.metrics import Metrics
 
 __all__ = ["admin"]
 
@@ -92,5 +92,6 @@ async def _explain(proxy: CacheMiddleware, request: Request) -> Response:
     return Response(told.as_json() + "\n", media_type="application/json", headers=FRESH)
 
 
-async def _metrics(metrics: Metrics, _: Request) -> Response:
-    return Response(metrics.exposition(), headers={"content-type": CONTENT_TYPE_LATEST, **FRESH})
+async def _metrics(metrics: Metrics, request: Request) -> Response:
+    told, media_type = metrics.exposition(request.headers.get("accept", ""))
+    return Response(told, headers={"content-type": media_type, "vary": "Accept", **FRESH})

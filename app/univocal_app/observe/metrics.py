@@ -6,19 +6,24 @@ Each of several processes of one program counts in a file of a directory, which 
 from __future__ import annotations
 
 import math
+import platform
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import version
 from itertools import accumulate
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, NamedTuple, TypeAlias
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
+    InfoMetricFamily,
     Metric,
 )
+from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
@@ -29,40 +34,67 @@ from univocal.store.redis.tier import SharedStore
 from univocal_app.observe.counts import Counts, Name, numbers_of
 from univocal_app.run.processes import Commons
 
-__all__ = ["CONTENT_TYPE_LATEST", "Metrics"]
+__all__ = ["FAMILIES", "Family", "Metrics"]
 
 REQUESTS: Final = "univocal_requests"
 REFUSED: Final = "univocal_refused"
 BYTES: Final = "univocal_sent_bytes"
+COLLAPSED: Final = "univocal_collapsed"
+PURGES: Final = "univocal_purges"
+EVICTIONS: Final = "univocal_evictions"
 ORIGIN_ERRORS: Final = "univocal_origin_errors"
+CPU: Final = "process_cpu_seconds"
 SECONDS: Final = "univocal_request_seconds"
 ENTRIES: Final = "univocal_stored_responses"
 OCTETS: Final = "univocal_stored_bytes"
 CONNECTED: Final = "univocal_shared_store_connected"
 CONNECTIONS: Final = "univocal_connections"
+STARTED: Final = "process_start_time_seconds"
+BUILD: Final = "univocal_build"
 
-COUNTERS: Final = {
-    REQUESTS: (
+
+class Family(NamedTuple):
+    """One name of a metric; a counter's has "_total" at its end when it is told."""
+
+    kind: Literal["counter", "histogram", "gauge", "info"]
+    documentation: str
+    labels: tuple[str, ...] = ()
+    of_several: Callable[[Iterable[float]], float] = sum  # the number of several processes
+
+
+FAMILIES: Final = {
+    REQUESTS: Family(
+        "counter",
         "Requests by site, by hit or the reason why they were forwarded, and by status class",
         ("site", "cache", "status"),
     ),
-    REFUSED: (
+    REFUSED: Family(
+        "counter",
         "Requests that were refused, or would have been (mode observe), by reason",
         ("site", "reason"),
     ),
-    BYTES: ("Octets of content sent to clients", ("site",)),
-    ORIGIN_ERRORS: (
+    BYTES: Family("counter", "Octets of content sent to clients", ("site",)),
+    COLLAPSED: Family("counter", "Requests that were answered by what another one brought", ("site",)),
+    PURGES: Family("counter", "Purges that were carried out, by what they named", ("by",)),
+    EVICTIONS: Family("counter", "Stored responses that gave way to others in memory"),
+    ORIGIN_ERRORS: Family(
+        "counter",
         "Requests that an origin server did not answer, or not to the end, by reason",
         ("site", "origin", "reason"),
     ),
+    CPU: Family("counter", "Seconds of processor time, of all processes"),
+    SECONDS: Family("histogram", "Seconds from a request's head to its response's last octet", ("cache",)),
+    ENTRIES: Family("gauge", "Stored responses in memory"),
+    OCTETS: Family("gauge", "What the stored responses cost in memory"),
+    CONNECTED: Family("gauge", "Whether the shared store tells this node what is purged", of_several=min),
+    CONNECTIONS: Family("gauge", "Open connections, by side: of clients, to origin servers", ("side",)),
+    STARTED: Family("gauge", "Seconds since the epoch when the first process began", of_several=min),
+    "process_resident_memory_bytes": Family("gauge", "Octets of memory that are in use, of all processes"),
+    "process_virtual_memory_bytes": Family("gauge", "Octets of virtual memory, of all processes"),
+    "process_open_fds": Family("gauge", "Open descriptors, of all processes"),
+    "process_max_fds": Family("gauge", "Descriptors that there may be, of all processes"),
+    BUILD: Family("info", "The version of univocal and of Python", ("version", "python")),
 }
-GAUGES: Final = {
-    ENTRIES: "Stored responses in memory",
-    OCTETS: "What the stored responses cost in memory",
-    CONNECTED: "Whether the shared store tells this node what is purged",
-    CONNECTIONS: "Open connections, by side: of clients, to origin servers",
-}
-LABELS: Final = {CONNECTIONS: ("side",)}  # of gauges that have any
 
 BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)  # seconds
 BUCKETS: Final = [floatToGoString(bound) for bound in (*BOUNDS, math.inf)]  # type: ignore[no-untyped-call]
@@ -71,7 +103,7 @@ BUCKETS: Final = [floatToGoString(bound) for bound in (*BOUNDS, math.inf)]  # ty
 class Metrics(Collector):
     """All that `/metrics` tells.
 
-    No label takes its value from a client: sites, fixed reasons, status classes.
+    No label takes its value from a client: sites, origin servers, fixed words, status classes.
 
     With `commons` it tells what all processes there have counted, those that have ended included.
     """
@@ -87,6 +119,11 @@ class Metrics(Collector):
         self._connections = connections
         self._directory = None if commons is None else commons.directory
         self._counts = Counts(None if commons is None else _file(commons.directory, commons.process))
+        # What others that had this process's name have counted before.
+        self._evicted, self._cpu = (
+            self._counts.cells[self._counts.place((name,))] for name in (EVICTIONS, CPU)
+        )
+        self._process = ProcessCollector(registry=None)
         # By site, handling and class of status: the places of the requests, the octets and the seconds.
         self._places: dict[tuple[str, str, int], tuple[int, int, int]] = {}
         self._registry = CollectorRegistry()
@@ -103,13 +140,20 @@ class Metrics(Collector):
         cells[sent] += outcome.bytes
         cells[buckets] += seconds
         cells[buckets + 1 + bisect_left(BOUNDS, seconds)] += 1
-        for reason in outcome.reasons:
-            place = self._counts.place((REFUSED, outcome.site, reason))
-            self._counts.cells[place] += 1
+        if handling.collapsed:
+            self._add(COLLAPSED, outcome.site)
+        if outcome.reasons:
+            for reason in outcome.reasons:
+                self._add(REFUSED, outcome.site, reason)
+        if outcome.purged is not None and outcome.purged.count is not None:
+            self._add(PURGES, outcome.purged.order.by)
 
     def failed(self, site: str, failure: Failure) -> None:
         """Count a request that an origin server did not answer, those that no client waits for included."""
-        place = self._counts.place((ORIGIN_ERRORS, site, failure.origin, failure.reason))
+        self._add(ORIGIN_ERRORS, site, failure.origin, failure.reason)
+
+    def _add(self, *name: str) -> None:
+        place = self._counts.place(name)
         self._counts.cells[place] += 1
 
     def _place(self, site: str, handled: str, hundreds: int) -> tuple[int, int, int]:
@@ -122,45 +166,46 @@ class Metrics(Collector):
         return found
 
     def look(self) -> None:
-        """Read the gauges; `exposition` does it for its own process alone."""
-        self._set(ENTRIES, self._store.stats.entries)
-        self._set(OCTETS, self._store.stats.bytes)
+        """Read what is not counted here; `exposition` does it for its own process alone."""
+        stats = self._store.stats
+        self._set(ENTRIES, stats.entries)
+        self._set(OCTETS, stats.bytes)
+        self._set(EVICTIONS, self._evicted + stats.evictions)
         if self._shared is not None:
             self._set(CONNECTED, self._shared.connected)
         for side, number in self._connections().items():
             self._set(CONNECTIONS, number, side)
+        for family in self._process.collect():
+            (sample,) = family.samples
+            self._set(family.name, sample.value + (self._cpu if family.name == CPU else 0))
 
-    def _set(self, gauge: str, value: float, *labels: str) -> None:
-        place = self._counts.place((gauge, *labels))
+    def _set(self, name: str, value: float, *labels: str) -> None:
+        place = self._counts.place((name, *labels))
         self._counts.cells[place] = value
 
-    def exposition(self) -> bytes:
-        """All of it in Prometheus's text format, `CONTENT_TYPE_LATEST`."""
+    def exposition(self, accept: str = "") -> tuple[bytes, str]:
+        """All of it, and its media type: Prometheus's text format, or OpenMetrics if Accept names that."""
         self.look()
-        return generate_latest(self._registry)
+        encode, media_type = choose_encoder(accept)
+        return encode(self._registry), media_type
 
     def collect(self) -> Iterator[Metric]:
         """The families of metrics, as prometheus_client writes them."""
         told = self._told()
-        for family, (documentation, labels) in COUNTERS.items():
-            counter = CounterMetricFamily(family, documentation, labels=labels)
-            for values, each in _of(told, family):
-                counter.add_metric(values, sum(value for (value,) in each))
-            yield counter
-        documentation = "Seconds from a request's head to its response's last octet"
-        histogram = HistogramMetricFamily(SECONDS, documentation, labels=("cache",))
-        for values, each in _of(told, SECONDS):
-            total, *numbers = map(sum, zip(*each, strict=True))
-            histogram.add_metric(values, list(zip(BUCKETS, accumulate(numbers), strict=True)), total)
-        yield histogram
-        for family, documentation in GAUGES.items():
-            gauge = GaugeMetricFamily(family, documentation, labels=LABELS.get(family, ()))
-            for values, each in _of(told, family):
-                living = [value for (value,) in each if not math.isnan(value)]
-                if living:
-                    gauge.add_metric(values, min(living) if family == CONNECTED else sum(living))
-            if gauge.samples:
-                yield gauge
+        for name, family in FAMILIES.items():
+            each = list(_of(told, name))
+            match family.kind:
+                case "counter":
+                    yield _counter(name, family, each)
+                case "histogram":
+                    yield _histogram(name, family, each)
+                case "gauge":
+                    gauge = _gauge(name, family, each)
+                    if gauge.samples:
+                        yield gauge
+                case "info":
+                    value = {"version": version("univocal"), "python": platform.python_version()}
+                    yield InfoMetricFamily(name, family.documentation, value)
 
     def _told(self) -> dict[Name, list[Sequence[float]]]:
         """The numbers under each name, of each process that has some."""
@@ -179,14 +224,41 @@ class Metrics(Collector):
         if file.exists():
             ended = Counts(file)
             for name, _ in ended:
-                if name[0] in GAUGES:
+                if name[0] in FAMILIES and FAMILIES[name[0]].kind == "gauge":
                     ended.cells[ended.place(name)] = math.nan
 
 
-def _of(told: dict[Name, list[Sequence[float]]], family: str) -> Iterator[tuple[Name, list[Sequence[float]]]]:
+_Each: TypeAlias = tuple[Name, list[Sequence[float]]]
+"""The values of the labels, and the numbers of each process."""
+
+
+def _of(told: dict[Name, list[Sequence[float]]], family: str) -> Iterator[_Each]:
     for (name, *labels), each in told.items():
         if name == family:
             yield tuple(labels), each
+
+
+def _counter(name: str, family: Family, told: Iterable[_Each]) -> Metric:
+    counter = CounterMetricFamily(name, family.documentation, labels=family.labels)
+    for values, each in told:
+        counter.add_metric(values, family.of_several(value for (value,) in each))
+    return counter
+
+
+def _histogram(name: str, family: Family, told: Iterable[_Each]) -> Metric:
+    histogram = HistogramMetricFamily(name, family.documentation, labels=family.labels)
+    for values, each in told:
+        total, *numbers = map(sum, zip(*each, strict=True))
+        histogram.add_metric(values, list(zip(BUCKETS, accumulate(numbers), strict=True)), total)
+    return histogram
+
+
+def _gauge(name: str, family: Family, told: Iterable[_Each]) -> Metric:
+    gauge = GaugeMetricFamily(name, family.documentation, labels=family.labels)
+    for values, each in told:
+        if living := [value for (value,) in each if not math.isnan(value)]:
+            gauge.add_metric(values, family.of_several(living))
+    return gauge
 
 
 def _file(directory: Path, process: str) -> Path:
