@@ -9,6 +9,7 @@ import math
 import platform
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from importlib.metadata import version
 from itertools import accumulate
 from pathlib import Path
@@ -204,8 +205,7 @@ class Metrics(Collector):
                     if gauge.samples:
                         yield gauge
                 case "info":
-                    value = {"version": version("univocal"), "python": platform.python_version()}
-                    yield InfoMetricFamily(name, family.documentation, value)
+                    yield InfoMetricFamily(name, family.documentation, _build())
 
     def _told(self) -> dict[Name, list[Sequence[float]]]:
         """The numbers under each name, of each process that has some."""
@@ -226,6 +226,11 @@ class Metrics(Collector):
             for name, _ in ended:
                 if name[0] in FAMILIES and FAMILIES[name[0]].kind == "gauge":
                     ended.cells[ended.place(name)] = math.nan
+
+
+@cache
+def _build() -> dict[str, str]:
+    return {"version": version("univocal"), "python": platform.python_version()}
 
 
 _Each: TypeAlias = tuple[Name, list[Sequence[float]]]

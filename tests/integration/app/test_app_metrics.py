@@ -8,16 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families as prometheus
 
 from univocal import MemoryStore, Outcome
 from univocal.engine.outcome import Handling, Times
+from univocal.engine.purge import Purged
 from univocal.http.errors import Failure
 from univocal.http.messages import Received
 from univocal_app.observe.counts import STEP, Counts
-from univocal_app.observe.metrics import BOUNDS, COUNTERS, SECONDS, Metrics
+from univocal_app.observe.metrics import BOUNDS, FAMILIES, SECONDS, Metrics
 from univocal_app.run.processes import Commons
 
 
@@ -46,7 +49,9 @@ def outcome(
 OUTCOMES = st.builds(
     outcome,
     site=st.sampled_from(["", "en.example", 'a"b\\c\n', "пример.example"]),
-    handling=st.builds(Handling, hit=st.booleans(), fwd=st.sampled_from(["", "uri-miss", "stale"])),
+    handling=st.builds(
+        Handling, hit=st.booleans(), fwd=st.sampled_from(["", "uri-miss", "stale"]), collapsed=st.booleans()
+    ),
     status=st.sampled_from([0, 200, 204, 304, 404, 503]),
     octets=st.integers(0, 2**40),
     seconds=st.floats(0, 20) | st.sampled_from(BOUNDS),
@@ -59,21 +64,27 @@ class Reference:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        requests, refused, sent, self.failed = (
-            Counter(name, text, labels, registry=self.registry) for name, (text, labels) in COUNTERS.items()
-        )
+        self.counters = {
+            name.removeprefix("univocal_"): Counter(
+                name, family.documentation, family.labels, registry=self.registry
+            )
+            for name, family in FAMILIES.items()
+            if family.kind == "counter" and family.labels
+        }
         text = "Seconds from a request's head to its response's last octet"
         self.seconds = Histogram(SECONDS, text, ["cache"], buckets=BOUNDS, registry=self.registry)
-        self.requests, self.refused, self.sent = requests, refused, sent
 
     def __call__(self, outcome: Outcome) -> None:
         handled = "hit" if outcome.handling.hit else outcome.handling.fwd or "none"
         status = f"{outcome.status // 100}xx" if outcome.status else "none"
-        self.requests.labels(outcome.site, handled, status).inc()
-        self.sent.labels(outcome.site).inc(outcome.bytes)
+        counters = self.counters
+        counters["requests"].labels(outcome.site, handled, status).inc()
+        counters["sent_bytes"].labels(outcome.site).inc(outcome.bytes)
+        if outcome.handling.collapsed:
+            counters["collapsed"].labels(outcome.site).inc()
         self.seconds.labels(handled).observe(outcome.times.total)
         for reason in outcome.reasons:
-            self.refused.labels(outcome.site, reason).inc()
+            counters["refused"].labels(outcome.site, reason).inc()
 
     def lines(self) -> list[str]:
         lines = generate_latest(self.registry).decode().splitlines()
@@ -84,11 +95,19 @@ def gauges(lines: list[str]) -> list[str]:
     return [line for line in lines if line.startswith("univocal_stored_")]
 
 
+OTHERS = re.compile(r"(# \w+ )?(process_|univocal_(stored|evictions|build|shared|connections|origin_up))")
+
+
 def counters(metrics: Metrics) -> list[str]:
-    lines = metrics.exposition().decode().splitlines()
-    return [line for line in lines if "univocal_stored_" not in line]
+    """What exchanges are counted by."""
+    return [line for line in text_of(metrics).splitlines() if not OTHERS.match(line)]
 
 
+def text_of(metrics: Metrics) -> str:
+    return metrics.exposition()[0].decode()
+
+
+@settings(deadline=None)
 @given(st.lists(OUTCOMES, max_size=20))
 def test_the_text_is_what_prometheus_client_writes(outcomes: list[Outcome]) -> None:
     metrics, reference = Metrics(MemoryStore()), Reference()
@@ -99,7 +118,7 @@ def test_the_text_is_what_prometheus_client_writes(outcomes: list[Outcome]) -> N
 
 
 def test_the_gauges_are_those_of_now() -> None:
-    lines = Metrics(MemoryStore()).exposition().decode().splitlines()
+    lines = text_of(Metrics(MemoryStore())).splitlines()
     assert gauges(lines) == ["univocal_stored_responses 0.0", "univocal_stored_bytes 0.0"]
     assert "# TYPE univocal_stored_responses gauge" in lines
     assert "univocal_shared_store_connected" not in "".join(lines)
@@ -113,11 +132,13 @@ class Store(MemoryStore):
 
     def __init__(self, entries: int) -> None:
         super().__init__()
-        self.entries = entries
+        self.entries, self.evictions = entries, 0
 
     @property
     def stats(self) -> Any:
-        return type("Stats", (), {"entries": self.entries, "bytes": 100 * self.entries})()
+        return type(
+            "Stats", (), {"entries": self.entries, "bytes": 100 * self.entries, "evictions": self.evictions}
+        )()
 
 
 class Shared:
@@ -138,7 +159,7 @@ def start(tmp_path: Path) -> Any:
 
 def told(metrics: Metrics, name: str) -> float:
     """The sum of a metric over all its labels."""
-    text = metrics.exposition().decode()
+    text = text_of(metrics)
     return sum(float(value) for value in re.findall(rf"(?m)^{name}(?:\{{[^}}]*\}})? (\S+)$", text))
 
 
@@ -153,7 +174,7 @@ def test_each_process_tells_the_counts_of_all_at_once(start: Any) -> None:
         metrics(each)
         reference(each)
         for asked in (parent, one, two):
-            lines = [line for line in counters(asked) if "univocal_shared" not in line]
+            lines = counters(asked)
             assert sorted(lines) == sorted(reference.lines())
 
 
@@ -237,9 +258,71 @@ def test_failures_of_origin_servers_are_counted_by_site_origin_and_reason() -> N
     for _ in range(2):
         metrics.failed("en.example", failure)
     (line,) = [
-        line
-        for line in metrics.exposition().decode().splitlines()
-        if line.startswith("univocal_origin_errors_total")
+        line for line in text_of(metrics).splitlines() if line.startswith("univocal_origin_errors_total")
     ]
     labels = 'origin="http://127.0.0.1:9000",reason="refused",site="en.example"'
     assert line == f"univocal_origin_errors_total{{{labels}}} 2.0"
+
+
+def test_purges_are_counted_by_what_they_named() -> None:
+    metrics = Metrics(MemoryStore())
+    for count, by in ((3, "tag"), (0, "tag"), (None, "tag"), (1, "key")):
+        order: Any = type("Order", (), {"by": by})()
+        metrics(outcome()._replace(purged=Purged(order, count)))
+    lines = [line for line in text_of(metrics).splitlines() if line.startswith("univocal_purges_total")]
+    assert lines == ['univocal_purges_total{by="tag"} 2.0', 'univocal_purges_total{by="key"} 1.0']
+
+
+def test_evictions_of_those_that_have_ended_stay(tmp_path: Path) -> None:
+    parent, store = Metrics(Store(0), commons=Commons(tmp_path, "parent")), Store(5)
+    store.evictions = 7
+    Metrics(store, commons=Commons(tmp_path, "1")).look()
+    assert told(parent, "univocal_evictions_total") == 7
+    parent.forget("1")
+    assert (told(parent, "univocal_evictions_total"), told(parent, "univocal_stored_responses")) == (7, 0)
+    store.evictions = 2
+    Metrics(store, commons=Commons(tmp_path, "1")).look()
+    assert told(parent, "univocal_evictions_total") == 9
+
+
+def test_processes_are_told_as_one(tmp_path: Path) -> None:
+    parent = Metrics(Store(0), commons=Commons(tmp_path, "parent"))
+    alone = told(parent, "process_resident_memory_bytes")
+    began = told(parent, "process_start_time_seconds")
+    Metrics(Store(0), commons=Commons(tmp_path, "1")).look()
+    assert alone > 1 << 20
+    assert told(parent, "process_resident_memory_bytes") > 1.5 * alone
+    assert told(parent, "process_start_time_seconds") == began
+    assert told(parent, "process_cpu_seconds_total") > 0
+    parent.forget("1")
+    assert told(parent, "process_resident_memory_bytes") < 1.5 * alone
+
+
+@pytest.mark.parametrize(
+    ("accept", "media_type", "end"),
+    [
+        ("", "text/plain; version=0.0.4", "\n"),
+        ("text/plain;version=0.0.4", "text/plain; version=0.0.4", "\n"),
+        (
+            "application/openmetrics-text;version=1.0.0,text/plain;q=0.5",
+            "application/openmetrics-text",
+            "# EOF\n",
+        ),
+    ],
+)
+def test_openmetrics_for_whoever_asks(accept: str, media_type: str, end: str) -> None:
+    metrics = Metrics(MemoryStore())
+    metrics(outcome(reasons=("bad-host",)))
+    text, told_type = metrics.exposition(accept)
+    assert told_type.startswith(media_type)
+    assert text.decode().endswith(end)
+    parse = openmetrics if end != "\n" else prometheus
+    families = {family.name: family for family in parse(text.decode())}
+    assert families["univocal_refused"].samples[0].labels == {"site": "en.example", "reason": "bad-host"}
+    info = "univocal_build" if end != "\n" else "univocal_build_info"
+    (sample,) = families[info].samples
+    assert (sample.name, set(sample.labels), sample.value) == (
+        "univocal_build_info",
+        {"version", "python"},
+        1,
+    )
