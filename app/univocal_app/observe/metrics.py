@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import platform
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -28,14 +29,16 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+from univocal.engine.flight import OriginRequest
 from univocal.engine.outcome import Outcome
 from univocal.http.errors import Failure
+from univocal.http.messages import Fields
 from univocal.store.memory import MemoryStore
 from univocal.store.redis.tier import SharedStore
 from univocal_app.observe.counts import Counts, Name, numbers_of
 from univocal_app.run.processes import Commons
 
-__all__ = ["FAMILIES", "Family", "Metrics"]
+__all__ = ["FAMILIES", "Family", "Metrics", "written"]
 
 REQUESTS: Final = "univocal_requests"
 REFUSED: Final = "univocal_refused"
@@ -43,7 +46,10 @@ BYTES: Final = "univocal_sent_bytes"
 COLLAPSED: Final = "univocal_collapsed"
 PURGES: Final = "univocal_purges"
 EVICTIONS: Final = "univocal_evictions"
+ORIGIN_REQUESTS: Final = "univocal_origin_requests"
 ORIGIN_ERRORS: Final = "univocal_origin_errors"
+ORIGIN_SECONDS: Final = "univocal_origin_seconds"
+ORIGIN_UP: Final = "univocal_origin_up"
 CPU: Final = "process_cpu_seconds"
 SECONDS: Final = "univocal_request_seconds"
 ENTRIES: Final = "univocal_stored_responses"
@@ -78,6 +84,11 @@ FAMILIES: Final = {
     COLLAPSED: Family("counter", "Requests that were answered by what another one brought", ("site",)),
     PURGES: Family("counter", "Purges that were carried out, by what they named", ("by",)),
     EVICTIONS: Family("counter", "Stored responses that gave way to others in memory"),
+    ORIGIN_REQUESTS: Family(
+        "counter",
+        "Requests to origin servers, by the class of the status; none: no response came",
+        ("site", "origin", "status"),
+    ),
     ORIGIN_ERRORS: Family(
         "counter",
         "Requests that an origin server did not answer, or not to the end, by reason",
@@ -85,10 +96,19 @@ FAMILIES: Final = {
     ),
     CPU: Family("counter", "Seconds of processor time, of all processes"),
     SECONDS: Family("histogram", "Seconds from a request's head to its response's last octet", ("cache",)),
+    ORIGIN_SECONDS: Family(
+        "histogram", "Seconds from a request to an origin server to the head of its response", ("site",)
+    ),
     ENTRIES: Family("gauge", "Stored responses in memory"),
     OCTETS: Family("gauge", "What the stored responses cost in memory"),
     CONNECTED: Family("gauge", "Whether the shared store tells this node what is purged", of_several=min),
     CONNECTIONS: Family("gauge", "Open connections, by side: of clients, to origin servers", ("side",)),
+    ORIGIN_UP: Family(
+        "gauge",
+        "1 for an origin server that is up, 0 for one that is ejected or down",
+        ("site", "origin"),
+        min,
+    ),
     STARTED: Family("gauge", "Seconds since the epoch when the first process began", of_several=min),
     "process_resident_memory_bytes": Family("gauge", "Octets of memory that are in use, of all processes"),
     "process_virtual_memory_bytes": Family("gauge", "Octets of virtual memory, of all processes"),
@@ -99,6 +119,13 @@ FAMILIES: Final = {
 
 BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)  # seconds
 BUCKETS: Final = [floatToGoString(bound) for bound in (*BOUNDS, math.inf)]  # type: ignore[no-untyped-call]
+
+
+def written(name: str) -> str:
+    """The name of a family as it is told, with its labels: as the reference has it."""
+    family = FAMILIES[name]
+    told = name + {"counter": "_total", "info": "_info"}.get(family.kind, "")
+    return f"{told}{{{','.join(family.labels)}}}" if family.labels else told
 
 
 class Metrics(Collector):
@@ -115,9 +142,11 @@ class Metrics(Collector):
         shared: SharedStore | None = None,
         commons: Commons | None = None,
         connections: Callable[[], Mapping[str, int]] = dict,
+        origins: Callable[[], Mapping[tuple[str, str], bool]] = dict,
     ) -> None:
+        """Count for a process; `origins` tells which are up, by site and the origin server's URL."""
         self._store, self._shared = store, shared
-        self._connections = connections
+        self._connections, self._origins = connections, origins
         self._directory = None if commons is None else commons.directory
         self._counts = Counts(None if commons is None else _file(commons.directory, commons.process))
         # What others that had this process's name have counted before.
@@ -127,6 +156,8 @@ class Metrics(Collector):
         self._process = ProcessCollector(registry=None)
         # By site, handling and class of status: the places of the requests, the octets and the seconds.
         self._places: dict[tuple[str, str, int], tuple[int, int, int]] = {}
+        # Likewise by site, origin server and class of status, of requests to it; the seconds by site.
+        self._origin_places: dict[tuple[str, str, int], tuple[int, int]] = {}
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -149,8 +180,30 @@ class Metrics(Collector):
         if outcome.purged is not None and outcome.purged.count is not None:
             self._add(PURGES, outcome.purged.order.by)
 
+    def watch(self, request: OriginRequest) -> OriginWatch:
+        """Count what becomes of a request to origin servers, also if no client waits for it."""
+        return OriginWatch(self, request.canonical.site.name)
+
+    def answered(self, site: str, origin: str, status: int, seconds: float) -> None:
+        """Count a response's head, which took so many seconds; with status 0, that none came."""
+        key = site, origin, status // 100
+        requests, buckets = self._origin_places.get(key) or self._origin_place(*key)
+        cells = self._counts.cells
+        cells[requests] += 1
+        if status:
+            cells[buckets] += seconds
+            cells[buckets + 1 + bisect_left(BOUNDS, seconds)] += 1
+
+    def _origin_place(self, site: str, origin: str, hundreds: int) -> tuple[int, int]:
+        place = self._counts.place
+        found = self._origin_places[site, origin, hundreds] = (
+            place((ORIGIN_REQUESTS, site, origin, f"{hundreds}xx" if hundreds else "none")),
+            place((ORIGIN_SECONDS, site), 1 + len(BUCKETS)),
+        )
+        return found
+
     def failed(self, site: str, failure: Failure) -> None:
-        """Count a request that an origin server did not answer, those that no client waits for included."""
+        """Count a request that an origin server did not answer, or not to the end."""
         self._add(ORIGIN_ERRORS, site, failure.origin, failure.reason)
 
     def _add(self, *name: str) -> None:
@@ -176,6 +229,12 @@ class Metrics(Collector):
             self._set(CONNECTED, self._shared.connected)
         for side, number in self._connections().items():
             self._set(CONNECTIONS, number, side)
+        up = self._origins()
+        for name, *labels in [name for name, _ in self._counts if name[0] == ORIGIN_UP]:
+            if tuple(labels) not in up:  # any more
+                self._set(name, math.nan, *labels)
+        for (site, origin), is_up in up.items():
+            self._set(ORIGIN_UP, is_up, site, origin)
         for family in self._process.collect():
             (sample,) = family.samples
             self._set(family.name, sample.value + (self._cpu if family.name == CPU else 0))
@@ -226,6 +285,28 @@ class Metrics(Collector):
             for name, _ in ended:
                 if name[0] in FAMILIES and FAMILIES[name[0]].kind == "gauge":
                     ended.cells[ended.place(name)] = math.nan
+
+
+class OriginWatch:
+    """One request on its way to origin servers (a `Watch`): the seconds that each of them takes."""
+
+    __slots__ = ("_begun", "_metrics", "_site")
+
+    def __init__(self, metrics: Metrics, site: str) -> None:
+        self._metrics, self._site, self._begun = metrics, site, 0.0
+
+    def sending(self, _: str, fields: Fields) -> Fields:
+        """Begin to count."""
+        self._begun = time.perf_counter()
+        return fields
+
+    def answered(self, origin: str, status: int) -> None:
+        """Count the head of a response, or that there is none."""
+        self._metrics.answered(self._site, origin, status, time.perf_counter() - self._begun)
+
+    def failed(self, failure: Failure) -> None:
+        """Count a failure."""
+        self._metrics.failed(self._site, failure)
 
 
 @cache

@@ -39,7 +39,7 @@ from univocal_app.observe.stats import Stats
 from univocal_app.observe.top import Top
 from univocal_app.run.certificates import CertificateFiles, contexts_of
 from univocal_app.run.descriptors import ADMIN, Share, raise_limit, share
-from univocal_app.run.origins import most_connections, places_of, proxies_of
+from univocal_app.run.origins import most_connections, places_of, proxies_of, states_of
 from univocal_app.run.processes import Commons
 from univocal_app.run.serve import Endpoint
 
@@ -122,7 +122,7 @@ def assemble(configuration: Configuration, source: str, commons: Commons | None 
     log = open_log(server.access_log, server.access_log_format, source, commons)
     proxies = proxies_of(configuration, source)
     # The metrics tell of the connections, too, which come later.
-    origins = Origins(proxies, lambda site, failure: metrics.failed(site, failure))  # noqa: PLW0108
+    origins = Origins(proxies, lambda request: metrics.watch(request))  # noqa: PLW0108
     limits = ConnectionLimits(share_of(configuration).clients, server.max_connections_per_client)
     clients = Clients(limits, lambda: proxy.gate.runtime.trusted)
 
@@ -134,7 +134,10 @@ def assemble(configuration: Configuration, source: str, commons: Commons | None 
             ),
         }
 
-    metrics, spellings = Metrics(memory, shared, commons, connections), Spellings(commons)
+    def states() -> dict[tuple[str, str], bool]:
+        return states_of(configuration, proxies)
+
+    metrics, spellings = Metrics(memory, shared, commons, connections, states), Spellings(commons)
     views = Views(Stats(memory, commons), Top(spellings, commons), spellings, places_of(configuration))
     listeners: list[Listener] = [log, metrics, *views.listeners]
     proxy = CacheMiddleware(origins, runtime=runtime, store=store, listeners=listeners)

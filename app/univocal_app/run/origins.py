@@ -15,7 +15,7 @@ from univocal.asgi.reverse_proxy import ReverseProxy
 from univocal.engine import upstream as engine
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.origin.addresses import unix_socket
-from univocal.origin.balance import Balancing
+from univocal.origin.balance import Balancing, State
 from univocal.origin.server import OriginServer, Timeouts
 from univocal.origin.transport import OriginTransport
 from univocal_app.config.sites import upstreams
@@ -23,7 +23,7 @@ from univocal_app.config.tables import Configuration, OriginTable
 from univocal_app.config.values import Upstream
 from univocal_app.run.certificates import load_pair, reason_of
 
-__all__ = ["most_connections", "places_of", "proxies_of"]
+__all__ = ["most_connections", "places_of", "proxies_of", "states_of"]
 
 IDLE: Final = 4.0  # seconds that a connection is kept without a request, fewer than origin servers grant
 
@@ -69,6 +69,19 @@ def places_of(configuration: Configuration) -> list[dict[str, str]]:
         for upstream in upstreams(f"sites[{number}]", site).values()
         for url in upstream.urls
     ]
+
+
+def states_of(
+    configuration: Configuration, proxies: Mapping[str, ReverseProxy]
+) -> dict[tuple[str, str], bool]:
+    """Tell whether an origin server is up, by its site and its URL; of one in two upstreams, in both."""
+    found: dict[tuple[str, str], bool] = {}
+    for number, site in enumerate(configuration.sites):
+        for name in upstreams(f"sites[{number}]", site):
+            for member in proxies[name].upstream.balance.members:
+                place = site.hosts[0], member.server.url
+                found[place] = found.get(place, True) and member.state is State.UP
+    return found
 
 
 @dataclass(frozen=True)

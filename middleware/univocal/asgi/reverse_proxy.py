@@ -9,9 +9,11 @@ from univocal.asgi.client import ScopeClient
 from univocal.asgi.messages import Receive, Scope, Send
 from univocal.asgi.reception import Reception
 from univocal.asgi.scope import CANONICAL, received
+from univocal.engine.attempt import Watch
+from univocal.engine.flight import OriginRequest
 from univocal.engine.forwarding import Forwarding
 from univocal.engine.upstream import Sender, Upstream
-from univocal.http.errors import Failure, RefusedError
+from univocal.http.errors import RefusedError
 from univocal.http.messages import Fields, Response
 from univocal.http.problem import problem
 from univocal.http.roles import Asked
@@ -68,10 +70,10 @@ class Origins:
     def __init__(
         self,
         proxies: Mapping[str, ReverseProxy],
-        failed: Callable[[str, Failure], None] | None = None,
+        watch: Callable[[OriginRequest], Watch] | None = None,
     ) -> None:
         self._proxies = dict(proxies)
-        self.forwarding = Forwarding({name: proxy.upstream for name, proxy in proxies.items()}, failed)
+        self.forwarding = Forwarding({name: proxy.upstream for name, proxy in proxies.items()}, watch)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward to the upstream that the canonical target's route names."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from univocal.http.errors import Failure, RefusedError
 from univocal.http.fields import imf_fixdate
@@ -17,7 +16,7 @@ from univocal.origin.balance import Balance, Member
 from univocal.origin.request_head import IDEMPOTENT
 from univocal.origin.server import OriginServer, Pending
 
-__all__ = ["Attempt", "Outgoing"]
+__all__ = ["Attempt", "Outgoing", "Watch"]
 
 # An origin server's failures: `overloaded` is none of its doing, and `bad-target` is the request's fault.
 _FAILURES: Final = frozenset({"origin-unreachable", "origin-timeout", "origin-bad-response"})
@@ -35,6 +34,22 @@ class Outgoing(NamedTuple):
     upgrade: bytes = b""  # the protocol that it asks to switch to
 
 
+class Watch(Protocol):
+    """Who watches one request on its way to origin servers; of each that is asked it hears the end."""
+
+    def sending(self, origin: str, fields: Fields) -> Fields:
+        """Take note that the origin server with this URL is asked next; gives the fields that go out."""
+        ...
+
+    def answered(self, origin: str, status: int) -> None:
+        """Take note of the status in a response's head; 0: there was none, and there will be none."""
+        ...
+
+    def failed(self, failure: Failure) -> None:
+        """Take note of a failure, before the head of a response or after it."""
+        ...
+
+
 class Attempt:
     """An `Asked` to who asked, and the `Answer` to the origin servers; fields go on as RFC 9110 §7.6 has it.
 
@@ -42,7 +57,7 @@ class Attempt:
     no content, and no octet of a response has come (RFC 9110 §9.2.2); as often as the balance allows.
     """
 
-    __slots__ = ("_answer", "_asked", "_balance", "_failed", "_member", "_outgoing", "_started", "_tried",
+    __slots__ = ("_answer", "_asked", "_balance", "_member", "_outgoing", "_started", "_tried", "_watch",
                  "write")  # fmt: skip
 
     def __init__(
@@ -50,12 +65,12 @@ class Attempt:
         balance: Balance[OriginServer],
         outgoing: Outgoing,
         answer: Answer,
-        failed: Callable[[Failure], None] | None,
+        watch: Watch | None,
     ) -> None:
         self._balance = balance
         self._outgoing = outgoing
         self._answer = answer
-        self._failed = failed
+        self._watch = watch
         self._member: Member[OriginServer] | None = None  # that is asked, until the end
         self._asked: Pending | None = None
         self._tried: tuple[Member[OriginServer], ...] = ()
@@ -74,6 +89,8 @@ class Attempt:
             fields = [(b"host", server.authority), *fields[1:]]
         if outgoing.upgrade and server.switches:
             fields = [*fields, *upgrade_fields(outgoing.upgrade)]
+        if self._watch is not None:
+            fields = self._watch.sending(server.url, fields)
         asked = server.ask(outgoing.method, server.mapped(outgoing.target), fields, outgoing.content, self)
         if self._member is member:  # else it is over, or went on to another, within the call
             self._asked = asked
@@ -112,6 +129,8 @@ class Attempt:
         assert self._member is not None
         self._started = True
         self._balance.answered(self._member, response.status, time.monotonic())
+        if self._watch is not None:
+            self._watch.answered(self._member.server.url, response.status)
         self._answer.start(passed)
 
     def finish(self) -> None:
@@ -129,8 +148,8 @@ class Attempt:
             self._balance.failed(member, time.monotonic())
         self._release(member)
         if refused is not None and refused.failure is not None:
-            if self._failed is not None:
-                self._failed(refused.failure)
+            if self._watch is not None:
+                self._watch.failed(refused.failure)
             if not self._started and (not refused.provoked or self._may_be_repeated(asked)):
                 self._tried += (member,)
                 key, now = self._outgoing.key, time.monotonic()
@@ -158,6 +177,8 @@ class Attempt:
     def _release(self, member: Member[OriginServer]) -> None:
         self._member = self._asked = None
         self._balance.ended(self, member, answered=self._started)
+        if self._watch is not None and not self._started:
+            self._watch.answered(member.server.url, 0)
 
 
 _date = lru_cache(maxsize=2)(imf_fixdate)

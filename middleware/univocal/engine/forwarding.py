@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 
+from univocal.engine.attempt import Watch
 from univocal.engine.flight import OriginRequest
 from univocal.engine.upstream import Sender, Upstream
-from univocal.http.errors import Failure
 from univocal.http.roles import Answer, Asked, Content
 from univocal.uri.target import origin_target
 
@@ -18,16 +17,16 @@ class Forwarding:
     """Asks the origin servers that a request's route names (an `Origin`, see engine.flight).
 
     `upstreams` are by the name that routes call them; the one named "" serves every other route. Those of the
-    runtime that a request began with go first: under the same name a reload may bring another. `failed` is
-    told the site's name and the failure where an origin server does not answer, or not to the end.
+    runtime that a request began with go first: under the same name a reload may bring another. `watch` gives
+    who watches a request on its way.
     """
 
-    __slots__ = ("_failed", "_upstreams")
+    __slots__ = ("_upstreams", "_watch")
 
     def __init__(
-        self, upstreams: Mapping[str, Upstream], failed: Callable[[str, Failure], None] | None = None
+        self, upstreams: Mapping[str, Upstream], watch: Callable[[OriginRequest], Watch] | None = None
     ) -> None:
-        self._failed = failed
+        self._watch = watch
         self._upstreams = dict(upstreams)
 
     def ask(self, request: OriginRequest, content: Content | None, answer: Answer) -> Asked:
@@ -39,10 +38,10 @@ class Forwarding:
         sender = Sender(
             received.client, found.scheme, admission.peer.chain, received.version, received.upgrade
         )
-        failed = None if self._failed is None else partial(self._failed, found.site.name)
+        watch = None if self._watch is None else self._watch(request)
         target = origin_target(found)
         return upstream.send(
-            request.method, target, request.fields, sender, content, answer, failed, found.key
+            request.method, target, request.fields, sender, content, answer, watch, found.key
         )
 
     async def aclose(self) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from univocal.engine.attempt import Attempt, Outgoing
-from univocal.http.errors import Failure, RefusedError
+from univocal.engine.attempt import Attempt, Outgoing, Watch
+from univocal.http.errors import RefusedError
 from univocal.http.fields import first
 from univocal.http.forward import (
     MOST_PASSES,
@@ -79,12 +79,12 @@ class Upstream:
         sender: Sender,
         content: Content | None,
         answer: Answer,
-        failed: Callable[[Failure], None] | None = None,
+        watch: Watch | None = None,
         key: bytes = b"",
     ) -> Asked:
         """Send a request as RFC 9110 §7.6 has it, its target byte for byte; the response goes to `answer`.
 
-        `failed` is told where an origin server does not answer, or not to the end. A hash chooses by `key`.
+        A hash chooses by `key`.
         """
         counted = forwards_left(method, fields)
         if counted is None:
@@ -104,7 +104,7 @@ class Upstream:
         )
         sent = content if request_has_content(counted) else None
         outgoing = Outgoing(method, target, headers, sent, key, self.host is None, sender.upgrade)
-        attempt = Attempt(self.balance, outgoing, answer, failed)
+        attempt = Attempt(self.balance, outgoing, answer, watch)
         attempt.ask(self.balance.take(attempt, key, time.monotonic()))
         return attempt
 

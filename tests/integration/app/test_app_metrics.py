@@ -20,7 +20,7 @@ from univocal.engine.purge import Purged
 from univocal.http.errors import Failure
 from univocal.http.messages import Received
 from univocal_app.observe.counts import STEP, Counts
-from univocal_app.observe.metrics import BOUNDS, FAMILIES, SECONDS, Metrics
+from univocal_app.observe.metrics import BOUNDS, FAMILIES, SECONDS, Metrics, written
 from univocal_app.run.processes import Commons
 
 
@@ -95,7 +95,9 @@ def gauges(lines: list[str]) -> list[str]:
     return [line for line in lines if line.startswith("univocal_stored_")]
 
 
-OTHERS = re.compile(r"(# \w+ )?(process_|univocal_(stored|evictions|build|shared|connections|origin_up))")
+OTHERS = re.compile(
+    r"(# \w+ )?(process_|univocal_(stored|evictions|build|shared|connections|origin_up|origin_seconds))"
+)
 
 
 def counters(metrics: Metrics) -> list[str]:
@@ -326,3 +328,45 @@ def test_openmetrics_for_whoever_asks(accept: str, media_type: str, end: str) ->
         {"version", "python"},
         1,
     )
+
+
+def test_requests_to_origin_servers_and_the_seconds_that_each_took() -> None:
+    metrics, url = Metrics(MemoryStore()), "http://127.0.0.1:9000"
+    for status, seconds in ((200, 0.002), (200, 0.3), (503, 0.7), (0, 5.0)):
+        metrics.answered("en.example", url, status, seconds)
+    lines = text_of(metrics).splitlines()
+    labels = f'origin="{url}",site="en.example"'
+    assert [line for line in lines if line.startswith("univocal_origin_requests_total")] == [
+        f'univocal_origin_requests_total{{{labels},status="{status}"}} {number}'
+        for status, number in (("2xx", 2.0), ("5xx", 1.0), ("none", 1.0))
+    ]
+    assert told(metrics, "univocal_origin_seconds_sum") == pytest.approx(1.002)
+    assert told(metrics, "univocal_origin_seconds_count") == 3  # of those that have an end
+
+
+def test_origin_servers_that_are_up_in_every_process(tmp_path: Path) -> None:
+    one, two = "http://127.0.0.1:9001", "http://127.0.0.1:9002"
+    here, there = {("a", one): True, ("a", two): True}, {("a", one): True, ("a", two): False}
+    parent = Metrics(Store(0), commons=Commons(tmp_path, "parent"), origins=lambda: here)
+    worker = Metrics(Store(0), commons=Commons(tmp_path, "1"), origins=lambda: there)
+
+    def up() -> dict[str, float]:
+        worker.look()
+        pattern = r'univocal_origin_up\{origin="([^"]*)",site="a"\} (\S+)'
+        return {url: float(value) for url, value in re.findall(pattern, text_of(parent))}
+
+    assert up() == {one: 1, two: 0}
+    there["a", two] = True
+    assert up() == {one: 1, two: 1}
+    for each in (here, there):
+        del each["a", one]  # after a reload
+    assert up() == {two: 1}
+
+
+def test_the_reference_has_them_all() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "reference.md").read_text("utf-8")
+    section = page.split("\n## The metrics\n")[1].split("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| `")]
+    assert rows == [
+        f"| `{written(name)}` | {family.kind} | {family.documentation} |" for name, family in FAMILIES.items()
+    ]

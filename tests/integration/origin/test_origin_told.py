@@ -13,8 +13,10 @@ import pytest
 
 from univocal import CacheMiddleware
 from univocal.asgi.reverse_proxy import Origins, ReverseProxy
+from univocal.engine.flight import OriginRequest
 from univocal.engine.outcome import Outcome
 from univocal.http.errors import Failure
+from univocal.http.messages import Fields
 from univocal.origin.server import Timeouts
 from univocal_app.observe.accesslog import as_combined, as_json
 
@@ -25,7 +27,21 @@ async def asked(url: str, read: float = 20.0) -> tuple[httpx.Response, Outcome, 
     """A GET by way of a proxy to `url`: the answer, what listeners hear, and what is counted."""
     outcomes, failures = list[Outcome](), list[tuple[str, Failure]]()
     proxy = ReverseProxy(url, timeouts=Timeouts(20, read, 20))
-    origins = Origins({"": proxy}, lambda site, failure: failures.append((site, failure)))
+
+    class Watched:
+        def __init__(self, request: OriginRequest) -> None:
+            self.site = request.canonical.site.name
+
+        def sending(self, origin: str, fields: Fields) -> Fields:
+            return fields
+
+        def answered(self, origin: str, status: int) -> None:
+            assert origin == url
+
+        def failed(self, failure: Failure) -> None:
+            failures.append((self.site, failure))
+
+    origins = Origins({"": proxy}, Watched)
     cache = CacheMiddleware(origins, profile="rfc3986", listeners=[outcomes.append])
     try:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(cache)) as client:

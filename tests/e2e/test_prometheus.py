@@ -1,0 +1,182 @@
+"""Debian's prometheus scrapes a running univocal: what the dashboard asks of it has answers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from univocal_app.observe.metrics import FAMILIES
+
+Fixture = Callable[..., Any]
+
+ROOT = Path(__file__).parents[2]
+DASHBOARD = json.loads((ROOT / "contrib/grafana/univocal.json").read_text("utf-8"))
+EXPRESSIONS = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
+
+needs_prometheus = pytest.mark.skipif(
+    shutil.which("prometheus") is None or shutil.which("promtool") is None,
+    reason="needs prometheus (Debian package prometheus)",
+)
+
+NAMED = {
+    "univocal_requests_total": {"site", "cache", "status"},
+    "univocal_refused_total": {"site", "reason"},
+    "univocal_sent_bytes_total": {"site"},
+    "univocal_request_seconds": {"cache"},
+    "univocal_stored_responses": set(),
+    "univocal_stored_bytes": set(),
+    "univocal_evictions_total": set(),
+    "univocal_purges_total": {"by"},
+    "univocal_collapsed_total": {"site"},
+    "univocal_origin_requests_total": {"site", "origin", "status"},
+    "univocal_origin_errors_total": {"site", "origin", "reason"},
+    "univocal_origin_seconds": {"site"},
+    "univocal_origin_up": {"site", "origin"},
+    "univocal_connections": {"side"},
+    "univocal_build_info": {"version", "python"},
+}
+
+
+def test_the_names_are_these() -> None:
+    told = {
+        name + {"counter": "_total", "info": "_info"}.get(family.kind, ""): set(family.labels)
+        for name, family in FAMILIES.items()
+    }
+    assert {name: told[name] for name in NAMED} == NAMED
+
+
+def test_the_dashboard_asks_for_names_that_there_are() -> None:
+    assert len(EXPRESSIONS) > 20
+    for name in NAMED:
+        assert any(name in expression for expression in EXPRESSIONS), name
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+
+
+@pytest.fixture
+def program(start: Fixture, origin: Any, redis: Any, tmp_path: Path) -> Any:
+    """Two workers, and an origin server that nobody is behind."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        closed = bound.getsockname()[1]
+    file = tmp_path / "univocal.toml"
+    file.write_text(
+        '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nworkers = 2\naccess_log = "off"\n'
+        f'[cache]\nstore = "{redis.url}"\nmax_bytes = "1 MiB"\nmax_object_bytes = "64 KiB"\n'
+        f'[[sites]]\nhosts = ["en.example"]\nupstream = "{origin.url}"\n'
+        f'[[sites]]\nhosts = ["gone.example"]\nupstream = "http://127.0.0.1:{closed}"\n'
+    )
+    return start("serve", "--config", str(file))
+
+
+@pytest.fixture
+def prometheus(program: Any, tmp_path: Path) -> Iterator[str]:
+    """The URL of a prometheus that scrapes the program twice a second."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+    host, admin = program.admin
+    file = tmp_path / "prometheus.yml"
+    file.write_text(
+        "global: {scrape_interval: 500ms}\n"
+        f"scrape_configs: [{{job_name: univocal, static_configs: [{{targets: ['{host}:{admin}']}}]}}]\n"
+    )
+    process = subprocess.Popen(
+        [
+            "prometheus",
+            f"--config.file={file}",
+            f"--web.listen-address=127.0.0.1:{port}",
+            f"--storage.tsdb.path={tmp_path / 'data'}",
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def numbers(url: str, expression: str) -> list[float]:
+    """The values of an instant query that are numbers; none while prometheus does not answer."""
+    query = urllib.parse.urlencode({"query": expression})
+    try:
+        with urllib.request.urlopen(f"{url}/api/v1/query?{query}", timeout=20) as answer:
+            told = json.load(answer)
+    except urllib.error.HTTPError as error:
+        if error.code == 503:  # it begins
+            return []
+        raise AssertionError(f"{expression}: {error.read().decode()}") from None
+    except OSError:
+        return []
+    values = [float(sample["value"][1]) for sample in told["data"]["result"]]
+    return [value for value in values if value == value]
+
+
+def make_traffic(ask: Fixture, program: Any, origin: Any, round_: int) -> None:
+    """Something of all that is counted: refusals, purges, evictions, errors, collapsed requests …"""
+    origin.fields = "Cache-Control: max-age=60\r\nSurrogate-Key: news\r\nX-Fill: " + "x" * 15_000
+    for number in range(40):
+        ask(program.proxy, f"/{round_}/{number}", "en.example")
+    for target in (f"/{round_}/39", f"/{round_}/%339", "/%00"):
+        ask(program.proxy, target, "en.example")
+    ask(program.proxy, "/", "gone.example")
+    ask(program.proxy, f"/{round_}/39", "en.example", method="PURGE")
+    ask(program.proxy, "/", "en.example", method="PURGE", fields="Surrogate-Key: none\r\n")
+    collapse(program, f"/{round_}/slow")
+
+
+def collapse(program: Any, target: str) -> None:
+    """Ask for one target on several connections at once."""
+    request = f"GET {target} HTTP/1.1\r\nHost: en.example\r\nConnection: close\r\n\r\n".encode()
+    connections = [socket.create_connection(program.proxy, timeout=20) for _ in range(16)]
+    for connection in connections:
+        connection.sendall(request)
+    for connection in connections:
+        with connection:
+            while connection.recv(65536):
+                pass
+
+
+@needs_prometheus
+def test_each_expression_of_the_dashboard_has_an_answer(
+    program: Any, prometheus: str, ask: Fixture, origin: Any
+) -> None:
+    missing, limit, round_ = EXPRESSIONS, time.monotonic() + 90, 0
+    while missing:
+        assert time.monotonic() < limit, missing
+        round_ += 1
+        make_traffic(ask, program, origin, round_)
+        missing = [expression for expression in missing if not numbers(prometheus, expression)]
+
+
+@needs_prometheus
+def test_promtool_has_nothing_to_object_to(program: Any, ask: Fixture, origin: Any) -> None:
+    make_traffic(ask, program, origin, 1)
+    for accept in ("", "Accept: text/plain;version=0.0.4\r\n"):
+        text = ask(program.admin, "/metrics", "localhost", fields=accept).body
+        checked = subprocess.run(
+            ["promtool", "check", "metrics"], input=text, capture_output=True, timeout=60, check=False
+        )
+        assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
+
+
+def test_openmetrics_by_negotiation(program: Any, ask: Fixture) -> None:
+    fields = "Accept: application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.5\r\n"
+    answer = ask(program.admin, "/metrics", "localhost", fields=fields)
+    assert answer.value("content-type").startswith("application/openmetrics-text; version=1.0.0")
+    assert answer.body.endswith(b"# EOF\n")
+    plain = ask(program.admin, "/metrics", "localhost")
+    assert plain.value("content-type").startswith("text/plain; version=")
+    assert plain.value("vary") == "Accept"
