@@ -7,7 +7,9 @@ import re
 import shutil
 import subprocess
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator
+from hashlib import sha384
 from pathlib import Path
 from typing import Any
 
@@ -57,32 +59,41 @@ class Browser:
         raise AssertionError(f"{condition}: {self.evaluate('document.body.innerText')}")
 
 
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Browser]:
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A browser; the URL of its DevTools."""
     program = shutil.which("chromium")
     if program is None:
         pytest.skip("needs chromium (Debian package chromium)")
+    profile = tmp_path_factory.mktemp("chromium")
     command = [
         *(program, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
-        *("--no-proxy-server", "--remote-debugging-port=0", f"--user-data-dir={tmp_path / 'profile'}"),
-        *("--window-size=390,844", "about:blank"),
+        *("--no-proxy-server", "--remote-debugging-port=0", f"--user-data-dir={profile}", "about:blank"),
     ]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        with connect(_tab(tmp_path / "profile"), proxy=None, max_size=None) as connection:
-            yield Browser(connection)
+        yield _tools(profile)
     finally:
         process.kill()
         process.wait()
 
 
-def _tab(profile: Path) -> str:
-    """The URL of the first tab, once the browser has said where it listens."""
+@pytest.fixture
+def browser(chromium: str) -> Iterator[Browser]:
+    """A tab of its own."""
+    with httpx.Client(base_url=chromium, trust_env=False, timeout=60) as tools:
+        tab = tools.put("/json/new?about:blank").json()
+        with connect(tab["webSocketDebuggerUrl"], proxy=None, max_size=None) as connection:
+            yield Browser(connection)
+        tools.get(f"/json/close/{tab['id']}")
+
+
+def _tools(profile: Path) -> str:
+    """The URL of the DevTools, once the browser has said where it listens."""
     told = profile / "DevToolsActivePort"
     for _ in range(600):
         if told.exists() and (lines := told.read_text().splitlines()):
-            tabs = httpx.get(f"http://127.0.0.1:{lines[0]}/json", trust_env=False, timeout=60).json()
-            return str(next(each["webSocketDebuggerUrl"] for each in tabs if each["type"] == "page"))
+            return f"http://127.0.0.1:{lines[0]}"
         time.sleep(0.1)
     raise AssertionError("chromium does not begin")
 
@@ -96,10 +107,24 @@ def test_the_page_comes_from_the_package_alone(running: Any, ask: Fixture) -> No
     text = page.body.decode()
     assert "<style" not in text
     assert not re.search(r"<script(?! src)|\son\w+=|style=|https?:", text)
-    for path in re.findall(r'(?:src|href)="(/[^"]*)"', text):
+    named = re.findall(r'(?:src|href)="(/[^"]*)"(?: integrity="([^"]*)")?', text)
+    modules = [(path, "") for path in ("/-/page/charts.js", "/-/page/marks.js")]
+    assert len(named) == 4
+    for path, integrity in [*named, *modules]:
         asset = ask(running.admin, path, "127.0.0.1")
         assert (asset.status, asset.value("content-security-policy")) == (200, policy)
-        assert not re.search(rb"innerHTML|insertAdjacentHTML|document\.write|eval\(|https?:", asset.body)
+        code = re.sub(rb"^/\*!.*?\*/", b"", asset.body)  # of uPlot, the place that it comes from
+        assert not re.search(rb"innerHTML|insertAdjacentHTML|document\.write|eval\(|https?:", code)
+        if integrity:
+            assert integrity == "sha384-" + b64encode(sha384(asset.body).digest()).decode()
+        assert bool(integrity) == ("uplot-" in path)
+
+
+def test_the_licence_of_the_charts_stands_beside_them(root: Path) -> None:
+    (directory,) = (root / "app/univocal_app/observe/page").glob("uplot-*")
+    version = directory.name.removeprefix("uplot-")
+    assert f"(v{version})" in (directory / "uPlot.iife.min.js").read_text()[:80]
+    assert (directory / "LICENSE").read_text().startswith("The MIT License (MIT)")
 
 
 def test_whoever_may_not_purge_sees_no_page(running: Any, ask: Fixture) -> None:
@@ -108,64 +133,233 @@ def test_whoever_may_not_purge_sees_no_page(running: Any, ask: Fixture) -> None:
         assert answer.status == 403
 
 
-def test_a_browser_shows_what_happens_and_does_what_is_asked(
-    running: Any, browser: Browser, ask: Fixture
-) -> None:
-    for number in range(12):
-        for target in (f"/w/p{number}/", f"/w/p{number}/", f"/w/p{number}/index.html"):
-            ask(running.proxy, target, "en.example")
-    for target in (
-        "/wiki/A(b)",
-        "/wiki/A%28b%29",
-        "/wiki/A%28b)",
-        "/wiki/%00",
-        f"{HOSTILE}%00".replace(" ", "+"),
-    ):
-        ask(running.proxy, target, "en.example")
+def opened(browser: Browser, running: Any, width: int = 1280) -> None:
+    """Open the page, as wide as this, and wait until it is filled."""
     host, port = running.admin
     browser.call(
-        "Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=True
+        "Emulation.setDeviceMetricsOverride",
+        width=width,
+        height=844,
+        deviceScaleFactor=1,
+        mobile=width < 500,
     )
     browser.call("Page.navigate", url=f"http://{host}:{port}/")
     browser.until("document.getElementById('state').textContent === 'Live'")
-    shown = browser.evaluate("document.body.innerText")
-    assert "http://en.example/wiki/A(b) 2 saved of 3 spellings" in shown
-    assert "control-character" in shown
+
+
+def pressed(browser: Browser, key: str) -> None:
+    text = {"Enter": "\r", " ": " "}.get(key, "")
+    code = {"Enter": 13, "Tab": 9, " ": 32}[key]
+    for kind in ("keyDown", "keyUp"):
+        browser.call(
+            "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, text=text
+        )
+
+
+def shown(browser: Browser, name: str) -> str:
+    return str(browser.evaluate(f"document.getElementById('{name}').innerText"))
+
+
+def fill(browser: Browser, **values: str) -> None:
+    for name, value in values.items():
+        browser.evaluate(f"document.getElementById('{name}').value = {json.dumps(value)}")
+
+
+SPELLED = ("/wiki/A(b)", "/wiki/A%28b%29", "/wiki/A%28b)")
+
+
+def test_a_phone_shows_what_happens_without_scrolling_sideways(
+    running: Any, browser: Browser, ask: Fixture
+) -> None:
+    for target in (*SPELLED, "/wiki/%00", f"{HOSTILE}%00".replace(" ", "+"), "/wiki/" + "long" * 100):
+        ask(running.proxy, target, "en.example")
+    opened(browser, running, 390)
+    everything = browser.evaluate("document.body.innerText")
+    assert "http://en.example/wiki/A(b) 2 misses saved by 3 spellings, 3 requests" in everything
+    assert "control-character" in everything
     assert browser.evaluate("document.documentElement.scrollWidth") <= 390
     assert browser.evaluate("document.title") == "univocal"
     assert browser.evaluate("document.images.length") == 0
 
+
+def test_what_became_one_is_the_heart_of_the_page(running: Any, browser: Browser, ask: Fixture) -> None:
+    opened(browser, running)
+    assert "each page was asked for by one spelling" in shown(browser, "folding")
+    for target in (*SPELLED, "/wiki/A%28b)", "/wiki/Other"):
+        ask(running.proxy, target, "en.example")
+    browser.until("document.getElementById('folding').innerText.startsWith('2 misses saved, at least')")
+    assert "4 spellings came for 2 pages" in shown(browser, "folding")
+    told = browser.evaluate(
+        "[...document.querySelectorAll('#spellings li')].map((each) => "
+        "[each.innerText.split(/\\s+/), [...each.querySelectorAll('mark')].map((one) => one.textContent)])"
+    )
+    assert told == [
+        [["/wiki/A%28b)", "2"], ["%28"]],
+        [["/wiki/A(b)", "canonical", "1"], []],
+        [["/wiki/A%28b%29", "1"], ["%28", "%29"]],
+    ]
+    browser.until("document.getElementById('numbers').innerText.includes('Misses saved\\n2')")
+
+
+def test_rules_are_discovered_at_a_button_by_keyboard(running: Any, browser: Browser, ask: Fixture) -> None:
+    for number in range(12):
+        for target in (f"/w/p{number}/", f"/w/p{number}/", f"/w/p{number}/index.html"):
+            ask(running.proxy, target, "en.example")
+    opened(browser, running)
     browser.evaluate("document.getElementById('discover').focus()")
-    for kind in ("keyDown", "keyUp"):
-        browser.call(
-            "Input.dispatchKeyEvent",
-            type=kind,
-            key="Enter",
-            code="Enter",
-            windowsVirtualKeyCode=13,
-            text="\r",
-        )
+    pressed(browser, "Enter")
     browser.until("document.querySelector('#discovered pre').textContent.includes('index.html')")
 
-    browser.evaluate("document.getElementById('name').value = 'http://en.example/wiki/A%28b%29'")
+
+def test_a_purge_is_counted_before_it_is_confirmed(running: Any, browser: Browser, ask: Fixture) -> None:
+    for target in ("/wiki/A(b)", "/wiki/C"):
+        ask(running.proxy, target, "en.example")
+    opened(browser, running)
+    fill(browser, name="http://en.example/wik%69/", kind="prefix")
     browser.evaluate("document.getElementById('purge').requestSubmit()")
+    browser.until(
+        "document.getElementById('purged').textContent === "
+        "'2 stored responses would go: http://en.example/wiki/'"
+    )
+    assert "hit" in ask(running.proxy, "/wiki/C", "en.example").value("cache-status")
+    # What is counted is what is purged: after a change it is counted anew.
+    fill(browser, name="http://en.example/wiki/A%28b%29", kind="url")
+    browser.evaluate("document.getElementById('name').dispatchEvent(new Event('input', {bubbles: true}))")
+    assert browser.evaluate("document.getElementById('confirm').hidden")
+    browser.evaluate("document.getElementById('purge').requestSubmit()")
+    browser.until("document.getElementById('confirm').textContent === 'Purge 1'")
+    browser.evaluate("document.getElementById('confirm').focus()")
+    pressed(browser, "Enter")
     browser.until(
         "document.getElementById('purged').textContent === '1 removed: http://en.example/wiki/A(b)'"
     )
     assert "uri-miss" in ask(running.proxy, "/wiki/A(b)", "en.example").value("cache-status")
-    browser.evaluate("document.getElementById('url').value = 'http://en.example/wiki/A%28b%29'")
-    browser.evaluate("document.getElementById('explain').requestSubmit()")
-    browser.until("document.getElementById('verdict').textContent === 'http://en.example/wiki/A(b)'")
-    assert "/wiki/A(b)" in browser.evaluate("document.getElementById('stages').innerText")
+    assert "hit" in ask(running.proxy, "/wiki/C", "en.example").value("cache-status")
     browser.until("document.getElementById('numbers').innerText.includes('Purges\\n1')")
+
+
+def test_a_purge_in_vain_is_told_with_what_was_likely_meant(
+    running: Any, browser: Browser, ask: Fixture
+) -> None:
+    ask(running.proxy, "/wiki/Page", "en.example")
+    ask(running.proxy, "/wiki/page/", "en.example", "PURGE")
+    opened(browser, running)
+    told = shown(browser, "missed")
+    assert "http://en.example/wiki/page/ once" in told
+    assert "http://en.example/wiki/Page 1 response; another path" in told
+
+
+def test_a_url_is_explained_with_what_changed_and_who_asked(
+    running: Any, browser: Browser, ask: Fixture
+) -> None:
+    for target in ("/wiki/A(b)", "/wiki/A%28b%29", "/wiki/A%28b%29"):
+        ask(running.proxy, target, "en.example")
+    opened(browser, running)
+    fill(browser, url="http://en.example/wiki/A%28b%29")
+    browser.evaluate("document.getElementById('explain').requestSubmit()")
+    browser.until("document.getElementById('asked').innerText.includes('3 requests')")
+    assert shown(browser, "verdict") == "http://en.example/wiki/A(b)"
+    marks = browser.evaluate(
+        "[...document.querySelectorAll('#stages mark')].map((each) => each.textContent).join(' ')"
+    )
+    assert marks == "%28 %29 ( )"
+    assert "3 requests came for it by 2 spellings. 1 response is stored." in shown(browser, "asked")
+    fill(browser, url="http://en.example/wiki/%00")
+    browser.evaluate("document.getElementById('explain').requestSubmit()")
+    browser.until("document.getElementById('verdict').innerText === 'Refused: control-character'")
+
+
+def test_a_refused_example_is_explained_at_a_click_and_stays_text(
+    running: Any, browser: Browser, ask: Fixture
+) -> None:
+    ask(running.proxy, f"{HOSTILE}%00".replace(" ", "+"), "en.example")
+    opened(browser, running)
+    browser.evaluate("document.querySelector('#refused button').click()")
+    browser.until("document.getElementById('verdict').innerText.startsWith('Refused: control-character')")
+    assert browser.evaluate("document.title") == "univocal"
+    assert browser.evaluate("document.images.length") == 0
+
+
+def test_charts_are_drawn_and_tell_the_numbers(running: Any, browser: Browser, ask: Fixture) -> None:
+    for _ in range(3):
+        ask(running.proxy, "/wiki/A", "en.example")
+    opened(browser, running)
+    browser.until("document.querySelectorAll('.plot canvas').length === 3")
+    for name in ("requests", "latency", "memory"):
+        browser.until(f"document.querySelector('#chart-{name} figcaption').innerText.length > 8")
+    inked = (
+        "[...document.querySelectorAll('.plot canvas')].every((canvas) => canvas.getContext('2d')"
+        ".getImageData(0, 0, canvas.width, canvas.height).data.some((octet) => octet))"
+    )
+    browser.until(inked)
+
+
+def test_origins_and_configuration_are_shown(running: Any, browser: Browser, origin: Any) -> None:
+    opened(browser, running)
+    assert origin.url in shown(browser, "origins")
+    browser.evaluate("document.querySelector('#config summary').click()")
+    browser.until("document.getElementById('settings').innerText.includes('sites[0].profile')")
+    fill(browser, filter="hosts")
+    browser.evaluate("document.getElementById('filter').dispatchEvent(new Event('input'))")
+    assert "en.example" in shown(browser, "settings")
+    assert "sites[0].profile" not in shown(browser, "settings")
+
+
+def test_the_keyboard_finds_the_way_and_sees_where_it_is(running: Any, browser: Browser) -> None:
+    opened(browser, running)
+    pressed(browser, "Tab")
+    assert browser.evaluate("document.activeElement.innerText") == "Skip to the spellings"
+    seen = []
+    for _ in range(40):
+        pressed(browser, "Tab")
+        seen.append(
+            browser.evaluate(
+                "[document.activeElement.id, getComputedStyle(document.activeElement).outlineStyle]"
+            )
+        )
+    reached = {name for name, _ in seen}
+    assert {"pause", "discover", "url", "by", "kind", "name", "soft"} <= reached
+    assert all(outline == "solid" for name, outline in seen if name)
+    named = browser.evaluate(
+        "[...document.querySelectorAll('input, select')].every((each) => each.labels.length === 1)"
+    )
+    assert named
+
+
+def test_it_stands_still_while_it_is_paused(running: Any, browser: Browser, ask: Fixture) -> None:
+    opened(browser, running)
+    browser.evaluate("document.getElementById('pause').click()")
+    assert shown(browser, "state") == "Paused"
+    browser.evaluate(
+        "window.asked = 0; "
+        "window.fetch = ((f) => (...all) => { window.asked += 1; return f(...all); })(fetch)"
+    )
+    ask(running.proxy, "/wiki/A", "en.example")
+    browser.evaluate("new Promise((done) => setTimeout(done, 3000))")
+    assert browser.evaluate("window.asked") == 0
+    browser.evaluate("document.getElementById('pause').click()")
+    browser.until("document.getElementById('top').innerText.includes('/wiki/A')")
+
+
+def test_it_says_when_nobody_answers(running: Any, browser: Browser) -> None:
+    opened(browser, running)
+    running.end()
+    browser.until("document.getElementById('state').textContent.startsWith('No answer')")
+
+
+def test_a_refused_url_is_a_page_for_a_browser(running: Any, browser: Browser) -> None:
+    host, port = running.proxy
+    browser.call("Page.navigate", url=f"http://{host}:{port}/")
+    browser.until("document.querySelector('h1').innerText === '421 Misdirected Request'")
+    assert "unknown-host" in browser.evaluate("document.body.innerText")
+    # Its style is let through by its own policy.
+    assert browser.evaluate("getComputedStyle(document.querySelector('main').parentNode).maxWidth") == "576px"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_light_and_dark(running: Any, browser: Browser, scheme: str) -> None:
-    host, port = running.admin
     browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-    browser.call("Page.navigate", url=f"http://{host}:{port}/")
-    browser.until("document.getElementById('state').textContent === 'Live'")
+    opened(browser, running)
     colour = browser.evaluate("getComputedStyle(document.body).backgroundColor")
     red = int(re.findall(r"\d+", colour)[0])
     assert (red > 128) == (scheme == "light")

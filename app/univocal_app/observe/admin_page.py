@@ -14,11 +14,17 @@ from univocal_app.observe.admin_purge import FRESH
 
 __all__ = ["page_routes"]
 
-_ASSETS: Final = {
-    "/": ("page.html", "text/html"),
-    "/-/page/page.css": ("page.css", "text/css"),
-    "/-/page/page.js": ("page.js", "text/javascript"),
-}
+_DOCUMENT: Final = "page.html"
+_KINDS: Final = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
+# The page's own files, and those of uPlot, whose licence stands beside them.
+_ASSETS: Final = (
+    "page.css",
+    "page.js",
+    "charts.js",
+    "marks.js",
+    "uplot-1.6.32/uPlot.min.css",
+    "uplot-1.6.32/uPlot.iife.min.js",
+)
 
 # Nothing from elsewhere, nothing inline, in no other page's frame: what a client sent stays text.
 _POLICY: Final = (
@@ -35,11 +41,16 @@ _FIELDS: Final = {
 
 def page_routes() -> list[Route]:
     """The routes of the document and of its assets, which are read here."""
-    return [Route(path, partial(_answer, _content(name), kind)) for path, (name, kind) in _ASSETS.items()]
+    named = [("/", _DOCUMENT), *((f"/-/page/{name}", name) for name in _ASSETS)]
+    return [Route(path, partial(_answer, _content(name), _kind(name))) for path, name in named]
 
 
 def _content(name: str) -> bytes:
-    return files("univocal_app").joinpath("observe", "page", name).read_bytes()
+    return files("univocal_app").joinpath("observe", "page", *name.split("/")).read_bytes()
+
+
+def _kind(name: str) -> str:
+    return _KINDS[name.rpartition(".")[2]]
 
 
 async def _answer(content: bytes, kind: str, _: Request) -> Response:

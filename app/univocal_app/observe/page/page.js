@@ -1,10 +1,18 @@
 // What a client sent reaches the document as text alone: by textContent, never as markup.
 "use strict";
 
-const EVERY = 2000; // milliseconds from one answer to the next question
+import { chart } from "/-/page/charts.js";
+import { compared } from "/-/page/marks.js";
+
+// Milliseconds from one answer to the next question; who wants less motion gets less of it.
+const EVERY = matchMedia("(prefers-reduced-motion: reduce)").matches ? 10000 : 2000;
 const TOP = 10;
+const SCHEME = "http"; // a refused target is explained by it: profiles are the same for both
 
 const at = (id) => document.getElementById(id);
+const plain = new Intl.NumberFormat("en");
+const number = (count) => plain.format(count);
+const counted = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
 
 function element(name, text, ...children) {
   const made = document.createElement(name);
@@ -13,12 +21,24 @@ function element(name, text, ...children) {
   return made;
 }
 
-function fill(id, children) {
-  at(id).replaceChildren(...children);
+function classed(names, made) {
+  made.className = names;
+  return made;
+}
+
+const shown = new Map();
+
+// Show data in a part of the page: only if they are new, and never while a keyboard is in that part.
+function renew(id, data, build) {
+  const told = JSON.stringify(data);
+  if (shown.get(id) === told || (shown.has(id) && at(id).contains(document.activeElement))) return;
+  shown.set(id, told);
+  at(id).replaceChildren(...build(data));
 }
 
 async function ask(path, options) {
   const answer = await fetch(path, options);
+  if (answer.status === 404) throw new Error("there is no such thing here");
   const told = await answer.json();
   if (!answer.ok) throw new Error(told.detail);
   return told;
@@ -28,113 +48,386 @@ function octets(count) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let unit = 0;
   while (count >= 1024 && unit < units.length - 1) { count /= 1024; unit += 1; }
-  return `${unit ? count.toFixed(1) : count} ${units[unit]}`;
+  return `${number(Math.round(count * 10) / 10)} ${units[unit]}`;
 }
 
-const milliseconds = (seconds) => `${(seconds * 1000).toFixed(1)} ms`;
+const milliseconds = (seconds) => `${seconds < 0.01 ? (seconds * 1000).toFixed(1) : number(Math.round(seconds * 1000))} ms`;
+const percent = (ratio) => `${(ratio * 100).toFixed(1)} %`;
 
-function showStats({ totals, series }) {
+// Now
+
+const requests = chart(at("chart-requests"), {
+  lines: [
+    { name: "requests", colour: "quiet", write: number },
+    { name: "hits", colour: "mark", write: number, fill: true },
+    { name: "hit ratio", colour: "slow", write: (ratio) => `${Math.round(ratio)} %`, scale: "ratio", dash: [4, 4] },
+  ],
+  scale: { range: (u, least, most) => [0, Math.max(most ?? 1, 1) * 1.1] },
+  write: number,
+  size: 40,
+  extra: [{ scale: "ratio", range: { range: [0, 105] }, write: (ratio) => (ratio > 100 ? "" : `${ratio}%`) }],
+});
+const latency = chart(at("chart-latency"), {
+  lines: [
+    { name: "50 %", colour: "mark", write: milliseconds },
+    { name: "90 %", colour: "slow", write: milliseconds, dash: [6, 3] },
+    { name: "99 %", colour: "slower", write: milliseconds, dash: [2, 2] },
+  ],
+  scale: { distr: 3, range: (u, least, most) => [Math.min(least ?? 0.001, 0.001) / 1.5, Math.max(most ?? 0.1, 0.1) * 1.5] },
+  write: (seconds) => `${number(+(seconds * 1000).toPrecision(1))} ms`,
+  size: 64,
+  axis: { filter: powersOfTen },
+});
+function powersOfTen(u, ticks) {
+  return ticks.map((tick) => (Math.abs(Math.log10(tick) - Math.round(Math.log10(tick))) < 1e-6 ? tick : null));
+}
+
+const memory = chart(at("chart-memory"), {
+  lines: [{ name: "stored", colour: "mark", write: octets, fill: true }],
+  scale: { range: (u, least, most) => [0, Math.max(most ?? 1024, 1024) * 1.1] },
+  write: octets,
+  size: 72,
+  axis: { incrs: [...Array(36).keys()].map((power) => 2 ** (power + 4)) },
+});
+
+function showStats({ totals, series, memory: held }) {
   const refused = Object.values(totals.refused).reduce((sum, count) => sum + count, 0);
   const last = series.slice(-11, -1);
   const rate = last.reduce((sum, second) => sum + second.requests, 0) / Math.max(last.length, 1);
-  const numbers = [
-    ["Requests", totals.requests], ["Requests a second", rate.toFixed(1)],
-    ["Hit ratio", `${(totals.hit_ratio * 100).toFixed(1)} %`], ["Half within", milliseconds(totals.seconds.p50)],
-    ["99 % within", milliseconds(totals.seconds.p99)], ["Sent", octets(totals.bytes)],
-    ["Refused", refused], ["Purges", totals.purges], ["Stale", totals.stale], ["Collapsed", totals.collapsed],
-    ["Stored responses", totals.stored.responses],
-    ["Memory", `${octets(totals.stored.bytes)} of ${octets(totals.stored.max_bytes)}`],
-    ["Evictions", totals.stored.evictions],
+  const tiles = [
+    ["Requests a second", rate.toFixed(1), `${number(totals.requests)} since the start`],
+    ["Hit ratio", percent(totals.hit_ratio), `${number(totals.stale)} stale, ${number(totals.collapsed)} collapsed`],
+    ["Answered within", milliseconds(totals.seconds.p50), `99 %: ${milliseconds(totals.seconds.p99)}`],
+    ["Stored", octets(totals.stored.bytes), `of ${octets(totals.stored.max_bytes)}, ${counted(totals.stored.responses, "response")}`],
+    ["Refused", number(refused), `${number(totals.stored.evictions)} evicted`],
+    ["Purges", number(totals.purges), `${octets(totals.bytes)} sent`],
   ];
-  fill("numbers", numbers.map(([name, number]) => element("div", null, element("dt", name), element("dd", number))));
-  const most = Math.max(1, ...series.map((second) => second.requests));
-  const place = (count, index) => `${300 - series.length + index},${60 - (58 * count) / most}`;
-  at("requests").setAttribute("points", series.map((second, index) => place(second.requests, index)).join(" "));
-  const hits = series.map((second, index) => place(second.hits, index));
-  at("hits").setAttribute("points", [`${300 - series.length},60`, ...hits, "299,60"].join(" "));
+  for (const [name, value, note] of tiles) tile(name, value, note);
+  const whole = series.slice(0, -1); // the last second goes on
+  const times = whole.map((second) => second.at);
+  const some = (value) => whole.map((second) => (second.requests ? value(second) : null));
+  if (!whole.length) return;
+  requests.show([times, whole.map((second) => second.requests), whole.map((second) => second.hits), some((second) => second.hit_ratio * 100)]);
+  latency.show([times, ...["p50", "p90", "p99"].map((part) => some((second) => second.seconds[part] || null))]);
+  memory.show([times, held.slice(0, -1)]);
 }
 
-function row(...texts) {
-  return element("tr", null, ...texts.map((text) => element("td", text)));
+const tiles = new Map();
+
+function tile(name, value, note, kind = "") {
+  if (!tiles.has(name)) {
+    const made = classed(kind, element("div", null, element("dt", name), element("dd", ""), element("small", "")));
+    tiles.set(name, made);
+    if (kind) at("numbers").prepend(made);
+    else at("numbers").append(made);
+  }
+  const [, large, small] = tiles.get(name).children;
+  if (large.textContent !== value) large.textContent = value;
+  if (small.textContent !== note) small.textContent = note;
+}
+
+// Spellings
+
+// The octets of a text, those marked that another text does not have.
+function marked(text, other, kind = "") {
+  return classed("octets", element("span", null, ...compared(text, other)[0].map(([octets, common]) => (
+    common ? document.createTextNode(octets) : classed(kind, element("mark", octets))
+  ))));
+}
+
+const targetOf = (url) => url.replace(/^https?:\/\/[^/?#]*/, "") || "/";
+
+function spelledList({ key, spellings, count }) {
+  const target = targetOf(key);
+  return classed("spelled", element("ul", null, ...spellings.map((each) => {
+    const same = each.target === target;
+    const said = element("span", null, marked(each.target, target), ...(same ? [" ", classed("tag", element("span", "canonical"))] : []));
+    const part = element("span", "");
+    part.style.width = `${(100 * each.count) / count}%`;
+    return element("li", null, said, classed("bar", element("span", null, part)), classed("count", element("span", number(each.count))));
+  })));
+}
+
+function showFolding(told) {
+  tile("Misses saved", number(told.saved), `${counted(told.spellings, "spelling")} of ${counted(told.keys, "page")}`, "first");
+  renew("folding", told, () => (told.saved
+    ? [element("b", counted(told.saved, "miss", "misses")), ` saved, at least: ${counted(told.spellings, "spelling")} came for ${counted(told.keys, "page")}. `
+      + "A cache that keys by what it receives would have asked the origin server once more for each."]
+    : ["None yet: each page was asked for by one spelling. A page that is asked for by several appears here."]));
 }
 
 function showSpellings(folded) {
   const open = new Set([...at("spellings").querySelectorAll("details[open]")].map((each) => each.dataset.key));
-  fill("spellings", folded.filter((each) => each.saved).map((each) => {
-    const saved = element("b", `${each.saved} saved`);
-    const summary = element("summary", null, `${each.key} `, saved, ` of ${each.spellings.length} spellings`);
-    const items = each.spellings.map(({ target, count }) => element("li", null, element("code", target), ` ${count}`));
-    const details = element("details", null, summary, element("ul", null, ...items));
+  const first = !shown.has("spellings") || !at("spellings").childElementCount;
+  renew("spellings", folded.filter((each) => each.saved), (rows) => rows.map((each, index) => {
+    const saved = element("b", `${counted(each.saved, "miss", "misses")} saved`);
+    const summary = element("summary", null, classed("url", element("span", each.key)), " ", saved, ` by ${counted(each.spellings.length, "spelling")}, ${counted(each.count, "request")}`);
+    const details = element("details", null, summary, spelledList(each), explainButton(each.key, "Explain"));
     details.dataset.key = each.key;
-    details.open = open.has(each.key);
+    details.open = first ? index === 0 : open.has(each.key);
     return details;
   }));
-  if (!at("spellings").childElementCount) fill("spellings", [element("p", "None yet: each page was asked for by one spelling.")]);
-}
-
-async function showTop() {
-  const top = await ask(`/-/top?by=${at("by").value}&n=${TOP}`);
-  fill("top", top.map(({ key, count }) => row(key, count)));
-}
-
-async function live() {
-  // A refresh would take the open parts from under a keyboard.
-  const busy = at("spellings").contains(document.activeElement);
-  try {
-    showStats(await ask("/-/stats"));
-    if (!busy) showSpellings(await ask(`/-/top?by=spellings&n=${TOP}`));
-    const refused = await ask(`/-/top?by=refused&n=${TOP}`);
-    fill("refused", refused.map(({ reason, host, example, count }) => row(reason, host, example, count)));
-    await showTop();
-    at("state").textContent = "Live";
-  } catch (error) {
-    at("state").textContent = `No answer: ${error.message}`;
-  }
-  setTimeout(live, EVERY);
 }
 
 async function discover() {
   at("discover").disabled = true;
-  fill("discovered", [element("p", "Searching")]);
+  at("discovered").replaceChildren(element("p", "Searching"));
   try {
     const told = await ask("/-/discover");
     const said = `${told.folded.urls} of ${told.urls} URLs would fold, ${told.folded.requests} of ${told.requests} requests.`;
     const rules = told.rules.map((rule) => element("li", null, element("code", `${rule.from} → ${rule.to}`)));
-    fill("discovered", [
+    at("discovered").replaceChildren(
       element("p", said), element("ul", null, ...rules), element("p", "The profile, to paste:"), element("pre", told.profile),
-    ]);
+    );
   } catch (error) {
-    fill("discovered", [element("p", `It could not be done: ${error.message}`)]);
+    at("discovered").replaceChildren(element("p", `It could not be done: ${error.message}`));
   }
   at("discover").disabled = false;
 }
 
-async function purge(event) {
+// Explain
+
+function explainButton(url, text = url) {
+  const button = element("button", text);
+  button.type = "button";
+  if (text === url) button.className = "link";
+  button.setAttribute("aria-label", `Explain ${url}`);
+  button.addEventListener("click", () => {
+    at("url").value = url;
+    at("explain").requestSubmit();
+    at("url").focus();
+  });
+  return button;
+}
+
+function stage({ name, before, after, lossy }) {
+  const item = element("li", null, element("b", name), ...(lossy ? [" ", classed("tag", element("span", "drops what an origin may read"))] : []));
+  item.append(marked(before, after, "gone"), marked(after, before));
+  item.children[item.children.length - 2].setAttribute("aria-label", `before: ${before}`);
+  item.lastChild.setAttribute("aria-label", `after: ${after}`);
+  return item;
+}
+
+async function explain(event) {
   event.preventDefault();
-  const order = { [at("kind").value]: at("name").value };
+  const url = at("url").value;
+  at("stages").replaceChildren();
+  at("asked").replaceChildren();
   try {
-    const told = await ask("/-/purge", { method: "POST", body: JSON.stringify(order) });
-    at("purged").textContent = `${told.purged} removed${told.key ? `: ${told.key}` : ""}`;
+    const told = await ask(`/-/explain?url=${encodeURIComponent(url)}`);
+    at("verdict").className = told.canonical === null ? "refused" : "";
+    at("verdict").textContent = told.canonical ?? `Refused: ${told.reasons.join(", ")}`;
+    const changes = told.stages.filter((each) => each.before !== each.after);
+    const others = told.stages.filter((each) => each.before === each.after).map((each) => each.name);
+    at("stages").replaceChildren(...changes.map(stage));
+    if (others.length) at("asked").append(classed("note", element("p", `Nothing to change: ${others.join(", ")}.`)));
+    if (told.canonical !== null) await showAsked(url);
+  } catch (error) {
+    at("verdict").className = "refused";
+    at("verdict").textContent = error.message;
+  }
+}
+
+// What was asked for under the key of an explained URL, and what is stored of it.
+async function showAsked(url) {
+  const told = await ask(`/-/spellings?url=${encodeURIComponent(url)}`);
+  const stored = told.stored ? `${counted(told.stored, "response is", "responses are")} stored.` : "Nothing of it is stored.";
+  at("asked").append(element("p", told.count
+    ? `${counted(told.count, "request")} came for it by ${counted(told.spellings.length, "spelling")}. ${stored}`
+    : `Nobody got it yet. ${stored}`), spelledList(told));
+}
+
+// Tables
+
+function row(cells) {
+  return element("tr", null, ...cells.map(([column, content, kind]) => {
+    const cell = element("td", null, content);
+    cell.dataset.column = column;
+    if (kind) cell.className = kind;
+    return cell;
+  }));
+}
+
+const none = (columns, text) => {
+  const cell = element("td", text);
+  cell.colSpan = columns;
+  return element("tr", null, cell);
+};
+
+async function showTop() {
+  const by = at("by").value;
+  const top = await ask(`/-/top?by=${by}&n=${TOP}`);
+  const write = by === "bytes" ? octets : number;
+  renew("top", [by, top], () => (top.length ? top.map(({ key, count }) => row([["", explainButton(key)], [by, write(count), "count"]])) : [none(2, "Nothing yet.")]));
+}
+
+function showRefused(refused) {
+  renew("refused", refused, () => (refused.length ? refused.map(({ reason, host, example, count }) => row([
+    ["", element("b", reason)],
+    ["host", host || "none that is served"],
+    ["example", host && example.startsWith("/") ? namedButton(`${SCHEME}://${host}${example}`, example) : classed("octets", element("span", example))],
+    ["count", number(count), "count"],
+  ])) : [none(4, "Nothing was refused.")]));
+}
+
+function namedButton(url, text) {
+  const button = explainButton(url);
+  button.textContent = text;
+  return button;
+}
+
+function showOrigins(origins) {
+  renew("origins", origins, () => (origins.length ? origins.map((each) => row([
+    ["site", each.site],
+    ["", classed("octets", element("span", each.url))],
+    ["state", state(each)],
+    ["requests", each.requests === undefined ? "–" : number(each.requests), "count"],
+    ["failures", each.failures === undefined ? "–" : number(each.failures), "count"],
+    ["under way", each.under_way === undefined ? "–" : number(each.under_way), "count"],
+  ])) : [none(6, "No origin server is configured.")]));
+}
+
+function state({ state: name, since }) {
+  if (name === undefined) return element("span", "not known");
+  const said = element("span", name);
+  if (["up", "ejected", "down"].includes(name)) said.className = name;
+  if (since) said.title = `since ${new Date(since * 1000).toLocaleString()}`;
+  return said;
+}
+
+// Purge
+
+const order = () => ({ [at("kind").value]: at("name").value, soft: at("soft").checked });
+
+function forgetCount() {
+  at("confirm").hidden = true;
+  at("purged").textContent = "";
+}
+
+async function foresee(event) {
+  event.preventDefault();
+  forgetCount();
+  try {
+    const told = await ask("/-/purge/preview", { method: "POST", body: JSON.stringify(order()) });
+    const verb = at("soft").checked ? "be marked stale" : "go";
+    at("purged").textContent = `${counted(told.would_purge, "stored response")} would ${verb}: ${told.key ?? told.value}`;
+    at("confirm").textContent = at("soft").checked ? `Mark ${number(told.would_purge)} stale` : `Purge ${number(told.would_purge)}`;
+    at("confirm").hidden = false;
   } catch (error) {
     at("purged").textContent = error.message;
   }
 }
 
-async function explain(event) {
-  event.preventDefault();
-  fill("stages", []);
+async function purge() {
   try {
-    const told = await ask(`/-/explain?url=${encodeURIComponent(at("url").value)}`);
-    at("verdict").textContent = told.canonical ?? `Refused: ${told.reasons.join(", ")}`;
-    const changes = told.stages.filter((stage) => stage.before !== stage.after);
-    fill("stages", changes.map((stage) => element("li", `${stage.name}: `, element("code", stage.after))));
+    const told = await ask("/-/purge", { method: "POST", body: JSON.stringify(order()) });
+    const verb = told.softened === undefined ? "removed" : "marked stale";
+    at("purged").textContent = `${number(told.purged ?? told.softened)} ${verb}: ${told.key ?? told.value}`;
   } catch (error) {
-    at("verdict").textContent = error.message;
+    at("purged").textContent = error.message;
+  }
+  at("name").focus();
+  at("confirm").hidden = true;
+}
+
+function showMissed(missed) {
+  renew("missed", missed, () => (missed.length ? missed.map(({ by, value, count, neighbours }) => {
+    const said = element("p", null, classed("tag", element("span", by)), " ", classed("octets", element("span", value)), ` ${count === 1 ? "once" : `${number(count)} times`}`);
+    const alike = neighbours.map(({ url, differs, stored }) => element(
+      "li", null, explainButton(url), ` ${counted(stored, "response")}; another ${differs.join(" and ")}`,
+    ));
+    return element("div", null, said, ...(alike.length ? [classed("note", element("p", "Stored under a similar name:")), element("ul", null, ...alike)] : []));
+  }) : [element("p", "None: every purge by URL, prefix or tag removed something.")]));
+}
+
+// The configuration
+
+let settings = [];
+
+function flat(value, name = "") {
+  if (Array.isArray(value) && value.some((each) => typeof each === "object" && each !== null)) {
+    return value.flatMap((each, index) => flat(each, `${name}[${index}]`));
+  }
+  if (typeof value === "object" && value !== null && !Array.isArray(value) && Object.keys(value).length) {
+    return Object.entries(value).flatMap(([key, each]) => flat(each, name ? `${name}.${key}` : key));
+  }
+  return [[name, JSON.stringify(value)]];
+}
+
+function showSettings() {
+  const wanted = at("filter").value.toLowerCase();
+  const found = settings.filter(([name, value]) => `${name} = ${value}`.toLowerCase().includes(wanted));
+  at("settings").replaceChildren(...found.map(([name, value]) => element("div", null, element("dt", name), element("dd", value))));
+}
+
+async function showConfiguration() {
+  if (!at("config").open) return;
+  try {
+    settings = flat(await ask("/-/config"));
+    showSettings();
+    at("config-state").textContent = "";
+  } catch (error) {
+    at("config-state").textContent = `No answer: ${error.message}`;
   }
 }
 
+// Live
+
+function say(text, kind = "") {
+  if (at("state").textContent !== text) at("state").textContent = text;
+  at("state").className = kind;
+}
+
+let round = 0;
+let toldOfOrigins = true;
+
+// The health of the origin servers; where nobody tells of it, what is configured.
+async function originsOr(configured) {
+  if (toldOfOrigins) {
+    const answer = await fetch("/-/origins");
+    if (answer.ok) return answer.json();
+    toldOfOrigins = answer.status !== 404;
+  }
+  return configured;
+}
+
+async function look() {
+  const stats = await ask("/-/stats");
+  showStats(stats);
+  showFolding(await ask("/-/spellings"));
+  showSpellings(await ask(`/-/top?by=spellings&n=${TOP}`));
+  showRefused(await ask(`/-/top?by=refused&n=${TOP}`));
+  await showTop();
+  showOrigins(await originsOr(stats.totals.origins));
+  // What is stored under similar names is looked for among all keys: not as often.
+  if (round % 5 === 0) showMissed(await ask("/-/purge-misses"));
+  round += 1;
+}
+
+const paused = () => at("pause").getAttribute("aria-pressed") === "true";
+
+async function live() {
+  if (!paused() && !document.hidden) {
+    try {
+      await look();
+      if (!paused()) say("Live");
+    } catch (error) {
+      say(`No answer: ${error.message}`, "away");
+    }
+  }
+  setTimeout(live, EVERY);
+}
+
+at("pause").addEventListener("click", () => {
+  at("pause").setAttribute("aria-pressed", String(!paused()));
+  if (paused()) say("Paused", "paused");
+});
 at("explain").addEventListener("submit", explain);
 at("discover").addEventListener("click", discover);
-at("purge").addEventListener("submit", purge);
-at("by").addEventListener("change", () => showTop().catch((error) => { at("state").textContent = error.message; }));
+at("purge").addEventListener("submit", foresee);
+at("purge").addEventListener("input", forgetCount);
+at("confirm").addEventListener("click", purge);
+at("config").addEventListener("toggle", showConfiguration);
+at("filter").addEventListener("input", showSettings);
+at("by").addEventListener("change", () => showTop().catch((error) => say(`No answer: ${error.message}`, "away")));
 live();
