@@ -1,0 +1,251 @@
+"""The files of docs/how-to/in-front.md with the programs that they are for, in front of `univocal serve`."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from authority import Authority
+
+Fixture = Callable[..., Any]
+
+TIMEOUT = 20
+CLIENT = "127.0.0.2"  # an address that is nobody's proxy
+PACKAGES = {"caddy": "caddy", "nginx": "nginx-light", "haproxy": "haproxy"}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def file_of(root: Path, kind: str) -> str:
+    """The one block of this kind on the page."""
+    page = (root / "docs" / "how-to" / "in-front.md").read_text("utf-8")
+    (block,) = re.findall(rf"(?ms)^```{kind}\n(.*?)^```$", page)
+    return str(block)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    made = Authority(tmp_path_factory.mktemp("authority"))
+    made.issue("en.example", "DNS:en.example")
+    return made
+
+
+class Front:
+    """A program in front, listening at `port` for en.example."""
+
+    def __init__(self, name: str, root: Path, folder: Path, authority: Authority, running: Any) -> None:
+        if shutil.which(name) is None:
+            pytest.skip(f"needs {name} (Debian package {PACKAGES[name]})")
+        self.port, self.authority = free_port(), authority
+        certificate, key = (authority.folder / f"en.example.{kind}" for kind in ("pem", "key"))
+        kind = {"caddy": "caddyfile"}.get(name, name)
+        text = file_of(root, kind)
+        text = text.replace("8080", str(running.proxy[1])).replace("8081", str(running.admin[1]))
+        command = getattr(self, f"_{name}")(text, folder, certificate, key)
+        environment = {
+            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+            "HOME": str(folder),
+            "XDG_DATA_HOME": str(folder),
+        }
+        self.log = folder / "log"
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=folder)
+
+    def _caddy(self, text: str, folder: Path, certificate: Path, key: Path) -> list[str]:
+        assert "\nen.example {\n" in text
+        site = f"\nhttps://en.example:{self.port} {{\n\tbind 127.0.0.1\n\ttls {certificate} {key}\n"
+        options = "{\n\tadmin off\n\tauto_https off\n}\n"
+        (folder / "Caddyfile").write_text(options + text.replace("\nen.example {\n", site))
+        return ["caddy", "run", "--config", str(folder / "Caddyfile"), "--adapter", "caddyfile"]
+
+    def _nginx(self, text: str, folder: Path, certificate: Path, key: Path) -> list[str]:
+        text = text.replace("/etc/ssl/en.example.pem", str(certificate)).replace(
+            "/etc/ssl/en.example.key", str(key)
+        )
+        text = text.replace("listen 443 ssl", f"listen 127.0.0.1:{self.port} ssl")
+        (folder / "univocal.conf").write_text(text)
+        temporary = "".join(
+            f"{each}_temp_path {folder}/{each};\n"
+            for each in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        )
+        (folder / "nginx.conf").write_text(
+            f"daemon off;\nmaster_process off;\npid {folder}/pid;\nerror_log stderr;\nevents {{}}\n"
+            f"http {{\naccess_log off;\n{temporary}include {folder}/univocal.conf;\n}}\n"
+        )
+        return ["nginx", "-p", str(folder), "-c", str(folder / "nginx.conf")]
+
+    def _haproxy(self, text: str, folder: Path, certificate: Path, key: Path) -> list[str]:
+        both = folder / "en.example.pem"
+        both.write_text(certificate.read_text() + key.read_text())
+        text = text.replace("/etc/haproxy/en.example.pem", str(both)).replace(
+            " :443 ", f" 127.0.0.1:{self.port} "
+        )
+        (folder / "haproxy.cfg").write_text(text)
+        return ["haproxy", "-db", "-f", str(folder / "haproxy.cfg")]
+
+    def connect(self) -> ssl.SSLSocket:
+        raw = socket.create_connection(("127.0.0.1", self.port), TIMEOUT, source_address=(CLIENT, 0))
+        return self.authority.client().wrap_socket(raw, server_hostname="en.example")
+
+    def wait(self) -> None:
+        """Wait until it answers with what univocal answers."""
+        for _ in range(300):
+            assert self.process.poll() is None, self.log.read_text()
+            try:
+                if self.ask(b"/front").startswith(b"HTTP/1.1 200"):
+                    return
+            except OSError:
+                pass
+            time.sleep(0.1)
+        raise AssertionError(self.log.read_text())
+
+    def ask(self, target: bytes, *lines: bytes, method: bytes = b"GET") -> bytes:
+        """The whole answer to one request on a connection of its own."""
+        head = [b"%b %b HTTP/1.1" % (method, target), b"Host: en.example", b"Connection: close", *lines]
+        with self.connect() as connection:
+            connection.sendall(b"\r\n".join([*head, b"", b""]))
+            return b"".join(iter(lambda: connection.recv(65536), b""))
+
+    def end(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+@pytest.fixture
+def running(start: Fixture, origin: Any, root: Path, tmp_path: Path) -> Any:
+    """univocal by the page's file."""
+    text = file_of(root, "toml").replace("http://127.0.0.1:9001", origin.url)
+    text = text.replace("127.0.0.1:8080", "127.0.0.1:0").replace("127.0.0.1:8081", "127.0.0.1:0")
+    file = tmp_path / "univocal.toml"
+    text = text.replace("[server]\n", "[server]\naccess_log = 'off'\n")
+    file.write_text(text + "[purge]\nallow = ['127.0.0.1']\n")  # which the client is not
+    return start("serve", "--config", str(file))
+
+
+@pytest.fixture(params=sorted(PACKAGES))
+def front(
+    request: pytest.FixtureRequest, running: Any, root: Path, tmp_path: Path, authority: Authority
+) -> Iterator[Front]:
+    made = Front(request.param, root, tmp_path, authority, running)
+    try:
+        made.wait()
+        yield made
+    finally:
+        made.end()
+
+
+TARGETS = [
+    b"/a%2fb%28c%29",
+    b"/a?",
+    b"/a//b",
+    b"/a%7eb;c=d",
+    b"/a?q=%2f&x=&&y",
+    b"/%d0%90+%20",
+    b"/a/./b/../c",
+    b"/a%252e",
+    b"/'()*!,@:$&=~",
+]
+
+
+def test_what_is_behind_gets_what_it_would_get_without(
+    front: Front, running: Any, origin: Any, ask: Fixture
+) -> None:
+    origin.seen.clear()
+    origin.fields = "Cache-Control: no-store"
+    for target in TARGETS:
+        ask(running.proxy, target, "en.example")
+        assert front.ask(target).startswith(b"HTTP/1.1 200 "), target
+    direct, through = origin.lines[::2], origin.lines[1::2]
+    assert through == direct
+    assert len(set(direct)) == len(TARGETS)
+
+
+def test_who_asks_is_who_connects_and_not_who_says_so(front: Front, origin: Any) -> None:
+    origin.seen.clear()
+    lies = (
+        b"X-Forwarded-For: 203.0.113.9",
+        b"X-Forwarded-Host: evil.example",
+        b"X-Forwarded-Proto: http",
+        b"Forwarded: for=203.0.113.9;host=evil.example;proto=http",
+    )
+    for _ in range(2):
+        answer = front.ask(b"/who", *lies)
+    assert b"univocal; hit" in answer
+    (seen,) = origin.seen
+    head = seen.decode()
+    assert re.findall(r"(?im)^x-forwarded-for: *(.*)\r$", head) == [f"{CLIENT}, 127.0.0.1"]
+    assert re.findall(r"(?im)^x-forwarded-host: *(.*)\r$", head) == ["en.example"]
+    assert re.findall(r"(?im)^x-forwarded-proto: *(.*)\r$", head) == ["https"]
+    assert "203.0.113.9" not in head
+    assert "evil.example" not in head
+
+
+def test_strangers_purge_nothing(front: Front) -> None:
+    answer = front.ask(b"/who", b"X-Forwarded-For: 127.0.0.1", b"Forwarded: for=127.0.0.1", method=b"PURGE")
+    assert answer.startswith(b"HTTP/1.1 403 ")
+    assert b'"purge-forbidden"' in answer
+
+
+def test_connections_are_kept(front: Front, running: Any, ask: Fixture) -> None:
+    for number in range(30):
+        assert front.ask(b"/%d" % number).startswith(b"HTTP/1.1 200 ")
+    told = ask(running.admin, "/metrics", "127.0.0.1").body.decode()
+    assert float(re.findall(r'univocal_connections\{side="client"\} ([0-9.]+)', told)[0]) <= 4
+
+
+def test_http_2_in_front(front: Front, authority: Authority) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("needs curl (Debian package curl)")
+    done = subprocess.run(
+        ["curl", "-sS", "--http2", "--cacert", str(authority.folder / "ca.pem"), "-w", "%{http_version}",
+         "--resolve", f"en.example:{front.port}:127.0.0.1", f"https://en.example:{front.port}/h2"],
+        capture_output=True, text=True, timeout=TIMEOUT, check=True,
+    )  # fmt: skip
+    assert done.stdout.startswith("answer ")
+    assert done.stdout.endswith("2")
+
+
+def test_content_goes_both_ways(front: Front, origin: Any) -> None:
+    octets = b"x" * 300_000
+    with front.connect() as connection:
+        connection.sendall(
+            b"POST /p HTTP/1.1\r\nHost: en.example\r\nConnection: close\r\nContent-Length: 300000\r\n\r\n"
+            + octets
+        )
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("name", ["caddy", "haproxy"])
+def test_a_check_notices_that_nobody_answers_clients(
+    name: str, running: Any, root: Path, tmp_path: Path, authority: Authority, start: Fixture
+) -> None:
+    front = Front(name, root, tmp_path, authority, running)
+    try:
+        front.wait()
+        assert running.end() == 0
+        for _ in range(200):
+            if front.ask(b"/front").split()[1] in {b"502", b"503"}:
+                break
+            time.sleep(0.1)
+        else:
+            raise AssertionError(front.log.read_text())
+    finally:
+        front.end()
