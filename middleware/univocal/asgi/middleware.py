@@ -11,10 +11,11 @@ from pathlib import Path
 from univocal.asgi.application import Application
 from univocal.asgi.client import ScopeClient
 from univocal.asgi.lifetime import StoreLifetime
-from univocal.asgi.messages import App, Message, Receive, Scope, Send, send_problem
+from univocal.asgi.messages import App, Receive, Scope, Send, send_problem
 from univocal.asgi.reception import Reception
 from univocal.asgi.reverse_proxy import Origins, ReverseProxy
 from univocal.asgi.scope import adds_date, below_root, received, respell
+from univocal.asgi.websocket import DENIAL, denial
 from univocal.cache.decide import Refuse
 from univocal.cache.rules import Rules
 from univocal.cache.stored import head_fields
@@ -211,12 +212,8 @@ class CacheMiddleware:
 
 async def _refuse_websocket(scope: Scope, send: Send, reasons: Sequence[str]) -> None:
     """Refuse a handshake: with the answer that a GET gets where the server can send it, else with its own."""
-    if "websocket.http.response" in scope.get("extensions", {}):
-
-        async def denial(message: Message) -> None:
-            await send({**message, "type": message["type"].replace("http", "websocket.http", 1)})
-
-        await send_problem(denial, reasons, scope)
+    if DENIAL in scope.get("extensions", {}):
+        await send_problem(denial(send), reasons, scope)
     else:
         await send({"type": "websocket.close", "code": 1008})
 

@@ -1,0 +1,87 @@
+"""A request of an ASGI scope that is relayed to an origin server, and its answer, which no cache looks at."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from univocal.asgi.client import ScopeClient
+from univocal.asgi.messages import Scope
+from univocal.asgi.scope import CANONICAL, received
+from univocal.engine.upstream import Sender
+from univocal.http.errors import RefusedError
+from univocal.http.messages import Fields, Response
+from univocal.http.problem import problem
+from univocal.http.roles import Asked
+from univocal.uri.target import origin_target
+
+__all__ = ["Relayed", "asked_for"]
+
+
+class AskedFor(NamedTuple):
+    """A scope's target as the origin server gets it, the key that a hash chooses by, and the asker."""
+
+    target: bytes
+    key: bytes
+    sender: Sender
+
+
+def asked_for(scope: Scope) -> AskedFor:
+    """Read of a scope what is asked for: what a cache in front has found, or what the server has received."""
+    passed = scope.get("extensions", {}).get(CANONICAL)
+    line = received(scope)
+    if passed is None:
+        return AskedFor(line.target, line.target, Sender(line.client, line.scheme, version=line.version))
+    found = passed["canonical"]
+    sender = Sender(passed["peer"], line.scheme, passed["chain"], line.version)
+    return AskedFor(origin_target(found), found.key, sender)
+
+
+class Relayed:
+    """An answer that goes straight to the client of a scope; `error` is for the cache in front to answer."""
+
+    def __init__(self, client: ScopeClient, asked: Fields, *, behind_a_cache: bool) -> None:
+        self.asked: Asked | None = None
+        self.error: Exception | None = None
+        self._client, self._fields = client, asked
+        self._behind_a_cache = behind_a_cache
+        self._started = False
+        self._over = False
+
+    def interim(self, status: int, fields: Fields) -> None:
+        self._client.interim(status, fields)
+
+    def start(self, response: Response) -> None:
+        self._started = True
+        self._client.start(response.status, response.fields)
+
+    def write(self, chunk: bytes) -> bool:
+        return self._client.write(chunk)
+
+    def finish(self) -> None:
+        self._over = True
+        self._client.finish()
+
+    def fail(self, error: Exception) -> None:
+        self._over = True
+        if self._behind_a_cache:
+            self.error = error  # the cache may have something stale to serve
+        elif isinstance(error, RefusedError) and not self._started:
+            told = problem(error.reasons, self._fields)
+            self._client.start(told.status, told.fields)
+            self._client.write(told.body)
+            self._client.finish()
+            return
+        self._client.cut()
+
+    def resume(self) -> None:
+        """Let the origin server send more: the client takes it."""
+        if self.asked is not None:
+            self.asked.resume()
+
+    def cancel(self) -> None:
+        """Give up: the client has left."""
+        if not self._over:
+            self._over = True
+            self._client.cut()
+            if self.asked is not None:
+                self.asked.cancel()

@@ -1,0 +1,183 @@
+"""A WebSocket to an origin server, message by message: the library websockets reads and writes its frames."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from websockets.frames import Frame, Opcode
+from websockets.protocol import CLIENT, OPEN, Protocol
+from websockets.utils import generate_key
+
+from univocal.http.messages import Field, Fields
+from univocal.http.upgrade import Line
+
+__all__ = ["Closed", "OriginSocket", "opening_fields"]
+
+MAX_MESSAGE: Final = 16 * 1024 * 1024  # octets; ASGI has messages whole, and its servers take no larger ones
+HIGH_WATER: Final = 64 * 1024  # octets of messages that wait for who receives them
+_COST: Final = 64  # octets that a message takes beside its own
+LINGER: Final = 10.0  # seconds that the origin server has to close the connection
+
+NO_CODE, NO_CLOSE, TOO_BIG = 1005, 1006, 1009  # RFC 6455 §7.4.1
+_NEVER_SENT: Final = frozenset((1004, NO_CODE, NO_CLOSE, 1015))
+
+# What the handshake with the origin server has of its own.
+_OWN: Final = frozenset(
+    (
+        *(b"sec-websocket-key", b"sec-websocket-version"),
+        *(b"sec-websocket-extensions", b"sec-websocket-protocol"),
+    )
+)
+
+
+class Closed(NamedTuple):
+    """The end of a WebSocket: 1005 if no code was given, 1006 if there was no close frame."""
+
+    code: int
+    reason: str = ""
+
+
+def opening_fields(fields: Sequence[Field], subprotocols: Sequence[str]) -> Fields:
+    """The fields of a handshake with the origin server: a key of its own, and no extensions."""
+    told = [field for field in fields if field[0] not in _OWN]
+    told += [(b"sec-websocket-version", b"13"), (b"sec-websocket-key", generate_key().encode())]
+    if subprotocols:
+        told.append((b"sec-websocket-protocol", ", ".join(subprotocols).encode("latin-1")))
+    return told
+
+
+class OriginSocket(asyncio.Protocol):
+    """The WebSocket that a connection becomes behind a 101; pings are answered here."""
+
+    def __init__(self, line: Line) -> None:
+        self._codec = Protocol(CLIENT, max_size=MAX_MESSAGE)
+        self._line = line
+        self._messages: deque[str | bytes] = deque()
+        self._waiting = 0  # octets in _messages
+        self._parts: list[bytes] = []  # of a message that is not whole
+        self._is_text = False
+        self._lost = False
+        self._news: asyncio.Future[None] | None = None
+        self._room: asyncio.Future[None] | None = None
+        self._aborting: asyncio.TimerHandle | None = None
+        self._transport: Any
+        self._transport, _, self._full = line.switch(self)
+
+    # What who relays awaits
+
+    async def receive(self) -> str | bytes | Closed:
+        """The next message, or the end, which is told for ever."""
+        while not self._messages:
+            if (end := self._end()) is not None:
+                return end
+            self._news = asyncio.get_running_loop().create_future()
+            await self._news
+        message = self._messages.popleft()
+        before, self._waiting = self._waiting, self._waiting - len(message) - _COST
+        if before > HIGH_WATER >= self._waiting and not self._lost:
+            self._transport.resume_reading()
+        return message
+
+    async def send(self, message: str | bytes) -> None:
+        """Send a message, as soon as the origin server takes it; none behind the end."""
+        while self._full and not self._lost:
+            self._room = asyncio.get_running_loop().create_future()
+            await self._room
+        if self._lost or self._codec.state is not OPEN:
+            return
+        if isinstance(message, str):
+            self._codec.send_text(message.encode())
+        else:
+            self._codec.send_binary(message)
+        self._flush()
+
+    def close(self, code: int, reason: str = "") -> None:
+        """Close it; a code that may not be sent is left out (RFC 6455 §7.4.1)."""
+        if self._lost:
+            return
+        if self._codec.state is OPEN:
+            if 1000 <= code < 5000 and code not in _NEVER_SENT:
+                self._codec.send_close(code, reason)
+            else:
+                self._codec.send_close()
+        self._flush()
+        if self._aborting is None:
+            self._aborting = asyncio.get_running_loop().call_later(LINGER, self._transport.abort)
+
+    # What the event loop calls
+
+    def data_received(self, data: bytes) -> None:
+        codec = self._codec
+        codec.receive_data(data)
+        for frame in codec.events_received():
+            assert isinstance(frame, Frame)
+            self._take(frame)
+        self._flush()
+        if self._waiting > HIGH_WATER:
+            self._transport.pause_reading()
+        self._ring()
+
+    def eof_received(self) -> None:
+        self._codec.receive_eof()
+        self._ring()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost = True
+        if self._aborting is not None:
+            self._aborting.cancel()
+        self._codec.receive_eof()
+        self._ring()
+        self._make_room()
+        self._line.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
+        self._make_room()
+
+    # Its own
+
+    def _take(self, frame: Frame) -> None:
+        """Take a frame; a message is told of when it is whole."""
+        if frame.opcode in {Opcode.TEXT, Opcode.BINARY}:
+            self._is_text = frame.opcode is Opcode.TEXT
+        elif frame.opcode is not Opcode.CONT:
+            return
+        self._parts.append(bytes(frame.data))
+        if not frame.fin:
+            return
+        whole, self._parts = b"".join(self._parts), []
+        try:
+            self._messages.append(whole.decode() if self._is_text else whole)
+        except UnicodeDecodeError:
+            self._codec.fail(1007)  # RFC 6455 §8.1
+        else:
+            self._waiting += len(self._messages[-1]) + _COST
+
+    def _end(self) -> Closed | None:
+        """The end, if it has come."""
+        codec = self._codec
+        if codec.close_rcvd is not None:
+            return Closed(codec.close_rcvd.code, codec.close_rcvd.reason)
+        if codec.state is OPEN and not self._lost:
+            return None
+        too_big = codec.close_sent is not None and codec.close_sent.code == TOO_BIG
+        return Closed(TOO_BIG if too_big else NO_CLOSE)
+
+    def _flush(self) -> None:
+        for octets in self._codec.data_to_send():
+            if octets and not self._transport.is_closing():
+                self._transport.write(octets)
+
+    def _ring(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    def _make_room(self) -> None:
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)

@@ -1,0 +1,346 @@
+"""WebSockets by the ASGI door: uvicorn's own implementations, with the library websockets at both ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import httpx
+import pytest
+from websockets.asyncio.client import connect
+from websockets.asyncio.server import ServerConnection
+from websockets.asyncio.server import serve as serve_websockets
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from univocal import CacheMiddleware, ReverseProxy
+from univocal.http.upgrade import Line, Switched
+from univocal.origin.websocket import HIGH_WATER, Closed, OriginSocket
+
+IMPLEMENTATIONS = ["websockets-sansio", "wsproto"]
+SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+
+
+@pytest.fixture(params=IMPLEMENTATIONS)
+def implementation(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+class Application:
+    """An origin server: it sends back what it is sent, and closes as it is told."""
+
+    def __init__(self) -> None:
+        self.connections: list[ServerConnection] = []
+        self.closed: asyncio.Queue[tuple[int | None, str | None]] = asyncio.Queue()
+
+    async def __call__(self, connection: ServerConnection) -> None:
+        self.connections.append(connection)
+        with contextlib.suppress(ConnectionClosed):
+            async for message in connection:
+                if isinstance(message, str) and message.startswith("close "):
+                    await connection.close(int(message.split()[1]), "as you like")
+                elif message == "drop":
+                    connection.transport.abort()
+                elif message == "much":
+                    for number in range(500):
+                        await connection.send(bytes([number % 256]) * 10_000)
+                else:
+                    await connection.send(message)
+        await connection.wait_closed()
+        self.closed.put_nowait((connection.close_code, connection.close_reason))
+
+    def judge(self, connection: ServerConnection, request: Any) -> Any:
+        return connection.respond(401, "not you\n") if request.path.startswith("/private") else None
+
+
+@pytest.fixture
+async def application() -> Any:
+    made = Application()
+    async with serve_websockets(
+        made, "127.0.0.1", 0, process_request=made.judge, subprotocols=["chat", "better"],  # type: ignore[list-item]
+        select_subprotocol=lambda _, offered: offered[-1] if offered else None,
+    ) as server:  # fmt: skip
+        made.port = next(iter(server.sockets)).getsockname()[1]  # type: ignore[attr-defined]
+        yield made
+
+
+@pytest.fixture
+async def front(serve: Any, implementation: str) -> Any:
+    """A proxy in front: `front(port)`; with `cache=False` without the middleware."""
+    proxies = []
+
+    async def start(port: int, *, cache: bool = True, **settings: Any) -> Any:
+        proxy = ReverseProxy(f"http://127.0.0.1:{port}")
+        proxies.append(proxy)
+        return await serve(CacheMiddleware(proxy) if cache else proxy, ws=implementation, **settings)
+
+    yield start
+    for proxy in proxies:
+        await proxy.aclose()
+
+
+def at(front: Any, path: str = "/chat", **settings: Any) -> Any:
+    return connect(f"ws://127.0.0.1:{front.port}{path}", proxy=None, open_timeout=20, **settings)
+
+
+@pytest.mark.parametrize("http", ["univocal.protocol:ExactProtocol", "httptools"])
+async def test_messages_pass_both_ways(front: Any, application: Any, http: str) -> None:
+    async with at(await front(application.port, http=http)) as socket:
+        for message in ("text", b"\0\xff", "ü" * 100_000, "", b""):
+            await socket.send(message)
+            assert await socket.recv() == message
+        await socket.send(["in ", "pieces"])
+        assert await socket.recv() == "in pieces"
+
+
+async def test_the_application_sees_one_spelling_and_the_clients_fields(front: Any, application: Any) -> None:
+    here = await front(application.port)
+    fields = {"Cookie": "a=b", "Authorization": "Basic eA==", "X-Forwarded-For": "192.0.2.1"}
+    async with at(here, "/a%7Eb?c", additional_headers=fields, origin="https://en.example"):  # type: ignore[arg-type]
+        (behind,) = application.connections
+        assert behind.request.path == "/a~b?c"
+        seen = behind.request.headers
+        assert (seen["Cookie"], seen["Authorization"]) == ("a=b", "Basic eA==")
+        assert (seen["Origin"], seen["X-Forwarded-For"]) == ("https://en.example", "127.0.0.1")
+        assert seen.get_all("Host") == [f"127.0.0.1:{here.port}"]
+        assert len(seen.get_all("Sec-WebSocket-Key")) == 1
+        assert "Sec-WebSocket-Extensions" not in seen
+
+
+async def test_the_application_chooses_the_subprotocol(front: Any, application: Any) -> None:
+    here = await front(application.port)
+    async with at(here, subprotocols=["chat", "better"]) as socket:
+        assert socket.subprotocol == "better"
+    async with at(here) as socket:
+        assert socket.subprotocol is None
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [("close 1000", (1000, "as you like")), ("close 4711", (4711, "as you like")), ("drop", (1014, ""))],
+)
+async def test_the_applications_close_reaches_the_client(
+    front: Any, application: Any, told: str, expected: tuple[int, str]
+) -> None:
+    async with at(await front(application.port)) as socket:
+        await socket.send(told)
+        with pytest.raises(ConnectionClosed):
+            await socket.recv()
+        assert (socket.close_code, socket.close_reason) == expected
+
+
+@pytest.mark.parametrize(("code", "reason"), [(1000, ""), (3999, "had enough")])
+async def test_the_clients_close_reaches_the_application(
+    front: Any, application: Any, code: int, reason: str
+) -> None:
+    async with at(await front(application.port)) as socket:
+        await socket.close(code, reason)
+    async with asyncio.timeout(20):
+        assert await application.closed.get() == (code, reason)
+
+
+async def test_a_client_that_is_gone_is_away(front: Any, application: Any) -> None:
+    async with at(await front(application.port)) as socket:
+        socket.transport.abort()
+    async with asyncio.timeout(20):
+        code, _ = await application.closed.get()
+    assert code in {1001, 1005}
+
+
+async def test_who_does_not_read_gets_it_all_in_the_end(front: Any, application: Any) -> None:
+    async with at(await front(application.port), max_queue=1) as socket:
+        await socket.send("much")
+        await asyncio.sleep(0.3)
+        for number in range(500):
+            assert await socket.recv() == bytes([number % 256]) * 10_000
+
+
+@pytest.mark.parametrize("cache", [True, False])
+async def test_a_handshake_that_the_application_refuses(front: Any, application: Any, cache: bool) -> None:
+    here = await front(application.port, cache=cache)
+    with pytest.raises(InvalidStatus) as refused:
+        await at(here, "/private")
+    assert refused.value.response.status_code == 401
+    assert refused.value.response.body == b"not you\n"
+
+
+async def test_a_handshake_that_the_middleware_refuses(front: Any, application: Any) -> None:
+    with pytest.raises(InvalidStatus) as refused:
+        await at(await front(application.port), "/%00")
+    assert refused.value.response.status_code == 400
+    assert application.connections == []
+
+
+async def test_an_application_that_is_not_there(front: Any, origin: Any) -> None:
+    await origin.stop()
+    with pytest.raises(InvalidStatus) as refused:
+        await at(await front(origin.port))
+    assert refused.value.response.status_code == 502
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [SWITCHED + b"\r\n", SWITCHED + b"Sec-WebSocket-Accept: AAAA\r\n\r\n", b"nonsense\r\n\r\n"],
+    ids=["no key", "another's key", "no response"],
+)
+async def test_an_answer_that_opens_no_websocket(front: Any, origin: Any, answer: bytes) -> None:
+    origin.answer = lambda request: answer
+    with pytest.raises(InvalidStatus) as refused:
+        await at(await front(origin.port))
+    assert refused.value.response.status_code == 502
+
+
+async def test_other_requests_pass_as_ever(front: Any, origin: Any) -> None:
+    here = await front(origin.port)
+    assert (await here.ask("/a")).content == b"answer 1"
+    assert (await here.ask("/a")).content == b"answer 1"
+
+
+class Scripted:
+    """An ASGI server that has these messages, and keeps what it is sent."""
+
+    def __init__(self, *messages: dict[str, Any], extensions: Any = ()) -> None:
+        self.scope = {
+            "type": "websocket", "scheme": "ws", "path": "/a", "raw_path": b"/a", "query_string": b"",
+            "headers": [(b"host", b"en.example")], "subprotocols": [], "client": ("192.0.2.1", 1),
+            "extensions": {each: {} for each in extensions},
+        }  # fmt: skip
+        self._messages = [{"type": "websocket.connect"}, *messages]
+        self.sent: list[Any] = []
+
+    async def receive(self) -> Any:
+        if self._messages:
+            return self._messages.pop(0)
+        return await asyncio.get_running_loop().create_future()
+
+    async def send(self, message: Any) -> None:
+        self.sent.append(message)
+
+
+async def test_without_the_extension_a_refusal_is_the_servers(application: Any) -> None:
+    server = Scripted()
+    server.scope |= {"path": "/private", "raw_path": b"/private"}
+    proxy = ReverseProxy(f"http://127.0.0.1:{application.port}")
+    await proxy(server.scope, server.receive, server.send)
+    await proxy.aclose()
+    assert server.sent == [{"type": "websocket.close", "code": 1008}]
+
+
+async def test_who_leaves_before_the_answer_frees_the_origin_server(origin: Any) -> None:
+    origin.gate = asyncio.Event()
+    server = Scripted({"type": "websocket.disconnect", "code": 1006})
+    proxy = ReverseProxy(f"http://127.0.0.1:{origin.port}")
+    await proxy(server.scope, server.receive, server.send)
+    await proxy.aclose()
+    assert server.sent == []
+
+
+async def test_by_another_transport_there_are_none() -> None:
+    server = Scripted()
+    proxy = ReverseProxy("http://127.0.0.1:9", httpx.AsyncHTTPTransport())
+    await proxy(server.scope, server.receive, server.send)
+    await proxy.aclose()
+    assert server.sent == [{"type": "websocket.close", "code": 1011}]
+
+
+# The connection behind a 101, played
+
+
+class Played(asyncio.Transport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.written, self.reading, self.aborted = b"", True, False
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def is_closing(self) -> bool:
+        return self.aborted
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+class PlayedLine(Line):
+    def __init__(self) -> None:
+        self.transport = Played()
+
+    def switch(self, end: Any) -> Switched:
+        return Switched(self.transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        pass
+
+
+@pytest.fixture
+def line() -> PlayedLine:
+    return PlayedLine()
+
+
+@pytest.fixture
+async def socket(line: PlayedLine) -> Any:
+    made = OriginSocket(line)
+    yield made
+    made.connection_lost(None)
+
+
+async def test_what_nobody_receives_stops_the_reading(socket: Any, line: PlayedLine) -> None:
+    for _ in range(2 * HIGH_WATER // 4096):
+        socket.data_received(b"\x82\x7e\x10\x00" + b"x" * 4096)
+    assert not line.transport.reading
+    while not line.transport.reading:
+        assert await socket.receive() == b"x" * 4096
+
+
+async def test_empty_messages_count(socket: Any, line: PlayedLine) -> None:
+    for _ in range(2000):
+        socket.data_received(b"\x81\x00")
+    assert not line.transport.reading
+
+
+@pytest.mark.parametrize(
+    ("octets", "end"),
+    [
+        (b"\x88\x02\x0f\xa1", Closed(4001)),
+        (b"\x88\x00", Closed(1005)),
+        (b"\x81\x81abcdx", Closed(1006)),  # masked, by a server
+        (b"\x81\x01\xff", Closed(1006)),  # no UTF-8
+        (b"\x82\x7f\0\0\0\0\x01\0\0\x01", Closed(1009)),  # more than 16 MiB
+        (b"\x83\x00", Closed(1006)),  # an opcode that is none
+    ],
+)
+async def test_the_end_is_told_for_ever(socket: Any, octets: bytes, end: Closed) -> None:
+    socket.data_received(b"\x81\x01a" + octets)
+    assert await socket.receive() == "a"
+    assert await socket.receive() == end
+    assert await socket.receive() == end
+    await socket.send("to nobody")
+
+
+async def test_a_ping_is_answered_here(socket: Any, line: PlayedLine) -> None:
+    socket.data_received(b"\x89\x01a")
+    assert line.transport.written[:2] == b"\x8a\x81"
+
+
+async def test_sending_waits_for_who_takes_no_more(socket: Any, line: PlayedLine) -> None:
+    socket.pause_writing()
+    sending = asyncio.create_task(socket.send("a"))
+    await asyncio.sleep(0)
+    assert line.transport.written == b""
+    socket.resume_writing()
+    await sending
+    assert line.transport.written[:2] == b"\x81\x81"
+
+
+async def test_sending_does_not_wait_for_who_is_gone(socket: Any) -> None:
+    socket.pause_writing()
+    sending = asyncio.create_task(socket.send("a"))
+    await asyncio.sleep(0)
+    socket.connection_lost(None)
+    await sending
