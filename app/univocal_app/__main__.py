@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 __all__ = ["main"]
@@ -9,6 +10,9 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the program, or say what it lacks."""
+    if sys.argv[1:2] == ["serve"]:
+        # They would end it before it hears them; `run.serve.run` does, as soon as it serves.
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP, signal.SIGUSR1))
     try:
         from univocal_app.commands.cli import main as run  # noqa: PLC0415  this is what may fail
     except ModuleNotFoundError as error:

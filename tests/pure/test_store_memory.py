@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -523,3 +524,31 @@ def test_a_purge_that_is_given_up_leaves_a_whole_store() -> None:
     slices.close()
     assert store.stats.responses == MANY - gone
     assert store.purge(Everything(), NOW) == MANY - gone
+
+
+async def test_bounds_that_become_smaller_let_go_in_slices() -> None:
+    store = with_many()
+    before, kept = store.stats.bytes, store.stats.bytes // 4
+    shrinking = asyncio.ensure_future(store.resize(kept, kept))
+    await asyncio.sleep(0)
+    assert kept < store.stats.bytes < before
+    assert put(store, stored(key("/new")))
+    assert kept < store.stats.bytes  # a commit does not evict all the rest in one go
+    await shrinking
+    assert 0 < store.stats.bytes <= kept == store.max_bytes
+    assert put(store, stored(key("/newer")))
+    assert store.lookup(key("/newer"))
+    assert not put(store, stored(key("/large"), body=bytes(kept + 1)))
+
+
+async def test_bounds_that_become_larger_leave_what_is_stored_and_the_room_for_more() -> None:
+    store = MemoryStore(max_bytes=20_000)
+    assert put(store, stored(key("/a")))
+    large = stored(key("/large"), body=bytes(30_000))
+    assert not put(store, large)
+    await store.resize(200_000, 100_000)
+    assert put(store, large)
+    assert store.lookup(key("/a"))
+    lease = store.begin(key("/b"), NOW)
+    assert store.reserve(lease, 90_000)
+    store.release(lease)

@@ -1,9 +1,10 @@
-"""The command line: `univocal serve`, `demo`, `explain`, `profiles`, `check`, `purge`."""
+"""The command line: `univocal serve`, `reload`, `demo`, `explain`, `profiles`, `check`, `purge`."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +17,7 @@ from univocal.http.errors import ConfigurationError
 from univocal_app.commands import explain as explaining
 from univocal_app.commands import learn as learning
 from univocal_app.commands import purge as purging
+from univocal_app.commands import reload as reloading
 from univocal_app.commands.describe import describe, table
 from univocal_app.commands.environment import refuse_settings, unknown
 from univocal_app.commands.log import log_command
@@ -28,7 +30,8 @@ from univocal_app.importers.command import ShowOrImport, import_profile
 from univocal_app.run.assemble import profiles_of, runtime_of, share_of
 from univocal_app.run.reading import read, usable
 from univocal_app.run.serve import address_of, bind
-from univocal_app.run.workers import WorkersError, alone, supervise
+from univocal_app.run.systemd import Notices, passed_sockets
+from univocal_app.run.workers import Program, WorkersError, alone, supervise
 
 __all__ = ["main"]
 
@@ -127,20 +130,26 @@ def serve(
     if config is not None and profile is not None:
         _usage("--profile belongs to --upstream: with --config each site names its own")
     refuse_settings(os.environ)
-    configuration = read(config) if config is not None else _everywhere(upstream or [], profile)
     listeners = {"listen": listen, "admin": admin}
-    told = {name: _address(text, f"--{name}") for name, text in listeners.items() if text is not None}
-    server = configuration.server.model_copy(update=told)
-    _serve(configuration.model_copy(update={"server": server}), str(config or COMMAND_LINE))
+
+    def configured() -> Configuration:
+        configuration = read(config) if config is not None else _everywhere(upstream or [], profile)
+        told = {name: _address(text, f"--{name}") for name, text in listeners.items() if text is not None}
+        server = configuration.server.model_copy(update=told)
+        return configuration.model_copy(update={"server": server})
+
+    _serve(configured, str(config or COMMAND_LINE))
 
 
-def _serve(configuration: Configuration, source: str) -> None:
+def _serve(configured: Callable[[], Configuration], source: str) -> None:
+    notices, passed = Notices.of(os.environ), passed_sockets(os.environ)
+    configuration = configured()
     for variable in unknown(os.environ, configuration.purge.token_env):
         typer.echo(f"univocal: {variable} in the environment means nothing to univocal", err=True)
     server = configuration.server
     with (
-        bind(server.listen, source, "server.listen") as front,
-        bind(server.admin, source, "server.admin") as back,
+        passed.get("listen") or bind(server.listen, source, "server.listen") as front,
+        passed.get("admin") or bind(server.admin, source, "server.admin") as back,
     ):
         limits = share_of(configuration)
         if server.max_connections > limits.clients * server.workers:
@@ -148,9 +157,13 @@ def _serve(configuration: Configuration, source: str) -> None:
         each = " for each worker" if server.workers > 1 else ""
         typer.echo(f"univocal: {limits}{each}", err=True)
         scheme = "https" if server.tls_cert else "http"
-        said = f"univocal: serving {scheme}://{address_of(front)}/, admin listener http://{address_of(back)}/"
+        said = f"serving {scheme}://{address_of(front)}/, admin listener http://{address_of(back)}/"
         serves = alone if server.workers == 1 else supervise
-        serves(configuration, source, front, back, lambda: typer.echo(said, err=True))
+        serves(Program(configuration, source, front, back, configured, _tell, notices, said))
+
+
+def _tell(line: str) -> None:
+    typer.echo(f"univocal: {line}", err=True)
 
 
 @app.command()
@@ -275,6 +288,22 @@ def purge(
 learning.register(app)
 app.command("top")(top_command)
 app.command("log")(log_command)
+
+
+@app.command()
+def reload(
+    admin: Annotated[str, typer.Option(metavar="URL", help="The admin listener.")] = "http://127.0.0.1:8081",
+    token_env: Annotated[
+        str, typer.Option(metavar="NAME", help="The environment variable that holds the token.")
+    ] = PurgeTable().token_env,
+) -> None:
+    """Have a running proxy read its configuration again. Exit status: 0 reloaded, 2 it cannot be, 1 else."""
+    try:
+        result = reloading.reload(admin, token_env)
+    except ValueError as error:
+        _usage(str(error))
+    typer.echo(result.told, err=result.status != 0)
+    raise typer.Exit(result.status)
 
 
 def _address(text: str | None, option: str) -> Address:

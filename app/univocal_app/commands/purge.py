@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from univocal_app.commands.explain import Url
 
-__all__ = ["Job", "Purger", "Result", "jobs", "read_urls", "summary"]
+__all__ = ["Job", "Purger", "Result", "Server", "jobs", "read_urls", "summary", "token_in"]
 
 TIMEOUT: Final = 30  # seconds
 
@@ -142,6 +142,14 @@ class Server:
             raise
 
 
+def token_in(variable: str) -> str:
+    """The token that an environment variable holds. Raises ValueError for one that cannot be sent."""
+    token = os.environ.get(variable, "")
+    if not token.isascii() or not token.isprintable():
+        raise ValueError(f"the token in {variable} is not printable ASCII")
+    return token
+
+
 class Purger:
     """Sends jobs one after the other."""
 
@@ -152,11 +160,8 @@ class Purger:
 
     @classmethod
     def from_options(cls, via: str, admin: str | None, token_env: str, *, soft: bool) -> Purger:
-        """Raises ValueError for an address that is none."""
-        token = os.environ.get(token_env, "")
-        if not token.isascii() or not token.isprintable():
-            raise ValueError(f"the token in {token_env} is not printable ASCII")
-        return cls(Server(via), Server(admin) if admin else None, token, soft=soft)
+        """Raises ValueError for an address that is none, and for a token that cannot be sent."""
+        return cls(Server(via), Server(admin) if admin else None, token_in(token_env), soft=soft)
 
     def close(self) -> None:
         """Close the connections."""

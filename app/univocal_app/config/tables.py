@@ -40,6 +40,7 @@ __all__ = [
     "RouteTable",
     "ServerTable",
     "SiteTable",
+    "Table",
     "parsed",
     "validate",
 ]
@@ -90,6 +91,8 @@ class ServerTable(Table):
     upgrade_timeout: Duration = 300
     tls_cert: str = ""
     tls_key: str = ""
+    drain: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0
+    shutdown_timeout: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 10
 
 
 class OriginTable(Table):

@@ -14,14 +14,14 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
-from typing import BinaryIO, Final, Literal, cast
+from typing import BinaryIO, Final, Literal, NamedTuple, cast
 
 from univocal.engine.outcome import Outcome
 from univocal.engine.purge import Purged
 from univocal.http.errors import ConfigurationError, Failure
 from univocal_app.run.processes import Commons
 
-__all__ = ["AccessLog", "as_combined", "as_json", "check_log", "open_log"]
+__all__ = ["AccessLog", "Outlet", "as_combined", "as_json", "check_log", "open_log", "outlet_of"]
 
 logger: Final = logging.getLogger("univocal.access")
 
@@ -166,6 +166,20 @@ def _purge(purged: Purged) -> str:
 FORMATS: Final[dict[str, Callable[[Outcome], bytes]]] = {"json": as_json, "combined": as_combined}
 
 
+class Outlet(NamedTuple):
+    """Where lines go, and in which form; `file` is the name of a stream that is no standard one."""
+
+    stream: BinaryIO
+    form: Callable[[Outcome], bytes]
+    purges_only: bool = False
+    file: str | None = None
+
+    def close(self) -> None:
+        """Close the stream, if it is a file's."""
+        if self.file is not None:
+            self.stream.close()
+
+
 class AccessLog:
     """Writes each outcome to `stream` as one line; a stream that fails is said so once, requests go on.
 
@@ -257,6 +271,13 @@ class AccessLog:
         self._stream.close()
         self._stream, self._failed = stream, False
 
+    def turn_to(self, outlet: Outlet) -> None:
+        """Write what waits where it would have gone, and from now on to another outlet."""
+        self.flush()
+        Outlet(self._stream, self._form, self._purges_only, self._file).close()
+        self._stream, self._form, self._purges_only, self._file = outlet
+        self._failed = False
+
     def finish(self) -> None:
         """Write what waits, and from now on each line at once: no event loop is there for long."""
         self._patient = False
@@ -275,19 +296,25 @@ def open_log(
 
     Raises ConfigurationError for a file that cannot be written.
     """
+    stream, written, purges_only, file = outlet_of(where, form, source)
     alone = nullcontext if commons is None else commons.alone
+    return AccessLog(stream, written, purges_only=purges_only, alone=alone, file=file)
+
+
+def outlet_of(where: str, form: Literal["json", "combined"], source: str) -> Outlet:
+    """The outlet of a log as `open_log` has it. Raises ConfigurationError."""
     if where in {"off", "stdout"} and (sys.stderr if where == "off" else sys.stdout) is None:
         allowed = "a file, where standard output, or for off standard error, is closed"
         raise ConfigurationError(source, "server.access_log", where, allowed)
     if where == "off":
-        return AccessLog(_unbuffered(sys.stderr.buffer), FORMATS[form], purges_only=True, alone=alone)
+        return Outlet(_unbuffered(sys.stderr.buffer), FORMATS[form], purges_only=True)
     if where == "stdout":
-        return AccessLog(_unbuffered(sys.stdout.buffer), FORMATS[form], alone=alone)
+        return Outlet(_unbuffered(sys.stdout.buffer), FORMATS[form])
     try:
         stream = _appending(where)
     except OSError as error:
         raise _unwritable(source, where, error) from None
-    return AccessLog(stream, FORMATS[form], alone=alone, file=where)
+    return Outlet(stream, FORMATS[form], file=where)
 
 
 def check_log(where: str, source: str) -> None:

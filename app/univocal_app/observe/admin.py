@@ -17,6 +17,7 @@ from univocal_app.config.tables import Configuration
 from univocal_app.observe.admin_discover import Discovering
 from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_hosts import Hosts, OwnHosts
+from univocal_app.observe.admin_life import Life
 from univocal_app.observe.admin_page import page_routes
 from univocal_app.observe.admin_purge import FRESH, PurgeMethods, bad_request, preview, purge
 from univocal_app.observe.admin_rights import Permitted
@@ -30,21 +31,22 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 def admin(
     proxy: CacheMiddleware,
-    configuration: Configuration,
+    configuration: Callable[[], Configuration],
     metrics: Metrics,
     views: Views,
     events: Events,
-    working: Callable[[], int] = lambda: 1,
+    life: Life,
 ) -> Starlette:
     """The application; it purges what `proxy` stores, by the same rules as the PURGE method.
 
-    `working` gives the number of processes that serve clients.
+    `configuration` gives the one in force.
     """
-    hosts = Hosts(configuration.server.admin_hosts, configuration.server.admin.host)
+    hosts = Hosts(lambda: configuration().server)
     endpoints: list[tuple[str, str, Endpoint]] = [
         ("/-/health", "GET", _health),
-        ("/-/ready", "GET", partial(_ready, proxy, working)),
+        ("/-/ready", "GET", partial(life.answer_ready, proxy)),
         ("/-/config", "GET", partial(_config, configuration)),
+        ("/-/reload", "POST", life.answer_reload),
         ("/-/purge", "POST", partial(purge, proxy, hosts)),
         ("/-/purge/preview", "POST", partial(preview, proxy)),
         ("/-/stats", "GET", views.answer_stats),
@@ -66,21 +68,10 @@ async def _health(_: Request) -> Response:
     return PlainTextResponse("ok\n", headers=FRESH)
 
 
-async def _ready(proxy: CacheMiddleware, working: Callable[[], int], _: Request) -> Response:
-    # The listeners are bound before any answers, and the configuration was whole before that.
-    if not working():
-        return PlainTextResponse("no worker is there to serve clients\n", 503, headers=FRESH)
-    detached, told = proxy.tiers.detached_ttl, "ready\n"
-    if detached is not None:
-        # Clients are answered all the same: were this no readiness, all nodes would go with one Redis.
-        told = f"ready, without the shared store: memory alone, {detached:g} seconds a response\n"
-    return PlainTextResponse(told, headers=FRESH)
-
-
-async def _config(configuration: Configuration, _: Request) -> Response:
+async def _config(configuration: Callable[[], Configuration], _: Request) -> Response:
     # The file holds no secret: the token's environment variable is named, its value is not ours to show,
     # and the shared store's URL leaves its password out.
-    return JSONResponse(configuration.model_dump(mode="json"), headers=FRESH)
+    return JSONResponse(configuration().model_dump(mode="json"), headers=FRESH)
 
 
 async def _explain(proxy: CacheMiddleware, request: Request) -> Response:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 from univocal.asgi.messages import send_problem
 from univocal.http.authority import parse_authority
 from univocal.http.messages import values
+from univocal_app.config.tables import ServerTable
 from univocal_app.config.values import host_name
 
 __all__ = ["Hosts", "OwnHosts"]
@@ -21,14 +22,14 @@ _EXEMPT: Final = frozenset(("/-/health", "/-/ready", "/-/purge"))
 
 
 class Hosts:
-    """The names of `server.admin_hosts`, the host that is listened on, and addresses of this machine.
+    """The names in `admin_hosts`, the host that is listened on, and addresses of this machine.
 
     A page on the web can have its own name point here (DNS rebinding), and then reads what it is answered. It
-    cannot choose the name under which its reader's browser asks.
+    cannot choose the name under which its reader's browser asks. `server` gives the table in force.
     """
 
-    def __init__(self, names: Iterable[str], listened_on: str) -> None:
-        self._names = frozenset(name.encode() for name in (*names, host_name(listened_on)))
+    def __init__(self, server: Callable[[], ServerTable]) -> None:
+        self._server = server
 
     def has(self, scope: Any) -> bool:
         """Tell whether a request's Host is one of these. Its port does not matter: tunnels change it."""
@@ -36,7 +37,9 @@ class Hosts:
         authority = parse_authority(named[0]) if len(named) == 1 else None
         if authority is None:
             return False
-        return authority[0] in self._names or _is_address(authority[0], scope.get("server"))
+        server = self._server()
+        names = {name.encode() for name in (*server.admin_hosts, host_name(server.admin.host))}
+        return authority[0] in names or _is_address(authority[0], scope.get("server"))
 
 
 class OwnHosts:

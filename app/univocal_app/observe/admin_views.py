@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -33,13 +34,13 @@ FEW: Final = 20  # where no `n` is given
 class Views:
     """The endpoints, and the listeners that they show.
 
-    `origins` are the sites with the URLs of their origin servers.
+    `origins` gives the sites with the URLs of their origin servers.
     """
 
     stats: Stats
     top: Top
     spellings: Spellings
-    origins: list[dict[str, str]]
+    origins: Callable[[], list[dict[str, str]]]
 
     @property
     def listeners(self) -> list[Listener]:
@@ -55,7 +56,7 @@ class Views:
     async def answer_stats(self, _: Request) -> Response:
         """The numbers since the start and by second."""
         told: dict[str, Any] = await asyncio.to_thread(self.stats.told)
-        told["totals"]["origins"] = self.origins
+        told["totals"]["origins"] = self.origins()
         return JSONResponse(told, headers=FRESH)
 
     async def answer_top(self, request: Request) -> Response:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from socket import socket
 from types import MappingProxyType
 
 from univocal.asgi.middleware import CacheMiddleware
-from univocal.asgi.reverse_proxy import Origins
+from univocal.asgi.reverse_proxy import Origins, ReverseProxy
 from univocal.engine.outcome import Listener, Outcome, announce
 from univocal.engine.runtime import Access, Limits, Runtime, builtin_profiles, read_profiles
 from univocal.engine.trust import networks
@@ -32,6 +32,7 @@ from univocal_app.config.values import masked
 from univocal_app.observe.accesslog import AccessLog, open_log
 from univocal_app.observe.admin import admin
 from univocal_app.observe.admin_events import Events
+from univocal_app.observe.admin_life import Life
 from univocal_app.observe.admin_views import Views
 from univocal_app.observe.metrics import Metrics
 from univocal_app.observe.spellings import Spellings
@@ -39,18 +40,41 @@ from univocal_app.observe.stats import Stats
 from univocal_app.observe.top import Top
 from univocal_app.run.certificates import CertificateFiles, contexts_of
 from univocal_app.run.descriptors import ADMIN, Share, raise_limit, share
-from univocal_app.run.origins import most_connections, places_of, proxies_of, states_of
+from univocal_app.run.origins import (
+    contents_of,
+    most_connections,
+    places_of,
+    proxies_of,
+    recipes_of,
+    states_of,
+)
 from univocal_app.run.processes import Commons
-from univocal_app.run.serve import Endpoint
+from univocal_app.run.serve import Endpoint, Patience
 
-__all__ = ["House", "assemble", "profiles_of", "runtime_of", "share_of", "store_of"]
+__all__ = [
+    "House",
+    "assemble",
+    "connection_limits",
+    "profiles_of",
+    "read_limits",
+    "runtime_of",
+    "share_of",
+    "store_of",
+]
 
 
-@dataclass(frozen=True)
+@dataclass
 class House:
-    """All that `univocal serve` serves: the proxy and its admin listener."""
+    """All that `univocal serve` serves: the proxy and its admin listener.
 
+    `configuration` is the one in force, of the file `source`; see run.reload. `running` are the ways to the
+    origin servers, by what they were made from.
+    """
+
+    source: str
     configuration: Configuration
+    running: Mapping[str, ReverseProxy]
+    contents: Mapping[str, str]  # of files that settings name, by the settings' keys
     proxy: CacheMiddleware
     origins: Origins
     metrics: Metrics
@@ -64,18 +88,27 @@ class House:
     def front(self, bound: socket) -> Endpoint:
         """The proxy on its socket, over TLS if there are certificates."""
         works = Works(self.proxy.engine, self.origins.forwarding)
-        limits, told = _read_limits(self.configuration.server), self._refused
+        limits, told = read_limits(self.configuration.server), self._refused
         protocol = DirectProtocol.with_works(works, limits, told, self.clients)
         if self.certificates is not None:
             current, protocols = self.certificates.current, {"http/1.1": protocol}
             protocol = TlsConnection.with_protocols(current, protocols, limits, told, self.clients)
         return Endpoint(self.proxy, bound, protocol)
 
-    def back(self, bound: socket, working: Callable[[], int] = lambda: 1) -> Endpoint:
-        """The admin application on its socket; `working` gives the number of processes that serve clients."""
-        app = admin(self.proxy, self.configuration, self.metrics, self.views, self.events, working)
+    def back(self, bound: socket, life: Life | None = None) -> Endpoint:
+        """The admin application on its socket."""
+
+        def in_force() -> Configuration:
+            return self.configuration
+
+        app = admin(self.proxy, in_force, self.metrics, self.views, self.events, life or Life())
         clients = Clients(ConnectionLimits(ADMIN))
         return Endpoint(app, bound, ExactProtocol.with_limits(ReadLimits(), self._refused, clients))
+
+    def patience(self) -> Patience:
+        """The times of an end, as they are now."""
+        server = self.configuration.server
+        return Patience(server.drain, server.shutdown_timeout)
 
     def look(self) -> None:
         """Let other processes know of this one; a worker calls this every second or so."""
@@ -115,42 +148,50 @@ def assemble(configuration: Configuration, source: str, commons: Commons | None 
 
     `commons` is for one of several processes.
     """
-    runtime = runtime_of(configuration, source)
     store = store_of(configuration, source)
     shared, memory = (None, store) if isinstance(store, MemoryStore) else (store, store.memory)
     server = configuration.server
     log = open_log(server.access_log, server.access_log_format, source, commons)
-    proxies = proxies_of(configuration, source)
+    recipes, proxies = recipes_of(configuration, source), proxies_of(configuration, source)
+    runtime = runtime_of(configuration, source, proxies)
     # The metrics tell of the connections, too, which come later.
     origins = Origins(proxies, lambda request: metrics.watch(request))  # noqa: PLW0108
-    limits = ConnectionLimits(share_of(configuration).clients, server.max_connections_per_client)
-    clients = Clients(limits, lambda: proxy.gate.runtime.trusted)
+    clients = Clients(connection_limits(configuration), lambda: proxy.gate.runtime.trusted)
 
     def connections() -> dict[str, int]:
-        return {
-            "client": len(clients),
-            "origin": sum(
-                server.connections for each in proxies.values() for server in each.upstream.servers
-            ),
-        }
+        return {"client": len(clients), "origin": origins.connections}
 
     def states() -> dict[tuple[str, str], bool]:
-        return states_of(configuration, proxies)
+        return states_of(house.configuration, origins.proxies)
 
     metrics, spellings = Metrics(memory, shared, commons, connections, states), Spellings(commons)
-    views = Views(Stats(memory, commons), Top(spellings, commons), spellings, places_of(configuration))
+    views = Views(
+        Stats(memory, commons), Top(spellings, commons), spellings, lambda: places_of(house.configuration)
+    )
     listeners: list[Listener] = [log, metrics, *views.listeners]
     proxy = CacheMiddleware(origins, runtime=runtime, store=store, listeners=listeners)
     events = Events(proxy.engine.listeners)
-    contexts = contexts_of(configuration, source)
-    files = CertificateFiles(configuration, source, runtime.sites, contexts) if contexts else None
-    return House(configuration, proxy, origins, metrics, views, events, log, clients, shared, files)
+    certificates = contexts_of(configuration, source)
+    files = CertificateFiles(configuration, source, runtime.sites, certificates) if certificates else None
+    running = {recipes[name]: each for name, each in proxies.items()}
+    contents = dict(contents_of(configuration, source))
+    observers = metrics, views, events, log
+    house = House(
+        source, configuration, running, contents, proxy, origins, *observers, clients, shared, files
+    )
+    return house
 
 
 def share_of(configuration: Configuration) -> Share:
     """The connections that a process may have, whose descriptors are made as many as the system allows."""
     server = configuration.server
     return share(raise_limit(), most_connections(configuration), server.max_connections, server.workers)
+
+
+def connection_limits(configuration: Configuration) -> ConnectionLimits:
+    """The bounds on the connections of a process's clients."""
+    per_client = configuration.server.max_connections_per_client
+    return ConnectionLimits(share_of(configuration).clients, per_client)
 
 
 def store_of(configuration: Configuration, source: str) -> MemoryStore | SharedStore:
@@ -180,7 +221,9 @@ def profiles_of(configuration: Configuration, source: str) -> dict[str, Profile]
     return profiles
 
 
-def runtime_of(configuration: Configuration, source: str) -> Runtime:
+def runtime_of(
+    configuration: Configuration, source: str, proxies: Mapping[str, ReverseProxy] = MappingProxyType({})
+) -> Runtime:
     """Everything that a request sees of the configuration. Raises ConfigurationError."""
     profiles = profiles_of(configuration, source)
     sites = SiteReader(source, profiles).read(configuration.sites)
@@ -201,10 +244,12 @@ def runtime_of(configuration: Configuration, source: str) -> Runtime:
         ),
         cache_status=server.cache_status,
         upgrades=frozenset(name.encode() for name in server.upgrades),
+        upstreams=MappingProxyType({name: proxy.upstream for name, proxy in proxies.items()}),
     )
 
 
-def _read_limits(server: ServerTable) -> ReadLimits:
+def read_limits(server: ServerTable) -> ReadLimits:
+    """The bounds on what is read of a request."""
     return ReadLimits(
         max_target=server.max_target,
         max_fields=server.max_fields,

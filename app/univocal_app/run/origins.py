@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -19,46 +21,95 @@ from univocal.origin.balance import Balancing, State
 from univocal.origin.server import OriginServer, Timeouts
 from univocal.origin.transport import OriginTransport
 from univocal_app.config.sites import upstreams
-from univocal_app.config.tables import Configuration, OriginTable
+from univocal_app.config.tables import Configuration, OriginTable, SiteTable, Table
 from univocal_app.config.values import Upstream
 from univocal_app.run.certificates import load_pair, reason_of
 
-__all__ = ["most_connections", "places_of", "proxies_of", "states_of"]
+__all__ = ["contents_of", "most_connections", "places_of", "proxies_of", "recipes_of", "states_of"]
 
 IDLE: Final = 4.0  # seconds that a connection is kept without a request, fewer than origin servers grant
 
 _Trust: TypeAlias = tuple[str, str, str, bool]  # tls_ca, tls_cert, tls_key and tls_verify
 
 
-def proxies_of(configuration: Configuration, source: str) -> dict[str, ReverseProxy]:
+# The settings that name files.
+_FILES: Final = ("tls_ca", "tls_cert", "tls_key")
+
+
+def proxies_of(
+    configuration: Configuration, source: str, running: Mapping[str, ReverseProxy] | None = None
+) -> dict[str, ReverseProxy]:
     """The way to each upstream of each site, by the name that its routes call it.
 
-    Raises ConfigurationError for a certificate, a key or a transport that cannot be. Their files are relative
-    to the file `source`.
+    One of `running`, by their recipes, goes on where nothing about it has changed. Raises ConfigurationError
+    for a certificate, a key or a transport that cannot be. Their files are relative to the file `source`.
     """
     proxies, objections = dict[str, ReverseProxy](), Objections()
     contexts = dict[_Trust, ssl.SSLContext]()
+    recipes = recipes_of(configuration, source) if running else {}
     for number, site in enumerate(configuration.sites):
-        place = f"sites[{number}]"
-        everywhere = configuration.origin.model_dump(exclude_unset=True)
-        table = OriginTable(**{**everywhere, **site.origin.model_dump(exclude_unset=True)})
+        place, table = f"sites[{number}]", _origin_table(configuration, site)
         places = dict.fromkeys(site.origin.model_fields_set, f"{place}.origin")
         way = _Way(table, source, places, contexts)
         for name, upstream in upstreams(place, site).items():
+            if running and recipes[name] in running:
+                proxies[name] = running[recipes[name]]
+                continue
             with objections:
                 proxies[name] = ReverseProxy(way.upstream(upstream, site.origin_host))
     objections.conclude()
     return proxies
 
 
+def recipes_of(configuration: Configuration, source: str) -> dict[str, str]:
+    """All that the way to each upstream is made from, by the upstream's name; equal ways have equal ones.
+
+    The number of the site is no part of it: another before it changes nothing.
+    """
+    recipes = dict[str, str]()
+    for number, site in enumerate(configuration.sites):
+        place, table = f"sites[{number}]", _origin_table(configuration, site)
+        files = [_digest(source, getattr(table, key)) for key in _FILES]
+        paths = {f"{place}.routes[{index}]": route.path for index, route in enumerate(site.routes)}
+        for name, upstream in upstreams(place, site).items():
+            whose = [site.hosts[0], paths.get(name), upstream.written(), site.origin_host]
+            recipes[name] = json.dumps([whose, table.model_dump(mode="json"), files])
+    return recipes
+
+
+def contents_of(configuration: Configuration, source: str) -> Iterator[tuple[str, str]]:
+    """The key of each setting that names a file, and the digest of what is in the file."""
+    tables: list[tuple[str, Table]] = [("server", configuration.server), ("origin", configuration.origin)]
+    for number, site in enumerate(configuration.sites):
+        tables += [(f"sites[{number}]", site), (f"sites[{number}].origin", site.origin)]
+    for place, table in tables:
+        for key in _FILES:
+            if name := getattr(table, key, ""):
+                yield f"{place}.{key}", _digest(source, name)
+
+
 def most_connections(configuration: Configuration) -> int:
     """The number of connections that there may be to all origin servers together."""
-    everywhere, total = configuration.origin.model_dump(exclude_unset=True), 0
+    total = 0
     for number, site in enumerate(configuration.sites):
-        table = OriginTable(**{**everywhere, **site.origin.model_dump(exclude_unset=True)})
+        table = _origin_table(configuration, site)
         each = upstreams(f"sites[{number}]", site).values()
         total += table.max_connections * sum(len(upstream.servers) for upstream in each)
     return total
+
+
+def _origin_table(configuration: Configuration, site: SiteTable) -> OriginTable:
+    """The settings of a site's origin servers: its own go before those for all."""
+    everywhere = configuration.origin.model_dump(exclude_unset=True)
+    return OriginTable(**{**everywhere, **site.origin.model_dump(exclude_unset=True)})
+
+
+def _digest(source: str, name: str) -> str:
+    """The digest of a file's content; "" for no file, and for one that cannot be read."""
+    try:
+        return sha256(Path(source).parent.joinpath(name).read_bytes()).hexdigest() if name else ""
+    except OSError:
+        return ""
 
 
 def places_of(configuration: Configuration) -> list[dict[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from univocal_app.run.certificates import contexts_of
 from univocal_app.run.origins import proxies_of
 from univocal_app.run.serve import check_address
 
-__all__ = ["read", "usable"]
+__all__ = ["placed", "read", "usable"]
 
 
 def read(file: Path) -> Configuration:
@@ -35,15 +36,21 @@ def read(file: Path) -> Configuration:
         for made in (runtime_of, store_of, proxies_of, contexts_of):
             with objections:
                 made(configuration, source)
-    for error in objections.errors:
-        with suppress(OSError, ValueError):
-            error.line = line_of(Path(error.source).read_text("utf-8"), error.key)
-    # What is said for all sites is used by each of them, and is one mistake.
-    objections.errors = list({str(error): error for error in objections.errors}.values())
-    objections.errors.sort(key=lambda error: (error.source, error.line))
+    objections.errors = placed(objections.errors)
     objections.conclude()
     assert configuration is not None  # or there was an objection
     return configuration
+
+
+def placed(errors: Iterable[ConfigurationError]) -> list[ConfigurationError]:
+    """The errors in the order of the lines that they are about, each once."""
+    found = dict[str, ConfigurationError]()
+    for error in errors:
+        with suppress(OSError, ValueError):
+            error.line = line_of(Path(error.source).read_text("utf-8"), error.key)
+        # What is said for all sites is used by each of them, and is one mistake.
+        found[str(error)] = error
+    return sorted(found.values(), key=lambda error: (error.source, error.line))
 
 
 def usable(configuration: Configuration, source: str) -> None:

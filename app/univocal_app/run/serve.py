@@ -9,26 +9,35 @@ import gc
 import logging
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple
 
 import uvicorn
 
 from univocal.http.errors import ConfigurationError
 from univocal_app.config.values import Address
 
-__all__ = ["Endpoint", "Serving", "address_of", "bind", "check_address", "run"]
+__all__ = ["HELD", "Endpoint", "Patience", "Serving", "address_of", "bind", "check_address", "run"]
 
 logger: Final = logging.getLogger("univocal")
 
 BACKLOG: Final = 2048
-GRACE: Final = 10  # seconds that responses under way have to end after the first signal
 
 # After how many more objects, and how many rounds of each, the garbage collector looks for circles.
 COLLECTED: Final = (50_000, 20, 50)
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+# Signals that would end a process which does not hear them yet: they are blocked until it does.
+HELD: Final = frozenset((signal.SIGHUP, signal.SIGUSR1))
+
+
+class Patience(NamedTuple):
+    """The seconds in which clients are served on after the first signal, and those for what is left then."""
+
+    drain: float = 0.0
+    timeout: float = 10.0
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,15 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.accepting.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        left = list(self.server_state.connections)
+        if left:
+            logger.warning("%d connections were cut at the end", len(left))
+        for connection in left:
+            connection.transport.abort()
+        await asyncio.sleep(0)  # in which each hears that it is lost
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -105,7 +123,7 @@ class Serving:
     """Listeners that are served together, until `end`.
 
     `start` is awaited before any of them accepts connections, `close` after the last of them has ended;
-    `ending` hears of every `end`.
+    `ending` hears of every `end`, `leaving` of the first `leave`.
     """
 
     def __init__(
@@ -114,15 +132,33 @@ class Serving:
         start: Callable[[], Awaitable[None]] = _nothing,
         close: Callable[[], Awaitable[None]] = _nothing,
         ending: Callable[[bool], None] = lambda _: None,
+        *,
+        patience: Callable[[], Patience] = Patience,
+        leaving: Callable[[], None] = lambda: None,
     ) -> None:
         self._servers = [(_Server(_settings(listener)), listener.socket) for listener in listeners]
         self._start, self._close, self._ending = start, close, ending
-        self.is_ending = False
+        self._patience, self._leaving = patience, leaving
+        self.is_leaving = False
+
+    def leave(self) -> None:
+        """Serve on for as long as clients may take to go elsewhere, then end; a second time, end at once."""
+        if self.is_leaving:
+            self.end(at_once=True)
+            return
+        self.is_leaving = True
+        self._leaving()
+        drain = self._patience().drain
+        if drain:
+            asyncio.get_running_loop().call_later(drain, self.end)
+        else:
+            self.end()
 
     def end(self, *, at_once: bool = False) -> None:
-        """Accept no more; what is under way has `GRACE` seconds, or none."""
-        self.is_ending = True
+        """Accept no more; what is under way has its time, or none."""
+        self.is_leaving = True
         for server, _ in self._servers:
+            server.config.timeout_graceful_shutdown = self._patience().timeout  # type: ignore[assignment]
             server.should_exit = True
             server.force_exit = server.force_exit or at_once
         self._ending(at_once)
@@ -142,21 +178,21 @@ class Serving:
 
 
 def obey_signals(serving: Serving) -> None:
-    """Let SIGINT and SIGTERM end what is under way; a second one ends at once."""
+    """Let SIGINT and SIGTERM end the program; a second one ends it at once."""
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
-        loop.add_signal_handler(number, lambda: serving.end(at_once=serving.is_ending))
+        loop.add_signal_handler(number, serving.leave)
 
 
 def run(
     serving: Serving,
     ready: Callable[[], None] = lambda: None,
     attend: Callable[[Serving], None] = obey_signals,
-    reopen: Callable[[], None] = lambda: None,
+    hears: Mapping[int, Callable[[], None]] = MappingProxyType({}),
 ) -> None:
     """Serve until the end. `attend` is called in the event loop first: it sees to it that there is one.
 
-    SIGUSR1 calls `reopen`: log files are opened anew.
+    `hears` has what each of other signals calls; one of `HELD` that came before is heard then.
     """
 
     # What was loaded by now stays, and what is stored is large in number and refers to nothing in circles:
@@ -168,7 +204,9 @@ def run(
     async def attended() -> None:
         attend(serving)
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGUSR1, reopen)
+        for number, call in hears.items():
+            loop.add_signal_handler(number, call)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD & set(hears))
         loop.set_exception_handler(_Complaints())
         await serving.serve(ready)
 
@@ -194,8 +232,10 @@ class _Complaints:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    # uvicorn logs the cancellation of each response that outlasts the grace as if it were a fault.
-    return record.exc_info is None or not isinstance(record.exc_info[1], asyncio.CancelledError)
+    # uvicorn logs the cancellation of each response that outlasts its time as if it were a fault, and counts
+    # tasks, of which most requests have none.
+    cancelled = record.exc_info is not None and isinstance(record.exc_info[1], asyncio.CancelledError)
+    return not cancelled and not str(record.msg).startswith("Cancel ")
 
 
 def _settings(listener: Endpoint) -> uvicorn.Config:
@@ -210,7 +250,6 @@ def _settings(listener: Endpoint) -> uvicorn.Config:
         proxy_headers=False,
         date_header=True,  # only where an answer of our own has none
         server_header=False,
-        timeout_graceful_shutdown=GRACE,
     )
 
 

@@ -1,11 +1,10 @@
-"""One process, or several that serve one socket: their parent starts, watches, replaces and ends them."""
+"""One process, or several that serve one socket: their parent starts, watches, tells and ends them."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import multiprocessing
-import os
 import signal
 import socket
 from collections.abc import Callable
@@ -16,19 +15,27 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from univocal.http.errors import ConfigurationError, Objections
 from univocal_app.config.tables import Configuration
+from univocal_app.observe.admin_life import Life, NotTakenError
 from univocal_app.run.assemble import assemble
+from univocal_app.run.channel import Adopt, Drop, Frames, Message, Prepare, Reopen, Told, frame
 from univocal_app.run.processes import Commons
-from univocal_app.run.serve import Serving, run
+from univocal_app.run.reload import Reload
+from univocal_app.run.serve import HELD, Serving, run
+from univocal_app.run.systemd import Notices
+from univocal_app.run.worker import BEAT, Task
 
-__all__ = ["Workers", "WorkersError", "alone", "supervise"]
+__all__ = ["Program", "Workers", "WorkersError", "alone", "supervise"]
 
 logger: Final = logging.getLogger("univocal")
 
-BEAT: Final = 1.0  # seconds between two signs of life
 SILENCE: Final = 30.0  # seconds without one after which a worker is taken for hung and killed
 START: Final = 60.0  # seconds that a worker has to start, in which it gives none
 PAUSE: Final = 1.0  # seconds before a worker that ended is replaced
+ANSWER: Final = 30.0  # seconds that a worker has to prepare a configuration, or to put it into force
+
+_IN_TIME: Final = "a worker that reads the configuration in time: this one did not answer"
 
 # A new interpreter each, since a fork of a process with an event loop would take half of that along.
 _NEW: Final = multiprocessing.get_context("spawn")
@@ -38,36 +45,60 @@ class WorkersError(Exception):
     """A worker ended before all of them accepted connections; it has said why."""
 
 
-def alone(
-    configuration: Configuration,
-    source: str,
-    front: socket.socket,
-    back: socket.socket,
-    ready: Callable[[], None],
-) -> None:
+@dataclass(frozen=True)
+class Program:
+    """What is served, on which sockets, how the configuration is read again, and who hears of all that.
+
+    `tell` hears lines, `serving` is said when clients are served.
+    """
+
+    configuration: Configuration
+    source: str
+    front: socket.socket
+    back: socket.socket
+    read: Callable[[], Configuration]
+    tell: Callable[[str], None]
+    notices: Notices
+    serving: str
+
+    def ready(self) -> None:
+        """Say that clients are served."""
+        self.tell(self.serving)
+        self.notices.ready(self.serving)
+
+
+def alone(program: Program) -> None:
     """Serve both listeners by this one process. Raises ConfigurationError."""
-    house = assemble(configuration, source)
-    endpoints = [house.front(front), house.back(back)]
-    serving = Serving(endpoints, house.start, house.aclose, lambda _: house.events.close())
-    run(serving, ready, reopen=house.log.reopen)
+    house = assemble(program.configuration, program.source)
+    reload = Reload(house, program.read, program.tell, program.notices)
+    life = Life(leaving=lambda: serving.is_leaving, reload=reload)
+    serving = Serving(
+        [house.front(program.front), house.back(program.back, life)],
+        house.start,
+        house.aclose,
+        lambda _: house.events.close(),
+        patience=house.patience,
+        leaving=program.notices.stopping,
+    )
+    run(serving, program.ready, hears={signal.SIGHUP: reload.begin, signal.SIGUSR1: house.log.reopen})
 
 
-def supervise(
-    configuration: Configuration,
-    source: str,
-    front: socket.socket,
-    back: socket.socket,
-    ready: Callable[[], None],
-) -> None:
-    """Serve `front` by `workers` processes and the admin listener, at `back`, by this one.
+def supervise(program: Program) -> None:
+    """Serve clients by `workers` processes and the admin listener by this one.
 
     To the shared store each is a node. Raises ConfigurationError, or WorkersError.
     """
     with TemporaryDirectory(prefix="univocal-") as name:
-        directory = Path(name)
-        house = assemble(configuration, source, Commons(directory, "parent"))
-        task = Task(configuration, source, front, directory)
-        workers = Workers(configuration.server.workers, task, house.forget)
+        directory, source = Path(name), program.source
+        house = assemble(program.configuration, source, Commons(directory, "parent"))
+        count = program.configuration.server.workers
+
+        def task() -> Task:
+            return Task(house.configuration, source, program.front, directory)
+
+        workers = Workers(count, task, house.forget)
+        reload = Reload(house, program.read, program.tell, program.notices, workers)
+        life = Life(lambda: workers.accepting, lambda: serving.is_leaving, reload)
 
         async def start() -> None:
             await house.start()
@@ -75,7 +106,7 @@ def supervise(
             await workers.start()
 
         def ending(at_once: bool) -> None:
-            front.close()
+            program.front.close()
             house.events.close()
             workers.end(at_once)
 
@@ -87,11 +118,15 @@ def supervise(
             house.log.reopen()
             workers.reopen()
 
-        serving = Serving([house.back(back, lambda: workers.accepting)], start, close, ending)
-        run(serving, ready, reopen=reopen)
-
-
-# ── the parent's side ───────────────────────────────────────────────────────────────────────────────────────
+        serving = Serving(
+            [house.back(program.back, life)],
+            start,
+            close,
+            ending,
+            patience=house.patience,
+            leaving=program.notices.stopping,
+        )
+        run(serving, program.ready, hears={signal.SIGHUP: reload.begin, signal.SIGUSR1: reopen})
 
 
 @dataclass(eq=False)
@@ -100,6 +135,7 @@ class _Worker:
 
     process: multiprocessing.process.BaseProcess
     channel: asyncio.StreamWriter
+    answer: asyncio.Future[Told] | None = None  # to what it was asked
 
     def end(self, *, at_once: bool) -> None:
         if at_once:
@@ -107,13 +143,31 @@ class _Worker:
         elif not self.channel.is_closing():
             self.channel.write_eof()
 
-    def reopen(self) -> None:
-        if self.process.pid is not None and self.process.is_alive():
-            os.kill(self.process.pid, signal.SIGUSR1)
+    def send(self, message: Message) -> None:
+        if not self.channel.is_closing():
+            self.channel.write(frame(message))
+
+    async def ask(self, message: Message) -> Told:
+        """Its answer. Raises TimeoutError if there is none in time, or no more."""
+        self.answer = asyncio.get_running_loop().create_future()
+        self.send(message)
+        try:
+            return await asyncio.wait_for(self.answer, ANSWER)
+        finally:
+            self.answer = None
+
+    def hear(self, message: Message) -> None:
+        if isinstance(message, Told) and self.answer is not None and not self.answer.done():
+            self.answer.set_result(message)
+
+    def lost(self) -> None:
+        """Take note that it says no more."""
+        if self.answer is not None and not self.answer.done():
+            self.answer.set_exception(TimeoutError("it has ended"))
 
 
 class Workers:
-    """The processes that run `target(name, channel)`, each under a name from "1" to "count".
+    """The processes that run `target()(name, channel)`, each under a name from "1" to "count".
 
     Call `start` and `aclose` in one event loop. `forget` is called with the name of each that has ended.
     """
@@ -121,7 +175,7 @@ class Workers:
     def __init__(
         self,
         count: int,
-        target: Callable[[str, socket.socket], None],
+        target: Callable[[], Callable[[str, socket.socket], None]],
         forget: Callable[[str], None] = lambda _: None,
         *,
         silence: float = SILENCE,
@@ -155,7 +209,42 @@ class Workers:
     def reopen(self) -> None:
         """Let them open their logs anew."""
         for worker in self._there.values():
-            worker.reopen()
+            worker.send(Reopen())
+
+    async def prepare(self, configuration: Configuration) -> None:
+        """Let each prepare a configuration, or none. Raises ConfigurationError with what any objects to."""
+        objections = Objections()
+        asked = dict(self._there)
+        answers = await asyncio.gather(
+            *(worker.ask(Prepare(configuration)) for worker in asked.values()), return_exceptions=True
+        )
+        for name, answer in zip(asked, answers, strict=True):
+            if isinstance(answer, Told):
+                objections.errors += [] if answer.error is None else [answer.error, *answer.error.beside]
+            elif self._there.get(name) is asked[name]:  # who takes the place of another reads it himself
+                objections.errors.append(ConfigurationError(f"worker {name}", "", None, _IN_TIME))
+        if objections.errors:
+            for worker in asked.values():
+                worker.send(Drop())
+        objections.conclude()
+
+    async def adopt(self) -> None:
+        """Let each put into force what is prepared; one that does not is replaced. Raises NotTakenError."""
+        asked = dict(self._there)
+        answers = await asyncio.gather(
+            *(worker.ask(Adopt()) for worker in asked.values()), return_exceptions=True
+        )
+        failed = [
+            name
+            for name, answer in zip(asked, answers, strict=True)
+            if not (isinstance(answer, Told) and answer.error is None)
+        ]
+        for name in failed:
+            asked[name].end(at_once=True)
+        if failed:
+            raise NotTakenError(
+                f"replaced, since they did not take the new configuration: worker {', '.join(failed)}"
+            )
 
     async def aclose(self) -> None:
         """End them, and wait until none is left."""
@@ -182,10 +271,10 @@ class Workers:
     async def _one(self, name: str) -> str:
         """Start a worker and wait for its end: how it was. Raises OSError if there can be none."""
         ours, theirs = socket.socketpair()
-        process = _NEW.Process(target=self._target, args=(name, theirs), name=f"univocal worker {name}")
-        # A Ctrl-C reaches all processes of a terminal; the workers hear of it from their parent.
+        process = _NEW.Process(target=self._target(), args=(name, theirs), name=f"univocal worker {name}")
+        # A Ctrl-C, or its end, reaches all processes of a terminal; the workers hear of it from their parent.
         resource_tracker.ensure_running()  # which would be started with the first, and unblock the signal
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, *HELD})
         try:
             with theirs:
                 process.start()
@@ -199,13 +288,14 @@ class Workers:
         if self._end.is_set():  # meanwhile
             worker.end(at_once=False)
         try:
-            await self._listen(name, reader)
+            await self._listen(worker, name, reader)
         except TimeoutError:
             logger.error("worker %s has given no sign of life for %g seconds", name, self._patience(name))
             process.kill()
         finally:
             self._accepting.discard(name)
             del self._there[name]
+            worker.lost()
             channel.close()
             await asyncio.to_thread(process.join, self._silence)
             process.kill()  # should it hang on its way out
@@ -217,12 +307,12 @@ class Workers:
     def _patience(self, name: str) -> float:
         return self._silence if name in self._accepting else max(START, self._silence)
 
-    async def _listen(self, name: str, reader: asyncio.StreamReader) -> None:
+    async def _listen(self, worker: _Worker, name: str, reader: asyncio.StreamReader) -> None:
         """Until the worker has ended, which closes its end of the channel. Raises TimeoutError."""
-        silent = False
+        silent, frames = False, Frames()
         while True:
             try:
-                said = await asyncio.wait_for(reader.read(64), BEAT if silent else self._patience(name))
+                said = await asyncio.wait_for(reader.read(65536), BEAT if silent else self._patience(name))
             except TimeoutError:
                 if silent:
                     raise
@@ -231,6 +321,8 @@ class Workers:
             if not said:
                 return
             silent = False
+            for message in frames.feed(said):
+                worker.hear(message)
             self._accepting.add(name)
             if self.accepting == len(self._names):
                 self._started.set()
@@ -242,44 +334,3 @@ def _fate(status: int | None) -> str:
         with suppress(ValueError):
             return f"was killed by {signal.Signals(-status).name}"
     return f"ended with status {status}"
-
-
-# ── a worker's side ─────────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True)
-class Task:
-    """A worker's task: the target of `Workers`, sent to another process."""
-
-    configuration: Configuration
-    source: str
-    front: socket.socket
-    directory: Path
-
-    def __call__(self, name: str, channel: socket.socket) -> None:
-        """Serve until the parent says so, or is gone."""
-        house = assemble(self.configuration, self.source, Commons(self.directory, name))
-
-        async def start() -> None:
-            await house.start()
-            await house.events.report(self.directory)
-
-        serving = Serving([house.front(self.front)], start, house.aclose)
-        channel.setblocking(False)
-
-        def attend(serving: Serving) -> None:
-            loop = asyncio.get_running_loop()
-            loop.add_signal_handler(signal.SIGTERM, serving.end)
-            loop.add_reader(channel, hear)
-
-        def hear() -> None:
-            asyncio.get_running_loop().remove_reader(channel)
-            serving.end()
-
-        def live() -> None:
-            house.look()
-            with suppress(OSError):
-                channel.send(b".")
-            asyncio.get_running_loop().call_later(BEAT, live)
-
-        run(serving, live, attend, house.log.reopen)

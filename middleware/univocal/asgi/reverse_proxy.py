@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from univocal.asgi.client import ScopeClient
 from univocal.asgi.messages import Receive, Scope, Send
@@ -70,14 +71,18 @@ class ReverseProxy:
 
 
 class Origins:
-    """Several origins behind one door: each request goes to the upstream of its route."""
+    """Several origins behind one door: each request goes to the upstream of its route.
+
+    Where a runtime has upstreams of its own (see engine.runtime), those go first.
+    """
 
     def __init__(
         self,
         proxies: Mapping[str, ReverseProxy],
         watch: Callable[[OriginRequest], Watch] | None = None,
     ) -> None:
-        self._proxies = dict(proxies)
+        self.proxies = dict(proxies)
+        self._retired = WeakSet[OriginServer]()  # which requests that began before may ask still
         self.forwarding = Forwarding({name: proxy.upstream for name, proxy in proxies.items()}, watch)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -86,11 +91,31 @@ class Origins:
             await _lifespan(receive, send, self.aclose)
             return
         found: Canonical = scope["extensions"][CANONICAL]["canonical"]
-        await self._proxies[found.route.upstream](scope, receive, send)
+        await self.proxies[found.route.upstream](scope, receive, send)
+
+    @property
+    def connections(self) -> int:
+        """The number of open connections to all of them; 0 for transports that do not tell."""
+        return sum(server.connections for server in self._servers())
+
+    def change(self, proxies: Mapping[str, ReverseProxy]) -> None:
+        """Have these from now on; those that are no longer among them end with their last requests."""
+        before, self.proxies = self._serving(), dict(proxies)
+        gone = before - self._serving()
+        self._retired.update(gone)
+        for server in gone:
+            server.retire()
 
     async def aclose(self) -> None:
         """Close every connection to every origin server."""
-        await self.forwarding.aclose()
+        for server in self._servers():
+            await server.aclose()
+
+    def _serving(self) -> set[OriginServer]:
+        return {server for proxy in self.proxies.values() for server in proxy.upstream.servers}
+
+    def _servers(self) -> list[OriginServer]:
+        return [*self._serving(), *self._retired]
 
 
 async def _forward(upstream: Upstream, scope: Scope, receive: Receive, send: Send) -> None:

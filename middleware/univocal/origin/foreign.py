@@ -30,7 +30,7 @@ class ForeignRequest:
         self.came = False  # an interim response
         self._over = self._paused = False
         self._goes_on: asyncio.Future[None] | None = None
-        self._task: asyncio.Task[None]
+        self.task: asyncio.Task[None]
 
     def send(
         self,
@@ -48,7 +48,7 @@ class ForeignRequest:
             extensions={**extensions, "informational": self._interim},
         )  # fmt: skip
         request.method = name  # methods are case-sensitive (RFC 9110 §9.1): not to httpx
-        self._task = asyncio.get_running_loop().create_task(self._run(request, stream))
+        self.task = asyncio.get_running_loop().create_task(self._run(request, stream))
 
     def pause(self) -> None:
         """Read no more of the response for now."""
@@ -64,7 +64,7 @@ class ForeignRequest:
         """Give up."""
         if not self._over:
             self._over = True
-            self._task.cancel()
+            self.task.cancel()
 
     async def _run(self, request: httpx.Request, stream: StreamedContent | None) -> None:
         try:

@@ -31,7 +31,7 @@ class Pool:
         self._idle: dict[Connection, None] = {}
         self._waiting: OrderedDict[asyncio.Future[Connection | None], None] = OrderedDict()
         self._opening: set[PendingRequest] = set()
-        self._closed = False
+        self._closed = self._retired = False
 
     def __len__(self) -> int:
         return len(self._open)
@@ -82,6 +82,12 @@ class Pool:
             self.lost(connection)
         return connection
 
+    def retire(self) -> None:
+        """Keep no idle connection from now on: one that nobody waits for is closed."""
+        self._retired = True
+        for connection in tuple(self._idle):
+            connection.close()
+
     def close(self) -> None:
         """Close every connection and send away who waits for one."""
         self._closed = True
@@ -104,10 +110,10 @@ class Pool:
 
     def put_back(self, connection: Connection) -> None:
         """Take `connection`, which can serve the next request."""
-        if self._closed:
-            connection.close()
-        elif self._waiting:
+        if self._waiting and not self._closed:
             self._pass_on(connection)
+        elif self._closed or self._retired:
+            connection.close()
         else:
             self._idle[connection] = None
             connection.stand_by(self._idle_timeout)

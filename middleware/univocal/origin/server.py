@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import asdict
 from typing import Final, Protocol
@@ -68,6 +69,9 @@ class OriginServer:
             self._root.scheme, self._root.raw_host, self._root.port, address=address or ""
         )
         self._timeouts = timeouts or Timeouts()
+        self._retired = False
+        self._foreign: set[asyncio.Task[None]] = set()  # requests under way by a foreign transport
+        self._closing: asyncio.Task[None] | None = None
 
     @property
     def switches(self) -> bool:
@@ -106,9 +110,26 @@ class OriginServer:
             answer.fail(self._failure(error))
             return _NeverAsked()
 
+    def retire(self) -> None:
+        """Close every connection as soon as its request has ended; those that still ask are answered."""
+        self._retired = True
+        if self._pushing is not None:
+            self._pushing.retire()
+        else:
+            self._close_unused()
+
     async def aclose(self) -> None:
         """Close every connection to the origin server."""
         await self._transport.aclose()
+
+    def _close_unused(self) -> None:
+        """Close a foreign transport, which is retired, once it has no request under way."""
+        if self._retired and not self._foreign:
+            self._closing = asyncio.get_running_loop().create_task(self._transport.aclose())
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._foreign.discard(task)
+        self._close_unused()
 
     def _failure(self, error: Exception) -> Exception:
         address = "" if self._pushing is None else self._pushing.tried(self._endpoint)
@@ -125,6 +146,8 @@ class OriginServer:
         request = ForeignRequest(self._transport, answer, self._failure)
         extensions = {"target": target, "timeout": asdict(self._timeouts)}
         request.send(method, url, fields, content, extensions)
+        self._foreign.add(request.task)
+        request.task.add_done_callback(self._ended)
         return request
 
 

@@ -83,6 +83,7 @@ class OriginTransport(httpx.AsyncBaseTransport):
         self._max_head = max_head
         self._resolve = resolve
         self._pools: dict[Endpoint, Pool] = {}
+        self._retired = False
         self._tried: dict[Endpoint, str] = {}  # the last address of each
 
     def ask(
@@ -150,6 +151,12 @@ class OriginTransport(httpx.AsyncBaseTransport):
         """The number of open connections, idle ones included."""
         return sum(map(len, self._pools.values()))
 
+    def retire(self) -> None:
+        """Keep no idle connection from now on; requests are sent, and answered, as ever."""
+        self._retired = True
+        for pool in self._pools.values():
+            pool.retire()
+
     async def aclose(self) -> None:
         """Close every connection; requests under way fail."""
         for pool in self._pools.values():
@@ -168,7 +175,10 @@ class OriginTransport(httpx.AsyncBaseTransport):
         async def open_connection(keeper: Keeper) -> Connection:
             return await self._open(keeper, endpoint)
 
-        return Pool(open_connection, self._max_connections, self._idle_timeout)
+        pool = Pool(open_connection, self._max_connections, self._idle_timeout)
+        if self._retired:
+            pool.retire()
+        return pool
 
     async def _open(self, keeper: Keeper, endpoint: Endpoint) -> Connection:
         loop = asyncio.get_running_loop()

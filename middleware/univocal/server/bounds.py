@@ -106,14 +106,12 @@ class BoundedConnection(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.parser = new_parser(self)
-        self.limits = limits
         self._tell = tell
         self._clients = Clients() if clients is None else clients
         self._objection = ""  # the reason for which this is one connection too many
         self.rested = 0.0  # the loop's time since which no request is under way, if none is
         self._keep_alive = max(self.timeout_keep_alive, 0.001)  # uvicorn's 0 is no time, not all time
-        bounded = limits.max_target and limits.max_field_bytes
-        self._max_silence = limits.max_target + limits.max_field_bytes + PIECE if bounded else 0
+        self.bound_by(limits)
         self._phase = BETWEEN
         self._silence = 0  # octets that took the head, or the content, no further
         self._arrived = 0  # octets of content since it was last seen to keep its pace
@@ -143,6 +141,14 @@ class BoundedConnection(HttpToolsProtocol):
         `clients` are those of one listener, whose number is bounded.
         """
         return cast("type[asyncio.Protocol]", partial(cls, limits=limits, tell=tell, clients=clients))
+
+    def bound_by(self, limits: ReadLimits) -> None:
+        """Have these limits from now on; a wait that has begun goes on as it is."""
+        self.limits = limits
+        if self.transport is not None:
+            self.delivery.seconds = limits.send_timeout
+        bounded = limits.max_target and limits.max_field_bytes
+        self._max_silence = limits.max_target + limits.max_field_bytes + PIECE if bounded else 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

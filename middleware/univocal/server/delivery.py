@@ -15,10 +15,12 @@ __all__ = ["Delivery"]
 class Delivery:
     """Watches what waits to be sent over one transport; `give_up` is called once nothing of it moves.
 
+    That is looked at every so many `seconds`; 0: never.
+
     It need not be watched while the transport takes more, so nobody pays for it whose client reads.
     """
 
-    __slots__ = ("_before", "_give_up", "_loop", "_moved", "_seconds", "_timer", "_transport")
+    __slots__ = ("_before", "_give_up", "_loop", "_moved", "_timer", "_transport", "seconds")
 
     def __init__(
         self,
@@ -29,7 +31,7 @@ class Delivery:
     ) -> None:
         self._transport = transport
         self._loop = loop
-        self._seconds = seconds
+        self.seconds = seconds
         self._give_up = give_up
         self._timer: asyncio.TimerHandle | None = None
         self._before = 0  # octets that the client had not taken yet when it was last looked
@@ -37,10 +39,10 @@ class Delivery:
 
     def watch(self) -> None:
         """Look from time to time whether the client takes something, as long as something waits."""
-        if self._timer is None and self._seconds:
+        if self._timer is None and self.seconds:
             self._moved = False
             self._before = self._untaken()
-            self._timer = self._loop.call_later(self._seconds, self._look)
+            self._timer = self._loop.call_later(self.seconds, self._look)
 
     def moved(self) -> None:
         """Take note that the transport takes more."""

@@ -32,6 +32,8 @@ FAREWELL: Final = 1.0
 class DirectProtocol(ExactProtocol):
     """`ExactProtocol` whose requests go to an engine instead of to an ASGI application."""
 
+    _looks_at_all = False  # nothing is answered at a glance
+
     def __init__(self, *arguments: Any, works: Works, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._works = works
@@ -41,9 +43,6 @@ class DirectProtocol(ExactProtocol):
         self._beginning = False
         self._upgrading = b""  # the one that a handshake asks to switch to
         self._glance: Glance | None = None
-        limits = self.limits  # a head of so few octets and fields is within all of them
-        self._longest = min([PIECE, *filter(None, (limits.max_target, limits.max_field_bytes // 2))])
-        self._most_fields = limits.max_fields or PIECE
 
     @classmethod
     def with_works(
@@ -56,6 +55,13 @@ class DirectProtocol(ExactProtocol):
         """A protocol for uvicorn's `http`: see `BoundedConnection.with_limits`."""
         made = partial(cls, works=works, limits=limits, tell=tell, clients=clients)
         return cast("type[asyncio.Protocol]", made)
+
+    def bound_by(self, limits: ReadLimits) -> None:
+        super().bound_by(limits)
+        # A head of so few octets and fields is within all of them.
+        least = min([PIECE, *filter(None, (limits.max_target, limits.max_field_bytes // 2))])
+        self._longest = 0 if self._looks_at_all else least
+        self._most_fields = limits.max_fields or PIECE
 
     def data_received(self, data: bytes) -> None:
         if not (self._phase == BETWEEN and data.endswith(b"\r\n\r\n") and self._answered(data)):
@@ -131,7 +137,7 @@ class DirectProtocol(ExactProtocol):
         self._scheme = b"https" if self.scheme == "https" else b"http"
         self._peer = self.client[0] if self.client else None
         if self._objection or self.limit_concurrency is not None:
-            self._longest = 0  # nothing is answered at a glance
+            self._looks_at_all, self._longest = True, 0
 
     def connection_lost(self, exc: Exception | None) -> None:
         turn, self._turn, self._next = self._turn, None, None

@@ -137,6 +137,10 @@ class TlsConnection(asyncio.Protocol):
         """Close, for another client that has come."""
         self._transport.abort()
 
+    def bound_by(self, limits: ReadLimits) -> None:
+        """Have these limits: a handshake's time is that of a head."""
+        self._limits = limits
+
     def shutdown(self) -> None:
         """Close, as the server ends: uvicorn calls this."""
         self._transport.abort()

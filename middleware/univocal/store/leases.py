@@ -42,11 +42,11 @@ class Lease:
 class Leases:
     """All live leases, and the purges since the oldest of them."""
 
-    __slots__ = ("_forgotten", "_limit", "_live", "_log", "_number", "_weight", "reserved")
+    __slots__ = ("_forgotten", "_live", "_log", "_number", "_weight", "limit", "reserved")
 
     def __init__(self, limit: int) -> None:
         self.reserved = 0
-        self._limit = limit
+        self.limit = limit
         self._number = 0  # of the last purge
         self._forgotten = 0  # of the last one dropped from the log while a lease needed it
         self._weight = 0
@@ -64,7 +64,7 @@ class Leases:
 
         Content that comes ahead of who reads it, `unread`, is left a half of what all may have.
         """
-        total, limit = lease.reserved + nbytes, self._limit // 2 if unread else self._limit
+        total, limit = lease.reserved + nbytes, self.limit // 2 if unread else self.limit
         if not lease.live or total > at_most or self.reserved + nbytes > limit:
             return False
         lease.reserved = total

@@ -40,10 +40,10 @@ class Loans:
     Beyond that, the content of which nobody has taken anything for the longest time is recalled.
     """
 
-    __slots__ = ("_lent", "_most", "outside")
+    __slots__ = ("_lent", "most", "outside")
 
     def __init__(self, most: int) -> None:
-        self._most = most
+        self.most = most
         self._lent: OrderedDict[int, _Lent] = OrderedDict()  # the last to be taken from at the end
         self.outside = 0  # octets that are held for clients alone
 
@@ -82,7 +82,7 @@ class Loans:
 
     def trim(self) -> None:
         """Recall what is too much."""
-        while self.outside > self._most:
+        while self.outside > self.most:
             number = next(number for number, lent in self._lent.items() if not lent.kept)
             for loan in tuple(self._lent[number].loans):
                 self.give_back(loan)

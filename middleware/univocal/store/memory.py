@@ -105,6 +105,17 @@ class MemoryStore:
                 return tuple(stored for stored in entry.variants if stored.search == variance)
         return ()
 
+    async def resize(self, max_bytes: int, max_object_bytes: int) -> None:
+        """Have other bounds; what is too much then goes in slices, between which others are served."""
+        least = min(max_object_bytes, max_bytes)
+        share = max(max_bytes // 4, least)
+        self._leases.limit, self._loans.most, self.max_object_bytes = share, share, least
+        self._most_small = self._small  # or what it was by the old bounds would leave no room by these
+        while self._evicted_to(max_bytes, _PURGED):
+            self.max_bytes = max(max_bytes, self._bytes)  # so that no commit evicts all of it at once
+            await asyncio.sleep(0)
+        self.max_bytes, self._most_small = max_bytes, self._small
+
     # ── leases ────────────────────────────────────────────────────────────────────────────────────────────
 
     def begin(self, key: bytes, now: float) -> Lease:
@@ -347,6 +358,16 @@ class MemoryStore:
             self._evictions += len(victim.variants)
             self._drop(victim.key, victim.variants)
         self._most_small = max(self._most_small, self._small)
+
+    def _evicted_to(self, octets: int, most: int) -> bool:
+        """Drop so many entries at most, until these octets or fewer are left; False once they are."""
+        for _ in range(most):
+            victim = self._sieve.victim() if self._bytes > octets else None
+            if victim is None:
+                return False
+            self._evictions += len(victim.variants)
+            self._drop(victim.key, victim.variants)
+        return True
 
     @property
     def _held(self) -> int:

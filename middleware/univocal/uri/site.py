@@ -86,11 +86,11 @@ class Site:
 class Sites:
     """All sites by host; `default` owns every authority that no other does."""
 
-    __slots__ = ("_default", "_exact", "_suffixes", "sites")
+    __slots__ = ("_exact", "_suffixes", "default", "sites")
 
     def __init__(self, sites: Sequence[Site], default: Site | None = None) -> None:
         self.sites = tuple(sites)
-        self._default = default
+        self.default = default
         self._exact: dict[Authority, tuple[Site, Authority | None]] = {}
         self._suffixes: dict[Authority, tuple[Site, Authority | None]] = {}
         for site in self.sites:
@@ -131,7 +131,7 @@ class Sites:
         if found:
             site, real = found
             return (site, (host, port)) if real is None else (site, (real[0], real[1] or port))
-        return (self._default, (host, port)) if self._default else None
+        return (self.default, (host, port)) if self.default else None
 
     def owner(self, hosts: Sequence[bytes], scheme: bytes) -> tuple[str, str]:
         """The name of the site that serves a Host field's value, and that value; empty if none does."""

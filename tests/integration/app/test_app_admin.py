@@ -13,6 +13,7 @@ from univocal_app.config.tables import validate
 from univocal_app.observe.accesslog import as_json
 from univocal_app.observe.admin import admin
 from univocal_app.observe.admin_events import Events
+from univocal_app.observe.admin_life import Life
 from univocal_app.observe.admin_views import Views
 from univocal_app.observe.metrics import Metrics
 from univocal_app.observe.spellings import Spellings
@@ -48,7 +49,7 @@ async def house(heard: list[Outcome], monkeypatch: pytest.MonkeyPatch) -> Any:
     store = MemoryStore()
     metrics = Metrics(store)
     spellings = Spellings()
-    views = Views(Stats(store), Top(spellings), spellings, [])
+    views = Views(Stats(store), Top(spellings), spellings, list)
     runtime = runtime_of(configuration, "univocal.toml")
     listeners = [metrics, *views.listeners, heard.append]
     proxy = CacheMiddleware(origin, runtime=runtime, store=store, listeners=listeners)
@@ -58,7 +59,7 @@ async def house(heard: list[Outcome], monkeypatch: pytest.MonkeyPatch) -> Any:
             await browser.get(f"http://en.example{path}")
     assert proxy.store.stats.entries == 4
     heard.clear()
-    return proxy, admin(proxy, configuration, metrics, views, Events(proxy.engine.listeners))
+    return proxy, admin(proxy, lambda: configuration, metrics, views, Events(proxy.engine.listeners), Life())
 
 
 @pytest.mark.parametrize(

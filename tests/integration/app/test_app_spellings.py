@@ -26,6 +26,7 @@ from univocal_app.config.tables import validate
 from univocal_app.observe import survey
 from univocal_app.observe.admin import admin
 from univocal_app.observe.admin_events import Events
+from univocal_app.observe.admin_life import Life
 from univocal_app.observe.admin_views import Views
 from univocal_app.observe.frequent import Frequent
 from univocal_app.observe.metrics import Metrics
@@ -155,10 +156,12 @@ async def page(scope: Any, receive: Any, send: Any) -> None:
 @pytest.fixture
 def house() -> tuple[CacheMiddleware, Any]:
     spellings, store = Spellings(), MemoryStore()
-    views = Views(Stats(store), Top(spellings), spellings, [])
+    views = Views(Stats(store), Top(spellings), spellings, list)
     runtime = runtime_of(CONFIGURATION, "univocal.toml")
     proxy = CacheMiddleware(page, runtime=runtime, store=store, listeners=views.listeners)
-    return proxy, admin(proxy, CONFIGURATION, Metrics(store), views, Events(proxy.engine.listeners))
+    return proxy, admin(
+        proxy, lambda: CONFIGURATION, Metrics(store), views, Events(proxy.engine.listeners), Life()
+    )
 
 
 def client(app: Any, peer: str = "127.0.0.1", host: str = "127.0.0.1:8081") -> httpx.AsyncClient:

@@ -19,6 +19,7 @@ from univocal_app.config.tables import validate
 from univocal_app.observe import top as module
 from univocal_app.observe.admin import admin
 from univocal_app.observe.admin_events import Events
+from univocal_app.observe.admin_life import Life
 from univocal_app.observe.admin_views import Views
 from univocal_app.observe.metrics import Metrics
 from univocal_app.observe.spellings import Spellings
@@ -57,10 +58,12 @@ def clock() -> Clock:
 def house(clock: Clock) -> tuple[CacheMiddleware, Any]:
     spellings, store = Spellings(), MemoryStore()
     place = {"site": "en.example", "url": "http://127.0.0.1:1"}
-    views = Views(Stats(store, clock=clock), Top(spellings), spellings, [place])
+    views = Views(Stats(store, clock=clock), Top(spellings), spellings, lambda: [place])
     runtime = runtime_of(CONFIGURATION, "univocal.toml")
     proxy = CacheMiddleware(origin, runtime=runtime, store=store, listeners=views.listeners)
-    return proxy, admin(proxy, CONFIGURATION, Metrics(store), views, Events(proxy.engine.listeners))
+    return proxy, admin(
+        proxy, lambda: CONFIGURATION, Metrics(store), views, Events(proxy.engine.listeners), Life()
+    )
 
 
 async def ask(app: Any, *targets: str, method: str = "GET", host: str = "en.example") -> None:
@@ -292,7 +295,7 @@ async def test_every_process_is_counted(house: Any, tmp_path: Path, clock: Clock
     for name in names:
         commons = Commons(tmp_path, name)
         spellings = Spellings(commons)
-        views.append(Views(Stats(MemoryStore(), commons, clock), Top(spellings, commons), spellings, []))
+        views.append(Views(Stats(MemoryStore(), commons, clock), Top(spellings, commons), spellings, list))
         (tmp_path / f"{name}.counts").touch()
     parent, *workers = views
     for each in workers:

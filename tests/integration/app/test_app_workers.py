@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from univocal_app.config.tables import validate
-from univocal_app.run.workers import Task, Workers, WorkersError
+from univocal_app.run.worker import Task
+from univocal_app.run.workers import Workers, WorkersError
 
 CONFIGURATION = validate(
     {
@@ -33,7 +34,7 @@ async def watched(tmp_path: Path) -> AsyncIterator[tuple[Workers, list[str]]]:
     ended: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as front:
         task = Task(CONFIGURATION, "test", front, tmp_path)
-        workers = Workers(1, task, ended.append, silence=3.0)
+        workers = Workers(1, lambda: task, ended.append, silence=3.0)
         await workers.start()
         yield workers, ended
         await workers.aclose()
@@ -89,7 +90,7 @@ def test_a_parent_that_stood_still_kills_nobody(tmp_path: Path) -> None:
     ended: list[str] = []
 
     async def stand_still(front: socket.socket) -> int:
-        workers = Workers(1, Task(CONFIGURATION, "test", front, tmp_path), ended.append, silence=3.0)
+        workers = Workers(1, lambda: Task(CONFIGURATION, "test", front, tmp_path), ended.append, silence=3.0)
         await workers.start()
         time.sleep(5)  # noqa: ASYNC251
         await asyncio.sleep(1.5)
@@ -109,7 +110,7 @@ def test_a_parent_that_stood_still_kills_nobody(tmp_path: Path) -> None:
 
 async def test_workers_that_end_at_once_are_not_started_again() -> None:
     ended: list[str] = []
-    workers = Workers(2, operator.is_, ended.append)
+    workers = Workers(2, lambda: operator.is_, ended.append)
     with pytest.raises(WorkersError):
         await workers.start()
     await workers.aclose()

@@ -309,3 +309,22 @@ async def test_a_closed_pool_fails_requests_that_wait():
     await turns()
     assert all(isinstance(request.error, httpx.ConnectError) for request in requests)
     assert all(request.opening is None for request in requests)
+
+
+async def test_a_pool_that_is_retired_serves_who_asks_and_keeps_nothing():
+    pool, opening = make(2)
+    used, idle = await opened(pool, opening), await opened(pool, opening)
+    pool.put_back(idle)
+    pool.retire()
+    assert (used.closed, idle.closed) == (False, True)
+    await turns()
+    late = await opened(pool, opening)
+    (waiter,) = waiting(pool, 1)
+    await turns()
+    pool.put_back(late)
+    assert await waiter is late
+    for connection in (late, used):
+        pool.put_back(connection)
+        assert connection.closed
+    await turns()
+    assert len(pool) == 0

@@ -78,7 +78,7 @@ class SharedStore:
     ) -> None:
         self.memory: Final = memory
         self.clock: Final = clock
-        self.detached_ttl: Final = detached_ttl
+        self.detached_ttl = detached_ttl
         self.times: Final = times or Waits()
         self._attachment = Attachment(memory, url, clock, self.times, max_connections, pattern)
 

@@ -1,0 +1,81 @@
+"""The admin listener tells whether the program takes requests, and has it read its configuration again."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+from univocal.asgi.middleware import CacheMiddleware
+from univocal.http.errors import ConfigurationError, UnivocalError
+from univocal_app.observe.admin_purge import FRESH
+
+__all__ = ["Life", "NotTakenError"]
+
+
+class NotTakenError(UnivocalError):
+    """A new configuration is in force, but not in every process; it says in which it is not."""
+
+
+async def _nothing_new() -> list[str]:
+    return []
+
+
+@dataclass(frozen=True)
+class Life:
+    """The program behind the listener, as far as it is asked about here.
+
+    `working` gives the number of processes that serve clients, `leaving` is true from the moment on at which
+    the program was told to end. `reload` returns the keys that have changed; it raises ConfigurationError,
+    and NotTakenError.
+    """
+
+    working: Callable[[], int] = lambda: 1
+    leaving: Callable[[], bool] = lambda: False
+    reload: Callable[[], Awaitable[list[str]]] = _nothing_new
+
+    async def answer_ready(self, proxy: CacheMiddleware, _: Request) -> Response:
+        """Tell a balancer whether to send clients here."""
+        # The listeners are bound before any answers, and the configuration was whole before that.
+        if self.leaving():
+            return PlainTextResponse("about to end\n", 503, headers=FRESH)
+        if not self.working():
+            return PlainTextResponse("no worker is there to serve clients\n", 503, headers=FRESH)
+        detached, told = proxy.tiers.detached_ttl, "ready\n"
+        if detached is not None:
+            # Clients are answered all the same: were this no readiness, all nodes would go with one Redis.
+            told = f"ready, without the shared store: memory alone, {detached:g} seconds a response\n"
+        return PlainTextResponse(told, headers=FRESH)
+
+    async def answer_reload(self, _: Request) -> Response:
+        """Have the configuration read again: what has changed, or all that is wrong with it."""
+        try:
+            changed = await self.reload()
+        except ConfigurationError as error:
+            return _refused(error)
+        except NotTakenError as error:
+            said = {
+                "type": "about:blank",
+                "title": "Service Unavailable",
+                "status": 503,
+                "detail": str(error),
+            }
+            return JSONResponse(said, 503, headers=FRESH, media_type="application/problem+json")
+        return JSONResponse({"reloaded": True, "changed": changed}, headers=FRESH)
+
+
+def _refused(error: ConfigurationError) -> Response:
+    errors = [
+        {"detail": str(each), "key": each.key, "file": each.source, "line": each.line}
+        for each in (error, *error.beside)
+    ]
+    said = {
+        "type": "about:blank",
+        "title": "Unprocessable Content",
+        "status": 422,
+        "detail": "\n".join(str(each["detail"]) for each in errors),
+        "errors": errors,
+    }
+    return JSONResponse(said, 422, headers=FRESH, media_type="application/problem+json")

@@ -1,0 +1,209 @@
+"""A reload: the configuration is read again, and put into force while requests go on.
+
+A request keeps the Runtime that it began with. What may fail is done before anything is changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final, Protocol
+
+from univocal.asgi.reverse_proxy import ReverseProxy
+from univocal.engine.runtime import Runtime
+from univocal.http.errors import ConfigurationError, Objections, UnivocalError
+from univocal_app.config.changes import FIXED, changes, value_at
+from univocal_app.config.tables import Configuration
+from univocal_app.config.values import masked
+from univocal_app.observe.accesslog import Outlet, outlet_of
+from univocal_app.observe.admin_life import NotTakenError
+from univocal_app.run.assemble import House, connection_limits, read_limits, runtime_of
+from univocal_app.run.certificates import Contexts, contexts_of
+from univocal_app.run.origins import contents_of, proxies_of, recipes_of
+from univocal_app.run.reading import placed
+from univocal_app.run.systemd import Notices
+
+__all__ = ["Prepared", "Reload", "adopt", "changed", "prepare"]
+
+logger: Final = logging.getLogger("univocal")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A configuration, and all that is made from it anew; none of it is used yet."""
+
+    configuration: Configuration
+    runtime: Runtime
+    proxies: Mapping[str, ReverseProxy]
+    recipes: Mapping[str, str]
+    contents: Mapping[str, str]  # of files, see run.origins
+    certificates: Contexts | None
+    outlet: Outlet | None  # of the log, if that is another
+
+    def drop(self) -> None:
+        """Let go of it."""
+        if self.outlet is not None:
+            self.outlet.close()
+
+
+def prepare(house: House, configuration: Configuration) -> Prepared:
+    """Make what a reload brings; nothing changes yet, so a thread may do it.
+
+    Raises ConfigurationError with every setting that cannot be, or that only a restart changes.
+    """
+    source, held, objections = house.source, house.configuration, Objections()
+    objections.errors += _fixed(held, configuration, source)
+    proxies, runtime, certificates, outlet = dict[str, ReverseProxy](), house.proxy.gate.runtime, None, None
+    recipes, contents = recipes_of(configuration, source), dict(contents_of(configuration, source))
+    with objections:
+        proxies = proxies_of(configuration, source, house.running)
+    with objections:
+        runtime = runtime_of(configuration, source, proxies)
+    with objections:
+        certificates = _certificates(house, configuration)
+    with objections:
+        outlet = _outlet(held, configuration, source)
+    prepared = Prepared(configuration, runtime, proxies, recipes, contents, certificates, outlet)
+    if objections.errors:
+        prepared.drop()
+        objections.errors = placed(objections.errors)
+    objections.conclude()
+    return prepared
+
+
+def changed(house: House, prepared: Prepared) -> list[str]:
+    """The dotted keys of what a reload changes: settings, and those whose profile or file has changed."""
+    held, wanted = house.configuration, prepared.configuration
+    keys = changes(held, wanted)
+    before = {**house.contents, **dict(_profiles(held, house.proxy.gate.runtime))}
+    after = {**prepared.contents, **dict(_profiles(wanted, prepared.runtime))}
+    named = [key for key, content in after.items() if before.get(key, content) != content]
+    return keys + [key for key in named if key not in keys]
+
+
+async def adopt(house: House, prepared: Prepared) -> None:
+    """Put a configuration into force: requests that begin from now on go by it."""
+    configuration = prepared.configuration
+    house.configuration, house.contents = configuration, prepared.contents
+    house.running = {prepared.recipes[name]: proxy for name, proxy in prepared.proxies.items()}
+    house.proxy.gate.runtime = prepared.runtime
+    house.origins.change(prepared.proxies)
+    house.clients.change(connection_limits(configuration), read_limits(configuration.server))
+    if house.certificates is not None and prepared.certificates is not None:
+        house.certificates.adopt(configuration, prepared.runtime.sites, prepared.certificates)
+    if prepared.outlet is not None:
+        house.log.turn_to(prepared.outlet)
+    if house.shared is not None:
+        house.shared.detached_ttl = configuration.cache.detached_ttl
+    await house.proxy.store.resize(configuration.cache.max_bytes, configuration.cache.max_object_bytes)
+
+
+def _fixed(held: Configuration, wanted: Configuration, source: str) -> Iterator[ConfigurationError]:
+    for key, why in FIXED.items():
+        old, new = value_at(held, key), value_at(wanted, key)
+        if old != new:
+            allowed = f"{masked(str(old))}, or another with a restart: {why} at a reload"
+            yield ConfigurationError(source, key, masked(str(new)), allowed)
+
+
+def _certificates(house: House, wanted: Configuration) -> Contexts | None:
+    found = contexts_of(wanted, house.source)
+    if (found is None) != (house.certificates is None):
+        allowed = f"{'none' if house.certificates is None else 'a file'}: TLS comes and goes with a restart"
+        raise ConfigurationError(house.source, "server.tls_cert", wanted.server.tls_cert, allowed)
+    return found
+
+
+def _outlet(held: Configuration, wanted: Configuration, source: str) -> Outlet | None:
+    old, new = held.server, wanted.server
+    if (old.access_log, old.access_log_format) == (new.access_log, new.access_log_format):
+        return None
+    return outlet_of(new.access_log, new.access_log_format, source)
+
+
+def _profiles(configuration: Configuration, runtime: Runtime) -> Iterator[tuple[str, str]]:
+    """The key of each setting that names a profile, and the profile's digest."""
+    default = [runtime.sites.default] if runtime.sites.default else []
+    sites = {site.name: site for site in (*runtime.sites.sites, *default)}
+    for number, table in enumerate(configuration.sites):
+        routes = {route.prefix: route.profile for route in sites[table.hosts[0]].routes}
+        places = {f"sites[{number}]": "/"}
+        places |= {f"sites[{number}].routes[{index}]": route.path for index, route in enumerate(table.routes)}
+        for place, path in places.items():
+            yield f"{place}.profile", sha256(repr(routes[path.encode()].settings).encode()).hexdigest()
+
+
+class Others(Protocol):
+    """Other processes that serve by the same configuration."""
+
+    async def prepare(self, configuration: Configuration) -> None:
+        """Let all of them prepare it, or none. Raises ConfigurationError."""
+
+    async def adopt(self) -> None:
+        """Let all of them put it into force. Raises NotTakenError."""
+
+
+class Reload:
+    """Reads the configuration by `read` and puts it into force, for one caller at a time.
+
+    Called, it returns the keys that have changed. It raises ConfigurationError, and nothing has changed then.
+    `tell` hears a line of each reload, and of each mistake.
+    """
+
+    def __init__(
+        self,
+        house: House,
+        read: Callable[[], Configuration],
+        tell: Callable[[str], None],
+        notices: Notices,
+        others: Others | None = None,
+    ) -> None:
+        self._house, self._read, self._tell, self._notices = house, read, tell, notices
+        self._others = others
+        self._lock = asyncio.Lock()
+        self._tasks = set[asyncio.Task[list[str]]]()
+
+    def begin(self) -> None:
+        """Reload in a task of its own, of which `tell` hears."""
+        task = asyncio.get_running_loop().create_task(self())
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[list[str]]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and not isinstance(task.exception(), UnivocalError | None):
+            logger.error("the configuration could not be read again", exc_info=task.exception())
+
+    async def __call__(self) -> list[str]:
+        async with self._lock:
+            self._notices.reloading()
+            try:
+                keys = await self._reloaded()
+            except ConfigurationError as error:
+                for each in (error, *error.beside):
+                    self._tell(f"not reloaded: {each}")
+                raise
+            except NotTakenError as error:
+                self._tell(f"reloaded; {error}")
+                raise
+            finally:
+                self._notices.ready()
+            self._tell(f"reloaded: {', '.join(keys) or 'nothing has changed'}")
+            return keys
+
+    async def _reloaded(self) -> list[str]:
+        prepared = await asyncio.to_thread(lambda: prepare(self._house, self._read()))
+        if self._others is not None:
+            try:
+                await self._others.prepare(prepared.configuration)
+            except ConfigurationError:
+                prepared.drop()
+                raise
+        keys = changed(self._house, prepared)
+        await adopt(self._house, prepared)
+        if self._others is not None:
+            await self._others.adopt()
+        return keys

@@ -1,0 +1,94 @@
+"""The service manager: sockets that it has bound (sd_listen_fds(3)), and news for it (sd_notify(3))."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import MutableMapping
+from contextlib import suppress
+from typing import Final
+
+from univocal.http.errors import ConfigurationError
+
+__all__ = ["NAMES", "Notices", "passed_sockets"]
+
+FIRST: Final = 3  # the descriptor behind standard input, output and error
+NAMES: Final = ("listen", "admin")  # of sockets: FileDescriptorName= of their units
+PATIENCE: Final = 1.0  # seconds that the manager may take for one message
+
+_SOURCE: Final = "systemd"
+
+
+def passed_sockets(environ: MutableMapping[str, str]) -> dict[str, socket.socket]:
+    """The listening sockets that were passed to this process, "listen" and "admin", as far as they were.
+
+    The variables that tell of them are taken out of `environ`: they are for this process alone. Sockets
+    without names are these two in this order. Raises ConfigurationError for any other.
+    """
+    number, count, names = (environ.pop(f"LISTEN_{name}", "") for name in ("PID", "FDS", "FDNAMES"))
+    if number != str(os.getpid()) or not count.isdigit():
+        return {}
+    named = names.split(":") if names else list(NAMES)
+    sockets = dict[str, socket.socket]()
+    for descriptor, name in zip(range(FIRST, FIRST + int(count)), named, strict=False):
+        if name not in NAMES or name in sockets:
+            allowed = "FileDescriptorName=listen for one socket, FileDescriptorName=admin for another"
+            raise ConfigurationError(_SOURCE, "LISTEN_FDNAMES", names, allowed)
+        sockets[name] = _passed(descriptor, name)
+    if int(count) > len(sockets):
+        raise ConfigurationError(
+            _SOURCE, "LISTEN_FDS", int(count), f"at most {len(NAMES)} sockets, each named"
+        )
+    return sockets
+
+
+def _passed(descriptor: int, name: str) -> socket.socket:
+    allowed = "a TCP socket that listens: ListenStream=HOST:PORT, Accept=no"
+    try:
+        os.set_inheritable(descriptor, False)
+        found = socket.socket(fileno=descriptor)
+        listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    except OSError as error:
+        raise ConfigurationError(_SOURCE, name, error.strerror, allowed) from None
+    if not listens or found.family not in {socket.AF_INET, socket.AF_INET6}:
+        raise ConfigurationError(_SOURCE, name, f"{found.family.name} {found.type.name}", allowed)
+    found.setblocking(False)
+    return found
+
+
+class Notices:
+    """Who is told of what becomes of the program; without an `address` nobody is.
+
+    An address that begins with "@" is in the abstract namespace (unix(7)).
+    """
+
+    def __init__(self, address: str = "") -> None:
+        self._address = f"\0{address[1:]}" if address.startswith("@") else address
+        self._stopping = False
+
+    @classmethod
+    def of(cls, environ: MutableMapping[str, str]) -> Notices:
+        """The one that NOTIFY_SOCKET names, which goes from `environ`: no other process speaks for this."""
+        return cls(environ.pop("NOTIFY_SOCKET", ""))
+
+    def ready(self, status: str = "") -> None:
+        """Tell that the program serves, by the configuration that it has read."""
+        if not self._stopping:
+            self._tell("READY=1", f"STATUS={status}")
+
+    def reloading(self) -> None:
+        """Tell that the configuration is being read again; `ready` follows."""
+        self._tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+
+    def stopping(self) -> None:
+        """Tell that the program is about to end."""
+        self._stopping = True
+        self._tell("STOPPING=1")
+
+    def _tell(self, *lines: str) -> None:
+        if not self._address:
+            return
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as way:
+            way.settimeout(PATIENCE)
+            way.sendto("\n".join(lines).encode(), self._address)

@@ -1,0 +1,431 @@
+"""A configuration that is read again while clients are served: by SIGHUP, by name, at the admin listener."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Fixture = Callable[..., Any]
+
+SITE = '[[sites]]\nhosts = ["en.example"]\nprofile = "mediawiki"\nupstream = "{}"\n'
+
+
+@dataclass
+class Served:
+    """A started program and its file, of which all but the addresses is written anew."""
+
+    running: Any
+    file: Path
+    ask: Fixture
+
+    def write(self, text: str, server: str = 'access_log = "off"', top: str = "") -> None:
+        listeners = 'listen = "127.0.0.1:0"\nadmin = "127.0.0.1:0"'
+        self.file.write_text(f"{top}\n[server]\n{listeners}\n{server}\n{text}", "utf-8")
+
+    def reload(self, *text: str, fields: str = "") -> tuple[int, Any]:
+        """Write the file, and have it read: status and content."""
+        if text:
+            self.write(*text)
+        answer = self.ask(self.running.admin, "/-/reload", "localhost", "POST", fields)
+        return answer.status, json.loads(answer.body)
+
+    def get(self, target: str = "/", host: str = "en.example", **named: str) -> Any:
+        return self.ask(self.running.proxy, target, host, **named)
+
+
+@pytest.fixture
+def serve(start: Fixture, ask: Fixture, tmp_path: Path) -> Callable[..., Served]:
+    """Start the program with this file."""
+
+    def started(*text: str, **variables: str) -> Served:
+        served = Served(None, tmp_path / "univocal.toml", ask)
+        served.write(*text)
+        served.running = start("serve", "--config", str(served.file), **variables)
+        return served
+
+    return started
+
+
+@pytest.fixture
+def origins() -> Iterator[list[Any]]:
+    """Two origin servers that answer each request with their own name."""
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(Named(name)) for name in ("one", "two")]
+
+
+class Named:
+    """An origin server whose answers are its name and the target, on connections that are kept."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.requests = name, 0
+        self.open = set[socket.socket]()
+        self.gate = threading.Event()  # until it is set, what is asked for "/slow" waits
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+
+    def __enter__(self) -> Named:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.gate.set()
+        self._listening.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._listening.accept()
+                self.open.add(connection)
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError), connection:
+            octets = b""
+            while received := connection.recv(65536):
+                octets += received
+                while b"\r\n\r\n" in octets:
+                    head, _, octets = octets.partition(b"\r\n\r\n")
+                    target = head.split(b" ")[1]
+                    self.requests += 1
+                    if target == b"/slow":
+                        self.gate.wait(30)
+                    kept = b"max-age=60" if target.startswith(b"/kept") else b"no-store"
+                    body = b"%b %b" % (self.name.encode(), target)
+                    connection.sendall(
+                        b"HTTP/1.1 200 OK\r\nCache-Control: %b\r\nContent-Length: %d\r\n\r\n%b"
+                        % (kept, len(body), body)
+                    )
+        self.open.discard(connection)
+
+
+@dataclass
+class Client(threading.Thread):
+    """Asks without pause over one connection, until it is told to stop; `wrong` is what failed."""
+
+    address: tuple[str, int]
+    over: threading.Event
+    answered: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__(daemon=True)
+
+    __hash__ = threading.Thread.__hash__
+
+    def run(self) -> None:
+        with (
+            socket.create_connection(self.address, timeout=30) as connection,
+            connection.makefile("rb") as read,
+        ):
+            while not self.over.is_set() and not self.wrong:
+                target = f"/kept/{self.answered % 7}" if self.answered % 2 else f"/{self.answered}"
+                connection.sendall(f"GET {target} HTTP/1.1\r\nHost: en.example\r\n\r\n".encode())
+                self._read(read, target)
+                self.answered += 1
+
+    def _read(self, read: Any, target: str) -> None:
+        status, length = read.readline(), 0
+        while (line := read.readline()) not in {b"\r\n", b""}:
+            name, _, value = line.partition(b":")
+            if name.lower() == b"content-length":
+                length = int(value)
+            if name.lower() == b"connection":
+                self.wrong.append(line.decode())
+        body = read.read(length).decode()
+        if not status.startswith(b"HTTP/1.1 200 ") or not body.endswith(f" {target}"):
+            self.wrong.append(f"{status!r} {body!r}")
+
+
+def test_no_request_fails_while_the_configuration_is_read_fifty_times(serve: Fixture, origins: Any) -> None:
+    served = serve(SITE.format(origins[0].url))
+    over = threading.Event()
+    clients = [Client(served.running.proxy, over) for _ in range(3)]
+    for client in clients:
+        client.start()
+    for number in range(1, 51):
+        before = [client.answered for client in clients]
+        told = served.reload(SITE.format(origins[number % 2].url))
+        assert told == (200, {"reloaded": True, "changed": ["sites[0].upstream"]})
+        wait_for(lambda before=before: all(map(more, clients, before)), clients)
+    over.set()
+    for client in clients:
+        client.join(30)
+    assert [client.wrong for client in clients] == [[]] * 3
+    assert all(origin.requests for origin in origins)
+
+
+def more(client: Client, before: int) -> bool:
+    return client.answered > before or bool(client.wrong)
+
+
+def wait_for(condition: Callable[[], bool], clients: Any = ()) -> None:
+    limit = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < limit, [client.wrong for client in clients]
+        time.sleep(0.01)
+
+
+def test_a_request_under_way_keeps_its_configuration_and_its_connection(serve: Fixture, origins: Any) -> None:
+    one, two = origins
+    served = serve(SITE.format(one.url))
+    assert served.get("/kept").body == b"one /kept"
+    with socket.create_connection(served.running.proxy, timeout=30) as slow:
+        slow.sendall(b"GET /slow HTTP/1.1\r\nHost: en.example\r\n\r\n")
+        wait_for(lambda: one.requests == 2)
+        assert served.reload(SITE.format(two.url))[0] == 200
+        assert served.get("/a").body == b"two /a"
+        assert served.get("/kept").body == b"one /kept"  # what is stored stays
+        assert one.open
+        one.gate.set()
+        assert slow.recv(65536).endswith(b"one /slow")
+        wait_for(lambda: not one.open)  # the last request has ended, and nobody else is to ask
+        slow.sendall(b"GET /b HTTP/1.1\r\nHost: en.example\r\n\r\n")
+        assert slow.recv(65536).endswith(b"two /b")
+
+
+def test_connections_to_an_origin_that_stays_are_kept(serve: Fixture, origins: Any) -> None:
+    one, two = origins
+    other = SITE.replace("en.example", "de.example").format(two.url)
+    served = serve(SITE.format(one.url) + other)
+    served.get("/a")
+    assert served.get("/a", "de.example").body == b"two /a"
+    (kept,), (gone,) = one.open, two.open
+    # The site is no longer the second, and its neighbour has another origin server.
+    status, told = served.reload(other.replace(two.url, one.url) + SITE.format(one.url))
+    assert (status, told["changed"]) == (200, ["sites[0].hosts", "sites[1].hosts", "sites[1].upstream"])
+    assert served.get("/b").body == b"one /b"
+    assert served.get("/b", "de.example").body == b"one /b"
+    assert kept in one.open
+    wait_for(lambda: gone not in two.open)
+
+
+def test_sites_come_and_go(serve: Fixture, origins: Any) -> None:
+    one, two = origins
+    served = serve(SITE.format(one.url))
+    other = SITE.replace("en.example", "de.example").format(two.url)
+    assert served.get("/a", "de.example").status == 421
+    assert served.reload(SITE.format(one.url) + other) == (200, {"reloaded": True, "changed": ["sites[1]"]})
+    assert served.get("/a", "de.example").body == b"two /a"
+    assert served.reload(SITE.format(one.url)) == (200, {"reloaded": True, "changed": ["sites[1]"]})
+    assert served.get("/a", "de.example").status == 421
+    assert served.reload() == (200, {"reloaded": True, "changed": []})
+
+
+def test_a_changed_profile_uses_nothing_that_the_old_one_keyed(
+    serve: Fixture, origins: Any, tmp_path: Path
+) -> None:
+    profile = tmp_path / "profiles" / "own.toml"
+    profile.parent.mkdir()
+    profile.write_text('[path]\ndecode = "( )"\n')
+    site = SITE.replace("mediawiki", "own").format(origins[0].url)
+    served = serve(site, "", 'profiles = ["profiles"]')
+    fresh, hit = "univocal; fwd=uri-miss; stored", "univocal; hit"
+    said = [served.get(target).value("cache-status") for target in ("/kept/(", "/kept/%28")]
+    assert said[0] == fresh
+    assert said[1].startswith(hit)
+    profile.write_text('[path]\ndecode = ")"\n')
+    assert served.reload() == (200, {"reloaded": True, "changed": ["sites[0].profile"]})
+    for target in ("/kept/(", "/kept/%28"):
+        assert served.get(target).value("cache-status") == fresh
+        assert served.get(target).value("cache-status").startswith(hit)
+    profile.write_text('[path]\ndecode = "? )"\n')
+    status, told = served.reload()
+    assert (status, told["errors"][0]["file"]) == (422, str(profile))
+    assert served.get("/kept/(").value("cache-status").startswith(hit)
+
+
+def test_who_may_purge_changes(serve: Fixture, origins: Any) -> None:
+    text = '[purge]\nallow = []\ntoken_env = "{}"\n' + SITE.format(origins[0].url)
+    served = serve(text.format("BEFORE"), BEFORE="b", AFTER="a")
+    old, new = ("Authorization: Bearer b\r\n", "Authorization: Bearer a\r\n")
+    served.write(text.format("AFTER"))
+    assert [served.reload(fields=fields)[0] for fields in ("", new)] == [403, 403]
+    assert served.get(fields=new, method="PURGE").status == 403
+    assert served.reload(fields=old) == (200, {"reloaded": True, "changed": ["purge.token_env"]})
+    assert [served.get(fields=each, method="PURGE").status for each in (old, new)] == [403, 200]
+    assert [served.reload(fields=fields)[0] for fields in (old, new)] == [403, 200]
+
+
+def test_the_log_changes_its_file_and_its_form(serve: Fixture, origins: Any, tmp_path: Path) -> None:
+    first, second = tmp_path / "first.log", tmp_path / "second.log"
+    site = SITE.format(origins[0].url)
+    served = serve(site, f'access_log = "{first}"')
+    served.get("/a")
+    status, told = served.reload(site, f'access_log = "{second}"\naccess_log_format = "combined"')
+    assert (status, told["changed"]) == (200, ["server.access_log", "server.access_log_format"])
+    served.get("/b")
+    assert served.running.end() == 0
+    assert [json.loads(line)["target"] for line in first.read_text().splitlines()] == ["/a"]
+    assert [line.split('"')[1] for line in second.read_text().splitlines()] == ["GET /b HTTP/1.1"]
+
+
+def test_bounds_hold_for_kept_connections_too(serve: Fixture, origins: Any) -> None:
+    site = SITE.format(origins[0].url)
+    served = serve(site)
+    with (
+        socket.create_connection(served.running.proxy, timeout=30) as kept,
+        socket.create_connection(served.running.proxy, timeout=30) as unused,
+    ):
+        kept.sendall(b"GET /" + b"a" * 200 + b" HTTP/1.1\r\nHost: en.example\r\n\r\n")
+        assert kept.recv(65536).startswith(b"HTTP/1.1 200 ")
+        status, told = served.reload(site, "max_target = 100\nmax_fields = 5\nmax_body = 10")
+        assert (status, told["changed"]) == (
+            200,
+            ["server.access_log", "server.max_body", "server.max_target", "server.max_fields"],
+        )
+        for connection in (kept, unused):
+            connection.sendall(b"GET /" + b"a" * 200 + b" HTTP/1.1\r\nHost: en.example\r\n\r\n")
+            assert connection.recv(65536).startswith(b"HTTP/1.1 414 ")
+    assert served.get(fields="X: y\r\n" * 10).status == 431
+    assert served.get(method="POST", body="0123456789x").status == 413
+    assert served.get(method="POST", body="0123456789").status == 200
+
+
+def test_rules_of_the_cache_change_for_what_is_asked_from_now_on(serve: Fixture, origin: Any) -> None:
+    origin.fields = "X-Nothing: of freshness"
+    site = SITE.format(origin.url)
+    served = serve(site)
+    assert [served.get().body for _ in range(2)] == [b"answer 1", b"answer 2"]
+    status, told = served.reload(site + "[sites.cache]\nttl = 60\n", "cache_status = 'off'")
+    assert (status, told["changed"]) == (
+        200,
+        ["server.cache_status", "server.access_log", "sites[0].cache.ttl"],
+    )
+    assert [served.get().body for _ in range(2)] == [b"answer 3", b"answer 3"]
+    assert served.get().value("cache-status") is None
+
+
+def test_a_smaller_store_lets_go(serve: Fixture, origins: Any) -> None:
+    site = SITE.format(origins[0].url)
+    served = serve(site)
+    for number in range(100):
+        served.get(f"/kept/{number}")
+    status, told = served.reload('[cache]\nmax_bytes = "20 KiB"\n' + site)
+    assert (status, told["changed"]) == (200, ["cache.max_bytes"])
+    stats = json.loads(served.ask(served.running.admin, "/-/stats", "localhost").body)["totals"]["stored"]
+    assert 0 < stats["bytes"] <= stats["max_bytes"] == 20 * 1024
+    assert 0 < stats["responses"] < 100
+
+
+def test_the_admin_listener_shows_the_configuration_in_force(serve: Fixture, origins: Any) -> None:
+    one, two = origins
+    served = serve(SITE.format(one.url))
+    admin = served.running.admin
+    assert served.ask(admin, "/-/config", "admin.example").status == 421
+    status, _ = served.reload(SITE.format(two.url), 'admin_hosts = ["admin.example"]')
+    assert status == 200
+    shown = json.loads(served.ask(admin, "/-/config", "admin.example").body)
+    assert shown["sites"][0]["upstream"] == two.url
+    assert shown["server"]["admin_hosts"] == ["admin.example"]
+    assert served.ask(admin, "/-/config", "localhost").status == 421
+
+
+@pytest.mark.parametrize(
+    ("server", "cache", "key"),
+    [
+        ('listen = "127.0.0.1:1"', "", "server.listen"),
+        ('admin = "127.0.0.1:1"', "", "server.admin"),
+        ("workers = 2", 'store = "redis://:secret@127.0.0.1:1/0"', "server.workers"),
+        ("", 'store = "redis://:secret@127.0.0.1:1/0"', "cache.store"),
+    ],
+)
+def test_what_only_a_restart_changes(serve: Fixture, origins: Any, server: str, cache: str, key: str) -> None:
+    one, two = origins
+    served = serve(SITE.format(one.url))
+    text = f"[cache]\n{cache}\n" + SITE.format(two.url)
+    served.write(text, server)
+    if server[:6] in {"listen", "admin "}:  # which stand in the file by default
+        lines = served.file.read_text().splitlines()
+        lines.remove(f'{key.partition(".")[2]} = "127.0.0.1:0"')
+        served.file.write_text("\n".join(lines))
+    status, told = served.reload()
+    assert (status, told["status"]) == (422, 422)
+    assert key in [error["key"] for error in told["errors"]]
+    assert "secret" not in json.dumps(told)
+    line = served.file.read_text().splitlines()[told["errors"][-1]["line"] - 1]
+    assert line.split(" ")[0] == told["errors"][-1]["key"].partition(".")[2]
+    assert served.get("/a").body == b"one /a"
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("[[sites", [""]),
+        ("[server]\nmax_bodies = 1\n[cache]\nttl = -1\n" + SITE.format("x"), None),
+        (SITE.format("nothing://"), ["sites[0].upstream"]),
+        (SITE.format("http://127.0.0.1:1").replace("mediawiki", "nowhere"), ["sites[0].profile"]),
+        (SITE.format("http://127.0.0.1:1") * 2, ["sites[0].hosts"]),
+        (
+            SITE.format("https://127.0.0.1:1") + '[sites.origin]\ntls_ca = "none.pem"',
+            ["sites[0].origin.tls_ca"],
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_leaves_the_old_one_in_force(
+    serve: Fixture, univocal: Fixture, origins: Any, text: str, keys: list[str] | None
+) -> None:
+    """All that is wrong is said, as `univocal check` says it."""
+    served = serve(SITE.format(origins[0].url))
+    before = served.ask(served.running.admin, "/-/config", "localhost").body
+    served.file.write_text(text)
+    status, told = served.reload()
+    checked = univocal("check", "--config", str(served.file))
+    assert (status, checked.returncode) == (422, 2)
+    assert [f"univocal: {line}" for line in told["detail"].splitlines()] == checked.stderr.splitlines()
+    if keys is not None:
+        assert [error["key"] for error in told["errors"]] == keys
+    else:
+        assert len(told["errors"]) == 3
+    assert served.ask(served.running.admin, "/-/config", "localhost").body == before
+    assert served.get("/a").body == b"one /a"
+    host, port = served.running.admin
+    asked = univocal("reload", "--admin", f"http://{host}:{port}")
+    assert (asked.returncode, asked.stdout, asked.stderr) == (2, "", checked.stderr)
+
+
+def test_a_signal_and_the_command_do_the_same(serve: Fixture, univocal: Fixture, origins: Any) -> None:
+    one, two = origins
+    served = serve(SITE.format(one.url))
+    host, port = served.running.admin
+    served.write(SITE.format(two.url))
+    asked = univocal("reload", "--admin", f"http://{host}:{port}")
+    assert (asked.returncode, asked.stdout) == (0, "sites[0].upstream\n")
+    assert served.get("/a").body == b"two /a"
+    served.write(SITE.format(one.url))
+    served.running.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: served.get("/a").body == b"one /a")
+    served.file.write_text("nonsense")
+    served.running.process.send_signal(signal.SIGHUP)
+    asked = univocal("reload", "--admin", f"http://{host}:{port}")
+    assert asked.returncode == 2
+    assert served.get("/a").body == b"one /a"
+    assert served.running.end() == 0
+    assert served.running.err.count("univocal: reloaded: sites[0].upstream\n") == 2
+    assert served.running.err.count("univocal: not reloaded: ") == 2
+
+
+def test_the_command_says_that_nobody_answers_or_that_it_may_not(
+    serve: Fixture, univocal: Fixture, origins: Any
+) -> None:
+    served = serve("[purge]\nallow = []\n" + SITE.format(origins[0].url), UNIVOCAL_PURGE_TOKEN="s3cret")
+    host, port = served.running.admin
+    address = f"http://{host}:{port}"
+    assert univocal("reload", "--admin", address).returncode == 1
+    assert (
+        univocal("reload", "--admin", address, UNIVOCAL_PURGE_TOKEN="s3cret").stdout
+        == "nothing has changed\n"
+    )
+    assert univocal("reload", "--admin", "nowhere").returncode == 2
+    assert served.running.end() == 0
+    ended = univocal("reload", "--admin", address)
+    assert (ended.returncode, ended.stderr.count("did not answer")) == (1, 1)

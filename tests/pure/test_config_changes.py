@@ -1,0 +1,58 @@
+"""Where two configurations differ, by their dotted keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from univocal_app.config.changes import FIXED, changes, value_at
+from univocal_app.config.tables import Configuration, validate
+
+SITE = {"hosts": ["en.example"], "upstream": "http://127.0.0.1:1"}
+OTHER = {"hosts": ["de.example"], "upstream": "http://127.0.0.1:2"}
+ROUTE = {"path": "/api/"}
+
+
+def read(**tables: Any) -> Configuration:
+    return validate({"sites": [SITE], **tables}, "test")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "keys"),
+    [
+        ({}, {}, []),
+        ({}, {"server": {"workers": 1, "max_body": "0 B"}, "purge": {}}, []),
+        ({}, {"profiles": ["own"]}, ["profiles"]),
+        ({}, {"server": {"listen": "[::1]:8080", "drain": 5}}, ["server.listen", "server.drain"]),
+        ({}, {"purge": {"allow": ["192.0.2.7"]}}, ["purge.allow"]),
+        ({}, {"cache": {"max_bytes": "1 MiB", "ttl": 5}}, ["cache.ttl", "cache.max_bytes"]),
+        ({}, {"cache": {"ttl": 0}, "origin": {"read_timeout": 60}}, []),
+        ({}, {"sites": [OTHER]}, ["sites[0].hosts", "sites[0].upstream"]),
+        ({}, {"sites": [SITE, OTHER]}, ["sites[1]"]),
+        ({"sites": [SITE, OTHER]}, {}, ["sites[1]"]),
+        ({}, {"sites": [{**SITE, "routes": [ROUTE]}]}, ["sites[0].routes[0]"]),
+        (
+            {"sites": [{**SITE, "routes": [ROUTE]}]},
+            {"sites": [{**SITE, "routes": [{**ROUTE, "profile": "upload"}]}]},
+            ["sites[0].routes[0].profile"],
+        ),
+        ({}, {"sites": [{**SITE, "scheme": "keep"}]}, []),
+        # It goes before what is said for all sites, though it is the default.
+        ({}, {"sites": [{**SITE, "cache": {"ttl": 0}}]}, ["sites[0].cache.ttl"]),
+        ({}, {"sites": [{**SITE, "origin": {"read_timeout": 60}}]}, ["sites[0].origin.read_timeout"]),
+        ({"sites": [{**SITE, "cache": {"ttl": 0}}]}, {"sites": [{**SITE, "cache": {"ttl": 0}}]}, []),
+    ],
+)
+def test_what_differs(before: dict[str, Any], after: dict[str, Any], keys: list[str]) -> None:
+    assert changes(read(**before), read(**after)) == keys
+
+
+def test_what_no_reload_changes_is_there() -> None:
+    configuration = read(server={"listen": "127.0.0.1:1"})
+    assert {key: str(value_at(configuration, key)) for key in FIXED} == {
+        "server.listen": "127.0.0.1:1",
+        "server.admin": "127.0.0.1:8081",
+        "server.workers": "1",
+        "cache.store": "memory",
+    }
