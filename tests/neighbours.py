@@ -312,10 +312,13 @@ class House:
         self.store = self.tiers.memory
         self.origin = PlayedOrigin()
         self.outcomes: list[Outcome] = []
+        self.counted: list[Outcome] = []
         self.clients: list[PlayedClient] = []
         runtime = Runtime.everywhere(PROFILE, rules or Rules(), limits=Limits(**settings))
         gate = Gate(runtime, self.tiers)
-        self.engine = Engine(gate, (self.outcomes.append,), self.clock, self.timers.call_later)
+        self.engine = Engine(
+            gate, (self.outcomes.append,), self.clock, self.timers.call_later, (self.counted.append,)
+        )
         self.flights = self.engine.flights
 
     @property

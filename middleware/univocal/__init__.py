@@ -7,7 +7,8 @@ app.add_middleware(CacheMiddleware)
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.reverse_proxy import ReverseProxy
 from univocal.cache.rules import Rules
-from univocal.engine.outcome import Listener, Outcome
+from univocal.engine.audience import Listener
+from univocal.engine.outcome import Outcome
 from univocal.engine.runtime import Runtime, builtin_profiles
 from univocal.http.errors import ConfigurationError, ProfileError, RefusedError, UnivocalError
 from univocal.origin.timeouts import Timeouts

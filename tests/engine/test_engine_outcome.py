@@ -8,7 +8,8 @@ import pytest
 
 from neighbours import House, PlayedClient
 from univocal.cache.decide import Refuse, Reuse
-from univocal.engine.outcome import Handling, Outcome, announce, cache_status
+from univocal.engine.audience import Audience
+from univocal.engine.outcome import Handling, Outcome, cache_status
 from univocal.http.messages import Fields, Received
 
 SITES = House().engine.gate.runtime.sites
@@ -47,8 +48,8 @@ def test_a_listener_that_fails_keeps_no_other_from_hearing(caplog: pytest.LogCap
 
     outcome = Outcome.refused(RECEIVED, ("bad-framing",), 1.0, SITES)
     with caplog.at_level(logging.ERROR):
-        announce((fails, heard.append), outcome)
-    assert heard == [outcome]
+        Audience((fails, heard.append), (fails, heard.append), House().timers.call_later).announce(outcome)
+    assert heard == [outcome, outcome]
     assert "a listener failed" in caplog.text
 
 

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quoted
 from pathlib import Path
-from typing import BinaryIO, Final, Literal, NamedTuple, cast
+from typing import BinaryIO, Final, Literal, NamedTuple, TypeAlias, cast
 
 from univocal.engine.outcome import Outcome
 from univocal.engine.purge import Purged
@@ -33,6 +33,9 @@ _HOSTILE: Final = re.compile(r"[^ !#-\[\]-~]")
 
 LONGEST: Final = 512  # octets of a user agent, and of a referrer, that are written
 REMEMBERED: Final = 512  # texts of each
+PAGES: Final = (
+    4_096  # that are remembered as they are written, each in as many octets as a user agent at most
+)
 
 CLIENT_LEFT: Final = (
     499  # nginx's status for a client that did not wait, for programs that expect three digits
@@ -41,35 +44,51 @@ CLIENT_LEFT: Final = (
 
 def as_json(outcome: Outcome) -> bytes:
     """One JSON object; octets outside ASCII and control characters are escaped."""
-    received, canonical, client = outcome.received, outcome.canonical, outcome.client
-    handling, times = outcome.handling, outcome.times
-    usual = handling.hit and not (
-        handling.stored
-        or handling.collapsed
-        or handling.detail
-        or handling.unstorable
-        or outcome.reasons
-        or outcome.purged
-        or outcome.host
-        or outcome.failure
-    )
-    method = _GET if received.method == b"GET" else quoted(received.method.decode("latin-1"))
-    protocol = _VERSIONS.get(received.version) or quoted(f"HTTP/{received.version.decode('latin-1')}")
+    (site, received, canonical, _, status, sent, times, client, handling), told = outcome[:9], outcome[9:]
+    reasons, agent, referrer, host, failure, purged, _ = told
+    hit, _, _, stored, collapsed, _, detail, unstorable = handling
+    unusual = stored or collapsed or detail or unstorable or reasons or purged or host or failure
+    method, target, version = received.method, received.target, received.version
+    named = method, target, None if canonical is None else canonical.key, site
+    start, _, seconds = times
     # By json's own quoting: orjson and msgspec take longer, and leave what is outside ASCII as it is.
     return (
-        f'{{"time":"{_iso(int(times.start * 1000))}"'
+        f'{{"time":"{_iso(int(start * 1000))}"'
         f',"client":{"null" if client is None else quoted(client)}'
-        f',"method":{method}'
-        f',"target":{quoted(received.target.decode("latin-1"))}'
-        f',"url":{"null" if canonical is None else quoted(canonical.url.decode("latin-1"))}'
-        f',"site":{quoted(outcome.site)},"status":{outcome.status},"bytes":{outcome.bytes}'
-        f',"seconds":{times.total:.6f},"protocol":{protocol}'
-        f',"user_agent":{_AGENTS[outcome.agent]},"referrer":{_REFERRERS[outcome.referrer]}'
-        f",{_USUAL if usual else _handled(outcome)}}}\n"
+        f"{_NAMED.get(named) or _naming(named, outcome)}"
+        f',"status":{status},"bytes":{sent}'
+        f',"seconds":{seconds:.6f},"protocol":{_VERSIONS.get(version) or _version(version)}'
+        f',"user_agent":{_AGENTS[agent]},"referrer":{_REFERRERS[referrer]}'
+        f",{_handled(outcome) if unusual or not hit else _USUAL}}}\n"
     ).encode("ascii")
 
 
-_GET: Final = '"GET"'
+_Named: TypeAlias = tuple[bytes, bytes, bytes | None, str]
+"""A method, a target as it was received, the key, the site."""
+
+_NAMED: Final[dict[_Named, str]] = {}
+
+
+def _naming(named: _Named, outcome: Outcome) -> str:
+    """The members of the object that say what was asked for: a few pages are asked for most."""
+    (method, target, _, site), canonical = named, outcome.canonical
+    text = (
+        f',"method":{quoted(method.decode("latin-1"))}'
+        f',"target":{quoted(target.decode("latin-1"))}'
+        f',"url":{"null" if canonical is None else quoted(canonical.url.decode("latin-1"))}'
+        f',"site":{quoted(site)}'
+    )
+    if len(text) <= LONGEST:
+        if len(_NAMED) >= PAGES:
+            _NAMED.clear()
+        _NAMED[named] = text
+    return text
+
+
+def _version(version: bytes) -> str:
+    return quoted(f"HTTP/{version.decode('latin-1')}")
+
+
 _USUAL: Final = '"cache":"hit","stored":false,"storable":null,"collapsed":false,"detail":null,"reasons":[]'
 
 

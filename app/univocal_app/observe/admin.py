@@ -10,6 +10,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from univocal.asgi.middleware import CacheMiddleware
 from univocal_app.commands.explain import explain
@@ -60,8 +61,24 @@ def admin(
     ]
     routes = [Route(path, endpoint, methods=[method]) for path, method, endpoint in endpoints]
     routes += page_routes()
-    middleware = [Middleware(PurgeMethods, proxy), Middleware(Permitted, proxy), Middleware(OwnHosts, hosts)]
+    middleware = [
+        Middleware(PurgeMethods, proxy),
+        Middleware(Permitted, proxy),
+        Middleware(OwnHosts, hosts),
+        Middleware(_Settled, proxy),
+    ]
     return Starlette(routes=routes, middleware=middleware)
+
+
+class _Settled:
+    """Lets everything that has ended be counted before a request looks at the counts."""
+
+    def __init__(self, app: ASGIApp, proxy: CacheMiddleware) -> None:
+        self._app, self._audience = app, proxy.engine.audience
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._audience.settle()
+        await self._app(scope, receive, send)
 
 
 async def _health(_: Request) -> Response:

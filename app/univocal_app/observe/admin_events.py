@@ -12,7 +12,8 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from univocal.engine.outcome import Listener, Outcome
+from univocal.engine.audience import Listener
+from univocal.engine.outcome import Outcome
 from univocal.http.problem import problem
 from univocal_app.observe.admin_purge import FRESH
 from univocal_app.observe.event_relay import Gathering, report

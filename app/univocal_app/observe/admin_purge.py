@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.scope import received
-from univocal.engine.outcome import Handling, Outcome, Times, announce
+from univocal.engine.outcome import Handling, Outcome, Times
 from univocal.engine.purge import PURGES, Purged, carry_out, foresee, may_purge, ordered
 from univocal.engine.trust import Peer
 from univocal.http.errors import RefusedError
@@ -64,7 +64,7 @@ async def purge(proxy: CacheMiddleware, hosts: Hosts, request: Request) -> Respo
         reasons=asked.reasons,
         purged=asked.purged,
     )
-    announce(proxy.engine.listeners, outcome)
+    proxy.engine.audience.announce(outcome)
     return response
 
 

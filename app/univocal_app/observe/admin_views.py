@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from univocal.asgi.middleware import CacheMiddleware
-from univocal.engine.outcome import Listener
+from univocal.engine.audience import Listener
 from univocal.engine.purge import foresee
 from univocal.http.errors import RefusedError
 from univocal.store.purge_selectors import Keys

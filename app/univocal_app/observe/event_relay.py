@@ -14,7 +14,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final, cast
 
-from univocal.engine.outcome import Listener, Outcome
+from univocal.engine.audience import Listener
+from univocal.engine.outcome import Outcome
 from univocal_app.observe.events import ROOM, Event, Follower, event_of
 
 __all__ = ["Gathering", "report"]

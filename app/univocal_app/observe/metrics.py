@@ -168,10 +168,11 @@ class Metrics(Collector):
         key = outcome.site, handled, outcome.status // 100
         requests, sent, buckets = self._places.get(key) or self._place(*key)
         cells = self._counts.cells
-        cells[requests] += 1
-        cells[sent] += outcome.bytes
-        cells[buckets] += seconds
-        cells[buckets + 1 + bisect_left(BOUNDS, seconds)] += 1
+        count = outcome.alike
+        cells[requests] += count
+        cells[sent] += outcome.bytes * count
+        cells[buckets] += seconds * count
+        cells[buckets + 1 + bisect_left(BOUNDS, seconds)] += count
         if handling.collapsed:
             self._add(COLLAPSED, outcome.site)
         if outcome.reasons:

@@ -38,7 +38,7 @@ class Spellings:
             return
         target = received.target
         if len(target) <= LONGEST and target[:1] == b"/":
-            self._counts.add((canonical.key, target))
+            self._counts.add((canonical.key, target), outcome.alike)
 
     def counted(self) -> list[Counted]:
         """What this process has counted."""

@@ -53,8 +53,8 @@ class Top:
         key = canonical.key
         if len(canonical.target) > LONGEST:
             return
-        self._requests.add(key)
-        self._bytes.add(key, outcome.bytes)
+        self._requests.add(key, outcome.alike)
+        self._bytes.add(key, outcome.bytes * outcome.alike)
         if outcome.handling.fwd:
             self._misses.add(key)
 

@@ -12,7 +12,8 @@ from types import MappingProxyType
 
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.reverse_proxy import Origins, ReverseProxy
-from univocal.engine.outcome import Listener, Outcome, announce
+from univocal.engine.audience import Listener
+from univocal.engine.outcome import Outcome
 from univocal.engine.runtime import Access, Limits, Runtime, builtin_profiles, read_profiles
 from univocal.engine.trust import networks
 from univocal.http.errors import ConfigurationError, Objections
@@ -112,6 +113,7 @@ class House:
 
     def look(self) -> None:
         """Let other processes know of this one; a worker calls this every second or so."""
+        self.proxy.engine.audience.settle()
         self.metrics.look()
         self.views.look()
 
@@ -122,7 +124,7 @@ class House:
 
     def _refused(self, received: Received, reasons: tuple[str, ...]) -> None:
         sites = self.proxy.gate.runtime.sites
-        announce(self.proxy.engine.listeners, Outcome.refused(received, reasons, time.time(), sites))
+        self.proxy.engine.audience.announce(Outcome.refused(received, reasons, time.time(), sites))
 
     async def start(self) -> None:
         """Connect to the shared store, before clients are answered; without it, go on alone."""
@@ -168,9 +170,12 @@ def assemble(configuration: Configuration, source: str, commons: Commons | None 
     views = Views(
         Stats(memory, commons), Top(spellings, commons), spellings, lambda: places_of(house.configuration)
     )
-    listeners: list[Listener] = [log, metrics, *views.listeners]
-    proxy = CacheMiddleware(origins, runtime=runtime, store=store, listeners=listeners)
-    events = Events(proxy.engine.listeners)
+    # A log of the purges alone has nothing to write of a hit.
+    listeners: list[Listener] = [] if server.access_log == "off" else [log]
+    counters: list[Listener] = [metrics, *views.listeners]
+    counters += [log] if server.access_log == "off" else []
+    proxy = CacheMiddleware(origins, runtime=runtime, store=store, listeners=listeners, counters=counters)
+    events = Events(proxy.engine.audience.listeners)
     certificates = contexts_of(configuration, source)
     files = CertificateFiles(configuration, source, runtime.sites, certificates) if certificates else None
     running = {recipes[name]: each for name, each in proxies.items()}

@@ -20,11 +20,12 @@ from univocal.cache.decide import Refuse
 from univocal.cache.rules import Rules
 from univocal.cache.stored import head_fields
 from univocal.engine.admission import Admission, Gate
+from univocal.engine.audience import Listener
 from univocal.engine.exchange import Engine, Exchange
 from univocal.engine.flight import Origin
 from univocal.engine.forwarding import Forwarding
 from univocal.engine.hits import Hit
-from univocal.engine.outcome import Listener, Outcome, Times, announce
+from univocal.engine.outcome import Outcome, Times
 from univocal.engine.plan import plan_of
 from univocal.engine.purge import Purged, carry_out, ordered
 from univocal.engine.runtime import Access, Runtime, builtin_profiles, read_profile
@@ -49,7 +50,8 @@ class CacheMiddleware:
     7239). With a `purge_token`, whoever sends it as a bearer token may purge too. `store` may be shared among
     middlewares of one event loop; as the URL of a Redis it is shared by all processes, and connects itself. A
     `runtime` replaces profile, rules and networks (`univocal serve` builds one from its file). Listeners are
-    called with each Outcome. Raises ConfigurationError.
+    called with each Outcome; counters, too, but of ordinary hits that are alike with one for
+    many (`alike`), a second later at most. Raises ConfigurationError.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class CacheMiddleware:
         rules: Rules | None = None,
         store: str | MemoryStore | SharedStore | Tiers | None = None,
         listeners: Iterable[Listener] = (),
+        counters: Iterable[Listener] = (),
         trusted_proxies: Iterable[str] = (),
         forwarded: Family = "x-forwarded",
         purge_allow: Iterable[str] = LOOPBACK,
@@ -84,7 +87,7 @@ class CacheMiddleware:
         self.tiers = tiers_of(store or MemoryStore())
         self.store = self.tiers.memory
         self.gate = Gate(runtime, self.tiers)
-        self.engine = Engine(self.gate, tuple(listeners), clock)
+        self.engine = Engine(self.gate, tuple(listeners), clock, counters=tuple(counters))
         self._forwarding = _forwarding_of(app)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -132,7 +135,7 @@ class CacheMiddleware:
             purged = await carry_out(order, self.tiers, begun)
         finally:
             seconds = time.perf_counter() - ticks
-            announce(self.engine.listeners, Outcome.ordered(purged, Times(begun, seconds, seconds)))
+            self.engine.audience.announce(Outcome.ordered(purged, Times(begun, seconds, seconds)))
         return purged.count or 0
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:

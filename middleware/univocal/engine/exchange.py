@@ -14,6 +14,7 @@ from univocal.cache.represent import not_modified, represent
 from univocal.cache.stored import Stored
 from univocal.cache.tags import TAGGING
 from univocal.engine.admission import Admission, Gate
+from univocal.engine.audience import Audience, Listener
 from univocal.engine.broadcast import WINDOW, CutShortError, Reader
 from univocal.engine.flight import (
     CallLater,
@@ -28,7 +29,7 @@ from univocal.engine.flight import (
 )
 from univocal.engine.hits import Hits
 from univocal.engine.households import UnderWay, household
-from univocal.engine.outcome import Handling, Listener, Outcome, Times, announce, cache_status
+from univocal.engine.outcome import Handling, Outcome, Times, cache_status
 from univocal.engine.purge import PURGES, Order, Purged, carry_out
 from univocal.engine.recording import Recording
 from univocal.engine.turns import Turn
@@ -49,12 +50,12 @@ def _call_later(seconds: float, call: Callable[[], None]) -> Due:
 
 
 class Engine:
-    """All that exchanges share: the gate, the flights, the listeners, the clock (seconds since the epoch).
+    """All that exchanges share: the gate, the flights, the audience, the clock (seconds since the epoch).
 
     `call_later` calls after so many seconds; without it the running event loop does.
     """
 
-    __slots__ = ("call_later", "clock", "flights", "gate", "hits", "listeners", "tasks", "under_way")
+    __slots__ = ("audience", "call_later", "clock", "flights", "gate", "hits", "tasks", "under_way")
 
     def __init__(
         self,
@@ -62,13 +63,14 @@ class Engine:
         listeners: Sequence[Listener] = (),
         clock: Callable[[], float] = time.time,
         call_later: CallLater = _call_later,
+        counters: Sequence[Listener] = (),
     ) -> None:
         self.gate = gate
-        self.listeners = list(listeners)  # of `hits`, too: one may come and go while exchanges are under way
+        self.audience = Audience(listeners, counters, call_later)
         self.clock = clock
         self.call_later = call_later
         self.flights = Flights(gate, clock, call_later)
-        self.hits = Hits(gate, self.listeners)
+        self.hits = Hits(gate, self.audience)
         self.under_way = UnderWay()
         self.tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
 
@@ -578,8 +580,8 @@ class Exchange:
             self._loan = self._pending = None
         if self._counted:
             self._engine.under_way.end(self._counted)
-        listeners = self._engine.listeners
-        if not listeners:
+        audience = self._engine.audience
+        if not (audience.listeners or audience.counters):
             return
         now = time.perf_counter()
         if self._recording is not None and not self._recording.stored:
@@ -609,7 +611,7 @@ class Exchange:
             failure=self._failure,
             purged=self._purged,
         )
-        announce(listeners, outcome)
+        audience.announce(outcome)
 
 
 def _has_fallback(admission: Admission) -> bool:

@@ -20,7 +20,8 @@ from univocal.cache.decide import Reuse, at_once
 from univocal.cache.stored import Stored
 from univocal.cache.tags import TAGGING
 from univocal.engine.admission import Gate, admitted
-from univocal.engine.outcome import Handling, Listener, Outcome, Times, announce, cache_status
+from univocal.engine.audience import ALIKE, Audience, Tally
+from univocal.engine.outcome import Handling, Outcome, Times, cache_status
 from univocal.engine.plan import Plan
 from univocal.engine.trust import within
 from univocal.http.messages import Fields, Received, Request
@@ -43,6 +44,7 @@ class Hit(NamedTuple):
     canonical: Canonical
     client: str | None  # the believed one
     told: HitFields
+    tally: Tally
     plan: Plan
     values: Sequence[bytes]  # of the request's fields
 
@@ -56,13 +58,13 @@ class HitFields(NamedTuple):
 
 
 class Hits:
-    """Finds the stored response for an ordinary request, and tells the listeners of it."""
+    """Finds the stored response for an ordinary request, and tells the audience of it."""
 
-    __slots__ = ("_found", "_gate", "_listeners", "_runtime")
+    __slots__ = ("_audience", "_found", "_gate", "_runtime")
 
-    def __init__(self, gate: Gate, listeners: Sequence[Listener]) -> None:
+    def __init__(self, gate: Gate, audience: Audience) -> None:
         self._gate = gate
-        self._listeners = listeners
+        self._audience = audience
         self._runtime = gate.runtime  # the one that `_found` is of
         # By target, host and scheme.
         self._found: OrderedDict[tuple[bytes, bytes, bytes], _Found] = OrderedDict()
@@ -109,7 +111,7 @@ class Hits:
         told = _told(int(stored.fresh_until - stored.born - age), runtime.cache_status)
         if runtime.cache_status == "key":
             told = _with_lines(told.handling, cache_status(told.handling, canonical, "key"))
-        return Hit(stored, age, canonical, client, told, plan, values)
+        return Hit(stored, age, canonical, client, told, found.tally, plan, values)
 
     def _locate(self, target: bytes, host: bytes, scheme: bytes) -> _Found | None:
         """Resolve a target; None if more than the stored responses has to be looked at."""
@@ -128,6 +130,7 @@ class Hits:
             strips_tags=rules.strip_tags,
             reduces=rules.accept_encoding == "reduce",
             max_fields=limits.max_fields or sys.maxsize,
+            tally=Tally(),
         )
         if len(target) + len(host) <= _LONGEST:
             if len(self._found) >= _MOST_FOUND:
@@ -136,25 +139,34 @@ class Hits:
         return found
 
     def tell(self, hit: Hit, received: Received, begun: float, ticks: float) -> None:
-        """Let the listeners know of a hit that was answered."""
-        if self._listeners:
-            seconds = time.perf_counter() - ticks
-            stored, age, canonical, client, told, plan, values = hit
-            outcome = Outcome(
-                canonical.site.name,
-                received,
-                canonical,
-                Reuse(stored, age, "hit", False),
-                stored.status,
-                len(stored.body),
-                Times(begun, seconds, seconds),
-                client,
-                told.handling,
-                (),
-                None if plan.agent < 0 else values[plan.agent],
-                None if plan.referrer < 0 else values[plan.referrer],
-            )
-            announce(self._listeners, outcome)
+        """Let the audience know of a hit that was answered."""
+        seconds = time.perf_counter() - ticks
+        stored, age, canonical, client, told, tally, plan, values = hit
+        audience = self._audience
+        counted = tally.stored is stored and seconds < ALIKE and audience.since <= begun < audience.until
+        if counted:
+            tally.count += 1
+            tally.seconds += seconds
+        if (counted and not audience.listeners) or not (audience.listeners or audience.counters):
+            return
+        outcome = Outcome(
+            canonical.site.name,
+            received,
+            canonical,
+            Reuse(stored, age, "hit", False),
+            stored.status,
+            len(stored.body),
+            Times(begun, seconds, seconds),
+            client,
+            told.handling,
+            (),
+            None if plan.agent < 0 else values[plan.agent],
+            None if plan.referrer < 0 else values[plan.referrer],
+        )
+        if counted or not audience.counters:
+            audience.announce(outcome, audience.listeners)
+        else:
+            audience.hit(outcome, stored, tally)
 
 
 class _Found(NamedTuple):
@@ -163,6 +175,7 @@ class _Found(NamedTuple):
     strips_tags: bool
     reduces: bool  # Accept-Encoding, to the common codings
     max_fields: int
+    tally: Tally
 
 
 @lru_cache(maxsize=1024)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from univocal.cache.decide import Decision, Refuse, Reuse
 from univocal.engine.purge import PURGES, Purged
@@ -15,9 +13,7 @@ from univocal.http.problem import problem
 from univocal.uri.site import Sites
 from univocal.uri.target import Canonical
 
-__all__ = ["Handling", "Listener", "Outcome", "Times", "announce", "cache_status"]
-
-logger: Final = logging.getLogger("univocal")
+__all__ = ["Handling", "Outcome", "Times", "cache_status"]
 
 _Value: TypeAlias = bytes | None
 
@@ -54,7 +50,11 @@ class Times(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """One exchange, ended."""
+    """One exchange, ended; or ordinary hits that are alike, so many.
+
+    Those are of one stored response by one spelling: `bytes` is what each sent, `times` are their mean, and
+    what else tells of clients is the first one's.
+    """
 
     site: str  # empty where no site was found
     received: Received
@@ -71,6 +71,7 @@ class Outcome(NamedTuple):
     host: str = ""  # of a refused request: the authority it names, if a site serves that
     failure: Failure | None = None  # of the origin server
     purged: Purged | None = None  # what a purge was about, if that is known, and what came of it
+    alike: int = 1
 
     @classmethod
     def refused(cls, received: Received, reasons: tuple[str, ...], now: float, sites: Sites) -> Outcome:
@@ -109,18 +110,6 @@ class Outcome(NamedTuple):
             reasons=() if done else ("shared-store-unavailable",),
             purged=purged,
         )
-
-
-Listener: TypeAlias = Callable[[Outcome], None]
-
-
-def announce(listeners: Sequence[Listener], outcome: Outcome) -> None:
-    """Tell every listener; one that fails is logged and does not keep the others from hearing."""
-    for listener in listeners:
-        try:
-            listener(outcome)
-        except Exception:
-            logger.exception("a listener failed")
 
 
 def cache_status(

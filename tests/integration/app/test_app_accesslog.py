@@ -205,7 +205,7 @@ OCTETS = st.binary(max_size=20) | st.sampled_from([b"GET", b"/a", HOSTILE])
 TEXT = st.text(max_size=8)
 OUTCOMES = st.builds(
     lambda url, status, start, total, **rest: Outcome(
-        canonical=None if url is None else SimpleNamespace(url=url),
+        canonical=None if url is None else SimpleNamespace(url=url, key=url),
         status=status,
         times=Times(start, 0.0, total),
         **rest,

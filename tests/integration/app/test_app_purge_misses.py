@@ -43,7 +43,7 @@ def house() -> tuple[CacheMiddleware, Any]:
     spellings, store = Spellings(), MemoryStore()
     views = Views(Stats(store), Top(spellings), spellings, [])
     proxy = CacheMiddleware(origin, runtime=RUNTIME, store=store, listeners=views.listeners)
-    return proxy, admin(proxy, CONFIGURATION, Metrics(store), views, Events(proxy.engine.listeners))
+    return proxy, admin(proxy, CONFIGURATION, Metrics(store), views, Events(proxy.engine.audience.listeners))
 
 
 async def ask(app: Any, url: str, method: str = "GET", **fields: str) -> None:

@@ -160,7 +160,7 @@ def house() -> tuple[CacheMiddleware, Any]:
     runtime = runtime_of(CONFIGURATION, "univocal.toml")
     proxy = CacheMiddleware(page, runtime=runtime, store=store, listeners=views.listeners)
     return proxy, admin(
-        proxy, lambda: CONFIGURATION, Metrics(store), views, Events(proxy.engine.listeners), Life()
+        proxy, lambda: CONFIGURATION, Metrics(store), views, Events(proxy.engine.audience.listeners), Life()
     )
 
 

@@ -60,9 +60,9 @@ def house(clock: Clock) -> tuple[CacheMiddleware, Any]:
     place = {"site": "en.example", "url": "http://127.0.0.1:1"}
     views = Views(Stats(store, clock=clock), Top(spellings), spellings, lambda: [place])
     runtime = runtime_of(CONFIGURATION, "univocal.toml")
-    proxy = CacheMiddleware(origin, runtime=runtime, store=store, listeners=views.listeners)
+    proxy = CacheMiddleware(origin, runtime=runtime, store=store, counters=views.listeners, clock=clock)
     return proxy, admin(
-        proxy, lambda: CONFIGURATION, Metrics(store), views, Events(proxy.engine.listeners), Life()
+        proxy, lambda: CONFIGURATION, Metrics(store), views, Events(proxy.engine.audience.listeners), Life()
     )
 
 
@@ -195,7 +195,7 @@ async def test_a_url_is_explained(house: Any) -> None:
         assert (await told(application, f"/-/explain{query}", 400))["status"] == 400
 
 
-def outcome(proxy: CacheMiddleware, target: bytes) -> Outcome:
+def outcome(proxy: CacheMiddleware, target: bytes, begun: float = 0.0) -> Outcome:
     found = proxy.gate.runtime.sites
     canonical: Any = resolve(target, [b"en.example"], b"http", found)
     return Outcome(
@@ -205,7 +205,7 @@ def outcome(proxy: CacheMiddleware, target: bytes) -> Outcome:
         decision=proxy.gate,  # type: ignore[arg-type]  (not None: no purge)
         status=200,
         bytes=5,
-        times=Times(0.0, 0.001, 0.001),
+        times=Times(begun, 0.001, 0.001),
         client=None,
         handling=Handling(fwd="uri-miss"),
     )
@@ -300,7 +300,7 @@ async def test_every_process_is_counted(house: Any, tmp_path: Path, clock: Clock
     parent, *workers = views
     for each in workers:
         for listener in each.listeners:
-            listener(outcome(proxy, b"/wiki/A"))
+            listener(outcome(proxy, b"/wiki/A", clock()))
         each.look()
     stats = parent.stats.told()
     assert stats["totals"]["requests"] == stats["series"][0]["requests"] == 2
@@ -313,7 +313,7 @@ async def test_every_process_is_counted(house: Any, tmp_path: Path, clock: Clock
                 each.look()
     assert asking.result() == [{"key": "http://en.example/wiki/A", "count": 2}]
     again = Stats(MemoryStore(), Commons(tmp_path, "1"), clock)  # a worker that takes the place of another
-    again(outcome(proxy, b"/wiki/A"))
+    again(outcome(proxy, b"/wiki/A", clock()))
     parent.stats.forget("2")
     stats = parent.stats.told()
     assert stats["totals"]["requests"] == stats["series"][0]["requests"] == 3

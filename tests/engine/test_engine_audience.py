@@ -1,0 +1,131 @@
+"""Ordinary hits that are alike are counted together, and every one of them is heard of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neighbours import FRESH, HOST, House
+from univocal.engine import audience, hits
+from univocal.engine.audience import ALIKE, LARGEST, MOST
+from univocal.engine.plan import plan_of
+from univocal.http.messages import Received
+
+PLAN = plan_of((b"host",))
+
+
+class Watched(House):
+    """A house whose ordinary hits take as many seconds as a test says."""
+
+    def hit(self, target: bytes = b"/a", seconds: float = 1e-5) -> None:
+        assert PLAN is not None
+        received, found = Received(b"GET", target, b"http", "127.0.0.1"), self.engine.hits
+        answer = found.find(received, PLAN, [HOST], self.clock())
+        assert answer is not None
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(hits, "time", SimpleNamespace(perf_counter=lambda: seconds))
+            found.tell(answer, received, self.clock(), 0.0)
+
+
+@pytest.fixture
+def house() -> Iterator[Watched]:
+    made = Watched()
+    made.store_away(b"content")
+    made.outcomes.clear()
+    made.counted.clear()
+    yield made
+    made.engine.audience.settle()
+    assert sum(each.alike for each in made.counted) == len(made.outcomes)
+
+
+def test_hits_alike_are_heard_of_one_by_one_and_counted_together(house: Watched) -> None:
+    for seconds in (1e-5, 2e-5, 6e-5):
+        house.hit(seconds=seconds)
+    assert [each.alike for each in house.outcomes] == [1, 1, 1]
+    assert house.counted == []
+    house.timers.wait(audience.PATIENCE)
+    (counted,) = house.counted
+    assert (counted.alike, counted.bytes, counted.handling.hit) == (3, 7, True)
+    assert counted.times.total == pytest.approx(3e-5)
+    house.hit()
+    house.timers.wait(audience.PATIENCE)
+    assert [each.alike for each in house.counted] == [3, 1]
+
+
+def test_the_order_in_which_exchanges_ended_stays(house: Watched) -> None:
+    house.hit()
+    house.hit()
+    house.store_away(b"content", target=b"/b")
+    assert [(each.received.target, each.alike) for each in house.counted] == [(b"/a", 2), (b"/b", 1)]
+
+
+def test_each_second_has_its_own_count(house: Watched) -> None:
+    house.clock.now = int(house.clock.now) + 1.5
+    house.hit()
+    house.clock.now += 0.4
+    house.hit()
+    house.clock.now += 0.4
+    house.hit()
+    assert [(each.alike, each.times.start % 1) for each in house.counted] == [(2, 0.5)]
+
+
+def test_a_slow_hit_is_counted_by_itself(house: Watched) -> None:
+    house.hit()
+    house.hit(seconds=ALIKE)
+    house.hit()
+    assert [(each.alike, each.times.total) for each in house.counted] == [(1, 1e-5), (1, ALIKE)]
+
+
+def test_other_content_is_counted_by_itself(house: Watched) -> None:
+    house.hit()
+    house.ask(b"/a", b"GET", (b"cache-control", b"no-cache"))
+    house.origin.last.answers(b"more content", fields=FRESH)
+    house.hit()
+    house.engine.audience.settle()
+    assert [each.bytes for each in house.counted if each.handling.hit] == [7, 12]
+
+
+def test_what_waits_keeps_little_in_memory(house: Watched) -> None:
+    house.store_away(bytes(LARGEST + 1), target=b"/large")
+    house.hit(b"/large")
+    assert house.counted[-1].bytes == LARGEST + 1
+    for number in range(MOST + 1):
+        house.store_away(b"content", fields=FRESH, target=b"/%d" % number)
+    told = len(house.counted)
+    for number in range(MOST + 1):
+        house.hit(b"/%d" % number)
+    assert len(house.counted) == told + MOST
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([b"/a", b"/b", b"/%61"]),
+            st.sampled_from([0.0, 0.0, 0.3, 1.0, -0.7]),
+            st.sampled_from([1e-6, 5e-5, 1.0]),
+        ),
+        max_size=40,
+    )
+)
+def test_the_sums_are_those_of_each_exchange(asked: list[tuple[bytes, float, float]]) -> None:
+    house = Watched()
+    house.store_away(b"content")
+    house.store_away(b"more content", target=b"/b")
+    for target, passed, seconds in asked:
+        house.timers.wait(passed)
+        house.hit(target, seconds)
+    house.engine.audience.settle()
+    sums = [Counter[object](), Counter[object]()]
+    for counter, told in zip(sums, (house.outcomes, house.counted), strict=True):
+        for each in told:
+            named = each.received.target, int(each.times.start), each.bytes, each.status
+            counter[named] += each.alike
+    assert sums[0] == sums[1]
+    taken = [sum(each.times.total * each.alike for each in told) for told in (house.outcomes, house.counted)]
+    assert taken[0] == pytest.approx(taken[1])
