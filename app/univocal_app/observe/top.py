@@ -77,10 +77,13 @@ class Top:
             survey.hand_over()
         self.purges.hand_over()
 
-    async def keys(self) -> set[bytes]:
-        """The keys that are counted by now, those asked for most among them."""
-        rows = await self._surveys["requests"].rows()
-        return {key for key, *_ in rows if isinstance(key, bytes)}
+    async def keys(self) -> list[bytes]:
+        """The keys that are counted by now, those that are asked for most first."""
+        sums = Counter[bytes]()
+        for key, number in await self._surveys["requests"].rows():
+            assert isinstance(key, bytes)
+            sums[key] += int(number)
+        return [key for key, _ in sums.most_common()]
 
     async def top(self, by: Measure, count: int) -> list[dict[str, Any]]:
         """The first `count` by a measure, as `GET /-/top` answers."""

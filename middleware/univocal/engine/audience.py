@@ -76,10 +76,14 @@ class Audience:
             self.announce(outcome)
             return
         start = outcome.times.start
-        if not self.since <= start < self.until or len(self._tallies) >= MOST or tally.stored is not None:
-            self.settle()
+        if not self.since <= start < self.until:
+            # The first of a second is told at once, as it ends what is counted for the second before.
             self.since = float(int(start))
             self.until = self.since + 1
+            self.announce(outcome)
+            return
+        if len(self._tallies) >= MOST or tally.stored is not None:
+            self.settle()
         tally.stored, tally.outcome, tally.count, tally.seconds = stored, outcome, 1, outcome.times.total
         self._tallies.append(tally)
         if not self._is_due:
@@ -92,7 +96,7 @@ class Audience:
         tallies = self._tallies
         if not tallies:
             return
-        self._tallies, self.until = [], 0.0
+        self._tallies = []
         for tally in tallies:
             outcome, count = tally.outcome, tally.count
             assert outcome is not None

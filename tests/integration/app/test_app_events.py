@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from univocal import Outcome
-from univocal.engine.outcome import Handling, Listener, Times
+from univocal.engine.audience import Listener
+from univocal.engine.outcome import Handling, Times
 from univocal.http.messages import Received
 from univocal_app.observe import event_relay
 from univocal_app.observe.accesslog import as_json
