@@ -223,12 +223,12 @@ class AccessLog:
     ) -> None:
         self._file = file
         self._stream, self._form, self._failed = stream, form, False
-        self._purges_only, self._alone = purges_only, alone
+        self.purges_only, self._alone = purges_only, alone
         self._waiting, self._patient = bytearray(), True
         self._timer: asyncio.TimerHandle | None = None
 
     def __call__(self, outcome: Outcome) -> None:
-        if self._purges_only and outcome.decision is not None:
+        if self.purges_only and outcome.decision is not None:
             return
         waiting = self._waiting
         waiting += self._form(outcome)
@@ -293,8 +293,8 @@ class AccessLog:
     def turn_to(self, outlet: Outlet) -> None:
         """Write what waits where it would have gone, and from now on to another outlet."""
         self.flush()
-        Outlet(self._stream, self._form, self._purges_only, self._file).close()
-        self._stream, self._form, self._purges_only, self._file = outlet
+        Outlet(self._stream, self._form, self.purges_only, self._file).close()
+        self._stream, self._form, self.purges_only, self._file = outlet
         self._failed = False
 
     def finish(self) -> None:

@@ -12,7 +12,6 @@ from types import MappingProxyType
 
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.reverse_proxy import Origins, ReverseProxy
-from univocal.engine.audience import Listener
 from univocal.engine.outcome import Outcome
 from univocal.engine.runtime import Access, Limits, Runtime, builtin_profiles, read_profiles
 from univocal.engine.trust import networks
@@ -111,6 +110,14 @@ class House:
         server = self.configuration.server
         return Patience(server.drain, server.shutdown_timeout)
 
+    def seat_log(self) -> None:
+        """Let the log hear of each exchange, or of the purges alone with those that count hits together."""
+        audience = self.proxy.engine.audience
+        for seats in (audience.listeners, audience.counters):
+            if self.log in seats:
+                seats.remove(self.log)
+        (audience.counters if self.log.purges_only else audience.listeners).insert(0, self.log)
+
     def look(self) -> None:
         """Let other processes know of this one; a worker calls this every second or so."""
         self.proxy.engine.audience.settle()
@@ -170,11 +177,7 @@ def assemble(configuration: Configuration, source: str, commons: Commons | None 
     views = Views(
         Stats(memory, commons), Top(spellings, commons), spellings, lambda: places_of(house.configuration)
     )
-    # A log of the purges alone has nothing to write of a hit.
-    listeners: list[Listener] = [] if server.access_log == "off" else [log]
-    counters: list[Listener] = [metrics, *views.listeners]
-    counters += [log] if server.access_log == "off" else []
-    proxy = CacheMiddleware(origins, runtime=runtime, store=store, listeners=listeners, counters=counters)
+    proxy = CacheMiddleware(origins, runtime=runtime, store=store, counters=[metrics, *views.listeners])
     events = Events(proxy.engine.audience.listeners)
     certificates = contexts_of(configuration, source)
     files = CertificateFiles(configuration, source, runtime.sites, certificates) if certificates else None
@@ -184,6 +187,7 @@ def assemble(configuration: Configuration, source: str, commons: Commons | None 
     house = House(
         source, configuration, running, contents, proxy, origins, *observers, clients, shared, files
     )
+    house.seat_log()
     return house
 
 

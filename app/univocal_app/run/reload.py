@@ -96,6 +96,7 @@ async def adopt(house: House, prepared: Prepared) -> None:
         house.certificates.adopt(configuration, prepared.runtime.sites, prepared.certificates)
     if prepared.outlet is not None:
         house.log.turn_to(prepared.outlet)
+        house.seat_log()
     if house.shared is not None:
         house.shared.detached_ttl = configuration.cache.detached_ttl
     await house.proxy.store.resize(configuration.cache.max_bytes, configuration.cache.max_object_bytes)

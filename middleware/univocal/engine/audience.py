@@ -38,10 +38,10 @@ class Tally:
 class Audience:
     """All who are told of outcomes, in the order in which exchanges ended.
 
-    Listeners hear of each exchange; some may come and go meanwhile. Counters hear of as many, but of ordinary
-    hits that are alike by one Outcome that says how many: before the next exchange that is none, and after a
-    second at most. `since` and `until` are the second in which hits are counted together, in seconds since
-    the epoch.
+    Listeners hear of each exchange. Counters hear of as many, but of ordinary hits that are alike by one
+    Outcome that says how many: before the next exchange that is none, and after a second at most. Both may
+    come and go meanwhile. `since` and `until` are the second in which hits are counted together, in seconds
+    since the epoch.
     """
 
     __slots__ = ("_call_later", "_is_due", "_tallies", "counters", "listeners", "since", "until")
@@ -49,7 +49,7 @@ class Audience:
     def __init__(
         self, listeners: Iterable[Listener], counters: Iterable[Listener], call_later: CallLater
     ) -> None:
-        self.listeners, self.counters = list(listeners), tuple(counters)
+        self.listeners, self.counters = list(listeners), list(counters)
         self.since = self.until = 0.0
         self._tallies: list[Tally] = []
         self._call_later = call_later

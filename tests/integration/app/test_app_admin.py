@@ -59,7 +59,9 @@ async def house(heard: list[Outcome], monkeypatch: pytest.MonkeyPatch) -> Any:
             await browser.get(f"http://en.example{path}")
     assert proxy.store.stats.entries == 4
     heard.clear()
-    return proxy, admin(proxy, lambda: configuration, metrics, views, Events(proxy.engine.audience.listeners), Life())
+    return proxy, admin(
+        proxy, lambda: configuration, metrics, views, Events(proxy.engine.audience.listeners), Life()
+    )
 
 
 @pytest.mark.parametrize(
