@@ -234,3 +234,27 @@ def test_a_port_in_use_is_one_clear_message(univocal: Fixture) -> None:
     assert ended.returncode == 2
     assert ended.stderr.startswith(f"univocal: command line: --listen: found '{address}'; allowed: ")
     assert ended.stderr.count("\n") == 1
+
+
+def test_several_upstreams_share_the_requests(start: Fixture, ask: Fixture, origin: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        dead = f"http://127.0.0.1:{free.getsockname()[1]}"
+    running = start("serve", "--upstream", dead, "--upstream", origin.url, *PORTS)
+    assert [ask(running.proxy, f"/{number}", "en.example").status for number in range(6)] == [200] * 6
+    told = json.loads(ask(running.admin, "/-/origins", "localhost").body)
+    assert [(each["site"], each["url"], each["under_way"]) for each in told] == [
+        ("*", dead, 0),
+        ("*", origin.url, 0),
+    ]
+    assert [each["requests"] for each in told] == [3, 6]
+    assert [(each["state"], each["failures"]) for each in told] == [("ejected", 3), ("up", 0)]
+
+
+def test_an_upstream_of_several_that_cannot_be_is_one_clear_message(univocal: Fixture) -> None:
+    ended = univocal(
+        "serve", "--upstream", "http://127.0.0.1:1", "--upstream", "http://127.0.0.1:2/x", *PORTS
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(
+        "univocal: command line: --upstream: found 'http://127.0.0.1:2/x'; allowed"
+    )

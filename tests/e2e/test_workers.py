@@ -95,6 +95,8 @@ def test_every_worker_answers_and_is_counted(workers: Fixture, ask: Fixture, ori
     for name in ("univocal_requests_total", "univocal_request_seconds_count"):
         assert told(ask, running, name, COUNT)
     assert told(ask, running, "univocal_shared_store_connected", 1)
+    (server,) = json.loads(ask(running.admin, "/-/origins", "localhost").body)
+    assert (server["url"], server["state"], server["requests"]) == (origin.url, "up", 1)
     text = ask(running.admin, "/metrics", "localhost").body.decode()
     assert text.count("# TYPE univocal_requests_total counter\n") == 1
 

@@ -53,12 +53,12 @@ class Requests(RuleBasedStateMachine):
         self.open[self.number] = member
         return (self.number, member, (member,))
 
-    @rule(asked=consumes(under_way), status=st.sampled_from([200, 304, 404, 500, 503]))
-    def answer(self, asked, status):
+    @rule(asked=consumes(under_way))
+    def answer(self, asked):
         number, member, _ = asked
         if member is not None:
             was_down = member.state is State.DOWN
-            self.balance.answered(member, status, self.now)
+            self.balance.answered(member, self.now)
             assert member.state is (State.DOWN if was_down else State.UP)
             self.end(number, member)
 
@@ -88,7 +88,7 @@ class Requests(RuleBasedStateMachine):
         return (number, another, (*tried, another))
 
     def end(self, number, member):
-        self.balance.ended(number, member, answered=True)
+        self.balance.ended(number, member)
         del self.open[number]
 
     @rule(seconds=st.sampled_from([0.1, 1, 5, 10, 100]))

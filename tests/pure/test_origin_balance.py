@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from univocal.origin.balance import Balance, Balancing, Member, State
+from univocal.origin.balance import Balance, Balancing, Member
 
 ASKER = "a request"
 KEYS = [b"http://en.example/%d" % number for number in range(2000)]
@@ -27,7 +27,7 @@ def names(found: Balance[str], number: int, now: float = 0, *, end: bool = True)
         assert member is not None
         told += member.server
         if end:
-            found.ended(each, member, answered=True)
+            found.ended(each, member)
     return told
 
 
@@ -78,7 +78,7 @@ def test_the_least_busy_is_asked_where_another_is_slow():
     slow = found.take(ASKER, b"", 0)
     assert slow is not None
     assert names(found, 3) == "bbb"
-    found.ended(ASKER, slow, answered=True)
+    found.ended(ASKER, slow)
     assert set(names(found, 2)) == {"a", "b"}
 
 
@@ -88,7 +88,7 @@ def chosen(found: Balance[str], now: float = 0) -> dict[bytes, str]:
         member = found.take(ASKER, key, now)
         assert member is not None
         told[key] = member.server
-        found.ended(ASKER, member, answered=True)
+        found.ended(ASKER, member)
     return told
 
 
@@ -109,7 +109,7 @@ def test_of_a_hash_one_that_is_gone_moves_its_own_keys_only():
     fail(found, "b", 3)
     after = chosen(found, now=5)
     assert {key for key in KEYS if before[key] != after[key]} == {key for key in KEYS if before[key] == "b"}
-    found.answered(named(found, "b"), 200, 6)
+    found.answered(named(found, "b"), 6)
     assert chosen(found, now=6) == before
 
 
@@ -148,7 +148,7 @@ def test_who_is_ejected(events, told):
         if event.isdigit():
             now += int(event)
         elif event.isupper():
-            found.answered(named(found, event.lower()), 503, now)
+            found.answered(named(found, event.lower()), now)
         else:
             fail(found, event, now=now)
     assert " ".join(states(found)) == told
@@ -163,12 +163,12 @@ def test_who_is_ejected_gets_nothing_for_that_time_and_then_one_request_at_a_tim
     assert names(found, 3, now=110) == "bbb"
     assert names(found, 3, now=200) == "bbb"  # as long as it takes
     found.failed(member, 210)
-    found.ended("a trial", member, answered=True)
+    found.ended("a trial", member)
     assert (states(found), names(found, 3, now=219.9)) == (["ejected", "up"], "bbb")
     assert names(found, 1, now=220) == "a"  # its client left: it is nobody's word
     again = found.take("a trial", b"", 220)
     assert again is named(found, "a")
-    found.answered(again, 500, 221)
+    found.answered(again, 221)
     assert (states(found), again.since) == (["up", "up"], 221)
     assert set(names(found, 2, now=221, end=False)) == {"a", "b"}
 
@@ -179,7 +179,7 @@ def test_another_requests_end_is_not_the_trials():
     assert old is named(found, "a")
     found.failed(old, 0)
     assert found.take("a trial", b"", 10) is old
-    found.ended("an old one", old, answered=True)
+    found.ended("an old one", old)
     assert names(found, 3, now=11) == "bbb"
 
 
@@ -189,7 +189,7 @@ def test_while_none_is_up_all_are_tried_as_if_none_were_ejected():
         fail(found, name)
     assert states(found) == ["ejected", "ejected", "up"]
     assert sorted(names(found, 6, now=1, end=False)) == sorted("abcabc")
-    found.answered(named(found, "b"), 200, 1)
+    found.answered(named(found, "b"), 1)
     assert (states(found), names(found, 3, now=1)) == (["ejected", "up", "ejected"], "bbb")
 
 
@@ -206,7 +206,7 @@ def test_health_checks_take_one_out_and_bring_it_back():
     assert (states(found), member.since) == (["up", "up"], 0)
     found.mark(member, 6, up=False)
     assert (states(found), member.since, names(found, 3, now=9)) == (["down", "up"], 6, "bbb")
-    found.answered(member, 200, 7)
+    found.answered(member, 7)
     fail(found, "a", 5)
     assert states(found) == ["down", "up"]
     found.mark(member, 8, up=True)
@@ -248,7 +248,7 @@ def test_members_come_and_go_and_those_that_stay_keep_what_they_are():
     found.change([stays, Member("c", "c", now=3)], 3)
     assert (states(found), names(found, 3, now=4)) == (["ejected", "up"], "ccc")
     found.failed(gone, 5)
-    found.ended(ASKER, gone, answered=True)
+    found.ended(ASKER, gone)
     found.change([], 6)
     assert found.take(ASKER, b"", 6) is None
 
@@ -294,18 +294,20 @@ def test_a_retry_that_nobody_pays_for_tries_nobody():
     fail(found, "a")
     for number in range(3):
         assert found.another(number, b"", 1, [named(found, "b")]) is named(found, "a")
-        found.ended(number, named(found, "a"), answered=True)
+        found.ended(number, named(found, "a"))
     assert found.another(ASKER, b"", 10, [named(found, "b")]) is None
     assert names(found, 1, now=10) == "a"  # it waits for its trial still
 
 
 def test_what_came_is_counted():
     found = balance(1, 1)
-    for status in (200, 204, 304, 404, 503):
-        member = found.take(ASKER, b"", 0)
-        found.answered(named(found, "a"), status, 0)
-        found.ended(ASKER, member, answered=True)
-    a = named(found, "a")
-    assert (a.answers, a.failures, a.state) == ([0, 0, 2, 1, 1, 1], 0, State.UP)
-    assert sum(each.requests for each in found.members) == 5
-    assert [each.under_way for each in found.members] == [0, 0]
+    for number in range(4):
+        member = found.take(number, b"", 0)
+        assert member is not None
+        if number % 2:
+            found.answered(member, 0)
+        else:
+            found.failed(member, 0)
+        found.ended(number, member)
+    told = [(each.requests, each.failures, each.under_way) for each in found.members]
+    assert told == [(2, 2, 0), (2, 0, 0)]

@@ -52,6 +52,7 @@ def admin(
         ("/-/purge/preview", "POST", partial(preview, proxy)),
         ("/-/stats", "GET", views.answer_stats),
         ("/-/top", "GET", views.answer_top),
+        ("/-/origins", "GET", views.answer_origins),
         ("/-/spellings", "GET", partial(views.answer_spellings, proxy)),
         ("/-/purge-misses", "GET", partial(views.answer_purge_misses, proxy.tiers)),
         ("/-/events", "GET", events.answer),

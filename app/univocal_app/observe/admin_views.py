@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -18,6 +18,7 @@ from univocal.http.errors import RefusedError
 from univocal.store.purge_selectors import Keys
 from univocal.store.tiers import Tiers
 from univocal_app.observe.admin_purge import FRESH, bad_request, refusal
+from univocal_app.observe.origin_states import OriginStates
 from univocal_app.observe.purge_misses import FEW as NEIGHBOURS
 from univocal_app.observe.purge_misses import Neighbour, neighbours
 from univocal_app.observe.spellings import Spellings
@@ -41,6 +42,7 @@ class Views:
     top: Top
     spellings: Spellings
     origins: Callable[[], list[dict[str, str]]]
+    origin_states: OriginStates = field(default_factory=lambda: OriginStates(tuple))
 
     @property
     def listeners(self) -> list[Listener]:
@@ -52,12 +54,17 @@ class Views:
         self.stats.look()
         self.top.hand_over()
         self.spellings.hand_over()
+        self.origin_states.hand_over()
 
     async def answer_stats(self, _: Request) -> Response:
         """The numbers since the start and by second."""
         told: dict[str, Any] = await asyncio.to_thread(self.stats.told)
         told["totals"]["origins"] = self.origins()
         return JSONResponse(told, headers=FRESH)
+
+    async def answer_origins(self, _: Request) -> Response:
+        """The origin servers, how they are and how much they were asked."""
+        return JSONResponse(await self.origin_states.told(), headers=FRESH)
 
     async def answer_top(self, request: Request) -> Response:
         """The first `n` by a measure."""

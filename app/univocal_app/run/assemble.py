@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from socket import socket
@@ -35,6 +35,7 @@ from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_life import Life
 from univocal_app.observe.admin_views import Views
 from univocal_app.observe.metrics import Metrics
+from univocal_app.observe.origin_states import Listed, OriginStates, states_of
 from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.stats import Stats
 from univocal_app.observe.top import Top
@@ -42,11 +43,11 @@ from univocal_app.run.certificates import CertificateFiles, contexts_of
 from univocal_app.run.descriptors import ADMIN, Share, raise_limit, share
 from univocal_app.run.origins import (
     contents_of,
+    listed,
     most_connections,
     places_of,
     proxies_of,
     recipes_of,
-    states_of,
 )
 from univocal_app.run.processes import Commons
 from univocal_app.run.serve import Endpoint, Patience
@@ -170,12 +171,19 @@ def assemble(configuration: Configuration, source: str, commons: Commons | None 
     def connections() -> dict[str, int]:
         return {"client": len(clients), "origin": origins.connections}
 
+    def servers() -> Iterable[Listed]:
+        return listed(house.configuration, origins.proxies)
+
     def states() -> dict[tuple[str, str], bool]:
-        return states_of(house.configuration, origins.proxies)
+        return states_of(servers())
 
     metrics, spellings = Metrics(memory, shared, commons, connections, states), Spellings(commons)
     views = Views(
-        Stats(memory, commons), Top(spellings, commons), spellings, lambda: places_of(house.configuration)
+        Stats(memory, commons),
+        Top(spellings, commons),
+        spellings,
+        lambda: places_of(house.configuration),
+        OriginStates(servers, commons),
     )
     proxy = CacheMiddleware(origins, runtime=runtime, store=store, counters=[metrics, *views.listeners])
     events = Events(proxy.engine.audience.listeners)

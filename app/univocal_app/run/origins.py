@@ -17,15 +17,16 @@ from univocal.asgi.reverse_proxy import ReverseProxy
 from univocal.engine import upstream as engine
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.origin.addresses import unix_socket
-from univocal.origin.balance import Balancing, State
+from univocal.origin.balance import Balancing
 from univocal.origin.server import OriginServer, Timeouts
 from univocal.origin.transport import OriginTransport
 from univocal_app.config.sites import upstreams
 from univocal_app.config.tables import Configuration, OriginTable, SiteTable, Table
 from univocal_app.config.values import Upstream
+from univocal_app.observe.origin_states import Listed
 from univocal_app.run.certificates import load_pair, reason_of
 
-__all__ = ["contents_of", "most_connections", "places_of", "proxies_of", "recipes_of", "states_of"]
+__all__ = ["contents_of", "listed", "most_connections", "places_of", "proxies_of", "recipes_of"]
 
 IDLE: Final = 4.0  # seconds that a connection is kept without a request, fewer than origin servers grant
 
@@ -122,17 +123,13 @@ def places_of(configuration: Configuration) -> list[dict[str, str]]:
     ]
 
 
-def states_of(
-    configuration: Configuration, proxies: Mapping[str, ReverseProxy]
-) -> dict[tuple[str, str], bool]:
-    """Tell whether an origin server is up, by its site and its URL; of one in two upstreams, in both."""
-    found: dict[tuple[str, str], bool] = {}
+def listed(configuration: Configuration, proxies: Mapping[str, ReverseProxy]) -> Iterator[Listed]:
+    """The origin servers behind `proxies`, in the order of the configuration."""
     for number, site in enumerate(configuration.sites):
-        for name in upstreams(f"sites[{number}]", site):
-            for member in proxies[name].upstream.balance.members:
-                place = site.hosts[0], member.server.url
-                found[place] = found.get(place, True) and member.state is State.UP
-    return found
+        for place, setting in upstreams(f"sites[{number}]", site).items():
+            written = {server.url: url for server, url in zip(setting.servers, setting.urls, strict=True)}
+            for member in proxies[place].upstream.balance.members:
+                yield Listed(place, site.hosts[0], written[member.server.url], member)
 
 
 @dataclass(frozen=True)

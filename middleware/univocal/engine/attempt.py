@@ -128,7 +128,7 @@ class Attempt:
             )
         assert self._member is not None
         self._started = True
-        self._balance.answered(self._member, response.status, time.monotonic())
+        self._balance.answered(self._member, time.monotonic())
         if self._watch is not None:
             self._watch.answered(self._member.server.url, response.status)
         self._answer.start(passed)
@@ -137,7 +137,7 @@ class Attempt:
         member = self._member
         if member is not None:
             self._member = self._asked = None
-            self._balance.ended(self, member, answered=True)
+            self._balance.ended(self, member)
         self._answer.finish()
 
     def fail(self, error: Exception) -> None:
@@ -176,7 +176,7 @@ class Attempt:
 
     def _release(self, member: Member[OriginServer]) -> None:
         self._member = self._asked = None
-        self._balance.ended(self, member, answered=self._started)
+        self._balance.ended(self, member)
         if self._watch is not None and not self._started:
             self._watch.answered(member.server.url, 0)
 

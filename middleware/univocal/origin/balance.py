@@ -44,13 +44,12 @@ class State(Enum):
 class Member(Generic[Server]):
     """One origin server of a balance, its state and its numbers.
 
-    `name` tells it apart for ever: by it a hash chooses, in every process alike. `answers` are the numbers of
-    responses by class of status, 1xx to 5xx, and at 0 that of requests without one. `since` is when its state
+    `name` tells it apart for ever: by it a hash chooses, in every process alike. `since` is when its state
     began.
     """
 
     __slots__ = (
-        "_secret", "answers", "credit", "failures", "name", "requests", "row", "server", "since", "state",
+        "_secret", "credit", "failures", "name", "requests", "row", "server", "since", "state",
         "trial", "under_way", "until", "weight",
     )  # fmt: skip
 
@@ -61,7 +60,6 @@ class Member(Generic[Server]):
         self.state = State.UP
         self.since = now
         self.requests = self.failures = self.under_way = 0
-        self.answers = [0] * 6
         self.row = 0  # failures since the last answer
         self.until = math.inf  # the end of its ejection
         self.trial: object = None  # the one request that tries it after that
@@ -146,9 +144,8 @@ class Balance(Generic[Server]):
             return None
         return self._give(asker, member)
 
-    def answered(self, member: Member[Server], status: int, now: float) -> None:
+    def answered(self, member: Member[Server], now: float) -> None:
         """A response's head has come: whatever it says, the origin server is there."""
-        member.answers[status // 100] += 1
         if member.row or member.state is State.EJECTED:
             member.row = 0
             if member.state is State.EJECTED:
@@ -164,11 +161,9 @@ class Balance(Generic[Server]):
         elif member.row >= self.settings.fails:
             self._eject(now)
 
-    def ended(self, asker: object, member: Member[Server], *, answered: bool) -> None:
-        """The request is over; its answer's head came, or none did."""
+    def ended(self, asker: object, member: Member[Server]) -> None:
+        """The request is over, answered or not."""
         member.under_way -= 1
-        if not answered:
-            member.answers[0] += 1
         if member.trial is asker:
             member.trial = None
 

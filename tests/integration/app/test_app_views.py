@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import tracemalloc
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,10 @@ import pytest
 
 from univocal import CacheMiddleware, MemoryStore, Outcome
 from univocal.engine.outcome import Handling, Times
+from univocal.engine.upstream import Upstream
 from univocal.http.messages import Received
+from univocal.origin.balance import State
+from univocal.origin.server import OriginServer
 from univocal.uri.target import resolve
 from univocal_app.config.tables import validate
 from univocal_app.observe import top as module
@@ -22,6 +27,7 @@ from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_life import Life
 from univocal_app.observe.admin_views import Views
 from univocal_app.observe.metrics import Metrics
+from univocal_app.observe.origin_states import Listed, OriginStates
 from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.stats import KEPT, SPAN, Stats
 from univocal_app.observe.top import Top
@@ -295,7 +301,10 @@ async def test_every_process_is_counted(house: Any, tmp_path: Path, clock: Clock
     for name in names:
         commons = Commons(tmp_path, name)
         spellings = Spellings(commons)
-        views.append(Views(Stats(MemoryStore(), commons, clock), Top(spellings, commons), spellings, list))
+        states = OriginStates(tuple, commons)
+        views.append(
+            Views(Stats(MemoryStore(), commons, clock), Top(spellings, commons), spellings, list, states)
+        )
         (tmp_path / f"{name}.counts").touch()
     parent, *workers = views
     for each in workers:
@@ -318,3 +327,40 @@ async def test_every_process_is_counted(house: Any, tmp_path: Path, clock: Clock
     stats = parent.stats.told()
     assert stats["totals"]["requests"] == stats["series"][0]["requests"] == 3
     assert stats["totals"]["stored"]["max_bytes"] == 256 << 20
+
+
+async def test_the_origin_servers_of_every_process_are_one_list(tmp_path: Path) -> None:
+    names, told = ("parent", "1", "2"), []
+    for name in names:
+        (tmp_path / f"{name}.counts").touch()
+        servers = [OriginServer(f"http://{host}.example") for host in "ab"]
+        upstream = Upstream.of(servers)
+        listed = [
+            Listed("sites[0]", "en.example", member.server.url + "/x", member)
+            for member in upstream.balance.members
+        ]
+        told.append((OriginStates(partial(tuple, listed), Commons(tmp_path, name)), upstream.balance))
+    (parent, _), *workers = told
+    for number, (_, balance) in enumerate(workers, 1):
+        for asker in range(number):
+            balance.take(asker, b"", 0)
+        for member in balance.members[:number]:
+            member.failures += 1
+    first, second = workers[0][1].members
+    workers[0][1].mark(second, time.monotonic(), up=False)
+    first.enter(State.EJECTED, time.monotonic() - 1000)
+    asking = asyncio.create_task(parent.told())
+    async with asyncio.timeout(20):
+        while not asking.done():
+            await asyncio.sleep(0.01)
+            for states, _ in workers:
+                states.hand_over()
+    now = time.time()
+    since = [each.pop("since") for each in asking.result()]
+    assert asking.result() == [
+        {"site": "en.example", "url": "http://a.example/x", "state": "ejected", "requests": 2, "failures": 2,
+         "under_way": 2},
+        {"site": "en.example", "url": "http://b.example/x", "state": "down", "requests": 1, "failures": 1,
+         "under_way": 1},
+    ]  # fmt: skip
+    assert [now - 1020 < since[0] < now - 990, now - 20 < since[1] <= now] == [True, True]

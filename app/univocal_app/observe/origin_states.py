@@ -1,0 +1,93 @@
+"""`GET /-/origins`: the origin servers of every site, how they are and how much they were asked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from univocal.origin.balance import Member, State
+from univocal.origin.server import OriginServer
+from univocal_app.observe.survey import Row, Survey
+from univocal_app.run.processes import Commons
+
+__all__ = ["List", "Listed", "OriginStates", "states_of"]
+
+STATES: Final = (State.UP, State.EJECTED, State.DOWN)  # the worse behind the better
+
+
+class Listed(NamedTuple):
+    """An origin server of a site: the upstream's place in the file, hosts[0], and the URL as configured."""
+
+    place: str
+    site: str
+    url: str
+    member: Member[OriginServer]
+
+
+List: TypeAlias = Callable[[], Iterable[Listed]]
+"""Gives those that there are now."""
+
+
+def states_of(listed: Iterable[Listed]) -> dict[tuple[str, str], bool]:
+    """Tell whether an origin server is up, by its site and its URL; of one in two upstreams, in both."""
+    found: dict[tuple[str, str], bool] = {}
+    for _, site, _, member in listed:
+        place = site, member.server.url
+        found[place] = found.get(place, True) and member.state is State.UP
+    return found
+
+
+class OriginStates:
+    """The numbers of all origin servers that `listed` gives; with `commons` those of all processes there.
+
+    Of several processes, one that finds a server ejected or down tells its state.
+    """
+
+    def __init__(self, listed: List, commons: Commons | None = None) -> None:
+        self._listed = listed
+        self._survey = Survey("origins", commons, self._rows)
+        self.hand_over = self._survey.hand_over
+
+    async def told(self) -> list[dict[str, Any]]:
+        """The list that `GET /-/origins` answers with."""
+        found: dict[Row, list[Row]] = {}
+        for row in await self._survey.rows():
+            found.setdefault(row[:4], []).append(row[4:])
+        return [_written(key, rows) for key, rows in found.items()]
+
+    def _rows(self) -> Iterator[Row]:
+        now, since_epoch = time.monotonic(), time.time()
+        for place, site, url, member in self._listed():
+            yield (
+                place.encode(),
+                site.encode(),
+                url.encode(),
+                member.name.encode(),
+                STATES.index(member.state),
+                member.requests,
+                member.failures,
+                member.under_way,
+                int(since_epoch - (now - member.since)),
+            )
+
+
+def _written(key: Row, rows: list[Row]) -> dict[str, Any]:
+    _, site, url, _ = map(_text, key)
+    states, requests, failures, under_way, begun = ([*map(int, column)] for column in zip(*rows, strict=True))
+    worst = max(states)
+    found = [since for state, since in zip(states, begun, strict=True) if state == worst]
+    return {
+        "site": site,
+        "url": url,
+        "state": STATES[worst].value,
+        "requests": sum(requests),
+        "failures": sum(failures),
+        "under_way": sum(under_way),
+        # When the last process found it up, or the first found that it is not.
+        "since": min(found) if worst else max(found),
+    }
+
+
+def _text(part: bytes | int) -> str:
+    return part.decode() if isinstance(part, bytes) else str(part)

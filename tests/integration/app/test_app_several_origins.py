@@ -1,0 +1,380 @@
+"""Several origin servers of one site, which refuse, reset, hang, send garbage, die and come back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from univocal_app.config.tables import validate
+from univocal_app.config.values import Address
+from univocal_app.run.assemble import House, assemble
+from univocal_app.run.serve import bind
+
+RESET = struct.pack("ii", 1, 0)
+
+
+class Server:
+    """An origin server that does as `mode` says with each request whose head it has read."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.mode = "answer"
+        self.fields = ["Cache-Control: no-store"]
+        self.requests: list[bytes] = []  # their heads
+        self.port = 0
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def start(self) -> None:
+        """Listen, again on the same port after `die`."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def die(self) -> None:
+        """Close the listener and every connection."""
+        assert self._server is not None
+        self._server.close()
+        for writer in tuple(self._writers):
+            writer.transport.abort()
+        await asyncio.sleep(0)
+
+    @property
+    def lines(self) -> list[str]:
+        return [head.partition(b"\r\n")[0].decode() for head in self.requests]
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        try:
+            with contextlib.suppress(OSError, EOFError):
+                while await self._exchange(reader, writer):
+                    pass
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        self.requests.append(await reader.readuntil(b"\r\n\r\n"))
+        match self.mode:
+            case "reset":
+                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+                writer.transport.abort()
+                return False
+            case "close":
+                return False
+            case "hang":
+                await reader.read()
+                return False
+            case "half":
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-")
+                await reader.read()
+                return False
+            case "garbage":
+                writer.write(b"220 mail.example ESMTP\r\n\r\n")
+                return False
+            case "interim":
+                writer.write(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n")
+                return False
+            case "error":
+                status = "503 Service Unavailable"
+            case _:
+                status = "200 OK"
+        content = self.name.encode()
+        head = [f"HTTP/1.1 {status}", f"Content-Length: {len(content)}", *self.fields]
+        writer.write("\r\n".join(head).encode() + b"\r\n\r\n" + content)
+        return True
+
+
+class Site:
+    """The proxy before these origin servers."""
+
+    def __init__(self, house: House, front: Any, admin: Any, servers: list[Server]) -> None:
+        self.house, self.front, self.admin, self.servers = house, front, admin, servers
+
+    async def get(self, target: str = "/a", *lines: str, method: str = "GET", body: bytes = b"") -> Any:
+        return await self.front.ask(target, *lines, method=method, body=body)
+
+    async def names(self, number: int) -> str:
+        """Who answered so many requests, one after the other."""
+        told = ""
+        for each in range(number):
+            answer = await self.get(f"/{each}")
+            assert answer.status == 200
+            told += answer.content.decode()
+        return told
+
+    async def states(self) -> list[dict[str, Any]]:
+        transport = httpx.ASGITransport(self.admin, client=("127.0.0.1", 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            told: list[dict[str, Any]] = (await client.get("/-/origins")).json()
+            return told
+
+    async def told(self, *keys: str) -> list[tuple[Any, ...]]:
+        return [tuple(each[key] for key in keys) for each in await self.states()]
+
+    async def until(self, expected: list[tuple[Any, ...]], *keys: str) -> None:
+        async with asyncio.timeout(20):
+            while await self.told(*keys) != expected:  # noqa: ASYNC110 - it is the view that is tested
+                await asyncio.sleep(0.01)
+
+
+Begin = Callable[..., Any]
+
+
+@pytest.fixture
+async def site(serve: Any) -> AsyncIterator[Begin]:
+    """Start `number` origin servers a, b, c … and the proxy before them: `await site(2, fails=1)`."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def begin(number: int = 2, cache: dict[str, Any] | None = None, **origin: Any) -> Site:
+            servers = [Server(name) for name in "abcd"[:number]]
+            for server in servers:
+                await server.start()
+                stack.push_async_callback(server.die)
+            settings = {
+                "server": {"access_log": "off"},
+                "origin": {"choice": "round-robin", "read_timeout": 5, **origin},
+                "cache": cache or {},
+                "sites": [{
+                    "hosts": ["en.example"],
+                    "upstream": [f"http://127.0.0.1:{server.port}" for server in servers],
+                }],
+            }  # fmt: skip
+            house = assemble(validate(settings, "univocal.toml"), "univocal.toml")
+            stack.push_async_callback(house.aclose)
+            with bind(Address("127.0.0.1", 0), "", "") as unused:
+                front = await serve(house.proxy, house.front(unused).protocol)
+                admin = house.back(unused).app
+            return Site(house, front, admin, servers)
+
+        yield begin
+
+
+async def test_requests_go_to_all_by_turns(site: Begin) -> None:
+    two = await site(3)
+    assert await two.names(6) == "abcabc"
+    assert (
+        await two.told("site", "state", "requests", "failures", "under_way")
+        == [("en.example", "up", 2, 0, 0)] * 3
+    )
+
+
+@pytest.mark.parametrize("choice", ["least-requests", "hash"])
+async def test_requests_go_to_all_by_other_choices(site: Begin, choice: str) -> None:
+    two = await site(2, choice=choice)
+    told = await two.names(30)
+    assert set(told) == {"a", "b"}
+    if choice == "hash":
+        assert await two.names(30) == told
+    else:
+        assert Counter(told) == {"a": 15, "b": 15}
+
+
+async def test_with_a_hash_each_page_has_its_server_whatever_its_spelling(site: Begin) -> None:
+    two = await site(2, choice="hash")
+    for number in range(8):
+        spellings = (f"/{number}/~x", f"/{number}/%7Ex", f"/./{number}/%7ex")
+        assert len({(await two.get(spelling)).content for spelling in spellings}) == 1
+    assert {line for server in two.servers for line in server.lines} == {
+        f"GET /{number}/~x HTTP/1.1" for number in range(8)
+    }
+
+
+@pytest.mark.parametrize("mode", ["reset", "close", "hang"])
+async def test_a_get_that_fails_before_an_octet_is_answered_by_another(site: Begin, mode: str) -> None:
+    two = await site(2, read_timeout=0.2)
+    two.servers[0].mode = mode
+    assert await two.names(2) == "bb"
+    assert [len(server.requests) for server in two.servers] == [1, 2]
+    assert await two.told("requests", "failures", "under_way", "state") == [(1, 1, 0, "up"), (2, 0, 0, "up")]
+
+
+@pytest.mark.parametrize(
+    ("mode", "status", "reason"),
+    [
+        ("garbage", 502, "origin-bad-response"),
+        ("half", 504, "origin-timeout"),
+        ("interim", 502, "origin-bad-response"),
+    ],
+)
+async def test_once_octets_have_come_nobody_else_is_asked(
+    site: Begin, mode: str, status: int, reason: str
+) -> None:
+    two = await site(2, read_timeout=0.2)
+    two.servers[0].mode = mode
+    answer = await two.get()
+    assert (answer.status, answer["cache-control"]) == (status, "no-store")
+    assert reason.encode() in answer.content
+    assert [len(server.requests) for server in two.servers] == [1, 0]
+    assert await two.told("failures") == [(1,), (0,)]
+
+
+async def test_an_error_of_the_application_is_an_answer(site: Begin) -> None:
+    two = await site(2, fails=1)
+    two.servers[0].mode = "error"
+    answers = [(await two.get(f"/{number}")).status for number in range(4)]
+    assert answers == [503, 200, 503, 200]
+    assert await two.told("state", "failures") == [("up", 0), ("up", 0)]
+
+
+@pytest.mark.parametrize("mode", ["reset", "close", "hang"])
+@pytest.mark.parametrize("body", [b"", b"abc"])
+async def test_a_post_is_never_sent_twice(site: Begin, mode: str, body: bytes) -> None:
+    two = await site(2, read_timeout=0.2, retries=3)
+    two.servers[0].mode = mode
+    answer = await two.get("/a", f"Content-Length: {len(body)}", method="POST", body=body)
+    assert answer.status in {502, 504}
+    assert [len(server.requests) for server in two.servers] == [1, 0]
+
+
+async def test_a_post_whose_connection_was_refused_is_sent_to_another_with_its_content(site: Begin) -> None:
+    two = await site(2)
+    await two.servers[0].die()
+    answer = await two.get("/a", "Content-Length: 3", method="POST", body=b"abc")
+    assert (answer.status, answer.content) == (200, b"b")
+    assert two.servers[1].lines == ["POST /a HTTP/1.1"]
+
+
+async def test_a_post_over_a_connection_that_had_died_is_not_sent_again(site: Begin) -> None:
+    two = await site(2)
+    assert await two.names(2) == "ab"
+    two.servers[0].mode = "reset"
+    answer = await two.get("/a", "Content-Length: 0", method="POST")
+    assert answer.status == 502
+    assert [line for server in two.servers for line in server.lines if "POST" in line] == ["POST /a HTTP/1.1"]
+
+
+async def test_one_that_fails_is_ejected_and_comes_back(site: Begin) -> None:
+    two = await site(2, fails=2, eject=1)
+    began = time.time()
+    await two.servers[0].die()
+    assert await two.names(8) == "b" * 8
+    assert await two.told("state", "requests", "failures") == [("ejected", 2, 2), ("up", 8, 0)]
+    assert began - 1 <= (await two.told("since"))[0][0] <= time.time()
+    await two.servers[0].start()
+    # As soon as it is tried it is up; nobody waits for that.
+    async with asyncio.timeout(20):
+        while (await two.told("state"))[0] != ("up",):
+            assert (await two.get("/x")).status == 200
+            await asyncio.sleep(0.05)
+    assert Counter(await two.names(8)) == {"a": 4, "b": 4}
+
+
+async def test_the_last_one_is_not_ejected_and_whichever_comes_back_first_serves(site: Begin) -> None:
+    two = await site(2, fails=1, eject=1000)
+    for server in two.servers:
+        await server.die()
+    for number in range(6):
+        assert (await two.get(f"/{number}")).status == 502
+    states = await two.told("state")
+    assert sorted(states) == [("ejected",), ("up",)]
+    back = two.servers[states.index(("ejected",))]
+    await back.start()
+    assert await two.names(4) == back.name * 4
+    assert sorted(await two.told("state")) == [("ejected",), ("up",)]
+    assert (await two.told("state"))[two.servers.index(back)] == ("up",)
+
+
+async def test_one_that_is_alone_is_always_tried(site: Begin) -> None:
+    one = await site(1, fails=1, eject=1000)
+    await one.servers[0].die()
+    assert [(await one.get(f"/{number}")).status for number in range(3)] == [502, 502, 502]
+    assert await one.told("state", "requests", "failures") == [("up", 3, 3)]
+    await one.servers[0].start()
+    assert await one.names(2) == "aa"
+
+
+async def test_retries_are_bounded_for_a_request_and_for_all(site: Begin) -> None:
+    four = await site(4, retries=1, fails=1000, retry_budget=0)
+    for server in four.servers:
+        server.mode = "close"
+    for number in range(5):
+        assert (await four.get(f"/{number}")).status == 502
+    assert sum(len(server.requests) for server in four.servers) == 5 + 3
+
+
+async def test_while_all_are_gone_what_is_stale_is_served_and_hits_and_purge_go_on(site: Begin) -> None:
+    two = await site(2, fails=1)
+    for server in two.servers:
+        server.fields = ["Cache-Control: max-age=0, stale-if-error=1000", 'ETag: "1"']
+    assert (await two.get("/stale")).status == 200
+    for server in two.servers:
+        server.fields = ["Cache-Control: max-age=1000"]
+    assert (await two.get("/fresh")).status == 200
+    for server in two.servers:
+        server.fields = ["Cache-Control: max-age=0, must-revalidate", 'ETag: "1"']
+    assert (await two.get("/strict")).status == 200
+    for server in two.servers:
+        await server.die()
+    for _ in range(3):
+        assert (await two.get("/stale")).status == 200
+        assert "hit" in (await two.get("/fresh"))["cache-status"]
+        assert (await two.get("/strict")).status in {502, 504}
+        assert (await two.get("/new")).status == 502
+    assert b'"purged": 1' in (await two.get("/stale", method="PURGE")).content
+    assert (await two.get("/stale")).status == 502
+
+
+async def test_while_health_checks_have_all_down_nobody_is_asked_or_waited_for(site: Begin) -> None:
+    two = await site(2)
+    two.servers[0].fields = two.servers[1].fields = [
+        "Cache-Control: max-age=0, stale-if-error=1000",
+        'ETag: "1"',
+    ]
+    assert (await two.get("/stale")).status == 200
+    for server in two.servers:
+        server.mode = "hang"
+    (proxy,) = two.house.origins._proxies.values()
+    balance = proxy.upstream.balance
+    for member in balance.members:
+        balance.mark(member, time.monotonic(), up=False)
+    asked = [len(server.requests) for server in two.servers]
+    assert (await two.get("/stale")).status == 200
+    assert (await two.get("/new")).status == 502
+    assert [len(server.requests) for server in two.servers] == asked
+    assert await two.told("state") == [("down",), ("down",)]
+
+
+async def test_a_client_that_leaves_is_no_failure_and_no_longer_under_way(site: Begin) -> None:
+    two = await site(2)
+    two.servers[0].mode = "hang"
+    _, writer = await asyncio.open_connection("127.0.0.1", two.front.port)
+    writer.write(b"GET /a HTTP/1.1\r\nHost: en.example\r\n\r\n")
+    await two.until([(1,), (0,)], "under_way")
+    writer.close()
+    await two.until([(0,), (0,)], "under_way")
+    assert await two.told("requests", "failures") == [(1, 0), (0, 0)]
+
+
+async def test_metrics_tell_what_came_of_each(site: Begin) -> None:
+    two = await site(2, fails=1)
+    two.servers[0].mode = "error"
+    for number in range(4):
+        await two.get(f"/{number}")
+    await two.servers[0].die()
+    assert await two.names(2) == "bb"
+    told = set(two.house.metrics.exposition()[0].decode().splitlines())
+    one, other = (f'origin="http://127.0.0.1:{server.port}"' for server in two.servers)
+    assert {
+        f'univocal_origin_requests_total{{{one},site="en.example",status="5xx"}} 2.0',
+        f'univocal_origin_requests_total{{{one},site="en.example",status="none"}} 1.0',
+        f'univocal_origin_requests_total{{{other},site="en.example",status="2xx"}} 4.0',
+        f'univocal_origin_errors_total{{{one},reason="refused",site="en.example"}} 1.0',
+        f'univocal_origin_up{{{one},site="en.example"}} 0.0',
+        f'univocal_origin_up{{{other},site="en.example"}} 1.0',
+    } <= {_sorted(line) for line in told}
+
+
+def _sorted(line: str) -> str:
+    """A line of the exposition, its labels in order."""
+    name, brace, rest = line.partition("{")
+    labels, _, value = rest.partition("}")
+    return name + brace + ",".join(sorted(labels.split(","))) + "}" + value
