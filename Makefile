@@ -5,7 +5,7 @@ BIN     = $(VENV)/bin
 MADE_BY := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2], sys.base_prefix)' | tr ' /' '--')
 STAMP   = $(VENV)/.made-by-$(or $(MADE_BY),none)
 
-.PHONY: help demo test check bench bench-short fuzz conformance format clean
+.PHONY: help demo test check bench bench-short fuzz conformance screenshots format clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
@@ -17,8 +17,8 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@
 
-demo: $(STAMP)  ## the proxy on 127.0.0.1:8080 before three small origins; Ctrl-C ends it
-	$(BIN)/univocal demo
+demo: $(STAMP)  ## the proxy on 127.0.0.1:8080 before three small origins, its page on 127.0.0.1:8081; Ctrl-C ends it
+	$(BIN)/univocal demo --visitors
 
 test: $(STAMP)  ## every test, several at once; those that need a missing program say which
 	$(BIN)/pytest --numprocesses auto --dist worksteal $(ARGS)
@@ -40,6 +40,9 @@ fuzz: $(STAMP)  ## the parser beside h11, URLs and whole exchanges against their
 
 conformance: $(STAMP)  ## the public HTTP cache suite; CACHE_TESTS_GIT names where it is cloned from
 	$(BIN)/python conformance/run.py $(ARGS)
+
+screenshots: $(STAMP)  ## the pictures of the page in docs/pictures, anew, in two minutes; needs chromium
+	$(BIN)/python screenshots/take.py $(ARGS)
 
 format: $(STAMP)  ## rewrite the sources as `make check` wants them
 	$(BIN)/ruff check --fix .

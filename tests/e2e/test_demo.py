@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+
+from univocal_app.demo.visitors import VISITS
 
 Fixture = Callable[..., Any]
 
@@ -82,6 +86,35 @@ def test_a_page_written_through_the_proxy_is_invalidated(demo: Any, ask: Fixture
     assert b"revision 1" in ask(demo.proxy, "/wiki/AC%2FDC", host).body
     assert ask(demo.proxy, "/wiki/AC%2fDC", host, "PUT", body="New.").status == 200
     assert b"revision 2" in ask(demo.proxy, "/wiki/AC/DC", host).body
+
+
+def test_visitors_come_if_wanted_and_leave_the_printed_lines_their_pages(
+    start: Fixture, ask: Fixture
+) -> None:
+    demo = start("demo", *PORTS, "--visitors", until="%2F is a slash to it")
+    end = time.monotonic() + 60
+    while json.loads(ask(demo.admin, "/-/stats", "127.0.0.1").body)["totals"]["requests"] < len(VISITS):
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    told = json.loads(ask(demo.admin, "/-/spellings", "127.0.0.1").body)
+    assert told["saved"] >= 9
+    refused = json.loads(ask(demo.admin, "/-/top?by=refused", "127.0.0.1").body)
+    assert {"dot-segment-parameter", "encoded-dot-segment", "control-character"} == {
+        each["reason"] for each in refused
+    }
+    host = f"wiki.localhost:{demo.proxy[1]}"
+    answer = ask(demo.proxy, "/wiki/Steve_Fuller_%28sociologist)", host)
+    assert answer.value("cache-status") == "univocal; fwd=uri-miss; stored"
+    assert demo.end() == 0
+    assert demo.err == ""
+
+
+def test_the_first_line_and_the_front_page_say_where_the_page_is(demo: Any, ask: Fixture) -> None:
+    page = f"http://127.0.0.1:{demo.admin[1]}/"
+    assert f"its page is {page}." in demo.said.splitlines()[0]
+    front = ask(demo.proxy, "/", f"127.0.0.1:{demo.proxy[1]}").body.decode()
+    assert f'<a href="{page}">' in front
+    assert b"<title>univocal</title>" in ask(demo.admin, "/", "127.0.0.1").body
 
 
 def test_an_interrupt_ends_all_of_it(demo: Any) -> None:

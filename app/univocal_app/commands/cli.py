@@ -167,9 +167,13 @@ def _tell(line: str) -> None:
 
 
 @app.command()
-def demo(listen: Listen = "127.0.0.1:8080", admin: Admin = "127.0.0.1:8081") -> None:
+def demo(
+    listen: Listen = "127.0.0.1:8080",
+    admin: Admin = "127.0.0.1:8081",
+    visitors: Annotated[bool, typer.Option("--visitors", help="Let somebody ask, for its page.")] = False,
+) -> None:
     """Run the proxy before three small origins, and print what to try."""
-    run_demo(_address(listen, "--listen"), _address(admin, "--admin"))
+    run_demo(_address(listen, "--listen"), _address(admin, "--admin"), visited=visitors)
 
 
 @app.command()

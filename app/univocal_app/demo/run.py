@@ -19,6 +19,7 @@ from univocal_app.demo.files import FileStore
 from univocal_app.demo.logged import write_files
 from univocal_app.demo.servlet import ServletLike
 from univocal_app.demo.tries import Ports, as_page, as_text
+from univocal_app.demo.visitors import Visitors
 from univocal_app.demo.wiki import Wiki
 from univocal_app.run.assemble import assemble
 from univocal_app.run.serve import Endpoint, Serving, address_of, bind, run
@@ -26,13 +27,13 @@ from univocal_app.run.serve import Endpoint, Serving, address_of, bind, run
 __all__ = ["demo"]
 
 
-def demo(listen: Address, admin: Address) -> None:
-    """Serve until Ctrl-C. Raises ConfigurationError when an address cannot be had."""
+def demo(listen: Address, admin: Address, *, visited: bool = False) -> None:
+    """Serve until Ctrl-C, with visitors if wanted. Raises ConfigurationError for an address not to be had."""
     with TemporaryDirectory(prefix="univocal-demo-") as directory:
-        _demo(listen, admin, Path(directory))
+        _demo(listen, admin, Path(directory), visited=visited)
 
 
-def _demo(listen: Address, admin: Address, directory: Path) -> None:
+def _demo(listen: Address, admin: Address, directory: Path, *, visited: bool) -> None:
     front, back = bind(listen, COMMAND_LINE, "--listen"), bind(admin, COMMAND_LINE, "--admin")
     page = Starlette()
     origins = {
@@ -50,8 +51,18 @@ def _demo(listen: Address, admin: Address, directory: Path) -> None:
     page.router.routes.append(Route("/", _answer(as_page(at))))
     house = assemble(validate(settings(at.proxy, addresses), COMMAND_LINE), COMMAND_LINE)
     listeners = [*origins.values(), house.front(front), house.back(back)]
-    serving = Serving(listeners, house.start, house.aclose, lambda _: house.events.close())
-    run(serving, lambda: typer.echo(as_text(at)))
+    visitors = Visitors(at.proxy)
+
+    def ready() -> None:
+        typer.echo(as_text(at))
+        if visited:
+            visitors.begin()
+
+    async def close() -> None:
+        await visitors.aclose()
+        await house.aclose()
+
+    run(Serving(listeners, house.start, close, lambda _: house.events.close()), ready)
 
 
 def settings(proxy: Address, origins: dict[str, Address]) -> dict[str, Any]:

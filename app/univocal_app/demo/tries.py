@@ -164,7 +164,7 @@ def as_page(at: Ports) -> str:
             f"<p>{html.escape(member.look)}</p>\n<pre>{html.escape(member.command, quote=False)}</pre>\n"
             for member in members
         )
-    return _PAGE.format(sites=sites, lines=lines)
+    return _PAGE.format(sites=sites, lines=lines, admin=at.admin)
 
 
 _PAGE = """<!doctype html>
@@ -182,7 +182,8 @@ pre {{ background: #f3f1ec; padding: .5rem .8rem; margin: 0; overflow-x: auto }}
 </head>
 <body>
 <h1>univocal</h1>
-<p>One resource, one URL. This proxy stands before three sites:</p>
+<p>One resource, one URL. <a href="http://{admin}/">The proxy's page</a> shows what happens.</p>
+<p>It stands before three sites:</p>
 <ul>
 {sites}</ul>
 {lines}</body>

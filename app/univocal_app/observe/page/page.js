@@ -60,7 +60,7 @@ const requests = chart(at("chart-requests"), {
   lines: [
     { name: "requests", colour: "quiet", write: number },
     { name: "hits", colour: "mark", write: number, fill: true },
-    { name: "hit ratio", colour: "slow", write: (ratio) => `${Math.round(ratio)} %`, scale: "ratio", dash: [4, 4] },
+    { name: "hit ratio of 10 s", colour: "slow", write: (ratio) => `${Math.round(ratio)} %`, scale: "ratio", dash: [4, 4] },
   ],
   scale: { range: (u, least, most) => [0, Math.max(most ?? 1, 1) * 1.1] },
   write: number,
@@ -107,9 +107,19 @@ function showStats({ totals, series, memory: held }) {
   const times = whole.map((second) => second.at);
   const some = (value) => whole.map((second) => (second.requests ? value(second) : null));
   if (!whole.length) return;
-  requests.show([times, whole.map((second) => second.requests), whole.map((second) => second.hits), some((second) => second.hit_ratio * 100)]);
+  requests.show([times, whole.map((second) => second.requests), whole.map((second) => second.hits), ratios(whole)]);
   latency.show([times, ...["p50", "p90", "p99"].map((part) => some((second) => second.seconds[part] || null))]);
   memory.show([times, held.slice(0, -1)]);
+}
+
+// The hit ratio of ten seconds up to each, in percent: that of one jumps.
+function ratios(seconds) {
+  const sum = (from, to, name) => seconds.slice(from, to).reduce((total, second) => total + second[name], 0);
+  return seconds.map((_, index) => {
+    const [from, to] = [Math.max(index - 9, 0), index + 1];
+    const asked = sum(from, to, "requests");
+    return asked ? (100 * sum(from, to, "hits")) / asked : null;
+  });
 }
 
 const tiles = new Map();
