@@ -332,7 +332,7 @@ async def test_while_health_checks_have_all_down_nobody_is_asked_or_waited_for(s
     assert (await two.get("/stale")).status == 200
     for server in two.servers:
         server.mode = "hang"
-    (proxy,) = two.house.origins._proxies.values()
+    (proxy,) = two.house.origins.proxies.values()
     balance = proxy.upstream.balance
     for member in balance.members:
         balance.mark(member, time.monotonic(), up=False)
