@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,12 +15,11 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 from websockets.sync.server import ServerConnection, serve
 
-Opened = Callable[..., Any]
+from authority import Authority
 
 
-@pytest.fixture
-def application() -> Iterator[tuple[str, list[ServerConnection]]]:
-    """An application's URL: it sends back what it is sent, closes as it is told, refuses /private."""
+@contextlib.contextmanager
+def application_at(**settings: Any) -> Iterator[tuple[str, list[ServerConnection]]]:
     connections: list[ServerConnection] = []
 
     def serving(connection: ServerConnection) -> None:
@@ -32,23 +33,48 @@ def application() -> Iterator[tuple[str, list[ServerConnection]]]:
     def judge(connection: ServerConnection, request: Any) -> Any:
         return connection.respond(403, "not you\n") if request.path.startswith("/private") else None
 
-    with serve(serving, "127.0.0.1", 0, subprotocols=["chat"], process_request=judge) as server:  # type: ignore[list-item]
+    settings |= {"subprotocols": ["chat"], "process_request": judge}
+    with serve(serving, "127.0.0.1", 0, **settings) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield f"http://127.0.0.1:{server.socket.getsockname()[1]}", connections
+        yield f"127.0.0.1:{server.socket.getsockname()[1]}", connections
         server.shutdown()
         thread.join()
 
 
 @pytest.fixture
+def application() -> Iterator[tuple[str, list[ServerConnection]]]:
+    """An application's address: it sends back what it is sent, closes as it is told, refuses /private."""
+    with application_at() as made:
+        yield made
+
+
+@pytest.fixture
 def running(start: Callable[..., Any], application: tuple[str, Any]) -> Any:
-    return start("serve", "--upstream", application[0], "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+    upstream = f"http://{application[0]}"
+    return start("serve", "--upstream", upstream, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+
+
+@pytest.fixture
+def configured(start: Callable[..., Any], tmp_path: Any) -> Callable[..., Any]:
+    """Start with a file, for the host 127.0.0.1."""
+
+    def configured(upstream: str, server: str = "", site: str = "") -> Any:
+        file = tmp_path / "univocal.toml"
+        file.write_text(
+            f'[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n{server}\n'
+            f'[[sites]]\nhosts = ["127.0.0.1"]\nupstream = "{upstream}"\n{site}\n'
+        )
+        return start("serve", "--config", str(file))
+
+    return configured
 
 
 def at(running: Any, path: str = "/chat", **settings: Any) -> Any:
     host, port = running.proxy
     settings = {"subprotocols": ["other", "chat"], **settings}
-    return connect(f"ws://{host}:{port}{path}", proxy=None, compression=None, **settings)
+    scheme = "wss" if "ssl" in settings else "ws"
+    return connect(f"{scheme}://{host}:{port}{path}", proxy=None, compression=None, **settings)
 
 
 def test_messages_pass_both_ways(running: Any, application: tuple[str, list[ServerConnection]]) -> None:
@@ -91,17 +117,54 @@ def test_a_handshake_that_univocal_refuses(running: Any, application: tuple[str,
     assert application[1] == []
 
 
-def test_with_no_names_in_upgrades_there_is_no_websocket(
-    start: Callable[..., Any], application: tuple[str, Any], tmp_path: Any
+@pytest.mark.parametrize(
+    ("server", "site"), [("upgrades = []", ""), ("", '[sites.origin]\ntransport = "httpx"')]
+)
+def test_where_upgrades_are_not_passed_on_there_is_no_websocket(
+    configured: Callable[..., Any], application: tuple[str, Any], server: str, site: str
 ) -> None:
-    file = tmp_path / "univocal.toml"
-    file.write_text(
-        '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nupgrades = []\n'
-        f'[[sites]]\nhosts = ["127.0.0.1"]\nupstream = "{application[0]}"\n'
-    )
     with pytest.raises(InvalidStatus) as refused:
-        at(start("serve", "--config", str(file)))
+        at(configured(f"http://{application[0]}", server, site))
     assert refused.value.response.status_code == 426  # by the application, which was asked for a page
+
+
+def test_a_handshake_for_a_host_that_nobody_serves(
+    configured: Callable[..., Any], application: tuple[str, Any]
+) -> None:
+    running = configured(f"http://{application[0]}")
+    with pytest.raises(InvalidStatus) as refused:
+        connect(f"ws://localhost:{running.proxy[1]}/chat", proxy=None)
+    assert refused.value.response.status_code == 421
+    assert application[1] == []
+
+
+def test_over_tls_on_both_sides(configured: Callable[..., Any], tmp_path: Any) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("server", "IP:127.0.0.1")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / certificate, tmp_path / key)
+    tls = f'tls_cert = "{certificate}"\ntls_key = "{key}"'
+    with application_at(ssl=context) as (address, _):
+        running = configured(f"https://{address}", tls, '[sites.origin]\ntls_ca = "ca.pem"')
+        for how in ("close", "leave", "stay"):
+            with at(running, ssl=authority.client()) as socket:
+                for message in ("text", "x" * 300_000):
+                    socket.send(message)
+                    assert socket.recv(timeout=20) == message
+                if how == "close":
+                    socket.send("close")
+                    with pytest.raises(ConnectionClosed):
+                        socket.recv(timeout=20)
+                    assert (socket.close_code, socket.close_reason) == (4001, "as you like")
+                if how == "stay":
+                    running.process.send_signal(signal.SIGTERM)
+                    with pytest.raises(ConnectionClosed):
+                        socket.recv(timeout=30)
+                    assert socket.close_code == 1001
+        out, err = running.process.communicate(timeout=30)
+    assert running.process.returncode == 0
+    assert [json.loads(line)["status"] for line in out.splitlines()] == [101] * 3
+    assert err == ""
 
 
 def test_at_sigterm_a_websocket_gets_1001(running: Any) -> None:
