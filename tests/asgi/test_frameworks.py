@@ -11,6 +11,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route, WebSocketRoute
 
 from univocal import CacheMiddleware
+from univocal.engine.runtime import Limits, Runtime, builtin_profiles
 
 FRESH = {"cache-control": "max-age=60"}
 
@@ -275,6 +276,87 @@ async def test_a_handshake_is_refused_like_any_request(handshake, target, fields
 
 async def test_where_the_server_has_no_denial_the_handshake_is_closed(handshake):
     assert await handshake("/chat/%00", denial=False) == [{"type": "websocket.close", "code": 1008}]
+
+
+@pytest.fixture
+def watched():
+    """A handshake with an application behind the middleware, and the outcomes that are told."""
+
+    def watched(app, **settings):
+        outcomes = []
+        runtime = Runtime.everywhere(builtin_profiles()["asgi"], **settings)
+        return Handshake(CacheMiddleware(app, runtime=runtime, listeners=[outcomes.append])), outcomes
+
+    return watched
+
+
+async def says(scope, receive, send):
+    await send({"type": "websocket.accept"})
+    await send({"type": "websocket.send", "text": "ü"})
+    await send({"type": "websocket.send", "bytes": b"123"})
+    await send({"type": "websocket.close", "code": 1000})
+
+
+async def test_a_websocket_has_one_outcome_at_its_end(watched):
+    handshake, outcomes = watched(says)
+    await handshake("/chat/a%28", [(b"user-agent", b"browser")])
+    (outcome,) = outcomes
+    assert (outcome.status, outcome.bytes, outcome.agent) == (101, 5, b"browser")
+    assert (outcome.handling.fwd, outcome.reasons) == ("bypass", ())
+    assert outcome.canonical.target == b"/chat/a("
+
+
+async def test_an_application_that_closes_at_once_has_refused(watched):
+    async def app(scope, receive, send):
+        await send({"type": "websocket.close", "code": 1000})
+
+    handshake, outcomes = watched(app)
+    await handshake("/")
+    assert [outcome.status for outcome in outcomes] == [403]
+
+
+async def test_a_refused_handshake_has_an_outcome(watched):
+    handshake, outcomes = watched(says)
+    _, body = await handshake("/%00")
+    (outcome,) = outcomes
+    assert (outcome.status, outcome.bytes) == (400, len(body["body"]))
+    assert outcome.reasons == ("control-character",)
+
+
+async def test_what_is_stored_answers_no_handshake(watched):
+    asked = []
+
+    async def app(scope, receive, send):
+        asked.append(scope["type"])
+        if scope["type"] == "websocket":
+            await says(scope, receive, send)
+            return
+        fresh = [(b"cache-control", b"max-age=9")]
+        await send({"type": "http.response.start", "status": 200, "headers": fresh})
+        await send({"type": "http.response.body", "body": b"page"})
+
+    handshake, outcomes = watched(app)
+    transport = httpx.ASGITransport(handshake.app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://en.example") as client:
+        for _ in range(2):
+            assert (await client.get("/")).text == "page"
+    assert (await handshake("/"))[0]["type"] == "websocket.accept"
+    assert asked == ["http", "websocket"]
+    assert [outcome.handling.hit for outcome in outcomes] == [False, True, False]
+
+
+async def test_a_websocket_is_a_request_under_way(watched):
+    inner = []
+
+    async def app(scope, receive, send):
+        inner.append(await handshake("/"))
+        await says(scope, receive, send)
+
+    handshake, outcomes = watched(app, limits=Limits(max_requests_per_client=1))
+    for _ in range(2):
+        assert (await handshake("/"))[0]["type"] == "websocket.accept"
+    assert [start["status"] for start, _ in inner] == [429, 429]
+    assert [outcome.status for outcome in outcomes] == [429, 101] * 2
 
 
 async def test_a_websocket_does_not_leave_its_root(handshake):

@@ -404,6 +404,13 @@ async def test_an_application_behind_a_unix_socket(client_of, tmp_path, origin_h
     assert b"\r\nhost: %b\r\n" % host in received.body
 
 
+async def test_a_101_that_was_not_asked_for_is_no_response(client_of):
+    proxy = ReverseProxy("http://origin.example", httpx.MockTransport(lambda _: httpx.Response(101)))
+    answer = await client_of(proxy)("/")
+    assert answer.status == 502
+    assert b"origin-bad-response" in answer.body
+
+
 async def test_a_websocket_is_closed(client_of, origin):
     sent = []
 

@@ -13,7 +13,7 @@ from univocal import CacheMiddleware, ReverseProxy, Rules, Runtime
 from univocal.engine.runtime import Limits, builtin_profiles
 from univocal.http.framing import ReadLimits
 from univocal.origin.transport import OriginTransport
-from univocal.server.clients import Clients
+from univocal.server.clients import Clients, ConnectionLimits
 from univocal.server.direct import DirectProtocol
 from univocal.server.turn import Works
 
@@ -131,7 +131,7 @@ async def house(serve: Any) -> Any:
             app = CacheMiddleware(proxy, runtime=runtime, listeners=[outcomes.append])
             works, clients = Works(app.engine, proxy.forwarding), Clients()
             front = await serve(app, http=DirectProtocol.with_works(works, ReadLimits(), None, clients))
-            (upstream,) = proxy.upstream.servers
+            upstream = proxy.upstream
             made = House(front.port, app.engine, front.server, clients, upstream, arrived, outcomes)
             stack.callback(lambda: [writer.close() for writer in made.opened])
             return made
@@ -198,16 +198,42 @@ async def test_one_outcome_tells_of_the_tunnel_when_it_has_ended(house: Any) -> 
     await origin.send(b"12345")
     await client.exactly(5)
     assert (len(here.outcomes), len(here.engine.under_way), len(here.clients)) == (0, 1, 1)
-    assert here.upstream.connections == 1
+    assert (here.upstream.servers[0].connections, here.upstream.balance.members[0].under_way) == (1, 1)
     origin.writer.close()
     assert await client.rest() == b""
     client.writer.close()
     outcome = await here.told()
     assert (outcome.status, outcome.bytes, outcome.handling.fwd) == (101, 5, "bypass")
-    assert len(here.engine.under_way) == 0
+    assert (len(here.engine.under_way), here.upstream.balance.members[0].under_way) == (0, 0)
     async with asyncio.timeout(20):
-        while here.clients or here.upstream.connections:  # noqa: ASYNC110 - they are closed by plain calls
+        while here.clients or here.upstream.servers[0].connections:  # noqa: ASYNC110 - they are closed by plain calls
             await asyncio.sleep(0.01)
+
+
+async def test_a_websocket_is_one_of_a_clients_connections(house: Any) -> None:
+    here = await house()
+    here.clients.limits = ConnectionLimits(per_client=1)
+    client, _ = await here.tunnel()
+    another = await here.client(b"GET / HTTP/1.1\r\nHost: en.example\r\n\r\n")
+    assert (await another.head()).startswith(b"HTTP/1.1 429 ")
+    client.writer.close()
+
+
+async def test_a_websocket_gives_way_to_no_other_connection(house: Any) -> None:
+    here = await house()
+    here.clients.limits = ConnectionLimits(connections=1)
+    client, origin = await here.tunnel()
+    another = await here.client(b"GET / HTTP/1.1\r\nHost: en.example\r\n\r\n")
+    assert (await another.head()).startswith(b"HTTP/1.1 503 ")
+    await origin.send(b"12345")
+    assert await client.exactly(5) == b"12345"
+
+
+async def test_a_client_that_wants_nothing_but_what_is_stored_gets_no_websocket(house: Any) -> None:
+    here = await house()
+    lines = (*UPGRADE, f"Sec-WebSocket-Key: {KEY}", "Cache-Control: only-if-cached")
+    client = await here.client(handshake("/chat", *lines))
+    assert (await client.head()).startswith(b"HTTP/1.1 504 ")
 
 
 async def test_a_client_with_a_websocket_has_one_request_under_way(house: Any) -> None:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
 
 from univocal.asgi.application import Application
 from univocal.asgi.client import ScopeClient
+from univocal.asgi.handshake import WatchedSocket, refuse_handshake
 from univocal.asgi.lifetime import StoreLifetime
-from univocal.asgi.messages import App, Receive, Scope, Send, send_problem
+from univocal.asgi.messages import App, Receive, Scope, Send
 from univocal.asgi.reception import Reception
 from univocal.asgi.reverse_proxy import Origins, ReverseProxy
 from univocal.asgi.scope import adds_date, below_root, received, respell
-from univocal.asgi.websocket import DENIAL, denial
 from univocal.cache.decide import Refuse
 from univocal.cache.rules import Rules
 from univocal.cache.stored import head_fields
@@ -25,6 +25,7 @@ from univocal.engine.exchange import Engine, Exchange
 from univocal.engine.flight import Origin
 from univocal.engine.forwarding import Forwarding
 from univocal.engine.hits import Hit
+from univocal.engine.households import household
 from univocal.engine.outcome import Outcome, Times
 from univocal.engine.plan import plan_of
 from univocal.engine.purge import Purged, carry_out, ordered
@@ -32,6 +33,7 @@ from univocal.engine.runtime import Access, Runtime, builtin_profiles, read_prof
 from univocal.engine.trust import LOOPBACK, Family, family_named, networks
 from univocal.http.errors import ConfigurationError
 from univocal.http.messages import Fields, Received
+from univocal.http.upgrade import WEBSOCKET
 from univocal.store.memory import MemoryStore
 from univocal.store.redis.tier import SharedStore
 from univocal.store.tiers import Tiers, tiers_of
@@ -205,20 +207,33 @@ class CacheMiddleware:
         return admission
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        admission = self._admit(scope, received(scope), self.engine.clock())
-        if isinstance(admission.decision, Refuse):
-            await _refuse_websocket(scope, send, admission.reasons or (admission.decision.reason,))
-        else:
-            request = admission.request
-            await self.app(respell(scope, admission, request.method, request.fields), receive, send)
+        engine, line = self.engine, received(scope)
+        begun = engine.clock(), time.perf_counter()
+        line.upgrade = WEBSOCKET
+        admission = self._admit(scope, line, begun[0])
+        reasons = _reasons(admission)
+        counted, limit = "", admission.runtime.limits.max_requests_per_client
+        if limit and not reasons:
+            counted = household(admission.peer.client or line.client)
+            if counted and not engine.under_way.begin(counted, limit):
+                counted, reasons = "", ("too-many-requests",)
+        watched = WatchedSocket(send, begun)
+        try:
+            if reasons:
+                await refuse_handshake(scope, watched, reasons)
+            else:
+                request = admission.request
+                await self.app(respell(scope, admission, request.method, request.fields), receive, watched)
+        finally:
+            if counted:
+                engine.under_way.end(counted)
+            engine.audience.announce(watched.outcome(admission, reasons))
 
 
-async def _refuse_websocket(scope: Scope, send: Send, reasons: Sequence[str]) -> None:
-    """Refuse a handshake: with the answer that a GET gets where the server can send it, else with its own."""
-    if DENIAL in scope.get("extensions", {}):
-        await send_problem(denial(send), reasons, scope)
-    else:
-        await send({"type": "websocket.close", "code": 1008})
+def _reasons(admission: Admission) -> tuple[str, ...]:
+    """The reasons for which a request is refused."""
+    decision = admission.decision
+    return (admission.reasons or (decision.reason,)) if isinstance(decision, Refuse) else ()
 
 
 @lru_cache(maxsize=1024)

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from univocal.asgi.client import ScopeClient
+from univocal.asgi.handshake import DENIAL, denial
 from univocal.asgi.messages import Message, Receive, Scope, Send
 from univocal.asgi.relayed import Relayed, asked_for
 from univocal.engine.upstream import Upstream
@@ -18,24 +19,13 @@ from univocal.http.upgrade import WEBSOCKET, Switching
 if TYPE_CHECKING:
     from univocal.origin.websocket import Closed, OriginSocket
 
-__all__ = ["DENIAL", "denial", "relay_websocket"]
+__all__ = ["relay_websocket"]
 
 logger: Final = logging.getLogger("univocal")
-
-DENIAL: Final = "websocket.http.response"  # the ASGI extension by which a handshake gets an HTTP response
 
 _GOING_AWAY, _BAD_GATEWAY = 1001, 1014  # RFC 6455 §7.4.1; IANA's registry of close codes
 # What an ASGI server writes into its own 101, or makes of what it is told.
 _SERVERS: Final = (b"connection", b"date", b"sec-websocket-accept", b"sec-websocket-protocol", b"upgrade")
-
-
-def denial(send: Send) -> Send:
-    """A `send` by which an http response refuses a handshake."""
-
-    async def refuse(message: Message) -> None:
-        await send({**message, "type": message["type"].replace("http", "websocket.http", 1)})
-
-    return refuse
 
 
 async def relay_websocket(upstream: Upstream, scope: Scope, receive: Receive, send: Send) -> None:

@@ -98,7 +98,9 @@ class Gate:
         if rules.takes_cookies:
             request = strip_cookies(request, rules)
         if received.upgrade:  # what a connection becomes is no answer to anybody else
-            decision: Decision = Forward("bypass", may_store=False, fallback=None, unstorable="bypass")
+            decision = decide(request, (), rules, now)
+            if not isinstance(decision, Refuse):
+                decision = Forward("bypass", may_store=False, fallback=None, unstorable="bypass")
         else:
             decision = self._decide(found, request, rules, now)
         return Admission(received, runtime, peer, found, request, rules, decision, found.observed)

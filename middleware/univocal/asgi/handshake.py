@@ -1,0 +1,89 @@
+"""A WebSocket's handshake at the ASGI door: its refusal, and what becomes of it, told once at its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from univocal.asgi.messages import Message, Scope, Send, send_problem
+from univocal.engine.admission import Admission
+from univocal.engine.outcome import Handling, Outcome, Times
+from univocal.engine.purge import Order
+from univocal.http.fields import first
+
+__all__ = ["DENIAL", "WatchedSocket", "denial", "refuse_handshake"]
+
+DENIAL: Final = "websocket.http.response"  # the ASGI extension by which a handshake gets an HTTP response
+
+
+def denial(send: Send) -> Send:
+    """A `send` by which an http response refuses a handshake."""
+
+    async def refuse(message: Message) -> None:
+        await send({**message, "type": message["type"].replace("http", "websocket.http", 1)})
+
+    return refuse
+
+
+async def refuse_handshake(scope: Scope, send: Send, reasons: Sequence[str]) -> None:
+    """Refuse a handshake: with the answer that a GET gets where the server can send it, else with its own."""
+    if DENIAL in scope.get("extensions", {}):
+        await send_problem(denial(send), reasons, scope)
+    else:
+        await send({"type": "websocket.close", "code": 1008})
+
+
+class WatchedSocket:
+    """A `send` that notes what the client is told: a status, and the octets of messages or content."""
+
+    __slots__ = ("_begun", "_first", "_octets", "_send", "_status", "_ticks")
+
+    def __init__(self, send: Send, begun: tuple[float, float]) -> None:
+        self._send = send
+        self._begun, self._ticks = begun
+        self._first = 0.0
+        self._status = self._octets = 0
+
+    async def __call__(self, message: Message) -> None:
+        """Send a message."""
+        match message["type"]:
+            case "websocket.accept":
+                self._start(101)
+            case "websocket.close" if not self._status:
+                self._start(403)  # ASGI: the server's own refusal
+            case "websocket.http.response.start":
+                self._start(message["status"])
+            case "websocket.http.response.body":
+                self._octets += len(message.get("body", b""))
+            case "websocket.send":
+                text: str | None = message.get("text")
+                self._octets += len(message["bytes"] if text is None else text.encode())
+        await self._send(message)
+
+    def _start(self, status: int) -> None:
+        self._status, self._first = status, time.perf_counter()
+
+    def outcome(self, admission: Admission, refused: Sequence[str]) -> Outcome:
+        """The outcome of the handshake, or of the WebSocket that it opened; `refused` are the reasons."""
+        now = time.perf_counter()
+        found, peer, decision = admission.canonical, admission.peer, admission.decision
+        site, host = found.site.name if found else "", ""
+        if found is None:
+            site, host = admission.runtime.sites.owner(peer.hosts, peer.scheme)
+        handling = Handling(detail=refused[0]) if refused else Handling(fwd="bypass")
+        return Outcome(
+            site=site,
+            host=host,
+            agent=first(admission.request.fields, b"user-agent"),
+            referrer=first(admission.request.fields, b"referer"),
+            received=admission.received,
+            canonical=found,
+            decision=None if isinstance(decision, Order) else decision,
+            status=self._status,
+            bytes=self._octets,
+            times=Times(self._begun, (self._first or now) - self._ticks, now - self._ticks),
+            client=peer.client,
+            handling=handling,
+            reasons=tuple(refused) or admission.reasons,
+        )
