@@ -290,3 +290,17 @@ def test_the_host_is_whose_it_is_to_be_and_stands_first(origin_host, hosts):
     assert [fields[0][0] for fields in sent] == [b"host", b"host"]
     assert sent[0][1:-1] == sent[1][1:-1]
     assert [fields[-1] for fields in sent] == [(b"x-number", b"1"), (b"x-number", b"3")]
+
+
+@pytest.mark.parametrize(
+    ("sent", "provoked"), [((True, False), True), ((False, True), True), ((False, False), False)]
+)
+def test_a_failure_is_nobodys_doing_only_if_nothing_was_sent_to_anybody(sent, provoked):
+    """Else who waited for the same resource would get what one client's request had brought about."""
+    group = Group(2)
+    heard = group.send()
+    for server, each in zip(group.servers, sent, strict=True):
+        server.asked[0].fail(error("origin-unreachable", sent=each))
+    (refused,) = heard.ends
+    assert isinstance(refused, RefusedError)
+    assert refused.provoked is provoked

@@ -57,8 +57,8 @@ class Attempt:
     no content, and no octet of a response has come (RFC 9110 §9.2.2); as often as the balance allows.
     """
 
-    __slots__ = ("_answer", "_asked", "_balance", "_member", "_outgoing", "_started", "_tried", "_watch",
-                 "write")  # fmt: skip
+    __slots__ = ("_answer", "_asked", "_balance", "_member", "_outgoing", "_sent", "_started", "_tried",
+                 "_watch", "write")  # fmt: skip
 
     def __init__(
         self,
@@ -75,6 +75,7 @@ class Attempt:
         self._asked: Pending | None = None
         self._tried: tuple[Member[OriginServer], ...] = ()
         self._started = False  # the response's head has come
+        self._sent = False  # to one that failed: the request may be what it failed of
         self.write = answer.write
 
     def ask(self, member: Member[OriginServer] | None) -> None:
@@ -151,12 +152,14 @@ class Attempt:
             if self._watch is not None:
                 self._watch.failed(refused.failure)
             if not self._started and (not refused.provoked or self._may_be_repeated(asked)):
+                self._sent = self._sent or refused.provoked
                 self._tried += (member,)
                 key, now = self._outgoing.key, time.monotonic()
                 another = self._balance.another(self, key, now, self._tried)
                 if another is not None:
                     self.ask(another)
                     return
+            refused.provoked = refused.provoked or self._sent
         self._answer.fail(error)
 
     # Its own.
