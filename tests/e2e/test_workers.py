@@ -228,6 +228,45 @@ def test_a_log_that_is_moved_away_is_opened_anew(workers: Fixture, ask: Fixture,
         assert [line["target"] for line in lines if "purge" not in line] == [target] * COUNT
 
 
+def test_a_reload_reaches_every_worker_and_those_that_come_later(
+    workers: Fixture, ask: Fixture, tmp_path: Path
+) -> None:
+    running = workers()
+    file = tmp_path / "univocal.toml"
+    before = file.read_text()
+
+    def reload(text: str) -> tuple[int, Any]:
+        file.write_text(text)
+        answer = ask(running.admin, "/-/reload", "localhost", "POST")
+        return answer.status, json.loads(answer.body)
+
+    def said() -> list[str | None]:
+        ask(running.admin, "/-/purge", "localhost", "POST", body='{"all": true}')
+        until(lambda: told(ask, running, "univocal_stored_responses", 0))
+        return [answer.value("cache-status") for answer in asked_of_each(ask, running)]
+
+    assert None not in said()
+    changed = reload(before.replace("[server]", '[server]\ncache_status = "off"'))
+    assert changed == (200, {"reloaded": True, "changed": ["server.cache_status"]})
+    assert said() == [None] * COUNT
+    status, refused = reload(before.replace("[server]", "[server]\nnonsense = 1"))
+    assert (status, refused["errors"][0]["key"]) == (422, "server.nonsense")
+    assert said() == [None] * COUNT
+    (first, *_) = processes(running.process.pid)
+    os.kill(first, signal.SIGKILL)
+    until(lambda: first not in processes(running.process.pid))
+    until(lambda: len(processes(running.process.pid)) == COUNT)
+    until(lambda: all(listens(process) for process in processes(running.process.pid)))
+    assert said() == [None] * COUNT
+    assert reload(before) == (200, {"reloaded": True, "changed": ["server.cache_status"]})
+    assert None not in said()
+
+
+def listens(process: int) -> bool:
+    """Whether a worker waits for something: an epoll of an event loop is among what it has open."""
+    return "anon_inode:[eventpoll]" in opened(process)
+
+
 def opened(process: int) -> set[str]:
     """The names of the files that a process has open."""
     return {os.readlink(link) for link in Path(f"/proc/{process}/fd").iterdir()}

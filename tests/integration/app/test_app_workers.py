@@ -15,7 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from univocal.http.errors import ConfigurationError
 from univocal_app.config.tables import validate
+from univocal_app.observe.admin_life import NotTakenError
+from univocal_app.run import workers as module
 from univocal_app.run.worker import Task
 from univocal_app.run.workers import Workers, WorkersError
 
@@ -116,3 +119,37 @@ async def test_workers_that_end_at_once_are_not_started_again() -> None:
     await workers.aclose()
     assert len(ended) <= 2
     assert multiprocessing.active_children() == []
+
+
+async def test_all_workers_prepare_a_configuration_and_take_it(watched: tuple[Workers, list[str]]) -> None:
+    workers, ended = watched
+    await workers.prepare(CONFIGURATION)
+    await workers.adopt()
+    broken = CONFIGURATION.model_copy(update={"profiles": ["/nowhere"]})
+    with pytest.raises(ConfigurationError) as refused:
+        await workers.prepare(broken)
+    assert "/nowhere" in str(refused.value)
+    await workers.prepare(CONFIGURATION)
+    await workers.adopt()
+    assert (workers.accepting, ended) == (1, [])
+
+
+async def test_a_worker_that_does_not_answer_is_named(
+    watched: tuple[Workers, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers, ended = watched
+    monkeypatch.setattr(module, "ANSWER", 0.5)
+    (process,) = multiprocessing.active_children()
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    with pytest.raises(ConfigurationError) as refused:
+        await workers.prepare(CONFIGURATION)
+    assert str(refused.value).startswith("worker 1: ")
+    with pytest.raises(NotTakenError, match=r"worker 1$"):
+        await workers.adopt()
+    async with asyncio.timeout(60):
+        while not ended or not workers.accepting:  # noqa: ASYNC110  (another process does it)
+            await asyncio.sleep(0.05)
+    monkeypatch.undo()
+    await workers.prepare(CONFIGURATION)
+    await workers.adopt()

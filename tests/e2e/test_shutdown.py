@@ -1,0 +1,125 @@
+"""How the program ends: who is still served, for how long, and what is cut."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Fixture = Callable[..., Any]
+
+REQUEST = b"GET /%b HTTP/1.1\r\nHost: en.example\r\n\r\n"
+
+
+@pytest.fixture
+def serve(start: Fixture, tmp_path: Path) -> Fixture:
+    """Start the program with these lines in `[server]`."""
+
+    def serve(server: str, upstream: str) -> Any:
+        file = tmp_path / "univocal.toml"
+        file.write_text(
+            f'[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n{server}\n'
+            f'[[sites]]\nhosts = ["*"]\nupstream = "{upstream}"\n'
+        )
+        return start("serve", "--config", str(file))
+
+    return serve
+
+
+@pytest.fixture
+def silent() -> Iterator[socket.socket]:
+    """An origin server of which the test plays each answer."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(20)
+        yield listening
+
+
+def url(listening: socket.socket) -> str:
+    return f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+def until(condition: Callable[[], bool]) -> None:
+    limit = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < limit, "it does not come to pass"
+        time.sleep(0.02)
+
+
+def test_clients_are_served_on_while_the_program_says_that_it_is_about_to_end(
+    serve: Fixture, origin: Any, ask: Fixture
+) -> None:
+    running = serve("drain = 100", origin.url)
+    ready = lambda: ask(running.admin, "/-/ready", "localhost").status  # noqa: E731
+    assert ready() == 200
+    running.process.send_signal(signal.SIGTERM)
+    until(lambda: ready() == 503)
+    assert ask(running.admin, "/-/health", "localhost").status == 200
+    assert ask(running.proxy, "/", "en.example").status == 200
+    assert running.process.poll() is None
+    assert running.end(signal.SIGTERM) == 0  # a second one ends it at once
+
+
+def test_after_that_it_ends_by_itself(serve: Fixture, origin: Any) -> None:
+    running = serve("drain = 0.3", origin.url)
+    assert running.end(signal.SIGTERM) == 0
+
+
+def test_what_is_under_way_is_answered_and_no_new_connection_is_taken(
+    serve: Fixture, silent: socket.socket
+) -> None:
+    running = serve("shutdown_timeout = 100", url(silent))
+    with socket.create_connection(running.proxy, timeout=20) as client:
+        client.sendall(REQUEST % b"slow")
+        origin, _ = silent.accept()
+        with origin:
+            assert origin.recv(4096)
+            running.process.send_signal(signal.SIGTERM)
+            until(lambda: not takes(running.proxy))
+            assert running.process.poll() is None
+            origin.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nslow")
+            answer = b"".join(iter(lambda: client.recv(4096), b""))
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert b"\r\nconnection: close\r\n" in answer
+    assert answer.endswith(b"\r\n\r\nslow")
+    assert running.end() == 0
+
+
+def takes(address: tuple[str, int]) -> bool:
+    try:
+        socket.create_connection(address, timeout=20).close()
+    except ConnectionError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("stage", ["no head", "no end", "nobody reads"])
+def test_what_takes_longer_is_cut_and_told_and_the_status_is_0(
+    serve: Fixture, silent: socket.socket, stage: str
+) -> None:
+    running = serve("shutdown_timeout = 0.3", url(silent))
+    with socket.create_connection(running.proxy, timeout=20) as client:
+        client.sendall(REQUEST % b"slow")
+        origin, _ = silent.accept()
+        with origin:
+            assert origin.recv(4096)
+            if stage != "no head":
+                origin.sendall(
+                    b"HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nContent-Length: 90000000\r\n\r\n"
+                )
+                assert client.recv(1)
+            if stage == "nobody reads":
+                origin.settimeout(1)
+                with pytest.raises(TimeoutError):
+                    origin.sendall(bytes(90_000_000))
+            began = time.monotonic()
+            assert running.end(signal.SIGTERM) == 0
+            assert time.monotonic() - began < 9  # the default is 10
+    (line,) = [json.loads(line) for line in running.out.splitlines()]
+    assert (line["target"], line["bytes"] < 90_000_000) == ("/slow", True)
+    assert "cut at the end" in running.err

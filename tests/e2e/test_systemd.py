@@ -1,0 +1,198 @@
+"""The units in contrib/, and the program as systemd runs it: it is passed sockets, and gives notice."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Fixture = Callable[..., Any]
+
+TIMEOUT = 30
+UNITS = ("univocal.service", "univocal.socket", "univocal-admin.socket")
+
+
+@pytest.fixture
+def verified(root: Path, tmp_path: Path) -> Fixture:
+    """Let systemd read the units, with a line more in the service."""
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("needs systemd-analyze (Debian package systemd)")
+
+    def verified(line: str = "") -> subprocess.CompletedProcess[str]:
+        for name in UNITS:
+            text = (root / "contrib" / name).read_text("utf-8")
+            text = text.replace("/opt/univocal/bin/univocal", sys.executable)
+            (tmp_path / name).write_text(text.replace("Type=notify\n", f"Type=notify\n{line}\n"), "utf-8")
+        command = ["systemd-analyze", "verify", *(str(tmp_path / name) for name in UNITS)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+
+    return verified
+
+
+def test_systemd_takes_the_units(verified: Fixture) -> None:
+    ended = verified()
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+    assert "Nonsense" in verified("Nonsense=yes").stderr
+
+
+def test_the_service_is_shut_in(verified: Fixture, tmp_path: Path) -> None:
+    verified()
+    command = ["systemd-analyze", "security", "--offline=true", "--threshold=20", str(tmp_path / UNITS[0])]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    assert ended.returncode == 0, ended.stdout
+
+
+def test_the_service_starts_and_reloads_what_there_is(root: Path, univocal: Fixture) -> None:
+    text = (root / "contrib" / UNITS[0]).read_text("utf-8")
+    commands = re.findall(r"(?m)^Exec\w+=/opt/univocal/bin/univocal (\w+) (--\w+) ", text)
+    assert commands == [("serve", "--config"), ("reload", "--admin")]
+    for command, option in commands:
+        assert option in univocal(command, "--help").stdout
+
+
+@dataclass
+class Manager:
+    """Plays systemd: it has bound the listeners, and reads what the service says."""
+
+    heard: socket.socket
+    front: socket.socket
+    back: socket.socket
+    process: subprocess.Popen[str] | None = None
+
+    def start(self, environment: dict[str, str], *arguments: str, names: str = "listen:admin") -> None:
+        """Start the service with these listeners as the descriptors 3 and 4."""
+        passed = [os.dup(each.fileno()) for each in (self.front, self.back)]
+        first = [os.dup2(each, 200 + number) for number, each in enumerate(passed)]
+
+        def place() -> None:
+            for number, each in enumerate(first):
+                os.dup2(each, 3 + number)
+
+        # LISTEN_PID is known to the service's process alone; `exec` keeps it.
+        command = [
+            "sh",
+            "-c",
+            'LISTEN_PID=$$ exec "$@"',
+            "sh",
+            sys.executable,
+            "-m",
+            "univocal_app",
+            *arguments,
+        ]
+        self.process = subprocess.Popen(
+            command,
+            env={**environment, "LISTEN_FDS": "2", "LISTEN_FDNAMES": names},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            pass_fds=(3, 4),
+            preexec_fn=place,  # noqa: PLW1509 - there are no threads that hold a lock which it needs
+        )
+        for descriptor in (*passed, *first):
+            os.close(descriptor)
+
+    def hear(self) -> dict[str, str]:
+        """The next notice."""
+        lines = self.heard.recv(4096).decode().splitlines()
+        return dict(line.split("=", 1) for line in lines)
+
+    def get(self) -> bytes:
+        with socket.create_connection(self.front.getsockname(), timeout=TIMEOUT) as client:
+            client.sendall(b"GET /wiki/A HTTP/1.1\r\nHost: en.example\r\nConnection: close\r\n\r\n")
+            return b"".join(iter(lambda: client.recv(65536), b""))
+
+
+@pytest.fixture(params=["path", "abstract"])
+def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Manager, dict[str, str]]]:
+    """The manager, and the environment that it gives."""
+    root = Path(__file__).parents[2]
+    address = (
+        str(tmp_path / "notify") if request.param == "path" else f"@univocal-{os.getpid()}-{time.time_ns()}"
+    )
+    paths = os.pathsep.join(str(root / source) for source in ("app", "middleware"))
+    environment = {**os.environ, "PYTHONPATH": paths, "NOTIFY_SOCKET": address}
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard,
+        socket.create_server(("127.0.0.1", 0)) as front,
+        socket.create_server(("127.0.0.1", 0)) as back,
+    ):
+        heard.bind(f"\0{address[1:]}" if address.startswith("@") else address)
+        heard.settimeout(TIMEOUT)
+        played = Manager(heard, front, back)
+        yield played, environment
+        if played.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                played.process.kill()
+            played.process.communicate(timeout=TIMEOUT)
+
+
+def test_a_service_says_when_it_serves_reloads_and_ends(
+    manager: tuple[Manager, dict[str, str]], origin: Any, tmp_path: Path
+) -> None:
+    played, environment = manager
+    file = tmp_path / "univocal.toml"
+    file.write_text(f'[server]\naccess_log = "off"\n[[sites]]\nhosts = ["*"]\nupstream = "{origin.url}"\n')
+    played.start(environment, "serve", "--config", str(file))
+    process = played.process
+    assert process is not None
+    told = played.hear()
+    addresses = [f"http://127.0.0.1:{each.getsockname()[1]}/" for each in (played.front, played.back)]
+    assert told == {"READY": "1", "STATUS": f"serving {addresses[0]}, admin listener {addresses[1]}"}
+    assert played.get().endswith(b"answer 1")
+    before = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+    process.send_signal(signal.SIGHUP)
+    told = played.hear()
+    assert told["RELOADING"] == "1"
+    assert before <= int(told["MONOTONIC_USEC"]) <= time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+    assert played.hear()["READY"] == "1"
+    process.send_signal(signal.SIGTERM)
+    assert played.hear() == {"STOPPING": "1"}
+    assert process.wait(TIMEOUT) == 0
+    # The listeners are the manager's: whoever connects now waits for the next start.
+    with socket.create_connection(played.front.getsockname(), timeout=TIMEOUT):
+        pass
+
+
+def test_sockets_without_a_known_name_are_refused(manager: tuple[Manager, dict[str, str]]) -> None:
+    played, environment = manager
+    played.start(environment, "serve", "--upstream", "http://127.0.0.1:9", names="univocal.socket:admin")
+    assert played.process is not None
+    _, said = played.process.communicate(timeout=TIMEOUT)
+    assert played.process.returncode == 2
+    assert said.startswith("univocal: systemd: LISTEN_FDNAMES: found 'univocal.socket:admin'; allowed: ")
+
+
+@pytest.mark.parametrize("early", [signal.SIGUSR1, signal.SIGHUP])
+def test_a_signal_that_comes_early_ends_nothing(
+    manager: tuple[Manager, dict[str, str]], origin: Any, early: int
+) -> None:
+    """From the first of the program's own lines on, while it still loads what it needs."""
+    played, environment = manager
+    played.start(environment, "serve", "--upstream", origin.url)
+    process = played.process
+    assert process is not None
+    blocked = re.compile(r"(?m)^SigBlk:\s*([0-9a-f]+)$")
+    limit = time.monotonic() + TIMEOUT
+    while not held(Path(f"/proc/{process.pid}/status").read_text(), blocked, early):
+        assert time.monotonic() < limit
+    for _ in range(3):
+        process.send_signal(early)
+    assert "READY" in played.hear()
+    assert played.get().endswith(b"answer 1")
+
+
+def held(status: str, blocked: re.Pattern[str], number: int) -> bool:
+    found = blocked.search(status)
+    return found is not None and bool(int(found[1], 16) >> (number - 1) & 1)
