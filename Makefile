@@ -5,7 +5,7 @@ BIN     = $(VENV)/bin
 MADE_BY := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2], sys.base_prefix)' | tr ' /' '--')
 STAMP   = $(VENV)/.made-by-$(or $(MADE_BY),none)
 
-.PHONY: help demo test check bench bench-short fuzz conformance screenshots format clean
+.PHONY: help demo test check docs bench bench-short fuzz conformance screenshots format clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
@@ -27,6 +27,10 @@ check: $(STAMP)  ## formatting, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+docs: $(STAMP)  ## the documentation as a site, without a warning: dist/site/index.html
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 bench: $(STAMP)  ## univocal beside other caches, in ten minutes: docs/benchmarks.md; needs wrk and nginx
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
