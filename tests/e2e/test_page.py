@@ -182,6 +182,10 @@ def test_a_phone_shows_what_happens_without_scrolling_sideways(
     assert browser.evaluate("document.documentElement.scrollWidth") <= 390
     assert browser.evaluate("document.title") == "univocal"
     assert browser.evaluate("document.images.length") == 0
+    # It needs nothing from anywhere else.
+    assert browser.evaluate(
+        "performance.getEntriesByType('resource').every(({ name }) => name.startsWith(location.origin))"
+    )
 
 
 def test_what_became_one_is_the_heart_of_the_page(running: Any, browser: Browser, ask: Fixture) -> None:
@@ -296,9 +300,20 @@ def test_charts_are_drawn_and_tell_the_numbers(running: Any, browser: Browser, a
     browser.until(inked)
 
 
-def test_origins_and_configuration_are_shown(running: Any, browser: Browser, origin: Any) -> None:
+def test_origins_and_configuration_are_shown(
+    running: Any, browser: Browser, origin: Any, ask: Fixture
+) -> None:
+    for _ in range(3):
+        ask(running.proxy, "/wiki/A?action=purge", "en.example", "POST")
     opened(browser, running)
-    assert origin.url in shown(browser, "origins")
+    (row,) = browser.evaluate(
+        "[...document.querySelectorAll('#origins tr')].map((each) => "
+        "[...each.cells].map((one) => one.innerText))"
+    )
+    assert row[:2] == ["en.example", origin.url]
+    assert re.fullmatch(r"up since \d\d/\d\d/\d{4}, \d\d:\d\d:\d\d", row[2])
+    assert row[3:] == ["3", "0", "0"]
+    assert browser.evaluate("getComputedStyle(document.querySelector('#origins .up')).display") == "inline"
     browser.evaluate("document.querySelector('#config summary').click()")
     browser.until("document.getElementById('settings').innerText.includes('sites[0].profile')")
     fill(browser, filter="hosts")
@@ -326,6 +341,13 @@ def test_the_keyboard_finds_the_way_and_sees_where_it_is(running: Any, browser: 
         "[...document.querySelectorAll('input, select')].every((each) => each.labels.length === 1)"
     )
     assert named
+
+
+@pytest.mark.parametrize(("motion", "scroll"), [("reduce", "auto"), ("no-preference", "smooth")])
+def test_less_motion_is_had_by_who_wants_it(running: Any, browser: Browser, motion: str, scroll: str) -> None:
+    browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-reduced-motion", "value": motion}])
+    opened(browser, running)
+    assert browser.evaluate("getComputedStyle(document.documentElement).scrollBehavior") == scroll
 
 
 def test_it_stands_still_while_it_is_paused(running: Any, browser: Browser, ask: Fixture) -> None:

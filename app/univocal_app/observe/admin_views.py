@@ -80,7 +80,7 @@ class Views:
         """The sums of what folding has saved; with `url` the spellings of that page, and what is stored."""
         url = request.query_params.get("url")
         if url is None:
-            return JSONResponse(await self.top.folding(), headers=FRESH)
+            return JSONResponse(await self.top.folding(FEW), headers=FRESH)
         try:
             order, stored = await foresee({"url": url}, proxy.gate.runtime, proxy.tiers)
         except RefusedError as refused:

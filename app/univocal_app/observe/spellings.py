@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, defaultdict
 from typing import Final, TypeAlias
 
@@ -49,16 +50,27 @@ class Spellings:
 
     async def gathered(self) -> list[Counted]:
         """The `MOST` spellings that were asked for most, of all processes that answer in time."""
-        sums = Counter[tuple[bytes, bytes]]()
-        for key, target, count in await self._survey.rows():
-            assert isinstance(key, bytes)
-            assert isinstance(target, bytes)
-            sums[key, target] += int(count)
-        return [(key, target, count) for (key, target), count in sums.most_common(MOST)]
+        return await asyncio.to_thread(_summed, await self._survey.rows())
 
     async def by_key(self) -> dict[bytes, list[tuple[bytes, int]]]:
-        """The spellings of each key with their counts, those that were asked for most first."""
-        found = defaultdict[bytes, list[tuple[bytes, int]]](list)
-        for key, target, count in await self.gathered():
-            found[key].append((target, count))
-        return found
+        """The spellings of each key with their counts: the key of most spellings and the most asked first."""
+        return await asyncio.to_thread(_by_key, await self._survey.rows())
+
+
+# In threads: of many spellings this takes longer than others may wait.
+
+
+def _summed(rows: list[Row]) -> list[Counted]:
+    sums = Counter[tuple[bytes, bytes]]()
+    for key, target, count in rows:
+        assert isinstance(key, bytes)
+        assert isinstance(target, bytes)
+        sums[key, target] += int(count)
+    return [(key, target, count) for (key, target), count in sums.most_common(MOST)]
+
+
+def _by_key(rows: list[Row]) -> dict[bytes, list[tuple[bytes, int]]]:
+    found = defaultdict[bytes, list[tuple[bytes, int]]](list)
+    for key, target, count in _summed(rows):
+        found[key].append((target, count))
+    return dict(sorted(found.items(), key=lambda each: len(each[1]), reverse=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import islice
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from univocal.engine.outcome import Outcome
@@ -99,24 +100,31 @@ class Top:
         return [{"key": _url(key), "count": number} for key, number in sums.most_common(count)]
 
     async def _folded(self, count: int) -> list[dict[str, Any]]:
-        folded = await self._spellings.by_key()
-        most = sorted(folded.items(), key=lambda each: len(each[1]), reverse=True)[:count]
-        return [_told(key, spelled) for key, spelled in most]
+        return _first(await self._spellings.by_key(), count)
 
     async def spelled(self, key: bytes) -> dict[str, Any]:
         """The spellings by which a page was asked for: the row of `top` about it."""
         return _told(key, (await self._spellings.by_key()).get(key, []))
 
-    async def folding(self) -> dict[str, int]:
-        """Sums over all pages: pages, those of several spellings, spellings, requests, misses saved."""
-        folded = (await self._spellings.by_key()).values()
+    async def folding(self, count: int) -> dict[str, Any]:
+        """Sums over all pages: pages, those of several spellings, spellings, requests, misses saved.
+
+        Beside them the first `count` pages, as `top` has them by spellings.
+        """
+        by_key = await self._spellings.by_key()
+        folded = by_key.values()
         return {
             "keys": len(folded),
             "folded": sum(len(spelled) > 1 for spelled in folded),
             "spellings": sum(map(len, folded)),
             "requests": sum(number for spelled in folded for _, number in spelled),
             "saved": sum(len(spelled) - 1 for spelled in folded),
+            "pages": _first(by_key, count),
         }
+
+
+def _first(by_key: dict[bytes, list[tuple[bytes, int]]], count: int) -> list[dict[str, Any]]:
+    return [_told(key, spelled) for key, spelled in islice(by_key.items(), count)]
 
 
 def _told(key: bytes, spelled: list[tuple[bytes, int]]) -> dict[str, Any]:

@@ -249,6 +249,8 @@ async function showAsked(url) {
 
 // Tables
 
+const STATES = new Set(["up", "ejected", "down"]);
+
 function row(cells) {
   return element("tr", null, ...cells.map(([column, content, kind]) => {
     const cell = element("td", null, content);
@@ -291,18 +293,17 @@ function showOrigins(origins) {
     ["site", each.site],
     ["", classed("octets", element("span", each.url))],
     ["state", state(each)],
-    ["requests", each.requests === undefined ? "–" : number(each.requests), "count"],
-    ["failures", each.failures === undefined ? "–" : number(each.failures), "count"],
-    ["under way", each.under_way === undefined ? "–" : number(each.under_way), "count"],
+    ["requests", number(each.requests), "count"],
+    ["failures", number(each.failures), "count"],
+    ["under way", number(each.under_way), "count"],
   ])) : [none(6, "No origin server is configured.")]));
 }
 
 function state({ state: name, since }) {
-  if (name === undefined) return element("span", "not known");
-  const said = element("span", name);
-  if (["up", "ejected", "down"].includes(name)) said.className = name;
-  if (since) said.title = `since ${new Date(since * 1000).toLocaleString()}`;
-  return said;
+  const said = classed(STATES.has(name) ? name : "", element("span", name));
+  const begun = classed("note", element("time", ` since ${new Date(since * 1000).toLocaleString("en-GB", { dateStyle: "short", timeStyle: "medium" })}`));
+  begun.dateTime = new Date(since * 1000).toISOString();
+  return element("span", null, said, begun);
 }
 
 // Purge
@@ -332,6 +333,7 @@ async function purge() {
   try {
     const told = await ask("/-/purge", { method: "POST", body: JSON.stringify(order()) });
     const verb = told.softened === undefined ? "removed" : "marked stale";
+    round = 0; // what it did is shown soon
     at("purged").textContent = `${number(told.purged ?? told.softened)} ${verb}: ${told.key ?? told.value}`;
   } catch (error) {
     at("purged").textContent = error.message;
@@ -389,28 +391,19 @@ function say(text, kind = "") {
 }
 
 let round = 0;
-let toldOfOrigins = true;
-
-// The health of the origin servers; where nobody tells of it, what is configured.
-async function originsOr(configured) {
-  if (toldOfOrigins) {
-    const answer = await fetch("/-/origins");
-    if (answer.ok) return answer.json();
-    toldOfOrigins = answer.status !== 404;
-  }
-  return configured;
-}
 
 async function look() {
-  const stats = await ask("/-/stats");
+  const [stats, origins] = await Promise.all([ask("/-/stats"), ask("/-/origins")]);
   showStats(stats);
-  showFolding(await ask("/-/spellings"));
-  showSpellings(await ask(`/-/top?by=spellings&n=${TOP}`));
-  showRefused(await ask(`/-/top?by=refused&n=${TOP}`));
-  await showTop();
-  showOrigins(await originsOr(stats.totals.origins));
-  // What is stored under similar names is looked for among all keys: not as often.
-  if (round % 5 === 0) showMissed(await ask("/-/purge-misses"));
+  showOrigins(origins);
+  // With many keys these are more work.
+  if (round % 2 === 0) {
+    const [folding, refused] = await Promise.all([ask("/-/spellings"), ask(`/-/top?by=refused&n=${TOP}`), showTop()]);
+    showFolding(folding);
+    showSpellings(folding.pages.slice(0, TOP));
+    showRefused(refused);
+  }
+  if (round % 6 === 0) showMissed(await ask("/-/purge-misses"));
   round += 1;
 }
 
