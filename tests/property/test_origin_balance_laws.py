@@ -79,10 +79,12 @@ class Requests(RuleBasedStateMachine):
         if not others and state is State.UP and member in self.balance.members:
             assert member.state is State.UP, "the last one was ejected"
         self.end(number, member)
+        able = [m for m in self.able() if m not in tried]
         another = self.balance.another(number, key, self.now, tried)
         if another is None:
             return (number, None, ())
         assert another not in tried
+        assert another in able or not able, "one that is up was there"
         assert len(tried) <= self.settings.retries
         self.open[number] = another
         return (number, another, (*tried, another))

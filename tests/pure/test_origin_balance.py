@@ -289,6 +289,13 @@ def test_a_retry_goes_to_one_that_is_ejected_where_no_other_is_left():
     assert found.another(ASKER, b"", 1, [first, second]) is named(found, "a")
 
 
+def test_a_retry_is_no_trial_while_another_is_up():
+    found = balance(1, 1, 1, fails=1, eject=10)
+    fail(found, "a")
+    assert found.another(ASKER, b"", 20, [named(found, "b")]) is named(found, "c")
+    assert found.take(ASKER, b"", 20) is named(found, "a")
+
+
 def test_a_retry_that_nobody_pays_for_tries_nobody():
     found = balance(1, 1, fails=1, retry_budget=0)
     fail(found, "a")

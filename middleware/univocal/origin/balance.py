@@ -186,6 +186,8 @@ class Balance(Generic[Server]):
         able = [each for each in left if self._able(each)]
         if not able:
             return self._chosen(left, key) if left else None
+        if tried:
+            return self._chosen(able, key)  # a request that has failed once makes no trial
         due = [each for each in left if each.until <= now and each.trial is None]
         if due and self.settings.choice != "hash":
             return self._chosen(due, key)

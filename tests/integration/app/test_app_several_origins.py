@@ -188,9 +188,12 @@ async def test_with_a_hash_each_page_has_its_server_whatever_its_spelling(site: 
     }
 
 
+@pytest.mark.parametrize("transport", ["own", "httpx"])
 @pytest.mark.parametrize("mode", ["reset", "close", "hang"])
-async def test_a_get_that_fails_before_an_octet_is_answered_by_another(site: Begin, mode: str) -> None:
-    two = await site(2, read_timeout=0.2)
+async def test_a_get_that_fails_before_an_octet_is_answered_by_another(
+    site: Begin, mode: str, transport: str
+) -> None:
+    two = await site(2, read_timeout=0.2, transport=transport)
     two.servers[0].mode = mode
     assert await two.names(2) == "bb"
     assert [len(server.requests) for server in two.servers] == [1, 2]
@@ -225,18 +228,22 @@ async def test_an_error_of_the_application_is_an_answer(site: Begin) -> None:
     assert await two.told("state", "failures") == [("up", 0), ("up", 0)]
 
 
-@pytest.mark.parametrize("mode", ["reset", "close", "hang"])
+@pytest.mark.parametrize("transport", ["own", "httpx"])
+@pytest.mark.parametrize("mode", ["reset", "close", "hang", "half", "garbage"])
 @pytest.mark.parametrize("body", [b"", b"abc"])
-async def test_a_post_is_never_sent_twice(site: Begin, mode: str, body: bytes) -> None:
-    two = await site(2, read_timeout=0.2, retries=3)
+async def test_a_post_is_never_sent_twice(site: Begin, mode: str, body: bytes, transport: str) -> None:
+    two = await site(2, read_timeout=0.2, retries=3, transport=transport)
     two.servers[0].mode = mode
     answer = await two.get("/a", f"Content-Length: {len(body)}", method="POST", body=body)
     assert answer.status in {502, 504}
     assert [len(server.requests) for server in two.servers] == [1, 0]
 
 
-async def test_a_post_whose_connection_was_refused_is_sent_to_another_with_its_content(site: Begin) -> None:
-    two = await site(2)
+@pytest.mark.parametrize("transport", ["own", "httpx"])
+async def test_a_post_whose_connection_was_refused_is_sent_to_another_with_its_content(
+    site: Begin, transport: str
+) -> None:
+    two = await site(2, transport=transport)
     await two.servers[0].die()
     answer = await two.get("/a", "Content-Length: 3", method="POST", body=b"abc")
     assert (answer.status, answer.content) == (200, b"b")
