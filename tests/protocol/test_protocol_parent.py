@@ -6,12 +6,16 @@ If it does, read the new source beside bounds.py, cycle.py and protocol.py, and 
 import hashlib
 import inspect
 import re
+from importlib.metadata import version
 
 import pytest
 import uvicorn
 from uvicorn.protocols.http import flow_control
+from uvicorn.protocols.http import zttp_h2_impl as http2
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.zttp_h2_impl import ZttpH2Protocol
 
+from univocal.server import h2
 from univocal.server.bounds import OVERRIDES, RELIES_ON, BoundedConnection, Flow
 from univocal.server.cycle import ExactCycle
 from univocal.server.direct import DirectProtocol
@@ -102,3 +106,29 @@ def test_the_parents_methods_are_those_we_know(name):
 )
 def test_the_classes_we_extend_are_those_we_know(thing):
     assert digest(thing) == DIGESTS[thing.__name__]
+
+
+# HTTP/2: a class of uvicorn's that is experimental, and will change.
+
+H2_DIGESTS = {
+    "ZttpH2Protocol": "7d59ad12ce212bce",
+    "RequestResponseCycle": "34962a235a6eb06e",
+}
+
+
+def test_what_is_used_for_http_2_is_named():
+    unused = {
+        *("_unset_keepalive_if_required", "eof_received", "handle_events", "on_stream_closed", "shutdown"),
+        "timeout_keep_alive_handler",
+    }
+    assert methods(h2.BoundedH2Protocol) & methods(ZttpH2Protocol) == set(h2.OVERRIDES)
+    assert methods(ZttpH2Protocol) == set(h2.OVERRIDES) | set(h2.RELIES_ON) | unused
+
+
+@pytest.mark.parametrize("name", H2_DIGESTS)
+def test_what_is_used_for_http_2_is_what_we_know(name):
+    assert digest(getattr(http2, name)) == H2_DIGESTS[name]
+
+
+def test_the_version_of_zttp_is_the_pinned_one():
+    assert version("zttp") == "0.0.35"

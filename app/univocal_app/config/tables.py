@@ -91,6 +91,7 @@ class ServerTable(Table):
     upgrade_timeout: Duration = 300
     tls_cert: str = ""
     tls_key: str = ""
+    http2: bool = False
     drain: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0
     shutdown_timeout: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 10
 

@@ -93,6 +93,10 @@ class House:
         protocol = DirectProtocol.with_works(works, limits, told, self.clients)
         if self.certificates is not None:
             current, protocols = self.certificates.current, {"http/1.1": protocol}
+            if self.configuration.server.http2:
+                from univocal.server.h2 import BoundedH2Protocol  # noqa: PLC0415 - an extra
+
+                protocols["h2"] = BoundedH2Protocol.with_limits(limits, told, self.clients)
             protocol = TlsConnection.with_protocols(current, protocols, limits, told, self.clients)
         return Endpoint(self.proxy, bound, protocol)
 

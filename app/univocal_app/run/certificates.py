@@ -6,13 +6,14 @@ import asyncio
 import logging
 import ssl
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.server.certificates import Certificates
 from univocal.uri.site import Sites
-from univocal_app.config.tables import Configuration
+from univocal_app.config.tables import Configuration, ServerTable
 
 __all__ = ["CertificateFiles", "Contexts", "contexts_of", "load_pair", "reason_of"]
 
@@ -48,7 +49,7 @@ def contexts_of(configuration: Configuration, source: str) -> Contexts | None:
             raise ConfigurationError(source, f"{place}.tls_key", key, "none without tls_cert")
         pair = [Path(source).parent / name for name in (certificate, key) if name]
         files.extend(pair)
-        context = _context()
+        context = _context(http2=server.http2)
         if why := load_pair(context, str(pair[0]), str(pair[1]) if key else None):
             allowed = f"a file with a certificate in PEM, tls_key the one with its key ({why})"
             raise ConfigurationError(source, f"{place}.tls_cert", certificate, allowed)
@@ -64,16 +65,26 @@ def contexts_of(configuration: Configuration, source: str) -> Contexts | None:
                 if not server.tls_cert:
                     allowed = "none without server.tls_cert, which names have that no site has"
                     raise ConfigurationError(source, f"sites[{number}].tls_cert", site.tls_cert, allowed)
+    with objections:
+        _check_http2(server, source)
     objections.conclude()
     return None if default is None else Contexts(default, of_sites, tuple(files))
 
 
-def _context() -> ssl.SSLContext:
+def _context(*, http2: bool) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
-    context.set_alpn_protocols(["http/1.1"])
+    context.set_alpn_protocols(["h2", "http/1.1"] if http2 else ["http/1.1"])
     return context
+
+
+def _check_http2(server: ServerTable, source: str) -> None:
+    if server.http2 and not (server.tls_cert or server.tls_key):
+        raise ConfigurationError(source, "server.http2", True, "false, or true beside tls_cert")
+    if server.http2 and find_spec("zttp") is None:
+        allowed = "false, as zttp is not installed: pip install 'univocal[http2]'"
+        raise ConfigurationError(source, "server.http2", True, allowed)
 
 
 def load_pair(context: ssl.SSLContext, certificate: str, key: str | None) -> str:
