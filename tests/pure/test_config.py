@@ -34,6 +34,7 @@ max_field_bytes = "64 KiB"
 max_connections_per_client = 0
 tls_cert = "server.pem"
 tls_key = "server.key"
+http2 = true
 [origin]
 connect_timeout = 5
 read_timeout = 0.5

@@ -15,6 +15,7 @@ __all__ = ["FIXED", "changes", "value_at"]
 FIXED: Final[Mapping[str, str]] = {
     "server.listen": "the listeners stay",
     "server.admin": "the listeners stay",
+    "server.http2": "the listeners stay",
     "server.workers": "the workers stay",
     "cache.store": "the store stays",
 }

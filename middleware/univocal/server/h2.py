@@ -115,6 +115,11 @@ class BoundedH2Protocol(ZttpH2Protocol):
 
     # A client among others
 
+    def bound_by(self, limits: ReadLimits) -> None:
+        """Have these limits from now on; a wait that has begun goes on as it is."""
+        self._limits = limits
+        self.delivery.seconds = limits.send_timeout
+
     def is_resting(self) -> bool:
         """Tell whether no stream is open."""
         return not self.cycles
