@@ -349,6 +349,32 @@ def test_new_files_are_in_use_soon(proxy: Fixture, connect: Fixture, folder: Pat
         assert answer(kept, get(b"/"))[0].startswith(b"HTTP/1.1 200 ")
 
 
+def test_a_reload_takes_other_files_and_connections_stay(
+    proxy: Fixture, connect: Fixture, folder: Path, ask: Fixture
+) -> None:
+    running = proxy()
+    file = folder / "univocal.toml"
+    text = file.read_text()
+
+    def reload(server: str) -> tuple[int, str]:
+        file.write_text(text.replace("tls_cert = 'server.pem'\ntls_key = 'server.key'\n", server))
+        told = ask(running.admin, "/-/reload", "127.0.0.1", "POST", "Content-Length: 0\r\n")
+        return told.status, told.body.decode()
+
+    with connect(running) as kept:
+        assert reload("tls_cert = 'other.pem'\ntls_key = 'server.key'\n")[0] == 422
+        assert answer(kept, get(b"/"))[0].startswith(b"HTTP/1.1 200 ")
+        with connect(running) as connection:
+            assert subject(connection) == "plain.example"
+        status, told = reload("tls_cert = 'other.pem'\ntls_key = 'other.key'\n")
+        assert (status, "server.tls_cert" in told) == (200, True)
+        with connect(running) as connection:
+            assert subject(connection) == "en.example"
+        assert answer(kept, get(b"/"))[0].startswith(b"HTTP/1.1 200 ")
+        status, told = reload("tls_cert = 'other.pem'\ntls_key = 'other.key'\nhttp2 = true\n")
+        assert (status, "server.http2" in told) == (422, True)
+
+
 def test_a_bad_pair_leaves_the_old_one_and_is_told(proxy: Fixture, connect: Fixture, folder: Path) -> None:
     running = proxy()
     (folder / "server.pem").write_text("no certificate")

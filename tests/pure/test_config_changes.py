@@ -53,6 +53,7 @@ def test_what_no_reload_changes_is_there() -> None:
     assert {key: str(value_at(configuration, key)) for key in FIXED} == {
         "server.listen": "127.0.0.1:1",
         "server.admin": "127.0.0.1:8081",
+        "server.http2": "False",
         "server.workers": "1",
         "cache.store": "memory",
     }
