@@ -55,5 +55,6 @@ def test_what_no_reload_changes_is_there() -> None:
         "server.admin": "127.0.0.1:8081",
         "server.http2": "False",
         "server.workers": "1",
+        "server.otel": "False",
         "cache.store": "memory",
     }

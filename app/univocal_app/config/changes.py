@@ -17,6 +17,7 @@ FIXED: Final[Mapping[str, str]] = {
     "server.admin": "the listeners stay",
     "server.http2": "the listeners stay",
     "server.workers": "the workers stay",
+    "server.otel": "what sends traces stays",
     "cache.store": "the store stays",
 }
 

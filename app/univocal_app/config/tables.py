@@ -77,6 +77,7 @@ class ServerTable(Table):
     cache_status: Literal["plain", "key", "off"] = "plain"
     access_log: Annotated[str, Field(min_length=1)] = "stdout"
     access_log_format: Literal["json", "combined"] = "json"
+    otel: bool = False
     max_body: Size = 0
     max_target: Size = 8192
     max_fields: Annotated[int, Field(ge=0)] = 100

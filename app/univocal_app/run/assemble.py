@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from socket import socket
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.reverse_proxy import Origins, ReverseProxy
@@ -51,6 +53,10 @@ from univocal_app.run.origins import (
 )
 from univocal_app.run.processes import Commons
 from univocal_app.run.serve import Endpoint, Patience
+from univocal_app.run.telemetry import telemetry_of
+
+if TYPE_CHECKING:
+    from univocal_app.observe.telemetry import Telemetry
 
 __all__ = [
     "House",
@@ -62,6 +68,8 @@ __all__ = [
     "share_of",
     "store_of",
 ]
+
+LOOK: Final = 5.0  # seconds
 
 
 @dataclass
@@ -85,6 +93,7 @@ class House:
     clients: Clients
     shared: SharedStore | None = None
     certificates: CertificateFiles | None = None
+    telemetry: Telemetry | None = None
 
     def front(self, bound: socket) -> Endpoint:
         """The proxy on its socket, over TLS if there are certificates."""
@@ -144,6 +153,14 @@ class House:
             self.certificates.watch()
         if self.shared is not None:
             await self.shared.start()
+        if self.telemetry is not None:
+            self._keep_looking()
+
+    def _keep_looking(self) -> None:
+        """Look again and again for who tells the metrics in a thread of its own."""
+        self.proxy.engine.audience.settle()
+        self.metrics.look()
+        asyncio.get_running_loop().call_later(LOOK, self._keep_looking)
 
     async def aclose(self) -> None:
         """Close the connections to origin servers and to the shared store, and write the log to its end."""
@@ -155,6 +172,8 @@ class House:
                 await self.shared.aclose()
         finally:
             self.log.finish()
+            if self.telemetry is not None:
+                await asyncio.to_thread(self.telemetry.close)
 
 
 def assemble(configuration: Configuration, source: str, commons: Commons | None = None) -> House:
@@ -169,7 +188,7 @@ def assemble(configuration: Configuration, source: str, commons: Commons | None 
     recipes, proxies = recipes_of(configuration, source), proxies_of(configuration, source)
     runtime = runtime_of(configuration, source, proxies)
     # The metrics tell of the connections, too, which come later.
-    origins = Origins(proxies, lambda request: metrics.watch(request))  # noqa: PLW0108
+    origins = Origins(proxies, lambda request: (telemetry or metrics).watch(request))  # noqa: PLW0108
     clients = Clients(connection_limits(configuration), lambda: proxy.gate.runtime.trusted)
 
     def connections() -> dict[str, int]:
@@ -190,15 +209,16 @@ def assemble(configuration: Configuration, source: str, commons: Commons | None 
         OriginStates(servers, commons),
     )
     proxy = CacheMiddleware(origins, runtime=runtime, store=store, counters=[metrics, *views.listeners])
+    telemetry = telemetry_of(configuration, source, metrics, commons)
+    if telemetry is not None:
+        proxy.engine.audience.listeners.append(telemetry)
     events = Events(proxy.engine.audience.listeners)
     certificates = contexts_of(configuration, source)
     files = CertificateFiles(configuration, source, runtime.sites, certificates) if certificates else None
     running = {recipes[name]: each for name, each in proxies.items()}
-    contents = dict(contents_of(configuration, source))
+    written = source, configuration, running, dict(contents_of(configuration, source))
     observers = metrics, views, events, log
-    house = House(
-        source, configuration, running, contents, proxy, origins, *observers, clients, shared, files
-    )
+    house = House(*written, proxy, origins, *observers, clients, shared, files, telemetry)
     house.seat_log()
     return house
 

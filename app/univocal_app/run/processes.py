@@ -9,8 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Final
 
-__all__ = ["Commons"]
+__all__ = ["PARENT", "Commons"]
+
+PARENT: Final = "parent"  # the name of the process that has the admin listener
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,11 @@ class Commons:
 
     directory: Path
     process: str
+
+    @property
+    def leads(self) -> bool:
+        """True for the process that has the admin listener."""
+        return self.process == PARENT
 
     @contextmanager
     def alone(self) -> Iterator[None]:

@@ -14,6 +14,7 @@ from univocal_app.run.assemble import runtime_of, store_of
 from univocal_app.run.certificates import contexts_of
 from univocal_app.run.origins import proxies_of
 from univocal_app.run.serve import check_address
+from univocal_app.run.telemetry import check_telemetry
 
 __all__ = ["placed", "read", "usable"]
 
@@ -33,7 +34,7 @@ def read(file: Path) -> Configuration:
         with suppress(ConfigurationError):
             configuration = validate(without(settings, (each.key for each in objections.errors)), source)
     if configuration is not None:
-        for made in (runtime_of, store_of, proxies_of, contexts_of):
+        for made in (runtime_of, store_of, proxies_of, contexts_of, check_telemetry):
             with objections:
                 made(configuration, source)
     objections.errors = placed(objections.errors)

@@ -20,7 +20,7 @@ from univocal_app.config.tables import Configuration
 from univocal_app.observe.admin_life import Life, NotTakenError
 from univocal_app.run.assemble import assemble
 from univocal_app.run.channel import Adopt, Drop, Frames, Message, Prepare, Reopen, Told, frame
-from univocal_app.run.processes import Commons
+from univocal_app.run.processes import PARENT, Commons
 from univocal_app.run.reload import Reload
 from univocal_app.run.serve import HELD, Serving, run
 from univocal_app.run.systemd import Notices
@@ -90,7 +90,7 @@ def supervise(program: Program) -> None:
     """
     with TemporaryDirectory(prefix="univocal-") as name:
         directory, source = Path(name), program.source
-        house = assemble(program.configuration, source, Commons(directory, "parent"))
+        house = assemble(program.configuration, source, Commons(directory, PARENT))
         count = program.configuration.server.workers
 
         def task() -> Task:

@@ -147,10 +147,10 @@ class Attempt:
         refused = error if isinstance(error, RefusedError) else None
         if refused is not None and refused.reason in _FAILURES and not self._started:
             self._balance.failed(member, time.monotonic())
+        if self._watch is not None and refused is not None and refused.failure is not None:
+            self._watch.failed(refused.failure)
         self._release(member)
         if refused is not None and refused.failure is not None:
-            if self._watch is not None:
-                self._watch.failed(refused.failure)
             if not self._started and (not refused.provoked or self._may_be_repeated(asked)):
                 self._sent = self._sent or refused.provoked
                 self._tried += (member,)

@@ -34,7 +34,7 @@ from univocal.engine.purge import PURGES, Order, Purged, carry_out
 from univocal.engine.recording import Recording
 from univocal.engine.turns import Turn
 from univocal.http.errors import Failure, RefusedError
-from univocal.http.fields import first, without
+from univocal.http.fields import firsts, without
 from univocal.http.messages import Fields, Response, values
 from univocal.http.problem import problem
 from univocal.http.roles import Client, Content
@@ -590,15 +590,16 @@ class Exchange:
         admission, decision = self.admission, self.admission.decision
         found = admission.canonical
         purge = admission.received.method in PURGES
-        fields, peer = admission.request.fields, admission.peer
+        named, peer = firsts(admission.request.fields), admission.peer
         site, host = found.site.name if found else "", ""
         if found is None and self._reasons:
             site, host = admission.runtime.sites.owner(peer.hosts, peer.scheme)
         outcome = Outcome(
             site=site,
             host=host,
-            agent=first(fields, b"user-agent"),
-            referrer=first(fields, b"referer"),
+            agent=named.get(b"user-agent"),
+            referrer=named.get(b"referer"),
+            trace=named.get(b"traceparent"),
             received=admission.received,
             canonical=found,
             decision=None if purge or isinstance(decision, Order) else decision,

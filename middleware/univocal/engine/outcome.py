@@ -66,8 +66,9 @@ class Outcome(NamedTuple):
     client: str | None
     handling: Handling
     reasons: tuple[str, ...] = ()  # why it was refused, or would have been (mode "observe")
-    agent: _Value = None  # the value of User-Agent, which is the client's, as the next one is
+    agent: _Value = None  # the value of User-Agent, which is the client's, as the next two are
     referrer: _Value = None  # of Referer
+    trace: _Value = None  # of traceparent
     host: str = ""  # of a refused request: the authority it names, if a site serves that
     failure: Failure | None = None  # of the origin server
     purged: Purged | None = None  # what a purge was about, if that is known, and what came of it

@@ -38,6 +38,7 @@ class Plan(NamedTuple):
     clean: bool  # all of them may go on to the origin server
     agent: int  # where User-Agent stands, -1: nowhere
     referrer: int  # where Referer stands, -1: nowhere
+    trace: int  # where traceparent stands, -1: nowhere
 
     def suits(self, values: Sequence[bytes]) -> bool:
         """Tell whether a request with these values is ordinary: Connection may say keep-alive, no more."""
@@ -77,6 +78,7 @@ def _plan(spelled: tuple[bytes, ...]) -> Plan | None:
         len(strip_untrusted([(name, b"") for name in names])) == len(names),
         _place(names, b"user-agent"),
         _place(names, b"referer"),
+        _place(names, b"traceparent"),
     )
 
 

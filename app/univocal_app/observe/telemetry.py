@@ -1,0 +1,244 @@
+"""OpenTelemetry (extra `univocal[otel]`): a span for each exchange and each request to an origin server.
+
+The traceparent that an origin server gets names the span of the request to it (W3C Trace Context §3.2); where
+a client sends none, a trace begins here. Nothing imports this module while `server.otel` is false.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from opentelemetry.context import Context
+from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
+from opentelemetry.trace import (
+    Span,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TracerProvider,
+    set_span_in_context,
+)
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util.types import AttributeValue
+
+from univocal.cache.decide import Reuse
+from univocal.engine.attempt import Watch
+from univocal.engine.flight import OriginRequest
+from univocal.engine.outcome import Outcome
+from univocal.http.errors import Failure
+from univocal.http.fields import first
+from univocal.http.messages import Fields, Received
+from univocal_app.observe.metrics import FAMILIES, Metrics
+
+__all__ = ["Telemetry"]
+
+MOST: Final = 10_000  # exchanges under way that are remembered with their spans
+PATIENCE: Final = 3.0  # seconds in which what is left is sent at the end
+
+_METHODS: Final = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"PATCH", b"TRACE"})
+_TRACE: Final = frozenset({b"traceparent", b"tracestate"})
+_propagator: Final = TraceContextTextMapPropagator()
+
+
+class Telemetry:
+    """A listener that makes spans of outcomes, and who watches requests to origin servers.
+
+    `metrics` counts these as well; with `tells`, what it counts is told as OpenTelemetry's metrics, too, of
+    all processes. Names are those of OpenTelemetry's semantic conventions for HTTP; the rest begin with
+    "univocal.".
+    """
+
+    def __init__(
+        self, spans: TracerProvider, meters: MeterProvider, metrics: Metrics, *, tells: bool = True
+    ) -> None:
+        self._providers = spans, meters
+        self._metrics = metrics
+        self.tracer = spans.get_tracer("univocal")
+        meter = meters.get_meter("univocal")
+        self._seconds = meter.create_histogram(
+            "http.server.request.duration", "s", "Seconds from a request's head to its response's last octet"
+        )
+        self.origin_seconds = meter.create_histogram(
+            "http.client.request.duration", "s", "Seconds from a request to the head of its response"
+        )
+        # The spans of exchanges that were forwarded; an outcome ends its own.
+        self._forwarded: OrderedDict[int, tuple[Received, Span]] = OrderedDict()
+        if tells:
+            _tell(meter, metrics)
+
+    def __call__(self, outcome: Outcome) -> None:
+        received, times = outcome.received, outcome.times
+        _, span = self._forwarded.pop(id(received), (None, None))
+        if span is None:
+            span = self.tracer.start_span(
+                _name(received.method),
+                _context(outcome.trace, None),
+                SpanKind.SERVER,
+                start_time=_nanoseconds(times.start),
+            )
+        if span.is_recording():
+            span.set_attributes(_attributes(outcome))
+            if outcome.status >= 500 or not outcome.status:
+                span.set_status(Status(StatusCode.ERROR))
+        span.end(_nanoseconds(times.start + times.total))
+        cache = "hit" if outcome.handling.hit else outcome.handling.fwd or "none"
+        self._seconds.record(
+            times.total,
+            {"http.request.method": _name(received.method), "http.response.status_code": outcome.status,
+             "univocal.site": outcome.site, "univocal.cache": cache},
+        )  # fmt: skip
+
+    def watch(self, request: OriginRequest) -> Watch:
+        """Watch a request to origin servers, whose spans are below that of its exchange."""
+        received, fields = request.admission.received, request.admission.request.fields
+        context = _context(first(fields, b"traceparent"), first(fields, b"tracestate"))
+        if not isinstance(
+            request.admission.decision, Reuse
+        ):  # else it is a refresh, which no exchange waits for
+            span = self._span_of(received, context)
+            context = set_span_in_context(span, context)
+        return _Watch(self, self._metrics.watch(request), context, _name(request.method))
+
+    def _span_of(self, received: Received, context: Context) -> Span:
+        """The span of the exchange that this request began."""
+        known = self._forwarded.get(id(received))
+        if known is not None:
+            return known[1]
+        span = self.tracer.start_span(_name(received.method), context, SpanKind.SERVER)
+        self._forwarded[id(received)] = received, span  # which keeps the identity from being another's
+        if len(self._forwarded) > MOST:
+            self._forwarded.popitem(last=False)[1][1].end()
+        return span
+
+    def close(self) -> None:
+        """Send what is left, within some seconds."""
+        for provider in self._providers:
+            shutdown = getattr(provider, "shutdown", None)
+            if shutdown is not None:
+                thread = threading.Thread(target=shutdown, daemon=True)
+                thread.start()
+                thread.join(PATIENCE)
+
+
+class _Watch:
+    """A request on its way to origin servers: a span for each that is asked, until its response's head."""
+
+    __slots__ = ("_begun", "_context", "_counted", "_method", "_span", "_telemetry")
+
+    def __init__(self, telemetry: Telemetry, counted: Watch, context: Context, method: str) -> None:
+        self._telemetry, self._counted, self._context, self._method = telemetry, counted, context, method
+        self._span: Span | None = None
+        self._begun = 0.0
+
+    def sending(self, origin: str, fields: Fields) -> Fields:
+        fields = self._counted.sending(origin, fields)
+        self._begun = time.perf_counter()
+        self._span = self._telemetry.tracer.start_span(
+            self._method,
+            self._context,
+            SpanKind.CLIENT,
+            {"http.request.method": self._method, "url.full": origin},
+        )
+        return _traced(fields, self._span.get_span_context())
+
+    def answered(self, origin: str, status: int) -> None:
+        self._counted.answered(origin, status)
+        span = self._span
+        if span is None:
+            return
+        if status:
+            span.set_attribute("http.response.status_code", status)
+            self._telemetry.origin_seconds.record(
+                time.perf_counter() - self._begun,
+                {
+                    "http.request.method": self._method,
+                    "url.full": origin,
+                    "http.response.status_code": status,
+                },
+            )
+        if not status or status >= 500:
+            span.set_status(Status(StatusCode.ERROR))
+        span.end()
+        self._span = None
+
+    def failed(self, failure: Failure) -> None:
+        self._counted.failed(failure)
+        if self._span is not None:
+            self._span.set_attributes({"error.type": failure.reason, "univocal.error": failure.error})
+
+
+def _context(parent: bytes | None, state: bytes | None) -> Context:
+    """The context of a trace that somebody else began; an empty one without one that is valid."""
+    carrier = {}
+    if parent is not None:
+        carrier["traceparent"] = parent.strip(b" \t").decode("latin-1")
+    if state is not None:
+        carrier["tracestate"] = state.decode("latin-1")
+    return _propagator.extract(carrier, Context())
+
+
+def _traced(fields: Fields, span: SpanContext) -> Fields:
+    """The fields with the trace context of a span in place of any other."""
+    told = b"00-%032x-%016x-%02x" % (span.trace_id, span.span_id, span.trace_flags)
+    traced = [field for field in fields if field[0] not in _TRACE]
+    traced.append((b"traceparent", told))
+    if state := span.trace_state.to_header():
+        traced.append((b"tracestate", state.encode("latin-1", "replace")))
+    return traced
+
+
+def _attributes(outcome: Outcome) -> dict[str, AttributeValue]:
+    received, canonical, handling = outcome.received, outcome.canonical, outcome.handling
+    path, _, query = received.target.partition(b"?")
+    found: dict[str, AttributeValue | None] = {
+        "http.request.method": _name(received.method),
+        "http.response.status_code": outcome.status or None,
+        "http.response.body.size": outcome.bytes,
+        "url.scheme": received.scheme.decode("latin-1"),
+        "url.path": path.decode("latin-1"),
+        "url.query": query.decode("latin-1") or None,
+        "client.address": outcome.client,
+        "network.protocol.version": received.version.decode("latin-1"),
+        "user_agent.original": outcome.agent and outcome.agent[:512].decode("latin-1"),
+        "error.type": outcome.reasons[0] if outcome.reasons and outcome.status >= 400 else None,
+        "univocal.site": outcome.site,
+        "univocal.url": None if canonical is None else canonical.url.decode("latin-1"),
+        "univocal.cache": "hit" if handling.hit else handling.fwd or None,
+        "univocal.stored": handling.stored,
+        "univocal.collapsed": handling.collapsed,
+        "univocal.detail": handling.told or None,
+        "univocal.seconds": outcome.times.total,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _name(method: bytes) -> str:
+    """The method, if it is one of those that all know: no client chooses the names of spans."""
+    return method.decode("ascii") if method in _METHODS else "HTTP"
+
+
+def _nanoseconds(seconds: float) -> int:
+    return int(seconds * 1e9)
+
+
+def _tell(meter: Meter, metrics: Metrics) -> None:
+    """Tell what is counted under names that become those of `/metrics` again where Prometheus gets them."""
+    for name, family in FAMILIES.items():
+        if not name.startswith("univocal_") or family.kind not in {"counter", "gauge"}:
+            continue
+        create = (
+            meter.create_observable_counter if family.kind == "counter" else meter.create_observable_gauge
+        )
+        create(name.replace("_", ".", 1), [_observed(metrics, name)], description=family.documentation)
+
+
+def _observed(metrics: Metrics, name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    def observe(_: CallbackOptions) -> Iterable[Observation]:
+        return [Observation(value, labels) for labels, value in metrics.numbers(name)]
+
+    return observe

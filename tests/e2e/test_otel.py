@@ -1,0 +1,88 @@
+"""`otel = true`: a running program sends spans and metrics to a collector, by OTLP over HTTP."""
+
+from __future__ import annotations
+
+import http.server
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Fixture = Callable[..., Any]
+
+
+@pytest.fixture
+def collector() -> Iterator[Any]:
+    """A collector's address, and what it was sent, by path."""
+    posted: list[tuple[str, bytes]] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            posted.append((self.path, self.rfile.read(int(self.headers["content-length"]))))
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}", posted
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def file(tmp_path: Path, origin: Any) -> Path:
+    file = tmp_path / "univocal.toml"
+    file.write_text(
+        '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\notel = true\naccess_log = "off"\n'
+        f'[[sites]]\nhosts = ["en.example"]\nupstream = "{origin.url}"\n'
+    )
+    return file
+
+
+def test_spans_and_metrics_go_to_the_collector(
+    start: Fixture, file: Path, collector: Any, ask: Fixture, origin: Any
+) -> None:
+    url, posted = collector
+    program = start(
+        "serve", "--config", str(file), OTEL_EXPORTER_OTLP_ENDPOINT=url, OTEL_SERVICE_NAME="front"
+    )
+    ask(program.proxy, "/otel-miss", "en.example")
+    assert program.end() == 0  # which sends what is left
+    (trace,) = re.findall(
+        rb"(?im)^traceparent: 00-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}\r$", origin.seen[0]
+    )
+    spans = b"".join(content for path, content in posted if path == "/v1/traces")
+    metrics = b"".join(content for path, content in posted if path == "/v1/metrics")
+    assert bytes.fromhex(trace.decode()) in spans
+    assert b"/otel-miss" in spans
+    assert b"front" in spans
+    assert b"univocal.requests" in metrics
+    assert b"http.server.request.duration" in metrics
+
+
+def test_without_a_collector_it_serves_and_ends_all_the_same(
+    start: Fixture, file: Path, ask: Fixture
+) -> None:
+    program = start("serve", "--config", str(file), OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9")
+    assert ask(program.proxy, "/a", "en.example").status == 200
+    begun = time.monotonic()
+    assert program.end() == 0
+    assert time.monotonic() - begun < 15
+
+
+def test_without_it_the_traceparent_goes_on_as_it_came(start: Fixture, ask: Fixture, origin: Any) -> None:
+    program = start("serve", "--upstream", origin.url, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+    sent = "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\ntracestate: a=1\r\n"
+    ask(program.proxy, "/a", "en.example", fields=sent)
+    ask(program.proxy, "/b", "en.example")
+    assert sent.strip().encode() in origin.seen[0]
+    assert b"traceparent" not in origin.seen[1]
