@@ -130,9 +130,12 @@ def test_the_licence_of_the_charts_stands_beside_them(root: Path) -> None:
 
 
 def test_whoever_may_not_purge_sees_no_page(running: Any, ask: Fixture) -> None:
-    for path in ("/", "/-/page/page.js"):
-        answer = ask(running.admin, path, "127.0.0.1", fields="X-Forwarded-For: 192.0.2.1\r\n")
-        assert answer.status == 403
+    stranger = "X-Forwarded-For: 192.0.2.1\r\n"
+    for path in ("/", "/-/page/page.js", "/-/spellings", "/-/purge-misses"):
+        answer = ask(running.admin, path, "127.0.0.1", fields=stranger)
+        assert (answer.status, answer.value("content-type")) == (403, "application/problem+json")
+    answer = ask(running.admin, "/", "127.0.0.1", fields=stranger + "Accept: text/html\r\n")
+    assert (answer.status, answer.value("content-type")) == (403, "text/html; charset=utf-8")
 
 
 def opened(browser: Browser, running: Any, width: int = 1280) -> None:
@@ -320,6 +323,23 @@ def test_origins_and_configuration_are_shown(
     browser.evaluate("document.getElementById('filter').dispatchEvent(new Event('input'))")
     assert "en.example" in shown(browser, "settings")
     assert "sites[0].profile" not in shown(browser, "settings")
+
+
+def test_the_file_is_read_again_at_a_button(
+    running: Any, browser: Browser, ask: Fixture, tmp_path: Path
+) -> None:
+    file = tmp_path / "univocal.toml"
+    opened(browser, running)
+    file.write_text(file.read_text().replace("mediawiki", "rfc3986"))
+    browser.evaluate("document.getElementById('reload').click()")
+    browser.until("document.getElementById('reloaded').textContent.startsWith('Reloaded. What has changed')")
+    assert "sites[0].profile" in shown(browser, "reloaded")
+    ask(running.proxy, "/wiki/A%28b%29", "en.example")
+    browser.until("document.getElementById('top').innerText.includes('/wiki/A%28b%29')")
+    file.write_text(file.read_text().replace("rfc3986", "no-such-profile"))
+    browser.evaluate("document.getElementById('reload').click()")
+    browser.until("document.getElementById('reloaded').textContent.startsWith('Not reloaded: ')")
+    assert "sites[0].profile" in shown(browser, "reloaded")
 
 
 def test_the_keyboard_finds_the_way_and_sees_where_it_is(running: Any, browser: Browser) -> None:

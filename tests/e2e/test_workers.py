@@ -101,6 +101,24 @@ def test_every_worker_answers_and_is_counted(workers: Fixture, ask: Fixture, ori
     assert text.count("# TYPE univocal_requests_total counter\n") == 1
 
 
+def test_what_the_page_shows_is_of_every_worker(workers: Fixture, ask: Fixture) -> None:
+    running = workers()
+    asked_of_each(ask, running)
+
+    def shown(path: str) -> Any:
+        return json.loads(ask(running.admin, path, "localhost").body)
+
+    until(lambda: shown("/-/spellings")["requests"] == COUNT)
+    named = json.dumps({"prefix": "http://en.example/wiki/"})
+    counted = ask(running.admin, "/-/purge/preview", "localhost", "POST", body=named)
+    assert json.loads(counted.body)["would_purge"] == 1
+    ask(running.proxy, "/wiki/a(b)?x", "en.example", "PURGE")
+    (missed,) = until(lambda: shown("/-/purge-misses"))
+    (neighbour,) = missed["neighbours"]
+    assert (neighbour["url"], neighbour["stored"]) == ("http://en.example/wiki/A(b)", 1)
+    assert neighbour["differs"] == ["path", "query"]
+
+
 @pytest.mark.parametrize("at_the_admin_listener", [False, True])
 def test_a_purge_reaches_every_worker(workers: Fixture, ask: Fixture, at_the_admin_listener: bool) -> None:
     running = workers()

@@ -212,9 +212,8 @@ function explainButton(url, text = url) {
 
 function stage({ name, before, after, lossy }) {
   const item = element("li", null, element("b", name), ...(lossy ? [" ", classed("tag", element("span", "drops what an origin may read"))] : []));
-  item.append(marked(before, after, "gone"), marked(after, before));
-  item.children[item.children.length - 2].setAttribute("aria-label", `before: ${before}`);
-  item.lastChild.setAttribute("aria-label", `after: ${after}`);
+  const said = (word, octets) => element("p", null, classed("unseen", element("span", word)), octets);
+  item.append(said("before: ", marked(before, after, "gone")), said("after: ", marked(after, before)));
   return item;
 }
 
@@ -251,19 +250,25 @@ async function showAsked(url) {
 
 const STATES = new Set(["up", "ejected", "down"]);
 
+// On a phone rows are blocks: their roles say that they are rows all the same.
+function roled(role, made) {
+  made.setAttribute("role", role);
+  return made;
+}
+
 function row(cells) {
-  return element("tr", null, ...cells.map(([column, content, kind]) => {
-    const cell = element("td", null, content);
+  return roled("row", element("tr", null, ...cells.map(([column, content, kind]) => {
+    const cell = roled("cell", element("td", null, content));
     cell.dataset.column = column;
     if (kind) cell.className = kind;
     return cell;
-  }));
+  })));
 }
 
 const none = (columns, text) => {
-  const cell = element("td", text);
+  const cell = roled("cell", element("td", text));
   cell.colSpan = columns;
-  return element("tr", null, cell);
+  return roled("row", element("tr", null, cell));
 };
 
 async function showTop() {
@@ -383,6 +388,18 @@ async function showConfiguration() {
   }
 }
 
+async function reload() {
+  at("reload").disabled = true;
+  try {
+    const { changed } = await ask("/-/reload", { method: "POST" });
+    at("reloaded").textContent = changed.length ? `Reloaded. What has changed: ${changed.join(", ")}` : "Reloaded. Nothing has changed.";
+    await showConfiguration();
+  } catch (error) {
+    at("reloaded").textContent = `Not reloaded: ${error.message}`;
+  }
+  at("reload").disabled = false;
+}
+
 // Live
 
 function say(text, kind = "") {
@@ -431,6 +448,7 @@ at("purge").addEventListener("submit", foresee);
 at("purge").addEventListener("input", forgetCount);
 at("confirm").addEventListener("click", purge);
 at("config").addEventListener("toggle", showConfiguration);
+at("reload").addEventListener("click", reload);
 at("filter").addEventListener("input", showSettings);
 at("by").addEventListener("change", () => showTop().catch((error) => say(`No answer: ${error.message}`, "away")));
 live();
