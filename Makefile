@@ -5,7 +5,7 @@ BIN     = $(VENV)/bin
 MADE_BY := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2], sys.base_prefix)' | tr ' /' '--')
 STAMP   = $(VENV)/.made-by-$(or $(MADE_BY),none)
 
-.PHONY: help demo test check docs bench bench-short fuzz conformance screenshots format clean
+.PHONY: help demo test check docs bench bench-short soak fuzz conformance screenshots format clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
@@ -38,6 +38,9 @@ bench: $(STAMP)  ## univocal beside other caches, in ten minutes: docs/benchmark
 
 bench-short:  ## the same in about a minute, every measurement once; writes nothing
 	$(MAKE) bench ARGS='--short $(ARGS)'
+
+soak: $(STAMP)  ## mixed traffic for SECONDS=600: is every answer right, does nothing grow?
+	PYTHONPATH=.:app:middleware $(BIN)/python -m benchmarks.soak --seconds $(or $(SECONDS),600)
 
 fuzz: $(STAMP)  ## the parser beside h11, URLs and whole exchanges against their laws; SECONDS=60 each, SEED=0
 	for each in fuzz/*.py; do PYTHONPATH=.:app:middleware $(BIN)/python $$each --seconds $(or $(SECONDS),60) --seed $(or $(SEED),0) || exit 1; done
