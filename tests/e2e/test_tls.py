@@ -373,6 +373,8 @@ def test_a_reload_takes_other_files_and_connections_stay(
         assert answer(kept, get(b"/"))[0].startswith(b"HTTP/1.1 200 ")
         status, told = reload("tls_cert = 'other.pem'\ntls_key = 'other.key'\nhttp2 = true\n")
         assert (status, "server.http2" in told) == (422, True)
+        status, told = reload("")
+        assert (status, "server.tls_cert" in told) == (422, True)
 
 
 def test_a_bad_pair_leaves_the_old_one_and_is_told(proxy: Fixture, connect: Fixture, folder: Path) -> None:

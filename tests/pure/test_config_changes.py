@@ -28,6 +28,7 @@ def read(**tables: Any) -> Configuration:
         ({}, {"purge": {"allow": ["192.0.2.7"]}}, ["purge.allow"]),
         ({}, {"cache": {"max_bytes": "1 MiB", "ttl": 5}}, ["cache.ttl", "cache.max_bytes"]),
         ({}, {"cache": {"ttl": 0}, "origin": {"read_timeout": 60}}, []),
+        ({}, {"origin": {"read_timeout": 5}}, ["origin.read_timeout"]),
         ({}, {"sites": [OTHER]}, ["sites[0].hosts", "sites[0].upstream"]),
         ({}, {"sites": [SITE, OTHER]}, ["sites[1]"]),
         ({"sites": [SITE, OTHER]}, {}, ["sites[1]"]),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -15,6 +16,8 @@ from typing import Final, Protocol
 from univocal.asgi.reverse_proxy import ReverseProxy
 from univocal.engine.runtime import Runtime
 from univocal.http.errors import ConfigurationError, Objections, UnivocalError
+from univocal.store.purge_selectors import Profiles
+from univocal.uri.site import Site
 from univocal_app.config.changes import FIXED, changes, value_at
 from univocal_app.config.tables import Configuration
 from univocal_app.config.values import masked
@@ -86,7 +89,7 @@ def changed(house: House, prepared: Prepared) -> list[str]:
 
 async def adopt(house: House, prepared: Prepared) -> None:
     """Put a configuration into force: requests that begin from now on go by it."""
-    configuration = prepared.configuration
+    configuration, before = prepared.configuration, house.proxy.gate.runtime
     house.configuration, house.contents = configuration, prepared.contents
     house.running = {prepared.recipes[name]: proxy for name, proxy in prepared.proxies.items()}
     house.proxy.gate.runtime = prepared.runtime
@@ -99,7 +102,12 @@ async def adopt(house: House, prepared: Prepared) -> None:
         house.seat_log()
     if house.shared is not None:
         house.shared.detached_ttl = configuration.cache.detached_ttl
-    await house.proxy.store.resize(configuration.cache.max_bytes, configuration.cache.max_object_bytes)
+    store = house.proxy.store
+    gone = _digests(before) - _digests(prepared.runtime)
+    if gone:
+        # No purge reaches these any more: should the profile come back, they must not.
+        await store.purge_in_slices(Profiles(frozenset(gone)), time.time())
+    await store.resize(configuration.cache.max_bytes, configuration.cache.max_object_bytes)
 
 
 def _fixed(held: Configuration, wanted: Configuration, source: str) -> Iterator[ConfigurationError]:
@@ -125,10 +133,18 @@ def _outlet(held: Configuration, wanted: Configuration, source: str) -> Outlet |
     return outlet_of(new.access_log, new.access_log_format, source)
 
 
+def _digests(runtime: Runtime) -> set[bytes]:
+    return {route.profile.digest for site in _sites(runtime) for route in site.routes}
+
+
+def _sites(runtime: Runtime) -> list[Site]:
+    default = runtime.sites.default
+    return [*runtime.sites.sites, *([] if default is None else [default])]
+
+
 def _profiles(configuration: Configuration, runtime: Runtime) -> Iterator[tuple[str, str]]:
-    """The key of each setting that names a profile, and the profile's digest."""
-    default = [runtime.sites.default] if runtime.sites.default else []
-    sites = {site.name: site for site in (*runtime.sites.sites, *default)}
+    """The key of each setting that names a profile, and the digest of all that the profile says."""
+    sites = {site.name: site for site in _sites(runtime)}
     for number, table in enumerate(configuration.sites):
         routes = {route.prefix: route.profile for route in sites[table.hosts[0]].routes}
         places = {f"sites[{number}]": "/"}
@@ -168,7 +184,9 @@ class Reload:
         self._tasks = set[asyncio.Task[list[str]]]()
 
     def begin(self) -> None:
-        """Reload in a task of its own, of which `tell` hears."""
+        """Reload in a task of its own, of which `tell` hears; not if another waits for its turn already."""
+        if len(self._tasks) > 1:
+            return
         task = asyncio.get_running_loop().create_task(self())
         self._tasks.add(task)
         task.add_done_callback(self._done)

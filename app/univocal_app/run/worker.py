@@ -104,6 +104,8 @@ class _Hearing:
                 prepared, self._prepared = self._prepared, None
                 await adopt(self._house, prepared)
                 self.say(Told())
+            case Adopt():  # it has begun since the others were asked, by what was in force then
+                self.say(Told(ConfigurationError("worker", "", None, "a configuration that is prepared")))
             case _:
                 self._forget()
 

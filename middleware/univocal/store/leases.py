@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Final
 
 from univocal.cache.stored import Stored
-from univocal.store.purge_selectors import Everything, Pattern, Selector, matches, may_match
+from univocal.store.purge_selectors import Everything, LocalSelector, Pattern, matches, may_match
 
 __all__ = ["Lease", "Leases"]
 
@@ -50,7 +50,7 @@ class Leases:
         self._number = 0  # of the last purge
         self._forgotten = 0  # of the last one dropped from the log while a lease needed it
         self._weight = 0
-        self._log: deque[tuple[int, int, Selector]] = deque()  # number, octets, what was purged
+        self._log: deque[tuple[int, int, LocalSelector]] = deque()  # number, octets, what was purged
         self._live: OrderedDict[int, Lease] = OrderedDict()
 
     def begin(self, key: bytes, now: float) -> Lease:
@@ -87,7 +87,7 @@ class Leases:
         while self._log and self._log[0][0] <= oldest:
             self._weight -= self._log.popleft()[1]
 
-    def purged(self, selector: Selector, sparing: Lease | None) -> None:
+    def purged(self, selector: LocalSelector, sparing: Lease | None) -> None:
         """Note a purge for every lease, except one that knows of it."""
         self._number += 1
         if not self._live:
@@ -125,14 +125,14 @@ class Leases:
         return True
 
 
-def _concerns(selector: Selector, key: bytes, stored: Stored | None) -> bool:
+def _concerns(selector: LocalSelector, key: bytes, stored: Stored | None) -> bool:
     """Tell whether a purge is about the response that came under a lease of this key, or may come."""
     if stored is None:
         return may_match(selector, key)
     return any(matches(selector, each, stored.tags, stored.search) for each in {key, stored.key})
 
 
-def _weight(selector: Selector) -> int:
+def _weight(selector: LocalSelector) -> int:
     """The octets that remembering a purge takes."""
     match selector:
         case Everything():

@@ -14,7 +14,7 @@ from univocal.store.eviction import Entry, Sieve, Walk, least_used
 from univocal.store.index import Index
 from univocal.store.leases import Lease, Leases
 from univocal.store.loans import Loan, Loans
-from univocal.store.purge_selectors import Keys, Pattern, Selector, Tags, matches
+from univocal.store.purge_selectors import Keys, LocalSelector, Pattern, Tags, matches
 
 __all__ = ["MemoryStore", "Stats"]
 
@@ -182,7 +182,7 @@ class MemoryStore:
 
     # ── purges ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def purge(self, selector: Selector, now: float, *, sparing: Lease | None = None) -> int:
+    def purge(self, selector: LocalSelector, now: float, *, sparing: Lease | None = None) -> int:
         """Remove the selected responses, or mark them stale, and let none of those under way be stored.
 
         The number of stored responses that were meant; 0 for a pattern, which only becomes a ban. The lease
@@ -191,7 +191,9 @@ class MemoryStore:
         """
         return sum(self.purging(selector, now, sparing=sparing))
 
-    async def purge_in_slices(self, selector: Selector, now: float, *, sparing: Lease | None = None) -> int:
+    async def purge_in_slices(
+        self, selector: LocalSelector, now: float, *, sparing: Lease | None = None
+    ) -> int:
         """Purge as `purge` does, and let the event loop go on meanwhile: it is done when this returns."""
         count = 0
         for meant in self.purging(selector, now, sparing=sparing):
@@ -199,7 +201,7 @@ class MemoryStore:
             await asyncio.sleep(0)
         return count
 
-    def purging(self, selector: Selector, now: float, *, sparing: Lease | None = None) -> Iterator[int]:
+    def purging(self, selector: LocalSelector, now: float, *, sparing: Lease | None = None) -> Iterator[int]:
         """Purge in slices of a few milliseconds; the numbers of stored responses that each of them meant.
 
         From the first slice on nothing that is meant comes to be stored; what is stored may be served until
@@ -218,7 +220,7 @@ class MemoryStore:
             while walk.at is not None:
                 yield sum(self._remove(entry, selector, now) for entry in _some(walk))
 
-    def counting(self, selector: Selector) -> Iterator[int]:
+    def counting(self, selector: LocalSelector) -> Iterator[int]:
         """Count in slices what `purging` would mean, and remove nothing."""
         few = self._few(selector)
         if few is not None:
@@ -228,7 +230,7 @@ class MemoryStore:
             while walk.at is not None:
                 yield sum(len(_meant(entry, selector)) for entry in _some(walk))
 
-    async def count_in_slices(self, selector: Selector) -> int:
+    async def count_in_slices(self, selector: LocalSelector) -> int:
         """The number of stored responses that a purge would mean; the event loop goes on meanwhile."""
         count = 0
         for meant in self.counting(selector):
@@ -236,7 +238,7 @@ class MemoryStore:
             await asyncio.sleep(0)
         return count
 
-    def _remove(self, entry: Entry, selector: Selector, now: float) -> int:
+    def _remove(self, entry: Entry, selector: LocalSelector, now: float) -> int:
         """Remove or soften what a selector means of one entry; returns the number of those responses."""
         meant = _meant(entry, selector)
         self._take(entry, meant, now, soft=selector.soft)
@@ -248,7 +250,7 @@ class MemoryStore:
         else:
             self._drop(entry.key, meant)
 
-    def _few(self, selector: Selector) -> list[Entry] | None:
+    def _few(self, selector: LocalSelector) -> list[Entry] | None:
         """The entries that a selector may mean; None where that may be many, or can be any."""
         match selector:
             case Keys(wanted):
@@ -263,7 +265,7 @@ class MemoryStore:
 
     # ── bans ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def has_room(self, selector: Selector) -> bool:
+    def has_room(self, selector: LocalSelector) -> bool:
         """True if a purge needs no sweep before it and removes only the responses that it means."""
         return not isinstance(selector, Pattern) or self._bans.admits(selector)
 
@@ -396,7 +398,7 @@ class MemoryStore:
         self._index.remove(entry, stored)
 
 
-def _meant(entry: Entry, selector: Selector) -> list[Stored]:
+def _meant(entry: Entry, selector: LocalSelector) -> list[Stored]:
     return [one for one in entry.variants if matches(selector, entry.key, one.tags, one.search)]
 
 

@@ -11,8 +11,10 @@ from univocal.cache.no_vary_search import NoVarySearch, split_key
 __all__ = [
     "Everything",
     "Keys",
+    "LocalSelector",
     "Pattern",
     "Prefix",
+    "Profiles",
     "Selector",
     "Tags",
     "located",
@@ -64,7 +66,16 @@ class Everything:
     soft: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Profiles:
+    """The responses that profiles of these digests have keyed; of one node, not of a shared store."""
+
+    names: frozenset[bytes]
+    soft: bool = False
+
+
 Selector: TypeAlias = Keys | Tags | Prefix | Pattern | Everything
+LocalSelector: TypeAlias = Selector | Profiles
 
 
 def located(key: bytes) -> bytes:
@@ -78,7 +89,7 @@ def url_of(key: bytes) -> bytes:
     return b"%b://%b%b" % (scheme, authority, target)
 
 
-def matches(selector: Selector, key: bytes, tags: frozenset[bytes], search: NoVarySearch | None) -> bool:
+def matches(selector: LocalSelector, key: bytes, tags: frozenset[bytes], search: NoVarySearch | None) -> bool:
     """Tell whether a response of this key, tags and variance is meant: one test for purge and commit."""
     match selector:
         case Keys(keys):
@@ -91,11 +102,13 @@ def matches(selector: Selector, key: bytes, tags: frozenset[bytes], search: NoVa
             return located(key).startswith(tuple(prefixes))
         case Pattern(_, found):
             return found(url_of(key))
+        case Profiles(digests):
+            return key.partition(b" ")[0] in digests
         case Everything():
             return True
 
 
-def may_match(selector: Selector, key: bytes) -> bool:
+def may_match(selector: LocalSelector, key: bytes) -> bool:
     """Tell whether a response of this key may be meant; its tags and variance are not known yet."""
     match selector:
         case Keys(keys):
