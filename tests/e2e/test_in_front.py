@@ -29,9 +29,9 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def file_of(root: Path, kind: str) -> str:
-    """The one block of this kind on the page."""
-    page = (root / "docs" / "how-to" / "in-front.md").read_text("utf-8")
+def file_of(root: Path, kind: str, page: str = "in-front.md") -> str:
+    """The one block of this kind on a page."""
+    page = (root / "docs" / "how-to" / page).read_text("utf-8")
     (block,) = re.findall(rf"(?ms)^```{kind}\n(.*?)^```$", page)
     return str(block)
 
@@ -149,6 +149,17 @@ def front(
         yield made
     finally:
         made.end()
+
+
+def test_the_file_to_begin_with_is_one(
+    univocal: Fixture, root: Path, tmp_path: Path, authority: Authority
+) -> None:
+    text = file_of(root, "toml", "production.md").replace("/var/log/univocal", str(tmp_path))
+    text = text.replace("/etc/univocal/tls", str(authority.folder))
+    file = tmp_path / "univocal.toml"
+    file.write_text(text.replace("0.0.0.0:443", "127.0.0.1:0").replace("127.0.0.1:8081", "127.0.0.1:0"))
+    done = univocal("check", "--config", str(file))
+    assert (done.returncode, "nothing to object to" in done.stdout) == (0, True), done.stderr
 
 
 TARGETS = [

@@ -309,6 +309,25 @@ def test_who_speaks_no_tls_is_closed(proxy: Fixture, ask: Fixture) -> None:
     assert ask(running.admin, "/-/ready", "127.0.0.1").status == 200  # the admin listener is without TLS
 
 
+def test_a_server_name_that_is_none_ends_the_handshake_alone(
+    proxy: Fixture, connect: Fixture, authority: Authority
+) -> None:
+    running, outgoing = proxy(), ssl.MemoryBIO()
+    hello = authority.client().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="four.example")
+    with pytest.raises(ssl.SSLWantReadError):
+        hello.do_handshake()
+    octets = outgoing.read()
+    for name in (b"\xff\xfe\x80\n.example", b"a...exampl\r\n", b"127.0.0.1:80"):
+        assert len(name) == len(b"four.example")
+        with socket.create_connection(running.proxy, timeout=TIMEOUT) as odd:
+            odd.sendall(octets.replace(b"four.example", name))
+            assert odd.recv(1)  # an alert, or the server's certificate
+    with connect(running) as connection:
+        assert answer(connection, get(b"/"))[0].startswith(b"HTTP/1.1 200 ")
+    assert running.end() == 0
+    assert "UnicodeDecodeError" not in running.err  # nor "Traceback", as ever
+
+
 @pytest.mark.parametrize("shaken", [True, False], ids=["idle", "in a handshake"])
 def test_sigterm_waits_for_nobody_who_asks_nothing(proxy: Fixture, connect: Fixture, shaken: bool) -> None:
     running = proxy()

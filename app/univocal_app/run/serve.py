@@ -9,6 +9,7 @@ import gc
 import logging
 import signal
 import socket
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -210,6 +211,7 @@ def run(
         loop.set_exception_handler(_Complaints())
         await serving.serve(ready)
 
+    sys.unraisablehook = _but_for_names(sys.unraisablehook)
     logging.basicConfig(level=logging.WARNING, format="univocal: %(levelname)s: %(message)s")
     logging.getLogger("uvicorn.error").addFilter(_is_news)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -229,6 +231,19 @@ class _Complaints:
         elif not self._said:
             self._said = True
             logger.warning("no descriptor for one more connection: clients wait, or are refused (said once)")
+
+
+def _but_for_names(hook: Callable[[Any], object]) -> Callable[[Any], object]:
+    """An unraisablehook that is silent where a client's server name is no ASCII.
+
+    The `ssl` module ends such a handshake, and has nobody to raise its UnicodeDecodeError to.
+    """
+
+    def told(found: Any) -> None:
+        if not (isinstance(found.exc_value, UnicodeDecodeError) and isinstance(found.object, bytes)):
+            hook(found)
+
+    return told
 
 
 def _is_news(record: logging.LogRecord) -> bool:
