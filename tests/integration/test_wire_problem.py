@@ -49,14 +49,14 @@ async def test_a_browser_gets_a_page_and_a_program_problem_details(
 ) -> None:
     page = await proxy.ask(target, BROWSER)
     assert (page.status, page["content-type"]) == (status, "text/html; charset=utf-8")
-    assert (page["vary"], page["cache-control"]) == ("accept", "no-store")
+    assert (page["vary"], page["cache-control"]) == ("Accept", "no-store")
     assert page["content-security-policy"].startswith("default-src 'none'; style-src 'sha256-")
     assert reason.encode() in page.content
     assert b"script" not in page.content
     assert b"alert" not in page.content
     details = await proxy.ask(target, PROGRAM)
     assert (details.status, details["content-type"]) == (status, "application/problem+json")
-    assert details["vary"] == "accept"
+    assert details["vary"] == "Accept"
     assert json.loads(details.content)["reason"] == reason
 
 

@@ -65,7 +65,7 @@ def test_a_browser_gets_a_page_that_says_the_same(reason):
     assert answer.status == details["status"]
     assert fields[b"content-type"] == b"text/html; charset=utf-8"
     assert fields[b"content-length"] == b"%d" % len(answer.body)
-    assert (fields[b"cache-control"], fields[b"vary"]) == (b"no-store", b"accept")
+    assert (fields[b"cache-control"], fields[b"vary"]) == (b"no-store", b"Accept")
     page = Text(answer.body.decode())
     assert f"{details['status']} {details['title']}" in page.text
     assert details["detail"] in page.text
@@ -93,7 +93,7 @@ def test_who_says_what_it_takes_is_told_that_this_decided():
     for asked in (PROGRAM, [], [(b"accept", b"text/html;q=0")]):
         answer = problem(["bad-host"], asked)
         assert answer.body == problem(["bad-host"]).body
-        assert (b"vary", b"accept") in answer.fields
+        assert (b"vary", b"Accept") in answer.fields
     assert b"vary" not in dict(problem(["bad-host"]).fields)
 
 
@@ -102,5 +102,5 @@ def test_a_fault_is_told_in_the_same_two_forms(asked, kind):
     answer = fault(asked)
     assert answer.status == 500
     assert dict(answer.fields)[b"content-type"].startswith(kind)
-    assert (b"vary", b"accept") in answer.fields
+    assert (b"vary", b"Accept") in answer.fields
     assert b"internal-error" in answer.body

@@ -76,7 +76,7 @@ def _details(status: int, detail: str, reasons: Sequence[str]) -> Problem:
 
 
 def _varying(told: Problem) -> Problem:
-    return Problem(told.status, [*told.fields, (b"vary", b"accept")], told.body)
+    return Problem(told.status, [*told.fields, (b"vary", b"Accept")], told.body)
 
 
 _STYLE: Final = (
