@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from neighbours import FRESH
 from univocal.engine.upstream import Sender, Upstream
@@ -85,7 +87,7 @@ class Group:
     """Origin servers a, b and c, of which each request asks the first that may be asked."""
 
     def __init__(self, number: int = 3, origin_host: str = "site", **settings: Any) -> None:
-        self.servers = [Server(name) for name in "abc"[:number]]
+        self.servers = [Server(name) for name in "abcd"[:number]]
         balancing = Balancing(**{"choice": "round-robin", "fails": 100, "retries": 2, **settings})
         self.upstream = Upstream.of(self.servers, origin_host, balancing=balancing)  # type: ignore[arg-type]
         self.failures: list[Failure] = []
@@ -304,3 +306,61 @@ def test_a_failure_is_nobodys_doing_only_if_nothing_was_sent_to_anybody(sent, pr
     (refused,) = heard.ends
     assert isinstance(refused, RefusedError)
     assert refused.provoked is provoked
+
+
+# What becomes of one try: nothing was sent, no octet came, some came, a head came and then a failure, an
+# answer, or the client leaves.
+TRIES = st.sampled_from(["unsent", "silent", "octets", "cut", "answer", "leaves"])
+
+
+@given(
+    number=st.integers(1, 4),
+    retries=st.integers(0, 4),
+    fails=st.integers(1, 3),
+    method=st.sampled_from([b"GET", b"HEAD", b"PUT", b"DELETE", b"POST", b"PATCH"]),
+    has_content=st.booleans(),
+    tries=st.lists(TRIES, min_size=5, max_size=5),
+)
+@settings(deadline=None)
+def test_no_request_is_sent_twice_that_may_not_be(number, retries, fails, method, has_content, tries):
+    group = Group(number, retries=retries, fails=fails, choice="least-requests")
+    heard = group.send(method, *[LENGTH][:has_content], content=object())
+    asked: list[str] = []
+    seen: list[Server] = []
+    for outcome in tries:
+        fresh = [server for server in group.servers if server.asked and server not in seen]
+        if not fresh:
+            break
+        (server,) = fresh
+        seen.append(server)
+        asked.append(outcome)
+        play(outcome, server.asked[0], group)
+    sent = [outcome for outcome in asked if outcome != "unsent"]
+    if has_content or method in {b"POST", b"PATCH"}:
+        assert len(sent) <= 1
+    assert all(outcome in {"unsent", "silent"} for outcome in asked[:-1])
+    assert len(asked) <= min(number, retries + 1)
+    assert [len(server.asked) for server in seen] == [1] * len(seen)
+    assert len(heard.ends) == (asked[-1] != "leaves")
+    blamed = sum(outcome in {"unsent", "silent", "octets"} for outcome in asked)
+    assert sum(member.failures for member in group.upstream.balance.members) == blamed
+    group.assert_nothing_is_under_way()
+
+
+def play(outcome: str, asked: Asked, group: Group) -> None:
+    match outcome:
+        case "unsent":
+            asked.fail(error("origin-unreachable", sent=False))
+        case "silent":
+            asked.fail(error("origin-timeout"))
+        case "octets":
+            asked.fail(error("origin-bad-response"), came=True)
+        case "leaves":
+            group.asked.cancel()
+        case _:
+            asked.answer.start(Response(200, FRESH))
+            asked.answer.write(b"content")
+            if outcome == "cut":
+                asked.fail(error("origin-unreachable"), came=True)
+            else:
+                asked.answer.finish()
