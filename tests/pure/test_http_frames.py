@@ -58,6 +58,14 @@ def test_the_cut_makes_no_difference(frames, data):
     assert counted(*pieces).between
 
 
+@pytest.mark.parametrize(("number", "between"), [(4_000, True), (30_000, False)])
+def test_thousands_of_frames_in_one_go_are_counted_no_further(number, between):
+    counter = counted(frame(b"") * number)
+    assert counter.between is between
+    counter.count(frame(b"x"))
+    assert counter.between is between
+
+
 def test_a_close_frame_says_why():
     assert close_frame(GOING_AWAY, masked=False) == b"\x88\x02\x03\xe9"
     assert close_frame(GOING_AWAY, masked=True) == b"\x88\x82\0\0\0\0\x03\xe9"

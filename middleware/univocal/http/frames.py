@@ -11,6 +11,7 @@ GOING_AWAY: Final = 1001  # RFC 6455 §7.4.1: a server goes down
 _CLOSE: Final = 0x8
 _MASKED: Final = 0x80
 _LONGEST_HEAD: Final = 14  # octets: two, eight of length, four of the mask
+_MOST: Final = 4096  # frames that are counted in one go: some milliseconds' work
 
 
 class FrameCounter:
@@ -21,7 +22,7 @@ class FrameCounter:
     def __init__(self) -> None:
         self._head = b""  # of a frame, while it is not whole
         self._left = 0  # octets of the frame's payload that are to come
-        self.closing = False  # a close frame has passed: no other frame may follow (§5.5.1)
+        self.closing = False  # a close frame has passed, behind which there is none (§5.5.1)
 
     @property
     def between(self) -> bool:
@@ -30,23 +31,46 @@ class FrameCounter:
 
     def count(self, octets: bytes) -> None:
         """Take note that `octets` pass."""
-        place, size = 0, len(octets)
+        place, size = self._left, len(octets)
+        if place >= size or self.closing:
+            self._left -= size
+            return
+        if self._head:
+            place = self._complete(octets)
+        for _ in range(_MOST):
+            if place + _LONGEST_HEAD > size:
+                break
+            # Nearly all frames begin here: nothing is called, as there may be thousands of them.
+            second = octets[place + 1]
+            length = second & 0x7F
+            if octets[place] & 0x0F == _CLOSE:
+                self.closing = True
+            if length > 125:
+                place += _head_length(octets[place : place + 2]) + _payload(octets[place : place + 10])
+            else:
+                place += length + 6 if second & _MASKED else length + 2
+        else:
+            self.closing = True  # whoever sends so many in one go is not told goodbye
+            return
         while place < size:
-            if self._left:
-                passed = min(self._left, size - place)
-                self._left -= passed
-                place += passed
-                continue
-            before = len(self._head)
-            head = self._head + octets[place : place + _LONGEST_HEAD - before]
-            length = _head_length(head)
-            if not length or len(head) < length:
-                self._head = head
-                return
-            place += length - before
-            self._head = b""
-            self._left = _payload(head)
-            self.closing = self.closing or head[0] & 0x0F == _CLOSE
+            place = self._begin(octets, place)
+        self._left = place - size
+
+    def _complete(self, octets: bytes) -> int:
+        """Go on with a head that was cut; the place behind its frame."""
+        before = self._head
+        self._head = b""
+        return self._begin(before + octets[:_LONGEST_HEAD], 0) - len(before)
+
+    def _begin(self, octets: bytes, place: int) -> int:
+        """Begin with a frame whose head may be cut; the place behind it, which may be yet to come."""
+        head = octets[place : place + _LONGEST_HEAD]
+        length = _head_length(head)
+        if not length or len(head) < length:
+            self._head = head
+            return place + len(head)
+        self.closing = self.closing or head[0] & 0x0F == _CLOSE
+        return place + length + _payload(head)
 
 
 def close_frame(code: int, *, masked: bool) -> bytes:
