@@ -1,6 +1,8 @@
 """A tunnel by plain calls: pace, halves, silence and its end; the transports are played."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from univocal.engine.tunnel import LINGER, Tunnel
 from univocal.http.upgrade import Switched
@@ -254,4 +256,55 @@ def test_nothing_is_left_to_come_when_it_is_over(opened, time):
     tunnel.close()
     client.end.connection_lost(None)
     origin.end.connection_lost(None)
+    assert [each for each in time.due if each.call] == []
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["client", "origin"]),
+        st.sampled_from(["data", "data", "data", "full", "room", "eof", "lost", "silence"]),
+        st.binary(min_size=1, max_size=9),
+    ),
+    max_size=30,
+)
+
+
+@given(STEPS, st.booleans())
+def test_whatever_happens_octets_arrive_in_order_and_nobody_is_read_whom_nobody_takes(steps, frames):
+    time, lines = Time(), {"client": Line(), "origin": Line()}
+    tunnel = Tunnel(lines["client"], lines["origin"], time, silence=100, frames=frames)
+    sent = {"client": b"", "origin": b""}
+    full, ended = set(), set()
+    for side, step, octets in steps:
+        other = "origin" if side == "client" else "client"
+        line = lines[side]
+        match step:
+            case "data" if side not in ended and line.transport.reading and not tunnel.over:
+                line.end.data_received(octets)
+                sent[other] += octets
+            case "full" if side not in full and not tunnel.over:
+                full.add(side)
+                line.end.pause_writing()
+            case "room" if side in full:
+                full.discard(side)
+                line.end.resume_writing()
+            case "eof" if side not in ended and not tunnel.over:
+                ended.add(side)
+                line.end.eof_received()
+            case "lost" if not line.lost:
+                line.transport.closed = True
+                line.end.connection_lost(None)
+            case "silence":
+                time.go_on(130)
+        for each, another in (("client", "origin"), ("origin", "client")):
+            told = lines[each].transport.sent
+            assert told.startswith(sent[each])
+            assert told[len(sent[each]) :] in ({b"", AWAY, MASKED_AWAY} if tunnel.over and frames else {b""})
+            if not tunnel.over and another not in ended:
+                assert lines[another].transport.reading is (each not in full)
+    for line in lines.values():
+        if not line.lost:
+            line.end.connection_lost(None)
+    assert tunnel.over
+    assert [line.lost for line in lines.values()] == [1, 1]
     assert [each for each in time.due if each.call] == []

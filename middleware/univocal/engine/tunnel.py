@@ -150,10 +150,10 @@ class _End(asyncio.Protocol):
             self.other.transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._tunnel.close()
         if self._aborting is not None:
             self._aborting.cancel()
             self._aborting = None
-        self._tunnel.close()
         self._line.connection_lost(exc)
 
     # What the tunnel and the other side call
