@@ -34,6 +34,7 @@ from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import complete, may_store
 from univocal.engine.admission import Admission, Gate
+from univocal.engine.audience import Tally
 from univocal.engine.exchange import Engine
 from univocal.engine.flight import OriginRequest
 from univocal.engine.hits import Hit, HitFields, Hits
@@ -71,6 +72,11 @@ SEEDS = (
     POST + b"Content-Length: 3\r\nExpect: 100-continue\r\n\r\nabcGET /n HTTP/1.1\r\n" + HOST + b"\r\n",
     POST + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\nGET /n HTTP/1.1\r\n" + HOST + b"\r\n",
     POST + b"Transfer-Encoding: chunked\r\nTrailer: T\r\n\r\nA;x=y\r\n0123456789\r\n0\r\nT: u\r\n\r\n",
+    b"GET /1 HTTP/1.1\r\n"
+    + HOST
+    + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\nGET /2 HTTP/1.1\r\n"
+    + HOST
+    + b"\r\n",
     POST
     + b"Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 3\r\n\r\nGETGET /n HTTP/1.1\r\n"
     + HOST
@@ -286,7 +292,7 @@ class _AllHits(Hits):
     glances = False
 
     def __init__(self, gate: Gate, harness: DirectHarness) -> None:
-        super().__init__(gate, ())
+        super().__init__(gate, harness.engine.audience)
         self._harness = harness
         found = gate.admit(Received(b"GET", b"/"), [], 0.0).canonical
         fresh = Response(200, [(b"cache-control", b"max-age=9"), (b"content-length", b"0")])
@@ -305,7 +311,7 @@ class _AllHits(Hits):
         self._harness.reading.requests.append((b"GET", target, b"1.1", comparable(target, fields), b""))
         self._harness.at_a_glance += 1
         told = HitFields(Handling(), [], b"")
-        return Hit(self._stored, 0, self._canonical, None, told, plan, values)
+        return Hit(self._stored, 0, self._canonical, None, told, Tally(), plan, values)
 
 
 class DirectHarness(Harness):
