@@ -67,7 +67,10 @@ class _Server(uvicorn.Server):
         if left:
             logger.warning("%d connections were cut at the end", len(left))
         for connection in left:
-            connection.transport.abort()
+            if hasattr(connection, "transport"):
+                connection.transport.abort()
+            else:  # it still shakes hands
+                connection.shutdown()
         await asyncio.sleep(0)  # in which each hears that it is lost
 
     @contextlib.contextmanager

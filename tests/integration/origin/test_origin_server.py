@@ -1,6 +1,7 @@
 """An origin server that is asked over real sockets, by its own transport and by a foreign one."""
 
 import asyncio
+import contextlib
 
 import httpx
 import pytest
@@ -456,3 +457,30 @@ async def test_what_can_be_read_in_two_is_not(server, response):
     assert (told.head, bytes(told.content)) == (None, b"")
     assert isinstance(told.error, RefusedError)
     assert told.error.reason == "origin-bad-response"
+
+
+async def test_who_is_retired_ends_what_it_has_begun_answers_and_keeps_no_connection(server):
+    held, closed = asyncio.Event(), []
+
+    async def script(peer):
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            while True:
+                await peer.head()
+                if len(closed) == 0 and not held.is_set():
+                    await held.wait()
+                await peer.answer(b"abc")
+        closed.append(peer)
+
+    origin = await server(script)
+    begun = asked(origin)
+    await asyncio.sleep(0.05)
+    origin.retire()
+    late = asked(origin)  # of the configuration before
+    await asyncio.sleep(0.05)
+    assert (begun.head, closed) == (None, [])
+    held.set()
+    assert [(await each.end()).content for each in (begun, late)] == [b"abc", b"abc"]
+    async with asyncio.timeout(30):
+        while len(closed) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert origin.connections == 0
