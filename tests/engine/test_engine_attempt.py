@@ -26,11 +26,16 @@ class Server:
         self.authority = f"{name}.example".encode()
         self.asked: list[Asked] = []
         self.at_once: Exception | None = None
+        self.name = None
+        self.address = ""
 
     def mapped(self, target: bytes) -> bytes:
         return target
 
-    def ask(self, method: bytes, target: bytes, fields: Fields, content: Any, answer: Answer) -> Asked:
+    def ask(
+        self, method: bytes, target: bytes, fields: Fields, content: Any, answer: Answer, moved: Any
+    ) -> Asked:
+        self.moved = moved
         asked = Asked(answer, fields)
         self.asked.append(asked)
         if self.at_once is not None:
@@ -84,7 +89,7 @@ class Heard:
 
 
 class Group:
-    """Origin servers a, b and c, of which each request asks the first that may be asked."""
+    """Origin servers a, b and c, of which each request asks the first that may be asked; it watches them."""
 
     def __init__(self, number: int = 3, origin_host: str = "site", **settings: Any) -> None:
         self.servers = [Server(name) for name in "abcd"[:number]]
@@ -364,3 +369,34 @@ def play(outcome: str, asked: Asked, group: Group) -> None:
                 asked.fail(error("origin-unreachable"), came=True)
             else:
                 asked.answer.finish()
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_whoever_accepts_a_connection_first_is_the_one_that_is_asked(answered: bool) -> None:
+    """RFC 8305: to the balance, the address that lost the race has failed, and the other one serves."""
+    group = Group(retries=0, fails=1)
+    for server, address in zip(group.servers, ("2001:db8::1", "192.0.2.1", "192.0.2.2"), strict=True):
+        server.url, server.address = "http://app.example", address
+    heard = group.send()
+    first, second, third = group.upstream.balance.members
+    group.servers[0].moved("192.0.2.2")
+    assert [member.under_way for member in (first, second, third)] == [0, 0, 1]
+    assert [member.state.value for member in (first, second, third)] == ["ejected", "up", "up"]
+    if answered:
+        group.servers[0].asked[0].answer.start(Response(200, [LENGTH]))
+        group.servers[0].asked[0].answer.finish()
+        assert heard.statuses == [200]
+    else:
+        group.servers[0].asked[0].fail(error("origin-timeout"))
+    assert [member.failures for member in (first, second, third)] == [1, 0, 0 if answered else 1]
+    assert [member.requests for member in (first, second, third)] == [1, 0, 1]
+    group.assert_nothing_is_under_way()
+
+
+def test_an_address_that_is_gone_is_not_moved_to() -> None:
+    group = Group(retries=0)
+    group.send()
+    group.servers[0].moved("192.0.2.9")
+    assert [member.under_way for member in group.upstream.balance.members] == [1, 0, 0]
+    group.servers[0].asked[0].fail(error("origin-timeout"))
+    group.assert_nothing_is_under_way()

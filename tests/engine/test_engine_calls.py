@@ -126,12 +126,12 @@ def miss(fields: list[Field], told: list[Field]) -> Callable[[], object]:
 class Server:
     """An origin server (see origin.server) that answers at once."""
 
-    url, authority, came = "http://origin.example", b"origin.example", True
+    url, authority, name, came = "http://origin.example", b"origin.example", None, True
 
     def mapped(self, target: bytes) -> bytes:
         return target
 
-    def ask(self, method: bytes, target: bytes, fields: Any, content: Any, answer: Any) -> Any:
+    def ask(self, method: bytes, target: bytes, fields: Any, content: Any, answer: Any, moved: Any) -> Any:
         answer.start(Response(200, FRESH))
         answer.write(b"content")
         answer.finish()

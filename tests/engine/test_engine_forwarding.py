@@ -28,7 +28,9 @@ class Server:
     def mapped(self, target: bytes) -> bytes:
         return b"/mapped" + target
 
-    def ask(self, method: bytes, target: bytes, fields: Fields, content: Any, answer: Answer) -> Asked:
+    def ask(
+        self, method: bytes, target: bytes, fields: Fields, content: Any, answer: Answer, moved: Any
+    ) -> Asked:
         self.sent.append((method, target, fields, content))
         answer.interim(103, [(b"connection", b"close"), (b"link", b"<a>")])
         answer.start(self.response)

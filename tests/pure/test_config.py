@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from univocal.http.errors import ConfigurationError
+from univocal.origin.health import HealthRule
 from univocal_app.config.places import line_of, without
 from univocal_app.config.tables import parsed, validate
 from univocal_app.config.values import Address, Upstream, Weighted
@@ -39,6 +40,7 @@ http2 = true
 connect_timeout = 5
 read_timeout = 0.5
 max_connections = 1000
+health = { path = "/healthz?a", interval = 5, timeout = 2, status = "200-399", rises = 2, falls = 3 }
 [cache]
 store = "memory"
 max_bytes = "256 MiB"
@@ -68,6 +70,7 @@ ttl = 60
 ttl_by_status = { 404 = 5 }
 [sites.origin]
 read_timeout = 5
+health = {}
 [[sites.routes]]
 path = "/api/rest_v1/"
 profile = "restbase"
@@ -85,6 +88,9 @@ def test_the_whole_file() -> None:
         16_000_000,
     )
     assert configuration.purge.allow == ["127.0.0.0/8", "2001:db8::/32", "192.0.2.7/32"]
+    health = configuration.origin.health
+    assert health is not None
+    assert health.rule == HealthRule(b"/healthz?a", 5, 2, frozenset(range(200, 400)), 2, 3)
     assert site.alias_answer == 308
     assert site.cache.ttl_by_status == {"404": 5}
     assert site.routes[0].upstream is not None
@@ -184,6 +190,25 @@ def test_defaults_are_those_of_the_contract() -> None:
         (SITE + "profile = 3", "sites[0].profile", 3, "a text"),
         (SITE + "alias_answer = 302", "sites[0].alias_answer", 302, "'serve', 301 or 308"),
         (SITE + "[sites.cache]\nmax_bytes = 1", "sites[0].cache.max_bytes", 1, "ttl, ttl_by_status"),
+        *(
+            (f"[origin]\nhealth = {{ {settings} }}\n" + SITE, f"origin.health{key}", found, allowed)
+            for settings, key, found, allowed in (
+                ("interval = 5", ".path", None, "no default"),
+                ("path = 'healthz'", ".path", "healthz", "a path"),
+                ("path = '/a b'", ".path", "/a b", "a path"),
+                ("path = '/a#b'", ".path", "/a#b", "a path"),
+                ("path = '/', interval = 0", ".interval", 0, "greater than 0"),
+                ("path = '/', timeout = '2s'", ".timeout", "2s", "a number"),
+                ("path = '/', status = 200", ".status", 200, '"200-399"'),
+                ("path = '/', status = '2xx'", ".status", "2xx", '"200-399"'),
+                ("path = '/', rises = 0", ".rises", 0, "greater than or equal to 1"),
+                ("path = '/', falls = 1.5", ".falls", 1.5, "an integer"),
+                ("path = '/', fall = 3", ".fall", 3, "path, interval, timeout, status, rises, falls"),
+            )
+        ),
+        ("[origin]\nhealth = '/'\n" + SITE, "origin.health", "/", "a table"),
+        ("[origin]\nhealth = 0\n" + SITE, "origin.health", 0, "a table"),
+        (SITE + "[sites.origin]\nhealth = { path = 1 }", "sites[0].origin.health.path", 1, "a path"),
         (SITE + "[[sites.routes]]\npath = 'a'", "sites[0].routes[0].path", "a", "begins with a slash"),
         (SITE + "[[sites.routes]]\nprofile = 'asgi'", "sites[0].routes[0].path", None, "no default"),
         ("[[sites]]\nhosts = []\nupstream = 'http://a'", "sites[0].hosts", [], "at least one"),

@@ -8,13 +8,22 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, create_model
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    create_model,
+)
 from pydantic_core import ErrorDetails
 
 from univocal.cache.rules import SETTINGS, SettingError
 from univocal.engine.trust import Family
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.origin.balance import Choice
+from univocal.origin.health import HealthRule, statuses
 from univocal_app.config.values import (
     Address,
     Duration,
@@ -25,7 +34,9 @@ from univocal_app.config.values import (
     OriginHost,
     Prefix,
     Size,
+    Statuses,
     Store,
+    Target,
     UpgradeName,
     Variable,
     masked,
@@ -35,6 +46,7 @@ __all__ = [
     "COMMAND_LINE",
     "CacheTable",
     "Configuration",
+    "HealthTable",
     "OriginTable",
     "PolicyTable",
     "RouteTable",
@@ -97,6 +109,21 @@ class ServerTable(Table):
     shutdown_timeout: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 10
 
 
+class HealthTable(Table):
+    path: Target
+    interval: Duration = 5
+    timeout: Duration = 2
+    status: Statuses = "200-399"
+    rises: Annotated[int, Field(ge=1)] = 2
+    falls: Annotated[int, Field(ge=1)] = 3
+
+    @property
+    def rule(self) -> HealthRule:
+        """The rule of an origin server's health."""
+        listed = statuses(self.status)
+        return HealthRule(self.path.encode(), self.interval, self.timeout, listed, self.rises, self.falls)
+
+
 class OriginTable(Table):
     connect_timeout: Duration = 5
     read_timeout: Duration = 60
@@ -106,6 +133,9 @@ class OriginTable(Table):
     retry_budget: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.2
     fails: Annotated[int, Field(ge=1)] = 3
     eject: Duration = 10
+    health: Annotated[HealthTable | None, BeforeValidator(lambda found: None if found == {} else found)] = (
+        None  # {}: no checks
+    )
     tls_ca: str = ""
     tls_cert: str = ""
     tls_key: str = ""

@@ -14,6 +14,7 @@ from univocal.http.authority import DEFAULT_PORTS, parse_authority
 from univocal.http.grammar import split_absolute
 from univocal.http.upgrade import carries_http, is_protocol
 from univocal.origin.addresses import UNIX_SOCKET, unix_socket
+from univocal.origin.health import statuses
 from univocal.store.redis import url as address
 
 __all__ = [
@@ -27,7 +28,9 @@ __all__ = [
     "OriginHost",
     "Prefix",
     "Size",
+    "Statuses",
     "Store",
+    "Target",
     "UpgradeName",
     "Upstream",
     "Variable",
@@ -189,6 +192,20 @@ def host_name(value: object) -> str:
     raise ValueError('the name of a host without a port, such as "localhost" or "univocal.internal"')
 
 
+def target(value: object) -> str:
+    """The target of a request, as it is sent (RFC 9112 §3.2.1)."""
+    if isinstance(value, str) and re.fullmatch(r"/[!-\"$-~]*", value):
+        return value
+    raise ValueError('a path, with or without a query, in visible ASCII, such as "/healthz"')
+
+
+def status_codes(value: object) -> str:
+    """A list of status codes."""
+    text = value if isinstance(value, str) else ""
+    statuses(text)
+    return text
+
+
 def variable(value: object) -> str:
     """The name of an environment variable."""
     if isinstance(value, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
@@ -246,6 +263,8 @@ Origin: TypeAlias = Annotated[Upstream, PlainValidator(parse_upstream), PlainSer
 Duration: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 OriginHost: TypeAlias = Annotated[str, PlainValidator(origin_host)]
 HostName: TypeAlias = Annotated[str, PlainValidator(host_name)]
+Target: TypeAlias = Annotated[str, PlainValidator(target)]
+Statuses: TypeAlias = Annotated[str, PlainValidator(status_codes)]
 Variable: TypeAlias = Annotated[str, PlainValidator(variable)]
 Store: TypeAlias = Annotated[str, PlainValidator(store), PlainSerializer(masked)]
 UpgradeName: TypeAlias = Annotated[str, PlainValidator(upgrade_name)]

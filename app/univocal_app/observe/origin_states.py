@@ -73,13 +73,15 @@ class OriginStates:
 
 
 def _written(key: Row, rows: list[Row]) -> dict[str, Any]:
-    _, site, url, _ = map(_text, key)
+    _, site, url, name = map(_text, key)
+    address = name.partition(" ")[2]  # of a name that leads to several, see origin.upkeep
     states, requests, failures, under_way, begun = ([*map(int, column)] for column in zip(*rows, strict=True))
     worst = max(states)
     found = [since for state, since in zip(states, begun, strict=True) if state == worst]
     return {
         "site": site,
         "url": url,
+        **({"address": address} if address else {}),
         "state": STATES[worst].value,
         "requests": sum(requests),
         "failures": sum(failures),

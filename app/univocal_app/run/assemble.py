@@ -148,7 +148,11 @@ class House:
         self.proxy.engine.audience.announce(Outcome.refused(received, reasons, time.time(), sites))
 
     async def start(self) -> None:
-        """Connect to the shared store, before clients are answered; without it, go on alone."""
+        """Look after the origin servers, and connect to the shared store, before clients are answered.
+
+        Without the store, go on alone.
+        """
+        self.origins.begin()
         if self.certificates is not None:
             self.certificates.watch()
         if self.shared is not None:

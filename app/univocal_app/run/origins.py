@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import ssl
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib.util import find_spec
@@ -22,7 +23,7 @@ from univocal.origin.server import OriginServer, Timeouts
 from univocal.origin.transport import OriginTransport
 from univocal_app.config.sites import upstreams
 from univocal_app.config.tables import Configuration, OriginTable, SiteTable, Table
-from univocal_app.config.values import Upstream
+from univocal_app.config.values import Upstream, origin_host
 from univocal_app.observe.origin_states import Listed
 from univocal_app.run.certificates import load_pair, reason_of
 
@@ -57,7 +58,7 @@ def proxies_of(
                 proxies[name] = running[recipes[name]]
                 continue
             with objections:
-                proxies[name] = ReverseProxy(way.upstream(upstream, site.origin_host))
+                proxies[name] = ReverseProxy(way.upstream(upstream, site))
     objections.conclude()
     return proxies
 
@@ -73,7 +74,13 @@ def recipes_of(configuration: Configuration, source: str) -> dict[str, str]:
         files = [_digest(source, getattr(table, key)) for key in _FILES]
         paths = {f"{place}.routes[{index}]": route.path for index, route in enumerate(site.routes)}
         for name, upstream in upstreams(place, site).items():
-            whose = [site.hosts[0], paths.get(name), upstream.written(), site.origin_host]
+            whose = [
+                site.hosts[0],
+                _name(site.hosts).decode(),
+                paths.get(name),
+                upstream.written(),
+                site.origin_host,
+            ]
             recipes[name] = json.dumps([whose, table.model_dump(mode="json"), files])
     return recipes
 
@@ -141,14 +148,15 @@ class _Way:
     places: Mapping[str, str] = field(default_factory=dict)
     contexts: dict[_Trust, ssl.SSLContext] = field(default_factory=dict)
 
-    def upstream(self, setting: Upstream, origin_host: str) -> engine.Upstream:
+    def upstream(self, setting: Upstream, site: SiteTable) -> engine.Upstream:
         """Make the pools of an upstream, one for each of its origin servers. Raises ConfigurationError."""
         table = self.table
         timeouts = Timeouts(table.connect_timeout, table.read_timeout, table.read_timeout)
         servers = [OriginServer(url, self.transport(url), timeouts) for url, _ in setting.servers]
         weights = [weight for _, weight in setting.servers]
         balancing = Balancing(table.choice, table.retries, table.retry_budget, table.fails, table.eject)
-        return engine.Upstream.of(servers, origin_host, weights, balancing)
+        rule = None if table.health is None else table.health.rule
+        return engine.Upstream.of(servers, site.origin_host, weights, balancing, rule, _name(site.hosts))
 
     def transport(self, url: str) -> httpx.AsyncBaseTransport:
         """Make a transport to the server that `url` names. Raises ConfigurationError."""
@@ -198,3 +206,11 @@ class _Way:
     def _cannot(self, key: str, allowed: str) -> ConfigurationError:
         found: Any = getattr(self.table, key)
         return ConfigurationError(self.source, f"{self.places.get(key, 'origin')}.{key}", found, allowed)
+
+
+def _name(hosts: list[str]) -> bytes:
+    """The first of a site's hosts that is no pattern, as it stands in a Host field; empty if none is."""
+    for host in hosts:
+        with suppress(ValueError):  # what is no host is refused elsewhere
+            return origin_host(host).encode()
+    return b""

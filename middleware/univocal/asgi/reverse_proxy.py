@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
@@ -52,7 +52,7 @@ class ReverseProxy:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward an http or websocket scope; a lifespan's end closes the connections."""
         if scope["type"] == "lifespan":
-            await _lifespan(receive, send, self.aclose)
+            await _lifespan(receive, send, self)
         elif scope["type"] == "websocket":
             await self._websocket(scope, receive, send)
         else:
@@ -64,6 +64,10 @@ class ReverseProxy:
             await relay_websocket(self.upstream, scope, receive, send)
         else:
             await send({"type": "websocket.close", "code": 1011})
+
+    def begin(self) -> None:
+        """Begin to look after the origin server, in the running event loop; the first request does else."""
+        self.upstream.begin()
 
     async def aclose(self) -> None:
         """Close every connection to the origin server."""
@@ -82,13 +86,13 @@ class Origins:
         watch: Callable[[OriginRequest], Watch] | None = None,
     ) -> None:
         self.proxies = dict(proxies)
-        self._retired = WeakSet[OriginServer]()  # which requests that began before may ask still
+        self._retired = WeakSet[Upstream]()  # which requests that began before may ask still
         self.forwarding = Forwarding({name: proxy.upstream for name, proxy in proxies.items()}, watch)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward to the upstream that the canonical target's route names."""
         if scope["type"] == "lifespan":
-            await _lifespan(receive, send, self.aclose)
+            await _lifespan(receive, send, self)
             return
         found: Canonical = scope["extensions"][CANONICAL]["canonical"]
         await self.proxies[found.route.upstream](scope, receive, send)
@@ -96,25 +100,34 @@ class Origins:
     @property
     def connections(self) -> int:
         """The number of open connections to all of them; 0 for transports that do not tell."""
-        return sum(server.connections for server in self._servers())
+        return sum(upstream.connections for upstream in self._upstreams())
+
+    def begin(self) -> None:
+        """Begin to look after the origin servers, in the running event loop.
+
+        Otherwise the first request to each does so.
+        """
+        for upstream in self._serving():
+            upstream.begin()
 
     def change(self, proxies: Mapping[str, ReverseProxy]) -> None:
         """Have these from now on; those that are no longer among them end with their last requests."""
         before, self.proxies = self._serving(), dict(proxies)
         gone = before - self._serving()
         self._retired.update(gone)
-        for server in gone:
-            server.retire()
+        for upstream in gone:
+            upstream.retire()
+        self.begin()
 
     async def aclose(self) -> None:
         """Close every connection to every origin server."""
-        for server in self._servers():
-            await server.aclose()
+        for upstream in self._upstreams():
+            await upstream.aclose()
 
-    def _serving(self) -> set[OriginServer]:
-        return {server for proxy in self.proxies.values() for server in proxy.upstream.servers}
+    def _serving(self) -> set[Upstream]:
+        return {proxy.upstream for proxy in self.proxies.values()}
 
-    def _servers(self) -> list[OriginServer]:
+    def _upstreams(self) -> list[Upstream]:
         return [*self._serving(), *self._retired]
 
 
@@ -136,12 +149,13 @@ async def _forward(upstream: Upstream, scope: Scope, receive: Receive, send: Sen
         raise relay.error
 
 
-async def _lifespan(receive: Receive, send: Send, close: Callable[[], Awaitable[None]]) -> None:
+async def _lifespan(receive: Receive, send: Send, proxy: ReverseProxy | Origins) -> None:
     while True:
         message = await receive()
         if message["type"] == "lifespan.startup":
+            proxy.begin()
             await send({"type": "lifespan.startup.complete"})
         else:
-            await close()
+            await proxy.aclose()
             await send({"type": "lifespan.shutdown.complete"})
             return

@@ -92,7 +92,8 @@ class Attempt:
             fields = [*fields, *upgrade_fields(outgoing.upgrade)]
         if self._watch is not None:
             fields = self._watch.sending(server.url, fields)
-        asked = server.ask(outgoing.method, server.mapped(outgoing.target), fields, outgoing.content, self)
+        target = server.mapped(outgoing.target)
+        asked = server.ask(outgoing.method, target, fields, outgoing.content, self, self._moved)
         if self._member is member:  # else it is over, or went on to another, within the call
             self._asked = asked
 
@@ -176,6 +177,16 @@ class Attempt:
         outgoing = self._outgoing
         came = asked is not None and asked.came
         return not came and outgoing.content is None and outgoing.method in IDEMPOTENT
+
+    def _moved(self, address: str) -> None:
+        """Another address of the same name has accepted a connection before this one (RFC 8305)."""
+        before = self._member
+        assert before is not None
+        for member in self._balance.members:
+            if member.server.address == address and member.server.url == before.server.url:
+                self._balance.moved(self, before, member, time.monotonic())
+                self._member = member
+                return
 
     def _release(self, member: Member[OriginServer]) -> None:
         self._member = self._asked = None

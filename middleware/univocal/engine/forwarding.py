@@ -47,5 +47,4 @@ class Forwarding:
     async def aclose(self) -> None:
         """Close every connection to every origin server."""
         for upstream in self._upstreams.values():
-            for server in upstream.servers:
-                await server.aclose()
+            await upstream.aclose()

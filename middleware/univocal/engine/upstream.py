@@ -20,7 +20,9 @@ from univocal.http.forward import (
 from univocal.http.messages import Fields, Response
 from univocal.http.roles import Answer, Asked, Content
 from univocal.origin.balance import Balance, Balancing, Member
+from univocal.origin.health import HealthRule
 from univocal.origin.server import OriginServer
+from univocal.origin.upkeep import Upkeep
 
 __all__ = ["Sender", "Upstream"]
 
@@ -37,7 +39,7 @@ class Sender(NamedTuple):
     upgrade: bytes = b""  # the protocol that it asks to switch to
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Upstream:
     """The origin servers of a route, and the Host field that they are sent.
 
@@ -46,6 +48,7 @@ class Upstream:
 
     balance: Balance[OriginServer]
     host: bytes | None = b""
+    upkeep: Upkeep | None = None
 
     @classmethod
     def of(
@@ -54,8 +57,13 @@ class Upstream:
         origin_host: str = "site",
         weights: Sequence[int] = (),
         balancing: Balancing | None = None,
+        rule: HealthRule | None = None,
+        name: bytes = b"",
     ) -> Upstream:
-        """The upstream of these servers; `origin_host` is "site", "upstream" or a literal."""
+        """The upstream of these servers; `origin_host` is "site", "upstream" or a literal.
+
+        `rule` says how their health is checked, `name` is the site's host: the checks are for it.
+        """
         hosts = {server.authority for server in servers}
         own = next(iter(hosts)) if len(hosts) == 1 else None
         now = time.monotonic()
@@ -64,7 +72,39 @@ class Upstream:
             for server, weight in zip(servers, weights or [1] * len(servers), strict=True)
         ]
         host = {"site": b"", "upstream": own}.get(origin_host, origin_host.encode())
-        return cls(Balance(members, balancing), host)
+        balance = Balance(members, balancing)
+        return cls(balance, host, Upkeep(balance, rule, name if host == b"" else host or b""))
+
+    @property
+    def connections(self) -> int:
+        """The number of open connections to all origin servers."""
+        # The addresses of one name share a transport.
+        return sum({id(each.transport): each.connections for each in self.servers}.values())
+
+    def begin(self) -> None:
+        """Begin to resolve the names of the origin servers and to check their health, in the event loop.
+
+        The first request does so otherwise.
+        """
+        if self.upkeep is not None:
+            self.upkeep.begin()
+
+    def retire(self) -> None:
+        """End that, and close every connection as soon as its request has ended.
+
+        Who asks after that is still answered.
+        """
+        if self.upkeep is not None:
+            self.upkeep.close()
+        for server in self.servers:
+            server.retire()
+
+    async def aclose(self) -> None:
+        """End that, and close every connection."""
+        if self.upkeep is not None:
+            self.upkeep.close()
+        for server in self.servers:
+            await server.aclose()
 
     @property
     def servers(self) -> list[OriginServer]:
@@ -103,6 +143,8 @@ class Upstream:
             via=b"%b univocal" % sender.version,  # by which the request was received (RFC 9110 §7.6.3)
         )
         sent = content if request_has_content(counted) else None
+        if self.upkeep is not None and not self.upkeep.begun:
+            self.upkeep.begin()
         outgoing = Outgoing(method, target, headers, sent, key, self.host is None, sender.upgrade)
         attempt = Attempt(self.balance, outgoing, answer, watch)
         attempt.ask(self.balance.take(attempt, key, time.monotonic()))

@@ -54,8 +54,7 @@ class Member(Generic[Server]):
     )  # fmt: skip
 
     def __init__(self, server: Server, name: str, weight: int = 1, now: float = 0.0) -> None:
-        self.server = server
-        self.name = name
+        self.become(server, name)
         self.weight = weight
         self.state = State.UP
         self.since = now
@@ -64,6 +63,10 @@ class Member(Generic[Server]):
         self.until = math.inf  # the end of its ejection
         self.trial: object = None  # the one request that tries it after that
         self.credit = 0  # what it is owed of the turns of a round-robin
+
+    def become(self, server: Server, name: str) -> None:
+        """Stand for another origin server from now on, as one of which more is known."""
+        self.server, self.name = server, name
         self._secret = blake2b(name.encode()).digest()
 
     def score(self, key: bytes) -> float:
@@ -160,6 +163,12 @@ class Balance(Generic[Server]):
             member.until = now + self.settings.eject
         elif member.row >= self.settings.fails:
             self._eject(now)
+
+    def moved(self, asker: object, member: Member[Server], to: Member[Server], now: float) -> None:
+        """A request goes to another member, where a connection was to be had sooner: so the first failed."""
+        self.failed(member, now)
+        self.ended(asker, member)
+        self._give(asker, to)
 
     def ended(self, asker: object, member: Member[Server]) -> None:
         """The request is over, answered or not."""

@@ -10,10 +10,12 @@ from typing import TypeAlias
 import httpx
 
 from univocal.origin.connection import Connection, Keeper, PendingRequest, Phase
+from univocal.origin.timeouts import Timeouts
 
-__all__ = ["Open", "Pool"]
+__all__ = ["Elsewhere", "Open", "Pool"]
 
 Open: TypeAlias = Callable[[Keeper], Awaitable[Connection]]
+Elsewhere: TypeAlias = Callable[[Timeouts], Awaitable[Connection]]
 
 
 class Pool:
@@ -36,11 +38,14 @@ class Pool:
     def __len__(self) -> int:
         return len(self._open)
 
-    def send(self, request: PendingRequest) -> None:
-        """Send a request over an idle connection at once, or over the next that there is."""
+    def send(self, request: PendingRequest, elsewhere: Elsewhere | None = None) -> None:
+        """Send a request over an idle connection at once, or over the next that there is.
+
+        Where one has to be opened and may be, `elsewhere` gives it, perhaps one of another pool.
+        """
         connection = self.take_idle()
         if connection is None:
-            self._open_for(request)
+            self._open_for(request, elsewhere=elsewhere if self._free else None)
         else:
             connection.send(request)
 
@@ -54,11 +59,13 @@ class Pool:
             connection.close()
         return None
 
-    async def connect(self, connect: float | None, pool: float | None, *, fresh: bool = False) -> Connection:
+    async def connect(
+        self, connect: float | None, pool: float | None, *, fresh: bool = False, by: Open | None = None
+    ) -> Connection:
         """A new connection, or the next to become idle; with `fresh`, none that is idle by now.
 
-        Raises httpx.PoolTimeout after `pool` seconds of waiting for others, httpx.ConnectTimeout after
-        `connect` seconds of connecting, httpx.ConnectError.
+        `by` opens it in place of what this pool does so with. Raises httpx.PoolTimeout after `pool` seconds
+        of waiting for others, httpx.ConnectTimeout after `connect` seconds of connecting, httpx.ConnectError.
         """
         if self._free and not self._closed:
             self._free -= 1
@@ -70,7 +77,7 @@ class Pool:
                 return connection
         try:
             async with asyncio.timeout(connect):
-                connection = await self._open_connection(self)
+                connection = await (by or self._open_connection)(self)
         except TimeoutError:
             self._pass_on(None)
             raise httpx.ConnectTimeout("the origin did not accept the connection in time") from None
@@ -135,14 +142,22 @@ class Pool:
 
     # Its own.
 
-    def _open_for(self, request: PendingRequest, *, fresh: bool = False) -> None:
+    def _open_for(
+        self, request: PendingRequest, *, fresh: bool = False, elsewhere: Elsewhere | None = None
+    ) -> None:
         self._opening.add(request)
-        request.opening = asyncio.get_running_loop().create_task(self._send_when_open(request, fresh))
+        sending = self._send_when_open(request, fresh, elsewhere)
+        request.opening = asyncio.get_running_loop().create_task(sending)
 
-    async def _send_when_open(self, request: PendingRequest, fresh: bool) -> None:
+    async def _send_when_open(
+        self, request: PendingRequest, fresh: bool, elsewhere: Elsewhere | None
+    ) -> None:
         seconds = request.timeouts
         try:
-            connection = await self.connect(seconds.connect, seconds.pool, fresh=fresh)
+            if elsewhere is None:
+                connection = await self.connect(seconds.connect, seconds.pool, fresh=fresh)
+            else:
+                connection = await elsewhere(seconds)
         except httpx.TransportError as error:
             request.opening = None
             request.fail(error)

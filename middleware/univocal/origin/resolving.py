@@ -1,4 +1,4 @@
-"""The addresses of a name, by the system's resolver."""
+"""The addresses of a name, by the system's resolver: once, and again while a name is watched."""
 
 from __future__ import annotations
 
@@ -8,14 +8,30 @@ from collections.abc import Awaitable, Callable
 from ipaddress import ip_address
 from typing import Any, Final, TypeAlias
 
-__all__ = ["Found", "Resolve", "resolved", "told"]
+from univocal.origin.timeouts import Timer
+
+__all__ = ["AGAIN", "Found", "Resolve", "Watch", "is_name", "resolved", "told"]
 
 # An address as getaddrinfo tells it: family, kind, protocol, name, and the address with its port.
 Found: TypeAlias = tuple[int, int, int, str, Any]
 
 Resolve: TypeAlias = Callable[[str, int], Awaitable[list[Found]]]
 
+# Seconds after which a name is resolved again: the system's resolver tells no time to live.
+AGAIN: Final = 30.0
+SOONEST: Final = 1.0  # … and where an address has not been reached
+MOST: Final = 64  # addresses of one name
+
 _STREAM: Final = socket.SOCK_STREAM
+
+
+def is_name(host: str) -> bool:
+    """True of a host that is no address."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return True
+    return False
 
 
 async def resolved(host: str, port: int) -> list[Found]:
@@ -37,3 +53,73 @@ def told(found: Found) -> str:
     """An address and its port as they are written: `192.0.2.7:80`, `[2001:db8::7]:80`."""
     address, port = found[4][:2]
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+class Watch:
+    """Resolves a name, and again every 30 seconds, in nobody's way; `found` hears of other addresses.
+
+    A resolution that fails leaves those that were found before.
+    """
+
+    __slots__ = (
+        "_addresses",
+        "_begun",
+        "_closed",
+        "_found",
+        "_host",
+        "_loop",
+        "_port",
+        "_resolve",
+        "_task",
+        "_timer",
+    )
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        found: Callable[[tuple[str, ...]], None],
+        resolve: Resolve = resolved,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self._host, self._port = host, port
+        self._found = found
+        self._resolve = resolve
+        self._addresses: tuple[str, ...] = ()
+        self._begun = 0.0  # when the last resolution did
+        self._closed = False
+        self._task: asyncio.Task[None] | None = None
+        self._loop = loop or asyncio.get_running_loop()
+        self._timer = Timer(self._loop, self.begin)
+
+    def begin(self) -> None:
+        """Resolve the name now, unless that is under way."""
+        self._timer.set(AGAIN)
+        if self._task is None:
+            self._begun = self._loop.time()
+            self._task = asyncio.get_running_loop().create_task(self._ask())
+
+    def hurry(self) -> None:
+        """Resolve it soon: what it was resolved to is not there."""
+        if self._task is None and not self._closed:
+            self._timer.set(max(0.0, self._begun + SOONEST - self._loop.time()))
+
+    def close(self) -> None:
+        """Resolve it no more."""
+        self._closed = True
+        self._timer.close()
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _ask(self) -> None:
+        try:
+            answers = await self._resolve(self._host, self._port)
+        except (OSError, UnicodeError):
+            return
+        finally:
+            self._task = None
+        found = list(dict.fromkeys(str(answer[4][0]) for answer in answers))[:MOST]
+        # Who answers a resolver turns the order round each time: that is no news.
+        if set(found) != set(self._addresses):
+            self._addresses = tuple(found)
+            self._found(self._addresses)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
+from copy import copy
 from dataclasses import asdict
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import httpx
 
@@ -16,7 +18,11 @@ from univocal.http.roles import Answer, Asked, Content
 from univocal.origin.addresses import UNIX_SOCKET, unix_socket
 from univocal.origin.failures import origin_failure
 from univocal.origin.foreign import ForeignRequest
+from univocal.origin.resolving import is_name
 from univocal.origin.timeouts import Timeouts
+
+if TYPE_CHECKING:
+    from univocal.origin.transport import Endpoint
 
 __all__ = ["OriginServer", "Pending", "Timeouts"]
 
@@ -63,8 +69,8 @@ class OriginServer:
         # Importing the library does not load the parser; forwarding by it does.
         from univocal.origin.transport import Endpoint, OriginTransport  # noqa: PLC0415
 
-        self._transport = transport or OriginTransport()
-        self._pushing = self._transport if isinstance(self._transport, OriginTransport) else None
+        self.transport = transport or OriginTransport()
+        self._pushing = self.transport if isinstance(self.transport, OriginTransport) else None
         self._endpoint = Endpoint(
             self._root.scheme, self._root.raw_host, self._root.port, address=address or ""
         )
@@ -72,6 +78,10 @@ class OriginServer:
         self._retired = False
         self._foreign: set[asyncio.Task[None]] = set()  # requests under way by a foreign transport
         self._closing: asyncio.Task[None] | None = None
+        # Who looks after this server hears of each connection that there could not be, and knows the same
+        # server at addresses of the other family, which race it.
+        self.unreached: Callable[[], object] | None = None
+        self.rivals: Callable[[], list[OriginServer]] | None = None
 
     @property
     def switches(self) -> bool:
@@ -80,8 +90,33 @@ class OriginServer:
 
     @property
     def connections(self) -> int:
-        """The number of open connections; 0 for a transport that does not tell."""
+        """The number of open connections to all addresses; 0 for a transport that does not tell."""
         return self._pushing.connections if self._pushing is not None else 0
+
+    @property
+    def name(self) -> tuple[str, int] | None:
+        """The name to resolve, and the port; None of an address or a socket, or if the transport does it."""
+        host = self._endpoint.host.decode("ascii")
+        resolves = self._pushing is not None and not self._pushing.uds and not self._endpoint.address
+        return (host, self._endpoint.number) if resolves and is_name(host) else None
+
+    @property
+    def address(self) -> str:
+        """The address, or path of a socket, that is connected in place of a name; "" for none."""
+        return self._endpoint.address
+
+    def at(self, address: str) -> OriginServer:
+        """The same origin server at one address of its name."""
+        return self._with(self._endpoint._replace(address=address))
+
+    def for_checks(self) -> OriginServer:
+        """The same origin server over connections of their own, which wait for no request of a client."""
+        return self if self._pushing is None else self._with(self._endpoint._replace(purpose="checks"))
+
+    def forget(self) -> None:
+        """Take note that its address is the name's no more: what is under way goes on."""
+        if self._pushing is not None:
+            self._pushing.forget(self._endpoint)
 
     def mapped(self, target: bytes) -> bytes:
         """`target` below this URL's path, where there is one; the asterisk-form stays."""
@@ -93,10 +128,17 @@ class OriginServer:
         return self.path + (path if path.startswith(b"/") else b"/" + path)
 
     def ask(
-        self, method: bytes, target: bytes, fields: Fields, content: Content | None, answer: Answer
+        self,
+        method: bytes,
+        target: bytes,
+        fields: Fields,
+        content: Content | None,
+        answer: Answer,
+        moved: Callable[[str], None] | None = None,
     ) -> Pending:
         """Send a request, its target byte for byte; the answer is told of what comes back.
 
+        `moved` is told the address of the rival that the request goes to, if that accepts a connection first.
         Its failures are RefusedErrors: origin-unreachable, origin-timeout, origin-bad-response, overloaded,
         or bad-target for a target that no request line can hold; that one may reach it before this returns.
         """
@@ -104,7 +146,16 @@ class OriginServer:
             return self._ask_foreign(method, target, fields, content, answer)
         try:
             return self._pushing.ask(
-                self._endpoint, method, target, fields, content, answer, self._timeouts, self._failure
+                self._endpoint,
+                method,
+                target,
+                fields,
+                content,
+                answer,
+                self._timeouts,
+                self._failure,
+                None if self.rivals is None else self._racing,
+                moved,
             )
         except httpx.TransportError as error:
             answer.fail(self._failure(error))
@@ -120,18 +171,28 @@ class OriginServer:
 
     async def aclose(self) -> None:
         """Close every connection to the origin server."""
-        await self._transport.aclose()
+        await self.transport.aclose()
+
+    def _with(self, endpoint: Endpoint) -> OriginServer:
+        other = copy(self)
+        other._endpoint, other.rivals = endpoint, None
+        return other
+
+    def _racing(self) -> list[Endpoint]:
+        return [each._endpoint for each in self.rivals()] if self.rivals is not None else []
 
     def _close_unused(self) -> None:
         """Close a foreign transport, which is retired, once it has no request under way."""
         if self._retired and not self._foreign:
-            self._closing = asyncio.get_running_loop().create_task(self._transport.aclose())
+            self._closing = asyncio.get_running_loop().create_task(self.transport.aclose())
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._foreign.discard(task)
         self._close_unused()
 
     def _failure(self, error: Exception) -> Exception:
+        if self.unreached is not None and isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
+            self.unreached()
         address = "" if self._pushing is None else self._pushing.tried(self._endpoint)
         return origin_failure(error, self.url, address)
 
@@ -143,7 +204,7 @@ class OriginServer:
             url = self._root.copy_with(raw_path=target)
         except httpx.InvalidURL:
             url = self._root
-        request = ForeignRequest(self._transport, answer, self._failure)
+        request = ForeignRequest(self.transport, answer, self._failure)
         extensions = {"target": target, "timeout": asdict(self._timeouts)}
         request.send(method, url, fields, content, extensions)
         self._foreign.add(request.task)

@@ -6,7 +6,9 @@ import asyncio
 import errno
 import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import Final, NamedTuple
 
 import httpx
@@ -33,7 +35,7 @@ class Endpoint(NamedTuple):
     """The place connections lead to (RFC 9110 §4.3.1); over TLS `sni` is asked for, if it is another name.
 
     `address` is connected in place of the host, if it is not empty: an IP address, or the path of a Unix
-    socket.
+    socket. Connections for one `purpose` serve no other.
     """
 
     scheme: str
@@ -41,6 +43,7 @@ class Endpoint(NamedTuple):
     port: int | None
     sni: str | None = None
     address: str = ""
+    purpose: str = ""
 
     @property
     def number(self) -> int:
@@ -77,13 +80,14 @@ class OriginTransport(httpx.AsyncBaseTransport):
         resolve: Resolve = resolved,
     ) -> None:
         self._ssl_context = ssl_context
-        self._uds = uds
+        self.uds = uds
         self._max_connections = max_connections
         self._idle_timeout = idle_timeout
         self._max_head = max_head
         self._resolve = resolve
         self._pools: dict[Endpoint, Pool] = {}
         self._retired = False
+        self._forgotten: list[Pool] = []  # with the last requests to addresses that a name has no more
         self._tried: dict[Endpoint, str] = {}  # the last address of each
 
     def ask(
@@ -96,9 +100,13 @@ class OriginTransport(httpx.AsyncBaseTransport):
         answer: Answer,
         timeouts: Timeouts,
         failure: Callable[[Exception], Exception] | None = None,
+        rivals: Callable[[], Iterable[Endpoint]] | None = None,
+        moved: Callable[[str], None] | None = None,
     ) -> PendingRequest:
         """Send a request, over an idle connection within this call; `failure` turns errors into the answer's.
 
+        Where there is none, the endpoint's `rivals`, which differ in nothing but the address, are connected
+        beside it (RFC 8305), and `moved` is told the address of the one that has accepted first.
         Raises httpx.LocalProtocolError for a request that cannot be sent as it is, and
         httpx.UnsupportedProtocol. The answer's errors are ConnectError, ConnectTimeout, PoolTimeout,
         WriteError, WriteTimeout, ReadError, ReadTimeout, RemoteProtocolError (the response is malformed or
@@ -106,10 +114,10 @@ class OriginTransport(httpx.AsyncBaseTransport):
         """
         head = request_head(method, target, fields)
         request = PendingRequest(head, content, answer, timeouts, failure)
-        pool = self._pools.get(endpoint)
-        if pool is None:
-            pool = self._pools[endpoint] = self._pool(endpoint)
-        pool.send(request)
+        elsewhere = None
+        if rivals is not None and moved is not None:
+            elsewhere = partial(self._raced, endpoint, rivals, moved)
+        self._pool_of(endpoint).send(request, elsewhere)
         return request
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -149,7 +157,7 @@ class OriginTransport(httpx.AsyncBaseTransport):
     @property
     def connections(self) -> int:
         """The number of open connections, idle ones included."""
-        return sum(map(len, self._pools.values()))
+        return sum(map(len, (*self._pools.values(), *self._forgotten)))
 
     def retire(self) -> None:
         """Keep no idle connection from now on; requests are sent, and answered, as ever."""
@@ -159,14 +167,29 @@ class OriginTransport(httpx.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         """Close every connection; requests under way fail."""
-        for pool in self._pools.values():
+        for pool in (*self._pools.values(), *self._forgotten):
             pool.close()
         self._pools.clear()
+        self._forgotten.clear()
         await asyncio.sleep(0)  # sockets are closed in the event loop's next turn
+
+    def forget(self, endpoint: Endpoint) -> None:
+        """Let go of an endpoint that will be asked no more; what is under way goes on."""
+        self._tried.pop(endpoint, None)
+        pool = self._pools.pop(endpoint, None)
+        if pool is not None:
+            pool.retire()
+            self._forgotten = [each for each in (*self._forgotten, pool) if len(each)]
 
     def tried(self, endpoint: Endpoint) -> str:
         """The address that was tried last for an endpoint, "" if none was."""
         return self._tried.get(endpoint, "")
+
+    def _pool_of(self, endpoint: Endpoint) -> Pool:
+        pool = self._pools.get(endpoint)
+        if pool is None:
+            pool = self._pools[endpoint] = self._pool(endpoint)
+        return pool
 
     def _pool(self, endpoint: Endpoint) -> Pool:
         if endpoint.scheme not in ("http", "https") or not endpoint.host:
@@ -180,7 +203,10 @@ class OriginTransport(httpx.AsyncBaseTransport):
             pool.retire()
         return pool
 
-    async def _open(self, keeper: Keeper, endpoint: Endpoint) -> Connection:
+    async def _open(
+        self, keeper: Keeper, endpoint: Endpoint, sock: socket.socket | None = None
+    ) -> Connection:
+        """Open a connection; `sock` is connected already."""
         loop = asyncio.get_running_loop()
 
         def factory() -> Connection:
@@ -189,49 +215,84 @@ class OriginTransport(httpx.AsyncBaseTransport):
         context, name = None, None
         if endpoint.scheme == "https":
             context, name = self._context(), endpoint.sni or endpoint.host.decode("ascii")
-        place = self._uds or endpoint.address or endpoint.host.decode("ascii")
-        try:
+        place = self.uds or endpoint.address or endpoint.host.decode("ascii")
+        with _as_httpx_has_it():
             if place.startswith("/"):
                 self._tried[endpoint] = place
                 _, connection = await loop.create_unix_connection(
                     factory, place, ssl=context, server_hostname=name
                 )
                 return connection
-            found = await self._resolve(place, endpoint.number)
-            if len(found) > 1:
-                sock = await start_connection(
-                    found, happy_eyeballs_delay=HEAD_START, socket_factory=self._maker(endpoint)
-                )
-                _, connection = await loop.create_connection(
-                    factory, sock=sock, ssl=context, server_hostname=name
-                )
-                return connection
-            address, port = found[0][4][:2]
-            self._tried[endpoint] = told(found[0])
+            if sock is None:
+                found = await self._resolve(place, endpoint.number)
+                if len(found) == 1:
+                    address, port = found[0][4][:2]
+                    self._tried[endpoint] = told(found[0])
+                    _, connection = await loop.create_connection(
+                        factory, address, port, ssl=context, server_hostname=name
+                    )
+                    return connection
+                sock = await self._first(endpoint, found)
             _, connection = await loop.create_connection(
-                factory, address, port, ssl=context, server_hostname=name
+                factory, sock=sock, ssl=context, server_hostname=name
             )
-        # (uvloop has RuntimeErrors of its own where a descriptor is used anew)
-        except (OSError, UnicodeError, RuntimeError) as error:
-            if isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}:
-                raise httpx.PoolTimeout("there is no descriptor for one more connection") from error
-            raise httpx.ConnectError(str(error)) from error
-        return connection
+            return connection
 
-    def _maker(self, endpoint: Endpoint) -> Callable[[Found], socket.socket]:
-        """Make sockets for addresses of an endpoint, and remember which was the last."""
+    async def _first(self, endpoint: Endpoint, found: list[Found]) -> socket.socket:
+        """Connect to the address that accepts first (RFC 8305), and remember which was tried last."""
 
-        def made(found: Found) -> socket.socket:
-            self._tried[endpoint] = told(found)
-            return socket.socket(*found[:3])
+        def made(place: Found) -> socket.socket:
+            self._tried[endpoint] = told(place)
+            return socket.socket(*place[:3])
 
-        return made
+        return await start_connection(found, happy_eyeballs_delay=HEAD_START, socket_factory=made)
+
+    async def _raced(
+        self,
+        endpoint: Endpoint,
+        rivals: Callable[[], Iterable[Endpoint]],
+        moved: Callable[[str], None],
+        seconds: Timeouts,
+    ) -> Connection:
+        """A connection to the endpoint, or to the rival of it that accepts before it does."""
+        racers = {each.address: each for each in (endpoint, *rivals())}
+        if len(racers) == 1:
+            return await self._pool_of(endpoint).connect(seconds.connect, seconds.pool)
+        with _as_httpx_has_it():
+            found = [place for each in racers for place in await resolved(each, endpoint.number)]
+            try:
+                async with asyncio.timeout(seconds.connect):
+                    held = [await self._first(endpoint, found)]
+            except TimeoutError:
+                raise httpx.ConnectTimeout("no address accepted the connection in time") from None
+        try:
+            winner = racers.get(held[0].getpeername()[0], endpoint)
+            if winner is not endpoint:
+                moved(winner.address)
+            return await self._pool_of(winner).connect(
+                seconds.connect, seconds.pool, by=lambda keeper: self._open(keeper, winner, held.pop())
+            )
+        finally:
+            for sock in held:  # it was another's turn
+                sock.close()
 
     def _context(self) -> ssl.SSLContext:
         if self._ssl_context is None:
             self._ssl_context = ssl.create_default_context()
             self._ssl_context.set_alpn_protocols(["http/1.1"])
         return self._ssl_context
+
+
+@contextmanager
+def _as_httpx_has_it() -> Iterator[None]:
+    """Name a failure to connect as httpx does."""
+    try:
+        yield
+    # (uvloop has RuntimeErrors of its own where a descriptor is used anew)
+    except (OSError, UnicodeError, RuntimeError) as error:
+        if isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}:
+            raise httpx.PoolTimeout("there is no descriptor for one more connection") from error
+        raise httpx.ConnectError(str(error)) from error
 
 
 def _timeouts(seconds: Mapping[str, float | None] | None) -> Timeouts:

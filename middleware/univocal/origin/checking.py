@@ -1,0 +1,127 @@
+"""The checks of one origin server's health, as they are asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from univocal.http.messages import Fields, Response
+from univocal.http.roles import Answer, Asked, Content
+from univocal.origin.health import HealthRule
+from univocal.origin.timeouts import Timer
+
+__all__ = ["Check", "Checked", "check_fields"]
+
+_LONGEST: Final = 64 * 1024  # octets of content that are read, so that the connection can be kept
+
+
+class Checked(Protocol):
+    """The origin server that is asked."""
+
+    def ask(
+        self, method: bytes, target: bytes, fields: Fields, content: Content | None, answer: Answer
+    ) -> Asked: ...
+
+
+def check_fields(host: bytes) -> Fields:
+    """The fields of a check's request."""
+    return [(b"host", host), (b"user-agent", b"univocal"), (b"accept", b"*/*")]
+
+
+class Check:
+    """Asks an origin server at once, and again and again (an `Answer`); `told` hears whether it passes.
+
+    The second time comes after a part of the interval, which `share` is (0 to 1): so the checks of many
+    origin servers by many processes are spread in time. The next begins when the one before has ended.
+    """
+
+    __slots__ = (
+        "_asked", "_begun", "_closed", "_deadline", "_fields", "_is_first", "_judged", "_loop", "_next",
+        "_octets", "_rule", "_server", "_share", "_told", "_under_way",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        server: Checked,
+        rule: HealthRule,
+        host: bytes,
+        told: Callable[[bool], None],
+        loop: asyncio.AbstractEventLoop,
+        share: float = 1.0,
+    ) -> None:
+        self._server = server
+        self._rule = rule
+        self._fields = check_fields(host)
+        self._told = told
+        self._loop = loop
+        self._share = share
+        self._asked: Asked | None = None
+        self._under_way = self._judged = self._closed = False
+        self._octets = 0
+        self._begun = 0.0
+        self._is_first = True
+        self._deadline = Timer(loop, self._end)
+        self._next = Timer(loop, self.begin)
+
+    def begin(self) -> None:
+        """Ask now."""
+        self._under_way, self._judged, self._octets = True, False, 0
+        self._begun = self._loop.time()
+        self._deadline.set(self._rule.timeout)
+        asked = self._server.ask(b"GET", self._rule.path, self._fields, None, self)
+        if self._under_way:
+            self._asked = asked
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._judged = self._closed = True
+        self._give_up()
+        self._next.close()
+        self._deadline.close()
+
+    # What the origin server calls.
+
+    def interim(self, status: int, fields: Fields) -> None:
+        """Wait on."""
+
+    def start(self, response: Response) -> None:
+        self._judge(response.status in self._rule.statuses)
+
+    def write(self, chunk: bytes) -> bool:
+        self._octets += len(chunk)
+        if self._octets > _LONGEST:
+            self._end()
+        return True
+
+    def finish(self) -> None:
+        self._asked = None
+        self._end()
+
+    def fail(self, error: Exception) -> None:  # noqa: ARG002 - whatever it is, nobody has answered
+        self._asked = None
+        self._end()
+
+    # Its own.
+
+    def _judge(self, passed: bool) -> None:
+        if not self._judged:
+            self._judged = True
+            self._told(passed)
+
+    def _end(self) -> None:
+        """Be done with this check, of which nothing more is wanted."""
+        if self._closed:
+            return
+        self._give_up()
+        self._deadline.clear()
+        wait = self._rule.interval * (self._share if self._is_first else 1)
+        self._is_first = False
+        self._next.set(max(0.0, self._begun + wait - self._loop.time()))
+        self._judge(False)  # at last: who is told may close this
+
+    def _give_up(self) -> None:
+        self._under_way = False
+        asked, self._asked = self._asked, None
+        if asked is not None:
+            asked.cancel()

@@ -1,0 +1,145 @@
+"""Looking after the origin servers of a balance: where their names lead by now, and whether they are well."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from univocal.origin.balance import Balance, Member, State
+from univocal.origin.checking import Check
+from univocal.origin.health import HealthRule, Judge
+from univocal.origin.resolving import Resolve, Watch, resolved
+from univocal.origin.server import OriginServer
+
+__all__ = ["Upkeep"]
+
+logger: Final = logging.getLogger("univocal")
+
+_Member = Member[OriginServer]
+
+
+class Upkeep:
+    """Has every address of a name a member of the balance, and each member's health checked.
+
+    `rule` says how, None for not at all; `host` is the Host field of the checks, where it is empty each
+    origin server's own. Until a name is resolved, its one member leaves that to the transport. `clock` is
+    the balance's; `share` draws a number from 0 to 1; `loop` has the timers, if it is not the running one.
+    """
+
+    def __init__(
+        self,
+        balance: Balance[OriginServer],
+        rule: HealthRule | None = None,
+        host: bytes = b"",
+        resolve: Resolve = resolved,
+        clock: Callable[[], float] = time.monotonic,
+        share: Callable[[], float] = random.random,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self._balance = balance
+        self._rule = rule
+        self._host = host
+        self._resolve = resolve
+        self._clock = clock
+        self._share = share
+        self._loop = loop
+        # By what is configured, the members that are asked in its place.
+        self._members: dict[_Member, list[_Member]] = {each: [each] for each in balance.members}
+        self._watches: list[Watch] = []
+        self._checks: dict[_Member, Check] = {}
+        self.begun = False
+
+    def begin(self) -> None:
+        """Begin in the running event loop; a second call changes nothing."""
+        if self.begun:
+            return
+        self.begun = True
+        for configured in self._members:
+            if name := configured.server.name:
+                self._watch(configured, *name)
+            self._check([configured])
+
+    def close(self) -> None:
+        """Ask nothing more."""
+        for watch in self._watches:
+            watch.close()
+        for check in self._checks.values():
+            check.close()
+        self._watches.clear()
+        self._checks.clear()
+
+    # Addresses.
+
+    def _watch(self, configured: _Member, host: str, port: int) -> None:
+        def found(addresses: tuple[str, ...]) -> None:
+            self._settle(configured, addresses, watch)
+
+        watch = Watch(host, port, found, self._resolve, self._loop)
+        configured.server.unreached = watch.hurry
+        self._watches.append(watch)
+        watch.begin()
+
+    def _settle(self, configured: _Member, addresses: Sequence[str], watch: Watch) -> None:
+        """Have a member for each address: those that were there go on, with all that is known of them."""
+        before, now = self._members[configured], self._clock()
+        unchecked = [each for each in addresses if each not in {member.server.address for member in before}]
+        if not configured.server.address:
+            # Until now it has stood for the whole name. Its numbers, and what it has under way, stay its own.
+            self._part(configured)
+            configured.become(*self._at(configured, addresses[0], watch))
+            self._balance.mark(configured, now, up=True)
+        known = {member.server.address: member for member in before}
+        after = [
+            known.get(address) or Member(*self._at(configured, address, watch), configured.weight, now)
+            for address in addresses
+        ]
+        self._members[configured] = after
+        self._balance.change((each for group in self._members.values() for each in group), now)
+        for member in before:
+            if member not in after:
+                self._part(member)
+        self._check(member for member in after if member.server.address in unchecked)
+
+    def _at(self, configured: _Member, address: str, watch: Watch) -> tuple[OriginServer, str]:
+        """The origin server at one address of its name, and what tells it apart."""
+        server = configured.server.at(address)
+        server.unreached = watch.hurry
+        server.rivals = lambda: [
+            member.server
+            for member in self._members[configured]
+            if member.state is State.UP and (":" in member.server.address) is not (":" in address)
+        ]
+        return server, f"{server.url} {address}"
+
+    def _part(self, member: _Member) -> None:
+        check = self._checks.pop(member, None)
+        if check is not None:
+            check.close()
+            member.server.for_checks().forget()
+        member.server.forget()
+
+    # Health.
+
+    def _check(self, members: Iterable[_Member]) -> None:
+        if self._rule is None:
+            return
+        for member in members:
+            check = self._checks[member] = self._check_of(member, self._rule)
+            check.begin()
+
+    def _check_of(self, member: _Member, rule: HealthRule) -> Check:
+        judge, server = Judge(rule), member.server
+
+        def told(passed: bool) -> None:
+            if judge.hear(passed=passed):
+                self._balance.mark(member, self._clock(), up=judge.up)
+                where = f"{server.url} ({server.address})" if server.address else server.url
+                logger.warning("%s is %s, as its health checks say", where, "up" if judge.up else "down")
+
+        loop = self._loop or asyncio.get_running_loop()
+        host = self._host or server.authority
+        return Check(server.for_checks(), rule, host, told, loop, self._share())

@@ -1,0 +1,183 @@
+"""`[origin] health`: origin servers that say they are ill get no requests until they say they are well."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import socketserver
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Fixture = Callable[..., Any]
+
+
+@dataclass
+class Ill:
+    """An origin server whose health a test decides: `status` is that of its /healthz."""
+
+    name: str
+    url: str = ""
+    status: int = 200
+    checks: list[bytes] = field(default_factory=list)
+    served: int = 0
+
+    def answer(self, head: bytes) -> bytes:
+        if head.startswith(b"GET /healthz "):
+            self.checks.append(head)
+            return b"HTTP/1.1 %d x\r\nContent-Length: 0\r\n\r\n" % self.status
+        self.served += 1
+        stored = b"max-age=600" if b"/stored" in head else b"no-store"
+        return b"HTTP/1.1 200 OK\r\nCache-Control: %b\r\nContent-Length: %d\r\n\r\n%b" % (
+            stored,
+            len(self.name),
+            self.name.encode(),
+        )
+
+
+@pytest.fixture
+def origins(tmp_path: Path) -> Iterator[Callable[[str], Ill]]:
+    """Start an origin server, on a port or, where its name says so, on a Unix socket."""
+    with contextlib.ExitStack() as stack:
+
+        def start(name: str) -> Ill:
+            origin = Ill(name)
+
+            class Handler(socketserver.StreamRequestHandler):
+                def handle(self) -> None:
+                    with contextlib.suppress(ConnectionError):
+                        while head := b"".join(iter(self.rfile.readline, b"\r\n")):
+                            if not head.endswith(b"\r\n"):
+                                return
+                            self.wfile.write(origin.answer(head))
+
+            kind = (
+                socketserver.ThreadingUnixStreamServer if name == "unix" else socketserver.ThreadingTCPServer
+            )
+            Server = type("Server", (kind,), {"daemon_threads": True, "block_on_close": False})
+            place: Any = str(tmp_path / "app.sock") if name == "unix" else ("127.0.0.1", 0)
+            server = stack.enter_context(Server(place, Handler))
+            origin.url = (
+                f"unix://{place}" if name == "unix" else f"http://127.0.0.1:{server.server_address[1]}"
+            )
+            thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(server.shutdown)
+            return origin
+
+        yield start
+
+
+@pytest.fixture
+def serve(start: Fixture, tmp_path: Path) -> Fixture:
+    """Serve en.example from these origin servers, checked ten times a second."""
+
+    def serve(*origins: Ill, origin: str = "", site: str = "") -> Any:
+        file = tmp_path / "univocal.toml"
+        file.write_text(f"""
+            [server]
+            listen = "127.0.0.1:0"
+            admin = "127.0.0.1:0"
+            [origin]
+            health = {{ path = "/healthz", interval = 0.1, timeout = 15, rises = 2, falls = 3 }}
+            {origin}
+            [[sites]]
+            hosts = ["*.wiki.example", "en.example"]
+            upstream = {[each.url for each in origins]}
+            {site}
+        """)
+        return start("serve", "--config", str(file))
+
+    return serve
+
+
+def soon(happened: Callable[[], bool]) -> None:
+    """Wait until something has happened."""
+    end = time.monotonic() + 20
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_who_is_ill_gets_nothing_until_it_is_well(serve: Fixture, origins: Fixture, ask: Fixture) -> None:
+    first, second = origins("first"), origins("unix")
+    running = serve(first, second, origin='choice = "round-robin"')
+
+    def bodies(number: int = 4) -> list[bytes]:
+        return [ask(running.proxy, f"/{turn}", "en.example").body for turn in range(number)]
+
+    assert sorted(bodies()) == [b"first"] * 2 + [b"unix"] * 2
+    first.status = 500
+    soon(lambda: set(bodies(2)) == {b"unix"})
+    assert bodies() == [b"unix"] * 4
+    first.status, second.status = 200, 503
+    soon(lambda: set(bodies(2)) == {b"first"})
+    second.status = 204
+    soon(lambda: set(bodies(2)) == {b"first", b"unix"})
+    running.end()
+    assert f"{first.url} is down, as its health checks say" in running.err
+    assert f"{first.url} is up, as its health checks say" in running.err
+
+
+def test_while_all_are_ill_what_is_stored_is_served_and_the_rest_is_refused_at_once(
+    serve: Fixture, origins: Fixture, ask: Fixture
+) -> None:
+    only = origins("only")
+    running = serve(only)
+    assert ask(running.proxy, "/stored", "en.example").body == b"only"
+    only.status = 500
+    soon(lambda: ask(running.proxy, "/x", "en.example").status == 502)
+    served = only.served
+    refused = ask(running.proxy, "/x", "en.example", "POST", body="content")
+    assert json.loads(refused.body)["reason"] == "origin-unreachable"
+    assert ask(running.proxy, "/stored", "en.example").body == b"only"
+    assert only.served == served
+    running.end()
+    assert '"down"' in running.out
+
+
+@pytest.mark.parametrize(
+    ("transport", "site", "host"),
+    [
+        ("own", "", b"en.example"),
+        ("own", 'origin_host = "upstream"', b""),
+        ("httpx", 'origin_host = "a.example"', b"a.example"),
+    ],
+)
+def test_what_a_check_is(
+    serve: Fixture, origins: Fixture, ask: Fixture, transport: str, site: str, host: bytes
+) -> None:
+    only = origins("only")
+    running = serve(only, origin=f'transport = "{transport}"', site=site)
+    soon(lambda: len(only.checks) > 2)
+    head = only.checks[-1]
+    assert head.startswith(b"GET /healthz HTTP/1.1\r\n")
+    assert re.findall(rb"(?i)\r\nuser-agent: ([^\r]*)\r\n", head) == [b"univocal"]
+    assert re.findall(rb"(?i)\r\nhost: ([^\r]*)\r\n", head) == [
+        host or only.url.removeprefix("http://").encode()
+    ]
+    # No check is an exchange: none is stored, counted or logged.
+    before = len(only.checks)
+    handled = ask(running.proxy, "/healthz", "en.example").value("cache-status") or ""
+    assert handled.startswith("univocal; fwd=uri-miss")
+    assert len(only.checks) > before
+    running.end()
+    assert len(running.out.splitlines()) == 1
+    ended = len(only.checks)
+    time.sleep(0.3)
+    assert len(only.checks) == ended
+
+
+def test_a_site_that_wants_no_checks(serve: Fixture, origins: Fixture, ask: Fixture) -> None:
+    only = origins("only")
+    running = serve(only, site="[sites.origin]\nhealth = {}")
+    assert ask(running.proxy, "/", "en.example").status == 200
+    running.end()
+    assert only.checks == []

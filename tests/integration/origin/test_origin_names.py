@@ -1,0 +1,184 @@
+"""An origin server's name that leads to several addresses: each is an origin server of its own."""
+
+import asyncio
+import contextlib
+import socket
+
+import pytest
+
+from univocal.engine.upstream import Sender, Upstream
+from univocal.origin.balance import Balance, Balancing, Member, State
+from univocal.origin.resolving import resolved
+from univocal.origin.server import OriginServer, Timeouts
+from univocal.origin.upkeep import Upkeep
+
+SENDER = Sender("127.0.0.1", b"http")
+
+
+class Told:
+    """An answer that is awaited."""
+
+    def __init__(self):
+        self.status, self.error, self.over = 0, None, asyncio.Event()
+
+    def interim(self, status, fields): ...
+
+    def start(self, response):
+        self.status = response.status
+
+    def write(self, chunk):
+        return True
+
+    def finish(self):
+        self.over.set()
+
+    def fail(self, error):
+        self.error = error
+        self.over.set()
+
+
+class Name:
+    """The name app.example, which leads to `addresses`, as an upstream."""
+
+    def __init__(self, transport, port, *addresses, **settings):
+        self.addresses = addresses
+        timeouts = Timeouts(connect=None, read=20.0, write=20.0, pool=20.0)
+        server = OriginServer(f"http://app.example:{port}", transport, timeouts)
+        balance = Balance([Member(server, server.url)], Balancing(**settings))
+        self.upkeep = Upkeep(balance, resolve=self.resolve)
+        self.upstream = Upstream(balance, b"", self.upkeep)
+
+    async def resolve(self, host, port):
+        assert host == "app.example"
+        return [found for address in self.addresses for found in await resolved(address, port)]
+
+    async def begin(self):
+        self.upstream.begin()
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    async def ask(self, method=b"GET"):
+        told = Told()
+        self.upstream.send(method, b"/", [(b"host", b"en.example")], SENDER, None, told)
+        async with asyncio.timeout(30):
+            await told.over.wait()
+        return told.status
+
+    def member(self, address):
+        (member,) = [each for each in self.upstream.balance.members if each.server.address == address]
+        return member
+
+
+@pytest.fixture
+async def name(make_transport):
+    """Begin with a name that leads to these addresses."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def begin(port, *addresses, **settings):
+            named = Name(make_transport(), port, *addresses, **settings)
+            stack.push_async_callback(named.upstream.aclose)
+            await named.begin()
+            return named
+
+        yield begin
+
+
+@contextlib.contextmanager
+def silent(address, port):
+    """An address that answers no SYN: the kernel drops what a full backlog has no room for."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with contextlib.ExitStack() as stack:
+        listening = stack.enter_context(socket.socket(family))
+        listening.bind((address, port))
+        listening.listen(0)
+        for _ in range(3):
+            client = stack.enter_context(socket.socket(family))
+            client.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                client.connect((address, port))
+        yield
+
+
+async def hello(peer):
+    while await peer.head():
+        await peer.answer(b"hello")
+
+
+async def test_one_of_two_addresses_refuses(serve, name):
+    origin = await serve(hello)  # at 127.0.0.1 alone
+    named = await name(origin.port, "127.0.0.1", "127.0.0.2", choice="round-robin")
+    assert [await named.ask() for _ in range(8)] == [200] * 8
+    assert named.member("127.0.0.2").state is State.EJECTED
+    assert named.member("127.0.0.2").failures == 3
+    assert named.member("127.0.0.1").failures == 0
+
+
+@pytest.mark.parametrize("method", [b"GET", b"POST"])
+@pytest.mark.parametrize("other", ["::1", "127.0.0.2"])
+async def test_what_was_not_sent_is_sent_to_the_other(serve, name, method, other):
+    origin = await serve(hello)
+    named = await name(origin.port, other, "127.0.0.1")
+    assert [await named.ask(method) for _ in range(2)] == [200] * 2
+
+
+async def test_a_family_that_says_nothing_loses_the_race(serve, name):
+    """Without retries and without a time for connecting: the race alone brings an answer."""
+    origin = await serve(hello)
+    with silent("::1", origin.port):
+        named = await name(origin.port, "::1", "127.0.0.1", retries=0, choice="round-robin")
+        assert [await named.ask() for _ in range(6)] == [200] * 6
+        assert named.member("::1").state is State.EJECTED
+        assert named.member("127.0.0.1").requests == 6
+    # A connection that has won is kept, and its address's own: the other three requests needed none.
+    assert origin.accepted == 3
+
+
+async def test_who_is_down_races_nobody(serve, name):
+    origin = await serve(hello)
+    with silent("::1", origin.port):
+        named = await name(origin.port, "::1", "127.0.0.1", retries=0)
+        named.upstream.balance.mark(named.member("127.0.0.1"), 0, up=False)
+        asked = asyncio.ensure_future(named.ask())
+        done, _ = await asyncio.wait([asked], timeout=0.6)
+        assert not done
+        asked.cancel()
+    assert origin.accepted == 0
+
+
+async def test_where_both_families_refuse_that_is_one_failure(name):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    named = await name(port, "::1", "127.0.0.1", retries=0)
+    assert await named.ask() == 0
+    assert sum(member.failures for member in named.upstream.balance.members) == 1
+
+
+async def test_addresses_move(serve, name, eventually):
+    """A container that is made anew has another address, which is asked for once the old one refuses."""
+    origin = await serve(hello)
+    named = await name(origin.port, "127.0.0.2")
+    named.addresses = ("127.0.0.1",)
+    assert await named.ask() == 0
+    await eventually(lambda: named.upstream.balance.members[0].server.address == "127.0.0.1", 20)
+    assert await named.ask() == 200
+
+
+async def test_what_is_under_way_at_an_address_that_is_gone_ends_well(serve, name, eventually):
+    goes_on = asyncio.Event()
+
+    async def slowly(peer):
+        await peer.head()
+        await goes_on.wait()
+        await peer.answer(b"at last")
+
+    origin = await serve(slowly)
+    named = await name(origin.port, "127.0.0.1")
+    asked = asyncio.ensure_future(named.ask())
+    await eventually(lambda: origin.heads, 20)
+    named.addresses = ("127.0.0.2",)
+    named.upkeep._watches[0].begin()
+    await eventually(lambda: named.upstream.balance.members[0].server.address == "127.0.0.2", 20)
+    goes_on.set()
+    assert await asked == 200
+    await named.upstream.aclose()
+    await eventually(lambda: origin.open == 0, 20)

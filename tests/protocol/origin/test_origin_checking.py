@@ -1,0 +1,152 @@
+"""When an origin server is checked, and what passes: no event loop, no waiting."""
+
+import pytest
+
+from univocal.http.errors import RefusedError
+from univocal.http.messages import Response
+from univocal.origin.checking import Check
+from univocal.origin.health import HealthRule
+
+
+class Checked:
+    """An origin server that answers a check with its `status`, with a failure (0), or not at all (None)."""
+
+    def __init__(self, clock):
+        self.clock, self.status, self.asked, self.cancelled = clock, 200, [], 0
+
+    def ask(self, method, target, fields, content, answer):
+        self.asked.append((self.clock.now, method, target, fields, content))
+        self.answer = answer
+        if self.status == 0:
+            answer.fail(RefusedError("origin-unreachable"))
+        elif self.status is not None:
+            answer.start(Response(self.status, []))
+            answer.write(b"well")
+            answer.finish()
+        return self
+
+    def pause(self): ...
+    def resume(self): ...
+
+    def cancel(self):
+        self.cancelled += 1
+
+    @property
+    def times(self):
+        return [asked[0] for asked in self.asked]
+
+
+@pytest.fixture
+def checked(clock):
+    return Checked(clock)
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def begin(clock, checked, told):
+    def begin(share=1.0, **settings):
+        check = Check(
+            checked, HealthRule(b"/healthz?a", **settings), b"en.example", told.append, clock, share
+        )
+        check.begin()
+        return check
+
+    return begin
+
+
+def test_it_begins_at_once_and_goes_on(begin, checked, clock, told):
+    begin()
+    assert checked.times == [0]
+    clock.pass_to(12)
+    assert checked.times == [0, 5, 10]
+    assert told == [True] * 3
+    assert checked.cancelled == 0
+
+
+def test_checks_are_spread_in_time(begin, checked, clock):
+    begin(share=0.25)
+    clock.pass_to(12)
+    assert checked.times == [0, 1.25, 6.25, 11.25]
+
+
+def test_what_is_asked(begin, checked):
+    begin()
+    ((_, method, target, fields, content),) = checked.asked
+    assert (method, target, content) == (b"GET", b"/healthz?a", None)
+    assert fields == [(b"host", b"en.example"), (b"user-agent", b"univocal"), (b"accept", b"*/*")]
+
+
+@pytest.mark.parametrize(
+    ("status", "passes"), [(200, True), (399, True), (400, False), (500, False), (199, False), (0, False)]
+)
+def test_what_passes(begin, checked, told, status, passes):
+    checked.status = status
+    begin()
+    assert told == [passes]
+
+
+def test_statuses_that_are_said(begin, checked, told):
+    checked.status = 404
+    begin(statuses=frozenset({404}))
+    assert told == [True]
+
+
+def test_what_is_not_there_in_time_fails_and_is_given_up(begin, checked, clock, told):
+    checked.status = None
+    begin()
+    clock.pass_to(1.9)
+    assert (told, checked.cancelled) == ([], 0)
+    clock.pass_to(4)
+    assert (told, checked.cancelled) == ([False], 1)
+    clock.pass_to(7)
+    assert (told, checked.times) == ([False] * 2, [0, 5])
+
+
+def test_no_check_begins_before_the_one_before_has_ended(begin, checked, clock, told):
+    checked.status = None
+    begin(interval=1.0, timeout=3.0)
+    clock.pass_to(6.5)
+    assert checked.times == [0, 3, 6]
+
+
+def test_content_without_end_is_given_up_and_the_head_counts(begin, checked, clock, told):
+    checked.status = None
+    begin()
+    checked.answer.start(Response(200, []))
+    assert told == [True]
+    checked.answer.write(bytes(40_000))
+    assert checked.cancelled == 0
+    checked.answer.write(bytes(40_000))
+    assert (told, checked.cancelled) == ([True], 1)
+    clock.pass_to(6)
+    assert checked.times == [0, 5]
+
+
+def test_content_that_never_ends_is_given_up_in_time(begin, checked, clock, told):
+    checked.status = None
+    begin()
+    checked.answer.start(Response(503, []))
+    clock.pass_to(6)
+    assert (told, checked.cancelled, checked.times) == ([False], 1, [0, 5])
+
+
+def test_the_end(begin, checked, clock, told):
+    checked.status = None
+    check = begin()
+    check.close()
+    clock.pass_to(100)
+    assert (told, checked.cancelled, checked.times, clock.timers) == ([], 1, [0], [])
+
+
+def test_who_is_told_may_end_it(checked, clock):
+    def told(passed):
+        check.close()
+
+    check = Check(checked, HealthRule(b"/"), b"a", told, clock)
+    check.begin()
+    clock.pass_to(100)
+    assert (checked.times, clock.timers) == ([0], [])

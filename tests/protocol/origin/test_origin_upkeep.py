@@ -1,0 +1,234 @@
+"""Every address of a name is a member of the balance, and each member's health is checked."""
+
+import asyncio
+import logging
+
+import pytest
+
+from univocal.http.errors import RefusedError
+from univocal.http.messages import Response
+from univocal.origin.balance import Balance, Balancing, Member, State
+from univocal.origin.health import HealthRule
+from univocal.origin.resolving import resolved
+from univocal.origin.server import OriginServer
+from univocal.origin.upkeep import Upkeep
+
+
+class Server:
+    """An origin server whose health is what the test says, by address; `checks` are the hosts asked."""
+
+    def __init__(self, name, address="", world=None):
+        self.host, self.address, self.unreached, self.rivals = name, address, None, None
+        self.url, self.authority = f"http://{name}", name.encode()
+        self.world = {"checks": [], "forgotten": [], "sick": set()} if world is None else world
+
+    @property
+    def name(self):
+        return None if self.address or self.host[0].isdigit() else (self.host, 80)
+
+    def at(self, address):
+        return Server(self.host, address, self.world)
+
+    def for_checks(self):
+        return self
+
+    def forget(self):
+        self.world["forgotten"].append(self.address)
+
+    def ask(self, method, target, fields, content, answer):
+        self.world["checks"].append((self.address, dict(fields)[b"host"]))
+        if self.address in self.world["sick"]:
+            answer.fail(RefusedError("origin-unreachable"))
+        else:
+            answer.start(Response(200, []))
+            answer.finish()
+
+
+class World:
+    """A balance of names, its upkeep, and what the names lead to."""
+
+    def __init__(self, clock, *names, rule=None, host=b"", weight=1):
+        self.clock, self.addresses = clock, {}
+        self.origins = [Member(Server(name), f"http://{name}", weight) for name in names]
+        self.balance = Balance(self.origins, Balancing())
+        self.upkeep = Upkeep(
+            self.balance, rule, host, self.resolve, clock=clock.time, share=lambda: 1.0, loop=clock
+        )
+
+    async def resolve(self, host, port):
+        if not self.addresses.get(host):
+            raise OSError("no such name")
+        return [found for address in self.addresses[host] for found in await resolved(address, port)]
+
+    async def at(self, *times):
+        for time in times:
+            self.clock.pass_to(time)
+            for _ in range(10):
+                await asyncio.sleep(0)
+
+    @property
+    def places(self):
+        return [member.server.address or member.server.host for member in self.balance.members]
+
+    def member(self, address):
+        (member,) = [each for each in self.balance.members if each.server.address == address]
+        return member
+
+
+@pytest.fixture
+def world(clock):
+    def make(*names, **settings):
+        return World(clock, *names, **settings)
+
+    return make
+
+
+async def test_every_address_of_a_name_is_a_member(world):
+    there = world("a.example", "192.0.2.9", "b.example", weight=3)
+    there.addresses = {"a.example": ["192.0.2.1", "2001:db8::1"], "b.example": ["192.0.2.5"]}
+    there.upkeep.begin()
+    assert there.places == ["a.example", "192.0.2.9", "b.example"]  # until the names are resolved
+    await there.at(0)
+    assert there.places == ["192.0.2.1", "2001:db8::1", "192.0.2.9", "192.0.2.5"]
+    assert [member.weight for member in there.balance.members] == [3] * 4
+    # By its name a member is told apart, in every process alike.
+    assert there.balance.members[1].name == "http://a.example 2001:db8::1"
+
+
+async def test_who_stays_keeps_what_is_known_of_it(world):
+    there = world("a.example")
+    there.addresses = {"a.example": ["192.0.2.1", "192.0.2.2"]}
+    there.upkeep.begin()
+    await there.at(0)
+    second = there.member("192.0.2.2")
+    for _ in range(3):
+        there.balance.failed(second, 1.0)
+    assert second.state is State.EJECTED
+    there.addresses = {"a.example": ["192.0.2.2", "192.0.2.3"]}
+    await there.at(30)
+    assert there.places == ["192.0.2.2", "192.0.2.3"]
+    assert there.member("192.0.2.2") is second
+    assert second.state is State.EJECTED
+    assert there.origins[0].server.world["forgotten"][1:] == ["192.0.2.1"]
+    there.addresses = {}
+    await there.at(60)
+    assert there.places == ["192.0.2.2", "192.0.2.3"]
+
+
+async def test_what_was_counted_before_the_name_was_resolved_counts(world):
+    there = world("a.example")
+    there.addresses = {"a.example": ["192.0.2.1", "192.0.2.2"]}
+    asker = object()
+    early = there.balance.take(asker, b"", 0.0)
+    there.upkeep.begin()
+    await there.at(0)
+    assert early is there.member("192.0.2.1")
+    there.balance.answered(early, 0.0)
+    there.balance.ended(asker, early)
+    assert [member.requests for member in there.balance.members] == [1, 0]
+    assert [member.under_way for member in there.balance.members] == [0, 0]
+
+
+async def test_a_member_that_was_not_reached_has_its_name_resolved(world):
+    there = world("a.example")
+    there.addresses = {"a.example": ["192.0.2.1"]}
+    there.upkeep.begin()
+    await there.at(0, 10)
+    there.addresses = {"a.example": ["192.0.2.2"]}
+    there.member("192.0.2.1").server.unreached()
+    await there.at(10)
+    assert there.places == ["192.0.2.2"]
+
+
+async def test_a_name_that_cannot_be_resolved_stays_a_member(world):
+    there = world("a.example")
+    there.upkeep.begin()
+    await there.at(0, 30)
+    assert there.places == ["a.example"]
+    there.origins[0].server.unreached()
+    there.addresses = {"a.example": ["192.0.2.1"]}
+    await there.at(31)
+    assert there.places == ["192.0.2.1"]
+
+
+RULE = HealthRule(b"/healthz", interval=5, rises=2, falls=3)
+
+
+async def test_checks_take_a_member_down_and_bring_it_back(world, caplog):
+    caplog.set_level(logging.WARNING, "univocal")
+    there = world("192.0.2.8", "a.example", rule=RULE)
+    there.addresses = {"a.example": ["192.0.2.1", "192.0.2.2"]}
+    there.upkeep.begin()
+    await there.at(0)
+    sick = there.origins[1].server.world["sick"]
+    first, second = there.member("192.0.2.1"), there.member("192.0.2.2")
+    sick.add("192.0.2.1")
+    await there.at(5, 10)
+    assert first.state is State.UP
+    await there.at(15)
+    assert (first.state, first.since, second.state) == (State.DOWN, 15, State.UP)
+    sick.clear()
+    await there.at(20)
+    assert first.state is State.DOWN
+    await there.at(25)
+    assert (first.state, first.since) == (State.UP, 25)
+    assert [record.getMessage() for record in caplog.records] == [
+        "http://a.example (192.0.2.1) is down, as its health checks say",
+        "http://a.example (192.0.2.1) is up, as its health checks say",
+    ]
+
+
+async def test_who_is_gone_is_checked_no_more_and_who_is_new_at_once(world):
+    there = world("a.example", rule=RULE)
+    there.addresses = {"a.example": ["192.0.2.1"]}
+    there.upkeep.begin()
+    await there.at(0)
+    checks = there.origins[0].server.world["checks"]
+    assert [address for address, _ in checks] == ["", "192.0.2.1"]
+    there.addresses = {"a.example": ["192.0.2.2"]}
+    await there.at(29, 30)
+    assert checks.pop()[0] == "192.0.2.2"
+    checks.clear()
+    await there.at(35, 40)
+    assert [address for address, _ in checks] == ["192.0.2.2"] * 2
+
+
+@pytest.mark.parametrize(("host", "sent"), [(b"", b"192.0.2.8"), (b"en.example", b"en.example")])
+async def test_the_host_of_a_check(world, host, sent):
+    there = world("192.0.2.8", rule=RULE, host=host)
+    there.upkeep.begin()
+    assert there.origins[0].server.world["checks"] == [("", sent)]
+
+
+async def test_the_end(world, clock):
+    there = world("a.example", "192.0.2.8", rule=RULE)
+    there.addresses = {"a.example": ["192.0.2.1"]}
+    there.upkeep.begin()
+    await there.at(0)
+    checks = there.origins[0].server.world["checks"]
+    there.upkeep.close()
+    checks.clear()
+    await there.at(5, 100)
+    assert (checks, clock.timers) == ([], [])
+
+
+async def test_it_begins_once(world):
+    there = world("192.0.2.8", rule=RULE)
+    there.upkeep.begin()
+    there.upkeep.begin()
+    assert len(there.origins[0].server.world["checks"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("http://origin.example", ("origin.example", 80)),
+        ("https://origin.example:8443/a", ("origin.example", 8443)),
+        ("http://192.0.2.7", None),
+        ("http://[2001:db8::7]:80", None),
+        ("unix:///run/app.sock", None),
+    ],
+)
+def test_what_is_a_name(url, name):
+    assert OriginServer(url).name == name
+    assert OriginServer(url).at("192.0.2.1").name is None
