@@ -7,12 +7,15 @@ import shutil
 import socket
 import ssl
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.sync.client import connect
+from websockets.sync.server import ServerConnection, serve
 
 from authority import Authority
 
@@ -100,12 +103,12 @@ class Front:
         raw = socket.create_connection(("127.0.0.1", self.port), TIMEOUT, source_address=(CLIENT, 0))
         return self.authority.client().wrap_socket(raw, server_hostname="en.example")
 
-    def wait(self) -> None:
+    def wait(self, status: bytes = b"HTTP/1.1 200 ") -> None:
         """Wait until it answers with what univocal answers."""
         for _ in range(300):
             assert self.process.poll() is None, self.log.read_text()
             try:
-                if self.ask(b"/front").startswith(b"HTTP/1.1 200"):
+                if self.ask(b"/front").startswith(status):
                     return
             except OSError:
                 pass
@@ -242,6 +245,38 @@ def test_content_goes_both_ways(front: Front, origin: Any) -> None:
         )
         answer = b"".join(iter(lambda: connection.recv(65536), b""))
     assert answer.startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("name", sorted(PACKAGES))
+def test_websockets_pass(name: str, start: Fixture, root: Path, tmp_path: Path, authority: Authority) -> None:
+    def echo(connection: ServerConnection) -> None:
+        for message in connection:
+            connection.send(message)
+
+    with serve(echo, "127.0.0.1", 0) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            host, port = server.socket.getsockname()
+            running = start(
+                *("serve", "--upstream", f"http://{host}:{port}"),
+                *("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"),
+            )
+            front = Front(name, root, tmp_path, authority, running)
+            try:
+                front.wait(b"HTTP/1.1 426 ")  # an application of WebSockets alone
+                context = authority.client()
+                url = f"wss://en.example:{front.port}/chat"
+                address = ("127.0.0.1", front.port)
+                with connect(url, ssl=context, proxy=None, address=address) as socket:
+                    for message in ("text", b"\0\xff", "x" * 100_000):
+                        socket.send(message)
+                        assert socket.recv(timeout=TIMEOUT) == message
+            finally:
+                front.end()
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @pytest.mark.parametrize("name", ["caddy", "haproxy"])

@@ -259,9 +259,10 @@ class BoundedH2Protocol(ZttpH2Protocol):
         """Let streams end whose content does not come, or too slowly."""
         least = MIN_RATE * self._limits.content_timeout
         for cycle in [cast("BoundedCycle", each) for each in self.cycles.values()]:
-            if cycle.is_waited_for and cycle.watched and cycle.arrived < least:
+            waited = cycle.is_waited_for and not self.flow.read_paused
+            if waited and cycle.watched and cycle.arrived < least:
                 cycle.fail()
-            cycle.watched, cycle.arrived = cycle.is_waited_for, 0
+            cycle.watched, cycle.arrived = waited, 0
         self.flush()
         self._watch()
 
