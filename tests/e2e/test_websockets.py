@@ -7,6 +7,8 @@ import json
 import signal
 import ssl
 import threading
+import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -165,6 +167,32 @@ def test_over_tls_on_both_sides(configured: Callable[..., Any], tmp_path: Any) -
     assert running.process.returncode == 0
     assert [json.loads(line)["status"] for line in out.splitlines()] == [101] * 3
     assert err == ""
+
+
+@pytest.mark.parametrize("change", ["upstream", "upgrade_timeout"])
+def test_a_reload_lets_a_websocket_be(
+    configured: Callable[..., Any], application: tuple[str, Any], change: str, tmp_path: Any
+) -> None:
+    running = configured(f"http://{application[0]}")
+    with application_at() as (another, connections), at(running) as socket:
+        file = tmp_path / "univocal.toml"
+        text = file.read_text()
+        if change == "upstream":
+            file.write_text(text.replace(application[0], another))
+        else:
+            file.write_text(text.replace("[server]", "[server]\nupgrade_timeout = 100"))
+        host, port = running.admin
+        order = urllib.request.Request(f"http://{host}:{port}/-/reload", method="POST")
+        with urllib.request.urlopen(order, timeout=20) as answer:
+            assert json.load(answer)["changed"]
+        for _ in range(3):
+            socket.send("still here")
+            assert socket.recv(timeout=20) == "still here"
+            time.sleep(1)
+        with at(running) as later:
+            later.send("new")
+            assert later.recv(timeout=20) == "new"
+        assert len(connections) == (change == "upstream")
 
 
 def test_at_sigterm_a_websocket_gets_1001(running: Any) -> None:
