@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import os
 import re
-import resource
 import shutil
 import signal
 import socket
@@ -20,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
+import forking
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 20
@@ -42,14 +43,7 @@ def univocal() -> Callable[..., subprocess.CompletedProcess[str]]:
 
     def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "univocal_app", *arguments]
-        return subprocess.run(
-            command,
-            env=environment(**variables),
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT,
-            check=False,
-        )
+        return forking.run(command, env=environment(**variables), timeout=TIMEOUT)
 
     return run
 
@@ -82,17 +76,13 @@ def start() -> Iterator[Callable[..., Running]]:
     def start(
         *arguments: str, until: str = "listener http", descriptors: int = 0, **variables: str
     ) -> Running:
-        def limit() -> None:
-            if descriptors:
-                resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
-
-        process = subprocess.Popen(
+        process = forking.Program(
             [sys.executable, "-m", "univocal_app", *arguments],
+            descriptors,
             env=environment(**variables),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=limit,  # noqa: PLW1509 - there are no threads that hold a lock which it needs
         )
         assert process.stdout is not None
         # The access log of a test, which is read at its end.

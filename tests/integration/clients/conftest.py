@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+import forking
+
 ROOT = Path(__file__).parents[3]
 TIMEOUT = 60
 ENVIRONMENT = {
@@ -86,7 +88,9 @@ def started() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
         def start(*arguments: str, **settings: Any) -> subprocess.Popen[str]:
             command = [sys.executable, *arguments]
-            process = subprocess.Popen(command, env=ENVIRONMENT, text=True, **settings)
+            ours = arguments[:2] == ("-m", "univocal_app")
+            starting = forking.Program if ours else subprocess.Popen
+            process = starting(command, env=ENVIRONMENT, text=True, **settings)
             stack.callback(end, process)
             return process
 

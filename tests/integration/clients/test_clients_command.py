@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+import forking
+
 MANY = 300
 NUMBERS = range(MANY)
 
@@ -67,15 +69,8 @@ def spelled() -> str:
 
 
 def test_many_urls_from_standard_input(filled: Any) -> None:
-    ended = subprocess.run(
-        command(filled, "-"),
-        input=spelled(),
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    ended = forking.run(command(filled, "-"), spelled(), env=environment())
+    assert ended.returncode == 0
     lines = ended.stdout.splitlines()
     assert len(lines) == MANY
     assert lines[7] == ("http://en.example/wiki/Page_%287%29\tpurged 1\thttp://en.example/wiki/Page_(7)")
@@ -86,14 +81,7 @@ def test_many_urls_from_standard_input(filled: Any) -> None:
 def test_one_that_fails_is_said_and_the_others_go(filled: Any, tmp_path: Path) -> None:
     file = tmp_path / "urls"
     file.write_text("http://elsewhere.example/\n" + spelled())
-    ended = subprocess.run(
-        command(filled, "--file", str(file)),
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    ended = forking.run(command(filled, "--file", str(file)), env=environment())
     assert ended.returncode == 1
     assert ended.stdout.startswith("http://elsewhere.example/\tfailed: 421 unknown-host\n")
     assert ended.stderr.endswith(f"{MANY} confirmed, 1 failed\n")
@@ -137,15 +125,7 @@ def test_a_progress_bar_on_a_terminal(filled: Any, tmp_path: Path, stdout: str) 
 
 
 def ended(*arguments: str, said: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "univocal_app", "purge", *arguments],
-        input=said,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return forking.run([sys.executable, "-m", "univocal_app", "purge", *arguments], said, env=environment())
 
 
 @pytest.mark.parametrize("said", ["", "\n# a comment alone\n"])

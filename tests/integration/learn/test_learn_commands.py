@@ -6,7 +6,6 @@ import gzip
 import itertools
 import json
 import os
-import subprocess
 import sys
 import time
 from urllib.parse import unquote
@@ -15,6 +14,7 @@ import pytest
 import zstandard
 from starlette.responses import HTMLResponse, PlainTextResponse
 
+import forking
 from univocal.uri.profile import parse
 
 PLAIN = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
@@ -25,9 +25,7 @@ SAMPLE = "".join(
 
 def univocal(*words, stdin=None):
     command = [sys.executable, "-m", "univocal_app", *map(str, words)]
-    return subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=120, env=PLAIN, input=stdin
-    )
+    return forking.run(command, stdin, timeout=120, env=PLAIN)
 
 
 @pytest.fixture
