@@ -1,15 +1,19 @@
 """What a program does with the middleware in its hand: purge, profiles and tiers of its own."""
 
 import asyncio
+import re
 
 import pytest
 
 from univocal import (
     CacheMiddleware,
+    ConfigurationError,
     MemoryStore,
     MemoryTier,
     ProfileError,
     RefusedError,
+    Rules,
+    Timeouts,
     builtin_profiles,
     canonicalize,
 )
@@ -123,3 +127,47 @@ def test_canonicalize_is_idempotent():
     profile = builtin_profiles()["mediawiki"]
     once = canonicalize("http://EN.example/wiki/Ä%2F(b)?a=%C3%84", profile)
     assert once == canonicalize(once, profile) == "http://en.example/wiki/%C3%84/(b)?a=%C3%84"
+
+
+def test_canonicalize_takes_a_profile_by_its_name():
+    url = "http://en.example/wiki/A%2fB%28c%29"
+    assert canonicalize(url, "mediawiki") == canonicalize(url, builtin_profiles()["mediawiki"])
+    for wrong in ("mediawikis", None, {}):
+        with pytest.raises(ConfigurationError, match=r"canonicalize: profile: found .*; allowed: asgi, "):
+            canonicalize(url, wrong)
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (
+            lambda: Rules(ttl=-1),
+            "Rules: ttl: found -1; allowed: an integer that is greater than or equal to 0",
+        ),
+        (lambda: Rules(ttl=float("nan")), "Rules: ttl: found nan"),
+        (lambda: Rules(grace=True), "Rules: grace: found True"),
+        (lambda: Rules(ttl_by_status={999: 1}), "Rules: ttl_by_status.999: found '999'"),
+        (lambda: Rules(ttl_by_status={404: "1"}), "Rules: ttl_by_status.404: found '1'"),
+        (lambda: Rules(bypass="/a"), "Rules: bypass: found '/a'; allowed: an array"),
+        (lambda: Rules(bypass_cookies=(1,)), "Rules: bypass_cookies[0]: found 1; allowed: a text"),
+        (lambda: Rules(errors="none"), "Rules: errors: found 'none'; allowed: 'safe' or 'explicit'"),
+        (lambda: Rules(heuristic="no"), "Rules: heuristic: found 'no'; allowed: true or false"),
+        (lambda: Rules(targeted=(b"a b",)), "Rules: targeted[0]: found 'a b'"),
+        (lambda: Timeouts(connect=0), "Timeouts: connect: found 0; allowed: seconds, more than 0"),
+        (lambda: Timeouts(read="60"), "Timeouts: read: found '60'"),
+        (lambda: Timeouts(pool=float("nan")), "Timeouts: pool: found nan"),
+        (lambda: MemoryStore("64MiB"), "MemoryStore: max_bytes: found '64MiB'; allowed: an integer"),
+        (lambda: MemoryStore(max_object_bytes=0), "MemoryStore: max_object_bytes: found 0"),
+        (lambda: MemoryStore(max_variants=1.5), "MemoryStore: max_variants: found 1.5"),
+    ],
+)
+def test_what_cannot_be_is_refused(made, told):
+    with pytest.raises(ConfigurationError, match=f"^{re.escape(told)}"):
+        made()
+
+
+def test_settings_may_be_written_as_in_a_file():
+    rules = Rules(targeted=["CDN-Cache-Control"], bypass=["/a*"], ttl=0.5, ttl_by_status={404: 1.5})
+    assert (rules.targeted, rules.bypass, rules.ttl) == ((b"cdn-cache-control",), ("/a*",), 0.5)
+    assert rules.ttl_by_status == {404: 1.5}
+    assert Timeouts(None, None, None, 0.1).pool == 0.1

@@ -11,6 +11,7 @@ from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import Unstorable, complete, may_store
 from univocal.http.fields import imf_fixdate
+from univocal.http.errors import ConfigurationError
 from univocal.http.messages import Fields, Request, Response
 
 DAY = 86_400
@@ -135,7 +136,11 @@ def test_explicit_freshness_lets_any_final_status_be_stored(status: int) -> None
 def test_statuses_that_are_never_stored(status: int) -> None:
     fields = lines(cache_control="public, max-age=60")
     assert reason(fields, status=status, errors="explicit") == "status"
-    assert reason(fields, status=status, ttl_by_status={status: 9}) == "status"
+    if status >= 200:
+        assert reason(fields, status=status, ttl_by_status={status: 9}) == "status"
+        return
+    with pytest.raises(ConfigurationError, match=f"ttl_by_status.{status}: "):
+        Rules(ttl_by_status={status: 9})
 
 
 @pytest.mark.parametrize(

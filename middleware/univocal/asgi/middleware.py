@@ -29,9 +29,8 @@ from univocal.engine.households import household
 from univocal.engine.outcome import Outcome, Times
 from univocal.engine.plan import plan_of
 from univocal.engine.purge import Purged, carry_out, ordered
-from univocal.engine.runtime import Access, Runtime, builtin_profiles, read_profile
+from univocal.engine.runtime import Access, Runtime, chosen_profile
 from univocal.engine.trust import LOOPBACK, Family, family_named, networks
-from univocal.http.errors import ConfigurationError
 from univocal.http.messages import Fields, Received
 from univocal.http.upgrade import WEBSOCKET
 from univocal.store.memory import MemoryStore
@@ -75,7 +74,7 @@ class CacheMiddleware:
         self.app = app
         if runtime is None:
             runtime = Runtime.everywhere(
-                _profile(profile),
+                chosen_profile(profile, "CacheMiddleware"),
                 rules,
                 access=Access(networks(purge_allow), purge_token.encode()),
                 trusted=networks(trusted_proxies),
@@ -253,14 +252,3 @@ def _forwarding_of(app: App) -> Forwarding | None:
         Origins.__call__,
     }
     return app.forwarding if own and isinstance(app, ReverseProxy | Origins) else None
-
-
-def _profile(profile: str | Path | Profile) -> Profile:
-    if isinstance(profile, Profile):
-        return profile
-    known = builtin_profiles()
-    if isinstance(profile, Path):
-        return read_profile(profile, known)
-    if profile not in known:
-        raise ConfigurationError("CacheMiddleware", "profile", profile, ", ".join(sorted(known)))
-    return known[profile]

@@ -132,6 +132,7 @@ class Rules:
     accept_encoding "reduce" the Accept-Encoding of a GET or HEAD names which of zstd, br and gzip it takes.
     With `strip_tags` clients do not see the fields that name tags; stored responses keep them.
     `targeted` are the targeted cache control fields that are ours: the first valid one wins (RFC 9213).
+    Raises ConfigurationError for what none of them can be.
     """
 
     ttl: float = _setting(0, _seconds)
@@ -162,6 +163,14 @@ class Rules:
     _keep_cookies: re.Pattern[bytes] | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        for key, setting in SETTINGS.items():
+            found = getattr(self, key)
+            try:
+                value = setting.read(_as_written(found))
+            except SettingError as error:
+                raise ConfigurationError("Rules", key + error.place, error.found, error.allowed) from None
+            if isinstance(value, tuple):  # of a list, and names of fields in lower case
+                object.__setattr__(self, key, value)
         about_cookies = self.bypass_cookies or self.strip_cookies or self.keep_cookies
         object.__setattr__(self, "reads", READS | ({b"cookie"} if about_cookies else set()))
         object.__setattr__(self, "ordinary", ORDINARY | set(self.ordinary_fields) - PERSONAL)
@@ -218,6 +227,21 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     each.name: each.metadata["setting"] for each in fields(Rules) if "setting" in each.metadata
 }
 """The settings that files may have."""
+
+
+def _as_written(value: object) -> object:
+    """A value as a file has it, where times are whole seconds."""
+    match value:
+        case tuple() | list():
+            return [_as_written(each) for each in value]
+        case bytes():
+            return value.decode("latin-1")
+        case Mapping():
+            return {str(key): _as_written(each) for key, each in value.items()}
+        case float() if abs(value) < float("inf"):
+            return int(value // 1)
+        case _:
+            return value
 
 
 def _globs(patterns: Iterable[str]) -> re.Pattern[bytes] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal
@@ -11,13 +12,23 @@ from typing import Any, Final, Literal
 from univocal.cache.rules import DEFAULTS, Rules
 from univocal.engine.trust import LOOPBACK, Family, Networks, networks
 from univocal.engine.upstream import Upstream
-from univocal.http.errors import ConfigurationError, ProfileError
+from univocal.http.errors import ConfigurationError, ProfileError, RefusedError
 from univocal.http.upgrade import WEBSOCKET
+from univocal.uri.pipeline import Rejected
 from univocal.uri.profile import Profile, parse
 from univocal.uri.site import Route, Site, Sites
-from univocal.uri.target import Canonical
+from univocal.uri.target import Canonical, resolve_url
 
-__all__ = ["Access", "Limits", "Runtime", "builtin_profiles", "profile_rules", "read_profiles"]
+__all__ = [
+    "Access",
+    "Limits",
+    "Runtime",
+    "builtin_profiles",
+    "canonicalize",
+    "chosen_profile",
+    "profile_rules",
+    "read_profiles",
+]
 
 EVERYWHERE: Final = "*"  # the name of the site that owns every authority
 
@@ -123,3 +134,42 @@ def builtin_profiles() -> dict[str, Profile]:
     packaged = library / "profiles"
     directory = packaged if packaged.is_dir() else library.parents[1] / "profiles"
     return read_profiles([directory], {})
+
+
+def chosen_profile(profile: str | Path | Profile, source: str) -> Profile:
+    """The profile that a library's user gives, or a file of it, or the name of one that comes with univocal.
+
+    Raises ConfigurationError, which names `source`; ProfileError for a file.
+    """
+    match profile:
+        case Profile():
+            return profile
+        case Path():
+            return read_profile(profile, builtin_profiles())
+        case str() if profile in (known := _builtin()):
+            return known[profile]
+        case _:
+            raise ConfigurationError(source, "profile", profile, ", ".join(sorted(_builtin())))
+
+
+@cache
+def _builtin() -> Mapping[str, Profile]:
+    return builtin_profiles()
+
+
+def canonicalize(url: str, profile: str | Path | Profile) -> str:
+    """The one spelling of an absolute `url` to origins of this profile, percent-encoded.
+
+    Raises RefusedError for what is refused, and for what is no http or https URL; ConfigurationError for what
+    is no profile.
+    """
+    route = Route(prefix=b"/", profile=chosen_profile(profile, "canonicalize"), upstream="")
+    everywhere = Site(name=EVERYWHERE, hosts=(), routes=(route,))
+    try:
+        octets = url.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair has no octets: no other URL stands for it
+        raise RefusedError("bad-target") from None
+    found = resolve_url(octets, Sites((), default=everywhere))
+    if isinstance(found, Rejected):
+        raise RefusedError(found.reason, found.reasons)
+    return found.url.decode("ascii")

@@ -5,19 +5,30 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+
+from univocal.http.errors import ConfigurationError
 
 __all__ = ["Timeouts", "Timer"]
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds to wait for the origin server, None for ever; `read` and `write` are between two of them."""
+    """Seconds to wait for the origin server, None for ever; `read` and `write` are between two of them.
+
+    Raises ConfigurationError for what is no time.
+    """
 
     connect: float | None = 5.0
     read: float | None = 60.0
     write: float | None = 60.0
     pool: float | None = 5.0
+
+    def __post_init__(self) -> None:
+        for name, seconds in asdict(self).items():
+            number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+            if seconds is not None and not (number and seconds > 0):
+                raise ConfigurationError("Timeouts", name, seconds, "seconds, more than 0; None for ever")
 
 
 class Timer:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from univocal.cache.stored import Stored, softened
+from univocal.http.errors import ConfigurationError
 from univocal.store.bans import Bans
 from univocal.store.eviction import Entry, Sieve, Walk, least_used
 from univocal.store.index import Index
@@ -52,11 +53,18 @@ class Stats:
 
 
 class MemoryStore:
-    """Stored responses by key, never of more than `max_bytes`, each of `max_object_bytes` at most."""
+    """Stored responses by key, never of more than `max_bytes`, each of `max_object_bytes` at most.
+
+    Raises ConfigurationError for bounds that are none.
+    """
 
     def __init__(
         self, max_bytes: int = 256 << 20, max_object_bytes: int = 16 << 20, max_variants: int = 64
     ) -> None:
+        told = {"max_bytes": max_bytes, "max_object_bytes": max_object_bytes, "max_variants": max_variants}
+        for name, bound in told.items():
+            if type(bound) is not int or bound < 1:
+                raise ConfigurationError("MemoryStore", name, bound, "an integer, more than 0")
         self.max_bytes = max_bytes
         self.max_object_bytes = min(max_object_bytes, max_bytes)
         self.max_variants = max_variants

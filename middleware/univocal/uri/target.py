@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import Final
 
 from univocal.http.authority import DEFAULT_PORTS, parse_authority
-from univocal.http.errors import RefusedError
 from univocal.http.fields import ENCODINGS
 from univocal.http.grammar import split_absolute
 from univocal.uri.charset import known_charset
@@ -21,7 +20,6 @@ from univocal.uri.suspicious import is_utf_8
 
 __all__ = [
     "Canonical",
-    "canonicalize",
     "declared_charsets",
     "encoding_fields",
     "origin_target",
@@ -101,22 +99,6 @@ def resolve_url(
         return rejected("bad-target")
     host = absolute.authority.rpartition(b"@")[2]
     return resolve(url, [host], absolute.scheme.lower(), sites, method, encodings)
-
-
-def canonicalize(url: str, profile: Profile) -> str:
-    """The one spelling of an absolute `url` to origins of this profile, percent-encoded.
-
-    Raises RefusedError for what is refused, and for what is no http or https URL.
-    """
-    everywhere = Site(name="*", hosts=(), routes=(Route(prefix=b"/", profile=profile, upstream=""),))
-    try:
-        octets = url.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair has no octets: no other URL stands for it
-        raise RefusedError("bad-target") from None
-    found = resolve_url(octets, Sites((), default=everywhere))
-    if isinstance(found, Rejected):
-        raise RefusedError(found.reason, found.reasons)
-    return found.url.decode("ascii")
 
 
 def origin_target(canonical: Canonical) -> bytes:
