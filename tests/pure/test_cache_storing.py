@@ -10,8 +10,8 @@ from support import KEY, NOW
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import Unstorable, complete, may_store
-from univocal.http.fields import imf_fixdate
 from univocal.http.errors import ConfigurationError
+from univocal.http.fields import imf_fixdate
 from univocal.http.messages import Fields, Request, Response
 
 DAY = 86_400
