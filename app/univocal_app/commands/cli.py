@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Final, NoReturn
@@ -19,7 +19,7 @@ from univocal_app.commands import learn as learning
 from univocal_app.commands import purge as purging
 from univocal_app.commands import reload as reloading
 from univocal_app.commands.describe import describe, table
-from univocal_app.commands.environment import refuse_settings, unknown
+from univocal_app.commands.environment import PREFIX, refuse_settings, unknown
 from univocal_app.commands.log import log_command
 from univocal_app.commands.progress import progress
 from univocal_app.commands.top import top_command
@@ -67,9 +67,7 @@ def main() -> None:
     except ConfigurationError as error:
         for each in (error, *error.beside):
             if each.source == COMMAND_LINE:
-                each.key = next(
-                    (option for key, option in OPTIONS.items() if each.key.startswith(key)), each.key
-                )
+                each.key = _option(each.key)
             typer.echo(f"univocal: {each}", err=True)
         sys.exit(2)
     except WorkersError as error:
@@ -130,26 +128,53 @@ def serve(
     if config is not None and profile is not None:
         _usage("--profile belongs to --upstream: with --config each site names its own")
     refuse_settings(os.environ)
-    listeners = {"listen": listen, "admin": admin}
+    listeners, source = {"listen": listen, "admin": admin}, str(config or COMMAND_LINE)
 
     def configured() -> Configuration:
-        configuration = read(config) if config is not None else _everywhere(upstream or [], profile)
-        told = {name: _address(text, f"--{name}") for name, text in listeners.items() if text is not None}
+        if config is not None:
+            configuration = read(config)
+        else:
+            configuration = _everywhere(upstream or [], profile)
+            runtime_of(configuration, source)  # objects to a profile before an address is taken
+        told = {
+            name: _address(text, f"server.{name}") for name, text in listeners.items() if text is not None
+        }
         server = configuration.server.model_copy(update=told)
         return configuration.model_copy(update={"server": server})
 
-    _serve(configured, str(config or COMMAND_LINE))
+    with _variables_named(context):
+        sources = {name: source if text is None else COMMAND_LINE for name, text in listeners.items()}
+        _serve(configured, source, sources)
 
 
-def _serve(configured: Callable[[], Configuration], source: str) -> None:
+@contextmanager
+def _variables_named(context: typer.Context) -> Iterator[None]:
+    """Whatever cannot be and comes from the environment is called like the variable that says it."""
+    try:
+        yield
+    except ConfigurationError as error:
+        for each in (error, *error.beside):
+            name = _option(each.key).removeprefix("--")
+            origin = context.get_parameter_source(name)
+            if each.source == COMMAND_LINE and origin is not None and origin.name == "ENVIRONMENT":
+                each.source, each.key = "environment", f"{PREFIX}{name}".upper()
+        raise
+
+
+def _option(key: str) -> str:
+    """What a setting is called on the command line."""
+    return next((option for setting, option in OPTIONS.items() if key.startswith(setting)), key)
+
+
+def _serve(configured: Callable[[], Configuration], source: str, listeners: Mapping[str, str]) -> None:
     notices, passed = Notices.of(os.environ), passed_sockets(os.environ)
     configuration = configured()
     for variable in unknown(os.environ, configuration.purge.token_env):
         typer.echo(f"univocal: {variable} in the environment means nothing to univocal", err=True)
     server = configuration.server
     with (
-        passed.get("listen") or bind(server.listen, source, "server.listen") as front,
-        passed.get("admin") or bind(server.admin, source, "server.admin") as back,
+        passed.get("listen") or bind(server.listen, listeners["listen"], "server.listen") as front,
+        passed.get("admin") or bind(server.admin, listeners["admin"], "server.admin") as back,
     ):
         limits = share_of(configuration)
         if server.max_connections > limits.clients * server.workers:
@@ -241,8 +266,7 @@ def profiles(
 def check(config: Annotated[Path, typer.Option("--config", metavar="FILE", help="A univocal.toml.")]) -> None:
     """Read a configuration as `serve` would, with its profiles, addresses and log, without serving."""
     refuse_settings(os.environ)
-    configuration = read(config)
-    usable(configuration, str(config))
+    configuration = read(config, usable)
     count = len(configuration.sites)
     typer.echo(f"{config}: {count} site{'s' if count > 1 else ''}, nothing to object to")
 

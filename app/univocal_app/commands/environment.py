@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from univocal.http.errors import ConfigurationError
 from univocal_app.config.tables import Configuration
 
-__all__ = ["READ", "refuse_settings", "unknown"]
+__all__ = ["PREFIX", "READ", "refuse_settings", "unknown"]
 
 PREFIX: Final = "UNIVOCAL_"
 READ: Final = frozenset(PREFIX + name for name in ("UPSTREAM", "PROFILE", "LISTEN", "ADMIN", "CONFIG"))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Final, TypeAlias
 
 from univocal.http.errors import ConfigurationError, Objections
 from univocal_app.config.places import line_of, without
@@ -18,9 +19,13 @@ from univocal_app.run.telemetry import check_telemetry
 
 __all__ = ["placed", "read", "usable"]
 
+Check: TypeAlias = Callable[[Configuration, str], object]
 
-def read(file: Path) -> Configuration:
-    """Read `file` and the profiles that it names.
+_CHECKS: Final[tuple[Check, ...]] = (runtime_of, store_of, proxies_of, contexts_of, check_telemetry)
+
+
+def read(file: Path, *more: Check) -> Configuration:
+    """Read `file` and the profiles that it names; `more` may object to what is read, as `usable` does.
 
     Raises ConfigurationError with every setting that cannot be, each with its line.
     """
@@ -34,7 +39,7 @@ def read(file: Path) -> Configuration:
         with suppress(ConfigurationError):
             configuration = validate(without(settings, (each.key for each in objections.errors)), source)
     if configuration is not None:
-        for made in (runtime_of, store_of, proxies_of, contexts_of, check_telemetry):
+        for made in (*_CHECKS, *more):
             with objections:
                 made(configuration, source)
     objections.errors = placed(objections.errors)

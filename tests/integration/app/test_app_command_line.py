@@ -281,6 +281,9 @@ def test_check_finds_what_this_machine_refuses(univocal: Fixture, tmp_path: Path
     assert (directory.returncode, "Is a directory" in directory.stderr) == (2, True)
     foreign = checked('listen = "192.0.2.1:8080"\nadmin = "192.0.2.1:8081"')
     assert (foreign.returncode, foreign.stderr.count("an address of this machine")) == (2, 2)
+    both = checked('access_log = "/none/access.log"\nlisten = "192.0.2.1:8080"\nworkers = "many"')
+    said = sorted(line.split(": ")[2] for line in both.stderr.splitlines())
+    assert said == ["server.access_log", "server.listen", "server.workers"]
     assert checked(f'access_log = "{log}"').returncode == 0
     assert not log.exists()
     with socket.create_server(("127.0.0.1", 0)) as busy:
@@ -290,8 +293,9 @@ def test_check_finds_what_this_machine_refuses(univocal: Fixture, tmp_path: Path
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
-        ("UNIVOCAL_LISTEN", "8080", "--listen: found '8080'"),
-        ("UNIVOCAL_PROFILE", "nope", "--profile: found 'nope'"),
+        ("UNIVOCAL_LISTEN", "8080", "environment: UNIVOCAL_LISTEN: found '8080'"),
+        ("UNIVOCAL_LISTEN", "192.0.2.1:1", "environment: UNIVOCAL_LISTEN: found '192.0.2.1:1'"),
+        ("UNIVOCAL_PROFILE", "nope", "environment: UNIVOCAL_PROFILE: found 'nope'"),
         ("UNIVOCAL_WORKERS", "2", "UNIVOCAL_WORKERS: found '2'; allowed: no such variable: server.workers"),
         ("UNIVOCAL_CACHE_TTL", "60", "UNIVOCAL_CACHE_TTL: found '60'"),
     ],
@@ -312,7 +316,17 @@ def test_what_is_typed_goes_before_the_environment(
     monkeypatch.setenv("UNIVOCAL_LISTEN", "8080")
     assert "/nowhere/univocal.toml" in univocal("serve").stderr
     typed = univocal("serve", "--upstream", "http://127.0.0.1:9", "--listen", "192.0.2.1:1")
-    assert "found '192.0.2.1:1'" in typed.stderr
+    assert "command line: --listen: found '192.0.2.1:1'" in typed.stderr
+
+
+def test_an_address_beside_a_file_is_called_by_who_said_it(univocal: Fixture, tmp_path: Path) -> None:
+    file = tmp_path / "univocal.toml"
+    site = '[[sites]]\nhosts = ["a"]\nupstream = "http://a"\n'
+    file.write_text(f'[server]\nlisten = "192.0.2.1:2"\nadmin = "127.0.0.1:0"\n{site}')
+    typed = univocal("serve", "--config", str(file), "--listen", "192.0.2.1:1").stderr
+    assert "command line: --listen: found '192.0.2.1:1'" in typed
+    written = univocal("serve", "--config", str(file)).stderr
+    assert f"{file}: server.listen: found '192.0.2.1:2'" in written
 
 
 def test_a_variable_that_means_nothing_is_named(univocal: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
