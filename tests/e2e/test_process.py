@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 Fixture = Callable[..., Any]
 
 
@@ -47,17 +49,20 @@ def test_a_log_on_a_closed_standard_output_is_refused(root: Path) -> None:
     assert all(line.startswith("univocal: ") for line in ended.stderr.splitlines())
 
 
-def test_a_full_standard_output_is_no_traceback(root: Path) -> None:
-    for arguments in ("profiles", "explain http://a/", "explain http://a/ --json"):
+@pytest.mark.parametrize(
+    ("output", "said"), [(">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")]
+)
+def test_a_standard_output_that_takes_nothing_is_no_traceback(root: Path, output: str, said: str) -> None:
+    for arguments in ("profiles", "explain http://a/", "explain http://a/ --json", "--version"):
         ended = subprocess.run(
-            ["sh", "-c", f"{sys.executable} -m univocal_app {arguments} >/dev/full"],
+            ["sh", "-c", f"{sys.executable} -m univocal_app {arguments} {output}"],
             stderr=subprocess.PIPE,
             text=True,
             timeout=20,
             check=False,
             cwd=root / "app",
         )
-        assert (ended.returncode, ended.stderr) == (1, "univocal: No space left on device\n")
+        assert (ended.returncode, ended.stderr) == (1, f"univocal: {said}\n")
 
 
 def test_the_library_runs_the_program() -> None:

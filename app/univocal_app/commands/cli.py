@@ -19,6 +19,7 @@ from univocal_app.commands import learn as learning
 from univocal_app.commands import purge as purging
 from univocal_app.commands import reload as reloading
 from univocal_app.commands.describe import describe, table
+from univocal_app.commands.endings import ClosedOutput
 from univocal_app.commands.environment import PREFIX, refuse_settings, unknown
 from univocal_app.commands.log import log_command
 from univocal_app.commands.progress import progress
@@ -62,6 +63,8 @@ Admin = Annotated[
 
 def main() -> None:
     """The program `univocal`: a configuration that cannot be ends it with status 2 and a line per setting."""
+    if sys.stdout is None:
+        sys.stdout = ClosedOutput()
     try:
         app()
     except ConfigurationError as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import select
 import sys
@@ -13,7 +15,15 @@ import typer
 from univocal_app.commands.admin_client import AdminError
 from univocal_app.learn.logs import LogError
 
-__all__ = ["check_reader", "ending_cleanly"]
+__all__ = ["ClosedOutput", "check_reader", "ending_cleanly"]
+
+
+class ClosedOutput(io.TextIOBase):
+    """Stands in for a standard output that is closed: whoever writes gets the system's error."""
+
+    def write(self, _: str, /) -> int:
+        """Raise OSError."""
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
 
 @contextmanager

@@ -322,7 +322,8 @@ def open_log(
 
 def outlet_of(where: str, form: Literal["json", "combined"], source: str) -> Outlet:
     """The outlet of a log as `open_log` has it. Raises ConfigurationError."""
-    if where in {"off", "stdout"} and (sys.stderr if where == "off" else sys.stdout) is None:
+    shared = {"off": sys.stderr, "stdout": sys.stdout}
+    if where in shared and not (shared[where] is not None and shared[where].writable()):
         allowed = "a file, where standard output, or for off standard error, is closed"
         raise ConfigurationError(source, "server.access_log", where, allowed)
     if where == "off":

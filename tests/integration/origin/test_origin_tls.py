@@ -1,6 +1,7 @@
 """TLS towards origins, and Unix sockets."""
 
 import asyncio
+import contextlib
 import os
 import socket
 import ssl
@@ -8,6 +9,7 @@ import ssl
 import httpx
 import pytest
 
+from univocal.origin.failures import origin_failure
 from univocal.origin.transport import OriginTransport
 
 
@@ -86,6 +88,36 @@ async def test_client_certificates(
     client_context.load_cert_chain(certificates / "client.pem", certificates / "client.key")
     status, _ = await answered(origin, by=make_transport(ssl_context=client_context))
     assert status == 200
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_client_certificate_that_is_missing_is_told_as_the_alert_says(
+    serve, answered, make_transport, server_context, client_context, version
+):
+    server_context.verify_mode, server_context.maximum_version = ssl.CERT_REQUIRED, version
+    origin = await serve(echo)
+    # asyncio's own server closes before it has sent its alert.
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        origin.url = httpx.URL(f"https://127.0.0.1:{listening.getsockname()[1]}/")
+
+        def refuse():
+            accepted, _ = listening.accept()
+            with server_context.wrap_socket(
+                accepted, server_side=True, do_handshake_on_connect=False
+            ) as server:
+                with contextlib.suppress(ssl.SSLError):
+                    server.do_handshake()
+                # To close with octets unread would reset the connection before the alert is read.
+                while socket.socket.recv(server, 65536):
+                    pass
+
+        refusing = asyncio.get_running_loop().run_in_executor(None, refuse)
+        with pytest.raises((httpx.ReadError, httpx.WriteError, httpx.ConnectError)) as failed:
+            await answered(origin, by=make_transport(ssl_context=client_context))
+        await refusing
+    failure = origin_failure(failed.value).failure
+    assert failure.reason == "tls"
+    assert "ALERT" in failure.error
 
 
 @pytest.mark.parametrize(
