@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -120,8 +120,7 @@ def serve(
     ] = None,
 ) -> None:
     """Run the proxy, for one application or as a configuration file says."""
-    # What was typed goes before what the environment says.
-    if _typed(context, "config"):
+    if _typed(context, "config"):  # it goes before what the environment says
         upstream = upstream if _typed(context, "upstream") else None
         profile = profile if _typed(context, "profile") else None
     elif _typed(context, "upstream"):
@@ -131,23 +130,16 @@ def serve(
     if config is not None and profile is not None:
         _usage("--profile belongs to --upstream: with --config each site names its own")
     refuse_settings(os.environ)
-    listeners, source = {"listen": listen, "admin": admin}, str(config or COMMAND_LINE)
+    told = {name: text for name, text in (("listen", listen), ("admin", admin)) if text is not None}
 
     def configured() -> Configuration:
-        if config is not None:
-            configuration = read(config)
-        else:
-            configuration = _everywhere(upstream or [], profile)
-            runtime_of(configuration, source)  # objects to a profile before an address is taken
-        told = {
-            name: _address(text, f"server.{name}") for name, text in listeners.items() if text is not None
-        }
-        server = configuration.server.model_copy(update=told)
+        configuration = read(config) if config is not None else _everywhere(upstream or [], profile)
+        addresses = {name: _address(text, f"server.{name}") for name, text in told.items()}
+        server = configuration.server.model_copy(update=addresses)
         return configuration.model_copy(update={"server": server})
 
     with _variables_named(context):
-        sources = {name: source if text is None else COMMAND_LINE for name, text in listeners.items()}
-        _serve(configured, source, sources)
+        _serve(configured, str(config or COMMAND_LINE), told)
 
 
 @contextmanager
@@ -169,15 +161,16 @@ def _option(key: str) -> str:
     return next((option for setting, option in OPTIONS.items() if key.startswith(setting)), key)
 
 
-def _serve(configured: Callable[[], Configuration], source: str, listeners: Mapping[str, str]) -> None:
+def _serve(configured: Callable[[], Configuration], source: str, told: Collection[str]) -> None:
+    front_by, back_by = (COMMAND_LINE if name in told else source for name in ("listen", "admin"))
     notices, passed = Notices.of(os.environ), passed_sockets(os.environ)
     configuration = configured()
     for variable in unknown(os.environ, configuration.purge.token_env):
         typer.echo(f"univocal: {variable} in the environment means nothing to univocal", err=True)
     server = configuration.server
     with (
-        passed.get("listen") or bind(server.listen, listeners["listen"], "server.listen") as front,
-        passed.get("admin") or bind(server.admin, listeners["admin"], "server.admin") as back,
+        passed.get("listen") or bind(server.listen, front_by, "server.listen") as front,
+        passed.get("admin") or bind(server.admin, back_by, "server.admin") as back,
     ):
         limits = share_of(configuration)
         if server.max_connections > limits.clients * server.workers:
@@ -240,7 +233,9 @@ def _typed(context: typer.Context, name: str) -> bool:
 def _everywhere(upstreams: list[str], profile: str | None) -> Configuration:
     upstream = upstreams if len(upstreams) > 1 else upstreams[0]
     site = {"hosts": ["*"], "upstream": upstream, "profile": profile or "rfc3986"}
-    return validate({"sites": [site]}, COMMAND_LINE)
+    configuration = validate({"sites": [site]}, COMMAND_LINE)
+    runtime_of(configuration, COMMAND_LINE)  # objects to the profile
+    return configuration
 
 
 shelf: Final = typer.Typer(cls=ShowOrImport, help="List the profiles, show one, or import one.")

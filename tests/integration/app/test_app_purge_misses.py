@@ -16,6 +16,7 @@ from univocal_app.config.tables import validate
 from univocal_app.observe import purge_misses as module
 from univocal_app.observe.admin import admin
 from univocal_app.observe.admin_events import Events
+from univocal_app.observe.admin_life import Life
 from univocal_app.observe.admin_views import Views
 from univocal_app.observe.metrics import Metrics
 from univocal_app.observe.purge_misses import Missed, PurgeMisses, neighbours
@@ -43,7 +44,9 @@ def house() -> tuple[CacheMiddleware, Any]:
     spellings, store = Spellings(), MemoryStore()
     views = Views(Stats(store), Top(spellings), spellings, [])
     proxy = CacheMiddleware(origin, runtime=RUNTIME, store=store, listeners=views.listeners)
-    return proxy, admin(proxy, CONFIGURATION, Metrics(store), views, Events(proxy.engine.audience.listeners))
+    return proxy, admin(
+        proxy, lambda: CONFIGURATION, Metrics(store), views, Events(proxy.engine.audience.listeners), Life()
+    )
 
 
 async def ask(app: Any, url: str, method: str = "GET", **fields: str) -> None:
