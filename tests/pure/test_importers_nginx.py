@@ -3,7 +3,7 @@
 import tomllib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from univocal.engine.runtime import builtin_profiles
@@ -15,6 +15,9 @@ from univocal_app.config.tables import validate
 from univocal_app.importers.imported import Source
 from univocal_app.importers.nginx import read
 from univocal_app.importers.writing import profile_text, sites_text
+
+settings.register_profile("unhurried", deadline=None)  # other tests may have the processor
+settings.load_profile("unhurried")
 
 BUILT_IN = builtin_profiles()
 
@@ -232,14 +235,45 @@ def test_an_upstream_by_name():
         "upstream sock { server unix:/run/x; }\n"
         "location / { proxy_pass http://wiki; }\nlocation /s/ { proxy_pass http://sock/; }"
     )
-    assert table(result)["upstream"] == "http://127.0.0.1:9001"
+    assert table(result)["upstream"] == [{"url": "http://127.0.0.1:9001", "weight": 2}, "http://b.example"]
     assert table(result)["origin_host"] == "wiki"
     assert "routes" not in table(result)
     assert {(line, text.partition(":")[0]) for line, text in said(result)} == {
         (1, "least_conn"),
-        (1, "upstream wiki"),
+        (1, "server unix"),
+        (2, "server unix"),
         (2, "upstream sock"),
         (4, "location /s/"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("servers", "passed", "upstream"),
+    [
+        ("server a:1; server b:2;", "http://app", ["http://a:1", "http://b:2"]),
+        ("server a:1; server b:2;", "http://app/x/", ["http://a:1/x/", "http://b:2/x/"]),
+        ("server a:1; server b:2;", "https://app$request_uri", ["https://a:1", "https://b:2"]),
+        ("server a:1; server b:2;", "http://app/x$uri", ["http://a:1/x{path}", "http://b:2/x{path}"]),
+        ("server a:1; server b:2 backup; server c:3 down;", "http://app", "http://a:1"),
+        ("server a:1 max_fails=2; server a:1 weight=2; server b:2;", "http://app",
+         [{"url": "http://a:1", "weight": 3}, "http://b:2"]),
+        ("server a:1 weight=3;", "http://app", "http://a:1"),
+    ],
+)  # fmt: skip
+def test_the_servers_of_an_upstream_share_the_requests(servers, passed, upstream):
+    result = imported(f"upstream app {{ {servers} }}\nlocation / {{ proxy_pass {passed}; }}")
+    assert table(result)["upstream"] == upstream
+
+
+def test_what_nginx_does_with_a_server_that_fails_is_said():
+    result = imported(
+        "upstream app {\nserver a:1 max_fails=2 fail_timeout=5s;\nserver b:2 backup;\nserver c:3 down;\n}\n"
+        "location / { proxy_pass http://app; }"
+    )
+    assert {(line, text.rpartition(": ")[2]) for line, text in said(result)} == {
+        (2, "see choice, fails and eject of [origin]"),
+        (3, "it is asked only while the others are down; left out"),
+        (4, "it is down; left out"),
     }
 
 
@@ -384,6 +418,8 @@ WORDS += [
     "http {",
     "upstream a {",
     "server b:1;",
+    "server c:1 weight=2 backup;",
+    "server d:1 weight=99999;",
     "rewrite x y;",
     "\n",
     "'",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -11,7 +11,7 @@ from univocal.uri.profile import Profile
 from univocal.uri.ring import RESERVED
 from univocal_app.importers.imported import Note
 from univocal_app.importers.nginx_syntax import Directive
-from univocal_app.importers.sites import Mapped
+from univocal_app.importers.sites import Mapped, Setting
 
 __all__ = ["Reading", "host_field", "left_out", "read_server"]
 
@@ -36,6 +36,7 @@ _ORIGIN: Final = r"https?://[^/$]+"
 _AS_RECEIVED: Final = re.compile(rf"({_ORIGIN})(?:\$request_uri)?")
 _TEMPLATE: Final = re.compile(rf"({_ORIGIN}(?:/[^$?]*)?)\$(?:document_)?uri(\$is_args\$args)?")
 _REPLACED: Final = re.compile(rf"{_ORIGIN}/[^$]*")
+_WEIGHT: Final = re.compile(r"weight=([0-9]{1,9})")  # of an upstream's server
 
 # Routes are chosen by a path in which reserved octets are as they came: an escape of one crosses routes.
 _RESERVED: Final = frozenset(RESERVED) - frozenset(b"/")
@@ -108,7 +109,7 @@ def _pass(directive: Directive, path: str, reading: Reading) -> None:
     resolved = _resolved(directive, reading)
     if resolved is None:
         return
-    url, host = resolved
+    url, host, servers = resolved
     upstream, forward = url, "canonical"
     if received := _AS_RECEIVED.fullmatch(url):
         upstream, forward = received[1], "received"
@@ -125,7 +126,19 @@ def _pass(directive: Directive, path: str, reading: Reading) -> None:
     spelled = _spelled(path, reading.profile)
     if set(spelled.encode()) & _RESERVED:
         reading.note(directive, f"{spelled} is taken in this spelling only; with escapes it is refused")
-    reading.routes.append((Mapped(spelled, upstream, forward, directive.line), host))
+    setting = _setting(upstream, servers)
+    reading.routes.append((Mapped(spelled, setting, forward, directive.line), host))
+
+
+def _setting(upstream: str, servers: Mapping[str, int]) -> Setting:
+    """The upstream's value: `upstream` is that of the first of `servers`, which are by URL, with weights."""
+    if len(servers) < 2:
+        return upstream
+    behind = upstream.removeprefix(next(iter(servers)))
+    return [
+        url + behind if weight == 1 else {"url": url + behind, "weight": weight}
+        for url, weight in servers.items()
+    ]
 
 
 def _spelled(path: str, profile: Profile) -> str:
@@ -146,8 +159,8 @@ def _replaces_segments(path: str, url: str, directive: Directive, reading: Readi
     return True
 
 
-def _resolved(directive: Directive, reading: Reading) -> tuple[str, str] | None:
-    """The URL of a proxy_pass, a server of the upstream in place of its name; and the Host sent there."""
+def _resolved(directive: Directive, reading: Reading) -> tuple[str, str, dict[str, int]] | None:
+    """The URL of a proxy_pass, with a server in the place of its upstream's name; the Host; all servers."""
     url = directive.arguments[0] if directive.arguments else ""
     match = re.fullmatch(r"(https?://)([^/$:]+)(.*)", url, re.DOTALL)
     if match is None:
@@ -155,15 +168,34 @@ def _resolved(directive: Directive, reading: Reading) -> tuple[str, str] | None:
         return None
     upstream = reading.upstreams.get(match[2])
     if upstream is None:
-        return url, reading.host
-    block = upstream.block or []
-    reading.notes.extend(left_out(each) for each in block if each.name != "server")
-    named = [each.arguments[0] for each in block if each.name == "server" and each.arguments]
-    servers = [server for server in named if not server.startswith("unix:")]
+        return url, reading.host, {}
+    servers: dict[str, int] = {}
+    for each in upstream.block or []:
+        if each.name != "server" or not each.arguments:
+            reading.notes.append(left_out(each))
+        elif reason := _idle(each):
+            reading.note(each, reason)
+        else:
+            server, *parameters = each.arguments
+            servers[match[1] + server] = servers.get(match[1] + server, 0) + _weight(parameters)
+            others = [parameter for parameter in parameters if not _WEIGHT.fullmatch(parameter)]
+            if others:
+                reading.note(each, f"{' '.join(others)}: see choice, fails and eject of [origin]")
     if not servers:
         reading.note(upstream, "no server with a host and a port; left out")
         return None
-    if len(named) > 1:
-        reading.note(upstream, f"only {servers[0]} is taken of {', '.join(named)}")
     host = match[2] if reading.host == "$proxy_host" else reading.host
-    return f"{match[1]}{servers[0]}{match[3]}", host
+    return f"{next(iter(servers))}{match[3]}", host, servers
+
+
+def _idle(server: Directive) -> str:
+    """The reason why a server of an upstream gets no requests here; empty if it does."""
+    if server.arguments[0].startswith("unix:"):
+        return "a socket; left out"
+    if "down" in server.arguments[1:]:
+        return "it is down; left out"
+    return "it is asked only while the others are down; left out" if "backup" in server.arguments[1:] else ""
+
+
+def _weight(parameters: Sequence[str]) -> int:
+    return next((int(each[1]) for each in map(_WEIGHT.fullmatch, parameters) if each), 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from univocal.http.errors import ConfigurationError
 from univocal.uri.profile import Profile
@@ -11,10 +11,14 @@ from univocal_app.config.sites import SiteReader
 from univocal_app.config.tables import validate
 from univocal_app.importers.imported import Note, Table
 
-__all__ = ["NOWHERE", "Mapped", "SiteWriter"]
+__all__ = ["NOWHERE", "Mapped", "Setting", "SiteWriter"]
 
 # The discard port: a site needs an upstream, and for what the file gives none, 502 is the honest answer.
 NOWHERE: Final = "http://127.0.0.1:9"
+
+
+Setting: TypeAlias = str | list[str | dict[str, Any]]
+"""The value of `upstream`: a URL, or several, with weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +26,7 @@ class Mapped:
     """A path that goes to an upstream; `forward` "received" is the target as it came."""
 
     path: str
-    upstream: str
+    upstream: Setting
     forward: str
     line: int
 

@@ -58,5 +58,9 @@ def _keys(table: Table) -> Iterator[str]:
 
 
 def _toml(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{key} = {_toml(each)}' for key, each in value.items())} }}"
     # TOML's basic strings and integers are written as JSON's, but for DEL, which it wants escaped.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
