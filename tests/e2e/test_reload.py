@@ -150,16 +150,26 @@ class Client(threading.Thread):
 
 
 def test_no_request_fails_while_the_configuration_is_read_fifty_times(serve: Fixture, origins: Any) -> None:
-    served = serve(SITE.format(origins[0].url))
+    reloaded_under_load(serve(SITE.format(origins[0].url)), origins, 50, "")
+
+
+def test_nor_where_several_processes_serve(serve: Fixture, origins: Any, redis: Any) -> None:
+    store = f'[cache]\nstore = "{redis.url}"\n'
+    served = serve(store + SITE.format(origins[0].url), "workers = 2\naccess_log = 'off'")
+    reloaded_under_load(served, origins, 10, store, "workers = 2\naccess_log = 'off'")
+
+
+def reloaded_under_load(served: Served, origins: Any, times: int, before: str, *server: str) -> None:
+    """Reload again and again, each time with another origin server, while clients ask without pause."""
     over = threading.Event()
     clients = [Client(served.running.proxy, over) for _ in range(3)]
     for client in clients:
         client.start()
-    for number in range(1, 51):
-        before = [client.answered for client in clients]
-        told = served.reload(SITE.format(origins[number % 2].url))
+    for number in range(1, times + 1):
+        answered = [client.answered for client in clients]
+        told = served.reload(before + SITE.format(origins[number % 2].url), *server)
         assert told == (200, {"reloaded": True, "changed": ["sites[0].upstream"]})
-        wait_for(lambda before=before: all(map(more, clients, before)), clients)
+        wait_for(lambda answered=answered: all(map(more, clients, answered)), clients)
     over.set()
     for client in clients:
         client.join(30)
