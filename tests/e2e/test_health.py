@@ -113,9 +113,16 @@ def test_who_is_ill_gets_nothing_until_it_is_well(serve: Fixture, origins: Fixtu
     def bodies(number: int = 4) -> list[bytes]:
         return [ask(running.proxy, f"/{turn}", "en.example").body for turn in range(number)]
 
+    def states() -> list[str]:
+        told = json.loads(ask(running.admin, "/-/origins", "localhost").body)
+        assert [each["url"] for each in told] == [first.url, second.url]
+        return [each["state"] for each in told]
+
     assert sorted(bodies()) == [b"first"] * 2 + [b"unix"] * 2
+    assert states() == ["up", "up"]
     first.status = 500
     soon(lambda: set(bodies(2)) == {b"unix"})
+    assert states() == ["down", "up"]
     assert bodies() == [b"unix"] * 4
     first.status, second.status = 200, 503
     soon(lambda: set(bodies(2)) == {b"first"})

@@ -100,9 +100,10 @@ class Upstream:
             server.retire()
 
     async def aclose(self) -> None:
-        """End that, and close every connection."""
+        """End that, and close every connection; with a next request all begins anew."""
         if self.upkeep is not None:
             self.upkeep.close()
+            self.upkeep.begun = False
         for server in self.servers:
             await server.aclose()
 

@@ -49,6 +49,7 @@ class Upkeep:
         self._loop = loop
         # By what is configured, the members that are asked in its place.
         self._members: dict[_Member, list[_Member]] = {each: [each] for each in balance.members}
+        self._names = {each: each.server.name for each in balance.members}
         self._watches: list[Watch] = []
         self._checks: dict[_Member, Check] = {}
         self.begun = False
@@ -58,10 +59,10 @@ class Upkeep:
         if self.begun:
             return
         self.begun = True
-        for configured in self._members:
-            if name := configured.server.name:
+        for configured, name in self._names.items():
+            if name is not None:
                 self._watch(configured, *name)
-            self._check([configured])
+            self._check(self._members[configured])
 
     def close(self) -> None:
         """Ask nothing more."""
@@ -79,7 +80,8 @@ class Upkeep:
             self._settle(configured, addresses, watch)
 
         watch = Watch(host, port, found, self._resolve, self._loop)
-        configured.server.unreached = watch.hurry
+        for member in self._members[configured]:
+            member.server.unreached = watch.hurry
         self._watches.append(watch)
         watch.begin()
 

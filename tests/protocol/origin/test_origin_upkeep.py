@@ -212,6 +212,30 @@ async def test_the_end(world, clock):
     assert (checks, clock.timers) == ([], [])
 
 
+async def test_it_begins_anew(world):
+    """An application may end and begin again, in one process."""
+    there = world("a.example", rule=RULE)
+    there.addresses = {"a.example": ["192.0.2.1"]}
+    there.upkeep.begin()
+    await there.at(0)
+    kept = there.member("192.0.2.1")
+    there.upkeep.close()
+    there.upkeep.begun = False
+    await there.at(100)
+    there.addresses = {"a.example": ["192.0.2.1", "192.0.2.2"]}
+    there.upkeep.begin()
+    await there.at(100)
+    assert there.places == ["192.0.2.1", "192.0.2.2"]
+    assert there.member("192.0.2.1") is kept
+    checks = there.origins[0].server.world["checks"]
+    checks.clear()
+    there.addresses = {"a.example": ["192.0.2.3"]}
+    kept.server.unreached()
+    await there.at(101, 105)
+    assert there.places == ["192.0.2.3"]
+    assert {address for address, _ in checks} == {"192.0.2.3"}
+
+
 async def test_it_begins_once(world):
     there = world("192.0.2.8", rule=RULE)
     there.upkeep.begin()
