@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from univocal_app.observe.metrics import FAMILIES
+from univocal_app.observe.metrics import FAMILIES, written
 
 Fixture = Callable[..., Any]
 
@@ -170,6 +171,21 @@ def test_promtool_has_nothing_to_object_to(program: Any, ask: Fixture, origin: A
             ["promtool", "check", "metrics"], input=text, capture_output=True, timeout=60, check=False
         )
         assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
+
+
+@needs_prometheus
+def test_the_alarms_of_the_page_are_rules(tmp_path: Path) -> None:
+    page = (ROOT / "docs/how-to/observing.md").read_text("utf-8")
+    (rules,) = re.findall(r"```yaml\n(groups:.*?)```", page, re.DOTALL)
+    file = tmp_path / "rules.yml"
+    file.write_text(rules)
+    checked = subprocess.run(
+        ["promtool", "check", "rules", file], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert "4 rules found" in checked.stdout
+    told = {name.split("{")[0] for name in map(written, FAMILIES)}
+    assert set(re.findall(r"univocal_[a-z_]+", rules)) <= told
 
 
 def test_openmetrics_by_negotiation(program: Any, ask: Fixture) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 
 from univocal import Outcome
 from univocal.engine.audience import Listener
@@ -16,6 +17,7 @@ from univocal.engine.outcome import Handling, Times
 from univocal.http.messages import Received
 from univocal_app.observe import event_relay
 from univocal_app.observe.accesslog import as_json
+from univocal_app.observe.admin_events import Events
 from univocal_app.observe.event_relay import Gathering, report
 from univocal_app.observe.events import ROOM, Event, Follower, Wanted, event_of
 
@@ -115,6 +117,33 @@ async def test_what_was_lost_is_told_although_nothing_follows() -> None:
     other = Follower(Wanted.by([], ["404"], []))
     other.offer(large)  # which it does not want, so that it has lost nothing
     assert await taken(other) == []
+
+
+async def test_nothing_listens_while_nobody_follows() -> None:
+    listeners: list[Listener] = []
+    events = Events(listeners)
+    scope = {"type": "http", "method": "GET", "path": "/-/events", "query_string": b"", "headers": []}
+    one, two = [await events.answer(Request(scope)) for _ in range(2)]
+    assert listeners == [events]
+
+    async def gone() -> Any:
+        return {"type": "http.disconnect"}
+
+    async def send(_: Any) -> None:
+        await asyncio.sleep(0)
+
+    await one(scope, gone, send)
+    assert listeners == [events]
+    await two(scope, gone, send)
+    assert listeners == []
+
+
+async def test_a_question_for_the_head_alone_ends_at_once() -> None:
+    listeners: list[Listener] = []
+    scope = {"type": "http", "method": "HEAD", "path": "/-/events", "query_string": b"", "headers": []}
+    response = await Events(listeners).answer(Request(scope))
+    assert (response.status_code, response.body, listeners) == (200, b"", [])
+    assert response.headers["content-type"].startswith("text/event-stream")
 
 
 # ── several processes ───────────────────────────────────────────────────────────────────────────────────────
