@@ -3,11 +3,14 @@
 import asyncio
 import contextlib
 import socket
+import ssl
 
 import pytest
 
+from authority import Authority
 from univocal.engine.upstream import Sender, Upstream
 from univocal.origin.balance import Balance, Balancing, Member, State
+from univocal.origin.health import HealthRule
 from univocal.origin.resolving import resolved
 from univocal.origin.server import OriginServer, Timeouts
 from univocal.origin.upkeep import Upkeep
@@ -40,12 +43,12 @@ class Told:
 class Name:
     """The name app.example, which leads to `addresses`, as an upstream."""
 
-    def __init__(self, transport, port, *addresses, **settings):
+    def __init__(self, transport, port, *addresses, scheme="http", rule=None, **settings):
         self.addresses = addresses
         timeouts = Timeouts(connect=None, read=20.0, write=20.0, pool=20.0)
-        server = OriginServer(f"http://app.example:{port}", transport, timeouts)
+        server = OriginServer(f"{scheme}://app.example:{port}", transport, timeouts)
         balance = Balance([Member(server, server.url)], Balancing(**settings))
-        self.upkeep = Upkeep(balance, resolve=self.resolve)
+        self.upkeep = Upkeep(balance, rule, resolve=self.resolve)
         self.upstream = Upstream(balance, b"", self.upkeep)
 
     async def resolve(self, host, port):
@@ -74,8 +77,8 @@ async def name(make_transport):
     """Begin with a name that leads to these addresses."""
     async with contextlib.AsyncExitStack() as stack:
 
-        async def begin(port, *addresses, **settings):
-            named = Name(make_transport(), port, *addresses, **settings)
+        async def begin(port, *addresses, ssl_context=None, **settings):
+            named = Name(make_transport(ssl_context=ssl_context), port, *addresses, **settings)
             stack.push_async_callback(named.upstream.aclose)
             await named.begin()
             return named
@@ -131,6 +134,24 @@ async def test_a_family_that_says_nothing_loses_the_race(serve, name):
         assert named.member("127.0.0.1").requests == 6
     # A connection that has won is kept, and its address's own: the other three requests needed none.
     assert origin.accepted == 3
+
+
+@pytest.mark.parametrize("other", ["::1", "127.0.0.2"])
+async def test_over_tls_the_name_is_asked_for_at_each_address(serve, name, tmp_path, eventually, other):
+    """By requests, after a race too, and by checks."""
+    authority = Authority(tmp_path)
+    certificate, key = (tmp_path / file for file in authority.issue("app", "DNS:app.example"))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    asked = []
+    context.sni_callback = lambda _socket, server_name, _context: asked.append(server_name)
+    origin = await serve(hello, ssl=context)
+    rule = HealthRule(b"/healthz", interval=60.0, timeout=60.0)
+    how = {"ssl_context": authority.client(), "scheme": "https", "rule": rule}
+    named = await name(origin.port, other, "127.0.0.1", **how)
+    assert [await named.ask() for _ in range(2)] == [200] * 2
+    await eventually(lambda: any(head.startswith(b"GET /healthz ") for head in origin.heads), 20)
+    assert set(asked) == {"app.example"}
 
 
 async def test_who_is_down_races_nobody(serve, name):
