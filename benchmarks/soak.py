@@ -6,7 +6,8 @@ Visitors ask `univocal serve` as fast as they are answered: hits, misses, pages 
 slow readers and slow heads, WebSockets, answers that are faults. Meanwhile the two origin servers die and
 come back by turns, and the configuration is read again. Every body carries its own URL and version and is
 checked; after a confirmed purge no older version may be answered. At the end the resident size must be what
-it was after the first tenth, and there must be as many tasks and descriptors as before the first visitor.
+it was after the first tenth, and there must be as many tasks and descriptors as before the visitors came.
+Before that, so many pages are asked for that everything that is bounded has reached its bound.
 Exit status 1 if anything was otherwise.
 """
 
@@ -35,6 +36,7 @@ from benchmarks.soak_visitors import HOST, Tally, Visitors
 ROOT: Final = Path(__file__).resolve().parent.parent
 GROWTH: Final = 1.1  # times, and so many MiB more: what an allocator needs
 ROOM: Final = 4.0
+FULL: Final = 25_000  # pages and spellings by which everything that is bounded has reached its bound
 REST: Final = 20.0  # seconds in which everything that was under way has to end
 
 CONFIGURATION: Final = """
@@ -136,6 +138,7 @@ async def soak(seconds: float, directory: Path) -> list[str]:
     core = Cores.of_this_machine().server
     with running(command, core, listen, directory / "printed", environment) as server:
         visitors, census = Visitors(pages, listen, admin, write), Census(server, told)
+        await visitors.fill(FULL)
         before = await asyncio.to_thread(at_rest, admin, census)
         await beset(visitors, census, origins, seconds)
         wrong = [*visitors.tally.wrong, *grown(census.sizes)]
@@ -150,7 +153,7 @@ def at_rest(admin: int, census: Census) -> tuple[int, int]:
     """The tasks and descriptors of a server that is ready and has nothing to do."""
     while httpx.get(f"http://127.0.0.1:{admin}/-/ready", trust_env=False).status_code != 200:
         time.sleep(0.1)
-    time.sleep(1)
+    time.sleep(REST / 2)  # so that idle connections to origin servers are closed
     return census.tasks(), census.descriptors()
 
 

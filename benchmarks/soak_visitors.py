@@ -62,6 +62,23 @@ class Visitors:
                 for _ in range(many):
                     group.create_task(self._again(kind))
 
+    async def fill(self, many: int) -> None:
+        """Ask for so many pages that nobody asks for again: what is bounded is full then."""
+        numbers = iter(range(many))
+
+        async def ask() -> None:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self._proxy)
+            for number in numbers:
+                path = f"/fill/{number}"
+                writer.write(f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode())
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
+                if await reader.readexactly(length) != body_of(path, 0):
+                    self.tally.fail(f"{path}: {head[:60]!r}")
+            writer.close()
+
+        await asyncio.gather(*(ask() for _ in range(16)))
+
     async def _again(self, act: Callable[[httpx.AsyncClient], Awaitable[None]]) -> None:
         async with httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{self._proxy}", headers={"host": HOST}, timeout=30, trust_env=False
