@@ -489,11 +489,13 @@ def apart(data: bytes) -> list[bytes]:
     return [data[a:b] for a, b in itertools.pairwise(places) if a < b]
 
 
-async def fuzz(seed: int, seconds: float, streams: float, seen: Counter[str]) -> list[Finding]:
-    """Every disagreement found in so many seconds or streams, whichever is over first."""
+async def fuzz(
+    seed: int, seconds: float, streams: float, seen: Counter[str], most: float = math.inf
+) -> list[Finding]:
+    """The disagreements, `most` at most, of so many seconds or streams, whichever is over first."""
     chance, harness, direct = random.Random(seed), Harness(), DirectHarness()
     found, end = [], time.monotonic() + seconds
-    while time.monotonic() < end and seen["streams"] < streams:
+    while time.monotonic() < end and seen["streams"] < streams and len(found) < most:
         data = mutate(chance)
         seen["streams"] += 1
         whole, pieces = await harness.read([data]), await harness.read(cut(data, chance))
@@ -516,11 +518,11 @@ async def fuzz(seed: int, seconds: float, streams: float, seen: Counter[str]) ->
 
 
 def findings(
-    seed: int, *, seconds: float = math.inf, streams: float = math.inf
+    seed: int, *, seconds: float = math.inf, streams: float = math.inf, most: float = math.inf
 ) -> tuple[list[Finding], Counter[str]]:
-    """The disagreements of a run and what it has seen."""
+    """The disagreements of a run, `most` at most, and what it has seen."""
     seen: Counter[str] = Counter()
-    return asyncio.run(fuzz(seed, seconds, streams, seen)), seen
+    return asyncio.run(fuzz(seed, seconds, streams, seen, most)), seen
 
 
 def main() -> int:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict
+from collections import defaultdict
 from typing import Final, TypeAlias
 
 from univocal.engine.outcome import Outcome
 from univocal_app.observe.frequent import Frequent
-from univocal_app.observe.survey import Row, Survey
+from univocal_app.observe.survey import Row, Survey, summed
 from univocal_app.run.processes import Commons
 
 __all__ = ["Counted", "Spellings"]
@@ -61,12 +61,7 @@ class Spellings:
 
 
 def _summed(rows: list[Row]) -> list[Counted]:
-    sums = Counter[tuple[bytes, bytes]]()
-    for key, target, count in rows:
-        assert isinstance(key, bytes)
-        assert isinstance(target, bytes)
-        sums[key, target] += int(count)
-    return [(key, target, count) for (key, target), count in sums.most_common(MOST)]
+    return [(key, target, count) for (key, target), count in summed(rows).most_common(MOST)]
 
 
 def _by_key(rows: list[Row]) -> dict[bytes, list[tuple[bytes, int]]]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from univocal_app.run.processes import Commons
 
-__all__ = ["Row", "Survey"]
+__all__ = ["Row", "Survey", "summed"]
 
 Row: TypeAlias = tuple[bytes | int, ...]
 """Octets and numbers; octets travel as Latin-1."""
@@ -66,6 +67,14 @@ class Survey:
 
     def _answer(self, commons: Commons, process: str) -> Path:
         return commons.directory / f"{process}.{self._name}"
+
+
+def summed(rows: Iterable[Row]) -> Counter[tuple[bytes, ...]]:
+    """The numbers at the end of the rows, added up for what stands before them: octets."""
+    sums = Counter[tuple[bytes, ...]]()
+    for *counted, number in rows:
+        sums[tuple(each for each in counted if isinstance(each, bytes))] += int(number)
+    return sums
 
 
 def _write(answer: Path, question: str, rows: list[Row]) -> None:

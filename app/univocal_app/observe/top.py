@@ -11,7 +11,7 @@ from univocal.store.purge_selectors import url_of
 from univocal_app.observe.frequent import Frequent
 from univocal_app.observe.purge_misses import PurgeMisses
 from univocal_app.observe.spellings import Spellings
-from univocal_app.observe.survey import Row, Survey
+from univocal_app.observe.survey import Row, Survey, summed
 from univocal_app.run.processes import Commons
 
 __all__ = ["MEASURES", "Measure", "Top"]
@@ -80,11 +80,7 @@ class Top:
 
     async def keys(self) -> list[bytes]:
         """The keys that are counted by now, those that are asked for most first."""
-        sums = Counter[bytes]()
-        for key, number in await self._surveys["requests"].rows():
-            assert isinstance(key, bytes)
-            sums[key] += int(number)
-        return [key for key, _ in sums.most_common()]
+        return [key for (key,), _ in summed(await self._surveys["requests"].rows()).most_common()]
 
     async def top(self, by: Measure, count: int) -> list[dict[str, Any]]:
         """The first `count` by a measure, as `GET /-/top` answers."""
@@ -93,11 +89,7 @@ class Top:
         rows = await self._surveys[by].rows()
         if by == "refused":
             return _refused(rows, count)
-        sums = Counter[bytes]()
-        for key, number in rows:
-            assert isinstance(key, bytes)
-            sums[key] += int(number)
-        return [{"key": _url(key), "count": number} for key, number in sums.most_common(count)]
+        return [{"key": _url(key), "count": number} for (key,), number in summed(rows).most_common(count)]
 
     async def _folded(self, count: int) -> list[dict[str, Any]]:
         return _first(await self._spellings.by_key(), count)
