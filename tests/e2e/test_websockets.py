@@ -10,6 +10,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from socket import SHUT_WR, create_connection, create_server
 from typing import Any
 
 import pytest
@@ -205,3 +206,35 @@ def test_at_sigterm_a_websocket_gets_1001(running: Any) -> None:
         assert socket.close_code == 1001
     running.process.communicate(timeout=30)
     assert running.process.returncode == 0
+
+
+@pytest.mark.parametrize("first", ["client", "origin"])
+def test_a_half_that_ends_leaves_the_other(start: Callable[..., Any], first: str) -> None:
+    with create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(20)
+        upstream = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        running = start("serve", "--upstream", upstream, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+        with create_connection(running.proxy, timeout=20) as client:
+            client.sendall(
+                b"GET /chat HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+                b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+            )
+            origin = listener.accept()[0]
+            with origin:
+                origin.settimeout(20)
+                assert origin.recv(65536).startswith(b"GET /chat HTTP/1.1\r\n")
+                origin.sendall(
+                    b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n"
+                    b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n"
+                )
+                assert client.recv(65536).startswith(b"HTTP/1.1 101 ")
+                one, other = (client, origin) if first == "client" else (origin, client)
+                one.shutdown(SHUT_WR)
+                assert other.recv(10) == b""
+                for _ in range(3):
+                    other.sendall(b"more")
+                    assert one.recv(4) == b"more"
+                other.close()
+                assert one.recv(10) == b""
+    assert running.end() == 0
+    assert [json.loads(line)["status"] for line in running.out.splitlines()] == [101]

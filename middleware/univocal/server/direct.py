@@ -170,6 +170,7 @@ class DirectProtocol(ExactProtocol):
         """Give the connection to `end`, with what the client has sent behind its handshake."""
         early, self._unparsed = bytes(self._unparsed), b""
         self._due = NEVER
+        self.delivery.stop()
         self.transport.set_protocol(end)
         return Switched(self.transport, early, full=self.flow.write_paused)
 
