@@ -6,6 +6,12 @@ import gc
 import os
 import sys
 
+from hypothesis import settings
+
+# Others may have the processor: speed is measured in `make bench`.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
+
 # Tests start hundreds of interpreters, each of which would compile every module anew, and so would pytest.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False

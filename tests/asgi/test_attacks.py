@@ -386,7 +386,7 @@ def world(name):
     return CacheMiddleware(app, runtime=Runtime(Sites([site]))), seen
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
 @given(
     name=st.sampled_from(PROFILES),
     pieces=PIECES,

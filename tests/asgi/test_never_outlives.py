@@ -136,7 +136,7 @@ def is_cut(answer):
     return isinstance(answer, ConnectionError) or not answer.complete or answer.status == 502
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=120, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=120)
 @given(steps=st.lists(STEPS, max_size=25))
 def test_nothing_outlives_a_purge(client_of, idle, impatient, steps):
     async def live():
@@ -159,7 +159,7 @@ def test_nothing_outlives_a_purge(client_of, idle, impatient, steps):
     asyncio.run(live())
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=120, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=120)
 @given(steps=st.lists(PLAIN, max_size=25))
 def test_nothing_outlives_a_purge_though_its_entity_tag_still_holds(client_of, idle, impatient, steps):
     async def live():

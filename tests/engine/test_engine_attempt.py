@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from neighbours import FRESH
@@ -326,7 +326,6 @@ TRIES = st.sampled_from(["unsent", "silent", "octets", "cut", "answer", "leaves"
     has_content=st.booleans(),
     tries=st.lists(TRIES, min_size=5, max_size=5),
 )
-@settings(deadline=None)
 def test_no_request_is_sent_twice_that_may_not_be(number, retries, fails, method, has_content, tries):
     group = Group(number, retries=retries, fails=fails, choice="least-requests")
     heard = group.send(method, *[LENGTH][:has_content], content=object())

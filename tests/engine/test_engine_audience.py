@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from neighbours import FRESH, HOST, House
@@ -104,7 +104,6 @@ def test_what_waits_keeps_little_in_memory(house: Watched) -> None:
     assert len(house.counted) == told + MOST
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -157,7 +157,7 @@ targets = st.sampled_from(
 
 
 @pytest.mark.parametrize("name", RUNTIMES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     target=targets,
     fields=heads,

@@ -121,7 +121,6 @@ def store(request: Fields, status: int, response: Fields, rules: Rules, delay: f
     return complete(begun, b"" if status == 204 else BODY[:5] if status == 206 else BODY)
 
 
-@settings(deadline=None)
 @given(REQUEST, STATUS, RESPONSE, RULES, st.floats(0, 100), LATE)
 def test_no_age_and_no_lifetime_is_negative(
     request: Fields, status: int, response: Fields, rules: Rules, delay: float, late: float
@@ -136,7 +135,6 @@ def test_no_age_and_no_lifetime_is_negative(
         assert found.cost >= len(found.head) + len(found.body) + len(found.key)
 
 
-@settings(deadline=None)
 @given(REQUEST, STATUS, RESPONSE, RULES)
 def test_what_forbids_storing_forbids_it(
     request: Fields, status: int, response: Fields, rules: Rules
@@ -157,7 +155,6 @@ def test_what_forbids_storing_forbids_it(
             assert {b"public", b"s-maxage", b"must-revalidate"} & told.keys()
 
 
-@settings(deadline=None)
 @given(REQUEST, STATUS, RESPONSE, REQUEST, METHOD, RULES, LATE)
 def test_nothing_is_reused_stale_unless_somebody_allowed_it(
     one: Fields, status: int, response: Fields, other: Fields, method: bytes, rules: Rules, late: float
@@ -191,7 +188,6 @@ def test_nothing_is_reused_stale_unless_somebody_allowed_it(
         }
 
 
-@settings(deadline=None)
 @given(REQUEST, RESPONSE, REQUEST, RESPONSE, RULES)
 def test_a_304_never_changes_the_content(
     one: Fields, response: Fields, other: Fields, news: Fields, rules: Rules
@@ -207,7 +203,6 @@ def test_a_304_never_changes_the_content(
         assert fresh.age(NOW + 2) >= 1
 
 
-@settings(deadline=None)
 @given(st.lists(field(b"foo", FREE) | field(b"cookie", FREE), max_size=3), REQUEST)
 def test_a_variant_is_for_its_own_selecting_fields(one: Fields, other: Fields) -> None:
     found = store(one, 200, [(b"cache-control", b"public, max-age=60"), (b"vary", b"foo, cookie")], Rules())
@@ -225,7 +220,6 @@ def _bare(fields: Fields, name: bytes) -> bytes | None:
     return b",".join(found).replace(b" ", b"").replace(b"\t", b"") if found else None
 
 
-@settings(deadline=None)
 @given(st.sampled_from([b"accept-encoding", b"accept-language", b"foo", b"cookie"]), FREE)
 def test_a_normalized_value_is_its_own_normal_form(name: bytes, value: bytes) -> None:
     ((_, once),) = selecting_fields((name,), Request(b"GET", b"/a", [(name, value)]))
@@ -233,7 +227,6 @@ def test_a_normalized_value_is_its_own_normal_form(name: bytes, value: bytes) ->
     assert selecting_fields((name,), Request(b"GET", b"/a", [(name, once)])) == ((name, once),)
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=40), SPEC)
 def test_a_range_is_what_a_slice_is(body: bytes, spec: bytes) -> None:
     ranges = asked_ranges([(b"range", spec)])
@@ -247,7 +240,6 @@ def test_a_range_is_what_a_slice_is(body: bytes, spec: bytes) -> None:
     assert [place for piece in pieces for place in range(piece.start, piece.stop)] == sorted(covered)
 
 
-@settings(deadline=None)
 @given(st.binary(min_size=2, max_size=30), st.data())
 def test_a_part_and_the_rest_are_the_whole(body: bytes, data: st.DataObject) -> None:
     middle = data.draw(st.integers(1, len(body) - 1))
@@ -282,7 +274,6 @@ QUERY = st.lists(
 ).map(lambda pairs: "&".join(f"{name}={value}" for name, value in pairs).encode())
 
 
-@settings(deadline=None)
 @given(QUERY, QUERY, st.sampled_from([b"key-order", b'params=("b")', b"params", b'params, except=("a")']))
 def test_queries_are_the_same_if_what_counts_is_the_same(one: bytes, other: bytes, told: bytes) -> None:
     variance = no_vary_search([(b"no-vary-search", told)])
@@ -300,7 +291,6 @@ def test_queries_are_the_same_if_what_counts_is_the_same(one: bytes, other: byte
     assert (variance.canonical(one) == variance.canonical(other)) is (read(one) == read(other))
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from([b"a", b"x-b", b"set-cookie2"]), FREE), max_size=5))
 def test_a_head_gives_back_the_fields_it_was_made_of(fields: Fields) -> None:
     found = store([], 200, [(b"cache-control", b"max-age=60"), (b"date", b"x"), *fields], Rules())
@@ -330,13 +320,12 @@ READERS: list[Any] = [
 
 
 @pytest.mark.parametrize("reader", READERS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.binary(max_size=60) | st.text('"\\,;=()?:@*-%/ \tabcW019', max_size=60).map(str.encode))
 def test_no_value_makes_a_reader_fail(reader: Any, value: bytes) -> None:
     reader(value)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 253_402_300_799))
 def test_a_date_is_read_as_it_was_written(seconds: int) -> None:
     assert reading.http_date(reading.imf_fixdate(seconds), NOW) == seconds

@@ -167,7 +167,7 @@ class StoreBudget(RuleBasedStateMachine):
             assert not self.store.lookup(key(path))
 
 
-StoreModel.TestCase.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
-StoreBudget.TestCase.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+StoreModel.TestCase.settings = settings(max_examples=40, stateful_step_count=20)
+StoreBudget.TestCase.settings = settings(max_examples=40, stateful_step_count=20)
 TestStoreModel = StoreModel.TestCase
 TestStoreBudget = StoreBudget.TestCase

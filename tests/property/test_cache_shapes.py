@@ -132,7 +132,7 @@ def measured(shape: Shape, store: MemoryStore) -> list[float]:
         tracemalloc.stop()
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(shapes, st.booleans())
 @example(Shape(parameters=400), False)
 @example(Shape(parameters=400, but=True), False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields as attributes
 from email.utils import formatdate
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support import KEY, NOW
@@ -94,7 +94,6 @@ RULES = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(REQUESTS, RESPONSES, RULES)
 def test_what_forbids_storing_is_the_first_clause_that_holds(
     request: Request, response: Response, rules: Rules
@@ -119,7 +118,6 @@ def facts(found: Stored | Unstorable) -> object:
     return {each.name: getattr(found, each.name) for each in attributes(found)}
 
 
-@settings(deadline=None)
 @given(REQUESTS, RESPONSES, RULES)
 def test_what_is_remembered_of_a_short_line_is_what_a_long_one_says(
     request: Request, response: Response, rules: Rules
@@ -141,7 +139,6 @@ def test_what_is_remembered_of_a_short_line_is_what_a_long_one_says(
         assert facts(each) == facts(found)
 
 
-@settings(deadline=None)
 @given(st.lists(LINES, max_size=6), st.binary(max_size=9))
 def test_a_completed_response_has_the_fields_that_it_came_with(fields: Fields, body: bytes) -> None:
     begun = may_store(

@@ -297,7 +297,7 @@ def small_windows() -> Iterator[None]:
         yield
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     steps=st.lists(STEPS, min_size=20, max_size=50),
     begun=st.sampled_from(BEGUN),

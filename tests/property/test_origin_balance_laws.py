@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
 from univocal.origin.balance import Balance, Balancing, Member, State
 from univocal.origin.retry_budget import RetryBudget
-
-settings.register_profile("unhurried", deadline=None)  # other tests may have the processor
-settings.load_profile("unhurried")
 
 SERVERS = st.integers(0, 3)
 

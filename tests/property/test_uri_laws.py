@@ -5,7 +5,7 @@ from pathlib import Path
 from urllib.parse import unquote, unquote_to_bytes
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from starlette.routing import Match, Mount
 from starlette.routing import Route as StarletteRoute
@@ -16,9 +16,6 @@ from univocal.uri.profile import Profile, parse
 from univocal.uri.ring import KEEP
 from univocal.uri.site import Route, Site, Sites
 from univocal.uri.target import Canonical, origin_target, resolve
-
-settings.register_profile("unhurried", deadline=None)  # other tests may have the processor
-settings.load_profile("unhurried")
 
 ROOT = Path(__file__).parents[2]
 BUILT_IN = parse({path.stem: path.read_text() for path in (ROOT / "profiles").glob("*.toml")})

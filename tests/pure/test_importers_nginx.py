@@ -3,7 +3,7 @@
 import tomllib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from univocal.engine.runtime import builtin_profiles
@@ -15,9 +15,6 @@ from univocal_app.config.tables import validate
 from univocal_app.importers.imported import Source
 from univocal_app.importers.nginx import read
 from univocal_app.importers.writing import profile_text, sites_text
-
-settings.register_profile("unhurried", deadline=None)  # other tests may have the processor
-settings.load_profile("unhurried")
 
 BUILT_IN = builtin_profiles()
 

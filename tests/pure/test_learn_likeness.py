@@ -6,7 +6,7 @@ import json
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from univocal_app.learn.likeness import Answer, Template, without_echo, words
@@ -51,7 +51,6 @@ def test_a_template_fits(seen: list[str], text: str, fits: bool) -> None:
     assert template(*seen).fits(words(html(text))) is fits
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(st.sampled_from([b"a", b"b", b"c", b"d"]), max_size=12), min_size=1, max_size=4))
 def test_a_widened_template_fits_the_last_and_keeps_no_word_that_is_not_in_all(
     rows: list[list[bytes]],
@@ -171,7 +170,6 @@ def test_settings_of_nothing_are_sound_and_load() -> None:
     assert not folded(profile, b"/a/../b", b"/b")
 
 
-@settings(deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_settings_as_toml_load(chance: random.Random) -> None:
     some = Settings(

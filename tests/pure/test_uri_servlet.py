@@ -6,14 +6,11 @@ from pathlib import Path
 from urllib.parse import quote, unquote_to_bytes
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from univocal.uri.pipeline import Rejected, canonical_target, explain_target
 from univocal.uri.profile import Profile, parse
-
-settings.register_profile("unhurried", deadline=None)  # other tests may have the processor
-settings.load_profile("unhurried")
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = json.loads((Path(__file__).parent / "vectors" / "servlet.json").read_text())

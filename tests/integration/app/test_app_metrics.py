@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
@@ -109,7 +109,6 @@ def text_of(metrics: Metrics) -> str:
     return metrics.exposition()[0].decode()
 
 
-@settings(deadline=None)
 @given(st.lists(OUTCOMES, max_size=20))
 def test_the_text_is_what_prometheus_client_writes(outcomes: list[Outcome]) -> None:
     metrics, reference = Metrics(MemoryStore()), Reference()

@@ -171,7 +171,7 @@ def check_reading(idle, data):
             return  # that reader is not used again
 
 
-@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=1500, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=streams)
 async def test_a_glance_reads_what_the_parser_reads(idle, data):
     check_reading(idle, data)
@@ -224,7 +224,7 @@ def check_answers(twins, comparable, data):
     assert seen[0] == seen[1]
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=streams)
 @example(data=STORED[0] + STORED[1])
 async def test_a_glance_answers_what_a_turn_answers(twins, comparable, data):
