@@ -12,7 +12,6 @@ import socket
 import socketserver
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from pathlib import Path
 import pytest
 
 import forking
+from support import serving
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 20
@@ -159,13 +159,9 @@ def origin() -> Iterator[Origin]:
         daemon_threads = True
         block_on_close = False
 
-    with Server(("127.0.0.1", 0), Handler) as server:
+    with Server(("127.0.0.1", 0), Handler) as server, serving(server):
         recorded = Origin(server.server_address[:2])  # type: ignore[arg-type]
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
         yield recorded
-        server.shutdown()
-        thread.join()
 
 
 @dataclass

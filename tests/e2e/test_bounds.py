@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from support import serving
+
 Fixture = Callable[..., Any]
 
 GET = b"GET %b HTTP/1.1\r\nHost: en.example\r\n%b\r\n"
@@ -63,13 +65,9 @@ class Handler(socketserver.StreamRequestHandler):
 
 @pytest.fixture
 def origin() -> Iterator[Origin]:
-    with Origin() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
+    with Origin() as server, serving(server):
         yield server
         server.go.set()
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture

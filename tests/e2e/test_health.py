@@ -6,7 +6,6 @@ import contextlib
 import json
 import re
 import socketserver
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from support import serving
 
 Fixture = Callable[..., Any]
 
@@ -66,10 +67,7 @@ def origins(tmp_path: Path) -> Iterator[Callable[[str], Ill]]:
             origin.url = (
                 f"unix://{place}" if name == "unix" else f"http://127.0.0.1:{server.server_address[1]}"
             )
-            thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-            thread.start()
-            stack.callback(thread.join)
-            stack.callback(server.shutdown)
+            stack.enter_context(serving(server))
             return origin
 
         yield start

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import http.server
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from support import serving
 
 Fixture = Callable[..., Any]
 
@@ -30,12 +31,8 @@ def collector() -> Iterator[Any]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server, serving(server):
         yield f"http://127.0.0.1:{server.server_address[1]}", posted
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture

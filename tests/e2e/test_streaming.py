@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from support import serving
+
 PORTS = ("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 PIECE = b"x" * 65536
 MIB = 2**20
@@ -92,13 +94,9 @@ class Handler(socketserver.StreamRequestHandler):
 
 @pytest.fixture
 def sizes() -> Iterator[Sizes]:
-    with Sizes() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
+    with Sizes() as server, serving(server):
         yield server
         server.go.set()
-        server.shutdown()
-        thread.join()
 
 
 def peak(pid: int) -> int:

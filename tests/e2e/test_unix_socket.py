@@ -6,12 +6,13 @@ import contextlib
 import json
 import re
 import socketserver
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from support import serving
 
 PORTS = ("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 TARGET = "/%7Ea%2Fb/../c;d=e?x=%20&y=[z]"
@@ -38,10 +39,7 @@ def listen(tmp_path: Path) -> Iterator[Callable[[str], list[bytes]]]:
                 daemon_threads = True
 
             server = stack.enter_context(Server(str(tmp_path / name), Handler))
-            thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-            thread.start()
-            stack.callback(thread.join)
-            stack.callback(server.shutdown)
+            stack.enter_context(serving(server))
             return heads
 
         yield begin

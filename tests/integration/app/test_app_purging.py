@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import socketserver
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from support import serving
 
 
 @dataclass
@@ -43,13 +44,9 @@ def server() -> Iterator[Recorder]:
         daemon_threads = True
         block_on_close = False
 
-    with Server(("127.0.0.1", 0), Handler) as listening:
+    with Server(("127.0.0.1", 0), Handler) as listening, serving(listening):
         recorder.port = listening.server_address[1]
-        thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
         yield recorder
-        listening.shutdown()
-        thread.join()
 
 
 Run = Callable[..., Any]

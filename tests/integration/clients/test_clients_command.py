@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import forking
+from support import serving
 
 MANY = 300
 NUMBERS = range(MANY)
@@ -37,13 +38,9 @@ def proxy(serve: Any) -> Any:
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server, serving(server):
         server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
         yield serve(server.server_port, "mediawiki")
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture

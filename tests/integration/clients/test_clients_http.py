@@ -7,12 +7,13 @@ import re
 import shutil
 import socket
 import subprocess
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+
+from support import serving
 
 TITLES = ["/wiki/Steve_Fuller_(sociologist)", "/wiki/A/B", "/wiki/C%3F?action=raw"]
 
@@ -39,13 +40,9 @@ def origin() -> Iterator[int]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server, serving(server):
         server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
         yield server.server_port
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture(scope="module")
