@@ -30,6 +30,8 @@ _FOR_EVER: Final = Timeouts(None, None, None, None)
 # Seconds that one address of a name has before the next is tried beside it (RFC 8305 §8).
 HEAD_START: Final = 0.25
 
+_REMEMBERED: Final = 256  # endpoints whose last address is known, at least
+
 
 class Endpoint(NamedTuple):
     """The place connections lead to (RFC 9110 §4.3.1); over TLS `sni` is asked for, if it is another name.
@@ -175,7 +177,9 @@ class OriginTransport(httpx.AsyncBaseTransport):
 
     def forget(self, endpoint: Endpoint) -> None:
         """Let go of an endpoint that will be asked no more; what is under way goes on."""
-        self._tried.pop(endpoint, None)
+        # Of what fails after this, the address is told still.
+        for old in list(self._tried)[:-_REMEMBERED]:
+            del self._tried[old]
         pool = self._pools.pop(endpoint, None)
         if pool is not None:
             pool.retire()

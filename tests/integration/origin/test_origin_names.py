@@ -203,3 +203,25 @@ async def test_what_is_under_way_at_an_address_that_is_gone_ends_well(serve, nam
     assert await asked == 200
     await named.upstream.aclose()
     await eventually(lambda: origin.open == 0, 20)
+
+
+async def test_what_fails_at_an_address_that_is_gone_is_told_with_it(serve, name, eventually):
+    goes_on = asyncio.Event()
+
+    async def resets(peer):
+        await peer.head()
+        await goes_on.wait()
+        peer.reset()
+
+    origin = await serve(resets)
+    named = await name(origin.port, "127.0.0.1", retries=0)
+    told = Told()
+    named.upstream.send(b"GET", b"/", [(b"host", b"en.example")], SENDER, None, told)
+    await eventually(lambda: origin.heads, 20)
+    named.addresses = ("127.0.0.2",)
+    named.upkeep._watches[0].begin()
+    await eventually(lambda: named.upstream.balance.members[0].server.address == "127.0.0.2", 20)
+    goes_on.set()
+    async with asyncio.timeout(20):
+        await told.over.wait()
+    assert told.error.failure.address == f"127.0.0.1:{origin.port}"
