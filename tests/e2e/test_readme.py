@@ -15,7 +15,6 @@ import httpx
 import pytest
 
 from univocal.engine.runtime import builtin_profiles
-from univocal.http.errors import REASONS
 from univocal.uri.pipeline import Rejected, canonical_target
 from univocal_app.config.tables import validate
 from univocal_app.run.assemble import runtime_of
@@ -129,9 +128,3 @@ def test_the_reference_shows_the_defaults(root: Path) -> None:
     assert own.keys() == default.keys()
     differing = {name for name in own if own[name] != default[name]}
     assert differing == {"hosts", "routes"}
-
-
-def test_the_reference_has_every_reason(root: Path) -> None:
-    table = (root / "docs" / "reference.md").read_text("utf-8")
-    _, _, told = table.partition("## What is refused, and why")
-    assert set(REASONS) <= set(re.findall(r"`([a-z0-9-]+)`", told))

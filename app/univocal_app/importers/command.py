@@ -44,7 +44,7 @@ def import_profile(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="A VCL or C file, a remap rule, an nginx.conf.")
     ],
-    source: Annotated[Format, typer.Option("--from", help="Whose file it is.")],
+    source: Annotated[Format, typer.Option("--from", metavar="varnish|ats|nginx", help="Whose file it is.")],
     name: Annotated[str | None, typer.Option(metavar="NAME", help="The profile's name (its file's).")] = None,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where the profile goes (standard output).")

@@ -1,0 +1,116 @@
+"""The tables of docs/reference.md that the code knows better: written between their marks, or compared.
+
+    python reference/write.py [--check]
+
+With --check nothing is written, and the exit status is 1 if the page has something else.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+
+from univocal.http.errors import REASONS
+from univocal_app.commands.cli import app
+from univocal_app.observe.metrics import FAMILIES, written
+
+__all__ = ["PAGE", "TABLES", "with_tables"]
+
+PAGE: Final = Path(__file__).parents[1] / "docs" / "reference.md"
+
+Row = tuple[str, ...]
+
+
+def main() -> None:
+    """Write the page anew, or compare."""
+    old = PAGE.read_text("utf-8")
+    new = with_tables(old)
+    if "--check" not in sys.argv:
+        PAGE.write_text(new, "utf-8")
+    elif new != old:
+        sys.exit("docs/reference.md is not what the code says: make reference")
+
+
+def with_tables(page: str) -> str:
+    """The page with each table between its marks as the code has it now."""
+    for name, table in TABLES.items():
+        begin, end = (f"<!-- {name}: {word} -->" for word in ("written by make reference", "end"))
+        before, _, rest = page.partition(begin)
+        _, found, after = rest.partition(end)
+        if not found:
+            raise ValueError(f"docs/reference.md has no place for {name}: {begin} and {end}")
+        page = f"{before}{begin}\n\n{table()}\n\n{end}{after}"
+    return page
+
+
+def _table(head: Row, rows: list[Row]) -> str:
+    ruled = [head, tuple("---" for _ in head), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in ruled)
+
+
+def metrics() -> str:
+    """Every metric, with its labels."""
+    rows = [(f"`{written(name)}`", family.kind, family.documentation) for name, family in FAMILIES.items()]
+    return _table(("metric", "kind", ""), rows)
+
+
+def reasons() -> str:
+    """Every reason for which univocal answers by itself, with its status, in the order of precedence."""
+    rows = [(f"`{reason}`", str(status), title) for reason, (status, title) in REASONS.items()]
+    return _table(("reason", "status", "title"), rows)
+
+
+def commands() -> str:
+    """Every command with what it takes."""
+    told = []
+    for words, command in _commands(typer.main.get_command(app), "univocal"):
+        told.append(f"#### `{words}`\n\n{_sentence(command)}")
+        rows = [_parameter(each) for each in command.params if each.name != "help"]
+        if rows:
+            told.append(_table(("", "", "default"), rows))
+    return "\n\n".join(told)
+
+
+def _commands(command: Any, words: str) -> Iterator[tuple[str, Any]]:
+    """A command and those below it, with the words that call each."""
+    yield words, command
+    for name, below in getattr(command, "commands", {}).items():
+        yield from _commands(below, f"{words} {name}")
+
+
+def _sentence(command: Any) -> str:
+    return " ".join((command.help or "").split())
+
+
+def _parameter(parameter: Any) -> Row:
+    """An option's or argument's name, what it means, and what it is where it is not given."""
+    if parameter.param_type_name == "argument":
+        called = f"`{parameter.metavar}`"
+    else:
+        names = ", ".join(f"`{name}`" for name in parameter.opts)
+        called = names if parameter.is_flag else f"{names} `{parameter.metavar}`"
+    more = [parameter.help or ""]
+    if parameter.multiple:
+        more.append("It may be given more than once.")
+    if parameter.envvar:
+        more.append(f"Variable: `{parameter.envvar}`.")
+    return called, " ".join(more), _default(parameter)
+
+
+def _default(parameter: Any) -> str:
+    if parameter.required:
+        return "required"
+    if parameter.default in {None, False, ""}:
+        return ""
+    return f"`{getattr(parameter.default, 'value', parameter.default)}`"
+
+
+TABLES: Final = {"commands": commands, "metrics": metrics, "reasons": reasons}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""docs/reference.md has what the code has: commands, options, metrics, reasons, keys of univocal.toml."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+from pydantic import BaseModel
+
+from reference.write import PAGE, TABLES, with_tables
+from univocal.http.errors import REASONS
+from univocal_app.config.tables import Configuration, RouteTable, SiteTable
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return PAGE.read_text("utf-8")
+
+
+def test_the_tables_are_what_the_code_says(page: str) -> None:
+    assert with_tables(page) == page, "make reference writes docs/reference.md anew"
+
+
+@pytest.mark.parametrize(
+    ("said", "other"),
+    [
+        ("| `bad-host` | 400 |", "| `bad-host` | 404 |"),
+        ("| `--soft` | Mark stale instead of removing. |", "| `--soft` | |"),
+        ("| `univocal_stored_bytes` | gauge |", "| `univocal_stored_bytes` | counter |"),
+    ],
+)
+def test_what_the_code_does_not_say_goes(page: str, said: str, other: str) -> None:
+    assert page.count(said) == 1
+    assert with_tables(page.replace(said, other)) == page
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_page_without_a_place_is_refused(page: str, name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        with_tables(page.replace(f"<!-- {name}: end -->", ""))
+
+
+def test_every_reason_is_in_the_section_on_refusals(page: str) -> None:
+    _, _, told = page.partition("## What is refused, and why")
+    assert set(REASONS) <= set(re.findall(r"`([a-z0-9-]+)`", told))
+
+
+def test_every_key_is_shown(page: str) -> None:
+    (block,) = re.findall(r"(?ms)^## univocal.toml$.*?^```toml\n(.*?)^```", page)
+    shown = tomllib.loads(block)
+    assert shown.keys() == Configuration.model_fields.keys()
+    for name, field in Configuration.model_fields.items():
+        table = field.annotation
+        if isinstance(table, type) and issubclass(table, BaseModel):
+            assert shown[name].keys() == table.model_fields.keys(), name
+    (site,) = shown["sites"]
+    (route,) = site["routes"]
+    # Tables of a site's own, which have the keys of the tables above.
+    assert site.keys() | {"origin", "cache"} == SiteTable.model_fields.keys()
+    assert route.keys() == RouteTable.model_fields.keys()
