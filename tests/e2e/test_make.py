@@ -48,3 +48,29 @@ def test_another_interpreter_makes_the_environment_anew(would: object, tmp_path:
     assert f"{other} -m venv --clear" in would(str(other))
     assert "-m venv" not in would(str(other))
     assert "-m venv --clear" in would(sys.executable)
+
+
+def test_sources_are_rewritten_as_the_check_wants_them(root: Path, tmp_path: Path) -> None:
+    if shutil.which("make") is None:
+        pytest.skip("package make is not installed")
+    programs = tmp_path / "venv" / "bin"
+    programs.mkdir(parents=True)
+    ruff = programs / "ruff"
+    ruff.write_text(f'#!/bin/sh\nexec {sys.executable} -m ruff "$@"\n')
+    ruff.chmod(0o755)
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(root / name, tmp_path)
+    source = tmp_path / "source.py"
+    source.write_text("import sys\nx = [ 1,2 ]\n")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+
+    def made(*words: str) -> str:
+        command = ["make", "--no-print-directory", f"PYTHON={sys.executable}", "VENV=venv", *words]
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=60, check=True, cwd=tmp_path, env=clean
+        ).stdout
+
+    (stamp,) = [line.split()[1] for line in made("-n", "format").splitlines() if line.startswith("touch ")]
+    (tmp_path / stamp).touch()
+    made("format")
+    assert source.read_text() == "x = [1, 2]\n"

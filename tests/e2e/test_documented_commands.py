@@ -1,0 +1,371 @@
+"""Every command on every page is run: here, or by the test that a table names.
+
+What a command's comment promises is what its answer must have: `# 400, reason …`, `# revision 2`.
+"""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from fastapi import FastAPI
+from starlette.applications import Starlette
+
+from univocal import CacheMiddleware, ReverseProxy, builtin_profiles
+from univocal.uri.profile import parse
+from univocal_app.config.tables import Configuration, validate
+
+Fixture = Callable[..., Any]
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    str(each.relative_to(ROOT))
+    for each in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"))
+)
+TIMEOUT = 60
+TOKEN = "a-token-of-the-pages"
+
+
+class By(NamedTuple):
+    """The test that runs a command, or the make target that .ci/run calls; and why not all of it is run."""
+
+    test: str
+    unless: str = ""
+
+
+ENGINE = "its images come from elsewhere"
+STACK = By("tests/e2e/test_containers.py::test_the_stack_has_a_configuration_that_is_accepted", ENGINE)
+SERVICE = By("tests/e2e/test_systemd.py::test_systemd_takes_the_units", "it would change this machine")
+PROBE = By("tests/e2e/test_profiles_page.py::test_the_probe_tells_what_the_page_says")
+LEARN = "tests/integration/learn/test_learn_commands.py::"
+WIKI = "tests/integration/applications/test_applications_mediawiki.py::"
+
+# Patterns of commands that are not run here.
+ELSEWHERE = {
+    r"make test": By("make test"),
+    r"make check": By("make check"),
+    r"make format": By("tests/e2e/test_make.py::test_sources_are_rewritten_as_the_check_wants_them"),
+    r"make demo": By(
+        "tests/e2e/test_demo.py::test_visitors_come_if_wanted_and_leave_the_printed_lines_their_pages"
+    ),
+    r"make reference": By("tests/pure/test_reference_page.py::test_the_tables_are_what_the_code_says"),
+    r"make fuzz .*": By("make fuzz"),
+    r"make conformance": By("", "the suite is cloned from elsewhere, and needs Node"),
+    r"make screenshots": By("tests/e2e/test_page.py::test_the_pictures_can_be_made_anew"),
+    r"make bench-short": By("make bench-short"),
+    r"make bench": By("make bench-short", "all rounds, which take ten minutes"),
+    r"UNIVOCAL_CLUSTER_URLS=.* make test ARGS=.*": By(
+        "tests/e2e/test_cluster.py::test_no_answer_is_older_than_the_last_purge_allows"
+    ),
+    # What make bench wrote down of itself.
+    r"python -m benchmarks --seconds 1": By("make bench-short"),
+    r"(python -m (univocal_app|uvicorn)|nginx|varnishd) .*": By("make bench-short"),
+    # Other machines, the system's services, indexes.
+    r"docker compose .*": STACK,
+    r"curl -i http://127\.0\.0\.1:8080/|curl .*(files\.localhost:8080/notes/|Host: localhost).*": STACK,
+    r"pip install .*": By(
+        "tests/e2e/test_packaging.py::test_the_wheel_alone_is_the_middleware", "extras come from an index"
+    ),
+    r"python3 -m venv /opt/univocal .*": By(
+        "tests/e2e/test_packaging.py::test_the_wheel_alone_is_the_middleware", "it would change this machine"
+    ),
+    r"cp contrib/univocal\.service .*|systemctl .*": SERVICE,
+    r"univocal check .* && systemctl reload univocal": By(
+        "tests/e2e/test_in_front.py::test_the_file_to_begin_with_is_one", "it would change this machine"
+    ),
+    # What serves or follows until it is ended.
+    r"(\.venv/bin/)?univocal serve --upstream http://127\.0\.0\.1:9000 --profile .*": By(
+        "tests/e2e/test_serve.py::test_every_spelling_is_one_resource"
+    ),
+    r"univocal serve --upstream .* --upstream .*": By(
+        "tests/e2e/test_serve.py::test_several_upstreams_share_the_requests"
+    ),
+    r"univocal log": By("tests/e2e/test_live.py::test_log_follows_and_ends_at_ctrl_c"),
+    r"univocal log --(status|site) .*": By("tests/e2e/test_live.py::test_log_filters"),
+    r"univocal log --since .*": By("tests/e2e/test_live.py::test_since_begins_with_the_log_of_the_proxy"),
+    r"curl -N .*/-/events.*": By("tests/e2e/test_events.py::test_filters_choose_by_site_status_and_cache"),
+    # What asks thousands of times, or needs a whole application.
+    r"univocal probe .*": By(LEARN + "test_the_sample_may_be_a_sitemap_or_a_log"),
+    r"univocal discover .*": By(LEARN + "test_discover_asks_the_origin"),
+    r"univocal replay .*": By(LEARN + "test_replay_compares_profiles"),
+    r"univocal audit .*": By(LEARN + "test_audit_says_it_in_plain_words"),
+    r"curl .* -H 'Host: wiki\.example' .*": By(WIKI + "test_a_page_is_one_resource_until_it_is_edited"),
+    r"univocal explain --config univocal\.toml 'http://wiki\.example/.*": By(
+        WIKI + "test_a_subpage_is_one_title_to_rest"
+    ),
+    # A script, run as a whole.
+    r"origin=http.*|same\(\) \{.*|for c in .*|same .*": PROBE,
+}
+
+# Python that is run elsewhere, by page and place on it; None: all of it.
+PYTHON_ELSEWHERE = {
+    ("README.md", 0): By("tests/e2e/test_readme.py::test_the_mounted_middleware"),
+    ("README.md", 1): By("tests/e2e/test_readme.py::test_the_proxy_by_itself"),
+    ("docs/library.md", None): By("tests/e2e/test_library_page.py::test_every_example_runs"),
+    ("docs/profiles.md", None): PROBE,
+    ("docs/how-to/purging.md", 0): By(
+        "tests/integration/clients/test_clients_wagtail.py::test_what_is_published_is_seen"
+    ),
+    ("docs/how-to/purging.md", 1): By(
+        "tests/integration/clients/test_clients_django.py::test_a_purge_reaches_every_variant"
+    ),
+}
+
+
+# What there is on the pages.
+
+
+class Command(NamedTuple):
+    """One command of a page's sh blocks, and the comment after it."""
+
+    page: str
+    text: str
+    comment: str
+
+
+def blocks(page: str, language: str) -> list[str]:
+    text = (ROOT / page).read_text("utf-8")
+    return re.findall(rf"(?ms)^```{language}\n(.*?)^```$", text)
+
+
+def commands(page: str) -> Iterator[Command]:
+    for block in blocks(page, "sh"):
+        lines: list[str] = []
+        for line in block.splitlines():
+            lines.append(line)
+            if is_whole(text := "\n".join(lines)) and text.strip():
+                bare, _, comment = text.partition(" # ") if len(lines) == 1 else (text, "", "")
+                yield Command(page, bare.strip(), comment.strip())
+                lines = []
+        assert not any(lines), f"{page}: no command: {lines}"
+
+
+def is_whole(text: str) -> bool:
+    """Whether a shell would begin to run it, without waiting for another line."""
+    if text.count("'") % 2 == 0 and not re.search(r"[{\\]$|\bdo\b|^\}", text, re.MULTILINE):
+        return True
+    return subprocess.run(["sh", "-n", "-c", text], capture_output=True, check=False).returncode == 0
+
+
+COMMANDS = [command for page in PAGES for command in commands(page)]
+
+
+def rows_for(command: Command) -> list[str]:
+    return [pattern for pattern in ELSEWHERE if re.fullmatch(pattern, command.text, re.DOTALL)]
+
+
+def test_each_command_has_one_place_at_most() -> None:
+    assert len(COMMANDS) > 100
+    assert [(command.text, rows) for command in COMMANDS if len(rows := rows_for(command)) > 1] == []
+
+
+def test_the_tables_have_no_row_that_no_page_has() -> None:
+    used = {pattern for command in COMMANDS for pattern in rows_for(command)}
+    assert ELSEWHERE.keys() - used == set()
+    there = {(page, at) for page in PAGES for at in [None, *range(len(blocks(page, "python")))]}
+    assert PYTHON_ELSEWHERE.keys() - there == set()
+
+
+@pytest.mark.parametrize("by", sorted({*ELSEWHERE.values(), *PYTHON_ELSEWHERE.values()}))
+def test_what_runs_them_exists(by: By) -> None:
+    if not by.test:
+        assert by.unless
+        return
+    if by.test.startswith("make "):
+        assert re.search(rf"(?m)^{by.test}\b", (ROOT / ".ci" / "run").read_text("utf-8"))
+        return
+    module, _, name = by.test.partition("::")
+    tree = ast.parse((ROOT / module).read_text("utf-8"))
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    assert name in {node.name for node in ast.walk(tree) if isinstance(node, functions)}
+
+
+# Those that are run here.
+
+
+class Scene:
+    """A directory with what the pages presuppose, and programs that are started as they are needed."""
+
+    def __init__(self, folder: Path, start: Fixture, origin: Any) -> None:
+        self.folder, self.start, self.origin = folder, start, origin
+        self.demo = self.served = None
+        self.environment = {**os.environ, "UNIVOCAL_PURGE_TOKEN": TOKEN, "NO_COLOR": "1"}
+        self.environment["PATH"] = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
+        for name in [name for name in self.environment if name.lower().endswith("_proxy")]:
+            del self.environment[name]
+        self._program(
+            "univocal", f'PYTHONPATH={ROOT}/app:{ROOT}/middleware exec {sys.executable} -m univocal_app "$@"'
+        )
+        self._program("find-what-changed", "cat changed.txt")
+        self.write("changed.txt", "# what an editor has saved\n\nhttp://en.example/wiki/A\n")
+
+    def _program(self, name: str, text: str) -> None:
+        file = self.write(f"bin/{name}", f"#!/bin/sh\n{text}\n")
+        file.chmod(0o755)
+
+    def write(self, name: str, text: str) -> Path:
+        file = self.folder / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text, "utf-8")
+        return file
+
+    def the_demo(self) -> Any:
+        listeners = ("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+        self.demo = self.demo or self.start("demo", *listeners, until="%2F is a slash to it")
+        return self.demo
+
+    def the_proxy(self) -> Any:
+        """univocal before an origin that answers all, or with the page's own file."""
+        if self.served is None:
+            file = self.folder / "univocal.toml"
+            if not file.exists():
+                site = f'[[sites]]\nhosts = ["*"]\nprofile = "mediawiki"\nupstream = "{self.origin.url}"\n'
+                self.write("univocal.toml", site)
+            listeners = ("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+            self.served = self.start("serve", "--config", str(file), *listeners, UNIVOCAL_PURGE_TOKEN=TOKEN)
+        return self.served
+
+    def as_here(self, command: Command) -> str:
+        """The command with this test's ports and files in place of the page's."""
+        text = command.text.replace(".venv/bin/univocal", "univocal")
+        text = text.replace("/var/log/univocal", str(self.folder))
+        of_the_demo = command.page in {"docs/tutorial.md", "docs/how-to/page.md"} or ".localhost" in text
+        if not re.search(r"curl|univocal (purge|top)", text):
+            return text
+        running = self.the_demo() if of_the_demo else self.the_proxy()
+        if of_the_demo:
+            for port, path in (("34567", "/wiki/"), ("34568", "/shop/")):
+                text = text.replace(port, re.search(rf"http://127\.0\.0\.1:(\d+){path}", running.said)[1])
+        proxy, admin = (f":{port}" for _, port in (running.proxy, running.admin))
+        text = (
+            text.replace("192.0.2.1:8080", "127.0.0.1:8080").replace(":8080", proxy).replace(":8081", admin)
+        )
+        text = text.replace("univocal top", f"univocal top --admin http://127.0.0.1{admin}")
+        listeners = f"--via http://127.0.0.1{proxy} --admin http://127.0.0.1{admin}"
+        text = text.replace("univocal purge", f"univocal purge {listeners}")
+        return text.replace("curl ", r"curl -sS -w '%{stderr}status %{http_code}' ")
+
+    def run(self, command: Command) -> None:
+        if command.text == "univocal serve --config univocal.toml":
+            self.the_proxy()
+            return
+        text = self.as_here(command)
+        ended = subprocess.run(
+            ["sh", "-c", text], cwd=self.folder, env=self.environment, capture_output=True, text=True,
+            timeout=TIMEOUT, check=False,
+        )  # fmt: skip
+        said = ended.stdout.replace("\r\n", "\n")
+        assert ended.returncode == 0, f"{command}\n{said}\n{ended.stderr}"
+        if "curl" in text:
+            expected = int(promised[0]) if (promised := re.findall(r"^4\d\d\b", command.comment)) else 200
+            assert int(re.findall(r"status (\d+)", ended.stderr)[0]) == expected, f"{command}\n{said}"
+        for promise in promises(command.comment):
+            assert promise.lower() in said.lower(), f"{command}\n{said}"
+
+
+def promises(comment: str) -> Iterator[str]:
+    """What a comment says the answer has."""
+    if comment.startswith("Cache-Status: "):
+        yield comment.partition("; ttl=")[0]  # seconds pass
+    if comment.startswith('{"'):
+        yield comment.partition("…")[0].partition(', "key"')[0]
+    yield from (f'"{reason}"' for reason in re.findall(r"reason ([a-z-]+)", comment))
+    yield from re.findall(r"\brevision \d+", comment)
+
+
+@pytest.mark.parametrize(
+    ("comment", "expected"),
+    [
+        ("Cache-Status: univocal; hit; ttl=59", ["Cache-Status: univocal; hit"]),
+        ('{"purged": 1, "key": …}', ['{"purged": 1']),
+        ("400, reason dot-segment", ['"dot-segment"']),
+        ("still revision 1", ["revision 1"]),
+        ("from a file, or - for standard input", []),
+    ],
+)
+def test_what_a_comment_promises(comment: str, expected: list[str]) -> None:
+    assert list(promises(comment)) == expected
+
+
+@pytest.fixture
+def scene(tmp_path: Path, start: Fixture, origin: Any) -> Scene:
+    if shutil.which("curl") is None:
+        pytest.skip("needs curl (Debian package curl)")
+    return Scene(tmp_path, start, origin)
+
+
+RING = "size_t ring[256] = {" + ",".join(map(str, builtin_profiles()["mediawiki"].ring.forms)) + "};"
+REMAP = 'map http://en.example/ http://127.0.0.1:9001/ @plugin=ring.so @pparam="3A 2F" @pparam="5B 5D"\n'
+SERVER = "server { server_name en.example; listen 80;\nlocation / { proxy_pass http://127.0.0.1:9001; }\n}\n"
+
+
+def files_of(page: str, scene: Scene) -> None:
+    """What the page has had its reader write before, or presupposes."""
+    if page == "docs/how-to/purging.md":
+        scene.run(Command(page, "curl -H 'Host: en.example' http://127.0.0.1:8080/wiki/A/B", ""))
+    if page == "docs/profiles.md":
+        profile, configuration = blocks(page, "toml")[:2]
+        scene.write("profiles/shop.toml", profile)
+        scene.write("univocal.toml", configuration.replace("http://127.0.0.1:9000", scene.origin.url))
+        for name, text in (("normalize_path.vcl", RING), ("remap.config", REMAP), ("nginx.conf", SERVER)):
+            scene.write(name, text)
+    if page == "docs/how-to/observing.md":
+        example = re.findall(r"(?m)^(\{\"time\".*)$", (ROOT / "docs/how-to/purging.md").read_text("utf-8"))
+        (scene.folder / "access.log.1.gz").write_bytes(gzip.compress("\n".join(example).encode() + b"\n"))
+
+
+HERE = [page for page in PAGES if any(not rows_for(command) for command in commands(page))]
+
+
+@pytest.mark.parametrize("page", HERE)
+def test_the_commands_of_a_page(page: str, scene: Scene) -> None:
+    files_of(page, scene)
+    for command in (each for each in commands(page) if not rows_for(each)):
+        scene.run(command)
+
+
+# Other languages.
+
+
+def is_profile(block: dict[str, Any]) -> bool:
+    return not block.keys() <= {*Configuration.model_fields, "upstream"}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "toml")])
+def test_toml_is_a_configuration_or_a_profile(page: str) -> None:
+    for text in blocks(page, "toml"):
+        block = tomllib.loads(text)
+        if is_profile(block):
+            parse({"mine": text}, builtin_profiles())
+            continue
+        if block.get("server", {}).get("workers", 1) > 1:
+            block["cache"] = {"store": "redis://127.0.0.1:6379/0"}  # as the page has it further up
+        site = {"hosts": ["*"], "upstream": block.pop("upstream", "http://127.0.0.1:9001")}
+        validate({"sites": [site], **block}, page)
+
+
+PYTHON = [
+    (page, at)
+    for page in PAGES
+    for at in range(len(blocks(page, "python")))
+    if not PYTHON_ELSEWHERE.keys() & {(page, at), (page, None)}
+]
+
+
+@pytest.mark.parametrize(("page", "at"), PYTHON)
+def test_python_runs(page: str, at: int, scene: Scene) -> None:
+    text = blocks(page, "python")[at]
+    if ":8080" in text:
+        text = text.replace(":8080", f":{scene.the_proxy().proxy[1]}")
+    known = {"CacheMiddleware": CacheMiddleware, "ReverseProxy": ReverseProxy, "app": FastAPI()}
+    exec(compile(text, page, "exec"), {**known, "get_asgi_application": Starlette})
