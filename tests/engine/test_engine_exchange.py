@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 
 from neighbours import House, PlayedClient
+from univocal.cache.rules import Rules
 from univocal.engine.broadcast import FAR_BEHIND, WINDOW
+from univocal.engine.runtime import Runtime, builtin_profiles
+from univocal.http.errors import RefusedError
 from univocal.store.memory import MemoryStore
+from univocal.uri.profile import parse
 
 LONG = bytes(5 * WINDOW // 2)
 
@@ -238,4 +242,32 @@ def test_the_end_waits_for_a_client_that_takes_no_more() -> None:
     assert (client.body, client.state) == (b"all", "")
     client.resume()
     assert client.state == "finished"
+    house.assert_nothing_is_left()
+
+
+# Past the cache
+
+
+@pytest.mark.parametrize("age", [0, 100])
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_is_only_observed_is_never_answered_by_another_resource(age: int, fails: bool) -> None:
+    """Not even in place of an error, by what is stored for whatever query there is (RFC 9110 §9.3.1)."""
+    house = House()
+    tried = 'extends = "rfc3986"\n[reject]\nmode = "observe"\nsequences = ["fragment"]'
+    trial = parse({"tried": tried}, builtin_profiles())["tried"]
+    house.engine.gate.runtime = Runtime.everywhere(trial, Rules())
+    stays = (b"cache-control", b"max-age=60, stale-if-error=600")
+    house.store_away(b"another", fields=[stays, (b"no-vary-search", b"params")], target=b"/a?b=1")
+    house.clock.now += age
+    client = house.ask(b"/a?b=2#c")
+    if fails:
+        house.origin.last.fail(RefusedError("origin-unreachable"))
+    else:
+        house.origin.last.answers(b"its own", status=503, fields=[])
+    assert client.status == (502 if fails else 503)
+    assert b"another" not in client.body
+    ordinary = house.ask(b"/a?b=2")
+    if age:
+        house.origin.last.answers(status=503, fields=[])
+    assert (ordinary.status, ordinary.body) == (200, b"another")
     house.assert_nothing_is_left()

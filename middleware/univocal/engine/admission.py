@@ -97,10 +97,8 @@ class Gate:
         request = Request(received.method, found.target, told, tags, found.received)
         if rules.takes_cookies:
             request = strip_cookies(request, rules)
-        if received.upgrade:  # what a connection becomes is no answer to anybody else
-            decision = decide(request, (), rules, now)
-            if not isinstance(decision, Refuse):
-                decision = Forward("bypass", may_store=False, fallback=None, unstorable="bypass")
+        if _passes_by(received, found):
+            decision = _past(received, request, rules, now)
         else:
             decision = self._decide(found, request, rules, now)
         return Admission(received, runtime, peer, found, request, rules, decision, found.observed)
@@ -114,9 +112,6 @@ class Gate:
         return peer
 
     def _decide(self, found: Canonical, request: Request, rules: Rules, now: float) -> Decision:
-        if found.observed or found.target == b"*":
-            reason = "bypass" if request.method in {b"GET", b"HEAD"} else "method"
-            return Forward(reason, may_store=False, fallback=None, unstorable=reason)
         decision = decide(request, self.tiers.lookup(found.key, now), rules, now)
         if isinstance(decision, Reuse | Validate):
             decision.stored.used = now
@@ -134,9 +129,11 @@ class Gate:
         """The same request judged by what is stored now, or by the responses `held`.
 
         Whoever has waited asks this again: a decision is as old as what it was made from, and a lease that
-        begins later knows nothing of the purges between them.
+        begins later knows nothing of the purges between them. What passes the cache by goes on doing so.
         """
         assert admission.canonical is not None
+        if _passes_by(admission.received, admission.canonical):
+            return admission
         variants = self.tiers.lookup(admission.canonical.key, now) if held is None else held
         return replace(admission, decision=decide(admission.request, variants, admission.rules, now))
 
@@ -167,6 +164,25 @@ class Gate:
         if not variants:
             return found.key, selection([], request)
         return found.key, selecting_fields(tuple(name for name, _ in variants[0].vary), request)
+
+
+def _passes_by(received: Received, found: Canonical) -> bool:
+    """True of a request that nothing stored answers: a handshake, and whatever has no one spelling.
+
+    What a connection becomes is no answer to anybody else. A target that is only observed is of no resource
+    that is known, even where what is stored answers for every query (No-Vary-Search).
+    """
+    return bool(received.upgrade or found.observed or found.target == b"*")
+
+
+def _past(received: Received, request: Request, rules: Rules, now: float) -> Decision:
+    """The decision about a request that passes the cache by."""
+    decision = decide(request, (), rules, now) if received.upgrade else None
+    if isinstance(decision, Refuse):  # only-if-cached
+        return decision
+    reads = request.method in {b"GET", b"HEAD"}
+    reason = "bypass" if received.upgrade or reads else "method"
+    return Forward(reason, may_store=False, fallback=None, unstorable=reason)
 
 
 def obsolete(admission: Admission, response: Response) -> list[Selector]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from univocal.engine.exchange import Exchange
@@ -26,10 +25,7 @@ class SwitchingClient(Client, Protocol):
 
 
 class Handshake(Exchange):
-    """An exchange that may end as a tunnel; its Outcome is told when that ends.
-
-    Nothing that is stored answers it, not even in place of an error.
-    """
+    """An exchange that may end as a tunnel; its Outcome is told when that ends."""
 
     __slots__ = ("_tunnel",)
 
@@ -56,9 +52,6 @@ class Handshake(Exchange):
             self._tunnel.close()
             self.octets = self._tunnel.octets
         super()._end()
-
-    def _recall(self, flight: Flight, status: int | None, otherwise: Callable[[], None]) -> None:  # noqa: ARG002
-        otherwise()
 
     def _relay(self, flight: Flight, response: Response) -> None:
         if not isinstance(response, Switching):
