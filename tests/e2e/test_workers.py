@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import http.client
 import json
 import os
 import re
@@ -117,6 +118,26 @@ def test_what_the_page_shows_is_of_every_worker(workers: Fixture, ask: Fixture) 
     (neighbour,) = missed["neighbours"]
     assert (neighbour["url"], neighbour["stored"]) == ("http://en.example/wiki/A(b)", 1)
     assert neighbour["differs"] == ["path", "query"]
+
+
+def test_hits_of_all_workers_are_in_the_figures_at_once(workers: Fixture, ask: Fixture) -> None:
+    running = workers()
+    asked_of_each(ask, running)  # from now on each has it in memory
+    kept = [http.client.HTTPConnection(*running.proxy, timeout=60) for _ in range(4)]
+    for rounds in (1, 2, 3):
+        for number in range(200):
+            client = kept[number % len(kept)]
+            client.request("GET", "/wiki/A(b)", headers={"Host": "en.example"})
+            assert client.getresponse().read() == b"answer 1"
+        stats = json.loads(ask(running.admin, "/-/stats", "localhost").body)
+        metrics = ask(running.admin, "/metrics", "localhost").body.decode()
+        requests = 200 * rounds + COUNT
+        assert stats["totals"]["requests"] == requests
+        assert sum(second["requests"] for second in stats["series"]) == requests
+        assert counted(metrics, "univocal_requests_total") == requests
+        assert counted(metrics, "univocal_request_seconds_count") == requests
+    for client in kept:
+        client.close()
 
 
 @pytest.mark.parametrize("at_the_admin_listener", [False, True])

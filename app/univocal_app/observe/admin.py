@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Final
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -26,6 +27,9 @@ from univocal_app.observe.admin_views import Views
 from univocal_app.observe.metrics import Metrics
 
 __all__ = ["admin"]
+
+# What is read in the files of all processes. The other views ask each of them.
+_SUMS: Final = frozenset(("/metrics", "/-/stats"))
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -66,19 +70,21 @@ def admin(
         Middleware(PurgeMethods, proxy),
         Middleware(Permitted, proxy),
         Middleware(OwnHosts, hosts),
-        Middleware(_Settled, proxy),
+        Middleware(_Settled, proxy, life),
     ]
     return Starlette(routes=routes, middleware=middleware)
 
 
 class _Settled:
-    """Lets everything that has ended be counted before a request looks at the counts."""
+    """Lets everything that has ended be counted, by every process, before a request looks at the counts."""
 
-    def __init__(self, app: ASGIApp, proxy: CacheMiddleware) -> None:
-        self._app, self._audience = app, proxy.engine.audience
+    def __init__(self, app: ASGIApp, proxy: CacheMiddleware, life: Life) -> None:
+        self._app, self._audience, self._life = app, proxy.engine.audience, life
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._audience.settle()
+        if scope["type"] == "http" and scope["path"] in _SUMS:
+            await self._life.look()
         await self._app(scope, receive, send)
 
 

@@ -23,18 +23,23 @@ async def _nothing_new() -> list[str]:
     return []
 
 
+async def _nobody_else() -> None:
+    pass
+
+
 @dataclass(frozen=True)
 class Life:
     """The program behind the listener, as far as it is asked about here.
 
     `working` gives the number of processes that serve clients, `leaving` is true from the moment on at which
     the program was told to end. `reload` returns the keys that have changed; it raises ConfigurationError,
-    and NotTakenError.
+    and NotTakenError. `look` returns when the other processes have written down what they have counted.
     """
 
     working: Callable[[], int] = lambda: 1
     leaving: Callable[[], bool] = lambda: False
     reload: Callable[[], Awaitable[list[str]]] = _nothing_new
+    look: Callable[[], Awaitable[None]] = _nobody_else
 
     async def answer_ready(self, proxy: CacheMiddleware, _: Request) -> Response:
         """Tell a balancer whether to send clients here."""

@@ -10,7 +10,19 @@ from typing import Final, TypeAlias
 from univocal.http.errors import ConfigurationError
 from univocal_app.config.tables import Configuration
 
-__all__ = ["Adopt", "Alive", "Drop", "Frames", "Message", "Prepare", "Reopen", "Told", "frame"]
+__all__ = [
+    "Adopt",
+    "Alive",
+    "Drop",
+    "Frames",
+    "Look",
+    "Looked",
+    "Message",
+    "Prepare",
+    "Reopen",
+    "Told",
+    "frame",
+]
 
 _LENGTH: Final = 4  # octets before each message
 
@@ -23,6 +35,20 @@ class Alive:
 @dataclass(frozen=True)
 class Reopen:
     """To a worker: open the log anew."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """To a worker: write down for the others what has been counted by now, and tell of it by this number."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Looked:
+    """A worker's answer to Look: it is written down."""
+
+    number: int
 
 
 @dataclass(frozen=True)
@@ -49,7 +75,7 @@ class Told:
     error: ConfigurationError | None = None
 
 
-Message: TypeAlias = Alive | Reopen | Prepare | Adopt | Drop | Told
+Message: TypeAlias = Alive | Reopen | Look | Looked | Prepare | Adopt | Drop | Told
 
 
 def frame(message: Message) -> bytes:

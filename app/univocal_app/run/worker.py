@@ -13,7 +13,7 @@ from typing import Final
 from univocal.http.errors import ConfigurationError
 from univocal_app.config.tables import Configuration
 from univocal_app.run.assemble import House, assemble
-from univocal_app.run.channel import Adopt, Alive, Frames, Message, Prepare, Reopen, Told, frame
+from univocal_app.run.channel import Adopt, Alive, Frames, Look, Looked, Message, Prepare, Reopen, Told, frame
 from univocal_app.run.processes import Commons
 from univocal_app.run.reload import Prepared, adopt, prepare
 from univocal_app.run.serve import Serving, run
@@ -85,6 +85,9 @@ class _Hearing:
         for message in self._frames.feed(octets):
             if isinstance(message, Reopen):
                 self._house.log.reopen()
+            elif isinstance(message, Look):
+                self._house.look()
+                self.say(Looked(message.number))
             else:
                 self._task = asyncio.get_running_loop().create_task(self._obey(message, self._task))
 

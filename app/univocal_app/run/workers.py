@@ -9,7 +9,7 @@ import signal
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import resource_tracker
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +19,7 @@ from univocal.http.errors import ConfigurationError, Objections
 from univocal_app.config.tables import Configuration
 from univocal_app.observe.admin_life import Life, NotTakenError
 from univocal_app.run.assemble import assemble
-from univocal_app.run.channel import Adopt, Drop, Frames, Message, Prepare, Reopen, Told, frame
+from univocal_app.run.channel import Adopt, Drop, Frames, Look, Looked, Message, Prepare, Reopen, Told, frame
 from univocal_app.run.processes import PARENT, Commons
 from univocal_app.run.reload import Reload
 from univocal_app.run.serve import HELD, Serving, run
@@ -33,6 +33,7 @@ logger: Final = logging.getLogger("univocal")
 SILENCE: Final = 30.0  # seconds without one after which a worker is taken for hung and killed
 START: Final = 60.0  # seconds that a worker has to start, in which it gives none
 PAUSE: Final = 1.0  # seconds before a worker that ended is replaced
+LOOK: Final = 2.0  # seconds that a worker has to write down what it has counted
 ANSWER: Final = 30.0  # seconds that a worker has to prepare a configuration, or to put it into force
 
 _IN_TIME: Final = "a worker that reads the configuration in time: this one did not answer"
@@ -98,7 +99,7 @@ def supervise(program: Program) -> None:
 
         workers = Workers(count, task, house.forget)
         reload = Reload(house, program.read, program.tell, program.notices, workers)
-        life = Life(lambda: workers.accepting, lambda: serving.is_leaving, reload)
+        life = Life(lambda: workers.accepting, lambda: serving.is_leaving, reload, workers.look)
 
         async def start() -> None:
             await house.start()
@@ -136,6 +137,7 @@ class _Worker:
     process: multiprocessing.process.BaseProcess
     channel: asyncio.StreamWriter
     answer: asyncio.Future[Told] | None = None  # to what it was asked
+    looks: dict[int, asyncio.Future[None]] = field(default_factory=dict)  # that it was asked for
 
     def end(self, *, at_once: bool) -> None:
         if at_once:
@@ -156,12 +158,31 @@ class _Worker:
         finally:
             self.answer = None
 
+    async def look(self, number: int) -> None:
+        """Have it write down what it has counted; returns when it has, or soon after it should have."""
+        self.looks[number] = asyncio.get_running_loop().create_future()
+        self.send(Look(number))
+        try:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.looks[number], LOOK)
+        finally:
+            del self.looks[number]
+
     def hear(self, message: Message) -> None:
+        if isinstance(message, Looked):
+            self._end_look(message.number)
         if isinstance(message, Told) and self.answer is not None and not self.answer.done():
             self.answer.set_result(message)
 
+    def _end_look(self, number: int) -> None:
+        look = self.looks.get(number)
+        if look is not None and not look.done():
+            look.set_result(None)
+
     def lost(self) -> None:
         """Take note that it says no more."""
+        for number in self.looks:
+            self._end_look(number)
         if self.answer is not None and not self.answer.done():
             self.answer.set_exception(TimeoutError("it has ended"))
 
@@ -184,6 +205,7 @@ class Workers:
         self._names = [str(number) for number in range(1, count + 1)]
         self._there: dict[str, _Worker] = {}
         self._accepting = set[str]()
+        self._looks = 0  # by now
         self._tasks: list[asyncio.Task[None]] = []
         self._started, self._end = asyncio.Event(), asyncio.Event()
 
@@ -210,6 +232,12 @@ class Workers:
         """Let them open their logs anew."""
         for worker in self._there.values():
             worker.send(Reopen())
+
+    async def look(self) -> None:
+        """Have each write down all that has ended by now; one that does not answer soon is not waited for."""
+        self._looks += 1
+        there = list(self._there.values())
+        await asyncio.gather(*(worker.look(self._looks) for worker in there))
 
     async def prepare(self, configuration: Configuration) -> None:
         """Let each prepare a configuration, or none. Raises ConfigurationError with what any objects to."""
