@@ -5,7 +5,7 @@ BIN     = $(VENV)/bin
 MADE_BY := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2], sys.base_prefix)' | tr ' /' '--')
 STAMP   = $(VENV)/.made-by-$(or $(MADE_BY),none)
 
-.PHONY: help demo test check docs reference bench bench-short soak fuzz conformance screenshots format clean
+.PHONY: help demo test check docs reference comparison bench bench-short soak fuzz conformance screenshots format clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
@@ -34,6 +34,10 @@ docs: $(STAMP)  ## the documentation as a site, without a warning: dist/site/ind
 
 reference: $(STAMP)  ## the tables of docs/reference.md that the code knows better, anew
 	PYTHONPATH=app:middleware $(BIN)/python reference/write.py $(ARGS)
+
+comparison: $(STAMP)  ## which spellings nginx, Varnish and hishel take for one: docs/comparison.md; needs them
+	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	PYTHONPATH=.:app:middleware $(BIN)/python -m comparison.run $(ARGS)
 
 bench: $(STAMP)  ## univocal beside other caches, in ten minutes: docs/benchmarks.md; needs wrk and nginx
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'

@@ -59,6 +59,7 @@ ELSEWHERE = {
         "tests/e2e/test_demo.py::test_visitors_come_if_wanted_and_leave_the_printed_lines_their_pages"
     ),
     r"make reference": By("tests/pure/test_reference_page.py::test_the_tables_are_what_the_code_says"),
+    r"make comparison": By("tests/e2e/test_comparison_page.py::test_the_page_tells_what_is_measured"),
     r"make fuzz .*": By("make fuzz"),
     r"make conformance": By("", "the suite is cloned from elsewhere, and needs Node"),
     r"make screenshots": By("tests/e2e/test_page.py::test_the_pictures_can_be_made_anew"),
