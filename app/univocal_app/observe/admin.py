@@ -21,7 +21,8 @@ from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_hosts import Hosts, OwnHosts
 from univocal_app.observe.admin_life import Life
 from univocal_app.observe.admin_page import page_routes
-from univocal_app.observe.admin_purge import FRESH, PurgeMethods, bad_request, preview, purge
+from univocal_app.observe.admin_problems import FRESH, HANDLERS, bad_request
+from univocal_app.observe.admin_purge import PurgeMethods, preview, purge
 from univocal_app.observe.admin_rights import Permitted
 from univocal_app.observe.admin_views import Views
 from univocal_app.observe.metrics import Metrics
@@ -68,11 +69,11 @@ def admin(
     routes += page_routes()
     middleware = [
         Middleware(PurgeMethods, proxy),
-        Middleware(Permitted, proxy),
+        Middleware(Permitted, proxy, hosts),
         Middleware(OwnHosts, hosts),
         Middleware(_Settled, proxy, life),
     ]
-    return Starlette(routes=routes, middleware=middleware)
+    return Starlette(routes=routes, middleware=middleware, exception_handlers=HANDLERS)
 
 
 class _Settled:
@@ -103,7 +104,7 @@ async def _explain(proxy: CacheMiddleware, request: Request) -> Response:
     try:
         told = explain(request.query_params.get("url", ""), runtime.sites, rules_of=runtime.rules_of)
     except ValueError as error:
-        return bad_request(str(error))
+        return bad_request(str(error), request)
     return Response(told.as_json() + "\n", media_type="application/json", headers=FRESH)
 
 

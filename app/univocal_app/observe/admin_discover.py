@@ -10,7 +10,7 @@ from starlette.responses import Response
 from univocal.http.grammar import split_absolute
 from univocal.store.purge_selectors import url_of
 from univocal_app.learn.discover import discovered_in, estimated
-from univocal_app.observe.admin_purge import FRESH
+from univocal_app.observe.admin_problems import FRESH
 from univocal_app.observe.spellings import Counted, Spellings
 
 __all__ = ["Discovering"]

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from univocal.engine.audience import Listener
 from univocal.engine.outcome import Outcome
-from univocal.http.problem import problem
-from univocal_app.observe.admin_purge import FRESH
+from univocal.http.errors import RefusedError
+from univocal_app.observe.admin_problems import FRESH, bad_request, refusal
 from univocal_app.observe.event_relay import Gathering, report
 from univocal_app.observe.events import Follower, Wanted, event_of
 
@@ -70,13 +70,11 @@ class Events:
         try:
             wanted = Wanted.by(query.getlist("site"), query.getlist("status"), query.getlist("cache"))
         except ValueError as error:
-            said = {"type": "about:blank", "title": "Bad Request", "status": 400, "detail": str(error)}
-            return JSONResponse(said, 400, headers=FRESH, media_type="application/problem+json")
+            return bad_request(str(error), request)
         if request.method == "HEAD":
             return Response(headers=_FIELDS)
         if len(self._followers) >= FOLLOWERS or self._closed:
-            told = problem(("overloaded",))
-            return Response(told.body, 503, headers=FRESH, media_type="application/problem+json")
+            return refusal(RefusedError("overloaded"), request)
         follower = Follower(wanted)
         self._join(follower)
         try:

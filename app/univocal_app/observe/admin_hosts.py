@@ -31,15 +31,19 @@ class Hosts:
     def __init__(self, server: Callable[[], ServerTable]) -> None:
         self._server = server
 
+    @property
+    def names(self) -> frozenset[bytes]:
+        """Those that are no addresses, or that are told by name."""
+        server = self._server()
+        return frozenset(name.encode() for name in (*server.admin_hosts, host_name(server.admin.host)))
+
     def has(self, scope: Any) -> bool:
         """Tell whether a request's Host is one of these. Its port does not matter: tunnels change it."""
         named = values(scope["headers"], b"host")
         authority = parse_authority(named[0]) if len(named) == 1 else None
         if authority is None:
             return False
-        server = self._server()
-        names = {name.encode() for name in (*server.admin_hosts, host_name(server.admin.host))}
-        return authority[0] in names or _is_address(authority[0], scope.get("server"))
+        return authority[0] in self.names or _is_address(authority[0], scope.get("server"))
 
 
 class OwnHosts:

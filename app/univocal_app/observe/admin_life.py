@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.http.errors import ConfigurationError, UnivocalError
-from univocal_app.observe.admin_purge import FRESH
+from univocal_app.observe.admin_problems import FRESH, failed
 
 __all__ = ["Life", "NotTakenError"]
 
@@ -54,33 +54,20 @@ class Life:
             told = f"ready, without the shared store: memory alone, {detached:g} seconds a response\n"
         return PlainTextResponse(told, headers=FRESH)
 
-    async def answer_reload(self, _: Request) -> Response:
+    async def answer_reload(self, request: Request) -> Response:
         """Have the configuration read again: what has changed, or all that is wrong with it."""
         try:
             changed = await self.reload()
         except ConfigurationError as error:
-            return _refused(error)
+            return _refused(error, request)
         except NotTakenError as error:
-            said = {
-                "type": "about:blank",
-                "title": "Service Unavailable",
-                "status": 503,
-                "detail": str(error),
-            }
-            return JSONResponse(said, 503, headers=FRESH, media_type="application/problem+json")
+            return failed(503, str(error), request)
         return JSONResponse({"reloaded": True, "changed": changed}, headers=FRESH)
 
 
-def _refused(error: ConfigurationError) -> Response:
+def _refused(error: ConfigurationError, request: Request) -> Response:
     errors = [
         {"detail": str(each), "key": each.key, "file": each.source, "line": each.line}
         for each in (error, *error.beside)
     ]
-    said = {
-        "type": "about:blank",
-        "title": "Unprocessable Content",
-        "status": 422,
-        "detail": "\n".join(str(each["detail"]) for each in errors),
-        "errors": errors,
-    }
-    return JSONResponse(said, 422, headers=FRESH, media_type="application/problem+json")
+    return failed(422, "\n".join(str(each["detail"]) for each in errors), request, {"errors": errors})

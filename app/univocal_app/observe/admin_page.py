@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from univocal_app.observe.admin_purge import FRESH
+from univocal_app.observe.admin_problems import FRESH
 
 __all__ = ["page_routes"]
 

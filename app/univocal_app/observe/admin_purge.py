@@ -18,13 +18,12 @@ from univocal.engine.purge import PURGES, Purged, carry_out, foresee, may_purge,
 from univocal.engine.trust import Peer
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Fields
-from univocal.http.problem import problem
 from univocal_app.observe.admin_hosts import Hosts
+from univocal_app.observe.admin_problems import FRESH, bad_request, refusal
 
-__all__ = ["FRESH", "PurgeMethods", "bad_request", "preview", "purge", "refusal"]
+__all__ = ["PurgeMethods", "preview", "purge"]
 
 MAX_PURGE: Final = 4 * 2**20  # octets of a purge request's content
-FRESH: Final = {"cache-control": "no-store"}
 
 
 class PurgeMethods:
@@ -86,12 +85,12 @@ class _Asked:
             self.reasons = refused.reasons
             return refusal(refused, request)
         except (ValueError, RecursionError) as error:
-            return bad_request(str(error))
+            return bad_request(str(error), request)
         return Response(purged.body(), media_type="application/json", headers=FRESH)
 
     async def _purge(self, request: Request) -> Purged:
         gate = self.proxy.gate
-        if not may_purge(self.peer, self.fields, gate.runtime):
+        if not may_purge(self.peer, self.fields, gate.runtime, self.hosts.names):
             raise RefusedError("purge-forbidden")
         if not self.hosts.has(request.scope):
             raise RefusedError("unknown-host")
@@ -108,7 +107,7 @@ async def preview(proxy: CacheMiddleware, request: Request) -> Response:
     except RefusedError as refused:
         return refusal(refused, request)
     except (ValueError, RecursionError) as error:
-        return bad_request(str(error))
+        return bad_request(str(error), request)
     except ClientDisconnect:
         return Response()
     return JSONResponse({"would_purge": count, **order.told}, headers=FRESH)
@@ -128,17 +127,3 @@ async def _content(request: Request) -> dict[str, object]:
     if not isinstance(asked, dict):
         raise ValueError("the content is no JSON object")
     return asked
-
-
-def refusal(refused: RefusedError, request: Request) -> Response:
-    """A problem for a request that is refused."""
-    told = problem(refused.reasons, request.scope["headers"])
-    response = Response(told.body, told.status)
-    response.raw_headers = list(told.fields)
-    return response
-
-
-def bad_request(detail: str) -> Response:
-    """A problem for what is asked for in a way that nobody understands (400)."""
-    said = {"type": "about:blank", "title": "Bad Request", "status": 400, "detail": detail}
-    return JSONResponse(said, 400, headers=FRESH, media_type="application/problem+json")

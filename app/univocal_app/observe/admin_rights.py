@@ -10,6 +10,7 @@ from univocal.asgi.messages import send_problem
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.scope import received
 from univocal.engine.purge import may_purge
+from univocal_app.observe.admin_hosts import Hosts
 
 __all__ = ["Permitted"]
 
@@ -21,8 +22,8 @@ _EXEMPT: Final = frozenset(("/-/health", "/-/ready", "/-/purge"))
 class Permitted:
     """Refuses a request from whoever may not purge (403): what is shown tells what clients asked for."""
 
-    def __init__(self, app: ASGIApp, proxy: CacheMiddleware) -> None:
-        self._app, self._proxy = app, proxy
+    def __init__(self, app: ASGIApp, proxy: CacheMiddleware, hosts: Hosts) -> None:
+        self._app, self._proxy, self._hosts = app, proxy, hosts
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http" or scope["path"] in _EXEMPT or self._may(scope):
@@ -32,4 +33,7 @@ class Permitted:
 
     def _may(self, scope: Any) -> bool:
         gate, fields = self._proxy.gate, list(scope["headers"])
-        return may_purge(gate.sender(received(scope), fields), fields, gate.runtime)
+        if scope["method"] in {"GET", "HEAD"} and (b"sec-fetch-mode", b"navigate") in fields:
+            # A link on another site leads here: that site reads nothing of what its reader is shown.
+            fields = [field for field in fields if field[0] != b"sec-fetch-site"]
+        return may_purge(gate.sender(received(scope), fields), fields, gate.runtime, self._hosts.names)

@@ -17,7 +17,7 @@ from univocal.engine.purge import foresee
 from univocal.http.errors import RefusedError
 from univocal.store.purge_selectors import Keys
 from univocal.store.tiers import Tiers
-from univocal_app.observe.admin_purge import FRESH, bad_request, refusal
+from univocal_app.observe.admin_problems import FRESH, bad_request, refusal
 from univocal_app.observe.origin_states import OriginStates
 from univocal_app.observe.purge_misses import FEW as NEIGHBOURS
 from univocal_app.observe.purge_misses import Neighbour, neighbours
@@ -71,9 +71,9 @@ class Views:
         by, number = request.query_params.get("by", "requests"), request.query_params.get("n", str(FEW))
         measure = next((each for each in MEASURES if each == by), None)
         if measure is None:
-            return bad_request(f"by is one of {', '.join(MEASURES)}")
+            return bad_request(f"by is one of {', '.join(MEASURES)}", request)
         if not (number.isascii() and number.isdigit() and len(number) < 5 and 0 < int(number) <= MOST):
-            return bad_request(f"n is a number from 1 to {MOST}")
+            return bad_request(f"n is a number from 1 to {MOST}", request)
         return JSONResponse(await self.top.top(measure, int(number)), headers=FRESH)
 
     async def answer_spellings(self, proxy: CacheMiddleware, request: Request) -> Response:
@@ -86,7 +86,7 @@ class Views:
         except RefusedError as refused:
             return refusal(refused, request)
         except ValueError as error:
-            return bad_request(str(error))
+            return bad_request(str(error), request)
         assert order.canonical is not None
         told = await self.top.spelled(order.canonical.key)
         return JSONResponse({**told, "stored": stored}, headers=FRESH)

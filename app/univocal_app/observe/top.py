@@ -61,7 +61,7 @@ class Top:
 
     def _refuse(self, outcome: Outcome) -> None:
         received = outcome.received
-        host = outcome.host.encode("latin-1", "replace") or received.host or b""
+        host = outcome.host.encode("latin-1", "replace")
         named = outcome.reasons[0].encode(), host[:255]
         self._refused.add(named)
         self._examples.setdefault(named, received.target[:LONGEST])

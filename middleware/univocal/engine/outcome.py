@@ -69,7 +69,7 @@ class Outcome(NamedTuple):
     agent: _Value = None  # the value of User-Agent, which is the client's, as the next two are
     referrer: _Value = None  # of Referer
     trace: _Value = None  # of traceparent
-    host: str = ""  # of a refused request: the authority it names, if a site serves that
+    host: str = ""  # of a refused request: the authority it names, the client's octets if that is none
     failure: Failure | None = None  # of the origin server
     purged: Purged | None = None  # what a purge was about, if that is known, and what came of it
     alike: int = 1

@@ -6,7 +6,7 @@ import asyncio
 import hmac
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
@@ -125,25 +125,34 @@ async def foresee(asked: Mapping[str, object], runtime: Runtime, tiers: Tiers) -
 # Who may
 
 
-def may_purge(peer: Peer, fields: Fields, runtime: Runtime) -> bool:
+def may_purge(
+    peer: Peer, fields: Fields, runtime: Runtime, names: Collection[bytes] = (b"localhost",)
+) -> bool:
     """Tell whether this client may purge: by the token, compared in constant time, or by its own address.
 
     A browser's address is not that of the author of the page it shows: a page's request counts only if the
-    page comes from here.
+    page comes from here: from an address, or from one of these `names`, which nobody else points anywhere.
     """
     given = [
         value[7:].strip() for value in values(fields, b"authorization") if value[:7].lower() == b"bearer "
     ]
     if runtime.access.token and len(given) == 1 and hmac.compare_digest(given[0], runtime.access.token):
         return True
-    return peer.known and within(peer.client, runtime.access.networks) and not _from_elsewhere(fields)
+    return peer.known and within(peer.client, runtime.access.networks) and not _from_elsewhere(fields, names)
 
 
-def _from_elsewhere(fields: Fields) -> bool:
+# What browsers say of a request that no other site has caused (Fetch Metadata §2.3).
+_OWN: Final = frozenset((b"same-origin", b"none"))
+
+
+def _from_elsewhere(fields: Fields, names: Collection[bytes]) -> bool:
     """Tell whether a browser sends this for the page of another site.
 
-    The page's host must be the request's, and an address: a name can be pointed anywhere (DNS rebinding).
+    The page's host must be the request's, and an address or one of `names`: any other name can be pointed
+    anywhere (DNS rebinding).
     """
+    if not _OWN.issuperset(values(fields, b"sec-fetch-site")):
+        return True
     origins, hosts = values(fields, b"origin"), values(fields, b"host")
     if not origins:
         return False
@@ -154,7 +163,7 @@ def _from_elsewhere(fields: Fields) -> bool:
     try:
         return not ip_address(name.strip("[]"))
     except ValueError:
-        return name != "localhost"
+        return hosts[0].partition(b":")[0] not in names
 
 
 # What goes

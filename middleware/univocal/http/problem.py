@@ -14,7 +14,7 @@ from univocal.http.errors import REASONS, by_rank
 from univocal.http.messages import Fields
 from univocal.http.status import PHRASES
 
-__all__ = ["FAULT", "Problem", "fault", "problem"]
+__all__ = ["FAULT", "Problem", "fault", "page", "problem"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def _problem(reasons: tuple[str, ...]) -> Problem:
 @lru_cache(maxsize=512)
 def _negotiated(reasons: tuple[str, ...], *, html: bool) -> Problem:
     if html:
-        return _page(REASONS[reasons[0]][0], _said(reasons), reasons)
+        return page(REASONS[reasons[0]][0], _said(reasons), reasons)
     return _varying(_problem(reasons))
 
 
@@ -83,7 +83,7 @@ _STYLE: Final = (
     ":root{color-scheme:light dark}"
     "body{font:1rem/1.5 system-ui,sans-serif;max-width:36rem;margin:15vh auto;padding:0 1.25rem}"
     "h1{font-size:1.5rem}"
-    "p:last-child{opacity:.75}"
+    "p+p{opacity:.75}"
 )
 _HASH: Final = codecs.encode(sha256(_STYLE.encode()).digest(), "base64").strip()
 _POLICY: Final = (
@@ -92,13 +92,15 @@ _POLICY: Final = (
 )
 
 
-def _page(status: int, detail: str, reasons: Sequence[str]) -> Problem:
+def page(status: int, detail: str, reasons: Sequence[str] = ()) -> Problem:
+    """The page that tells a browser of an error; `detail` is HTML, in ASCII."""
     title, codes = f"{status} {PHRASES[status]}", ", ".join(f"<code>{reason}</code>" for reason in reasons)
+    named = f"<p>Reason: {codes}</p>\n" if codes else ""
     body = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n"
-        f"<h1>{title}</h1>\n<p>{detail}</p>\n<p>Reason: {codes}</p>\n</main>\n</body>\n</html>\n"
+        f"<h1>{title}</h1>\n<p>{detail}</p>\n{named}</main>\n</body>\n</html>\n"
     )
     told = _varying(_whole(status, b"text/html; charset=utf-8", body))
     told.fields.extend(
@@ -120,4 +122,4 @@ def _whole(status: int, media_type: bytes, body: str) -> Problem:
 # For a fault of this program: it is no reason for which a request is refused.
 _FAULT: Final = (500, "The request could not be answered.", ("internal-error",))
 FAULT: Final = _details(*_FAULT)
-_PAGE_OF_A_FAULT: Final = _page(*_FAULT)
+_PAGE_OF_A_FAULT: Final = page(*_FAULT)

@@ -14,6 +14,7 @@ from univocal.uri.segments import is_under, routing_view
 __all__ = ["PLACE", "Route", "Site", "Sites"]
 
 
+LONGEST: Final = 255  # octets of a host that are told of
 PLACE: Final = b"{path}"  # where a canonical path goes in an upstream's
 
 
@@ -134,16 +135,17 @@ class Sites:
         return (self.default, (host, port)) if self.default else None
 
     def owner(self, hosts: Sequence[bytes], scheme: bytes) -> tuple[str, str]:
-        """The name of the site that serves a Host field's value, and that value; empty if none does."""
+        """The name of the site that serves a Host field's value, or "", and that value.
+
+        A value that is no authority is given as it came, at most `LONGEST` octets of it; several are joined.
+        """
         authority = parse_authority(hosts[0]) if len(hosts) == 1 else None
         if authority is None:
-            return "", ""
+            return "", b", ".join(hosts)[:LONGEST].decode("latin-1")
         host, port = authority
         located = self.locate(host, port or DEFAULT_PORTS[scheme])
-        if located is None:
-            return "", ""
-        text = host.decode("ascii")
-        return located[0].name, text if port is None else f"{text}:{port}"
+        text = host[:LONGEST].decode("ascii")
+        return "" if located is None else located[0].name, text if port is None else f"{text}:{port}"
 
 
 def _configured(site: Site, key: str, text: str) -> Authority:

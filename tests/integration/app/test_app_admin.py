@@ -21,7 +21,10 @@ from univocal_app.observe.stats import Stats
 from univocal_app.observe.top import Top
 from univocal_app.run.assemble import runtime_of
 
-SETTINGS = {"sites": [{"hosts": ["en.example"], "profile": "mediawiki", "upstream": "http://127.0.0.1:1"}]}
+SETTINGS = {
+    "server": {"admin_hosts": ["localhost", "cache.example"]},
+    "sites": [{"hosts": ["en.example"], "profile": "mediawiki", "upstream": "http://127.0.0.1:1"}],
+}
 
 
 async def origin(scope: Any, receive: Any, send: Any) -> None:
@@ -247,10 +250,70 @@ async def test_what_it_shows(house: Any) -> None:
     assert shown.json()["sites"][0]["upstream"] == "http://127.0.0.1:1"
     assert shown.json()["server"]["listen"] == "127.0.0.1:8080"
     assert "s3cret" not in shown.text
-    assert validate({"sites": [{**SETTINGS["sites"][0]}]}, "f").model_dump(mode="json") == json.loads(
-        shown.text
-    )
+    assert validate(SETTINGS, "f").model_dump(mode="json") == json.loads(shown.text)
     assert all(answer.headers["cache-control"] == "no-store" for answer in (health, ready, shown, metrics))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/-/none", 404),
+        ("GET", "/-/purge", 405),
+        ("DELETE", "/-/stats", 405),
+        ("GET", "/-/top?by=none", 400),
+        ("GET", "/-/events?status=x", 400),
+        ("GET", "/-/explain?url=%3Cb%3E", 400),
+        ("POST", "/-/purge", 400),
+        ("POST", "/-/purge/preview", 400),
+    ],
+)
+async def test_an_error_is_a_problem_or_a_page_for_a_browser(
+    house: Any, method: str, path: str, status: int
+) -> None:
+    _, application = house
+    async with client(application) as browser:
+        problem = await browser.request(method, path)
+        page = await browser.request(method, path, headers={"accept": "text/html,*/*;q=0.8"})
+    assert problem.status_code == page.status_code == status
+    assert problem.headers["content-type"] == "application/problem+json"
+    assert problem.json()["status"] == status
+    assert problem.json()["detail"]
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert f"<h1>{status} " in page.text
+    assert "<b>" not in page.text
+    assert problem.headers["vary"] == page.headers["vary"] == "Accept"
+    assert problem.headers.get("allow") == page.headers.get("allow")
+    assert ("allow" in page.headers) == (status == 405)
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site", "none", "same-origin"])
+async def test_a_page_of_another_site_may_not_purge_reload_or_read(house: Any, site: str) -> None:
+    proxy, application = house
+    permitted = site in {"none", "same-origin"}
+    fields = {"sec-fetch-site": site, "sec-fetch-mode": "no-cors", "content-type": "text/plain"}
+    async with client(application, **fields) as browser:
+        named = {"content": b'{"url": "http://en.example/wiki/A"}'}
+        for method, path, more in (
+            ("GET", "/-/discover", {}),
+            ("POST", "/-/reload", {}),
+            ("POST", "/-/purge/preview", named),
+            ("POST", "/-/purge", named),
+        ):
+            answer = await browser.request(method, path, **more)
+            assert answer.status_code == (200 if permitted else 403), path
+        link = await browser.get("/", headers={"sec-fetch-mode": "navigate"})
+        form = await browser.post("/-/reload", headers={"sec-fetch-mode": "navigate"})
+    assert proxy.store.stats.entries == (3 if permitted else 4)
+    assert link.status_code == 200  # a link on that page
+    assert form.status_code == (200 if permitted else 403)
+
+
+async def test_the_page_may_purge_under_a_name_that_is_configured(house: Any) -> None:
+    _, application = house
+    for host, permitted in (("cache.example:8081", True), ("other.example:8081", False)):
+        async with client(application, host=host, origin=f"http://{host}") as browser:
+            answer = await browser.post("/-/purge", json={"url": "http://en.example/wiki/A"})
+        assert answer.status_code == (200 if permitted else 403)
 
 
 @pytest.mark.parametrize("path", ["/-/config", "/metrics", "/-/stats", "/-/top", "/-/discover", "/-/none"])

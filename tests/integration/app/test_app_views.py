@@ -180,7 +180,7 @@ async def test_refusals_at_the_top(house: Any) -> None:
     await ask(proxy, "/", host="other.example")
     assert await told(application, "/-/top?by=refused") == [
         {"reason": "control-character", "count": 2, "host": "en.example", "example": "/wiki/%00"},
-        {"reason": "unknown-host", "count": 1, "host": "", "example": "/"},
+        {"reason": "unknown-host", "count": 1, "host": "other.example", "example": "/"},
     ]
 
 
@@ -288,9 +288,8 @@ async def test_refusals_take_bounded_memory(monkeypatch: pytest.MonkeyPatch, hou
     top = Top(Spellings())
     refused = outcome(proxy, b"/a")._replace(status=421, reasons=("unknown-host",), canonical=None)
     for number in range(100):
-        host = b"h%d.example" % number
-        top(refused._replace(received=Received(b"GET", b"/", host=host)))
-        top(refused._replace(received=Received(b"GET", b"/often", host=b"often.example")))
+        top(refused._replace(received=Received(b"GET", b"/"), host=f"h{number}.example"))
+        top(refused._replace(received=Received(b"GET", b"/often"), host="often.example"))
     first, *others = await top.top("refused", 100)
     assert (first["host"], first["count"], first["example"]) == ("often.example", 100, "/often")
     assert len(others) < 10

@@ -1,0 +1,74 @@
+"""Errors of the admin listener: problem details (RFC 9457), or HTML for who prefers it (RFC 9110 §12.1)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from html import escape
+from types import MappingProxyType
+from typing import Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from univocal.http.accept import prefers_html
+from univocal.http.errors import RefusedError
+from univocal.http.problem import Problem, fault, page, problem
+from univocal.http.status import PHRASES
+
+__all__ = ["FRESH", "HANDLERS", "bad_request", "failed", "refusal"]
+
+FRESH: Final = {"cache-control": "no-store"}
+
+
+def refusal(refused: RefusedError, request: Request) -> Response:
+    """The answer to a request that is refused for reasons of the table."""
+    return _response(problem(refused.reasons, request.scope["headers"]))
+
+
+def bad_request(detail: str, request: Request) -> Response:
+    """The answer to what is asked for in a way that nobody understands (400)."""
+    return failed(400, detail, request)
+
+
+def failed(
+    status: int,
+    detail: str,
+    request: Request,
+    more: Mapping[str, object] = MappingProxyType({}),
+    fields: Mapping[str, str] = MappingProxyType({}),
+) -> Response:
+    """The answer to a request that fails otherwise, in these words; `more` are members of the problem."""
+    fresh = {**FRESH, **fields, "vary": "Accept"}
+    if prefers_html(request.scope["headers"]):
+        text = escape(detail).encode("ascii", "xmlcharrefreplace").decode("ascii")
+        response = _response(page(status, text.replace("\n", "<br>\n")))
+        response.headers.update(fresh)
+        return response
+    said = {"type": "about:blank", "title": PHRASES[status], "status": status, "detail": detail, **more}
+    content = json.dumps(said, separators=(",", ":")) + "\n"
+    return Response(content, status, fresh, "application/problem+json")
+
+
+def _response(told: Problem) -> Response:
+    response = Response(told.body, told.status)
+    response.raw_headers = list(told.fields)
+    return response
+
+
+async def _no_such(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    allowed = dict(error.headers or {})
+    known = {
+        404: "There is nothing under this path.",
+        405: f"This path is for {allowed.get('Allow', 'other methods')}.",
+    }
+    return failed(error.status_code, known.get(error.status_code, error.detail), request, {}, allowed)
+
+
+async def _fault(request: Request, _: Exception) -> Response:
+    return _response(fault(request.scope["headers"]))
+
+
+HANDLERS: Final = {HTTPException: _no_such, Exception: _fault}
