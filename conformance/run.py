@@ -1,12 +1,13 @@
 """The public HTTP cache suite, http-tests/cache-tests, against `univocal serve`.
 
     python conformance/run.py [--suite DIRECTORY | --git URL --commit COMMIT] [--settings all|default]
+    python conformance/run.py --published
 
 The suite is taken from a directory that holds it, or from a git URL (or git directory) at one commit; it
 needs node 20 or newer, and npm for undici, its HTTP library. It is run once with all that RFC 9111 allows to
 store, and once with the default settings. Prints for each what did not pass, and the score; exits with 0 if
 every required test passed (but for those that want what is ruled out on purpose), with 1 otherwise, with 2
-for wrong usage.
+for wrong usage. --published counts what the suite's own results say of other caches, and runs nothing.
 """
 
 from __future__ import annotations
@@ -145,22 +146,32 @@ def measure(suite: Path, policy: str) -> list[dict[str, Any]]:
             client = settings(suite, base=f"http://127.0.0.1:{front}")
             out = run(str(node), "--no-warnings", "test-engine/cli.mjs", timeout=600, **client)
         results.write_text(out[out.index("{\n") :])
-        return list(json.loads(run(str(node), str(HERE / "judge.mjs"), str(suite), str(results))))
+        return judged(suite, results)
+
+
+def judged(suite: Path, results: Path) -> list[dict[str, Any]]:
+    """Every test's verdict by these results, as the suite itself judges."""
+    node = shutil.which("node") or sys.exit("conformance: node is needed (Debian: nodejs)")
+    return list(json.loads(run(str(node), str(HERE / "judge.mjs"), str(suite), str(results))))
 
 
 def report(verdicts: list[dict[str, Any]], unwanted: set[str]) -> bool:
     """Print what did not pass and the score; whether every required test passed that is wanted."""
     failed = {each["id"] for each in verdicts if each["kind"] == "required" and each["verdict"] not in PASSED}
-    total, passed = Counter[str](), Counter[str]()
     for each in verdicts:
         kind, ok = each["kind"], each["verdict"] in PASSED
-        total[kind] += 1
-        passed[kind] += ok
         if not ok and kind != "check":
             why = f"needs {', '.join(each['needs'])}" if each["verdict"] == "dependency_fail" else each["why"]
             print(f"{kind:9} {each['verdict']:16} {each['group']}/{each['id']}: {why}")
-    print(", ".join(f"{kind} {passed[kind]} of {total[kind]}" for kind in ("required", "optimal", "check")))
-    return total["required"] > 0 and failed <= unwanted
+    print(score(verdicts))
+    return any(each["kind"] == "required" for each in verdicts) and failed <= unwanted
+
+
+def score(verdicts: list[dict[str, Any]]) -> str:
+    """How many tests of each kind passed, of how many."""
+    total = Counter(each["kind"] for each in verdicts)
+    passed = Counter(each["kind"] for each in verdicts if each["verdict"] in PASSED)
+    return ", ".join(f"{kind} {passed[kind]} of {total[kind]}" for kind in ("required", "optimal", "check"))
 
 
 def main() -> None:
@@ -173,8 +184,15 @@ def main() -> None:
     parser.add_argument("--git", default=GIT, help="where the suite is cloned from (CACHE_TESTS_GIT)")
     parser.add_argument("--commit", default=COMMIT, help="which commit of it (CACHE_TESTS_COMMIT)")
     parser.add_argument("--settings", choices=tuple(SETTINGS), help="with these alone")
+    parser.add_argument(
+        "--published", action="store_true", help="count what the suite itself has of other caches"
+    )
     asked = parser.parse_args()
     suite = asked.suite.resolve() if asked.suite else fetched(asked.git, asked.commit)
+    if asked.published:
+        for results in sorted((suite / "results").glob("*.json")):
+            print(f"{results.stem}: {score(judged(suite, results))}")
+        return
     passed = True
     for name in [asked.settings] if asked.settings else SETTINGS:
         policy = SETTINGS[name]
