@@ -7,7 +7,7 @@ import socketserver
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import IO, Any
 
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
@@ -52,6 +52,19 @@ def serving(server: socketserver.BaseServer) -> Iterator[None]:
     finally:
         server.shutdown()
         thread.join()
+
+
+def head_of(stream: IO[bytes]) -> bytes:
+    """The lines until the next empty one of a stream, without that; b"" if it does not come.
+
+    At its end a stream gives empty lines for ever, without CRLF.
+    """
+    lines = list[bytes]()
+    while line := stream.readline():
+        if line == b"\r\n":
+            return b"".join(lines)
+        lines.append(line)
+    return b""
 
 
 def stored_response(

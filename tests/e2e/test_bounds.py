@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from support import serving
+from support import head_of, serving
 
 Fixture = Callable[..., Any]
 
@@ -44,7 +44,7 @@ class Handler(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         with contextlib.suppress(ConnectionError):
             while line := self.rfile.readline():
-                fields = b"".join(iter(self.rfile.readline, b"\r\n"))
+                fields = head_of(self.rfile)
                 length = re.search(rb"(?i)content-length: (\d+)", fields)
                 self.rfile.read(int(length[1]) if length else 0)
                 size = 2

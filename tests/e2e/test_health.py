@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from support import serving
+from support import head_of, serving
 
 Fixture = Callable[..., Any]
 
@@ -53,9 +53,7 @@ def origins(tmp_path: Path) -> Iterator[Callable[[str], Ill]]:
             class Handler(socketserver.StreamRequestHandler):
                 def handle(self) -> None:
                     with contextlib.suppress(ConnectionError):
-                        while head := b"".join(iter(self.rfile.readline, b"\r\n")):
-                            if not head.endswith(b"\r\n"):
-                                return
+                        while head := head_of(self.rfile):
                             self.wfile.write(origin.answer(head))
 
             kind = (

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from support import serving
+from support import head_of, serving
 
 PORTS = ("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 PIECE = b"x" * 65536
@@ -48,7 +48,7 @@ class Handler(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         with contextlib.suppress(ConnectionError):
             while line := self.rfile.readline():
-                fields = b"".join(iter(self.rfile.readline, b"\r\n"))
+                fields = head_of(self.rfile)
                 path = line.split(b" ")[1]
                 if path.startswith(b"/half"):
                     self.wfile.write(HALF)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from authority import Authority
+from support import head_of
 
 Fixture = Callable[..., Any]
 
@@ -101,7 +102,7 @@ def answer(connection: socket.socket, octets: bytes = b"") -> tuple[bytes, bytes
     """Send octets; the head of the response and its content, which has a length."""
     connection.sendall(octets)
     with connection.makefile("rb") as stream:
-        head = b"".join(iter(stream.readline, b"\r\n"))
+        head = head_of(stream)
         length = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
         return head, stream.read(int(length[0].partition(b":")[2]))
 

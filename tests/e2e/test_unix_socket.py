@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from support import serving
+from support import head_of, serving
 
 PORTS = ("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 TARGET = "/%7Ea%2Fb/../c;d=e?x=%20&y=[z]"
@@ -30,7 +30,7 @@ def listen(tmp_path: Path) -> Iterator[Callable[[str], list[bytes]]]:
 
             class Handler(socketserver.StreamRequestHandler):
                 def handle(self) -> None:
-                    head = b"".join(iter(self.rfile.readline, b"\r\n"))
+                    head = head_of(self.rfile)
                     heads.append(head)
                     fields = b"Cache-Control: no-store\r\nConnection: close\r\nContent-Length: 2\r\n"
                     self.wfile.write(b"HTTP/1.1 200 OK\r\n%b\r\nok" % fields)

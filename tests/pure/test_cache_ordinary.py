@@ -6,6 +6,7 @@ import pytest
 
 from univocal.cache.ordinary import ORDINARY, is_ordinary, oddities
 from univocal.cache.rules import Rules
+from univocal.http.errors import ConfigurationError
 from univocal.http.messages import Fields, Request
 
 BROWSER = [
@@ -39,7 +40,9 @@ def test_what_is_odd_about_a_request(fields: Fields, odd: set[bytes]) -> None:
 
 def test_an_operator_knows_more_ordinary_fields_but_never_those_that_say_who_asks() -> None:
     request = Request(b"GET", b"/a", [(b"x-shop", b"1")])
-    told = Rules(ordinary_fields=(b"x-shop", b"cookie"))
+    told = Rules(ordinary_fields=(b"x-shop",))
     assert is_ordinary(request, told.ordinary)
     assert not is_ordinary(request, Rules().ordinary)
     assert not is_ordinary(Request(b"GET", b"/a", [(b"cookie", b"a=b")]), told.ordinary)
+    with pytest.raises(ConfigurationError, match="cookie"):
+        Rules(ordinary_fields=(b"x-shop", b"cookie"))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support import serving
+from support import head_of, serving
 
 
 @dataclass
@@ -34,7 +34,7 @@ def server() -> Iterator[Recorder]:
 
     class Handler(socketserver.StreamRequestHandler):
         def handle(self) -> None:
-            while head := b"".join(iter(self.rfile.readline, b"\r\n")) if self.rfile.peek(1) else b"":
+            while head := head_of(self.rfile):
                 length = int(head.lower().partition(b"content-length:")[2].split(b"\r")[0])
                 recorder.seen.append(head + self.rfile.read(length))
                 status, body = recorder.answers.pop(0)

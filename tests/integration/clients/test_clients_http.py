@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from support import serving
+from support import head_of, serving
 
 TITLES = ["/wiki/Steve_Fuller_(sociologist)", "/wiki/A/B", "/wiki/C%3F?action=raw"]
 
@@ -170,7 +170,7 @@ def exchanges(address: Any, request: str, count: int) -> list[tuple[int, dict[st
         answers = []
         for _ in range(count):
             status = int(reader.readline().split()[1])
-            head = b"".join(iter(reader.readline, b"\r\n"))
+            head = head_of(reader)
             length = int(re.search(rb"(?i)content-length: (\d+)", head)[1])  # type: ignore[index]
             answers.append((status, json.loads(reader.read(length))))
         return answers

@@ -218,13 +218,13 @@ async def test_a_large_piece_of_content_is_on_its_way_until_it_is_taken(serve, a
 
     async def script(peer):
         await peer.head()
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(1.5)
         await peer.reader.readexactly(size)
         await peer.answer(b"ok")
 
     answer = await answered(
         await serve(script), method="PUT", fields=[(b"content-length", b"%d" % size)], content=[b"x" * size],
-        timeout={"read": 0.2},
+        timeout={"read": 1.0},
     )  # fmt: skip
     assert answer == (200, b"ok")
 
