@@ -376,7 +376,7 @@ def test_what_only_a_restart_changes(serve: Fixture, origins: Any) -> None:
 
 BROKEN = [
     ("[[sites", [""]),
-    ("[server]\nmax_bodies = 1\n[cache]\nttl = -1\n" + SITE.format("x"), None),
+    ("max_bodies = 1\n[cache]\nttl = -1\n" + SITE.format("x"), None),
     (SITE.format("nothing://"), ["sites[0].upstream"]),
     (SITE.format("http://127.0.0.1:1").replace("mediawiki", "nowhere"), ["sites[0].profile"]),
     (SITE.format("http://127.0.0.1:1") * 2, ["sites[0].hosts"]),
@@ -392,7 +392,7 @@ def test_a_file_that_cannot_be_leaves_the_old_one_in_force(serve: Fixture, origi
     served = serve(SITE.format(origins[0].url))
     before = served.ask(served.running.admin, "/-/config", "localhost").body
     for text, keys in BROKEN:
-        served.file.write_text(text)
+        served.write(text)
         status, told = served.reload()
         with pytest.raises(ConfigurationError) as checked:
             read(served.file)
@@ -401,6 +401,28 @@ def test_a_file_that_cannot_be_leaves_the_old_one_in_force(serve: Fixture, origi
         assert len(said) == 3 if keys is None else [error["key"] for error in told["errors"]] == keys
         assert served.ask(served.running.admin, "/-/config", "localhost").body == before
         assert served.get("/a").body == b"one /a"
+
+
+def test_all_that_is_wrong_is_said_at_once(serve: Fixture, origins: Any, tmp_path: Path) -> None:
+    """What only a restart changes and what no machine has beside what cannot be, each once."""
+    served = serve(SITE.format(origins[0].url))
+    served.write(
+        SITE.format("nothing://") + SITE.format("http://127.0.0.1:1").replace("mediawiki", "nowhere"),
+        f'access_log = "{tmp_path}/none/log"\nhttp2 = true\nmax_target = "x"\ntls_key = "none.key"',
+    )
+    served.file.write_text(served.file.read_text().replace('admin = "127.0.0.1:0"', 'admin = "127.0.0.1:1"'))
+    status, told = served.reload()
+    assert status == 422
+    assert [error["key"] for error in told["errors"]] == [
+        "server.admin",
+        "server.access_log",
+        "server.http2",
+        "server.max_target",
+        "server.tls_key",
+        "sites[0].upstream",
+        "sites[1].profile",
+    ]
+    assert served.get("/a").body == b"one /a"
 
 
 def test_a_signal_and_the_command_do_the_same(serve: Fixture, univocal: Fixture, origins: Any) -> None:

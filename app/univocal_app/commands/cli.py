@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Final, NoReturn
@@ -29,7 +30,7 @@ from univocal_app.config.values import Address, parse_address
 from univocal_app.demo import demo as run_demo
 from univocal_app.importers.command import ShowOrImport, import_profile
 from univocal_app.run.assemble import profiles_of, runtime_of, share_of
-from univocal_app.run.reading import read, usable
+from univocal_app.run.reading import Check, read, usable
 from univocal_app.run.serve import address_of, bind
 from univocal_app.run.systemd import Notices, passed_sockets
 from univocal_app.run.workers import Program, WorkersError, alone, supervise
@@ -131,12 +132,11 @@ def serve(
         _usage("--profile belongs to --upstream: with --config each site names its own")
     refuse_settings(os.environ)
     told = {name: text for name, text in (("listen", listen), ("admin", admin)) if text is not None}
+    addressed = partial(_addressed, told)
 
-    def configured() -> Configuration:
-        configuration = read(config) if config is not None else _everywhere(upstream or [], profile)
-        addresses = {name: _address(text, f"server.{name}") for name, text in told.items()}
-        server = configuration.server.model_copy(update=addresses)
-        return configuration.model_copy(update={"server": server})
+    def configured(*more: Check) -> Configuration:
+        checks = (_of(addressed, check) for check in more)
+        return addressed(_everywhere(upstream or [], profile) if config is None else read(config, *checks))
 
     with _variables_named(context):
         _serve(configured, str(config or COMMAND_LINE), told)
@@ -156,12 +156,24 @@ def _variables_named(context: typer.Context) -> Iterator[None]:
         raise
 
 
+def _addressed(told: Mapping[str, str], configuration: Configuration) -> Configuration:
+    """The configuration, with the addresses that the command line says."""
+    addresses = {name: _address(text, f"server.{name}") for name, text in told.items()}
+    server = configuration.server.model_copy(update=addresses)
+    return configuration.model_copy(update={"server": server})
+
+
+def _of(made: Callable[[Configuration], Configuration], check: Check) -> Check:
+    """The check of what is made of a configuration."""
+    return lambda configuration, source: check(made(configuration), source)
+
+
 def _option(key: str) -> str:
     """What a setting is called on the command line."""
     return next((option for setting, option in OPTIONS.items() if key.startswith(setting)), key)
 
 
-def _serve(configured: Callable[[], Configuration], source: str, told: Collection[str]) -> None:
+def _serve(configured: Callable[..., Configuration], source: str, told: Collection[str]) -> None:
     front_by, back_by = (COMMAND_LINE if name in told else source for name in ("listen", "admin"))
     notices, passed = Notices.of(os.environ), passed_sockets(os.environ)
     configuration = configured()

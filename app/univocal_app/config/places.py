@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any, Final, TypeAlias
 
-__all__ = ["line_of", "without"]
+__all__ = ["line_of", "standing_in", "without"]
 
 Place: TypeAlias = tuple[str | int, ...]
 
@@ -42,6 +42,21 @@ def without(settings: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
             continue
         if isinstance(table, dict):
             table.pop(last, None)
+    return rest
+
+
+def standing_in(
+    settings: Mapping[str, Any], keys: Iterable[str], values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A copy of `settings` with a value at each of `keys`: what `values` has for the last part of the key."""
+    rest: dict[str, Any] = deepcopy(dict(settings))
+    for key in keys:
+        *way, last = _path(key) or ("",)
+        table: Any = rest
+        for part in way:
+            table = table[part]
+        if isinstance(last, str) and last in values:
+            table[last] = deepcopy(values[last])
     return rest
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from univocal.asgi.reverse_proxy import ReverseProxy
 from univocal.engine.runtime import Runtime
@@ -21,15 +21,15 @@ from univocal.uri.site import Site
 from univocal_app.config.changes import FIXED, changes, value_at
 from univocal_app.config.tables import Configuration
 from univocal_app.config.values import masked
-from univocal_app.observe.accesslog import Outlet, outlet_of
+from univocal_app.observe.accesslog import Outlet, check_log, outlet_of
 from univocal_app.observe.admin_life import NotTakenError
 from univocal_app.run.assemble import House, connection_limits, read_limits, runtime_of
 from univocal_app.run.certificates import Contexts, contexts_of
 from univocal_app.run.origins import contents_of, proxies_of, recipes_of
-from univocal_app.run.reading import placed
+from univocal_app.run.reading import Check, placed
 from univocal_app.run.systemd import Notices
 
-__all__ = ["Prepared", "Reload", "adopt", "changed", "prepare"]
+__all__ = ["Prepared", "Read", "Reload", "adopt", "changed", "prepare"]
 
 logger: Final = logging.getLogger("univocal")
 
@@ -55,10 +55,9 @@ class Prepared:
 def prepare(house: House, configuration: Configuration) -> Prepared:
     """Make what a reload brings; nothing changes yet, so a thread may do it.
 
-    Raises ConfigurationError with every setting that cannot be, or that only a restart changes.
+    Raises ConfigurationError with every setting that cannot be.
     """
     source, held, objections = house.source, house.configuration, Objections()
-    objections.errors += _fixed(held, configuration, source)
     proxies, runtime, certificates, outlet = dict[str, ReverseProxy](), house.proxy.gate.runtime, None, None
     recipes, contents = recipes_of(configuration, source), dict(contents_of(configuration, source))
     with objections:
@@ -66,7 +65,7 @@ def prepare(house: House, configuration: Configuration) -> Prepared:
     with objections:
         runtime = runtime_of(configuration, source, proxies)
     with objections:
-        certificates = _certificates(house, configuration)
+        certificates = contexts_of(configuration, source)
     with objections:
         outlet = _outlet(held, configuration, source)
     prepared = Prepared(configuration, runtime, proxies, recipes, contents, certificates, outlet)
@@ -116,14 +115,10 @@ def _fixed(held: Configuration, wanted: Configuration, source: str) -> Iterator[
         if old != new:
             allowed = f"{masked(str(old))}, or another with a restart: {why} at a reload"
             yield ConfigurationError(source, key, masked(str(new)), allowed)
-
-
-def _certificates(house: House, wanted: Configuration) -> Contexts | None:
-    found = contexts_of(wanted, house.source)
-    if (found is None) != (house.certificates is None):
-        allowed = f"{'none' if house.certificates is None else 'a file'}: TLS comes and goes with a restart"
-        raise ConfigurationError(house.source, "server.tls_cert", wanted.server.tls_cert, allowed)
-    return found
+    there, found = held.server.tls_cert, wanted.server.tls_cert
+    if bool(there) != bool(found):
+        allowed = f"{'a file' if there else 'none'}: TLS comes and goes with a restart"
+        yield ConfigurationError(source, "server.tls_cert", found, allowed)
 
 
 def _outlet(held: Configuration, wanted: Configuration, source: str) -> Outlet | None:
@@ -153,6 +148,10 @@ def _profiles(configuration: Configuration, runtime: Runtime) -> Iterator[tuple[
             yield f"{place}.profile", sha256(repr(routes[path.encode()].settings).encode()).hexdigest()
 
 
+Read: TypeAlias = Callable[[Check], Configuration]
+"""Reads a configuration of which the check, too, may say what cannot be. Raises ConfigurationError."""
+
+
 class Others(Protocol):
     """Other processes that serve by the same configuration."""
 
@@ -173,7 +172,7 @@ class Reload:
     def __init__(
         self,
         house: House,
-        read: Callable[[], Configuration],
+        read: Read,
         tell: Callable[[str], None],
         notices: Notices,
         others: Others | None = None,
@@ -213,8 +212,16 @@ class Reload:
             self._tell(f"reloaded: {', '.join(keys) or 'nothing has changed'}")
             return keys
 
+    def _check(self, wanted: Configuration, source: str) -> None:
+        """Object to what only a restart changes, and to a log that cannot be written."""
+        objections = Objections()
+        objections.errors += _fixed(self._house.configuration, wanted, source)
+        with objections:
+            check_log(wanted.server.access_log, source)
+        objections.conclude()
+
     async def _reloaded(self) -> list[str]:
-        prepared = await asyncio.to_thread(lambda: prepare(self._house, self._read()))
+        prepared = await asyncio.to_thread(lambda: prepare(self._house, self._read(self._check)))
         if self._others is not None:
             try:
                 await self._others.prepare(prepared.configuration)

@@ -21,7 +21,7 @@ from univocal_app.observe.admin_life import Life, NotTakenError
 from univocal_app.run.assemble import assemble
 from univocal_app.run.channel import Adopt, Drop, Frames, Look, Looked, Message, Prepare, Reopen, Told, frame
 from univocal_app.run.processes import PARENT, Commons
-from univocal_app.run.reload import Reload
+from univocal_app.run.reload import Read, Reload
 from univocal_app.run.serve import HELD, Serving, run
 from univocal_app.run.systemd import Notices
 from univocal_app.run.worker import BEAT, Task
@@ -57,7 +57,7 @@ class Program:
     source: str
     front: socket.socket
     back: socket.socket
-    read: Callable[[], Configuration]
+    read: Read
     tell: Callable[[str], None]
     notices: Notices
     serving: str
