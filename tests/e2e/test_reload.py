@@ -222,6 +222,55 @@ def test_connections_to_an_origin_that_stays_are_kept(serve: Fixture, origins: A
     wait_for(lambda: gone not in two.open)
 
 
+def states(served: Served) -> dict[str, tuple[str, int]]:
+    """The state of each origin server, and how many requests it had, by its URL."""
+    listed = json.loads(served.ask(served.running.admin, "/-/origins", "localhost").body)
+    return {each["url"]: (each["state"], each["requests"]) for each in listed}
+
+
+@pytest.mark.parametrize("transport", ["own", "httpx"])
+def test_a_list_that_changes_keeps_who_stays(serve: Fixture, origins: Any, transport: str) -> None:
+    """Connections, health and numbers; who is gone ends with its last request."""
+    one, two = origins
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        nobody = f"http://127.0.0.1:{closed.getsockname()[1]}"
+
+    def site(*urls: str, more: str = "") -> str:
+        written = SITE.replace('"{}"', "{}").format(json.dumps(urls))
+        # The one that fails is asked first, and stays ejected for the time of a test.
+        balancing = f'choice = "round-robin"\nfails = 1\neject = 600\ntransport = "{transport}"'
+        return f"{written}[sites.origin]\n{balancing}\n{more}"
+
+    served = serve(site(nobody, one.url))
+    assert [served.get(f"/{number}").body for number in range(3)] == [b"one /%d" % each for each in range(3)]
+    assert states(served) == {nobody: ("ejected", 1), one.url: ("up", 3)}
+    (kept,) = one.open
+    # Another comes, to the front, and how they are chosen is another.
+    status, told = served.reload(site(two.url, one.url, nobody, more="retries = 2"))
+    assert (status, told["changed"]) == (200, ["sites[0].upstream", "sites[0].origin.retries"])
+    assert states(served) == {two.url: ("up", 0), one.url: ("up", 3), nobody: ("ejected", 1)}
+    assert {served.get(f"/{number}").body[:3] for number in range(4)} == {b"one", b"two"}
+    assert one.open == {kept}
+    # It goes, while it is asked, and the others stay.
+    (stays,) = two.open
+    asking = threading.Thread(target=served.get, args=("/slow",), daemon=True)
+    before = one.requests + two.requests
+    asking.start()
+    wait_for(lambda: one.requests + two.requests == before + 1)
+    status, told = served.reload(site(nobody, two.url))
+    assert (status, told["changed"]) == (200, ["sites[0].upstream", "sites[0].origin.retries"])
+    one.gate.set()
+    two.gate.set()
+    asking.join(20)
+    wait_for(lambda: not one.open)
+    assert served.get("/last").body == b"two /last"
+    assert two.open == {stays}
+    assert states(served)[nobody] == ("ejected", 1)
+    # What is another way to the same server begins anew.
+    assert served.reload(site(nobody, two.url, more="read_timeout = 7"))[0] == 200
+    assert states(served) == {nobody: ("up", 0), two.url: ("up", 0)}
+
+
 def test_sites_come_and_go(serve: Fixture, origins: Any) -> None:
     one, two = origins
     served = serve(SITE.format(one.url))

@@ -44,6 +44,7 @@ from univocal_app.observe.top import Top
 from univocal_app.run.certificates import CertificateFiles, contexts_of
 from univocal_app.run.descriptors import ADMIN, Share, raise_limit, share
 from univocal_app.run.origins import (
+    Running,
     contents_of,
     listed,
     most_connections,
@@ -77,12 +78,12 @@ class House:
     """All that `univocal serve` serves: the proxy and its admin listener.
 
     `configuration` is the one in force, of the file `source`; see run.reload. `running` are the ways to the
-    origin servers, by what they were made from.
+    origin servers, by their recipes.
     """
 
     source: str
     configuration: Configuration
-    running: Mapping[str, ReverseProxy]
+    running: Running
     contents: Mapping[str, str]  # of files that settings name, by the settings' keys
     proxy: CacheMiddleware
     origins: Origins
@@ -219,8 +220,7 @@ def assemble(configuration: Configuration, source: str, commons: Commons | None 
     events = Events(proxy.engine.audience.listeners)
     certificates = contexts_of(configuration, source)
     files = CertificateFiles(configuration, source, runtime.sites, certificates) if certificates else None
-    running = {recipes[name]: each for name, each in proxies.items()}
-    written = source, configuration, running, dict(contents_of(configuration, source))
+    written = source, configuration, Running.of(recipes, proxies), dict(contents_of(configuration, source))
     observers = metrics, views, events, log
     house = House(*written, proxy, origins, *observers, clients, shared, files, telemetry)
     house.seat_log()

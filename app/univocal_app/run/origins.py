@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import httpx
 
@@ -27,7 +27,16 @@ from univocal_app.config.values import Upstream, origin_host
 from univocal_app.observe.origin_states import Listed
 from univocal_app.run.certificates import load_pair, reason_of
 
-__all__ = ["contents_of", "listed", "most_connections", "places_of", "proxies_of", "recipes_of"]
+__all__ = [
+    "Recipe",
+    "Running",
+    "contents_of",
+    "listed",
+    "most_connections",
+    "places_of",
+    "proxies_of",
+    "recipes_of",
+]
 
 IDLE: Final = 4.0  # seconds that a connection is kept without a request, fewer than origin servers grant
 
@@ -36,52 +45,82 @@ _Trust: TypeAlias = tuple[str, str, str, bool]  # tls_ca, tls_cert, tls_key and 
 
 # The settings that name files.
 _FILES: Final = ("tls_ca", "tls_cert", "tls_key")
+# Those that are about all origin servers of a list together: each of them is the same with others.
+_BALANCING: Final = ("choice", "retries", "retry_budget", "fails", "eject", "health")
+
+
+class Recipe(NamedTuple):
+    """All that the ways to an upstream, and to each of its servers, are made from."""
+
+    upstream: str
+    servers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Running:
+    """The ways in use, by their recipes: those to upstreams, and the transports to origin servers."""
+
+    proxies: Mapping[str, ReverseProxy] = field(default_factory=dict)
+    transports: Mapping[str, httpx.AsyncBaseTransport] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, recipes: Mapping[str, Recipe], proxies: Mapping[str, ReverseProxy]) -> Running:
+        """Those of `proxies`, which have the same names as `recipes`."""
+        transports = dict[str, httpx.AsyncBaseTransport]()
+        for name, recipe in recipes.items():
+            # In the order of the setting; the addresses of one name share a transport.
+            used = {id(each.transport): each.transport for each in proxies[name].upstream.servers}
+            transports.update(zip(recipe.servers, used.values(), strict=True))
+        return cls({recipes[name].upstream: proxy for name, proxy in proxies.items()}, transports)
 
 
 def proxies_of(
-    configuration: Configuration, source: str, running: Mapping[str, ReverseProxy] | None = None
+    configuration: Configuration, source: str, running: Running | None = None
 ) -> dict[str, ReverseProxy]:
     """The way to each upstream of each site, by the name that its routes call it.
 
-    One of `running`, by their recipes, goes on where nothing about it has changed. Raises ConfigurationError
-    for a certificate, a key or a transport that cannot be. Their files are relative to the file `source`.
+    One of `running` goes on where nothing about it has changed, and so does a transport of it. Raises
+    ConfigurationError for a certificate, a key or a transport that cannot be. Their files are relative to
+    the file `source`.
     """
     proxies, objections = dict[str, ReverseProxy](), Objections()
+    running = running or Running()
     contexts = dict[_Trust, ssl.SSLContext]()
-    recipes = recipes_of(configuration, source) if running else {}
+    recipes = recipes_of(configuration, source)
     for number, site in enumerate(configuration.sites):
         place, table = f"sites[{number}]", _origin_table(configuration, site)
         places = dict.fromkeys(site.origin.model_fields_set, f"{place}.origin")
         way = _Way(table, source, places, contexts)
         for name, upstream in upstreams(place, site).items():
-            if running and recipes[name] in running:
-                proxies[name] = running[recipes[name]]
+            recipe = recipes[name]
+            if recipe.upstream in running.proxies:
+                proxies[name] = running.proxies[recipe.upstream]
                 continue
+            transports = [running.transports.get(each) for each in recipe.servers]
             with objections:
-                proxies[name] = ReverseProxy(way.upstream(upstream, site))
+                proxies[name] = ReverseProxy(way.upstream(upstream, site, transports))
     objections.conclude()
     return proxies
 
 
-def recipes_of(configuration: Configuration, source: str) -> dict[str, str]:
-    """All that the way to each upstream is made from, by the upstream's name; equal ways have equal ones.
+def recipes_of(configuration: Configuration, source: str) -> dict[str, Recipe]:
+    """The recipe of the way to each upstream, by the upstream's name.
 
     The number of the site is no part of it: another before it changes nothing.
     """
-    recipes = dict[str, str]()
+    recipes = dict[str, Recipe]()
     for number, site in enumerate(configuration.sites):
         place, table = f"sites[{number}]", _origin_table(configuration, site)
         files = [_digest(source, getattr(table, key)) for key in _FILES]
         paths = {f"{place}.routes[{index}]": route.path for index, route in enumerate(site.routes)}
         for name, upstream in upstreams(place, site).items():
-            whose = [
-                site.hosts[0],
-                _name(site.hosts).decode(),
-                paths.get(name),
-                upstream.written(),
-                site.origin_host,
-            ]
-            recipes[name] = json.dumps([whose, table.model_dump(mode="json"), files])
+            whose = [site.hosts[0], paths.get(name)]
+            told = [_name(site.hosts).decode(), upstream.written(), site.origin_host]
+            way = table.model_dump(mode="json", exclude=set(_BALANCING))
+            recipes[name] = Recipe(
+                json.dumps([whose, told, table.model_dump(mode="json"), files]),
+                tuple(json.dumps([whose, url, way, files]) for url, _ in upstream.servers),
+            )
     return recipes
 
 
@@ -148,11 +187,19 @@ class _Way:
     places: Mapping[str, str] = field(default_factory=dict)
     contexts: dict[_Trust, ssl.SSLContext] = field(default_factory=dict)
 
-    def upstream(self, setting: Upstream, site: SiteTable) -> engine.Upstream:
-        """Make the pools of an upstream, one for each of its origin servers. Raises ConfigurationError."""
+    def upstream(
+        self, setting: Upstream, site: SiteTable, transports: Sequence[httpx.AsyncBaseTransport | None]
+    ) -> engine.Upstream:
+        """Make the pools of an upstream, one for each of its origin servers, as far as there is none.
+
+        Raises ConfigurationError.
+        """
         table = self.table
         timeouts = Timeouts(table.connect_timeout, table.read_timeout, table.read_timeout)
-        servers = [OriginServer(url, self.transport(url), timeouts) for url, _ in setting.servers]
+        servers = [
+            OriginServer(url, there or self.transport(url), timeouts)
+            for (url, _), there in zip(setting.servers, transports, strict=True)
+        ]
         weights = [weight for _, weight in setting.servers]
         balancing = Balancing(table.choice, table.retries, table.retry_budget, table.fails, table.eject)
         rule = None if table.health is None else table.health.rule

@@ -25,7 +25,7 @@ from univocal_app.observe.accesslog import Outlet, check_log, outlet_of
 from univocal_app.observe.admin_life import NotTakenError
 from univocal_app.run.assemble import House, connection_limits, read_limits, runtime_of
 from univocal_app.run.certificates import Contexts, contexts_of
-from univocal_app.run.origins import contents_of, proxies_of, recipes_of
+from univocal_app.run.origins import Recipe, Running, contents_of, proxies_of, recipes_of
 from univocal_app.run.reading import Check, placed
 from univocal_app.run.systemd import Notices
 
@@ -41,7 +41,7 @@ class Prepared:
     configuration: Configuration
     runtime: Runtime
     proxies: Mapping[str, ReverseProxy]
-    recipes: Mapping[str, str]
+    recipes: Mapping[str, Recipe]
     contents: Mapping[str, str]  # of files, see run.origins
     certificates: Contexts | None
     outlet: Outlet | None  # of the log, if that is another
@@ -90,7 +90,7 @@ async def adopt(house: House, prepared: Prepared) -> None:
     """Put a configuration into force: requests that begin from now on go by it."""
     configuration, before = prepared.configuration, house.proxy.gate.runtime
     house.configuration, house.contents = configuration, prepared.contents
-    house.running = {prepared.recipes[name]: proxy for name, proxy in prepared.proxies.items()}
+    house.running = Running.of(prepared.recipes, prepared.proxies)
     house.proxy.gate.runtime = prepared.runtime
     house.origins.change(prepared.proxies)
     house.clients.change(connection_limits(configuration), read_limits(configuration.server))

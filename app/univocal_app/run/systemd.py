@@ -27,7 +27,7 @@ def passed_sockets(environ: MutableMapping[str, str]) -> dict[str, socket.socket
     without names are these two in this order. Raises ConfigurationError for any other.
     """
     number, count, names = (environ.pop(f"LISTEN_{name}", "") for name in ("PID", "FDS", "FDNAMES"))
-    if number != str(os.getpid()) or not count.isdigit():
+    if number != str(os.getpid()) or not count.isascii() or not count.isdigit():
         return {}
     named = names.split(":") if names else list(NAMES)
     sockets = dict[str, socket.socket]()

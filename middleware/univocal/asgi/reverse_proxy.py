@@ -100,7 +100,9 @@ class Origins:
     @property
     def connections(self) -> int:
         """The number of open connections to all of them; 0 for transports that do not tell."""
-        return sum(upstream.connections for upstream in self._upstreams())
+        # The addresses of one name share a transport, and so does whoever has succeeded another.
+        servers = [server for upstream in self._upstreams() for server in upstream.servers]
+        return sum({id(each.transport): each.connections for each in servers}.values())
 
     def begin(self) -> None:
         """Begin to look after the origin servers, in the running event loop.
@@ -111,12 +113,21 @@ class Origins:
             upstream.begin()
 
     def change(self, proxies: Mapping[str, ReverseProxy]) -> None:
-        """Have these from now on; those that are no longer among them end with their last requests."""
+        """Have these from now on; those that are no longer among them end with their last requests.
+
+        Origin servers of which one of these has the transport go on there, as they are.
+        """
         before, self.proxies = self._serving(), dict(proxies)
-        gone = before - self._serving()
+        gone, come = before - self._serving(), self._serving() - before
+        former = {id(server.transport): upstream for upstream in gone for server in upstream.servers}
+        for upstream in come:
+            for each in {former.get(id(server.transport)) for server in upstream.servers}:
+                if each is not None:
+                    upstream.succeed(each)
+        kept = {id(server.transport) for upstream in self._serving() for server in upstream.servers}
         self._retired.update(gone)
         for upstream in gone:
-            upstream.retire()
+            upstream.retire(kept)
         self.begin()
 
     async def aclose(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -75,12 +75,6 @@ class Upstream:
         balance = Balance(members, balancing)
         return cls(balance, host, Upkeep(balance, rule, name if host == b"" else host or b""))
 
-    @property
-    def connections(self) -> int:
-        """The number of open connections to all origin servers."""
-        # The addresses of one name share a transport.
-        return sum({id(each.transport): each.connections for each in self.servers}.values())
-
     def begin(self) -> None:
         """Begin to resolve the names of the origin servers and to check their health, in the event loop.
 
@@ -89,15 +83,24 @@ class Upstream:
         if self.upkeep is not None:
             self.upkeep.begin()
 
-    def retire(self) -> None:
+    def succeed(self, before: Upstream) -> None:
+        """Go on with the origin servers of `before` that have the same transport, before anything is asked.
+
+        Their connections, their state and their numbers stay.
+        """
+        if self.upkeep is not None and before.upkeep is not None:
+            self.upkeep.succeed(before.upkeep)
+
+    def retire(self, kept: Container[int] = ()) -> None:
         """End that, and close every connection as soon as its request has ended.
 
-        Who asks after that is still answered.
+        Who asks after that is still answered. Connections of the transports with an id in `kept` stay.
         """
         if self.upkeep is not None:
             self.upkeep.close()
         for server in self.servers:
-            server.retire()
+            if id(server.transport) not in kept:
+                server.retire()
 
     async def aclose(self) -> None:
         """End that, and close every connection; with a next request all begins anew."""

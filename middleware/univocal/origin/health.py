@@ -45,14 +45,14 @@ class HealthRule:
 
 
 class Judge:
-    """Judges one origin server: `up` until checks say otherwise."""
+    """Judges one origin server, which is `up`, or not, until checks say otherwise."""
 
     __slots__ = ("_row", "_rule", "up")
 
-    def __init__(self, rule: HealthRule) -> None:
+    def __init__(self, rule: HealthRule, *, up: bool = True) -> None:
         self._rule = rule
         self._row = 0  # checks that contradict the state, one after the other
-        self.up = True
+        self.up = up
 
     def hear(self, *, passed: bool) -> bool:
         """Take note of a check; True if the state is another now."""

@@ -54,6 +54,29 @@ class Upkeep:
         self._checks: dict[_Member, Check] = {}
         self.begun = False
 
+    def succeed(self, before: Upkeep) -> None:
+        """Go on with the origin servers of `before` that have the same transport, before `begin`.
+
+        All that is known of them stays, but the weight is the one that they are to have now.
+        """
+        theirs = {id(each.server.transport): each for each in before._members}
+        members = dict[_Member, list[_Member]]()
+        names = dict[_Member, tuple[str, int] | None]()
+        for configured, group in self._members.items():
+            there = theirs.get(id(configured.server.transport))
+            if there is None:
+                members[configured], names[configured] = group, self._names[configured]
+                continue
+            members[there], names[there] = before._members[there], before._names[there]
+            for member in members[there]:
+                member.weight = configured.weight
+        self._members, self._names = members, names
+        everybody = [each for group in members.values() for each in group]
+        self._balance.change(everybody, self._clock())
+        if self._rule is None:
+            for each in everybody:  # nobody would ever find that it is up again
+                self._balance.mark(each, self._clock(), up=True)
+
     def begin(self) -> None:
         """Begin in the running event loop; a second call changes nothing."""
         if self.begun:
@@ -81,7 +104,7 @@ class Upkeep:
 
         watch = Watch(host, port, found, self._resolve, self._loop)
         for member in self._members[configured]:
-            member.server.unreached = watch.hurry
+            self._attend(configured, member.server, watch)
         self._watches.append(watch)
         watch.begin()
 
@@ -109,13 +132,18 @@ class Upkeep:
     def _at(self, configured: _Member, address: str, watch: Watch) -> tuple[OriginServer, str]:
         """The origin server at one address of its name, and what tells it apart."""
         server = configured.server.at(address)
-        server.unreached = watch.hurry
-        server.rivals = lambda: [
-            member.server
-            for member in self._members[configured]
-            if member.state is State.UP and (":" in member.server.address) is not (":" in address)
-        ]
+        self._attend(configured, server, watch)
         return server, f"{server.url} {address}"
+
+    def _attend(self, configured: _Member, server: OriginServer, watch: Watch) -> None:
+        """Hear of what a server could not reach, and let it know its addresses of the other family."""
+        server.unreached = watch.hurry
+        if server.address:
+            server.rivals = lambda: [
+                member.server
+                for member in self._members[configured]
+                if member.state is State.UP and (":" in member.server.address) is not (":" in server.address)
+            ]
 
     def _part(self, member: _Member) -> None:
         check = self._checks.pop(member, None)
@@ -134,7 +162,7 @@ class Upkeep:
             check.begin()
 
     def _check_of(self, member: _Member, rule: HealthRule) -> Check:
-        judge, server = Judge(rule), member.server
+        judge, server = Judge(rule, up=member.state is not State.DOWN), member.server
 
         def told(passed: bool) -> None:
             if judge.hear(passed=passed):

@@ -17,7 +17,8 @@ from univocal.origin.upkeep import Upkeep
 class Server:
     """An origin server whose health is what the test says, by address; `checks` are the hosts asked."""
 
-    def __init__(self, name, address="", world=None):
+    def __init__(self, name, address="", world=None, transport=None):
+        self.transport = transport or object()
         self.host, self.address, self.unreached, self.rivals = name, address, None, None
         self.url, self.authority = f"http://{name}", name.encode()
         self.world = {"checks": [], "forgotten": [], "sick": set()} if world is None else world
@@ -27,7 +28,7 @@ class Server:
         return None if self.address or self.host[0].isdigit() else (self.host, 80)
 
     def at(self, address):
-        return Server(self.host, address, self.world)
+        return Server(self.host, address, self.world, self.transport)
 
     def for_checks(self):
         return self
@@ -47,9 +48,11 @@ class Server:
 class World:
     """A balance of names, its upkeep, and what the names lead to."""
 
-    def __init__(self, clock, *names, rule=None, host=b"", weight=1):
+    def __init__(self, clock, *names, rule=None, host=b"", weight=1, transports=()):
         self.clock, self.addresses = clock, {}
         self.origins = [Member(Server(name), f"http://{name}", weight) for name in names]
+        for origin, transport in zip(self.origins, transports, strict=False):
+            origin.server.transport = transport
         self.balance = Balance(self.origins, Balancing())
         self.upkeep = Upkeep(
             self.balance, rule, host, self.resolve, clock=clock.time, share=lambda: 1.0, loop=clock
@@ -234,6 +237,72 @@ async def test_it_begins_anew(world):
     await there.at(101, 105)
     assert there.places == ["192.0.2.3"]
     assert {address for address, _ in checks} == {"192.0.2.3"}
+
+
+async def successor(world, there, *names, **settings):
+    """Another upkeep in the place of one, whose servers at the same places of the list are the same."""
+    after = world(*names, transports=[each.server.transport for each in there.origins], **settings)
+    after.addresses = there.addresses
+    after.upkeep.succeed(there.upkeep)
+    there.upkeep.close()
+    after.upkeep.begin()
+    await after.at(after.clock.time())
+    return after
+
+
+async def test_a_successor_knows_all_that_was_known(world):
+    there = world("a.example", "192.0.2.9", "192.0.2.7", rule=RULE)
+    there.addresses = {"a.example": ["192.0.2.1", "2001:db8::1"]}
+    there.upkeep.begin()
+    await there.at(0)
+    first, third, down, gone = there.balance.members
+    there.origins[0].server.world["sick"].add("192.0.2.1")
+    down.server.world["sick"].add("")
+    await there.at(5, 10)
+    for _ in range(3):
+        there.balance.failed(third, 11.0)
+    await there.at(15)
+    after = await successor(world, there, "a.example", "192.0.2.9", rule=RULE, weight=5)
+    # One that has gone, and its neighbours, who do not notice.
+    assert after.balance.members == (first, third, down)
+    assert gone not in after.balance.members
+    assert [each.state for each in after.balance.members] == [State.DOWN, State.EJECTED, State.DOWN]
+    assert (third.failures, {each.weight for each in after.balance.members}) == (3, {5})
+    # It is checked, and its name resolved, as before.
+    down.server.world["sick"].clear()
+    await after.at(20, 25)
+    assert (first.state, down.state) == (State.DOWN, State.UP)
+    there.origins[0].server.world["sick"].clear()
+    await after.at(30, 35)
+    assert first.state is State.UP
+    after.addresses = {"a.example": ["192.0.2.1", "192.0.2.3", "2001:db8::3"]}
+    await after.at(45)
+    assert after.places == ["192.0.2.1", "192.0.2.3", "2001:db8::3", "192.0.2.9"]
+    assert after.balance.members[0] is first
+    assert [each.address for each in first.server.rivals()] == ["2001:db8::3"]
+
+
+async def test_a_successor_without_checks_takes_nobody_for_down(world):
+    there = world("192.0.2.8", "192.0.2.9", rule=RULE)
+    for origin in there.origins:
+        origin.server.world["sick"].add("")
+    there.upkeep.begin()
+    await there.at(5, 10)
+    assert [each.state for each in there.balance.members] == [State.DOWN] * 2
+    after = await successor(world, there, "192.0.2.8", "192.0.2.9")
+    assert after.balance.members == there.balance.members
+    assert [each.state for each in after.balance.members] == [State.UP] * 2
+
+
+async def test_a_successor_of_others_begins_anew(world):
+    there = world("192.0.2.8", rule=RULE)
+    there.origins[0].server.world["sick"].add("")
+    there.upkeep.begin()
+    await there.at(5, 10)
+    after = world("192.0.2.8", rule=RULE)
+    after.upkeep.succeed(there.upkeep)
+    assert after.balance.members == tuple(after.origins)
+    assert after.balance.members[0].state is State.UP
 
 
 async def test_it_begins_once(world):
