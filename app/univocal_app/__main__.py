@@ -12,7 +12,7 @@ def main() -> None:
     """Run the program, or say what it lacks."""
     if sys.argv[1:2] == ["serve"]:
         # They would end it before it hears them; `run.serve.run` does, as soon as it serves.
-        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP, signal.SIGUSR1))
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM))
     try:
         from univocal_app.commands.cli import main as run  # noqa: PLC0415  this is what may fail
     except ModuleNotFoundError as error:

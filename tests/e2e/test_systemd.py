@@ -20,6 +20,7 @@ import pytest
 import typer.main
 
 from univocal_app.commands.cli import app
+from univocal_app.run.systemd import passed_sockets
 
 Fixture = Callable[..., Any]
 
@@ -178,8 +179,15 @@ def test_sockets_without_a_known_name_are_refused(manager: tuple[Manager, dict[s
     assert said.startswith("univocal: systemd: LISTEN_FDNAMES: found 'univocal.socket:admin'; allowed: ")
 
 
-@pytest.mark.parametrize("early", [signal.SIGUSR1, signal.SIGHUP])
-def test_a_signal_that_comes_early_ends_nothing(
+@pytest.mark.parametrize("count", ["²", "two", "-1", "", "0"])
+def test_a_number_of_sockets_that_is_none_passes_none(count: str) -> None:
+    environment = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": count, "HOME": "/"}
+    assert passed_sockets(environment) == {}
+    assert environment == {"HOME": "/"}
+
+
+@pytest.mark.parametrize("early", [signal.SIGUSR1, signal.SIGHUP, signal.SIGTERM])
+def test_a_signal_that_comes_early_is_heard_later(
     manager: tuple[Manager, dict[str, str]], origin: Any, early: int
 ) -> None:
     """From the first of the program's own lines on, while it still loads what it needs."""
@@ -193,6 +201,9 @@ def test_a_signal_that_comes_early_ends_nothing(
         assert time.monotonic() < limit
     for _ in range(3):
         process.send_signal(early)
+    if early == signal.SIGTERM:
+        assert process.wait(TIMEOUT) == 0  # it ends as one that serves
+        return
     assert "READY" in played.hear()
     assert played.get().endswith(b"answer 1")
 

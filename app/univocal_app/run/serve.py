@@ -31,7 +31,7 @@ COLLECTED: Final = (50_000, 20, 50)
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 # Signals that would end a process which does not hear them yet: they are blocked until it does.
-HELD: Final = frozenset((signal.SIGHUP, signal.SIGUSR1))
+HELD: Final = frozenset((signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM))
 
 
 class Patience(NamedTuple):
@@ -210,7 +210,7 @@ def run(
         loop = asyncio.get_running_loop()
         for number, call in hears.items():
             loop.add_signal_handler(number, call)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD & set(hears))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD & {*hears, *SIGNALS})
         loop.set_exception_handler(_Complaints())
         await serving.serve(ready)
 
