@@ -58,7 +58,7 @@ grace = {grace}
 [[sites]]
 hosts = ["{host}", "127.0.0.1"]
 profile = "rfc3986"
-upstream = ["http://127.0.0.1:{one}", "http://127.0.0.1:{other}"]
+upstream = ["http://127.0.0.1:{one}", {{ url = "http://127.0.0.1:{other}", weight = {weight} }}]
 
 [[sites.routes]]
 path = "/socket/"
@@ -126,11 +126,13 @@ async def soak(seconds: float, directory: Path) -> list[str]:
         await origin.live()
     _held, socket = await sockets()
     ports = {"one": origins[0].port, "other": origins[1].port, "sockets": socket, "host": HOST}
-    listen, admin, grace = free_port(), free_port(), count()
+    listen, admin, turns = free_port(), free_port(), count()
     file, told = directory / "univocal.toml", directory / "tasks"
 
     def write() -> None:
-        file.write_text(CONFIGURATION.format(listen=listen, admin=admin, grace=next(grace) % 2, **ports))
+        grace = next(turns) % 2
+        settings = {"listen": listen, "admin": admin, "grace": grace, "weight": 1 + grace}
+        file.write_text(CONFIGURATION.format(**settings, **ports))
 
     write()
     command = [sys.executable, "-m", "benchmarks.soak", "--serve", str(file), str(told)]
