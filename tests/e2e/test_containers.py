@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from ipaddress import ip_address, ip_network
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,10 +20,21 @@ def load(file: Path) -> Configuration:
     return validate(parsed(file), str(file))
 
 
+Fixture = Callable[..., Any]
+
+
 @pytest.fixture(scope="module")
 def compose(root: Path) -> str:
     """The compose file."""
     return (root / "docker-compose.yml").read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def services(compose: str) -> dict[str, str]:
+    """The text of each service."""
+    text = compose[compose.index("\nservices:\n") : compose.index("\nnetworks:\n")]
+    _, *parts = re.split(r"(?m)^  ([a-z]+):", text)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
 def test_the_stack_has_a_configuration_that_is_accepted(root: Path) -> None:
@@ -41,8 +57,119 @@ def test_what_is_mounted_or_built_exists(root: Path, compose: str) -> None:
     assert all((root / name).exists() for name in named)
 
 
-def test_published_on_loopback_alone(compose: str) -> None:
-    assert re.findall(r"ports: (.*)", compose) == ['["127.0.0.1:8080:8080"]', '["127.0.0.1:8082:8080"]']
+def test_published_on_loopback_alone(services: dict[str, str]) -> None:
+    lists = {name: re.findall(r"ports: \[(.*)\]", text) for name, text in services.items()}
+    published = {name: re.findall(r'"([^"]+)"', each[0]) for name, each in lists.items() if each}
+    assert published.keys() == {"proxy", "second", "tomcat", "prometheus", "grafana"}
+    ports = [port for each in published.values() for port in each]
+    assert all(re.fullmatch(r"127\.0\.0\.1:\d+:\d+", port) for port in ports)
+    assert len({port.split(":")[1] for port in ports}) == len(ports)
+
+
+def test_images_are_pinned(services: dict[str, str]) -> None:
+    images = {name: re.findall(r"(?m)^    image: (\S+)$", text) for name, text in services.items()}
+    built = {name for name, text in services.items() if "    build: " in text}
+    assert {name for name, each in images.items() if not each} == built | {"second"}
+    for image in (image for each in images.values() for image in each):
+        assert re.fullmatch(r"[a-z/]+:v?\d+\.\d+\.\d+(-[a-z0-9-]+)?", image)
+
+
+def test_every_service_is_contained_and_has_a_health_check(services: dict[str, str], compose: str) -> None:
+    (contained,) = re.findall(r"(?ms)^x-contained: &contained.*?\n\n", compose)
+    assert "read_only: true" in contained
+    assert "cap_drop: [ALL]" in contained
+    assert "no-new-privileges:true" in contained
+    assert not re.search(r"privileged:|cap_add:|network_mode:|pid:|docker\.sock", compose)
+    for name, text in services.items():
+        if name == "second":
+            assert "    <<: *proxy\n" in text
+        else:
+            assert "    <<: *contained\n" in text, name
+            assert re.search(r"(?m)^    healthcheck:\n      <<: \*patience\n      test: \[\"CMD\"", text), (
+                name
+            )
+            assert "    build: " in text or re.search(r'(?m)^    user: "[1-9]', text) or name == "grafana"
+
+
+def test_who_is_allowed_is_the_host_and_prometheus(
+    root: Path, compose: str, services: dict[str, str]
+) -> None:
+    gateway = re.findall(r"gateway: (\S+)", compose)
+    prometheus = re.findall(r"ipv4_address: (\S+?)[ }]", services["prometheus"])
+    assert re.findall(r"ipv4_address: (\S+?)[ }]", compose) == prometheus
+    allowed = load(root / "compose" / "univocal.toml").purge.allow
+    assert sorted(map(str, allowed)) == sorted(
+        ["127.0.0.0/8", *(f"{each}/32" for each in gateway + prometheus)]
+    )
+    (given,) = re.findall(r"ip_range: (\S+)", compose)
+    assert not any(ip_address(each) in ip_network(given) for each in gateway + prometheus)
+
+
+def test_no_token_that_everybody_knows(compose: str) -> None:
+    assert re.findall(r"UNIVOCAL_PURGE_TOKEN: (\S+)", compose) == ["${UNIVOCAL_PURGE_TOKEN:-}"]
+
+
+def test_prometheus_asks_both_proxies_by_names_that_they_answer_to(
+    root: Path, services: dict[str, str]
+) -> None:
+    text = (root / "compose" / "prometheus.yml").read_text("utf-8")
+    targets = re.findall(r'"([a-z]+):8081"', text)
+    assert targets == ["proxy", "second"]
+    configuration = load(root / "compose" / "univocal.toml")
+    assert set(targets) <= set(configuration.server.admin_hosts) & services.keys()
+    assert configuration.server.admin.port == 8081
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool (Debian package prometheus)")
+def test_promtool_takes_the_configuration(root: Path) -> None:
+    command = ["promtool", "check", "config", str(root / "compose" / "prometheus.yml")]
+    assert subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
+
+
+def test_grafana_is_given_the_dashboard(root: Path, services: dict[str, str]) -> None:
+    text = services["grafana"]
+    assert "profiles: [grafana]" in text
+    folder = re.findall(r"path: (\S+) ", (root / "compose/grafana/dashboards.yml").read_text("utf-8"))[0]
+    assert f"./contrib/grafana/univocal.json:{folder}/univocal.json:ro" in text
+    assert "url: http://prometheus:9090\n" in (root / "compose/grafana/datasources.yml").read_text("utf-8")
+
+
+def test_the_tour_asks_what_is_there(root: Path, compose: str) -> None:
+    tour = (root / "docs" / "tour.md").read_text("utf-8")
+    assert [int(number) for number in re.findall(r"(?m)^## (\d+)\. ", tour)] == list(range(1, 11))
+    file = root / "compose" / "univocal.toml"
+    sites = runtime_of(load(file), str(file)).sites
+    published = set(re.findall(r"127\.0\.0\.1:(\d+):", compose))
+    asked = re.findall(r"http://([a-z]+\.localhost|127\.0\.0\.1):(\d+)(/[^\s\'`]*)?", tour)
+    assert {port for _, port, _ in asked} <= published
+    named = {f"{host}:{port}" for host, port, _ in asked if host.endswith("localhost")}
+    assert len(named) >= 6
+    for name in named:
+        host, _, port = name.partition(":")
+        found = sites.locate(host.encode(), int(port))
+        assert found is not None, name
+        assert found[1][1] == 8080  # one key at both proxies
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        (
+            "http://wiki.localhost:8082/wiki/Steve_Fuller_%28sociologist)",
+            "http://wiki.localhost:8080/wiki/Steve_Fuller_(sociologist)",
+        ),
+        ("http://wiki.localhost:8082/wiki/AC%2FDC", "http://wiki.localhost:8080/wiki/AC/DC"),
+        (
+            "http://files.localhost:8082/notes/first%20(draft).txt",
+            "http://files.localhost:8080/notes/first%20(draft).txt",
+        ),
+        ("http://shop.localhost:8080/shop/..;/admin", "dot-segment-parameter"),
+    ],
+)
+def test_the_tours_urls_become_what_it_says(root: Path, univocal: Fixture, url: str, told: str) -> None:
+    assert url in (root / "docs" / "tour.md").read_text("utf-8")
+    result = univocal("explain", "--config", str(root / "compose" / "univocal.toml"), url)
+    assert told in result.stdout + result.stderr
 
 
 def test_the_proxies_share_a_service_that_is_there(root: Path, compose: str) -> None:
