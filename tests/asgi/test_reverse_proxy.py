@@ -7,6 +7,9 @@ import pytest
 import respx
 
 from univocal import CacheMiddleware, ConfigurationError, ReverseProxy
+from univocal.engine.upstream import Upstream
+from univocal.origin.balance import Balancing
+from univocal.origin.server import OriginServer
 
 STRANGER = ("198.51.100.7", 4711)
 
@@ -312,6 +315,23 @@ async def test_a_client_that_leaves_while_it_sends_ends_the_request_quietly(clie
     fields = [(b"host", b"en.example"), (b"content-length", b"9")]
     await proxy(scope | {"headers": fields}, receive, send)
     assert sent == []
+
+
+@pytest.mark.parametrize(
+    ("status", "fields"), [(700, []), (200, [("content-length", "3"), ("content-length", "4")])]
+)
+async def test_a_head_that_has_come_is_no_reason_to_ask_another_origin_server(
+    client_of, clock, origin, status, fields
+):
+    origin.answer = httpx.Response(status, headers=fields, stream=httpx.ByteStream(b"abc"))
+    servers = [OriginServer(f"http://{name}.example", httpx.MockTransport(origin)) for name in "ab"]
+    outcomes = []
+    proxy = ReverseProxy(Upstream.of(servers, balancing=Balancing("round-robin")))
+    client = client_of(CacheMiddleware(proxy, clock=clock, listeners=[outcomes.append]))
+    assert (await client("/a")).status == 502
+    assert len(origin.requests) == 1
+    assert outcomes[0].failure is not None
+    assert (outcomes[0].failure.origin, outcomes[0].failure.reason) == ("http://a.example", "malformed")
 
 
 # With respx, and the rest

@@ -297,6 +297,9 @@ async def test_a_101_to_something_else_opens_no_tunnel(house: Any, answer: bytes
     await origin.send(answer + b"behind")
     assert (await client.head()).startswith(b"HTTP/1.1 502 ")
     assert await origin.rest() == b""
+    outcome = await here.told()
+    assert outcome.failure is not None
+    assert (outcome.failure.origin, outcome.failure.reason) == (here.upstream.servers[0].url, "malformed")
 
 
 # Hostile

@@ -53,7 +53,8 @@ _WORDS: Final[tuple[tuple[type[BaseException], str], ...]] = (
 def origin_failure(error: Exception, origin: str = "", address: str = "") -> Exception:
     """The RefusedError for a transport's error, which is its cause; any other error as it is.
 
-    `origin` is the origin server's URL, `address` the one that was tried last.
+    `origin` is the origin server's URL, `address` the one that was tried last. A refusal of the origin
+    server's own response is told of it, too.
     """
     for kind, reason in REASONS:
         if isinstance(error, kind):
@@ -63,6 +64,9 @@ def origin_failure(error: Exception, origin: str = "", address: str = "") -> Exc
             if reason != "bad-target":
                 refused.failure = Failure(origin, address, *_told(error))
             return refused
+    if isinstance(error, RefusedError) and error.reason == "origin-bad-response" and error.failure is None:
+        # Whoever was to pass its head on could not: two lengths, or a 101 to something else.
+        error.failure = Failure(origin, address, "malformed", "a head that answers no such request")
     return error
 
 

@@ -27,7 +27,7 @@ class ForeignRequest:
         self._failure = failure
         self._transport = transport
         self._answer = answer
-        self.came = False  # an interim response
+        self.came = False  # a response's head, or an interim one
         self._over = self._paused = False
         self._goes_on: asyncio.Future[None] | None = None
         self.task: asyncio.Task[None]
@@ -86,6 +86,7 @@ class ForeignRequest:
                 stream.close()
 
     async def _relay(self, response: httpx.Response) -> None:
+        self.came = True
         if response.status_code > 599:  # RFC 9110 §15: a status code is from 100 to 599
             raise httpx.RemoteProtocolError("a status that is none")
         fields = [(name.lower(), value) for name, value in response.headers.raw]

@@ -28,6 +28,16 @@ def test_reason(kind, reason, provoked):
     assert (refused.reason, refused.__cause__, refused.provoked) == (reason, error, provoked)
 
 
+def test_a_response_that_is_refused_is_the_origin_servers_failure():
+    refused = RefusedError("origin-bad-response")
+    assert origin_failure(refused, "http://a.example", "192.0.2.1:80") is refused
+    assert refused.failure is not None
+    assert refused.failure[:3] == ("http://a.example", "192.0.2.1:80", "malformed")
+    known = refused.failure
+    assert origin_failure(refused, "http://b.example") is refused
+    assert (refused.failure, refused.provoked) == (known, True)
+
+
 @pytest.mark.parametrize("error", [LookupError(), RefusedError("overloaded")])
 def test_any_other_error_stays(error):
     assert origin_failure(error) is error
