@@ -80,11 +80,13 @@ class Requests(RuleBasedStateMachine):
             assert member.state is State.UP, "the last one was ejected"
         self.end(number, member)
         able = [m for m in self.able() if m not in tried]
+        trials = {m for m in self.balance.members if m.trial is not None} if self.able() else set()
         another = self.balance.another(number, key, self.now, tried)
         if another is None:
             return (number, None, ())
         assert another not in tried
         assert another in able or not able, "one that is up was there"
+        assert another not in trials, "it is tried by one request at a time"
         assert len(tried) <= self.settings.retries
         self.open[number] = another
         return (number, another, (*tried, another))

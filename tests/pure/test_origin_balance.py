@@ -289,6 +289,19 @@ def test_a_retry_goes_to_one_that_is_ejected_where_no_other_is_left():
     assert found.another(ASKER, b"", 1, [first, second]) is named(found, "a")
 
 
+def test_of_retries_too_who_is_ejected_gets_one_at_a_time_while_another_is_up():
+    found = balance(1, 1, fails=2, retry_budget=1)
+    fail(found, "a", 2)
+    fail(found, "b")
+    up, ejected = [named(found, "b")], named(found, "a")
+    assert found.another("one", b"", 1, up) is ejected
+    assert found.another("two", b"", 1, up) is None
+    found.ended("one", ejected)
+    assert found.another("three", b"", 1, up) is ejected
+    fail(found, "b")  # now none is up
+    assert found.another("four", b"", 1, up) is ejected
+
+
 def test_a_retry_is_no_trial_while_another_is_up():
     found = balance(1, 1, 1, fails=1, eject=10)
     fail(found, "a")

@@ -193,10 +193,12 @@ class Balance(Generic[Server]):
     def _choose(self, key: bytes, now: float, tried: Collection[Member[Server]]) -> Member[Server] | None:
         left = [each for each in self._members if each.state is not State.DOWN and each not in tried]
         able = [each for each in left if self._able(each)]
-        if not able:
-            return self._chosen(left, key) if left else None
-        if tried:
+        if tried and able:
             return self._chosen(able, key)  # a request that has failed once makes no trial
+        if not able:
+            if any(map(self._able, self._members)):  # somebody is up still: who is ejected gets one at a time
+                left = [each for each in left if each.trial is None]
+            return self._chosen(left, key) if left else None
         due = [each for each in left if each.until <= now and each.trial is None]
         if due and self.settings.choice != "hash":
             return self._chosen(due, key)
