@@ -20,6 +20,7 @@ import pytest
 from websockets.sync.client import ClientConnection, connect
 
 Fixture = Callable[..., Any]
+TILES = ("Requests a second", "Stored", "Refused", "Purges")
 HOSTILE = "/wiki/<img src=x onerror=document.title='owned'>"
 
 
@@ -301,6 +302,19 @@ def test_charts_are_drawn_and_tell_the_numbers(running: Any, browser: Browser, a
         ".getImageData(0, 0, canvas.width, canvas.height).data.some((octet) => octet))"
     )
     browser.until(inked)
+
+
+def test_the_note_of_a_number_is_about_it(running: Any, browser: Browser, ask: Fixture) -> None:
+    ask(running.proxy, "/wiki/A", "en.example")
+    ask(running.proxy, "/wiki/%00", "en.example")
+    opened(browser, running)
+    tiles = "[...document.querySelectorAll('#numbers div')].map((each) => each.textContent)"
+    browser.until(f"{tiles}.some((tile) => tile.startsWith('Refused1'))")
+    told = {name: tile for tile in browser.evaluate(tiles) for name in TILES if tile.startswith(name)}
+    assert told["Requests a second"].endswith(" sent")
+    assert told["Stored"].endswith(", 1 response, 0 evicted")
+    assert told["Refused"] == "Refused1most: control-character"
+    assert told["Purges"] == "Purges0since the start"
 
 
 def test_origins_and_configuration_are_shown(

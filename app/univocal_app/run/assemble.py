@@ -176,8 +176,10 @@ class House:
             if self.shared is not None:
                 await self.shared.aclose()
         finally:
+            self.proxy.engine.audience.settle()
             self.log.finish()
             if self.telemetry is not None:
+                self.metrics.look()
                 await asyncio.to_thread(self.telemetry.close)
 
 

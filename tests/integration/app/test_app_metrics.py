@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -15,12 +16,16 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
 from univocal import MemoryStore, Outcome
+from univocal.cache.stored import Stored
+from univocal.engine.audience import Tally
 from univocal.engine.outcome import Handling, Times
 from univocal.engine.purge import Purged
 from univocal.http.errors import Failure
 from univocal.http.messages import Received
+from univocal_app.config.tables import validate
 from univocal_app.observe.counts import STEP, Counts
-from univocal_app.observe.metrics import BOUNDS, FAMILIES, SECONDS, Metrics, written
+from univocal_app.observe.metrics import BOUNDS, FAMILIES, REQUESTS, SECONDS, Metrics, written
+from univocal_app.run.assemble import assemble
 from univocal_app.run.processes import Commons
 
 
@@ -369,3 +374,20 @@ def test_the_reference_has_them_all() -> None:
     assert rows == [
         f"| `{written(name)}` | {family.kind} | {family.documentation} |" for name, family in FAMILIES.items()
     ]
+
+
+async def test_hits_that_wait_are_counted_before_the_program_ends() -> None:
+    sites = [{"hosts": ["en.example"], "upstream": "http://127.0.0.1:1"}]
+    house = assemble(validate({"server": {"access_log": "off"}, "sites": sites}, "f"), "f")
+
+    def hits() -> list[float]:
+        return [value for _, value in house.metrics.numbers(REQUESTS)]
+
+    told: list[float] = []
+    sending: Any = SimpleNamespace(close=lambda: told.extend(hits()))
+    house.telemetry, stored = sending, cast("Stored", None)
+    for tally in (Tally(), Tally()):  # the first of a second is told at once
+        house.proxy.engine.audience.hit(outcome(seconds=1e-5), stored, tally)
+    assert hits() == [1]
+    await house.aclose()
+    assert told == [2]

@@ -92,15 +92,16 @@ const memory = chart(at("chart-memory"), {
 
 function showStats({ totals, series, memory: held }) {
   const refused = Object.values(totals.refused).reduce((sum, count) => sum + count, 0);
+  const [commonest] = Object.keys(totals.refused).sort((one, other) => totals.refused[other] - totals.refused[one]);
   const last = series.slice(-11, -1);
   const rate = last.reduce((sum, second) => sum + second.requests, 0) / Math.max(last.length, 1);
   const tiles = [
-    ["Requests a second", rate.toFixed(1), `${number(totals.requests)} since the start`],
+    ["Requests a second", rate.toFixed(1), `${number(totals.requests)} since the start, ${octets(totals.bytes)} sent`],
     ["Hit ratio", percent(totals.hit_ratio), `${number(totals.stale)} stale, ${number(totals.collapsed)} collapsed`],
     ["Answered within", milliseconds(totals.seconds.p50), `99 %: ${milliseconds(totals.seconds.p99)}`],
-    ["Stored", octets(totals.stored.bytes), `of ${octets(totals.stored.max_bytes)}, ${counted(totals.stored.responses, "response")}`],
-    ["Refused", number(refused), `${number(totals.stored.evictions)} evicted`],
-    ["Purges", number(totals.purges), `${octets(totals.bytes)} sent`],
+    ["Stored", octets(totals.stored.bytes), `of ${octets(totals.stored.max_bytes)}, ${counted(totals.stored.responses, "response")}, ${number(totals.stored.evictions)} evicted`],
+    ["Refused", number(refused), refused ? `most: ${commonest}` : "since the start"],
+    ["Purges", number(totals.purges), "since the start"],
   ];
   for (const [name, value, note] of tiles) tile(name, value, note);
   const whole = series.slice(0, -1); // the last second goes on
