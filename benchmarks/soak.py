@@ -44,6 +44,7 @@ CONFIGURATION: Final = """
 listen = "127.0.0.1:{listen}"
 admin = "127.0.0.1:{admin}"
 access_log = "off"
+header_timeout = 120
 
 [origin]
 connect_timeout = 2
