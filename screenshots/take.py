@@ -112,7 +112,8 @@ def browser() -> Iterator[Tab]:
     program = shutil.which("chromium")
     if program is None:
         raise SystemExit("needs chromium (Debian package chromium)")
-    with tempfile.TemporaryDirectory(prefix="univocal-pictures-") as profile:
+    # Children of the browser that is killed may still write there.
+    with tempfile.TemporaryDirectory(prefix="univocal-pictures-", ignore_cleanup_errors=True) as profile:
         command = [
             *(program, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
             *("--no-proxy-server", "--hide-scrollbars", "--remote-debugging-port=0"),
