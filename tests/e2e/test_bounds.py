@@ -25,7 +25,7 @@ MIB = 2**20
 
 
 class Origin(socketserver.ThreadingTCPServer):
-    """Answers /held when it is let go, /large with 64 MiB, anything else at once; nothing may be stored."""
+    """Answers /held when it is let go, /large with 64 MiB, all else at once; /kept alone may be stored."""
 
     daemon_threads = True
     block_on_close = False
@@ -56,7 +56,10 @@ class Handler(socketserver.StreamRequestHandler):
                             return
                 elif line.startswith(b"GET /large"):
                     size = 64 * MIB
-                head = b"HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nContent-Length: %d\r\n\r\n" % size
+                stored = b"no-store"
+                if b" /kept" in line:
+                    size, stored = MIB // 5, b"max-age=600"
+                head = b"HTTP/1.1 200 OK\r\nCache-Control: %b\r\nContent-Length: %d\r\n\r\n" % (stored, size)
                 try:
                     self.wfile.write(head + b"o" * size)
                 except ConnectionError:
@@ -261,6 +264,23 @@ def test_a_client_that_reads_nothing_is_given_up(serve: Fixture, connect: Fixtur
     client.close()
     (line,) = logged(running)
     assert (line["status"], line["reasons"]) == (200, ["request-timeout"])
+
+
+def test_a_client_that_reads_no_hits_is_given_up_and_told_of(
+    serve: Fixture, connect: Fixture, ask: Fixture, origin: Origin
+) -> None:
+    running = serve(send_timeout=1)
+    assert ask(running.proxy, "/kept", "en.example").status == 200
+    client = connect(running.proxy)
+    with contextlib.suppress(ConnectionError):
+        for _ in range(500):
+            client.sendall(GET % (b"/kept", b""))
+            time.sleep(0.005)  # each in a read of its own
+    reason = r'univocal_refused_total\{reason="request-timeout",site="[^"]*"\} 1\.0'
+    eventually(lambda: re.search(reason, ask(running.admin, "/metrics", "127.0.0.1").body.decode()))
+    client.close()
+    told = [(line["status"], line["reasons"]) for line in logged(running) if line["reasons"]]
+    assert told == [(408, ["request-timeout"])]
 
 
 def test_a_client_that_reads_slowly_is_not(serve: Fixture, connect: Fixture, origin: Origin) -> None:

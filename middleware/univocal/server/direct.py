@@ -178,6 +178,10 @@ class DirectProtocol(ExactProtocol):
         turn = self._turn
         if turn is not None and turn.exchange is not None:
             turn.exchange.refuse(("request-timeout",))
+        elif self._tell is not None:
+            if self._idle():
+                self.url = b""  # what was asked for is answered, and told of
+            self._tell(self._received(), ("request-timeout",))
         super()._forsake()
 
     def resume_writing(self) -> None:
