@@ -428,7 +428,7 @@ BROKEN = [
     ("max_bodies = 1\n[cache]\nttl = -1\n" + SITE.format("x"), None),
     (SITE.format("nothing://"), ["sites[0].upstream"]),
     (SITE.format("http://127.0.0.1:1").replace("mediawiki", "nowhere"), ["sites[0].profile"]),
-    (SITE.format("http://127.0.0.1:1") * 2, ["sites[0].hosts"]),
+    (SITE.format("http://127.0.0.1:1") * 2, ["sites[1].hosts"]),
     (
         SITE.format("https://127.0.0.1:1") + '[sites.origin]\ntls_ca = "none.pem"',
         ["sites[0].origin.tls_ca"],
@@ -469,6 +469,7 @@ def test_all_that_is_wrong_is_said_at_once(serve: Fixture, origins: Any, tmp_pat
         "server.max_target",
         "server.tls_key",
         "sites[0].upstream",
+        "sites[1].hosts",
         "sites[1].profile",
     ]
     assert served.get("/a").body == b"one /a"
@@ -488,7 +489,7 @@ def test_a_signal_and_the_command_do_the_same(serve: Fixture, univocal: Fixture,
     served.file.write_text("nonsense")
     served.running.process.send_signal(signal.SIGHUP)
     asked = univocal("reload", "--admin", f"http://{host}:{port}")
-    said = f"univocal: {served.file}: found "
+    said = f"univocal: {served.file}:1: found "
     assert (asked.returncode, asked.stdout, asked.stderr[: len(said)]) == (2, "", said)
     assert served.get("/a").body == b"one /a"
     assert served.running.end() == 0

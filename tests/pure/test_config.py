@@ -11,7 +11,7 @@ import pytest
 
 from univocal.http.errors import ConfigurationError
 from univocal.origin.health import HealthRule
-from univocal_app.config.places import line_of, standing_in, without
+from univocal_app.config.places import line_of, substituted
 from univocal_app.config.tables import parsed, validate
 from univocal_app.config.values import Address, Upstream, Weighted
 
@@ -360,20 +360,14 @@ def test_the_line_of_a_setting(key: str, line: int) -> None:
 
 
 def test_settings_without_what_cannot_be() -> None:
-    settings = {"server": {"listen": 3, "admin": "a"}, "sites": [{"hosts": ["a"]}, {"hosts": 3}]}
-    rest = without(settings, ["server.listen", "sites[1].hosts", "sites[5].hosts", "cache.ttl", "sites[0]"])
-    assert rest == {"server": {"admin": "a"}, "sites": [{"hosts": ["a"]}, {}]}
+    sites = [{"hosts": ["a"], "upstream": ["http://a", "x"]}, {"hosts": 3}]
+    settings = {"server": {"listen": 3, "admin": "a"}, "sites": sites}
+    keys = ["server.listen", "cache.ttl", "sites[1].hosts", "sites[1].upstream", "sites[0].upstream[1]"]
+    rest = substituted(settings, keys)
+    assert rest["server"] == {"admin": "a"}
+    assert rest["sites"][0] == {"hosts": ["a"], "upstream": "http://127.0.0.1"}
+    assert rest["sites"][1] == {"hosts": ["substitute-2.invalid"], "upstream": "http://127.0.0.1"}
     assert settings["server"] == {"listen": 3, "admin": "a"}
-
-
-def test_settings_with_what_has_to_be_there() -> None:
-    settings = {"sites": [{"hosts": ["a"]}, {"hosts": ["b"], "routes": [{}]}]}
-    keys = ["sites[0].upstream", "sites[1].routes[0].path", "sites[1].unknown"]
-    rest = standing_in(settings, keys, {"upstream": "http://a", "path": "/"})
-    assert rest == {
-        "sites": [{"hosts": ["a"], "upstream": "http://a"}, {"hosts": ["b"], "routes": [{"path": "/"}]}]
-    }
-    assert settings["sites"][0] == {"hosts": ["a"]}
 
 
 def test_every_setting_that_cannot_be_is_told() -> None:

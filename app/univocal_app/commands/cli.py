@@ -14,7 +14,7 @@ from typing import Annotated, Final, NoReturn
 import typer
 
 from univocal.engine.runtime import builtin_profiles
-from univocal.http.errors import ConfigurationError
+from univocal.http.errors import ConfigurationError, Objections
 from univocal_app.commands import explain as explaining
 from univocal_app.commands import learn as learning
 from univocal_app.commands import purge as purging
@@ -130,14 +130,8 @@ def serve(
         _usage("serve needs either --upstream URL or --config FILE")
     if config is not None and profile is not None:
         _usage("--profile belongs to --upstream: with --config each site names its own")
-    refuse_settings(os.environ)
     told = {name: text for name, text in (("listen", listen), ("admin", admin)) if text is not None}
-    addressed = partial(_addressed, told)
-
-    def configured(*more: Check) -> Configuration:
-        checks = (_of(addressed, check) for check in more)
-        return addressed(_everywhere(upstream or [], profile) if config is None else read(config, *checks))
-
+    configured = partial(_configured, told, config, upstream or [], profile)
     with _variables_named(context):
         _serve(configured, str(config or COMMAND_LINE), told)
 
@@ -156,11 +150,28 @@ def _variables_named(context: typer.Context) -> Iterator[None]:
         raise
 
 
-def _addressed(told: Mapping[str, str], configuration: Configuration) -> Configuration:
-    """The configuration, with the addresses that the command line says."""
-    addresses = {name: _address(text, f"server.{name}") for name, text in told.items()}
-    server = configuration.server.model_copy(update=addresses)
-    return configuration.model_copy(update={"server": server})
+def _configured(
+    told: Mapping[str, str], config: Path | None, upstreams: list[str], profile: str | None, *more: Check
+) -> Configuration:
+    """What the command line and the file say. Raises ConfigurationError with all that cannot be."""
+    objections, addresses = Objections(), dict[str, Address]()
+    configuration: Configuration | None = None
+    with objections:
+        refuse_settings(os.environ)
+    for name, text in told.items():
+        with objections:
+            addresses[name] = _address(text, f"server.{name}")
+
+    def addressed(configuration: Configuration) -> Configuration:
+        server = configuration.server.model_copy(update=addresses)
+        return configuration.model_copy(update={"server": server})
+
+    with objections:
+        checks = (_of(addressed, check) for check in more)
+        configuration = _everywhere(upstreams, profile) if config is None else read(config, *checks)
+    objections.conclude()
+    assert configuration is not None  # or there was an objection
+    return addressed(configuration)
 
 
 def _of(made: Callable[[Configuration], Configuration], check: Check) -> Check:
@@ -243,10 +254,15 @@ def _typed(context: typer.Context, name: str) -> bool:
 
 
 def _everywhere(upstreams: list[str], profile: str | None) -> Configuration:
-    upstream = upstreams if len(upstreams) > 1 else upstreams[0]
-    site = {"hosts": ["*"], "upstream": upstream, "profile": profile or "rfc3986"}
-    configuration = validate({"sites": [site]}, COMMAND_LINE)
-    runtime_of(configuration, COMMAND_LINE)  # objects to the profile
+    site = {"hosts": ["*"], "profile": profile or "rfc3986"}
+    objections = Objections()
+    configuration = validate({"sites": [{**site, "upstream": "http://127.0.0.1"}]}, COMMAND_LINE)
+    with objections:
+        runtime_of(configuration, COMMAND_LINE)  # objects to the profile
+    with objections:
+        upstream = upstreams if len(upstreams) > 1 else upstreams[0]
+        configuration = validate({"sites": [{**site, "upstream": upstream}]}, COMMAND_LINE)
+    objections.conclude()
     return configuration
 
 

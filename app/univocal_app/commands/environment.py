@@ -8,7 +8,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from univocal.http.errors import ConfigurationError
+from univocal.http.errors import ConfigurationError, Objections
 from univocal_app.config.tables import Configuration
 
 __all__ = ["PREFIX", "READ", "refuse_settings", "unknown"]
@@ -21,11 +21,13 @@ _ORCHESTRATED: Final = re.compile(r"UNIVOCAL_(?:[A-Z0-9_]+_)?(?:SERVICE_(?:HOST|
 
 
 def refuse_settings(environ: Mapping[str, str]) -> None:
-    """Raise ConfigurationError for a variable that is called like a setting which only a file has."""
-    for variable, key in _settings():
+    """Raise ConfigurationError for every variable that is called like a setting which only a file has."""
+    objections = Objections()
+    for variable, key in dict(_settings()).items():
         if variable in environ and variable not in READ:
             allowed = f"no such variable: {key} is set in a file (--config)"
-            raise ConfigurationError("environment", variable, environ[variable], allowed)
+            objections.errors.append(ConfigurationError("environment", variable, environ[variable], allowed))
+    objections.conclude()
 
 
 def unknown(environ: Iterable[str], token: str) -> list[str]:

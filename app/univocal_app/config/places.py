@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any, Final, TypeAlias
 
-__all__ = ["line_of", "standing_in", "without"]
+__all__ = ["line_of", "substituted"]
 
 Place: TypeAlias = tuple[str | int, ...]
 
 _PART: Final = re.compile(r"\[([0-9]+)\]|([^.\[\]]+)")
 LONGEST: Final = 1000  # lines of one value
+
+# Stands in for what others need to be judged by themselves; no two are one host or one prefix.
+_NEEDED: Final[Mapping[str, Callable[[int], object]]] = {
+    "hosts": lambda number: [f"substitute-{number}.invalid"],
+    "upstream": lambda _: "http://127.0.0.1",
+    "url": lambda _: "http://127.0.0.1",
+    "path": lambda number: f"/substitute-{number}/",
+    "store": lambda _: "redis://127.0.0.1/0",  # several workers may have
+    "sites": lambda _: [{"hosts": ["substitute.invalid"], "upstream": "http://127.0.0.1"}],
+}
 
 
 def line_of(text: str, key: str) -> int:
@@ -29,34 +39,22 @@ def line_of(text: str, key: str) -> int:
     return found
 
 
-def without(settings: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
-    """A copy of `settings` without the values that `keys` lead to; arrays keep all their members."""
+def substituted(settings: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    """A copy of `settings` with nothing, or something harmless, in place of what `keys` lead to."""
     rest: dict[str, Any] = deepcopy(dict(settings))
-    for key in keys:
-        *way, last = _path(key) or ("",)
+    for number, key in enumerate(keys):
         table: Any = rest
-        try:
-            for part in way:
+        holder, name = rest, ""
+        for part in _path(key):
+            if isinstance(part, str) and isinstance(table, dict):
+                holder, name = table, part
+            try:
                 table = table[part]
-        except (KeyError, IndexError, TypeError):
-            continue
-        if isinstance(table, dict):
-            table.pop(last, None)
-    return rest
-
-
-def standing_in(
-    settings: Mapping[str, Any], keys: Iterable[str], values: Mapping[str, Any]
-) -> dict[str, Any]:
-    """A copy of `settings` with a value at each of `keys`: what `values` has for the last part of the key."""
-    rest: dict[str, Any] = deepcopy(dict(settings))
-    for key in keys:
-        *way, last = _path(key) or ("",)
-        table: Any = rest
-        for part in way:
-            table = table[part]
-        if isinstance(last, str) and last in values:
-            table[last] = deepcopy(values[last])
+            except (KeyError, IndexError, TypeError):
+                break
+        holder.pop(name, None)
+        if name in _NEEDED:
+            holder[name] = _NEEDED[name](number)
     return rest
 
 

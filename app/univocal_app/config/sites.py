@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from univocal.cache.rules import SETTINGS, Rules
@@ -25,73 +25,64 @@ class SiteReader:
 
     source: str
     profiles: Mapping[str, Profile]
+    objections: Objections = field(default_factory=Objections)
 
     def read(self, tables: Sequence[SiteTable]) -> Sites:
-        """All sites. Raises ConfigurationError with every site's first setting that cannot be."""
-        objections = Objections()
+        """All sites. Raises ConfigurationError with every setting that cannot be."""
         named = dict[str, Site]()
         for number, table in enumerate(tables):
-            with objections:
-                named[f"sites[{number}]"] = self._site(table, f"sites[{number}]")
-        with objections:
-            sites = self._together(named)
-        objections.conclude()
+            place = f"sites[{number}]"
+            with self.objections, self._placed(place):
+                named[place] = self._site(table, place)
+        sites = self._together(named)
+        self.objections.conclude()
         return sites
+
+    def _object(self, key: str, found: object, allowed: str) -> None:
+        self.objections.errors.append(ConfigurationError(self.source, key, found, allowed))
 
     def _together(self, named: Mapping[str, Site]) -> Sites:
         default = [site for site in named.values() if not site.hosts]
         if len(default) > 1:
-            raise ConfigurationError(
-                self.source, "sites", [EVERYWHERE] * len(default), 'one site with hosts = ["*"]'
-            )
-        try:
-            return Sites([site for site in named.values() if site.hosts], default[0] if default else None)
-        except ConfigurationError as error:
-            place = next((key for key, site in named.items() if error.source == f"site {site.name}"), "sites")
-            raise ConfigurationError(
-                self.source, f"{place}.{error.key}", error.found, error.allowed
-            ) from None
+            self._object("sites", [EVERYWHERE] * len(default), 'one site with hosts = ["*"]')
+        refused, sites = Objections(), Sites([])
+        with refused:
+            sites = Sites([site for site in named.values() if site.hosts], default[0] if default else None)
+        # Of two sites with one name the later is at fault.
+        places = {f"site {site.name}": place for place, site in named.items()}
+        for error in refused.errors:
+            self._object(f"{places.get(error.source, 'sites')}.{error.key}", error.found, error.allowed)
+        return sites
 
     def _site(self, table: SiteTable, place: str) -> Site:
         everywhere = table.hosts == EVERYWHERE
         if everywhere and table.aliases:
-            raise ConfigurationError(
-                self.source, f"{place}.aliases", table.aliases, 'none beside hosts = ["*"]'
-            )
+            self._object(f"{place}.aliases", table.aliases, 'none beside hosts = ["*"]')
+        profile = self._profile(table.profile, place)
         owned = upstreams(place, table)
-        objections = Objections()
         routes = list[Route]()
         for number, route in enumerate(table.routes):
-            with objections:
-                routes.append(self._route(f"{place}.routes[{number}]", route, table, place, owned))
-        objections.conclude()
-        if not any(route.prefix == b"/" for route in routes):
-            routes.append(self._route(place, RouteTable(path="/"), table, place, owned))
-        with self._placed(place):
-            return Site(
-                name=table.hosts[0],
-                hosts=() if everywhere else tuple(table.hosts),
-                routes=tuple(routes),
-                aliases=tuple(table.aliases),
-                alias_answer=0 if table.alias_answer == "serve" else table.alias_answer,
-                scheme=table.scheme.encode(),
-            )
+            name = f"{place}.routes[{number}]"
+            chosen = self._profile(route.profile, name) if route.profile else profile
+            with self.objections, self._placed(name):
+                upstream = name if name in owned else place
+                routes.append(_route(route, chosen, upstream, owned[upstream], table))
+        if not any(route.path == "/" for route in table.routes):
+            routes.append(_route(RouteTable(path="/"), profile, place, owned[place], table))
+        return Site(
+            name=table.hosts[0],
+            hosts=() if everywhere else tuple(table.hosts),
+            routes=tuple(routes),
+            aliases=() if everywhere else tuple(table.aliases),
+            alias_answer=0 if table.alias_answer == "serve" else table.alias_answer,
+            scheme=table.scheme.encode(),
+        )
 
-    def _route(
-        self, place: str, route: RouteTable, table: SiteTable, site: str, owned: Mapping[str, Upstream]
-    ) -> Route:
-        profile = route.profile or table.profile
-        if profile not in self.profiles:
-            raise ConfigurationError(self.source, f"{place}.profile", profile, ", ".join(self.profiles))
-        name = place if place in owned else site
-        with self._placed(place):
-            return Route(
-                prefix=route.path.encode(),
-                profile=self.profiles[profile],
-                upstream=name,
-                upstream_path=owned[name].path.encode(),
-                forward=route.forward or table.forward,
-            )
+    def _profile(self, name: str, place: str) -> Profile:
+        """The profile of that name; any, where there is none, so that the rest of the site is read."""
+        if name not in self.profiles:
+            self._object(f"{place}.profile", name, ", ".join(self.profiles))
+        return self.profiles.get(name) or next(iter(self.profiles.values()))
 
     @contextmanager
     def _placed(self, place: str) -> Iterator[None]:
@@ -101,6 +92,16 @@ class SiteReader:
             raise ConfigurationError(
                 self.source, f"{place}.{error.key}", error.found, error.allowed
             ) from None
+
+
+def _route(route: RouteTable, profile: Profile, name: str, upstream: Upstream, site: SiteTable) -> Route:
+    return Route(
+        prefix=route.path.encode(),
+        profile=profile,
+        upstream=name,
+        upstream_path=upstream.path.encode(),
+        forward=route.forward or site.forward,
+    )
 
 
 def upstreams(place: str, table: SiteTable) -> dict[str, Upstream]:

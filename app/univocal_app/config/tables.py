@@ -216,6 +216,8 @@ class Configuration(Table):
     sites: Annotated[list[SiteTable], Field(min_length=1)]
 
 
+# How tomllib ends its messages: "(at line 2, column 10)".
+_AT_LINE: Final = re.compile(r"\(at line ([0-9]+), ")
 # How pydantic begins its own messages, and those of a ValueError.
 _ALLOWED_IN: Final = re.compile(r"^(?:Input should be|Value error,) ")
 
@@ -229,7 +231,10 @@ def parsed(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise ConfigurationError(str(file), "", str(error), "TOML") from None
+        refused = ConfigurationError(str(file), "", str(error), "TOML")
+        place = _AT_LINE.search(str(error))
+        refused.line = int(place[1]) if place else len(text.splitlines())  # "(at end of document)"
+        raise refused from None
 
 
 def validate(settings: Mapping[str, Any], source: str) -> Configuration:

@@ -104,23 +104,31 @@ def verdict_on(before: Outcome, after: Outcome) -> str:
     gained = after.hits - before.hits
     refused = sum(after.refused.values())
     said = [
-        f"{before.requests} requests for {before.keys} URLs, as they were spelled.",
-        f"With the profile {after.profile} they are {after.keys}: "
-        f"{after.folded} spellings are one with others, and a purge reaches them all.",
+        f"{_number(before.requests, 'request')} for {_number(before.keys, 'URL')}, as they were spelled.",
+        f"With the profile {after.profile} there are {_number(after.keys, 'URL')}: "
+        f"{_number(after.folded, 'spelling')} became one with another, and a purge reaches them all.",
         "",
         f"hit ratio, each spelling by itself  {_bar(before.hit_ratio)}",
         f"hit ratio, one resource, one URL    {_bar(after.hit_ratio)}",
         "",
     ]
     if gained > 0:
-        said.append(f"The origin would have been spared {gained} requests more.")
+        points = 100 * (after.hit_ratio - before.hit_ratio)
+        spared = f"the origin server would have been spared {_number(gained, 'more request')}."
+        said.append(f"The hit ratio gains {points:.1f} points: {spared}")
+    elif after.folded:
+        said.append("The hit ratio gains nothing: what became one was not asked for again in time.")
     else:
         said.append("The hit ratio gains nothing: this site's clients spell its URLs one way.")
     if refused:
-        said.append(f"{refused} requests that the origin answered would have been refused:")
+        said.append(f"{_number(refused, 'request')} that the origin server answered would have been refused:")
         said += _refusals(after)
     else:
-        said.append("No request that the origin answered would have been refused.")
+        said.append("No request that the origin server answered would have been refused.")
     if after.evictions:
-        said.append(f"The store was too small: {after.evictions} responses made room for others.")
+        said.append(f"The store was too small: {_number(after.evictions, 'response')} made room for others.")
     return "\n".join(said)
+
+
+def _number(count: int, of: str) -> str:
+    return f"{count} {of}" if count == 1 else f"{count} {of}s"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from socket import socket
@@ -28,8 +28,9 @@ from univocal.server.turn import Works
 from univocal.store.memory import MemoryStore
 from univocal.store.redis.tier import SharedStore
 from univocal.uri.profile import Profile
+from univocal.uri.site import Sites
 from univocal_app.config.sites import SiteReader, rules
-from univocal_app.config.tables import Configuration, ServerTable
+from univocal_app.config.tables import Configuration, ServerTable, SiteTable
 from univocal_app.config.values import masked
 from univocal_app.observe.accesslog import AccessLog, open_log
 from univocal_app.observe.admin import admin
@@ -257,7 +258,12 @@ def profiles_of(configuration: Configuration, source: str) -> dict[str, Profile]
     """The built-in profiles and those in the configuration's directories, which are relative to its file."""
     directories = [Path(source).parent / directory for directory in configuration.profiles]
     objections = Objections()
+    for number, directory in enumerate(directories):
+        if not directory.is_dir():
+            found, allowed = configuration.profiles[number], "a directory of profiles (*.toml)"
+            objections.errors.append(ConfigurationError(source, f"profiles[{number}]", found, allowed))
     profiles = builtin_profiles()
+    directories = [directory for directory in directories if directory.is_dir()]
     with objections:
         profiles = read_profiles(directories, profiles)
     for error in objections.errors:
@@ -268,18 +274,34 @@ def profiles_of(configuration: Configuration, source: str) -> dict[str, Profile]
     return profiles
 
 
+def _any_profiles(tables: Sequence[SiteTable]) -> dict[str, Profile]:
+    """A profile by every name, for sites that are read though those that the file means cannot be."""
+    built_in = builtin_profiles()
+    own = (route.profile for table in tables for route in table.routes if route.profile)
+    return dict.fromkeys([*(table.profile for table in tables), *own], built_in["rfc3986"]) | built_in
+
+
 def runtime_of(
     configuration: Configuration, source: str, proxies: Mapping[str, ReverseProxy] = MappingProxyType({})
 ) -> Runtime:
     """Everything that a request sees of the configuration. Raises ConfigurationError."""
-    profiles = profiles_of(configuration, source)
-    sites = SiteReader(source, profiles).read(configuration.sites)
+    objections = Objections()
+    token = b""
+    with objections:
+        token = _token(configuration.purge.token_env)
+    profiles = _any_profiles(configuration.sites)  # until those of the file are read
+    with objections:
+        profiles = profiles_of(configuration, source)
+    sites = Sites([])
+    with objections:
+        sites = SiteReader(source, profiles).read(configuration.sites)
+    objections.conclude()
     each = rules(configuration.cache, configuration.sites, profiles)
     server = configuration.server
     return Runtime(
         sites=sites,
         rules=MappingProxyType(each),
-        access=Access(networks(configuration.purge.allow), _token(configuration.purge.token_env, source)),
+        access=Access(networks(configuration.purge.allow), token),
         trusted=networks(server.trusted_proxies),
         forwarded=server.forwarded,
         limits=Limits(
@@ -307,10 +329,8 @@ def read_limits(server: ServerTable) -> ReadLimits:
     )
 
 
-def _token(variable: str, source: str) -> bytes:
+def _token(variable: str) -> bytes:
     token = os.environ.get(variable, "")
     if not token.isascii() or any(letter.isspace() for letter in token):
-        raise ConfigurationError(
-            source, f"purge.token_env ({variable})", "(not shown)", "ASCII without blanks"
-        )
+        raise ConfigurationError("environment", variable, "(not shown)", "ASCII without blanks")
     return token.encode()

@@ -208,20 +208,27 @@ class _Way:
     def transport(self, url: str) -> httpx.AsyncBaseTransport:
         """Make a transport to the server that `url` names. Raises ConfigurationError."""
         table, is_tls = self.table, url.startswith("https:")
-        context = self._context() if is_tls or table.tls_ca or table.tls_cert or table.tls_key else None
+        objections, context = Objections(), None
+        with objections:
+            self._check_http2()
+        with objections:
+            context = self._context() if is_tls or table.tls_ca or table.tls_cert or table.tls_key else None
+        objections.conclude()
         if table.transport == "own":
-            if table.http2:
-                raise self._cannot("http2", 'false, or true beside transport = "httpx"')
             return OriginTransport(
                 ssl_context=context, max_connections=table.max_connections, idle_timeout=IDLE
             )
-        if table.http2 and find_spec("h2") is None:
-            raise self._cannot("http2", "false, as h2 is not installed: pip install 'univocal[http2]'")
         limits = httpx.Limits(max_connections=table.max_connections, keepalive_expiry=IDLE)
         verify = True if context is None else context
         return httpx.AsyncHTTPTransport(
             verify=verify, http2=table.http2, limits=limits, trust_env=False, uds=unix_socket(url)
         )
+
+    def _check_http2(self) -> None:
+        if self.table.http2 and self.table.transport == "own":
+            raise self._cannot("http2", 'false, or true beside transport = "httpx"')
+        if self.table.http2 and find_spec("h2") is None:
+            raise self._cannot("http2", "false, as h2 is not installed: pip install 'univocal[http2]'")
 
     def _context(self) -> ssl.SSLContext:
         table = self.table
@@ -231,21 +238,33 @@ class _Way:
         return self.contexts[trust]
 
     def _made(self) -> ssl.SSLContext:
-        table = self.table
-        try:
-            context = ssl.create_default_context(cafile=self._file(table.tls_ca))
-        except OSError as error:  # an SSLError, too, is one
-            raise self._cannot("tls_ca", f"a file of certificates in PEM ({reason_of(error)})") from None
+        table, objections = self.table, Objections()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        with objections:
+            context = self._trusting()
         context.set_alpn_protocols(["http/1.1"])
         if not table.tls_verify:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        with objections:
+            self._show(context)
+        objections.conclude()
+        return context
+
+    def _trusting(self) -> ssl.SSLContext:
+        try:
+            return ssl.create_default_context(cafile=self._file(self.table.tls_ca))
+        except OSError as error:  # an SSLError, too, is one
+            raise self._cannot("tls_ca", f"a file of certificates in PEM ({reason_of(error)})") from None
+
+    def _show(self, context: ssl.SSLContext) -> None:
+        """Let `context` show the client certificate, if there is one."""
+        table = self.table
         if table.tls_key and not table.tls_cert:
             raise self._cannot("tls_key", "none without tls_cert")
         certificate, key = self._file(table.tls_cert), self._file(table.tls_key)
         if certificate and (why := load_pair(context, certificate, key)):
             allowed = f"a file with a certificate in PEM, tls_key the one with its key ({why})"
             raise self._cannot("tls_cert", allowed)
-        return context
 
     def _file(self, name: str) -> str | None:
         return str(Path(self.source).parent / name) if name else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from univocal.http.authority import DEFAULT_PORTS, Authority, parse_authority
-from univocal.http.errors import ConfigurationError
+from univocal.http.errors import ConfigurationError, Objections
 from univocal.uri.profile import Profile
 from univocal.uri.segments import is_under, routing_view
 
@@ -94,14 +94,20 @@ class Sites:
         self.default = default
         self._exact: dict[Authority, tuple[Site, Authority | None]] = {}
         self._suffixes: dict[Authority, tuple[Site, Authority | None]] = {}
+        objections = Objections()
         for site in self.sites:
             for host in site.hosts:
                 wildcard = host.startswith("*.")
-                self._own(site, "hosts", host, None, host[2:] if wildcard else host, wildcard=wildcard)
+                with objections:
+                    self._own(site, "hosts", host, None, host[2:] if wildcard else host, wildcard=wildcard)
+            first: Authority | None = None
             if site.aliases:
-                first = _configured(site, "hosts", site.hosts[0] if site.hosts else "")
-                for alias in site.aliases:
+                with objections:
+                    first = _configured(site, "hosts", site.hosts[0] if site.hosts else "")
+            for alias in site.aliases:
+                with objections:
                     self._own(site, "aliases", alias, first, alias, wildcard=False)
+        objections.conclude()
 
     def _own(
         self, site: Site, key: str, text: str, real: Authority | None, host: str, *, wildcard: bool

@@ -120,7 +120,10 @@ def test_usage_errors_have_status_2_and_one_message(
             "sites[0].profile: found 'nope'",
         ),
         ("[[sites]]\nhosts = ['a b']\nupstream = 'http://a'", "sites[0].hosts: found 'a b'"),
-        ("profiles = ['./none']\n[[sites]]\nhosts = ['a']\nupstream = 'http://a'", "found 'no directory'"),
+        (
+            "profiles = ['./none']\n[[sites]]\nhosts = ['a']\nupstream = 'http://a'",
+            "profiles[0]: found './none'",
+        ),
         ("profiles = ['.']\n[[sites]]\nhosts = ['a']\nupstream = 'http://a'", "path.ring: found 'none'"),
     ],
 )
@@ -238,6 +241,105 @@ def test_every_error_is_told_at_once_with_its_line(univocal: Fixture, tmp_path: 
             f"univocal: {file}:10: sites[0].cache.ttl",
             f"univocal: {file}:18: sites[1].routes[1].profile",
         ]
+
+
+WRONG_AT_EVERY_DEPTH = """\
+profiles = ["./none"]
+[server]
+listen = "127.0.0.1:99999"
+workers = 4
+access_log = "/none/access.log"
+tls_cert = "none.pem"
+[origin]
+tls_ca = "none.pem"
+http2 = true
+[purge]
+token_env = "A_TOKEN"
+[[sites]]
+hosts = ["a", "a"]
+upstream = "ftp://x"
+[sites.origin]
+tls_cert = "none.pem"
+[[sites]]
+hosts = ["b c"]
+aliases = ["*.d"]
+upstream = ["http://x/a", "http://x/b"]
+[[sites.routes]]
+path = "api"
+"""
+
+
+def test_no_error_hides_another(univocal: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what is no value those that need it, nor a file that is not there what else is made of the rest."""
+    file = tmp_path / "univocal.toml"
+    file.write_text(WRONG_AT_EVERY_DEPTH)
+    monkeypatch.setenv("A_TOKEN", "a b")
+    ended = univocal("check", "--config", str(file))
+    assert ended.returncode == 2
+    told = [
+        line.split(": found ")[0].removeprefix(f"univocal: {file}:") for line in ended.stderr.splitlines()
+    ]
+    assert told == [
+        "1: profiles[0]",
+        "3: server.listen",
+        "4: server.workers",
+        "5: server.access_log",
+        "6: server.tls_cert",
+        "8: origin.tls_ca",
+        "9: origin.http2",
+        "13: sites[0].hosts",
+        "14: sites[0].upstream",
+        "16: sites[0].origin.tls_cert",
+        "18: sites[1].hosts",
+        "19: sites[1].aliases",
+        "20: sites[1].upstream[1]",
+        "22: sites[1].routes[0].path",
+        "univocal: environment: A_TOKEN",
+    ]
+
+
+def test_an_error_brings_no_others_about(univocal: Fixture, tmp_path: Path) -> None:
+    """A store that cannot be is no memory; a directory that is not there may have the profile."""
+    file = tmp_path / "univocal.toml"
+    file.write_text(
+        'profiles = ["./none"]\n[server]\nworkers = 2\n[cache]\nstore = "mysql://a"\n'
+        '[[sites]]\nhosts = "a"\nprofile = "mine"\nupstream = { url = "x", weight = 2 }\n'
+    )
+    ended = univocal("check", "--config", str(file))
+    assert [line.split(": found ")[0].rpartition(":")[2] for line in ended.stderr.splitlines()] == [
+        " profiles[0]",
+        " cache.store",
+        " sites[0].hosts",
+        " sites[0].upstream",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"), [("[server]\nlisten =\n", 2), ("\n\n[server", 3), ("a = [\n\n", 2)]
+)
+def test_what_is_no_toml_has_its_line(univocal: Fixture, tmp_path: Path, text: str, line: int) -> None:
+    file = tmp_path / "univocal.toml"
+    file.write_text(text)
+    ended = univocal("check", "--config", str(file))
+    assert ended.stderr.startswith(f"univocal: {file}:{line}: found ")
+
+
+def test_every_option_and_variable_that_cannot_be_is_told(
+    univocal: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ["--upstream", "nonsense", "--profile", "none", "--listen", "a"]
+    for name, value in (("ADMIN", "b"), ("WORKERS", "2"), ("CACHE_TTL", "5")):
+        monkeypatch.setenv(f"UNIVOCAL_{name}", value)
+    ended = univocal("serve", *options)
+    assert ended.returncode == 2
+    assert {line.split(": found ")[0].removeprefix("univocal: ") for line in ended.stderr.splitlines()} == {
+        "command line: --upstream",
+        "command line: --profile",
+        "command line: --listen",
+        "environment: UNIVOCAL_ADMIN",
+        "environment: UNIVOCAL_WORKERS",
+        "environment: UNIVOCAL_CACHE_TTL",
+    }
 
 
 def test_what_every_site_uses_is_told_once(univocal: Fixture, tmp_path: Path) -> None:

@@ -263,13 +263,29 @@ def test_replay_with_a_lifetime_and_a_small_store(tmp_path):
     assert json.loads(small.stdout)[0]["evictions"] > 0
 
 
+@pytest.mark.parametrize(
+    ("targets", "words"),
+    [
+        (["/a", "/%61"], "gains nothing: what became one was not asked for again in time"),
+        (["/a", "/b"], "gains nothing: this site's clients spell its URLs one way"),
+    ],
+)
+def test_audit_says_why_nothing_is_gained(tmp_path, targets, words):
+    """A minute passes between two requests; what is stored is fresh for one second."""
+    log = tmp_path / "log"
+    log.write_text("".join(line(target, second=59 * number) for number, target in enumerate(targets)))
+    assert words in univocal("audit", log, "--profile", "rfc3986", "--ttl", 1).stdout
+
+
 def test_audit_says_it_in_plain_words(tmp_path):
     log = tmp_path / "log"
     log.write_text(log_of_spellings() + line("/x#y", host="6.6.6.6"))
     said = univocal("audit", log).stdout
     assert "181 requests for 181 URLs" in said
-    assert "they are 60" in said
-    assert "spared 120 requests" in said
+    assert "there are 60 URLs: 120 spellings became one with another" in said
+    assert "gains 66.3 points" in said
+    assert "spared 120 more requests" in said
+    assert "\n1 request that the origin server answered would have been refused" in said
     assert "refused 1 as fragment" in said.replace("refuses", "refused")
     assert "6.6.6.6" in said
     told = json.loads(univocal("audit", log, "--profile", "rfc3986", "--json").stdout)
