@@ -137,6 +137,12 @@ def test_the_line_of_a_purge_tells_what_was_purged() -> None:
     assert as_combined(unconfirmed).endswith(f' "-" "soft purge by key: {URL}: ?"\n'.encode())
 
 
+def test_the_line_in_the_how_to_has_what_a_line_has() -> None:
+    page = Path(__file__).parents[3] / "docs" / "how-to" / "purging.md"
+    (shown,) = [line for line in page.read_text().splitlines() if line.startswith('{"time"')]
+    assert list(json.loads(shown)) == list(json.loads(as_json(purge())))
+
+
 @pytest.mark.parametrize("form", [as_json, as_combined])
 def test_no_octet_of_a_tag_ends_a_line(form: object) -> None:
     assert callable(form)
