@@ -299,6 +299,16 @@ async def test_trailers_are_no_fields_of_the_head(wire, recorder, split):
 
 
 @splits
+async def test_a_trailer_that_ends_the_connection_leaves_no_request_waiting(wire, recorder, split):
+    """llhttp takes nothing behind it: whoever asks once more is told by the connection's end."""
+    client = wire(recorder)
+    trailers = b"1\r\na\r\n0\r\nConnection: close\r\n\r\n"
+    await client.feed(*split(post(CHUNKED, trailers) + request(b"/next")))
+    (answer,) = client.answers(b"POST")
+    assert (answer.status, recorder.bodies, client.open) == (200, [b"a"], False)
+
+
+@splits
 @pytest.mark.parametrize(
     "fields", [b"Content-Length: 3\r\n", b"Transfer-Encoding: CHUNKED\r\n"], ids=["length", "chunked"]
 )

@@ -336,8 +336,18 @@ class BoundedConnection(HttpToolsProtocol):
         cycle = self.cycle
         cycle.more_body = False
         cycle.message_event.set()
-        if cycle.response_complete:
+        if cycle.response_complete and not cycle.keep_alive:
+            self.transport.close()
+        elif cycle.response_complete:
             self._wait(self._keep_alive)
+
+    def _heed_trailers(self) -> None:
+        """End the connection with this message if llhttp does, which heeds `Connection: close` in trailers.
+
+        They are no place for it (RFC 9110 §6.5.1), but llhttp takes nothing behind them.
+        """
+        if not self.parser.should_keep_alive():
+            self.cycle.keep_alive = False
 
     def on_response_complete(self) -> None:
         self.server_state.total_requests += 1

@@ -198,6 +198,7 @@ class DirectProtocol(ExactProtocol):
 
     def on_message_complete(self) -> None:
         if not (self._framing or self._websocket):
+            self._heed_trailers()
             cast("Turn", self.cycle).complete()
         super().on_message_complete()
 

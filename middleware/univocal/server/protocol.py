@@ -142,6 +142,7 @@ class ExactProtocol(BoundedConnection):
         if self._websocket:
             self._phase = BETWEEN
         elif not self._framing:  # else it is the head's end alone: _past_upgrade
+            self._heed_trailers()
             super().on_message_complete()
 
     def _hand_over(self, method: bytes, version: str) -> None:
