@@ -23,6 +23,7 @@ class Heard(ExactProtocol):
             body=bytearray(),
             response_complete=True,
             response_started=True,
+            keep_alive=True,
             message_event=SimpleNamespace(set=lambda: None),
         )
 
