@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 
 from hypothesis import settings
@@ -11,6 +12,10 @@ from hypothesis import settings
 # Others may have the processor: speed is measured in `make bench`.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
+
+# Who runs the tests in the background has them ignore it, and so would the programs that they interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Tests start hundreds of interpreters, each of which would compile every module anew, and so would pytest.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -38,7 +38,7 @@ EXPECTED = [
     r'"purged": 1, "by": "prefix"',
     r"^ok\n$",
     r"canonical +http://wiki\.localhost(:\d+)?/wiki/A/B\(c\)",
-    r"6000 requests for \d+ URLs[\s\S]*they are 300:[\s\S]*No request that the origin answered",
+    r"6000 requests[\s\S]*there are 300 URLs[\s\S]*gains 18\.0 points[\s\S]*No request that the origin",
     r"/story_ → /story\?id= \(path\)[\s\S]*sort = true[\s\S]*drop = \[\"sid\", \"utm_source\"\]",
     r"ring:2F +same [\s\S]*decode = \"/ ' \( \)\"",
 ]
