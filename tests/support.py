@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import socketserver
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import IO, Any
 
 from univocal.cache.rules import Rules
@@ -86,3 +87,25 @@ def stored_response(
     done = complete(begun, body)
     assert done is not None
     return done
+
+
+@contextmanager
+def silent(address: str, port: int) -> Iterator[None]:
+    """An address that answers no SYN: the kernel drops what a full backlog has no room for."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.socket(family))
+        listening.bind((address, port))
+        listening.listen(0)
+        for _ in range(3):
+            client = stack.enter_context(socket.socket(family))
+            client.setblocking(False)
+            with suppress(BlockingIOError):
+                client.connect((address, port))
+        yield
+
+
+async def hello(peer: Any) -> None:
+    """Answer each request with a greeting."""
+    while await peer.head():
+        await peer.answer(b"hello")

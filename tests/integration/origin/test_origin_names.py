@@ -8,6 +8,7 @@ import ssl
 import pytest
 
 from authority import Authority
+from support import hello, silent
 from univocal.engine.upstream import Sender, Upstream
 from univocal.origin.balance import Balance, Balancing, Member, State
 from univocal.origin.health import HealthRule
@@ -84,27 +85,6 @@ async def name(make_transport):
             return named
 
         yield begin
-
-
-@contextlib.contextmanager
-def silent(address, port):
-    """An address that answers no SYN: the kernel drops what a full backlog has no room for."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with contextlib.ExitStack() as stack:
-        listening = stack.enter_context(socket.socket(family))
-        listening.bind((address, port))
-        listening.listen(0)
-        for _ in range(3):
-            client = stack.enter_context(socket.socket(family))
-            client.setblocking(False)
-            with contextlib.suppress(BlockingIOError):
-                client.connect((address, port))
-        yield
-
-
-async def hello(peer):
-    while await peer.head():
-        await peer.answer(b"hello")
 
 
 async def test_one_of_two_addresses_refuses(serve, name):

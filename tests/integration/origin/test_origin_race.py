@@ -6,6 +6,7 @@ import socket
 import httpx
 import pytest
 
+from support import hello, silent
 from univocal.origin.failures import origin_failure
 from univocal.origin.resolving import resolved
 from univocal.origin.transport import Endpoint
@@ -20,27 +21,6 @@ def names(*addresses):
         return [found for address in addresses for found in await resolved(address, port)]
 
     return resolve
-
-
-@contextlib.contextmanager
-def silent(address, port):
-    """An address that answers no SYN: the kernel drops what a full backlog has no room for."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with contextlib.ExitStack() as stack:
-        listening = stack.enter_context(socket.socket(family))
-        listening.bind((address, port))
-        listening.listen(0)
-        for _ in range(3):
-            client = stack.enter_context(socket.socket(family))
-            client.setblocking(False)
-            with contextlib.suppress(BlockingIOError):
-                client.connect((address, port))
-        yield
-
-
-async def hello(peer):
-    while await peer.head():
-        await peer.answer(b"hello")
 
 
 @pytest.mark.parametrize(
