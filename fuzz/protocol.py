@@ -35,11 +35,11 @@ from univocal.cache.stored import Stored
 from univocal.cache.storing import complete, may_store
 from univocal.engine.admission import Admission, Gate
 from univocal.engine.audience import Tally
-from univocal.engine.exchange import Engine
-from univocal.engine.flight import OriginRequest
+from univocal.engine.engine import Engine
 from univocal.engine.hits import Hit, HitFields, Hits
 from univocal.engine.outcome import Handling
 from univocal.engine.plan import Plan
+from univocal.engine.roles import OriginRequest
 from univocal.engine.runtime import Runtime, builtin_profiles
 from univocal.http.framing import ReadLimits, is_authority
 from univocal.http.messages import Fields, Received, Request, Response

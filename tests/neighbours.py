@@ -10,9 +10,11 @@ from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.engine.admission import Admission, Gate
 from univocal.engine.broadcast import Reader
-from univocal.engine.exchange import Engine, Exchange
-from univocal.engine.flight import Flight, OriginRequest
+from univocal.engine.engine import Engine
+from univocal.engine.exchange import Exchange
+from univocal.engine.flight import Flight
 from univocal.engine.outcome import Outcome
+from univocal.engine.roles import OriginRequest
 from univocal.engine.runtime import Limits, Runtime, builtin_profiles
 from univocal.http.messages import Field, Fields, Received, Request, Response, values
 from univocal.http.roles import Answer, Content

@@ -34,7 +34,8 @@ from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.engine.admission import Gate
 from univocal.engine.broadcast import Broadcast, CutShortError
-from univocal.engine.exchange import Engine, Exchange
+from univocal.engine.engine import Engine
+from univocal.engine.exchange import Exchange
 from univocal.engine.forwarding import Forwarding
 from univocal.engine.runtime import Runtime, builtin_profiles
 from univocal.engine.upstream import Upstream

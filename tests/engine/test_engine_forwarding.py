@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from neighbours import FRESH, House
-from univocal.engine.flight import OriginRequest
 from univocal.engine.forwarding import Forwarding
+from univocal.engine.roles import OriginRequest
 from univocal.engine.upstream import Upstream
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Fields, Response, values

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from neighbours import HOST, House, PlayedClient, PlayedRequest, SlowTier
 from univocal.cache.stored import Stored
 from univocal.engine.broadcast import Broadcast
-from univocal.engine.flight import Failed, Flight
+from univocal.engine.flight import Flight
+from univocal.engine.landing import Failed
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Field, values
 from univocal.store.memory import MemoryStore

@@ -14,7 +14,7 @@ from support import idle
 from univocal.asgi.application import Application
 from univocal.cache.rules import Rules
 from univocal.engine.admission import Gate
-from univocal.engine.exchange import Engine
+from univocal.engine.engine import Engine
 from univocal.engine.runtime import Limits, Runtime, builtin_profiles
 from univocal.http.extensions import EARLY_HINT, INTERIM
 from univocal.http.framing import ReadLimits

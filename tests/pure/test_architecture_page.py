@@ -13,7 +13,8 @@ import re
 import pytest
 
 from pure.test_architecture import FLOORS, LIBRARY, LIBRARY_MODULES, ROOT
-from univocal.engine.flight import Landing, _Phase
+from univocal.engine.flight import _Phase
+from univocal.engine.landing import Landing
 from univocal.engine.recording import _NEXT, State
 from univocal.http.errors import REASONS
 

@@ -28,8 +28,8 @@ from opentelemetry.util.types import AttributeValue
 
 from univocal.cache.decide import Reuse
 from univocal.engine.attempt import Watch
-from univocal.engine.flight import OriginRequest
 from univocal.engine.outcome import Outcome
+from univocal.engine.roles import OriginRequest
 from univocal.http.errors import Failure
 from univocal.http.fields import first
 from univocal.http.messages import Fields, Received

@@ -10,7 +10,7 @@ from typing import Final
 from univocal.asgi.messages import App, Message, Scope, fields_of
 from univocal.asgi.scope import respell
 from univocal.engine.broadcast import CutShortError
-from univocal.engine.flight import OriginRequest
+from univocal.engine.roles import OriginRequest
 from univocal.http.errors import RefusedError
 from univocal.http.extensions import EARLY_HINT, INTERIM
 from univocal.http.forward import framed_anew, one_length
@@ -36,7 +36,7 @@ class ClientLeftError(OSError):
 
 
 class Application:
-    """Asks an ASGI application for the requests of one scope (an `Origin`, see engine.flight)."""
+    """Asks an ASGI application for the requests of one scope (an `Origin`, see engine/roles.py)."""
 
     __slots__ = ("_app", "_scope")
 

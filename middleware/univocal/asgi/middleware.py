@@ -21,14 +21,15 @@ from univocal.cache.rules import Rules
 from univocal.cache.stored import head_fields
 from univocal.engine.admission import Admission, Gate
 from univocal.engine.audience import Listener
-from univocal.engine.exchange import Engine, Exchange
-from univocal.engine.flight import Origin
+from univocal.engine.engine import Engine
+from univocal.engine.exchange import Exchange
 from univocal.engine.forwarding import Forwarding
 from univocal.engine.hits import Hit
 from univocal.engine.households import household
 from univocal.engine.outcome import Outcome, Times
 from univocal.engine.plan import plan_of
 from univocal.engine.purge import Purged, carry_out, ordered
+from univocal.engine.roles import Origin
 from univocal.engine.runtime import Access, Runtime, chosen_profile
 from univocal.engine.trust import LOOPBACK, Family, family_named, networks
 from univocal.http.messages import Fields, Received

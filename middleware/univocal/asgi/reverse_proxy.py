@@ -13,8 +13,8 @@ from univocal.asgi.relayed import Relayed, asked_for
 from univocal.asgi.scope import CANONICAL
 from univocal.asgi.websocket import relay_websocket
 from univocal.engine.attempt import Watch
-from univocal.engine.flight import OriginRequest
 from univocal.engine.forwarding import Forwarding
+from univocal.engine.roles import OriginRequest
 from univocal.engine.upstream import Upstream
 from univocal.origin.server import OriginServer, Timeouts
 from univocal.uri.target import Canonical

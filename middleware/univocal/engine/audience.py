@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
 from univocal.cache.stored import Stored
-from univocal.engine.flight import CallLater
 from univocal.engine.outcome import Outcome
+from univocal.engine.roles import CallLater
 
 __all__ = ["ALIKE", "Audience", "Listener", "Tally"]
 

@@ -13,25 +13,16 @@ from univocal.cache.decide import Forward, Refuse, Reuse, Validate, reuse_on_err
 from univocal.cache.represent import not_modified, represent
 from univocal.cache.stored import Stored
 from univocal.cache.tags import TAGGING
-from univocal.engine.admission import Admission, Gate
-from univocal.engine.audience import Audience, Listener
+from univocal.engine.admission import Admission
 from univocal.engine.broadcast import WINDOW, CutShortError, Reader
-from univocal.engine.flight import (
-    CallLater,
-    Due,
-    Failed,
-    Flight,
-    Flights,
-    Found,
-    Origin,
-    Relayed,
-    Renewed,
-)
-from univocal.engine.hits import Hits
-from univocal.engine.households import UnderWay, household
+from univocal.engine.engine import Engine
+from univocal.engine.flight import Flight
+from univocal.engine.households import household
+from univocal.engine.landing import Failed, Found, Relayed, Renewed
 from univocal.engine.outcome import Handling, Outcome, Times, cache_status
 from univocal.engine.purge import PURGES, Order, Purged, carry_out
 from univocal.engine.recording import Recording
+from univocal.engine.roles import Due, Origin
 from univocal.engine.turns import Turn
 from univocal.http.errors import Failure, RefusedError
 from univocal.http.fields import firsts, without
@@ -40,39 +31,9 @@ from univocal.http.problem import problem
 from univocal.http.roles import Client, Content
 from univocal.store.loans import Loan
 
-__all__ = ["Engine", "Exchange"]
+__all__ = ["Exchange"]
 
 FETCHED: Final = frozenset((b"GET", b"HEAD"))  # their answers are for all who ask at the same time
-
-
-def _call_later(seconds: float, call: Callable[[], None]) -> Due:
-    return asyncio.get_running_loop().call_later(seconds, call)
-
-
-class Engine:
-    """All that exchanges share: the gate, the flights, the audience, the clock (seconds since the epoch).
-
-    `call_later` calls after so many seconds; without it the running event loop does.
-    """
-
-    __slots__ = ("audience", "call_later", "clock", "flights", "gate", "hits", "tasks", "under_way")
-
-    def __init__(
-        self,
-        gate: Gate,
-        listeners: Sequence[Listener] = (),
-        clock: Callable[[], float] = time.time,
-        call_later: CallLater = _call_later,
-        counters: Sequence[Listener] = (),
-    ) -> None:
-        self.gate = gate
-        self.audience = Audience(listeners, counters, call_later)
-        self.clock = clock
-        self.call_later = call_later
-        self.flights = Flights(gate, clock, call_later)
-        self.hits = Hits(gate, self.audience)
-        self.under_way = UnderWay()
-        self.tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
 
 
 class Exchange:

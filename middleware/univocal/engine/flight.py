@@ -4,111 +4,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final
 
 from univocal.cache.decide import Forward, Reuse, Validate, forwarded_fields, revalidation
 from univocal.cache.stored import Stored
 from univocal.cache.validation import SAFE_METHODS
 from univocal.engine.admission import Admission, Gate, obsolete
-from univocal.engine.broadcast import WINDOW, Broadcast, CutShortError, Reader, Taker
+from univocal.engine.broadcast import WINDOW, Broadcast, CutShortError, Reader
+from univocal.engine.landing import Failed, Found, Landing, Passenger, Relayed, Renewed
 from univocal.engine.recording import Recording, State
+from univocal.engine.roles import CallLater, Due, Origin, OriginRequest
 from univocal.engine.turns import Turns
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Fields, Request, Response
-from univocal.http.roles import Answer, Asked, Content
+from univocal.http.roles import Asked, Content
 from univocal.store.tiers import Tiers
-from univocal.uri.target import Canonical
 
-__all__ = [
-    "Due",
-    "Failed",
-    "Flight",
-    "Flights",
-    "Found",
-    "Landing",
-    "Origin",
-    "OriginRequest",
-    "Passenger",
-    "Relayed",
-    "Renewed",
-    "for_refresh",
-]
+__all__ = ["Flight", "Flights", "for_refresh"]
 
 _NO_RESPONSE: Final = Response(0, [])
 
 logger: Final = logging.getLogger("univocal")
-
-
-class Due(Protocol):
-    """A call that is to come."""
-
-    def cancel(self) -> None:
-        """Do not call."""
-
-
-CallLater: TypeAlias = Callable[[float, Callable[[], None]], Due]
-"""Calls after so many seconds."""
-
-
-class OriginRequest(NamedTuple):
-    """A request as the origin server is to see it: the canonical target and the fields that go on."""
-
-    method: bytes
-    fields: Fields
-    canonical: Canonical
-    admission: Admission
-
-
-class Origin(Protocol):
-    """The one who answers."""
-
-    def ask(self, request: OriginRequest, content: Content | None, answer: Answer) -> Asked:
-        """Send a request; its response is pushed to `answer`, perhaps before this call returns."""
-        ...
-
-
-class Passenger(Taker, Protocol):
-    """The one who waits for a flight's landing."""
-
-    def interim(self, status: int, fields: Fields) -> None:
-        """Take an interim response: told to the one whose request the flight makes."""
-
-    def landed(self) -> None:
-        """Take note that the flight's `landing` is known; called once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The shared tier holds an answer: the request is judged by that now."""
-
-    admission: Admission
-
-
-@dataclass(frozen=True, slots=True)
-class Renewed:
-    """A stored response, renewed or completed by the origin server's response with `status`."""
-
-    stored: Stored
-    status: int
-
-
-@dataclass(frozen=True, slots=True)
-class Relayed:
-    """The origin server's own response; its content follows."""
-
-    response: Response
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """No response: an error in its place."""
-
-    error: Exception
-
-
-Landing: TypeAlias = Found | Renewed | Relayed | Failed
 
 
 class _Phase(Enum):

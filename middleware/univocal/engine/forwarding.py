@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from univocal.engine.attempt import Watch
-from univocal.engine.flight import OriginRequest
+from univocal.engine.roles import OriginRequest
 from univocal.engine.upstream import Sender, Upstream
 from univocal.http.roles import Answer, Asked, Content
 from univocal.uri.target import origin_target
@@ -14,7 +14,7 @@ __all__ = ["Forwarding"]
 
 
 class Forwarding:
-    """Asks the origin servers that a request's route names (an `Origin`, see engine.flight).
+    """Asks the origin servers that a request's route names (an `Origin`, see engine/roles.py).
 
     `upstreams` are by the name that routes call them; the one named "" serves every other route. Those of the
     runtime that a request began with go first: under the same name a reload may bring another. `watch` gives

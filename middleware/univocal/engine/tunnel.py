@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from univocal.engine.flight import CallLater, Due
+from univocal.engine.roles import CallLater, Due
 from univocal.http.frames import GOING_AWAY, FrameCounter, close_frame
 from univocal.http.upgrade import Line
 

@@ -8,10 +8,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, Protocol, cast
 
-from univocal.engine.exchange import Engine, Exchange
-from univocal.engine.flight import Origin
+from univocal.engine.engine import Engine
+from univocal.engine.exchange import Exchange
 from univocal.engine.handshake import Handshake
 from univocal.engine.plan import Plan
+from univocal.engine.roles import Origin
 from univocal.http.fields import imf_fixdate
 from univocal.http.messages import Fields, Received
 from univocal.http.problem import FAULT, fault

@@ -13,8 +13,8 @@ import pytest
 
 from univocal import CacheMiddleware
 from univocal.asgi.reverse_proxy import Origins, ReverseProxy
-from univocal.engine.flight import OriginRequest
 from univocal.engine.outcome import Outcome
+from univocal.engine.roles import OriginRequest
 from univocal.http.errors import Failure
 from univocal.http.messages import Fields
 from univocal.origin.server import Timeouts

@@ -9,7 +9,7 @@ from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.reverse_proxy import ReverseProxy
 from univocal.cache.rules import Rules
 from univocal.engine.admission import Gate
-from univocal.engine.exchange import Engine
+from univocal.engine.engine import Engine
 from univocal.engine.runtime import Runtime, builtin_profiles
 from univocal.engine.trust import networks
 from univocal.http.forward import request_has_content

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from univocal.engine.admission import Gate
-from univocal.engine.exchange import Engine
+from univocal.engine.engine import Engine
 from univocal.engine.runtime import Limits
 from univocal.http.messages import Response
 from univocal.server.turn import HIGH_WATER, Works

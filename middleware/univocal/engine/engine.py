@@ -1,0 +1,46 @@
+"""The engine: all that exchanges share, whichever door they come through."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+from univocal.engine.admission import Gate
+from univocal.engine.audience import Audience, Listener
+from univocal.engine.flight import Flights
+from univocal.engine.hits import Hits
+from univocal.engine.households import UnderWay
+from univocal.engine.roles import CallLater, Due
+
+__all__ = ["Engine"]
+
+
+def _call_later(seconds: float, call: Callable[[], None]) -> Due:
+    return asyncio.get_running_loop().call_later(seconds, call)
+
+
+class Engine:
+    """The gate, the flights, the audience and the clock (seconds since the epoch) of all exchanges.
+
+    `call_later` calls after so many seconds; without it the running event loop does.
+    """
+
+    __slots__ = ("audience", "call_later", "clock", "flights", "gate", "hits", "tasks", "under_way")
+
+    def __init__(
+        self,
+        gate: Gate,
+        listeners: Sequence[Listener] = (),
+        clock: Callable[[], float] = time.time,
+        call_later: CallLater = _call_later,
+        counters: Sequence[Listener] = (),
+    ) -> None:
+        self.gate = gate
+        self.audience = Audience(listeners, counters, call_later)
+        self.clock = clock
+        self.call_later = call_later
+        self.flights = Flights(gate, clock, call_later)
+        self.hits = Hits(gate, self.audience)
+        self.under_way = UnderWay()
+        self.tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references

@@ -1,0 +1,58 @@
+"""The landing of a flight: what it brings to all who wait for it.
+
+It is known at the response's head, or at its end where a stored response is validated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from univocal.cache.stored import Stored
+from univocal.engine.admission import Admission
+from univocal.engine.broadcast import Taker
+from univocal.http.messages import Fields, Response
+
+__all__ = ["Failed", "Found", "Landing", "Passenger", "Relayed", "Renewed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The shared tier holds an answer: the request is judged by that now."""
+
+    admission: Admission
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """A stored response, renewed or completed by the origin server's response with `status`."""
+
+    stored: Stored
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class Relayed:
+    """The origin server's own response; its content follows."""
+
+    response: Response
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """No response: an error in its place."""
+
+    error: Exception
+
+
+Landing: TypeAlias = Found | Renewed | Relayed | Failed
+
+
+class Passenger(Taker, Protocol):
+    """The one who waits for a flight's landing."""
+
+    def interim(self, status: int, fields: Fields) -> None:
+        """Take an interim response: told to the one whose request the flight makes."""
+
+    def landed(self) -> None:
+        """Take note that the flight's `landing` is known; called once."""
