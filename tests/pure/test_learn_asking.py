@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -30,7 +31,8 @@ class Clock:
 
 
 def answered(content: bytes = b"page", status: int = 200, **fields: str) -> httpx.Response:
-    told = {"content-length": str(len(content)), **fields}
+    named = {name.replace("_", "-"): value for name, value in fields.items()}
+    told = {"content-length": str(len(content)), **named}
     return httpx.Response(status, headers=told, stream=httpx.ByteStream(content))
 
 
@@ -147,8 +149,28 @@ def test_of_a_large_answer_the_beginning_and_the_length_count() -> None:
 
 
 def test_what_came_packed_is_compared_as_a_whole() -> None:
-    packed = ((b"content-type", b"text/html"), (b"content-encoding", b"gzip"))
+    packed = ((b"content-type", b"text/html"), (b"content-encoding", b"br"))
     assert len(words(Answer(200, packed, b"\x1f\x8b three blanks here"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("coding", "content", "found"),
+    [
+        ("gzip", gzip.compress(b"of words"), [b"of", b"words"]),
+        ("X-Gzip", gzip.compress(b"of words"), [b"of", b"words"]),
+        ("gzip", gzip.compress(b"of words")[:-9], [b"of", b"words"]),
+        ("gzip", b"no gzip", None),
+        ("br", b"of words", None),
+    ],
+)
+def test_gzip_that_comes_unasked_is_unpacked(coding: str, content: bytes, found: list[bytes] | None) -> None:
+    answer = asker(lambda _: answered(content, content_encoding=coding)).get(b"/a")
+    assert words(answer) == found if found else len(words(answer)) == 1
+
+
+def test_of_what_is_packed_no_more_is_read_than_of_anything_else() -> None:
+    packed = gzip.compress(bytes(1 << 24))
+    assert len(asker(lambda _: answered(packed, content_encoding="gzip")).get(b"/a").body) == 1 << 20
 
 
 # Answers that are kept
@@ -198,6 +220,8 @@ def test_a_damaged_line_is_where_the_run_goes_on(tmp_path: Path, damaged: bytes)
         (b"//en.example/b", b"/b"),
         (b"/\xc3\xa9 \x1b[31m", b"/%C3%A9%20%1B[31m"),  # as browsers ask for it
         (b"c?to=http://x/", b"/a/c?to=http://x/"),
+        (b"http://EN.example:80/b", b"/b"),
+        (b"http://en.example:443/b", None),
         (b"https://en.example/b", None),
         (b"//other.example/b", None),
         (b"http://en.example:8080/b", None),

@@ -12,6 +12,7 @@ import pytest
 from univocal.uri.profile import parse
 from univocal_app.learn.likeness import Answer, Template
 from univocal_app.learn.probe import Report, probe
+from univocal_app.learn.written import folded
 
 HTML = ((b"content-type", b"text/html"),)
 NOT_FOUND = Answer(404, HTML, b"no such page")
@@ -118,3 +119,120 @@ def test_a_section_with_another_program_behind_it_is_asked_as_well() -> None:
     report = probed(origin, sample)
     assert verdicts(report)["ring:2F"] == "different"
     assert "/" not in parse({"learned": report.profile})["learned"].settings["path"]["decode"]
+
+
+WORDS = [b"plain", b"other", b"third", b"fourth", b"fifth", b"sixth", b"x,y", b"s;t", b"a(b)"]
+PLAIN = [b"/wiki/" + word for word in WORDS]
+
+
+def article(target: bytes) -> Answer:
+    """A page for each word, however its octets are spelled, whatever the query says."""
+    path = unquote_to_bytes(target.partition(b"?")[0])
+    return Answer(200, HTML, text(path, 60).encode()) if path in PLAIN else NOT_FOUND
+
+
+@pytest.mark.parametrize("allowed", [10, 30, 60, 100, 150, 200])
+def test_who_is_taken_for_a_robot_meanwhile_learns_nothing_from_it(allowed: int) -> None:
+    """From some request on all targets are answered with one page, 200."""
+    count = itertools.count()
+
+    def origin(target: bytes) -> Answer:
+        blocked = next(count) >= allowed
+        return Answer(200, HTML, b"Are you a robot? Please wait.") if blocked else article(target)
+
+    found = verdicts(probed(origin, PLAIN))
+    same = {name for name, verdict in found.items() if verdict == "same"}
+    assert same.isdisjoint({"merge-slashes", "dot-segments", "parameters", "trailing-slash", "case"})
+    assert same.isdisjoint({"index-names"})
+
+
+def test_redirects_one_after_the_other_lead_to_the_canonical_spelling() -> None:
+    """Slashes first, then octets, then the slash at the end."""
+
+    def origin(target: bytes) -> Answer:
+        path = target.partition(b"?")[0]
+        read = unquote_to_bytes(path).rstrip(b"/")
+        if b"//" in path:
+            return Answer(301, ((b"location", path.replace(b"//", b"/")),))
+        if read not in PLAIN:
+            return NOT_FOUND
+        if path.rstrip(b"/") != read:
+            return Answer(301, ((b"location", b"http://EN.example:80" + read),))
+        if path != read + b"/":
+            return Answer(301, ((b"location", read + b"/"),))
+        return article(read)
+
+    report = probed(origin, PLAIN)
+    found = verdicts(report)
+    asked = ["unreserved", "ring:28", "ring:2C", "merge-slashes", "trailing-slash"]
+    assert [found[name] for name in asked] == ["same"] * 5
+    assert parse({"learned": report.profile})["learned"].trailing_slash == "add"
+
+
+@pytest.mark.parametrize("spelled", [b"?l=fr", b"?utm_campaign=spring"])
+def test_a_parameter_that_few_pages_heed_is_not_unused(spelled: bytes) -> None:
+    """Of sixteen pages with the parameter two are others with this value, of all pages 6 in 100."""
+    sample = [b"/wiki/%d" % number for number in range(16)]
+    name = spelled[1:].partition(b"=")[0]
+
+    def origin(target: bytes) -> Answer:
+        path, _, query = target.partition(b"?")
+        heeds = path in sample[7:9] and b"?" + query == spelled
+        return Answer(200, HTML, text((path, heeds), 60).encode()) if path in sample else NOT_FOUND
+
+    asked = [*sample]
+    asked += [path + (b"?%b=x" % name if number % 3 else spelled) for number, path in enumerate(sample)]
+    found = verdicts(probed(origin, asked))
+    assert found["unused:" + name.decode()] == "different"
+    assert found["unused:gclid"] == "same"
+
+
+def test_an_order_that_matters_to_some_parameters_is_kept() -> None:
+    def origin(target: bytes) -> Answer:
+        path, _, query = target.partition(b"?")
+        parts = query.split(b"&")
+        known = parts if {b"crop=1", b"turn=2"} <= set(parts) else sorted(parts)
+        return Answer(200, HTML, text(known, 60).encode()) if path == b"/picture" else NOT_FOUND
+
+    harmless = [b"/picture?turn=%d&size=%d" % (number, number) for number in range(9)]
+    assert verdicts(probed(origin, harmless))["query-order"] == "same"
+    assert verdicts(probed(origin, [*harmless, b"/picture?crop=1&turn=2"]))["query-order"] == "different"
+
+
+def test_one_slash_at_the_end_is_not_two() -> None:
+    """Express takes /a/ for /a, and knows no /a//."""
+    profile = parse({"learned": probed(express_like, PLAIN).profile})["learned"]
+    assert profile.trailing_slash == "add"
+    assert folded(profile, b"/wiki/plain", b"/wiki/plain/")
+    assert not folded(profile, b"/wiki/plain", b"/wiki/plain//")
+
+
+def express_like(target: bytes) -> Answer:
+    path = target.partition(b"?")[0]
+    return article(path[:-1] if path.endswith(b"/") else path)
+
+
+def test_a_semicolon_that_begins_one_parameter_only_is_not_its_escape() -> None:
+    """A session's identifier is cut off; what follows any other ";" is the page's name."""
+
+    def origin(target: bytes) -> Answer:
+        path, _, _ = target.partition(b"?")
+        return article(path.partition(b";jsessionid=")[0])
+
+    profile = parse({"learned": probed(origin, PLAIN).profile})["learned"]
+    assert profile.parameters == "keep"
+    assert folded(profile, b"/wiki/x,y", b"/wiki/x%2Cy")
+    assert not folded(profile, b"/wiki/plain;jsessionid=1", b"/wiki/plain%3Bjsessionid=1")
+
+
+def test_of_many_sections_the_last_one_counts() -> None:
+    sections = [b"s%d" % number for number in range(14)]
+    sample = [b"/%b/%b" % (section, word) for section in sections for word in (b"a,b", b"c", b"d,e")]
+
+    def origin(target: bytes) -> Answer:
+        path = target.partition(b"?")[0]
+        read = path if path.startswith(b"/s13/") else unquote_to_bytes(path)
+        return Answer(200, HTML, text(read, 50).encode()) if read in sample else NOT_FOUND
+
+    assert verdicts(probed(origin, sample))["ring:2C"] == "different"
+    assert verdicts(probed(origin, sample[:-3]))["ring:2C"] == "same"

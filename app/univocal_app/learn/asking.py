@@ -149,7 +149,7 @@ class Asker:
             return Answer(0)
         self._silent = 0
         fields = tuple((name.lower(), value) for name, value in response.headers.raw)
-        return Answer(response.status_code, fields, body)
+        return _unpacked(Answer(response.status_code, fields, body))
 
     def _content(self, response: httpx.Response) -> bytes:
         body, end = bytearray(), self._clock() + _LONGEST
@@ -165,6 +165,18 @@ class Asker:
         asked = answer.value(b"retry-after")
         if asked.isdigit():
             self._sleep(min(float(asked), _LONGEST_WAIT))
+
+
+def _unpacked(answer: Answer) -> Answer:
+    """The answer without the gzip that an origin server applies unasked, as far as it is compared."""
+    if answer.value(b"content-encoding").lower() not in {b"gzip", b"x-gzip"}:
+        return answer
+    try:
+        body = zlib.decompressobj(wbits=31).decompress(answer.body, _READ)
+    except zlib.error:
+        return answer
+    fields = tuple(field for field in answer.fields if field[0] != b"content-encoding")
+    return Answer(answer.status, fields, body)
 
 
 def _readings(target: bytes) -> set[bytes]:

@@ -153,6 +153,11 @@ class Template:
         return left == 0 or (gap and left <= room)
 
     @property
+    def gaping(self) -> bool:
+        """It has a gap."""
+        return None in self.items
+
+    @property
     def words(self) -> int:
         """The number of words that stay."""
         return sum(item is not None for item in self.items)

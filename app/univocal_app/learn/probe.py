@@ -10,7 +10,7 @@ from typing import Any, Final
 from univocal.uri.pipeline import canonical_target, split
 from univocal.uri.profile import Profile
 from univocal_app.commands.describe import printable
-from univocal_app.learn.questions import CUSTOMIZABLE, Pair, Question, invented, questions, risks
+from univocal_app.learn.questions import CUSTOMIZABLE, Pair, Question, invented, names_of, questions, risks
 from univocal_app.learn.sample import varied
 from univocal_app.learn.verdicts import Evidence, Fetch, Finding, Judge, concluded, examine
 from univocal_app.learn.written import Settings, loaded, settings_of, written
@@ -167,6 +167,8 @@ def _answered(
     if question.name == "escape-case" and findings["unreserved"].verdict != "same":
         # Escapes of letters tell nothing where those are not read as the letters.
         ordered = [target for target in ordered if not any(p.part == "both" for p in question.pairs(target))]
+    if name := question.parameter:
+        ordered = sorted(ordered, key=lambda target: name not in names_of([target]))
     found = examine(judge, question, ordered, _PAGES, _TRIES)
     if question.name == "dot-segments" and found.verdict == "same":
         trailing = _trailing(judge, ordered)

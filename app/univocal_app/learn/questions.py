@@ -17,6 +17,7 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from univocal.uri.charset import CHARSETS
 from univocal.uri.pipeline import split
+from univocal_app.learn.sample import section_of
 
 __all__ = [
     "CUSTOMIZABLE",
@@ -62,6 +63,7 @@ _TRIED: Final = ("iso-8859-1", "windows-1251", "koi8-r", "iso-8859-2", "windows-
 # What a pair that says "same" leaves of the doubt: little where a decoy told that the place matters.
 _WITH_DECOY: Final = 0.04
 _WITHOUT: Final = 0.15
+_OF_ONE_PAGE: Final = 0.3
 _WEAK: Final = 0.5
 
 
@@ -81,7 +83,9 @@ class Question:
     """One setting of a profile, and the pairs that a target of the sample offers for it.
 
     Of the `needed` part there must be a pair before the answer can be "same". Parts that stand `aside` only
-    tell how far a rule may go. With `by_part` each part is answered by itself, and one "same" will do.
+    tell how far a rule may go. With `by_part` each part is answered by itself, and one "same" will do. One
+    about a `parameter` of the sample is asked of many pages, since few may heed it. Each `section` is asked:
+    what has its first segment in common, if nothing else is said.
     """
 
     name: str
@@ -89,6 +93,8 @@ class Question:
     needed: str = ""
     aside: frozenset[str] = frozenset()
     by_part: bool = False
+    parameter: bytes = b""
+    section: Callable[[bytes], object] = section_of
 
 
 def invented(seed: bytes) -> bytes:
@@ -133,10 +139,10 @@ def questions(sample: Sequence[bytes]) -> Iterator[Question]:
     aside = frozenset({"encoded", "encoded-slash", "above-root", "trailing"})
     yield Question("dot-segments", _dots, aside=aside)
     yield Question("parameters", _path_parameters)
-    yield Question("trailing-slash", _trailing, aside=frozenset({"file"}))
+    yield Question("trailing-slash", _trailing, aside=frozenset({"file", "doubled"}))
     listed = dict.fromkeys((*_INDEX_NAMES, *(name for target in sample if (name := _index_name(target)))))
     yield Question("index-names", lambda target: _indexes(target, list(listed)[:6]), by_part=True)
-    yield Question("query-order", _order)
+    yield Question("query-order", _order, section=_names_together)
     yield Question("empty-query", _empty_query)
     known = names_of(sample)
     for name in dict.fromkeys((*_TRACKED, *list(known)[:12], _INVENTED)):
@@ -146,6 +152,7 @@ def questions(sample: Sequence[bytes]) -> Iterator[Question]:
             f"unused:{name.decode('utf-8', 'backslashreplace')}",
             lambda target, name=name, others=others: _unused(target, name, others),  # type: ignore[misc]
             "" if foreign else "another value",
+            parameter=name if name in known else b"",
         )
     yield Question("charset", _charset, by_part=True)
     yield Question("plus-space", _plus)
@@ -292,8 +299,12 @@ def _trailing(target: bytes) -> list[Pair]:
     path, query = split(target)
     if path == b"/":
         return []
-    other = path.rstrip(b"/") if path.endswith(b"/") else path + b"/"
-    return [Pair(target, other + query, part="file" if b"." in path[_last_slash(path) :] else "")]
+    bare = path.rstrip(b"/")
+    other = bare if path.endswith(b"/") else path + b"/"
+    return [
+        Pair(target, other + query, part="file" if b"." in path[_last_slash(path) :] else ""),
+        Pair(target, bare + b"//" + query, part="doubled"),
+    ]
 
 
 def _index_name(target: bytes) -> bytes:
@@ -327,6 +338,11 @@ def _order(target: bytes) -> list[Pair]:
     return [Pair(target, path + b"?" + b"&".join(found[::-1]), (decoy,))]
 
 
+def _names_together(target: bytes) -> object:
+    """An order may matter to some parameters and not to others."""
+    return section_of(target), frozenset(names_of([target]))
+
+
 def _empty_query(target: bytes) -> list[Pair]:
     if b"?" in target:
         return [Pair(target, target[:-1], doubt=_WITHOUT)] if target.endswith(b"?") else []
@@ -351,7 +367,7 @@ def _unused(target: bytes, name: bytes, others: Sequence[bytes]) -> list[Pair]:
 
     pairs = [Pair(target, bare, doubt=_WEAK), Pair(target, valued(b"zq"), doubt=_WEAK)]
     differing = [value for value in others if value not in mine][:3]
-    return [*pairs, *(Pair(target, valued(value), (), "another value", _WITHOUT) for value in differing)]
+    return [*pairs, *(Pair(target, valued(value), (), "another value", _OF_ONE_PAGE) for value in differing)]
 
 
 def _plus(target: bytes) -> list[Pair]:

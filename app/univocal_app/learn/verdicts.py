@@ -14,7 +14,6 @@ from urllib.parse import urljoin, urlsplit
 from univocal.uri.pipeline import split
 from univocal_app.learn.likeness import Answer, Template, steady_fields, told_apart, without_echo, words
 from univocal_app.learn.questions import Pair, Question, siblings
-from univocal_app.learn.sample import section_of
 
 __all__ = [
     "CONFIDENCE",
@@ -45,8 +44,12 @@ _LOOKS: Final = 4
 _OTHERS: Final = 4
 _SEARCHED: Final = 500
 # Sections of which each is asked, and targets that are looked through for them.
-_SECTIONS: Final = 8
+_SECTIONS: Final = 16
 _LOOKED_THROUGH: Final = 2000
+# Pages that a question is asked of where it depends on the page.
+_MANY: Final = 16
+# Redirects that are followed from a spelling.
+_REDIRECTS: Final = 3
 _ALIKE: Final = "the same content"
 _UNSPEAKABLE: Final = re.compile(rb"[^!-~]")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -120,6 +123,7 @@ class Judge:
         self._origin = origin  # scheme and authority
         self._others = others
         self._pages: dict[bytes, Page] = {}
+        self._again = Counter[bytes]()  # how often nonsense was asked for again
 
     def page(self, target: bytes) -> Page:
         """The target's page, asked for twice, with two nonsensical neighbours."""
@@ -139,7 +143,7 @@ class Judge:
             page.dumb = "nothing of it stays"
         else:
             self._confront(page)
-        page.confronted = len(page.answers)
+        page.confronted = 0 if page.template.gaping else len(page.answers)
         if not page.dumb and self._like_others(page):
             page.dumb = "other pages look alike"
         return page
@@ -169,7 +173,7 @@ class Judge:
         nonsense, again = self._fetch(one, 0), self._fetch(other, 0)
         if nonsense.failed or again.failed:
             page.dumb = "no answer to nonsense"
-        elif self.leads_to(nonsense, one) == page.target:
+        elif self._arrived(page, nonsense, one) == page.target:
             page.dumb = "nonsense is redirected to it"
         elif nonsense.status == 200:
             if self._fits(page, nonsense):
@@ -238,11 +242,18 @@ class Judge:
         return found
 
     def _frays(self, page: Page) -> bool:
-        """What still stays, after more looks at the page, fits nonsense or other pages as well."""
+        """What still stays, after more looks at the page, fits nonsense or other pages as well.
+
+        Nonsense is asked again: by now the origin may answer one thing for everything, to a client that has
+        asked too often.
+        """
         if page.confronted == len(page.answers):
             return False
         page.confronted = len(page.answers)
-        return self._fits(page, self._fetch(siblings(page.target)[0], 0)) or self._like_others(page)
+        beside = siblings(page.target)[0]
+        self._again[beside] += 1
+        nonsense = self._fetch(beside, 1 + self._again[beside])
+        return nonsense.failed or self._fits(page, nonsense) or self._like_others(page)
 
     def _ignored(self, page: Page, pair: Pair) -> str:
         """Why the pair decides nothing: the origin minds the place as little in a decoy."""
@@ -250,15 +261,27 @@ class Judge:
             answer = self._fetch(decoy, 0)
             if answer.failed:
                 return "no answer to a decoy"
-            if self._fits(page, answer) or self.leads_to(answer, decoy) == page.target:
+            if self._fits(page, answer) or self._arrived(page, answer, decoy) == page.target:
                 return "the page answers for anything in that place"
         return ""
+
+    def _arrived(self, page: Page, answer: Answer, target: bytes) -> bytes | None:
+        """Where redirects lead from `target`, one after the other, as far as to the page."""
+        there = self.leads_to(answer, target)
+        for _ in range(_REDIRECTS):
+            if there in {None, target, page.target}:
+                break
+            further = self.leads_to(self._fetch(there, 0), there)
+            if further is None:
+                break
+            there = further
+        return there
 
     def _compare(self, page: Page, pair: Pair, answer: Answer) -> Evidence:
         if answer.failed:
             return Evidence(pair, "unknown", f"status {answer.status}" if answer.status else "no answer")
         if answer.redirects:
-            target = self.leads_to(answer, pair.b)
+            target = self._arrived(page, answer, pair.b)
             if target == page.target:
                 return Evidence(pair, "same", f"{answer.status} to it", canonical=pair.a)
             if target == pair.b or target is None:
@@ -303,10 +326,15 @@ def led_to(origin: str, answer: Answer, target: bytes) -> bytes | None:
         text = urljoin(origin + target.decode("latin-1"), text)
     scheme, authority = urlsplit(text)[:2]
     own = urlsplit(origin)
-    if (scheme.lower(), authority.lower()) != (own.scheme, own.netloc.lower()):
+    if (scheme.lower(), _authority(scheme, authority)) != (own.scheme, _authority(own.scheme, own.netloc)):
         return None
     rest = text.partition("://")[2][len(authority) :]
     return (rest if rest.startswith("/") else "/" + rest).encode()
+
+
+def _authority(scheme: str, authority: str) -> str:
+    """An authority in lower case, without its scheme's default port."""
+    return authority.lower().removesuffix({"http": ":80", "https": ":443"}.get(scheme.lower(), ":"))
 
 
 def _same_but_for_echo(answers: Sequence[Answer], target: bytes, other: Answer, at: bytes) -> bool:
@@ -322,14 +350,17 @@ def examine(
 ) -> Finding:
     """Ask one question of at most `most` pages that offer it and decide something, and of every section.
 
-    A section is what has its first segment in common: an origin may have another program behind each.
+    An origin may have another program behind each section. What depends on the page, as a parameter does that
+    few pages heed, is asked of many, until one differs.
     """
+    if question.parameter:
+        most, tries = _MANY, 3 * _MANY
     evidence: list[Evidence] = []
     used = 0
-    tried = Counter[bytes]()
-    heard = set[bytes]()
+    tried = Counter[object]()
+    heard = set[object]()
     for target in islice(targets, _LOOKED_THROUGH):
-        section = section_of(target)
+        section = question.section(target)
         new = section not in heard and tried[section] < most and len(heard) < _SECTIONS
         if not new and (used >= most or tried.total() >= tries):
             continue
@@ -342,7 +373,7 @@ def examine(
         if any(each.verdict != "unknown" for each in found):
             used += 1
             heard.add(section)
-        if tried.total() >= 3 * tries:
+        if tried.total() >= 3 * tries or (question.parameter and verdict_of(found)[0] == "different"):
             break
     return concluded(question, evidence)
 

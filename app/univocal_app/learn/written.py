@@ -117,16 +117,19 @@ def _of_the_path(findings: Mapping[str, Finding]) -> Settings:
             refused.append("dot-segment")
     strip = _same(findings, "parameters")
     if strip or dots == "servlet":
-        decode, encode = decode.replace(b";", b""), encode.replace(b";", b"")
         refused += ["dot-segment-parameter", "empty-segment-parameter"]
         refused += [] if b"/" in decode else ["encoded-slash"]
+    asked = findings.get("parameters")
+    if strip or dots == "servlet" or (asked and any(each.verdict == "same" for each in asked.evidence)):
+        # Where ";" begins a parameter, if only one with a certain name, its escape does not.
+        decode, encode = decode.replace(b";", b""), encode.replace(b";", b"")
     return Settings(
         decode=decode,
         encode=encode,
         merge_slashes=merge,
         dot_segments=dots,
         parameters="strip" if strip else "keep",
-        trailing_slash=_trailing(findings.get("trailing-slash")),
+        trailing_slash=_trailing(findings.get("trailing-slash"), merge),
         index_names=_parts(findings.get("index-names")),
         refused=tuple(dict.fromkeys(refused)),
     )
@@ -157,10 +160,10 @@ def _rings(findings: Mapping[str, Finding]) -> tuple[bytes, bytes]:
     return bytes(decode), bytes(encode)
 
 
-def _trailing(finding: Finding | None) -> str:
+def _trailing(finding: Finding | None, merge: bool) -> str:
     if finding is None or finding.verdict != "same":
         return "keep"
-    counted = [each for each in finding.evidence if each.verdict == "same"]
+    counted = [each for each in finding.evidence if each.verdict == "same" and each.pair.part != "doubled"]
     ends = {split(each.canonical)[0].endswith(b"/") for each in counted if each.canonical}
     if len(ends) > 1:
         return "keep"  # the origin redirects some pages this way and others that way
@@ -168,8 +171,11 @@ def _trailing(finding: Finding | None) -> str:
     adds = ends == {True} or (not ends and with_slash * 2 > len(counted))
     if adds:
         return "add"
-    refuses = any(each.verdict == "different" for each in finding.of("file"))
-    return "keep" if refuses else "remove"
+    if any(each.verdict == "different" for each in finding.of("file")):
+        return "keep"
+    if merge or verdict_of(finding.of("doubled"))[0] == "same":
+        return "remove"  # it takes all slashes at the end
+    return "keep" if ends else "add"
 
 
 def _parts(finding: Finding | None) -> tuple[str, ...]:
