@@ -53,6 +53,8 @@ RUNTIMES = {
     "ignores": everywhere(rules=Rules(client_directives="ignore", grace=100)),
     "sites": sites(),
     "servlet": everywhere("servlet"),
+    "ttl": everywhere(rules=Rules(ttl=3600)),
+    "ttl for all": everywhere(rules=Rules(ttl=3600, bypass_cookies=("session",))),
 }
 
 # What is stored, by what was asked: fields of requests, and of the response.
@@ -67,6 +69,8 @@ STORED = [
     (b"/e", [[]], [(b"cache-control", b"max-age=5"), (b"etag", b'"e"')]),
     (b"/f", [[]], [(b"cache-control", b"no-cache"), (b"etag", b'"f"')]),
     (b"/g", [[]], [HOUR, (b"surrogate-key", b"a b"), (b"date", b"Mon, 21 Sep 2026 14:13:30 GMT")]),
+    (b"/h", [[]], []),
+    (b"/i", [[]], [(b"vary", b"accept-encoding")]),
 ]
 
 HOSTS = (b"a.example", b"c.example")
@@ -216,6 +220,8 @@ def test_what_is_ordinary_is_found(name):
         expected.remove(b"/b")
     elif name == "strips":
         expected -= {b"/c?d", b"/g"}
+    elif name.startswith("ttl"):
+        expected |= {b"/h"}
     assert set(found) == expected
 
 

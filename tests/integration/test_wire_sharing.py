@@ -149,6 +149,87 @@ async def test_a_private_answer_to_a_cookie_ends_no_collapsing(origin, front, re
     assert {answer.content for answer in await asyncio.gather(*asking)} == {b"2"}
 
 
+SESSION = "Cookie: _ga=1; session=1"
+
+
+@pytest.mark.parametrize(
+    ("rules", "line", "shared"),
+    [
+        ({"keep_cookies": ("session",)}, SESSION, False),
+        ({"keep_cookies": ("session",)}, "Cookie: _ga=1", True),
+        ({"keep_cookies": ("session",)}, "Authorization: Basic eA==", False),
+        ({"keep_cookies": ("lang",), "bypass_cookies": ("session",)}, "Cookie: lang=de", False),
+        ({"bypass_cookies": ("session",)}, SESSION, False),
+        ({"bypass_cookies": ("session",)}, "Cookie: _ga=1", True),
+        ({"bypass_cookies": ("session",)}, "Authorization: Basic eA==", False),
+        ({"strip_cookies": ("_ga",)}, "Cookie: _ga=1", True),
+        ({"strip_cookies": ("_ga",)}, SESSION, False),
+        ({}, SESSION, False),
+        ({}, "X-Any: 1", True),
+    ],
+)
+async def test_what_only_a_ttl_shares_answers_nobody_who_says_who_asks(
+    origin, front, reply, rules, line, shared
+):
+    origin.answer = lambda request: reply(b"%d" % len(origin.requests))
+    proxy = await front(rules=Rules(ttl=60, **rules))
+    await proxy.ask("/")
+    again = await proxy.ask("/", line)
+    assert ("hit" in again["cache-status"], len(origin.requests)) == (shared, 1 if shared else 2)
+    assert (await proxy.ask("/")).content == b"1"
+
+
+@pytest.mark.parametrize(("line", "shared"), [(SESSION, False), ("Cookie: _ga=1", True)])
+@pytest.mark.parametrize(
+    "given", [{"ttl_by_status": {200: 60}}, {"heuristic": True}], ids=["status", "guess"]
+)
+async def test_so_for_every_rule_and_for_the_head_alone(origin, front, reply, given, line, shared):
+    origin.answer = lambda request: reply(b"%d" % len(origin.requests), *LONG_AGO)
+    proxy = await front(rules=Rules(keep_cookies=("session",), **given))
+    await proxy.ask("/")
+    again = await proxy.ask("/", line, method="HEAD")
+    assert ("hit" in again["cache-status"], len(origin.requests)) == (shared, 1 if shared else 2)
+    assert (await proxy.ask("/")).content == b"1"
+
+
+@pytest.mark.parametrize("control", ["max-age=60", "public", "s-maxage=60"])
+async def test_what_its_origin_shares_answers_users_too(origin, front, reply, control):
+    origin.answer = lambda request: reply(b"%d" % len(origin.requests), f"Cache-Control: {control}")
+    proxy = await front(rules=Rules(ttl=60, keep_cookies=("session",)))
+    assert [(await proxy.ask("/", line)).content for line in ("X-Any: 1", SESSION)] == [b"1"] * 2
+
+
+@pytest.mark.parametrize("first", ["X-Any: 1", SESSION], ids=["visitor", "user"])
+async def test_who_waits_for_a_visitors_page_with_a_session_gets_its_own(origin, front, reply, first):
+    """And a page that came for a user is no visitor's, though all were waiting for one."""
+    origin.answer = lambda request: reply(b"of " + request["cookie"].encode())
+    proxy, origin.gate = await front(rules=Rules(ttl=60, keep_cookies=("session",))), asyncio.Event()
+    leader = asyncio.create_task(proxy.ask("/", first))
+    await joined(proxy, 1)
+    lines = ["X-Any: 1", SESSION] * 3
+    others = [asyncio.create_task(proxy.ask("/", line)) for line in lines]
+    await joined(proxy, 7)
+    origin.gate.set()
+    pages = {"X-Any: 1": b"of ", SESSION: b"of session=1"}
+    assert [answer.content for answer in await asyncio.gather(leader, *others)] == [
+        pages[line] for line in (first, *lines)
+    ]
+
+
+@pytest.mark.parametrize("line", ["X-Any: 1", SESSION], ids=["visitor", "user"])
+async def test_stale_pages_of_visitors_are_for_visitors(origin, front, reply, clock, line):
+    """Neither while it is fetched again nor in place of an error does a user get one."""
+    origin.answer = lambda request: reply(b"%d" % len(origin.requests), 'ETag: "1"')
+    proxy = await front(rules=Rules(ttl=60, grace=600, keep_cookies=("session",)))
+    await proxy.ask("/")
+    clock.now += 61
+    assert (await proxy.ask("/", line)).content == (b"2" if line == SESSION else b"1")
+    await until(lambda: len(origin.requests) == 2)
+    clock.now += 3600
+    await origin.stop()
+    assert (await proxy.ask("/", line)).status == (502 if line == SESSION else 200)
+
+
 def by_language(origin, reply):
     origin.answer = lambda request: reply(
         request["accept-language"].encode(), "Cache-Control: max-age=600", "Vary: Accept-Language"

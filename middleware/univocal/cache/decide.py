@@ -15,7 +15,7 @@ from univocal.cache.ranges import asked_ranges, cut, excessive
 from univocal.cache.rules import READS, Rules
 from univocal.cache.stored import Stored
 from univocal.cache.validation import completion, conditions
-from univocal.cache.vary import matches
+from univocal.cache.vary import IMPERSONAL, UNCREDENTIALED, matches
 from univocal.http.fields import first, without
 from univocal.http.forward import METHOD_OVERRIDES
 from univocal.http.messages import Fields, Request
@@ -86,6 +86,8 @@ _FOR_ORIGIN: Final = frozenset({b"if-match", b"if-unmodified-since"})
 # A POST with one of these asks for something else than a GET of the same URI would.
 _NOT_A_POST: Final = _FOR_ORIGIN | METHOD_OVERRIDES
 _ANSWERED_HERE: Final = frozenset({b"if-none-match", b"if-modified-since"})
+# All that requests share which do not say who asks.
+_UNASKED: Final = (IMPERSONAL, UNCREDENTIALED)
 _UNSIGNED: Final = frozenset({b"basic", b"bearer"})
 # Failures that stale-if-error names (RFC 5861 §4).
 _ERRORS: Final = frozenset({500, 502, 503, 504})
@@ -180,15 +182,18 @@ def select(request: Request, variants: Sequence[Stored]) -> Stored | None:
     return fallback
 
 
-def at_once(variants: Sequence[Stored], request: Callable[[], Request], now: float) -> Stored | None:
+def at_once(
+    variants: Sequence[Stored], request: Callable[[], Request], now: float, *, personal: bool
+) -> Stored | None:
     """The stored response that answers a plain GET as it is; None where `decide` has more to look at.
 
-    The request itself is only asked for where its selecting header fields matter (§4.1).
+    The request itself is only asked for where its selecting header fields matter (§4.1). With `personal` it
+    says who asks.
     """
     asked: Request | None = None
     presented: dict[bytes, bytes | None] = {}
     for stored in variants:
-        if stored.vary:
+        if stored.vary and (personal or stored.vary not in _UNASKED):
             asked = asked or request()
             if not matches(stored, asked, presented):
                 continue

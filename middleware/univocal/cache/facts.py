@@ -18,9 +18,9 @@ from univocal.cache.no_vary_search import no_vary_search
 from univocal.cache.ordinary import PERSONAL, is_ordinary
 from univocal.cache.ranges import content_range
 from univocal.cache.rules import Rules
-from univocal.cache.stored import Stored, render_head
+from univocal.cache.stored import Selecting, Stored, render_head
 from univocal.cache.tags import TAGGING, tags
-from univocal.cache.vary import selection
+from univocal.cache.vary import IMPERSONAL, UNCREDENTIALED, selection
 from univocal.http.fields import entity_tag, every, first, firsts, http_date, imf_fixdate, members, without
 from univocal.http.forward import HOP_BY_HOP
 from univocal.http.messages import Fields, Request, Response, values
@@ -67,6 +67,7 @@ class Assessed(NamedTuple):
     explicit: float | None
     licensed: bool  # the origin gave a lifetime, the rules did, or it said that the response is public
     lifetime: float
+    kept_for: Selecting = ()  # what requests must have in common with it beyond what its Vary names
 
 
 def told_by(response: Response, rules: Rules) -> Told:
@@ -89,8 +90,15 @@ def assess(fetched: Fetched, told: Told, rules: Rules) -> Assessed:
         and for_everybody(request, fields, rules)
         and not contradicts(request.target, first(fields, b"content-type"))
     )
-    lifetime = _assigned_lifetime(fetched, told, rules) if assignable else 0
-    return Assessed(told, fields, found, None, assignable and (lifetime > 0 or directives.public), lifetime)
+    if not assignable:
+        return Assessed(told, fields, found, None, False, 0)
+    lifetime = _assigned_lifetime(fetched, told, rules)
+    if directives.public or lifetime <= 0:
+        return Assessed(told, fields, found, None, directives.public, lifetime)
+    # Nothing but the rules lets it be shared: it is for none whose answer they would not let be stored.
+    return Assessed(
+        told, fields, found, None, True, lifetime, UNCREDENTIALED if rules.tells_cookies else IMPERSONAL
+    )
 
 
 def for_everybody(request: Request, fields: Fields, rules: Rules) -> bool:
@@ -151,7 +159,9 @@ def describe(key: bytes, fetched: Fetched, assessed: Assessed, rules: Rules) -> 
         status=response.status,
         head=render_head(response.status, fields),
         body=b"",
-        vary=selection(response.fields, request) if b"vary" in named or request.received else (),
+        vary=selection(response.fields, request, assessed.kept_for)
+        if b"vary" in named or request.received
+        else assessed.kept_for,
         response_time=response_time,
         born=born,
         fresh_until=born + assessed.lifetime,

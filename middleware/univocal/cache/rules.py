@@ -124,14 +124,15 @@ class Rules:
 
     `ttl` and `ttl_by_status` give a lifetime to responses without explicit freshness; `heuristic` does so to
     those with Last-Modified that answer ordinary requests, whose fields are browsers' own or in
-    `ordinary_fields` (lower case). With errors "safe", of all 4xx and 5xx only 404, 410 and those in
-    `ttl_by_status` are stored; with "explicit" any that has explicit freshness, but for those that speak of
-    one request. `bypass` are globs on the path; `bypass_cookies`, `strip_cookies` and `keep_cookies` are
-    globs on cookie names ("*" any run of characters, "?" one): a request with one of the first goes past the
-    cache; the second are taken from requests, and with the third all others but those of the first. With
-    accept_encoding "reduce" the Accept-Encoding of a GET or HEAD names which of zstd, br and gzip it takes.
-    With `strip_tags` clients do not see the fields that name tags; stored responses keep them.
-    `targeted` are the targeted cache control fields that are ours: the first valid one wins (RFC 9213).
+    `ordinary_fields` (lower case). Either is for requests that do not say who asks, and answers no others.
+    With errors "safe", of all 4xx and 5xx only 404, 410 and those in `ttl_by_status` are stored; with
+    "explicit" any that has explicit freshness, but for those that speak of one request. `bypass` are globs on
+    the path; `bypass_cookies`, `strip_cookies` and `keep_cookies` are globs on cookie names ("*" any run of
+    characters, "?" one): a request with one of the first goes past the cache; the second are taken from
+    requests, and with the third all others but those of the first. With accept_encoding "reduce" the
+    Accept-Encoding of a GET or HEAD names which of zstd, br and gzip it takes. With `strip_tags` clients do
+    not see the fields that name tags; stored responses keep them. `targeted` are the targeted cache control
+    fields that are ours: the first valid one wins (RFC 9213).
     Raises ConfigurationError for what none of them can be.
     """
 

@@ -91,7 +91,8 @@ def _rebuilt(stored: Stored, fetched: Fetched, updated: Response, rules: Rules, 
     judged = verdict(stored.key, news, rules)
     kept = isinstance(judged, Stored)
     fresh = judged if isinstance(judged, Stored) else _described(stored.key, news, rules)
-    vary = selection(aged.fields, request)
+    named = selection(aged.fields, request)
+    vary = named + fresh.vary[len(named) :]  # and what it is kept for besides
     fresh = replace(fresh, vary=vary, bodiless=stored.bodiless, reusable=kept)
     return with_content(fresh, body)
 

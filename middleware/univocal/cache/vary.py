@@ -11,7 +11,22 @@ from univocal.http.fields import members
 from univocal.http.grammar import TOKEN
 from univocal.http.messages import Fields, Request, values
 
-__all__ = ["LONGEST", "matches", "selecting_fields", "selection", "vary_names", "weights"]
+__all__ = [
+    "IMPERSONAL",
+    "LONGEST",
+    "UNCREDENTIALED",
+    "matches",
+    "selecting_fields",
+    "selection",
+    "vary_names",
+    "weights",
+]
+
+UNCREDENTIALED: Final[Selecting] = ((b"authorization", None),)
+"""The selecting header fields that keep a response for requests without credentials."""
+
+IMPERSONAL: Final[Selecting] = (*UNCREDENTIALED, (b"cookie", None))
+"""The selecting header fields that keep a response for requests that do not say who asks."""
 
 # Fields that an intermediary writes per client: what the origin saw of them is not what the request had.
 _PER_CLIENT: Final = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip"})
@@ -69,10 +84,16 @@ def _named_in(line: bytes) -> tuple[bytes, ...] | None:
     return _names([line])
 
 
-def selection(response: Fields, request: Request) -> Selecting:
-    """The values that a request must share with this one to be answered by its response."""
+def selection(response: Fields, request: Request, kept_for: Selecting = ()) -> Selecting:
+    """The values that a request must share with this one to be answered by its response.
+
+    Besides, it must share those in `kept_for` that the response's Vary does not name.
+    """
     names = vary_names(response) or ()
-    return selecting_fields((_RECEIVED, *names) if request.received else names, request)
+    named = selecting_fields((_RECEIVED, *names) if request.received else names, request)
+    if not named:
+        return kept_for
+    return (*named, *(field for field in kept_for if field[0] not in names))
 
 
 def selecting_fields(names: tuple[bytes, ...], request: Request) -> Selecting:

@@ -99,7 +99,8 @@ class Hits:
             fields = admitted(plan.fields(values), canonical, plan)
             return Request(b"GET", canonical.target, reduce_codings(fields) if found.reduces else fields)
 
-        stored = at_once(self._gate.tiers.lookup(canonical.key, now), request, now)
+        held = self._gate.tiers.lookup(canonical.key, now)
+        stored = at_once(held, request, now, personal=plan.personal)
         if (
             stored is None
             or len(stored.body) > _LARGEST

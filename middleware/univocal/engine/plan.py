@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from univocal.cache.ordinary import PERSONAL
 from univocal.cache.rules import READS
 from univocal.http.fields import ENCODINGS
 from univocal.http.forward import speaks_for_another, strip_untrusted
@@ -35,6 +36,7 @@ class Plan(NamedTuple):
     connection: int  # where Connection stands, -1: nowhere
     forwarded: bool  # they say that somebody else made the request
     cookie: bool
+    personal: bool  # they say who asks
     clean: bool  # all of them may go on to the origin server
     agent: int  # where User-Agent stands, -1: nowhere
     referrer: int  # where Referer stands, -1: nowhere
@@ -75,6 +77,7 @@ def _plan(spelled: tuple[bytes, ...]) -> Plan | None:
         _place(names, b"connection"),
         speaks_for_another(set(names)),
         b"cookie" in names,
+        not PERSONAL.isdisjoint(names),
         len(strip_untrusted([(name, b"") for name in names])) == len(names),
         _place(names, b"user-agent"),
         _place(names, b"referer"),

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from univocal import CacheMiddleware, RefusedError
+from univocal import CacheMiddleware, RefusedError, Rules
 from univocal.store.purge_selectors import Everything
 
 FRESH = [(b"cache-control", b"max-age=60")]
@@ -58,10 +58,12 @@ async def clients(
     """Puts an application behind so many nodes."""
     made: list[Client] = []
 
-    async def put(app: Application, count: int = 2, **settings: Any) -> list[Client]:
+    async def put(
+        app: Application, count: int = 2, rules: Rules | None = None, **settings: Any
+    ) -> list[Client]:
         for _ in range(count):
             node = await join(**settings)
-            middleware = CacheMiddleware(app, store=node.store)
+            middleware = CacheMiddleware(app, rules=rules or Rules(), store=node.store)
             transport = httpx.ASGITransport(middleware)
             made.append(
                 Client(node, middleware, httpx.AsyncClient(transport=transport, base_url="http://a.example"))
@@ -178,3 +180,17 @@ async def test_without_redis_the_nodes_go_on_alone(clients, server, until):
     await until(lambda: a.node.store.connected and b.node.store.connected)
     assert (await a.get())[0] == "5"
     assert (await b.get())[0] == "5"
+
+
+@pytest.mark.parametrize(
+    ("fields", "shared"),
+    [({"cookie": "session=1"}, False), ({"authorization": "Basic eA=="}, False), ({"cookie": "_ga=1"}, True)],
+    ids=["session", "credentials", "no matter"],
+)
+async def test_what_only_a_rule_shares_is_for_no_user_of_another_node(clients, fields, shared):
+    app = Application([])
+    a, b = await clients(app, rules=Rules(ttl=60, keep_cookies=("session",)))
+    assert (await a.get())[0] == "1"
+    user = await b.http.get("/x", headers=fields)
+    assert (user.text, "hit" in user.headers["cache-status"]) == (("1", True) if shared else ("2", False))
+    assert (await b.get())[0] == "1"
