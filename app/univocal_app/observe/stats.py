@@ -10,7 +10,7 @@ import time
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
@@ -35,9 +35,9 @@ BOUNDS: Final = tuple(
 REFUSED: Final = SECONDS + len(BOUNDS) + 1
 PLACES: Final = {reason: REFUSED + number for number, reason in enumerate(REASONS)}
 WIDTH: Final = REFUSED + len(REASONS)
-ROW: Final = 2 + WIDTH + 1  # a turn, its second, the totals before it, the octets stored then
 
 STORED: Final = ("responses", "bytes", "max_bytes", "evictions")
+ROW: Final = 2 + WIDTH + len(STORED)  # a turn, its second, the totals before it, what was stored then
 
 _STALE: Final = frozenset({"stale-while-revalidate", "stale-if-error", "disconnected"})
 
@@ -92,15 +92,19 @@ class Stats:
         self._second, self._turns = second, self._turns + 1
         row = self._series[self._turns % KEPT * ROW :][:ROW]
         row[0] = 0  # for who reads meanwhile
-        row[1], row[2:-1], row[-1] = second, self._totals, self._store.stats.bytes
+        row[1], row[2 : 2 + WIDTH] = second, self._totals
+        self._look(row[2 + WIDTH :])
         row[0] = self._turns
 
     def look(self) -> None:
         """Read what is stored in this process."""
+        self._look(self._stored)
+
+    def _look(self, cells: memoryview[float]) -> None:
         stats = self._store.stats
         now = stats.responses, stats.bytes, self._store.max_bytes, self._evicted + stats.evictions
         for place, number in enumerate(now):
-            self._stored[place] = number
+            cells[place] = number
 
     def forget(self, process: str) -> None:
         """Take note that a process of the commons has ended: its counts stay, what it stored is gone."""
@@ -117,18 +121,20 @@ class Stats:
         totals, stored, now = [0.0] * WIDTH, [0.0] * len(STORED), int(self._clock())
         first = max(now - SPAN + 1, self._begun)
         series = defaultdict[int, list[float]](lambda: [0.0] * WIDTH)
-        memory = [0.0] * (now + 1 - first)
+        held = [[0.0] * len(STORED) for _ in range(first - 1, now + 1)]
         for numbers in self._each():
             totals = _sum(totals, numbers[_TOTALS])
             stored = _sum(stored, numbers[_STORED])
             for second, row in _seconds(numbers[_SERIES], numbers[_TOTALS]):
                 series[second] = _sum(series[second], row)
-            memory = _sum(memory, _held(numbers[_SERIES], numbers[_STORED], first, now))
-        kept = dict(zip(STORED, map(int, stored), strict=True))
+            ends = _held(numbers[_SERIES], numbers[_STORED], first - 1, now)
+            held = [_sum(one, other) for one, other in zip(held, ends, strict=True)]
         return {
-            "totals": {**_written(totals), "stored": kept},
-            "series": [{"at": second, **_written(series[second])} for second in range(first, now + 1)],
-            "memory": [int(octets) for octets in memory],
+            "totals": {**_written(totals), "stored": _kept(stored)},
+            "series": [
+                {"at": second, **_written(series[second]), "stored": _kept(end, before)}
+                for second, (before, end) in zip(range(first, now + 1), pairwise(held), strict=True)
+            ],
         }
 
     def _each(self) -> Iterator[dict[tuple[str, ...], list[float]]]:
@@ -145,22 +151,21 @@ class Stats:
 def _seconds(series: Sequence[float], totals: Sequence[float]) -> Iterator[tuple[int, list[float]]]:
     """Each second in which something came, with that."""
     rows = _turns(series)
-    ends = [*(row[2:-1] for row in rows[1:]), totals]
-    for (_, second, *before, _), after in zip(rows, ends, strict=False):
-        yield int(second), [new - old for new, old in zip(after, before, strict=True)]
+    ends = [*(row[2 : 2 + WIDTH] for row in rows[1:]), totals]
+    for row, after in zip(rows, ends, strict=False):
+        yield int(row[1]), [new - old for new, old in zip(after, row[2 : 2 + WIDTH], strict=True)]
 
 
-def _held(series: Sequence[float], stored: Sequence[float], first: int, last: int) -> list[float]:
-    """The octets that a process had stored at the end of each second.
+def _held(series: Sequence[float], stored: Sequence[float], first: int, last: int) -> list[Sequence[float]]:
+    """The numbers of what a process had stored at the end of each second.
 
     What a turn finds has been there since the second of the turn before, but for the exchange that it is of.
     """
-    held, octets = list[float](), stored[STORED.index("bytes")]
-    turns = _turns(series)
+    held, turns = list[Sequence[float]](), _turns(series)
     for second in range(last, first - 1, -1):
         while turns and turns[-1][1] > second:
-            octets = turns.pop()[-1]
-        held.append(octets)
+            stored = turns.pop()[2 + WIDTH :]
+        held.append(stored)
     return held[::-1]
 
 
@@ -183,6 +188,14 @@ def _written(row: Sequence[float]) -> dict[str, Any]:
         "purges": int(row[PURGES]),
         "seconds": {f"p{part}": _quantile(row[SECONDS:REFUSED], part / 100) for part in (50, 90, 99)},
     }
+
+
+def _kept(numbers: Sequence[float], before: Sequence[float] | None = None) -> dict[str, int]:
+    """What is stored; the evictions since it was as `before`, else all of them."""
+    kept = dict(zip(STORED, map(int, numbers), strict=True))
+    if before is not None:
+        kept["evictions"] = max(0, kept["evictions"] - int(before[-1]))
+    return kept
 
 
 def _quantile(numbers: Sequence[float], part: float) -> float:

@@ -69,8 +69,9 @@ class WatchedSocket:
         now = time.perf_counter()
         found, peer, decision = admission.canonical, admission.peer, admission.decision
         site, host = found.site.name if found else "", ""
-        if found is None:
-            site, host = admission.runtime.sites.owner(peer.hosts, peer.scheme)
+        if refused or admission.reasons:
+            owner, host = admission.runtime.sites.owner(peer.hosts, peer.scheme)
+            site = site or owner
         handling = Handling(detail=refused[0]) if refused else Handling(fwd="bypass")
         return Outcome(
             site=site,

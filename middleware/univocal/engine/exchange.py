@@ -553,8 +553,9 @@ class Exchange:
         purge = admission.received.method in PURGES
         named, peer = firsts(admission.request.fields), admission.peer
         site, host = found.site.name if found else "", ""
-        if found is None and self._reasons:
-            site, host = admission.runtime.sites.owner(peer.hosts, peer.scheme)
+        if self._reasons:
+            owner, host = admission.runtime.sites.owner(peer.hosts, peer.scheme)
+            site = site or owner
         outcome = Outcome(
             site=site,
             host=host,

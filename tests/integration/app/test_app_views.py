@@ -62,7 +62,11 @@ def clock() -> Clock:
 
 @pytest.fixture
 def house(clock: Clock) -> tuple[CacheMiddleware, Any]:
-    spellings, store = Spellings(), MemoryStore()
+    return house_of(MemoryStore(), clock)
+
+
+def house_of(store: MemoryStore, clock: Clock) -> tuple[CacheMiddleware, Any]:
+    spellings = Spellings()
     place = {"site": "en.example", "url": "http://127.0.0.1:1"}
     views = Views(Stats(store, clock=clock), Top(spellings), spellings, lambda: [place])
     runtime = runtime_of(CONFIGURATION, "univocal.toml")
@@ -72,11 +76,11 @@ def house(clock: Clock) -> tuple[CacheMiddleware, Any]:
     )
 
 
-async def ask(app: Any, *targets: str, method: str = "GET", host: str = "en.example") -> None:
+async def ask(app: Any, *targets: str, method: str = "GET", host: str = "en.example", **fields: str) -> None:
     transport = httpx.ASGITransport(app, client=("127.0.0.1", 50000))
     async with httpx.AsyncClient(transport=transport, base_url=f"http://{host}") as browser:
         for target in targets:
-            await browser.request(method, target)
+            await browser.request(method, target, headers=fields)
 
 
 async def told(app: Any, path: str, status: int = 200) -> Any:
@@ -106,7 +110,8 @@ async def test_totals_and_seconds(house: Any, clock: Clock) -> None:
     assert [second["hits"] for second in series] == [1, 0, 1]
     assert [second["purges"] for second in series] == [0, 0, 1]
     assert [second["refused"] for second in series] == [{"control-character": 1}, {}, {}]
-    assert set(series[0]) == {"at", *totals} - {"stored", "origins"}
+    assert set(series[0]) == {"at", *totals} - {"origins"}
+    assert set(stats) == {"totals", "series"}
 
 
 async def test_what_was_stored_by_the_end_of_each_second(house: Any, clock: Clock) -> None:
@@ -119,10 +124,25 @@ async def test_what_was_stored_by_the_end_of_each_second(house: Any, clock: Cloc
         clock.now += 1
     await ask(proxy, "/wiki/A")
     await ask(proxy, "/wiki/A", method="PURGE")
-    stats = await told(application, "/-/stats")
-    assert stats["memory"] == [*held, proxy.store.stats.bytes]
+    stored = [second["stored"] for second in (await told(application, "/-/stats"))["series"]]
+    assert [each["bytes"] for each in stored] == [*held, proxy.store.stats.bytes]
     assert 0 < held[0] == held[1] < held[2] == held[3]
-    assert len(stats["memory"]) == len(stats["series"])
+    assert [each["responses"] for each in stored] == [1, 1, 3, 3, 2]
+    assert {each["max_bytes"] for each in stored} == {proxy.store.max_bytes}
+    assert {each["evictions"] for each in stored} == {0}
+
+
+async def test_the_evictions_of_each_second(clock: Clock) -> None:
+    store = MemoryStore(max_bytes=6000)
+    proxy, application = house_of(store, clock)
+    for second in range(3):
+        await ask(proxy, "/wiki/first", *(f"/wiki/{second}-{number}" for number in range(9 * (second % 2))))
+        clock.now += 1
+    stats = await told(application, "/-/stats")
+    evictions = [second["stored"]["evictions"] for second in stats["series"]]
+    assert evictions[0] == evictions[3] == 0
+    assert evictions[1] > 0
+    assert sum(evictions) == stats["totals"]["stored"]["evictions"] == store.stats.evictions
 
 
 async def test_the_series_is_of_five_minutes_and_the_totals_of_all(house: Any, clock: Clock) -> None:
@@ -176,11 +196,13 @@ async def test_spellings_at_the_top(house: Any) -> None:
 
 async def test_refusals_at_the_top(house: Any) -> None:
     proxy, application = house
-    await ask(proxy, "/wiki/%00", "/wiki/%01")
-    await ask(proxy, "/", host="other.example")
+    await ask(proxy, "/wiki/%00", "/wiki/%01", "/wiki/%02")
+    await ask(proxy, "/", "/", host="other.example")
+    await ask(proxy, "/wiki/A", **{"Cache-Control": "only-if-cached"})
     assert await told(application, "/-/top?by=refused") == [
-        {"reason": "control-character", "count": 2, "host": "en.example", "example": "/wiki/%00"},
-        {"reason": "unknown-host", "count": 1, "host": "other.example", "example": "/"},
+        {"reason": "control-character", "count": 3, "host": "en.example", "example": "/wiki/%00"},
+        {"reason": "unknown-host", "count": 2, "host": "other.example", "example": "/"},
+        {"reason": "only-if-cached", "count": 1, "host": "en.example", "example": "/wiki/A"},
     ]
 
 

@@ -90,7 +90,7 @@ const memory = chart(at("chart-memory"), {
   axis: { incrs: [...Array(36).keys()].map((power) => 2 ** (power + 4)) },
 });
 
-function showStats({ totals, series, memory: held }) {
+function showStats({ totals, series }) {
   const refused = Object.values(totals.refused).reduce((sum, count) => sum + count, 0);
   const [commonest] = Object.keys(totals.refused).sort((one, other) => totals.refused[other] - totals.refused[one]);
   const last = series.slice(-11, -1);
@@ -110,7 +110,7 @@ function showStats({ totals, series, memory: held }) {
   if (!whole.length) return;
   requests.show([times, whole.map((second) => second.requests), whole.map((second) => second.hits), ratios(whole)]);
   latency.show([times, ...["p50", "p90", "p99"].map((part) => some((second) => second.seconds[part] || null))]);
-  memory.show([times, held.slice(0, -1)]);
+  memory.show([times, whole.map((second) => second.stored.bytes)]);
 }
 
 // The hit ratio of ten seconds up to each, in percent: that of one jumps.
