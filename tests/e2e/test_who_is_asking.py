@@ -23,13 +23,13 @@ BY_FORWARDED = 'forwarded = "forwarded"'
 def serve(tmp_path: Path, start: Fixture, origin: Any) -> Fixture:
     """serve(server, profile): `univocal serve` with these settings under [server], before the origin."""
 
-    def serve(server: str = "", profile: str = "rfc3986", cache: str = "") -> Any:
+    def serve(server: str = "", profile: str = "rfc3986", cache: str = "", admin: str = "127.0.0.1") -> Any:
         file = tmp_path / "univocal.toml"
         (tmp_path / "profiles").mkdir()
         (tmp_path / "profiles" / "quotes.toml").write_text(
             'summary = "they stay"\n[path]\ndecode = "22 5C"\n'
         )
-        listeners = 'listen = "127.0.0.1:0"\nadmin = "127.0.0.1:0"'
+        listeners = f'listen = "127.0.0.1:0"\nadmin = "{admin}:0"'
         top = "profiles = ['profiles']"
         site = f'[[sites]]\nhosts = ["*"]\nprofile = "{profile}"\nupstream = "{origin.url}"'
         file.write_text(f"{top}\n[server]\n{listeners}\n{server}\n[cache]\n{cache}\n{site}\n")
@@ -230,17 +230,20 @@ def test_under_a_name_of_its_own_no_page_reaches_the_admin_listener(serve: Fixtu
 
 def test_the_admin_listener_has_its_addresses_and_localhost(serve: Fixture, ask: Fixture) -> None:
     admin = serve().admin
-    for host in [
-        "localhost",
-        "LOCALHOST:9",
-        "127.0.0.1",
-        "127.0.0.1:9000",
-        "127.9.9.9",
-        "[::1]:80",
-        "[::ffff:127.0.0.1]",
-    ]:
+    for host in ["localhost", "LOCALHOST:9", "127.0.0.1", "127.0.0.1:9000", "[::ffff:127.0.0.1]"]:
         assert ask(admin, "/metrics", host).status == 200
         assert ask(admin, "/-/purge", host, "POST", body='{"all": true}').status == 200
+    for host in ["127.9.9.9", "[::1]:80", "0.0.0.0"]:
+        assert ask(admin, "/metrics", host).status == 421
+        assert ask(admin, "/-/purge", host, "POST", body='{"all": true}').status == 421
+
+
+def test_an_admin_listener_on_every_address_has_all_of_loopback(serve: Fixture, ask: Fixture) -> None:
+    _, port = serve(admin="0.0.0.0").admin
+    for host in ["localhost", "127.0.0.1", "127.9.9.9:80", "[::1]", "0.0.0.0"]:
+        assert ask(("127.0.0.1", port), "/metrics", host).status == 200
+    for host in ["198.51.100.7", "[2001:db8::1]", "evil.example"]:
+        assert ask(("127.0.0.1", port), "/metrics", host).status == 421
 
 
 def test_the_admin_listener_has_the_names_that_it_is_given(serve: Fixture, ask: Fixture) -> None:

@@ -20,9 +20,11 @@ __all__ = ["Hosts", "OwnHosts"]
 # third asks for its sender's right first (see admin_purge), and tells of a purge that is refused.
 _EXEMPT: Final = frozenset(("/-/health", "/-/ready", "/-/purge"))
 
+_EVERYWHERE: Final = frozenset(("0.0.0.0", "::"))  # noqa: S104 - read, not bound
+
 
 class Hosts:
-    """The names in `admin_hosts`, the host that is listened on, and addresses of this machine.
+    """The names in `admin_hosts`, the host that is listened on, and the listener's addresses.
 
     A page on the web can have its own name point here (DNS rebinding), and then reads what it is answered. It
     cannot choose the name under which its reader's browser asks. `server` gives the table in force.
@@ -43,7 +45,8 @@ class Hosts:
         authority = parse_authority(named[0]) if len(named) == 1 else None
         if authority is None:
             return False
-        return authority[0] in self.names or _is_address(authority[0], scope.get("server"))
+        everywhere = self._server().admin.host in _EVERYWHERE
+        return authority[0] in self.names or _is_address(authority[0], scope.get("server"), everywhere)
 
 
 class OwnHosts:
@@ -59,14 +62,17 @@ class OwnHosts:
             await send_problem(send, ("unknown-host",), scope)
 
 
-def _is_address(host: bytes, server: tuple[str, int | None] | None) -> bool:
-    """Tell whether a host is a loopback address, or the one at which the connection has arrived."""
+def _is_address(host: bytes, server: tuple[str, int | None] | None, everywhere: bool) -> bool:
+    """Tell whether a host is the address at which the connection has arrived.
+
+    Who listens `everywhere` has the loopback addresses, too: a container's port is published under one.
+    """
     try:
         address = _unmapped(host.decode("ascii").strip("[]"))
         own = _unmapped(server[0].partition("%")[0]) if server is not None else None
     except ValueError:
         return False  # a name; or a socket's path
-    return address.is_loopback or address == own
+    return address == own or (everywhere and address.is_loopback)
 
 
 def _unmapped(text: str) -> IPv4Address | IPv6Address:

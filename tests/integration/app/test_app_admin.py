@@ -33,9 +33,9 @@ async def origin(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"content"})
 
 
-def client(app: Any, peer: str = "127.0.0.1", **fields: str) -> httpx.AsyncClient:
+def client(app: Any, peer: str = "127.0.0.1", at: str = "127.0.0.1", **fields: str) -> httpx.AsyncClient:
     transport = httpx.ASGITransport(app, client=(peer, 50000))
-    return httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8081", headers=fields)
+    return httpx.AsyncClient(transport=transport, base_url=f"http://{at}:8081", headers=fields)
 
 
 @pytest.fixture
@@ -166,8 +166,8 @@ async def test_what_cannot_be_decoded_is_not_repeated(house: Any) -> None:
         ("127.0.0.1", {"origin": "http://evil.example", "host": "evil.example"}, 403),  # a name pointed here
         ("127.0.0.1", {"origin": "http://127.0.0.1:8081"}, 200),
         ("127.0.0.1", {"origin": "http://localhost:8081", "host": "localhost:8081"}, 200),
-        ("127.0.0.1", {"origin": "http://[::1]:8081", "host": "[::1]:8081"}, 200),
-        ("127.0.0.1", {"origin": "http://[::1]", "host": "[::1]"}, 200),
+        ("::1", {"origin": "http://[::1]:8081", "at": "[::1]"}, 200),
+        ("::1", {"origin": "http://[::1]", "host": "[::1]", "at": "[::1]"}, 200),
     ],
 )
 async def test_who_may(house: Any, peer: str, fields: dict[str, str], status: int) -> None:
