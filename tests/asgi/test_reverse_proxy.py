@@ -245,6 +245,37 @@ async def test_a_failure_has_its_name(client_of, clock, origin, error, status, r
     assert str(error).encode() not in answer.body
 
 
+@pytest.mark.parametrize("behind", [True, False], ids=["behind a cache", "alone"])
+@pytest.mark.parametrize("begun", [True, False])
+async def test_a_fault_of_the_transport_is_a_problem_and_raised_for_the_log(
+    client_of, clock, origin, behind, begun
+):
+    proxy = ReverseProxy("http://origin.example", httpx.MockTransport(origin))
+    app = CacheMiddleware(proxy, clock=clock) if behind else proxy
+    raised = []
+
+    async def logged(scope, receive, send):
+        try:
+            await app(scope, receive, send)
+        except KeyError as error:
+            raised.append(error)
+
+    origin.answer = httpx.Response(200, stream=Faulty()) if begun else KeyError("secret")
+    answer = await client_of(logged)("/a")
+    assert len(raised) == 1
+    if begun:
+        assert (answer.status, answer.body, answer.complete) == (200, b"half", False)
+    else:
+        assert (answer.status, answer.problem["reason"], answer.complete) == (500, "internal-error", True)
+        assert b"secret" not in answer.body
+
+
+class Faulty(httpx.AsyncByteStream):
+    async def __aiter__(self):
+        yield b"half"
+        raise KeyError("secret")
+
+
 class Cut(httpx.AsyncByteStream):
     async def __aiter__(self):
         yield b"half"

@@ -2,9 +2,11 @@
 
 import asyncio
 
+import httpx
 import pytest
 
-from univocal import CacheMiddleware, MemoryStore, Rules
+from univocal import CacheMiddleware, MemoryStore, ReverseProxy, Rules
+from univocal.asgi import reception
 
 OPEN = [(b"cache-control", b"max-age=60")]
 CHUNK = b"x" * 65536
@@ -193,6 +195,61 @@ async def test_a_request_body_reaches_the_application_as_it_comes(cached, applic
     answer = await cached()("/a", "POST", body=[b"one ", b"two ", b"three"])
     assert answer.status == 200
     assert application.contents == [b"one two three"]
+
+
+@pytest.mark.parametrize("size", [0, 5, 1_000_000])
+async def test_content_waits_for_an_application_that_takes_its_time(cached, monkeypatch, idle, size):
+    """After a while the client is watched, which is to receive; what is received so is not lost."""
+    monkeypatch.setattr(reception, "PATIENCE", 0.0)
+    go, got = asyncio.Event(), []
+
+    async def application(scope, receive, send):
+        await go.wait()
+        more = True
+        while more:
+            message = await receive()
+            got.append(message["body"])
+            more = message["more_body"]
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    pieces = [b"x" * (size // 5)] * 5
+    asking = asyncio.create_task(cached(app=application)("/a", "POST", body=pieces))
+    await idle()
+    go.set()
+    assert (await asking).status == 200
+    assert b"".join(got) == b"".join(pieces)
+
+
+async def test_a_client_that_leaves_is_heard_behind_content_that_nobody_has_taken(monkeypatch):
+    monkeypatch.setattr(reception, "PATIENCE", 0.0)
+    left = asyncio.Event()
+    app = CacheMiddleware(ReverseProxy("http://origin.example", Silent(left)))
+    parts = [{"type": "http.request", "body": b"abc", "more_body": False}, {"type": "http.disconnect"}]
+
+    async def receive():
+        return parts.pop(0)
+
+    async def send(message):
+        raise AssertionError(message)
+
+    scope = {"type": "http", "method": "POST", "scheme": "http", "path": "/a", "query_string": b""}
+    async with asyncio.timeout(10):
+        await app(scope | {"headers": [(b"host", b"en.example"), (b"content-length", b"3")]}, receive, send)
+        await left.wait()
+
+
+class Silent(httpx.AsyncBaseTransport):
+    """An origin server that takes no content and does not answer; `left` is set when nobody waits."""
+
+    def __init__(self, left):
+        self.left = left
+
+    async def handle_async_request(self, request):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.left.set()
 
 
 async def test_an_application_may_watch_for_its_client_to_leave(cached):

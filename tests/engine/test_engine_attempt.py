@@ -46,7 +46,7 @@ class Server:
 class Asked:
     def __init__(self, answer: Answer, fields: Fields) -> None:
         self.answer, self.fields = answer, fields
-        self.came = False
+        self.came = self.took = False
         self.calls: list[str] = []
 
     def pause(self) -> None:
@@ -58,8 +58,8 @@ class Asked:
     def cancel(self) -> None:
         self.calls.append("cancel")
 
-    def fail(self, error: Exception, *, came: bool = False) -> None:
-        self.came = came
+    def fail(self, error: Exception, *, came: bool = False, took: bool = False) -> None:
+        self.came, self.took = came, took
         self.answer.fail(error)
 
 
@@ -133,34 +133,37 @@ def error(reason: str, *, sent: bool = True) -> RefusedError:
     return refused
 
 
-# A request, its failure, whether it was sent, whether octets had come, and whether it is sent again.
+# A request, its failure, whether it was sent, what octets had come of a response and gone of its content, and
+# whether it is sent again.
 @pytest.mark.parametrize(
-    ("method", "fields", "reason", "sent", "came", "again"),
+    ("method", "fields", "reason", "sent", "begun", "again"),
     [
-        (b"GET", [], "origin-unreachable", False, False, True),
-        (b"GET", [], "origin-unreachable", True, False, True),
-        (b"GET", [], "origin-timeout", True, False, True),
-        (b"GET", [], "origin-timeout", True, True, False),
-        (b"GET", [], "origin-bad-response", True, True, False),
-        (b"GET", [], "origin-bad-response", True, False, True),  # closed without an octet
-        (b"GET", [], "overloaded", False, False, True),
-        (b"GET", [], "bad-target", True, False, False),
-        (b"GET", [LENGTH], "origin-timeout", True, False, False),
-        (b"GET", [LENGTH], "origin-unreachable", False, False, True),
-        (b"PUT", [LENGTH], "origin-unreachable", True, False, False),
-        (b"DELETE", [], "origin-unreachable", True, False, True),
-        (b"POST", [], "origin-unreachable", True, False, False),
-        (b"POST", [], "origin-timeout", True, False, False),
-        (b"POST", [LENGTH], "origin-unreachable", False, False, True),
-        (b"PATCH", [], "origin-bad-response", True, False, False),
-        (b"FROB", [], "origin-unreachable", False, False, True),
+        (b"GET", [], "origin-unreachable", False, "", True),
+        (b"GET", [], "origin-unreachable", True, "", True),
+        (b"GET", [], "origin-timeout", True, "", True),
+        (b"GET", [], "origin-timeout", True, "came", False),
+        (b"GET", [], "origin-bad-response", True, "came", False),
+        (b"GET", [], "origin-bad-response", True, "", True),  # closed without an octet
+        (b"GET", [], "overloaded", False, "", True),
+        (b"GET", [], "bad-target", True, "", False),
+        (b"GET", [LENGTH], "origin-timeout", True, "took", False),
+        (b"GET", [LENGTH], "origin-unreachable", False, "", True),
+        (b"PUT", [LENGTH], "origin-unreachable", True, "took", False),
+        (b"PUT", [LENGTH], "origin-unreachable", True, "", True),  # which waited for 100 (Continue)
+        (b"DELETE", [], "origin-unreachable", True, "", True),
+        (b"POST", [], "origin-unreachable", True, "", False),
+        (b"POST", [], "origin-timeout", True, "", False),
+        (b"POST", [LENGTH], "origin-unreachable", True, "", False),
+        (b"POST", [LENGTH], "origin-unreachable", False, "", True),
+        (b"PATCH", [], "origin-bad-response", True, "", False),
+        (b"FROB", [], "origin-unreachable", False, "", True),
     ],
 )
-def test_a_request_is_sent_again_where_that_is_as_good_as_once(method, fields, reason, sent, came, again):
+def test_a_request_is_sent_again_where_that_is_as_good_as_once(method, fields, reason, sent, begun, again):
     group = Group(2)
     heard = group.send(method, *fields, content=object())
     refused = error(reason, sent=sent)
-    group.servers[0].asked[0].fail(refused, came=came)
+    group.servers[0].asked[0].fail(refused, came=begun == "came", took=begun == "took")
     assert group.numbers == [1, int(again)]
     if again:
         assert heard.ends == []
@@ -208,6 +211,14 @@ def test_whoever_answers_within_the_call_is_the_one_that_is_asked():
         ["pause", "resume", "cancel"],
     )
     group.assert_nothing_is_under_way()
+
+
+@pytest.mark.parametrize(("fields", "numbers"), [([LENGTH], [1, 0]), ([], [1, 1])])
+def test_of_content_in_a_failure_within_the_call_nobody_knows_whether_it_was_taken(fields, numbers):
+    group = Group(2)
+    group.servers[0].at_once = error("origin-unreachable", sent=True)
+    group.send(b"PUT", *fields, content=object())
+    assert group.numbers == numbers
 
 
 def test_once_the_head_has_come_the_answer_is_this_origins():
@@ -324,9 +335,10 @@ TRIES = st.sampled_from(["unsent", "silent", "octets", "cut", "answer", "leaves"
     fails=st.integers(1, 3),
     method=st.sampled_from([b"GET", b"HEAD", b"PUT", b"DELETE", b"POST", b"PATCH"]),
     has_content=st.booleans(),
+    waits=st.booleans(),
     tries=st.lists(TRIES, min_size=5, max_size=5),
 )
-def test_no_request_is_sent_twice_that_may_not_be(number, retries, fails, method, has_content, tries):
+def test_no_request_is_sent_twice_that_may_not_be(number, retries, fails, method, has_content, waits, tries):
     group = Group(number, retries=retries, fails=fails, choice="least-requests")
     heard = group.send(method, *[LENGTH][:has_content], content=object())
     asked: list[str] = []
@@ -338,9 +350,9 @@ def test_no_request_is_sent_twice_that_may_not_be(number, retries, fails, method
         (server,) = fresh
         seen.append(server)
         asked.append(outcome)
-        play(outcome, server.asked[0], group)
+        play(outcome, server.asked[0], group, took=has_content and not waits)
     sent = [outcome for outcome in asked if outcome != "unsent"]
-    if has_content or method in {b"POST", b"PATCH"}:
+    if (has_content and not waits) or method in {b"POST", b"PATCH"}:
         assert len(sent) <= 1
     assert all(outcome in {"unsent", "silent"} for outcome in asked[:-1])
     assert len(asked) <= min(number, retries + 1)
@@ -351,14 +363,14 @@ def test_no_request_is_sent_twice_that_may_not_be(number, retries, fails, method
     group.assert_nothing_is_under_way()
 
 
-def play(outcome: str, asked: Asked, group: Group) -> None:
+def play(outcome: str, asked: Asked, group: Group, *, took: bool) -> None:
     match outcome:
         case "unsent":
             asked.fail(error("origin-unreachable", sent=False))
         case "silent":
-            asked.fail(error("origin-timeout"))
+            asked.fail(error("origin-timeout"), took=took)
         case "octets":
-            asked.fail(error("origin-bad-response"), came=True)
+            asked.fail(error("origin-bad-response"), came=True, took=took)
         case "leaves":
             group.asked.cancel()
         case _:

@@ -7,9 +7,10 @@ from collections import deque
 from contextlib import suppress
 from typing import Final, Protocol
 
-from univocal.asgi.messages import Message, Scope, Send, send_problem
+from univocal.asgi.messages import Message, Scope, Send, send_whole
 from univocal.http.extensions import INTERIM
 from univocal.http.messages import Fields
+from univocal.http.problem import Problem
 
 __all__ = ["ScopeClient"]
 
@@ -94,11 +95,11 @@ class ScopeClient:
 
     # What the door awaits
 
-    async def give_up(self) -> None:
-        """Answer a request that the server ends before there is a response, at its shutdown, say (503)."""
+    async def give_up(self, told: Problem) -> None:
+        """Answer a request that will get no other response, unless one has begun."""
         if not self._begun:
-            with suppress(Exception):  # it may take nothing any more
-                await send_problem(self._send, ("overloaded",), self._scope)
+            with suppress(Exception):  # the server may take nothing any more
+                await send_whole(self._send, told)
 
     async def deliver(self, exchange: _Resumable) -> None:
         """Send what is pushed, until the exchange is over."""

@@ -8,9 +8,9 @@ from starlette.types import ASGIApp as App
 from starlette.types import Message, Receive, Scope, Send
 
 from univocal.http.messages import Fields
-from univocal.http.problem import problem
+from univocal.http.problem import Problem, problem
 
-__all__ = ["App", "Message", "Receive", "Scope", "Send", "fields_of", "send_problem"]
+__all__ = ["App", "Message", "Receive", "Scope", "Send", "fields_of", "send_problem", "send_whole"]
 
 
 def fields_of(message: Message) -> Fields:
@@ -20,6 +20,10 @@ def fields_of(message: Message) -> Fields:
 
 async def send_problem(send: Send, reasons: Sequence[str], scope: Scope) -> None:
     """Answer the request of a scope with problem details (RFC 9457), or with a page."""
-    told = problem(reasons, scope["headers"])
+    await send_whole(send, problem(reasons, scope["headers"]))
+
+
+async def send_whole(send: Send, told: Problem) -> None:
+    """Send a complete response."""
     await send({"type": "http.response.start", "status": told.status, "headers": list(told.fields)})
     await send({"type": "http.response.body", "body": told.body, "more_body": False})

@@ -33,6 +33,7 @@ from univocal.engine.roles import Origin
 from univocal.engine.runtime import Access, Runtime, chosen_profile
 from univocal.engine.trust import LOOPBACK, Family, family_named, networks
 from univocal.http.messages import Fields, Received
+from univocal.http.problem import fault, problem
 from univocal.http.upgrade import WEBSOCKET
 from univocal.store.memory import MemoryStore
 from univocal.store.redis.tier import SharedStore
@@ -167,12 +168,14 @@ class CacheMiddleware:
                 reception.watch()
             await client.deliver(exchange)
         except asyncio.CancelledError:
-            await client.give_up()
+            await client.give_up(problem(("overloaded",), scope["headers"]))  # the server is shut down, say
             raise
         finally:
             reception.close()
             exchange.cancel()
         if exchange.error is not None:
+            if self._forwarding is not None:  # else there is an application, whose error is its server's
+                await client.give_up(fault(scope["headers"]))
             error, traceback = exchange.error
             raise error.with_traceback(traceback)
 

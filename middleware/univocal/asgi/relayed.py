@@ -10,7 +10,7 @@ from univocal.asgi.scope import CANONICAL, received
 from univocal.engine.upstream import Sender
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Fields, Response
-from univocal.http.problem import problem
+from univocal.http.problem import fault, problem
 from univocal.http.roles import Asked
 from univocal.uri.target import origin_target
 
@@ -37,7 +37,10 @@ def asked_for(scope: Scope) -> AskedFor:
 
 
 class Relayed:
-    """An answer that goes straight to the client of a scope; `error` is for the cache in front to answer."""
+    """An answer that goes straight to the client of a scope.
+
+    `error` is to be raised: for the cache in front to answer, or for the server to log what is a fault.
+    """
 
     def __init__(self, client: ScopeClient, asked: Fields, *, behind_a_cache: bool) -> None:
         self.asked: Asked | None = None
@@ -65,13 +68,18 @@ class Relayed:
         self._over = True
         if self._behind_a_cache:
             self.error = error  # the cache may have something stale to serve
-        elif isinstance(error, RefusedError) and not self._started:
-            told = problem(error.reasons, self._fields)
-            self._client.start(told.status, told.fields)
-            self._client.write(told.body)
-            self._client.finish()
+            self._client.cut()
             return
-        self._client.cut()
+        if isinstance(error, RefusedError):
+            told = problem(error.reasons, self._fields)
+        else:
+            told, self.error = fault(self._fields), error
+        if self._started:
+            self._client.cut()
+            return
+        self._client.start(told.status, told.fields)
+        self._client.write(told.body)
+        self._client.finish()
 
     def resume(self) -> None:
         """Let the origin server send more: the client takes it."""

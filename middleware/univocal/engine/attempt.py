@@ -53,8 +53,9 @@ class Watch(Protocol):
 class Attempt:
     """An `Asked` to who asked, and the `Answer` to the origin servers; fields go on as RFC 9110 §7.6 has it.
 
-    A request is sent again, to another origin server, if nothing of it was sent, or if it is idempotent, has
-    no content, and no octet of a response has come (RFC 9110 §9.2.2); as often as the balance allows.
+    A request is sent again, to another origin server, if nothing of it was sent, or if it is idempotent, none
+    of its content was sent, and no octet of a response has come (RFC 9110 §9.2.2); as often as the balance
+    allows.
     """
 
     __slots__ = ("_answer", "_asked", "_balance", "_member", "_outgoing", "_sent", "_started", "_tried",
@@ -175,8 +176,9 @@ class Attempt:
 
     def _may_be_repeated(self, asked: Pending | None) -> bool:
         outgoing = self._outgoing
-        came = asked is not None and asked.came
-        return not came and outgoing.content is None and outgoing.method in IDEMPOTENT
+        has_content = outgoing.content is not None
+        begun = has_content if asked is None else asked.came or asked.took  # None: it failed within the call
+        return not begun and outgoing.method in IDEMPOTENT
 
     def _moved(self, address: str) -> None:
         """Another address of the same name has accepted a connection before this one (RFC 8305)."""

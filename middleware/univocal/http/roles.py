@@ -6,6 +6,7 @@ more should come for now; `resume` then says when it may.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from univocal.http.messages import Fields, Response
@@ -82,6 +83,12 @@ class ContentSink(Protocol):
 
 class Content(Protocol):
     """A request's content, which comes from its client. A client that leaves ends the whole exchange."""
+
+    def when_begun(self, call: Callable[[], None] | None) -> None:
+        """Call once octets of it, or its end, have come, soon if they have by now; None: call nobody.
+
+        A client that waits for 100 (Continue) is not asked to go on. Who cannot tell does not call.
+        """
 
     def attach(self, sink: ContentSink) -> None:
         """Push to `sink` from now on, what has come already at once.

@@ -53,13 +53,13 @@ class PendingRequest:
     """A request that is under way (an `Asked`), and the connection that serves it as soon as there is one.
 
     `read` is the seconds that the origin server may take for the head, and for the next octets of content.
-    `failure` turns an error into the one that the answer is told of; `came` is True if octets of a response
-    had come before.
+    `failure` turns an error into the one that the answer is told of. Then `came` is True if octets of a
+    response had come, `took` if the request's content was taken, and is of no use to another.
     """
 
     __slots__ = (
         "answer", "came", "connection", "content", "failure", "head", "opening", "paused", "read", "repeated",
-        "switched", "timeouts",
+        "switched", "timeouts", "took",
     )  # fmt: skip
 
     def __init__(
@@ -78,7 +78,7 @@ class PendingRequest:
         self.read = timeouts.read
         self.connection: Connection | None = None
         self.opening: asyncio.Task[None] | None = None
-        self.came = self.paused = self.repeated = False
+        self.came = self.paused = self.repeated = self.took = False
         self.switched = False  # its connection speaks another protocol now
 
     def pause(self) -> None:
@@ -193,16 +193,18 @@ class Connection(asyncio.Protocol):
     def fail(self, error: Exception) -> None:
         """End the request under way with `error`, and the connection with it."""
         self.reader.stop()
-        request = self._release()
+        took = self._upload is not None and self._upload.state is not Sending.EXPECTS
+        request = self._release(wanted=True)
         self.close()
         if request is None:
             return
-        if isinstance(error, StaleConnectionError) and request.head.repeatable and not request.repeated:
+        again = request.head.idempotent and not (took or request.repeated)
+        if isinstance(error, StaleConnectionError) and again:
             # RFC 9112 §9.3.1: it died while this request was on its way, which nobody has answered.
             request.repeated = True
             self._keeper.repeat(request)
         else:
-            request.came = self.reader.began
+            request.came, request.took = self.reader.began, took
             request.fail(error)
 
     # What whoever is told of a 101 calls.
@@ -313,8 +315,7 @@ class Connection(asyncio.Protocol):
         upload = Upload(self, request.content, head.length, request.timeouts.write)
         self._upload = upload
         if head.expects_continue:
-            upload.state = Sending.EXPECTS
-            self.await_origin()
+            upload.expect()
         else:
             upload.begin()
 
@@ -345,18 +346,18 @@ class Connection(asyncio.Protocol):
             self._keeper.put_back(self)
         request.answer.finish()
 
-    def _release(self) -> PendingRequest | None:
-        """Part from the request under way."""
+    def _release(self, *, wanted: bool = False) -> PendingRequest | None:
+        """Part from the request under way, whose content, as far as nobody took it, may be `wanted` still."""
         request, self._request = self._request, None
         if request is not None:
             request.connection = None
         if self._upload is not None:
-            self._release_upload(self._upload)
+            self._release_upload(self._upload, wanted=wanted)
         return request
 
-    def _release_upload(self, upload: Upload) -> None:
+    def _release_upload(self, upload: Upload, *, wanted: bool = False) -> None:
         self._upload = None
-        upload.end()
+        upload.end(wanted=wanted)
 
     def _salvage(self) -> None:
         """Read an early refusal that arrived before the reset.

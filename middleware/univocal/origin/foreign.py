@@ -28,6 +28,7 @@ class ForeignRequest:
         self._transport = transport
         self._answer = answer
         self.came = False  # a response's head, or an interim one
+        self.took = False  # there is content: nobody knows how much of it was sent
         self._over = self._paused = False
         self._goes_on: asyncio.Future[None] | None = None
         self.task: asyncio.Task[None]
@@ -41,6 +42,7 @@ class ForeignRequest:
         extensions: dict[str, Any],
     ) -> None:
         """Let the transport handle the request, in a task."""
+        self.took = content is not None
         stream = StreamedContent(content) if content is not None else None
         name = method.decode("latin-1")
         request = httpx.Request(

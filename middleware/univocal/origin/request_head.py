@@ -33,7 +33,7 @@ class RequestHead(NamedTuple):
     length: int | None  # octets of content; None: chunked
     expects_continue: bool  # RFC 9110 §10.1.1
     upgrades: bool
-    repeatable: bool  # idempotent, and without content
+    idempotent: bool
     is_head: bool
 
 
@@ -80,7 +80,7 @@ def _with_content(wire: bytes, method: bytes, fields: Fields) -> RequestHead:
         length,
         values.get(b"expect", b"").lower() == b"100-continue",
         b"upgrade" in values,
-        length == 0 and method in IDEMPOTENT,
+        method in IDEMPOTENT,
         method == b"HEAD",
     )
 

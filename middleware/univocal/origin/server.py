@@ -38,6 +38,11 @@ class Pending(Asked, Protocol):
         """True if an octet of a response has come; of a transport that does not tell, False."""
         ...
 
+    @property
+    def took(self) -> bool:
+        """True if the request's content was taken, and can be sent to nobody else."""
+        ...
+
 
 class OriginServer:
     """An origin server by its URL: http, https, or unix:///PATH of a socket on this machine.
@@ -216,6 +221,7 @@ class _NeverAsked:
     """A request that is over before it began (a `Pending`)."""
 
     came: Final = False
+    took: Final = False
 
     def pause(self) -> None: ...
     def resume(self) -> None: ...

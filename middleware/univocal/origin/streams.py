@@ -132,6 +132,9 @@ class IteratedContent:
         self._task: asyncio.Task[None] | None = None
         self._goes_on: asyncio.Future[None] | None = None
 
+    def when_begun(self, call: Callable[[], None] | None) -> None:
+        """Call nobody: nothing comes of itself."""
+
     def attach(self, sink: ContentSink) -> None:
         """Begin to iterate."""
         self._task = asyncio.get_running_loop().create_task(self._push(sink))

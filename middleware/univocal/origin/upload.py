@@ -54,16 +54,26 @@ class Upload:
             return CONTINUE_TIMEOUT
         return self._write if self.state is Sending.BLOCKED else None
 
+    def expect(self) -> None:
+        """Let the content wait for 100 (Continue), unless its client does not."""
+        self.state = Sending.EXPECTS
+        self._wire.await_origin()
+        self._content.when_begun(self.begin)
+
     def begin(self) -> None:
         """Let the content come."""
+        if self.state is Sending.EXPECTS:
+            self._content.when_begun(None)
         self.state = Sending.FLOWS
         self._wire.await_origin()
         self._content.attach(self)
 
-    def end(self) -> None:
-        """Let no more of it come."""
+    def end(self, *, wanted: bool = False) -> None:
+        """Let no more of it come; `wanted`: of what waits still another may take all."""
         state, self.state = self.state, Sending.ENDED
-        if state is not Sending.COMPLETE:
+        if state is Sending.EXPECTS:
+            self._content.when_begun(None)
+        if state is not Sending.COMPLETE and not (wanted and state is Sending.EXPECTS):
             self._content.detach()
 
     def drained(self) -> None:

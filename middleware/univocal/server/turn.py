@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from univocal.engine.engine import Engine
@@ -77,6 +77,7 @@ class Turn:
     """
 
     __slots__ = (
+        "_begun",
         "_body_left",
         "_chunked",
         "_chunks",
@@ -136,6 +137,7 @@ class Turn:
         self._pending = 0  # octets in them
         self._taken = 0  # octets of the request's content so far
         self._sink: ContentSink | None = None
+        self._begun: Callable[[], None] | None = None  # who hears that content has come
         self._full = False  # the sink takes no more for now
         self._unwanted = False  # nobody takes what still comes
 
@@ -303,6 +305,7 @@ class Turn:
             self._pending += len(chunk)
             if self._full or self._pending > HIGH_WATER:
                 self._protocol.flow.pause_reading()
+            self._tell()
 
     def _too_large(self) -> bool:
         exchange = self.exchange
@@ -313,11 +316,22 @@ class Turn:
         self.more_body = False
         if not self._chunks:
             self._finish_content()
+        self._tell()
 
     def _finish_content(self) -> None:
         sink, self._sink = self._sink, None
         if sink is not None:
             sink.finish()
+
+    def when_begun(self, call: Callable[[], None] | None) -> None:
+        self._begun = call
+        if call is not None and (self._chunks or not self.more_body):
+            self._protocol.loop.call_soon(self._tell)
+
+    def _tell(self) -> None:
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            begun()
 
     def attach(self, sink: ContentSink) -> None:
         self._sink = sink

@@ -158,6 +158,22 @@ async def site(serve: Any) -> AsyncIterator[Begin]:
         yield begin
 
 
+@pytest.mark.parametrize(("method", "asked"), [("PUT", "ab"), ("POST", "a")])
+async def test_content_that_nobody_has_asked_for_yet_goes_to_another(
+    site: Begin, method: str, asked: str
+) -> None:
+    two = await site(2)
+    two.servers[0].mode = "reset"
+    reader, writer = await asyncio.open_connection("127.0.0.1", two.front.port)
+    head = f"{method} /a HTTP/1.1\r\nHost: en.example\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n"
+    writer.write(head.encode())
+    async with asyncio.timeout(20):
+        answer = await reader.readuntil(b"\r\n\r\n")
+    writer.close()
+    assert "".join(server.name for server in two.servers if server.requests) == asked
+    assert answer.startswith(b"HTTP/1.1 200 " if method == "PUT" else b"HTTP/1.1 502 ")
+
+
 async def test_requests_go_to_all_by_turns(site: Begin) -> None:
     two = await site(3)
     assert await two.names(6) == "abcabc"

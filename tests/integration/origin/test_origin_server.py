@@ -53,6 +53,9 @@ class Pushed:
     def __init__(self, *pieces):
         self.pieces, self.sink, self.detached = list(pieces), None, False
 
+    def when_begun(self, call):
+        raise AssertionError("nothing waits for 100 (Continue)")
+
     def attach(self, sink):
         self.sink = sink
         self.resume()

@@ -83,7 +83,10 @@ class Given:
     """A request's content, and what it was told."""
 
     def __init__(self):
-        self.sink, self.calls = None, []
+        self.sink, self.begun, self.calls = None, None, []
+
+    def when_begun(self, call):
+        self.begun = call
 
     def attach(self, sink):
         self.sink = sink

@@ -70,7 +70,6 @@ def test_methods_that_are_none(method):
 def test_how_much_content_follows(fields, length):
     head = head_of(fields=[(b"host", b"a"), *fields])
     assert head.length == length
-    assert head.repeatable == (length == 0)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +113,7 @@ def test_what_the_fields_ask_for(fields, expects, upgrades):
 )
 def test_what_may_be_repeated(method):
     head = head_of(method=method)
-    assert head.repeatable == (method not in (b"POST", b"PATCH", b"PURGE"))
+    assert head.idempotent == (method not in (b"POST", b"PATCH", b"PURGE"))
     assert head.is_head == (method == b"HEAD")
 
 

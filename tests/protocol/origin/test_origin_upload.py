@@ -96,6 +96,45 @@ def test_expect_does_not_wait_for_ever(clock, content, send):
     assert content.calls == ["attach"]
 
 
+def test_expect_does_not_wait_for_a_client_that_does_not(clock, content, send):
+    send(method=b"PUT", fields=[FIVE, EXPECTS], content=content)
+    content.begun()
+    assert content.calls == ["attach"]
+    assert content.begun is None
+    clock.pass_to(9)
+    assert content.calls == ["attach"]
+
+
+@pytest.mark.parametrize("method", [b"PUT", b"POST"])
+@pytest.mark.parametrize("asked", [False, True])
+def test_content_that_waited_for_100_is_of_use_to_another(
+    connection, wire, content, answer, send, method, asked
+):
+    request = send(method=method, fields=[FIVE, EXPECTS], content=content)
+    if asked:
+        connection.data_received(b"HTTP/1.1 100 Continue\r\n\r\n")
+    wire.far.close()
+    connection.connection_lost(ConnectionResetError())
+    assert answer.calls == [("fail", httpx.WriteError)]
+    assert (request.took, content.calls) == (asked, ["attach", "detach"] if asked else [])
+    assert content.begun is None
+
+
+@pytest.mark.parametrize(("method", "field", "repeated"), [
+    (b"PUT", [FIVE, EXPECTS], True), (b"PUT", [FIVE], False), (b"POST", [FIVE, EXPECTS], False),
+])  # fmt: skip
+def test_a_kept_connection_that_was_dead_is_replaced_before_content_is_taken(
+    connection, keeper, wire, content, send, method, field, repeated
+):
+    send()
+    connection.data_received(OK + b"hello")
+    request = send(method=method, fields=field, content=content)
+    wire.far.close()
+    connection.connection_lost(ConnectionResetError())
+    assert (keeper.repeated == [request]) == repeated
+    assert ("detach" in content.calls) == (EXPECTS not in field)
+
+
 def test_a_final_response_leaves_the_content_unsent(connection, wire, content, answer, send):
     send(method=b"PUT", fields=[FIVE, EXPECTS], content=content)
     connection.data_received(OK)
