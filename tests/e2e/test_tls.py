@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import shutil
@@ -353,8 +354,12 @@ def until(happens: Callable[[], bool], seconds: float = 60.0) -> bool:
     return False
 
 
-def test_new_files_are_in_use_soon(proxy: Fixture, connect: Fixture, folder: Path) -> None:
+def test_new_files_are_in_use_soon(proxy: Fixture, connect: Fixture, folder: Path, ask: Fixture) -> None:
     running = proxy()
+
+    def changed() -> list[str]:
+        told = ask(running.admin, "/-/reload", "127.0.0.1", "POST", "Content-Length: 0\r\n")
+        return json.loads(told.body)["changed"]
 
     def shown() -> str:
         with connect(running) as connection:
@@ -366,6 +371,9 @@ def test_new_files_are_in_use_soon(proxy: Fixture, connect: Fixture, folder: Pat
         assert shown() == "plain.example"
         (folder / "other.pem").replace(folder / "server.pem")
         assert until(lambda: shown() == "en.example")
+        assert changed() == []  # they are in use already
+        (folder / "server.key").write_bytes((folder / "server.key").read_bytes() + b"\n")
+        assert changed() == ["server.tls_key"]  # sooner than the watch
         assert answer(kept, get(b"/"))[0].startswith(b"HTTP/1.1 200 ")
 
 

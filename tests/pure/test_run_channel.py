@@ -6,10 +6,10 @@ import pytest
 
 from univocal.http.errors import ConfigurationError
 from univocal_app.config.tables import validate
-from univocal_app.run.channel import Adopt, Alive, Drop, Frames, Message, Prepare, Reopen, Told, frame
+from univocal_app.run.channel import Frames, Look, Message, Prepare, Told, Word, frame
 
 CONFIGURATION = validate({"sites": [{"hosts": ["en.example"], "upstream": "http://127.0.0.1:9"}]}, "test")
-MESSAGES: list[Message] = [Alive(), Reopen(), Prepare(CONFIGURATION), Adopt(), Drop(), Told()]
+MESSAGES: list[Message] = [*Word, Prepare(CONFIGURATION), Look(7), Told()]
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000, 100_000])

@@ -85,7 +85,7 @@ class House:
     source: str
     configuration: Configuration
     running: Running
-    contents: Mapping[str, str]  # of files that settings name, by the settings' keys
+    contents: Mapping[str, str]  # of files that settings about origin servers name, see run.origins
     proxy: CacheMiddleware
     origins: Origins
     metrics: Metrics

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import ssl
 from dataclasses import dataclass, field
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -15,7 +16,7 @@ from univocal.server.certificates import Certificates
 from univocal.uri.site import Sites
 from univocal_app.config.tables import Configuration, ServerTable
 
-__all__ = ["CertificateFiles", "Contexts", "contexts_of", "load_pair", "reason_of"]
+__all__ = ["CertificateFiles", "Contexts", "contexts_of", "digest_of", "load_pair", "reason_of"]
 
 logger: Final = logging.getLogger("univocal")
 
@@ -33,6 +34,7 @@ class Contexts:
     default: ssl.SSLContext
     of_sites: dict[str, ssl.SSLContext] = field(default_factory=dict)  # by the sites' names
     files: tuple[Path, ...] = ()
+    contents: dict[str, str] = field(default_factory=dict)  # the digest of each, by its setting's key
 
 
 def contexts_of(configuration: Configuration, source: str) -> Contexts | None:
@@ -41,7 +43,7 @@ def contexts_of(configuration: Configuration, source: str) -> Contexts | None:
     Raises ConfigurationError with every file that cannot be. Files are relative to the file `source`.
     """
     server, objections = configuration.server, Objections()
-    files, of_sites = list[Path](), dict[str, ssl.SSLContext]()
+    files, of_sites, contents = list[Path](), dict[str, ssl.SSLContext](), dict[str, str]()
     default: ssl.SSLContext | None = None
 
     def made(place: str, certificate: str, key: str) -> ssl.SSLContext:
@@ -49,6 +51,8 @@ def contexts_of(configuration: Configuration, source: str) -> Contexts | None:
             raise ConfigurationError(source, f"{place}.tls_key", key, "none without tls_cert")
         pair = [Path(source).parent / name for name in (certificate, key) if name]
         files.extend(pair)
+        named = {f"{place}.tls_cert": certificate, f"{place}.tls_key": key}
+        contents.update((each, digest_of(source, name)) for each, name in named.items() if name)
         context = _context(http2=server.http2)
         if why := load_pair(context, str(pair[0]), str(pair[1]) if key else None):
             allowed = f"a file with a certificate in PEM, tls_key the one with its key ({why})"
@@ -68,7 +72,7 @@ def contexts_of(configuration: Configuration, source: str) -> Contexts | None:
     with objections:
         _check_http2(server, source)
     objections.conclude()
-    return None if default is None else Contexts(default, of_sites, tuple(files))
+    return None if default is None else Contexts(default, of_sites, tuple(files), contents)
 
 
 def _context(*, http2: bool) -> ssl.SSLContext:
@@ -97,6 +101,14 @@ def load_pair(context: ssl.SSLContext, certificate: str, key: str | None) -> str
     return ""
 
 
+def digest_of(source: str, name: str) -> str:
+    """The digest of the content of a file that `source` names; "" for none, and if it cannot be read."""
+    try:
+        return sha256(Path(source).parent.joinpath(name).read_bytes()).hexdigest() if name else ""
+    except OSError:
+        return ""
+
+
 def reason_of(error: OSError) -> str:
     """Why a file could not be read, or is no PEM, in the system's words or OpenSSL's."""
     if isinstance(error, ssl.SSLError):
@@ -108,6 +120,7 @@ class CertificateFiles:
     """The certificates in force, and a watch over the files that they come from.
 
     Call `adopt` with what another configuration makes of them, after `contexts_of` has found nothing wrong.
+    `contents` has the digest of each file that those in force were made from, by its setting's key.
     """
 
     def __init__(self, configuration: Configuration, source: str, sites: Sites, contexts: Contexts) -> None:
@@ -127,6 +140,7 @@ class CertificateFiles:
 
     def _use(self, contexts: Contexts) -> None:
         self._current = Certificates(contexts.default, contexts.of_sites, self._sites)
+        self.contents = contexts.contents
 
     def _stamp(self) -> _Stamp:
         return tuple(_stamp_of(file) for file in self._files)

@@ -5,48 +5,29 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final, TypeAlias
 
 from univocal.http.errors import ConfigurationError
 from univocal_app.config.tables import Configuration
 
-__all__ = [
-    "Adopt",
-    "Alive",
-    "Drop",
-    "Frames",
-    "Look",
-    "Looked",
-    "Message",
-    "Prepare",
-    "Reopen",
-    "Told",
-    "frame",
-]
+__all__ = ["Frames", "Look", "Message", "Prepare", "Told", "Word", "frame"]
 
 _LENGTH: Final = 4  # octets before each message
 
 
-@dataclass(frozen=True)
-class Alive:
-    """A worker's sign of life."""
+class Word(Enum):
+    """The messages that say nothing more."""
 
-
-@dataclass(frozen=True)
-class Reopen:
-    """To a worker: open the log anew."""
+    ALIVE = "a worker's sign of life"
+    REOPEN = "to a worker: open the log anew"
+    ADOPT = "to a worker: put into force what is prepared, and tell of it"
+    DROP = "to a worker: forget what is prepared"
 
 
 @dataclass(frozen=True)
 class Look:
-    """To a worker: write down for the others what has been counted by now, and tell of it by this number."""
-
-    number: int
-
-
-@dataclass(frozen=True)
-class Looked:
-    """A worker's answer to Look: it is written down."""
+    """To a worker: write down for the others what has been counted by now. It says the same once it has."""
 
     number: int
 
@@ -59,23 +40,13 @@ class Prepare:
 
 
 @dataclass(frozen=True)
-class Adopt:
-    """To a worker: put into force what is prepared, and tell of it."""
-
-
-@dataclass(frozen=True)
-class Drop:
-    """To a worker: forget what is prepared."""
-
-
-@dataclass(frozen=True)
 class Told:
-    """A worker's answer to Prepare and Adopt: it is done, or this is why not."""
+    """A worker's answer to Prepare and ADOPT: it is done, or this is why not."""
 
     error: ConfigurationError | None = None
 
 
-Message: TypeAlias = Alive | Reopen | Look | Looked | Prepare | Adopt | Drop | Told
+Message: TypeAlias = Word | Look | Prepare | Told
 
 
 def frame(message: Message) -> bytes:

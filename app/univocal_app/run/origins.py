@@ -7,7 +7,6 @@ import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -22,10 +21,10 @@ from univocal.origin.balance import Balancing
 from univocal.origin.server import OriginServer, Timeouts
 from univocal.origin.transport import OriginTransport
 from univocal_app.config.sites import upstreams
-from univocal_app.config.tables import Configuration, OriginTable, SiteTable, Table
+from univocal_app.config.tables import Configuration, OriginTable, SiteTable
 from univocal_app.config.values import Upstream, origin_host
 from univocal_app.observe.origin_states import Listed
-from univocal_app.run.certificates import load_pair, reason_of
+from univocal_app.run.certificates import digest_of, load_pair, reason_of
 
 __all__ = [
     "Recipe",
@@ -111,7 +110,7 @@ def recipes_of(configuration: Configuration, source: str) -> dict[str, Recipe]:
     recipes = dict[str, Recipe]()
     for number, site in enumerate(configuration.sites):
         place, table = f"sites[{number}]", _origin_table(configuration, site)
-        files = [_digest(source, getattr(table, key)) for key in _FILES]
+        files = [digest_of(source, getattr(table, key)) for key in _FILES]
         paths = {f"{place}.routes[{index}]": route.path for index, route in enumerate(site.routes)}
         for name, upstream in upstreams(place, site).items():
             whose = [site.hosts[0], paths.get(name)]
@@ -125,14 +124,13 @@ def recipes_of(configuration: Configuration, source: str) -> dict[str, Recipe]:
 
 
 def contents_of(configuration: Configuration, source: str) -> Iterator[tuple[str, str]]:
-    """The key of each setting that names a file, and the digest of what is in the file."""
-    tables: list[tuple[str, Table]] = [("server", configuration.server), ("origin", configuration.origin)]
-    for number, site in enumerate(configuration.sites):
-        tables += [(f"sites[{number}]", site), (f"sites[{number}].origin", site.origin)]
+    """The key of each setting about origin servers that names a file, and the digest of what is in it."""
+    tables = [("origin", configuration.origin)]
+    tables += [(f"sites[{number}].origin", site.origin) for number, site in enumerate(configuration.sites)]
     for place, table in tables:
         for key in _FILES:
-            if name := getattr(table, key, ""):
-                yield f"{place}.{key}", _digest(source, name)
+            if name := getattr(table, key):
+                yield f"{place}.{key}", digest_of(source, name)
 
 
 def most_connections(configuration: Configuration) -> int:
@@ -149,14 +147,6 @@ def _origin_table(configuration: Configuration, site: SiteTable) -> OriginTable:
     """The settings of a site's origin servers: its own go before those for all."""
     everywhere = configuration.origin.model_dump(exclude_unset=True)
     return OriginTable(**{**everywhere, **site.origin.model_dump(exclude_unset=True)})
-
-
-def _digest(source: str, name: str) -> str:
-    """The digest of a file's content; "" for no file, and for one that cannot be read."""
-    try:
-        return sha256(Path(source).parent.joinpath(name).read_bytes()).hexdigest() if name else ""
-    except OSError:
-        return ""
 
 
 def places_of(configuration: Configuration) -> list[dict[str, str]]:

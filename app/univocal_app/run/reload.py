@@ -42,7 +42,7 @@ class Prepared:
     runtime: Runtime
     proxies: Mapping[str, ReverseProxy]
     recipes: Mapping[str, Recipe]
-    contents: Mapping[str, str]  # of files, see run.origins
+    contents: Mapping[str, str]  # of files of origin servers, see run.origins
     certificates: Contexts | None
     outlet: Outlet | None  # of the log, if that is another
 
@@ -82,6 +82,9 @@ def changed(house: House, prepared: Prepared) -> list[str]:
     keys = changes(held, wanted)
     before = {**house.contents, **dict(_profiles(held, house.proxy.gate.runtime))}
     after = {**prepared.contents, **dict(_profiles(wanted, prepared.runtime))}
+    if house.certificates is not None and prepared.certificates is not None:
+        before |= house.certificates.contents
+        after |= prepared.certificates.contents
     named = [key for key, content in after.items() if before.get(key, content) != content]
     return keys + [key for key in named if key not in keys]
 

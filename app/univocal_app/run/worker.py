@@ -13,7 +13,7 @@ from typing import Final
 from univocal.http.errors import ConfigurationError
 from univocal_app.config.tables import Configuration
 from univocal_app.run.assemble import House, assemble
-from univocal_app.run.channel import Adopt, Alive, Frames, Look, Looked, Message, Prepare, Reopen, Told, frame
+from univocal_app.run.channel import Frames, Look, Message, Prepare, Told, Word, frame
 from univocal_app.run.processes import Commons
 from univocal_app.run.reload import Prepared, adopt, prepare
 from univocal_app.run.serve import Serving, run
@@ -50,7 +50,7 @@ class Task:
 
         def live() -> None:
             house.look()
-            worker.say(Alive())
+            worker.say(Word.ALIVE)
             asyncio.get_running_loop().call_later(BEAT, live)
 
         run(serving, live, attend, {signal.SIGUSR1: house.log.reopen})
@@ -83,11 +83,11 @@ class _Hearing:
             asyncio.get_running_loop().remove_reader(self._channel)
             self._serving.end()
         for message in self._frames.feed(octets):
-            if isinstance(message, Reopen):
+            if message is Word.REOPEN:
                 self._house.log.reopen()
             elif isinstance(message, Look):
                 self._house.look()
-                self.say(Looked(message.number))
+                self.say(message)
             else:
                 self._task = asyncio.get_running_loop().create_task(self._obey(message, self._task))
 
@@ -103,11 +103,11 @@ class _Hearing:
                     self.say(Told(error))
                 else:
                     self.say(Told())
-            case Adopt() if self._prepared is not None:
+            case Word.ADOPT if self._prepared is not None:
                 prepared, self._prepared = self._prepared, None
                 await adopt(self._house, prepared)
                 self.say(Told())
-            case Adopt():  # it has begun since the others were asked, by what was in force then
+            case Word.ADOPT:  # it has begun since the others were asked, by what was in force then
                 self.say(Told(ConfigurationError("worker", "", None, "a configuration that is prepared")))
             case _:
                 self._forget()

@@ -19,7 +19,7 @@ from univocal.http.errors import ConfigurationError, Objections
 from univocal_app.config.tables import Configuration
 from univocal_app.observe.admin_life import Life, NotTakenError
 from univocal_app.run.assemble import assemble
-from univocal_app.run.channel import Adopt, Drop, Frames, Look, Looked, Message, Prepare, Reopen, Told, frame
+from univocal_app.run.channel import Frames, Look, Message, Prepare, Told, Word, frame
 from univocal_app.run.processes import PARENT, Commons
 from univocal_app.run.reload import Read, Reload
 from univocal_app.run.serve import HELD, Serving, run
@@ -169,7 +169,7 @@ class _Worker:
             del self.looks[number]
 
     def hear(self, message: Message) -> None:
-        if isinstance(message, Looked):
+        if isinstance(message, Look):
             self._end_look(message.number)
         if isinstance(message, Told) and self.answer is not None and not self.answer.done():
             self.answer.set_result(message)
@@ -231,7 +231,7 @@ class Workers:
     def reopen(self) -> None:
         """Let them open their logs anew."""
         for worker in self._there.values():
-            worker.send(Reopen())
+            worker.send(Word.REOPEN)
 
     async def look(self) -> None:
         """Have each write down all that has ended by now; one that does not answer soon is not waited for."""
@@ -253,14 +253,14 @@ class Workers:
                 objections.errors.append(ConfigurationError(f"worker {name}", "", None, _IN_TIME))
         if objections.errors:
             for worker in asked.values():
-                worker.send(Drop())
+                worker.send(Word.DROP)
         objections.conclude()
 
     async def adopt(self) -> None:
         """Let each put into force what is prepared; one that does not is replaced. Raises NotTakenError."""
         asked = dict(self._there)
         answers = await asyncio.gather(
-            *(worker.ask(Adopt()) for worker in asked.values()), return_exceptions=True
+            *(worker.ask(Word.ADOPT) for worker in asked.values()), return_exceptions=True
         )
         failed = [
             name
