@@ -18,6 +18,7 @@ from uvicorn.protocols.http.zttp_h2_impl import ZttpH2Protocol
 from univocal.server import h2
 from univocal.server.bounds import OVERRIDES, RELIES_ON, BoundedConnection, Flow
 from univocal.server.cycle import ExactCycle
+from univocal.server.delivery import Delivering
 from univocal.server.direct import DirectProtocol
 from univocal.server.protocol import ExactProtocol
 from univocal.server.turn import Turn
@@ -61,7 +62,7 @@ def test_the_version_is_the_pinned_one():
 
 
 def test_all_that_is_overridden_is_named():
-    classes = (BoundedConnection, ExactProtocol, DirectProtocol)
+    classes = (Delivering, BoundedConnection, ExactProtocol, DirectProtocol)
     ours = set().union(*map(methods, classes)) & methods(HttpToolsProtocol) - {"_start_asgi_task"}
     assert ours == set(OVERRIDES)
     assert methods(ExactCycle) & methods(RequestResponseCycle) == {"send", "receive"}
@@ -121,7 +122,8 @@ def test_what_is_used_for_http_2_is_named():
         *("_unset_keepalive_if_required", "eof_received", "handle_events", "on_stream_closed", "shutdown"),
         "timeout_keep_alive_handler",
     }
-    assert methods(h2.BoundedH2Protocol) & methods(ZttpH2Protocol) == set(h2.OVERRIDES)
+    ours = methods(h2.BoundedH2Protocol) | methods(Delivering)
+    assert ours & methods(ZttpH2Protocol) == set(h2.OVERRIDES)
     assert methods(ZttpH2Protocol) == set(h2.OVERRIDES) | set(h2.RELIES_ON) | unused
 
 

@@ -45,7 +45,7 @@ CLIENT_LEFT: Final = (
 def as_json(outcome: Outcome) -> bytes:
     """One JSON object; octets outside ASCII and control characters are escaped."""
     (site, received, canonical, _, status, sent, times, client, handling), told = outcome[:9], outcome[9:]
-    reasons, agent, referrer, _, host, failure, purged, _ = told
+    reasons, agent, referrer, _, _, host, failure, purged, _ = told
     hit, _, _, stored, collapsed, _, detail, unstorable = handling
     unusual = stored or collapsed or detail or unstorable or reasons or purged or host or failure
     method, target, version = received.method, received.target, received.version

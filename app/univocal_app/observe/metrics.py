@@ -72,7 +72,7 @@ class Family(NamedTuple):
 FAMILIES: Final = {
     REQUESTS: Family(
         "counter",
-        "Requests by site, by hit or the reason why they were forwarded, and by status class",
+        "Requests (without PURGE, BAN) by site, by hit or why they were forwarded, and by status class",
         ("site", "cache", "status"),
     ),
     REFUSED: Family(
@@ -162,6 +162,17 @@ class Metrics(Collector):
         self._registry.register(self)
 
     def __call__(self, outcome: Outcome) -> None:
+        if outcome.decision is not None:
+            self._requested(outcome)
+        elif outcome.bytes:  # the answer to a purge, which asks for no resource
+            self._add(BYTES, outcome.site, by=outcome.bytes)
+        if outcome.reasons:
+            for reason in outcome.reasons:
+                self._add(REFUSED, outcome.site, reason)
+        if outcome.purged is not None and outcome.purged.count is not None:
+            self._add(PURGES, outcome.purged.order.by)
+
+    def _requested(self, outcome: Outcome) -> None:
         handling, times = outcome.handling, outcome.times
         seconds = times.total if outcome.status != 101 else times.first  # a tunnel lasts as long as it likes
         handled = "hit" if handling.hit else handling.fwd or "none"
@@ -175,11 +186,6 @@ class Metrics(Collector):
         cells[buckets + 1 + bisect_left(BOUNDS, seconds)] += count
         if handling.collapsed:
             self._add(COLLAPSED, outcome.site)
-        if outcome.reasons:
-            for reason in outcome.reasons:
-                self._add(REFUSED, outcome.site, reason)
-        if outcome.purged is not None and outcome.purged.count is not None:
-            self._add(PURGES, outcome.purged.order.by)
 
     def watch(self, request: OriginRequest) -> OriginWatch:
         """Count what becomes of a request to origin servers, also if no client waits for it."""
@@ -207,9 +213,9 @@ class Metrics(Collector):
         """Count a request that an origin server did not answer, or not to the end."""
         self._add(ORIGIN_ERRORS, site, failure.origin, failure.reason)
 
-    def _add(self, *name: str) -> None:
+    def _add(self, *name: str, by: int = 1) -> None:
         place = self._counts.place(name)
-        self._counts.cells[place] += 1
+        self._counts.cells[place] += by
 
     def _place(self, site: str, handled: str, hundreds: int) -> tuple[int, int, int]:
         place = self._counts.place

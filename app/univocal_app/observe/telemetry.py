@@ -77,7 +77,7 @@ class Telemetry:
         if span is None:
             span = self.tracer.start_span(
                 _name(received.method),
-                _context(outcome.trace, None),
+                _context(outcome.trace, outcome.trace_state),
                 SpanKind.SERVER,
                 start_time=_nanoseconds(times.start),
             )

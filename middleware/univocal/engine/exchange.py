@@ -562,6 +562,7 @@ class Exchange:
             agent=named.get(b"user-agent"),
             referrer=named.get(b"referer"),
             trace=named.get(b"traceparent"),
+            trace_state=named.get(b"tracestate"),
             received=admission.received,
             canonical=found,
             decision=None if purge or isinstance(decision, Order) else decision,

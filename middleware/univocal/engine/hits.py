@@ -164,6 +164,7 @@ class Hits:
             None if plan.agent < 0 else values[plan.agent],
             None if plan.referrer < 0 else values[plan.referrer],
             None if plan.trace < 0 else values[plan.trace],
+            None if plan.trace_state < 0 else values[plan.trace_state],
         )
         if counted or not audience.counters:
             audience.announce(outcome, audience.listeners)

@@ -66,9 +66,10 @@ class Outcome(NamedTuple):
     client: str | None
     handling: Handling
     reasons: tuple[str, ...] = ()  # why it was refused, or would have been (mode "observe")
-    agent: _Value = None  # the value of User-Agent, which is the client's, as the next two are
+    agent: _Value = None  # the value of User-Agent, which is the client's, as the next three are
     referrer: _Value = None  # of Referer
     trace: _Value = None  # of traceparent
+    trace_state: _Value = None  # of tracestate
     host: str = ""  # of a refused request: the authority it names, the client's octets if that is none
     failure: Failure | None = None  # of the origin server
     purged: Purged | None = None  # what a purge was about, if that is known, and what came of it

@@ -23,7 +23,7 @@ from univocal.http.framing import MIN_RATE, ReadLimits
 from univocal.http.messages import Received, values
 from univocal.http.problem import FAULT, Problem, problem
 from univocal.server.clients import Clients
-from univocal.server.delivery import Delivery
+from univocal.server.delivery import Delivering, Delivery
 from univocal.server.llhttp import (
     METHODS,
     PLACEHOLDER,
@@ -87,11 +87,10 @@ _SAID: Final = frozenset(("too-many-requests", "overloaded"))
 READ_LIMITS: Final = ReadLimits()
 
 
-class BoundedConnection(HttpToolsProtocol):
+class BoundedConnection(Delivering, HttpToolsProtocol):
     """uvicorn's httptools protocol with bounds, deadlines, and refusals that say why and keep their turn."""
 
     flow: Flow
-    delivery: Delivery
 
     def __init__(
         self,
@@ -190,14 +189,6 @@ class BoundedConnection(HttpToolsProtocol):
             self.transport.close()
 
     # What the client takes
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self.delivery.watch()
-
-    def resume_writing(self) -> None:
-        self.delivery.moved()
-        super().resume_writing()
 
     def close(self) -> None:
         """Close once the client has taken all that was written, and see to it that it takes it."""

@@ -9,7 +9,7 @@ import sys
 import termios
 from collections.abc import Callable
 
-__all__ = ["Delivery"]
+__all__ = ["Delivering", "Delivery"]
 
 
 class Delivery:
@@ -78,3 +78,17 @@ class Delivery:
         except OSError:
             return waiting
         return waiting + int(struct.unpack("i", queued)[0])
+
+
+class Delivering(asyncio.Protocol):
+    """A connection whose `delivery` is watched as long as its transport takes no more."""
+
+    delivery: Delivery
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.delivery.watch()
+
+    def resume_writing(self) -> None:
+        self.delivery.moved()
+        super().resume_writing()

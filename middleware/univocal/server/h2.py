@@ -25,7 +25,7 @@ from univocal.http.messages import Fields, Received, values
 from univocal.http.problem import Problem, problem
 from univocal.server.certificates import SUITS
 from univocal.server.clients import Clients
-from univocal.server.delivery import Delivery
+from univocal.server.delivery import Delivering, Delivery
 
 __all__ = ["OVERRIDES", "RELIES_ON", "BoundedH2Protocol"]
 
@@ -55,7 +55,7 @@ ENHANCE_YOUR_CALM: Final = 11  # RFC 9113 §7
 EXTENDED_CONNECT: Final = b"\x00\x08\x00\x00\x00\x01"
 
 
-class BoundedH2Protocol(ZttpH2Protocol):
+class BoundedH2Protocol(Delivering, ZttpH2Protocol):
     """uvicorn's protocol for HTTP/2 with the bounds that `BoundedConnection` has for HTTP/1.
 
     The parameters are those of `BoundedConnection.with_limits`.
@@ -265,14 +265,6 @@ class BoundedH2Protocol(ZttpH2Protocol):
             cycle.watched, cycle.arrived = waited, 0
         self.flush()
         self._watch()
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self.delivery.watch()
-
-    def resume_writing(self) -> None:
-        self.delivery.moved()
-        super().resume_writing()
 
 
 class BoundedCycle(RequestResponseCycle):

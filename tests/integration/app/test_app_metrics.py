@@ -16,6 +16,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
 from univocal import MemoryStore, Outcome
+from univocal.cache.decide import Forward
 from univocal.cache.stored import Stored
 from univocal.engine.audience import Tally
 from univocal.engine.outcome import Handling, Times
@@ -41,7 +42,7 @@ def outcome(
         site=site,
         received=Received(b"GET", b"/a"),
         canonical=None,
-        decision=None,
+        decision=Forward("uri-miss", may_store=False, fallback=None),
         status=status,
         bytes=octets,
         times=Times(1_700_000_000.0, 0.0, seconds),
@@ -274,8 +275,12 @@ def test_purges_are_counted_by_what_they_named() -> None:
     metrics = Metrics(MemoryStore())
     for count, by in ((3, "tag"), (0, "tag"), (None, "tag"), (1, "key")):
         order: Any = type("Order", (), {"by": by})()
-        metrics(outcome()._replace(purged=Purged(order, count)))
-    lines = [line for line in text_of(metrics).splitlines() if line.startswith("univocal_purges_total")]
+        metrics(outcome()._replace(decision=None, purged=Purged(order, count)))
+    text = text_of(metrics)
+    assert "univocal_requests_total{" not in text  # as in /-/stats: they ask for no resource
+    assert "univocal_request_seconds_count{" not in text
+    assert 'univocal_sent_bytes_total{site="en.example"} 48.0' in text
+    lines = [line for line in text.splitlines() if line.startswith("univocal_purges_total")]
     assert lines == ['univocal_purges_total{by="tag"} 2.0', 'univocal_purges_total{by="key"} 1.0']
 
 
