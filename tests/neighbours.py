@@ -21,7 +21,7 @@ from univocal.http.roles import Answer, Content
 from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Keys, Selector, matches
-from univocal.store.tiers import Judge, MemoryTier, TierLease
+from univocal.store.tiers import MemoryTier, Satisfies, TierLease
 
 HOST = b"en.example"
 FRESH = [(b"cache-control", b"max-age=60")]
@@ -252,7 +252,13 @@ class SlowTier(MemoryTier):
         self._owed.setdefault(lease, []).append(owed)
 
     def fill(
-        self, lease: TierLease, request: Request, judge: Judge, then: Callable[[bool], None], *, joined: bool
+        self,
+        lease: TierLease,
+        request: Request,
+        judge: Satisfies,
+        then: Callable[[bool], None],
+        *,
+        joined: bool,
     ) -> None:
         def found() -> None:
             held = [one for one in self.elsewhere if one.key == lease.key]

@@ -6,7 +6,7 @@ import pytest
 
 from neighbours import FRESH, House, PlayedClient, PlayedRequest, SlowTier
 from univocal.engine.broadcast import WINDOW, CutShortError
-from univocal.engine.turns import AT_ONCE
+from univocal.engine.queues import AT_ONCE
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Field
 from univocal.store.memory import MemoryStore
@@ -529,7 +529,7 @@ def test_whoever_leaves_the_line_is_asked_for_no_longer(house: House) -> None:
     for client in reversed(clients[1:]):
         client.leave()
     assert len(house.origin.asked) == 1 + AT_ONCE
-    assert len(house.flights.turns) == 0
+    assert len(house.flights.queues) == 0
     house.assert_nothing_is_left()
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
-from univocal.origin.balance import Balance, Balancing, Member, State
+from univocal.origin.balance import Balance, Balancing, Member, MemberState
 from univocal.origin.retry_budget import RetryBudget
 
 SERVERS = st.integers(0, 3)
@@ -32,18 +32,21 @@ class Requests(RuleBasedStateMachine):
         self.open: dict[int, Member] = {}
 
     def able(self):
-        return [m for m in self.balance.members if m.state is State.UP and m.row < self.settings.fails]
+        return [m for m in self.balance.members if m.state is MemberState.UP and m.row < self.settings.fails]
 
     @rule(target=under_way, key=st.binary(max_size=3))
     def ask(self, key):
-        able, ejected = self.able(), {m: m.until for m in self.balance.members if m.state is State.EJECTED}
+        able, ejected = (
+            self.able(),
+            {m: m.until for m in self.balance.members if m.state is MemberState.EJECTED},
+        )
         trials = {m for m in ejected if m.trial is not None}
         self.number += 1
         member = self.balance.take(self.number, key, self.now)
         if member is None:
-            assert all(m.state is State.DOWN for m in self.balance.members)
+            assert all(m.state is MemberState.DOWN for m in self.balance.members)
             return (self.number, None, ())
-        assert member.state is not State.DOWN
+        assert member.state is not MemberState.DOWN
         if able and member in ejected:
             assert ejected[member] <= self.now, "it was ejected for longer"
             assert member not in trials, "it is tried by one request at a time"
@@ -57,9 +60,9 @@ class Requests(RuleBasedStateMachine):
     def answer(self, asked):
         number, member, _ = asked
         if member is not None:
-            was_down = member.state is State.DOWN
+            was_down = member.state is MemberState.DOWN
             self.balance.answered(member, self.now)
-            assert member.state is (State.DOWN if was_down else State.UP)
+            assert member.state is (MemberState.DOWN if was_down else MemberState.UP)
             self.end(number, member)
 
     @rule(asked=consumes(under_way))
@@ -76,8 +79,8 @@ class Requests(RuleBasedStateMachine):
         others = [m for m in self.able() if m is not member]
         state = member.state
         self.balance.failed(member, self.now)
-        if not others and state is State.UP and member in self.balance.members:
-            assert member.state is State.UP, "the last one was ejected"
+        if not others and state is MemberState.UP and member in self.balance.members:
+            assert member.state is MemberState.UP, "the last one was ejected"
         self.end(number, member)
         able = [m for m in self.able() if m not in tried]
         trials = {m for m in self.balance.members if m.trial is not None} if self.able() else set()
@@ -112,12 +115,12 @@ class Requests(RuleBasedStateMachine):
         for member in getattr(self, "all", ()):
             assert member.under_way == sum(each is member for each in self.open.values())
             assert member.trial is None or self.open.get(member.trial) is member
-            assert member.trial is None or member.state is State.EJECTED
+            assert member.trial is None or member.state is MemberState.EJECTED
 
     @invariant()
     def nobody_is_able_who_has_failed_too_often(self):
         if hasattr(self, "all") and self.able():
-            assert not [m for m in self.balance.members if m.state is State.UP and m not in self.able()]
+            assert not [m for m in self.balance.members if m.state is MemberState.UP and m not in self.able()]
 
 
 TestRequests = Requests.TestCase

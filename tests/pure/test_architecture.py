@@ -190,6 +190,15 @@ def test_there_are_no_utils_and_no_managers(name):
     assert not [each for each in classes if each.endswith(("Manager", "Helper", "Util"))]
 
 
+def test_a_class_has_a_name_of_its_own():
+    places = {}
+    for name, path in ALL.items():
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(name)
+    assert {each: known for each, known in places.items() if len(known) > 1} == {}
+
+
 def test_the_public_names_are_these():
     assert sorted(univocal.__all__) == [
         "CacheMiddleware",

@@ -13,7 +13,7 @@ from univocal.http.errors import ConfigurationError
 from univocal.origin.health import HealthRule
 from univocal_app.config.places import line_of, substituted
 from univocal_app.config.tables import parsed, validate
-from univocal_app.config.values import Address, Upstream, Weighted
+from univocal_app.config.values import Address, UpstreamSetting, Weighted
 
 SITE = '[[sites]]\nhosts = ["en.example"]\nupstream = "http://127.0.0.1:9001"\n'
 
@@ -94,7 +94,7 @@ def test_the_whole_file() -> None:
     assert site.alias_answer == 308
     assert site.cache.ttl_by_status == {"404": 5}
     assert site.routes[0].upstream is not None
-    assert site.routes[0].upstream == Upstream((Weighted("http://127.0.0.1:9002"),), "/v1/")
+    assert site.routes[0].upstream == UpstreamSetting((Weighted("http://127.0.0.1:9002"),), "/v1/")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from univocal_app.learn.asking import Asker, Forbidden, OriginError, Remembered, remembering
-from univocal_app.learn.likeness import Answer, words
+from univocal_app.learn.likeness import Reply, words
 from univocal_app.learn.verdicts import led_to
 
 ORIGIN = "http://en.example"
@@ -150,7 +150,7 @@ def test_of_a_large_answer_the_beginning_and_the_length_count() -> None:
 
 def test_what_came_packed_is_compared_as_a_whole() -> None:
     packed = ((b"content-type", b"text/html"), (b"content-encoding", b"br"))
-    assert len(words(Answer(200, packed, b"\x1f\x8b three blanks here"))) == 1
+    assert len(words(Reply(200, packed, b"\x1f\x8b three blanks here"))) == 1
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_of_what_is_packed_no_more_is_read_than_of_anything_else() -> None:
 
 
 def test_what_failed_is_asked_again_when_the_run_goes_on(tmp_path: Path) -> None:
-    path, answers = tmp_path / "kept", {b"/a": Answer(200, (), b"x"), b"/b": Answer(0), b"/c": Answer(503)}
+    path, answers = tmp_path / "kept", {b"/a": Reply(200, (), b"x"), b"/b": Reply(0), b"/c": Reply(503)}
     kept = Remembered(path, "this run")
     fetch = remembering(answers.__getitem__, kept)
     for target, answer in answers.items():
@@ -192,13 +192,13 @@ def test_what_failed_is_asked_again_when_the_run_goes_on(tmp_path: Path) -> None
 def test_a_damaged_line_is_where_the_run_goes_on(tmp_path: Path, damaged: bytes) -> None:
     path = tmp_path / "kept"
     kept = Remembered(path, "this run")
-    kept.keep(b"/a", 0, Answer(200, ((b"x", b"\xe9"),), b"content"))
+    kept.keep(b"/a", 0, Reply(200, ((b"x", b"\xe9"),), b"content"))
     kept.close()
     with path.open("ab") as file:
         file.write(damaged + b"\n" + path.read_bytes().splitlines()[1] + b"\n")
     again = Remembered(path, "this run")
-    assert again.answers == {(b"/a", 0): Answer(200, ((b"x", b"\xe9"),), b"content")}
-    again.keep(b"/c", 0, Answer(404))
+    assert again.answers == {(b"/a", 0): Reply(200, ((b"x", b"\xe9"),), b"content")}
+    again.keep(b"/c", 0, Reply(404))
     again.close()
     third = Remembered(path, "this run")
     third.close()
@@ -229,10 +229,10 @@ def test_a_damaged_line_is_where_the_run_goes_on(tmp_path: Path, damaged: bytes)
     ],
 )
 def test_where_a_redirect_leads(location: bytes, target: bytes | None) -> None:
-    answer = Answer(301, ((b"location", location),))
+    answer = Reply(301, ((b"location", location),))
     assert led_to(ORIGIN, answer, b"/a/b") == target
 
 
 def test_a_host_may_be_called_as_the_scheme() -> None:
-    answer = Answer(301, ((b"location", b"http://http/b"),))
+    answer = Reply(301, ((b"location", b"http://http/b"),))
     assert led_to("http://http", answer, b"/a") == b"/b"

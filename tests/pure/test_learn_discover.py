@@ -14,7 +14,7 @@ from univocal.uri.pipeline import canonical_target
 from univocal.uri.profile import parse
 from univocal_app.learn.corpus import Corpus, read
 from univocal_app.learn.discover import BASE, Discovery, discover, discovered_in, measured, validated
-from univocal_app.learn.logs import Entry, entry_of_any
+from univocal_app.learn.logs import LogEntry, entry_of_any
 from univocal_app.learn.written import loaded
 
 Spell = Callable[[str, random.Random], str]
@@ -362,7 +362,7 @@ def test_what_is_no_get_or_was_not_answered_does_not_count() -> None:
         ("GET", 499),
         ("GET", 0),
     ):
-        corpus.add(Entry(b"", b"/a", method.encode(), status, 10, b"", b""))
+        corpus.add(LogEntry(b"", b"/a", method.encode(), status, 10, b"", b""))
     corpus.add(None)
     assert (corpus.requests, corpus.skipped, len(corpus.urls)) == (2, 1, 1)
 

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal_app.learn.likeness import Answer, Template, without_echo, words
-from univocal_app.learn.logs import Entry, entry_of_any, seconds
+from univocal_app.learn.likeness import Reply, Template, without_echo, words
+from univocal_app.learn.logs import LogEntry, entry_of_any, seconds
 from univocal_app.learn.questions import Pair, questions, risks, siblings
 from univocal_app.learn.sample import varied
 from univocal_app.learn.verdicts import Evidence, Judge, verdict_of
 from univocal_app.learn.written import Settings, folded, loaded, settings_of, toml
 
 
-def html(text: str, status: int = 200, **fields: str) -> Answer:
+def html(text: str, status: int = 200, **fields: str) -> Reply:
     named = tuple((name.replace("_", "-").encode(), value.encode()) for name, value in fields.items())
-    return Answer(status, (*named, (b"content-type", b"text/html")), text.encode())
+    return Reply(status, (*named, (b"content-type", b"text/html")), text.encode())
 
 
 def template(*texts: str) -> Template:
@@ -63,7 +63,7 @@ def test_a_widened_template_fits_the_last_and_keeps_no_word_that_is_not_in_all(
 
 
 def test_what_is_no_text_is_compared_as_a_whole() -> None:
-    one, other = (Answer(200, ((b"content-type", b"image/png"),), body) for body in (b"a b", b"a  b"))
+    one, other = (Reply(200, ((b"content-type", b"image/png"),), body) for body in (b"a b", b"a  b"))
     assert words(one) != words(other)
 
 
@@ -74,7 +74,7 @@ def test_what_a_page_repeats_of_its_target() -> None:
 def judge(pages: dict[bytes, object]) -> Judge:
     """A judge of an origin that answers as told, in turn, and 404 else."""
 
-    def fetch(target: bytes, number: int) -> Answer:
+    def fetch(target: bytes, number: int) -> Reply:
         found = pages.get(target, html("no", 404))
         return found[number % len(found)] if isinstance(found, list) else found  # type: ignore[return-value]
 
@@ -94,7 +94,7 @@ NOISE = [html(f"the page at {second} " + " ".join(map(str, range(30)))) for seco
         ({A: PAGE}, "different", "refused: status 404"),
         ({A: PAGE, B: html("x", 400)}, "different", "refused: status 400"),
         ({A: PAGE, B: html("x", 503)}, "unknown", "status 503"),
-        ({A: PAGE, B: Answer(0)}, "unknown", "no answer"),
+        ({A: PAGE, B: Reply(0)}, "unknown", "no answer"),
         ({A: PAGE, B: html("another page")}, "different", "other content"),
         ({A: PAGE, B: [html("x", 404), PAGE]}, "unknown", "it differed once"),
         ({A: PAGE, B: html("", 301, location="/x/a")}, "same", "301 to it"),
@@ -192,8 +192,8 @@ APACHE = (
 )
 
 
-READ = Entry(b"", b"/a?b=c", b"GET", 200, 512, b"22/Nov/2026:02:03:04 +0100", b"1.2.3.4")
-PLAIN = Entry(b"", b"/a", b"GET", 200, -1, b"", b"")
+READ = LogEntry(b"", b"/a?b=c", b"GET", 200, 512, b"22/Nov/2026:02:03:04 +0100", b"1.2.3.4")
+PLAIN = LogEntry(b"", b"/a", b"GET", 200, -1, b"", b"")
 NESTED = b'{"request": {"uri": "/a", "method": "GET", "host": "h"}, "status": 200, "size": 5, "ts": 1.5}'
 NGINX = b'{"request": "GET /a HTTP/1.1", "status": "404", "bytes_sent": "7", "http_host": "h"}'
 OWN = b'{"target": "/\\u00e9", "method": "HEAD", "status": 200, "bytes": 0, "url": "http://h:81/%C3%A9"}'
@@ -212,7 +212,7 @@ OWN = b'{"target": "/\\u00e9", "method": "HEAD", "status": 200, "bytes": 0, "url
         (b"http://shop.example", PLAIN._replace(host=b"shop.example", target=b"/")),
         (b"/a", PLAIN),
         (NGINX, PLAIN._replace(host=b"h", status=404, size=7)),
-        (OWN, Entry(b"h:81", b"/\xe9", b"HEAD", 200, 0, b"", b"")),
+        (OWN, LogEntry(b"h:81", b"/\xe9", b"HEAD", 200, 0, b"", b"")),
         (NESTED, PLAIN._replace(host=b"h", size=5, time=b"1.5")),
         (b'{"uri": "/a"}', PLAIN),
         (b'{"uri": "/a", "status": null}', PLAIN._replace(status=0)),
@@ -223,7 +223,7 @@ OWN = b'{"target": "/\\u00e9", "method": "HEAD", "status": 200, "bytes": 0, "url
         (b'1.2.3.4 - - [x] "-" 400 0', None),
     ],
 )
-def test_lines(line: bytes, entry: Entry | None) -> None:
+def test_lines(line: bytes, entry: LogEntry | None) -> None:
     assert entry_of_any(line) == entry
 
 
@@ -231,7 +231,7 @@ def test_what_univocal_logs_is_read() -> None:
     told = {"target": "/%61", "url": "https://shop.example/a", "status": 200, "bytes": 3, "method": "GET"}
     told |= {"time": "2026-11-22T02:03:04.500Z", "client": "::1", "site": "shop.example"}
     entry = entry_of_any(json.dumps(told).encode())
-    assert entry == Entry(b"shop.example", b"/%61", b"GET", 200, 3, b"2026-11-22T02:03:04.500Z", b"::1")
+    assert entry == LogEntry(b"shop.example", b"/%61", b"GET", 200, 3, b"2026-11-22T02:03:04.500Z", b"::1")
     assert seconds(entry.time) == 1795312984.5
 
 

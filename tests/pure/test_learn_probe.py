@@ -10,18 +10,18 @@ from urllib.parse import unquote_to_bytes
 import pytest
 
 from univocal.uri.profile import parse
-from univocal_app.learn.likeness import Answer, Template
+from univocal_app.learn.likeness import Reply, Template
 from univocal_app.learn.probe import Report, probe
 from univocal_app.learn.written import folded
 
 HTML = ((b"content-type", b"text/html"),)
-NOT_FOUND = Answer(404, HTML, b"no such page")
+NOT_FOUND = Reply(404, HTML, b"no such page")
 
 
-def probed(origin: Callable[[bytes], Answer], sample: list[bytes]) -> Report:
-    known: dict[tuple[bytes, int], Answer] = {}
+def probed(origin: Callable[[bytes], Reply], sample: list[bytes]) -> Report:
+    known: dict[tuple[bytes, int], Reply] = {}
 
-    def fetch(target: bytes, number: int) -> Answer:
+    def fetch(target: bytes, number: int) -> Reply:
         if (target, number) not in known:
             known[target, number] = origin(target)
         return known[target, number]
@@ -49,12 +49,12 @@ def test_a_long_page_with_a_clock_and_a_token_is_still_told_from_others(words: i
     """Between the clock at its head and the token at its end is what the page is about."""
     count = itertools.count()
 
-    def origin(target: bytes) -> Answer:
+    def origin(target: bytes) -> Reply:
         path, asked = parameters(target)
         if path != b"/story":
             return NOT_FOUND
         body = f"clock {next(count)} {text(asked.get(b'id'), words)} token {random.random()} the end"
-        return Answer(200, HTML, body.encode())
+        return Reply(200, HTML, body.encode())
 
     found = verdicts(probed(origin, [b"/story?id=%d" % number for number in range(8)]))
     assert found["unused:id"] == "different"
@@ -76,11 +76,11 @@ def test_pages_of_which_only_the_frame_stays_show_no_equality(seed: int) -> None
     """What is served under another name would fit as well, but for words that come again by chance."""
     chance = random.Random(seed)
 
-    def origin(target: bytes) -> Answer:
+    def origin(target: bytes) -> Reply:
         path, _ = parameters(target)
         if not path.startswith(b"/feed/") or len(path) > 9:
             return NOT_FOUND
-        return Answer(200, HTML, f"<html> latest {text(chance.random(), 50)} </html>".encode())
+        return Reply(200, HTML, f"<html> latest {text(chance.random(), 50)} </html>".encode())
 
     found = verdicts(probed(origin, [b"/feed/%d?page=%d" % (number, number % 3) for number in range(9)]))
     assert "same" not in found.values()
@@ -89,11 +89,11 @@ def test_pages_of_which_only_the_frame_stays_show_no_equality(seed: int) -> None
 def test_a_name_that_reads_as_a_glob_is_never_dropped() -> None:
     """`drop = ["*"]` would drop every parameter."""
 
-    def origin(target: bytes) -> Answer:
+    def origin(target: bytes) -> Reply:
         path, asked = parameters(target)
         names = {unquote_to_bytes(name): value for name, value in asked.items()}
         known = path == b"/list" and b"q" in names
-        return Answer(200, HTML, text(names[b"q"], 50).encode()) if known else NOT_FOUND
+        return Reply(200, HTML, text(names[b"q"], 50).encode()) if known else NOT_FOUND
 
     sample = [b"/list?q=%d&*=%d&a%%5Bb%%5D=%d" % (number, number, number) for number in range(6)]
     sample += [b"/list?q=%d&*=%d&a%%5Bb%%5D=%d" % (number, number + 1, number + 2) for number in range(6)]
@@ -109,10 +109,10 @@ def test_a_section_with_another_program_behind_it_is_asked_as_well() -> None:
     sections = [b"a", b"b", b"c", b"d", b"e", b"last"]
     sample = [b"/%b/deep/page%d" % (section, number) for section in sections for number in range(9)]
 
-    def origin(target: bytes) -> Answer:
+    def origin(target: bytes) -> Reply:
         path, _ = parameters(target)
         read = path if path.startswith(b"/last") else unquote_to_bytes(path)
-        return Answer(200, HTML, text(read, 50).encode()) if read in sample else NOT_FOUND
+        return Reply(200, HTML, text(read, 50).encode()) if read in sample else NOT_FOUND
 
     five = [target for target in sample if not target.startswith(b"/last")]
     assert verdicts(probed(origin, five))["ring:2F"] == "same"
@@ -125,10 +125,10 @@ WORDS = [b"plain", b"other", b"third", b"fourth", b"fifth", b"sixth", b"x,y", b"
 PLAIN = [b"/wiki/" + word for word in WORDS]
 
 
-def article(target: bytes) -> Answer:
+def article(target: bytes) -> Reply:
     """A page for each word, however its octets are spelled, whatever the query says."""
     path = unquote_to_bytes(target.partition(b"?")[0])
-    return Answer(200, HTML, text(path, 60).encode()) if path in PLAIN else NOT_FOUND
+    return Reply(200, HTML, text(path, 60).encode()) if path in PLAIN else NOT_FOUND
 
 
 @pytest.mark.parametrize("allowed", [10, 30, 60, 100, 150, 200])
@@ -136,9 +136,9 @@ def test_who_is_taken_for_a_robot_meanwhile_learns_nothing_from_it(allowed: int)
     """From some request on all targets are answered with one page, 200."""
     count = itertools.count()
 
-    def origin(target: bytes) -> Answer:
+    def origin(target: bytes) -> Reply:
         blocked = next(count) >= allowed
-        return Answer(200, HTML, b"Are you a robot? Please wait.") if blocked else article(target)
+        return Reply(200, HTML, b"Are you a robot? Please wait.") if blocked else article(target)
 
     found = verdicts(probed(origin, PLAIN))
     same = {name for name, verdict in found.items() if verdict == "same"}
@@ -149,17 +149,17 @@ def test_who_is_taken_for_a_robot_meanwhile_learns_nothing_from_it(allowed: int)
 def test_redirects_one_after_the_other_lead_to_the_canonical_spelling() -> None:
     """Slashes first, then octets, then the slash at the end."""
 
-    def origin(target: bytes) -> Answer:
+    def origin(target: bytes) -> Reply:
         path = target.partition(b"?")[0]
         read = unquote_to_bytes(path).rstrip(b"/")
         if b"//" in path:
-            return Answer(301, ((b"location", path.replace(b"//", b"/")),))
+            return Reply(301, ((b"location", path.replace(b"//", b"/")),))
         if read not in PLAIN:
             return NOT_FOUND
         if path.rstrip(b"/") != read:
-            return Answer(301, ((b"location", b"http://EN.example:80" + read),))
+            return Reply(301, ((b"location", b"http://EN.example:80" + read),))
         if path != read + b"/":
-            return Answer(301, ((b"location", read + b"/"),))
+            return Reply(301, ((b"location", read + b"/"),))
         return article(read)
 
     report = probed(origin, PLAIN)
@@ -175,10 +175,10 @@ def test_a_parameter_that_few_pages_heed_is_not_unused(spelled: bytes) -> None:
     sample = [b"/wiki/%d" % number for number in range(16)]
     name = spelled[1:].partition(b"=")[0]
 
-    def origin(target: bytes) -> Answer:
+    def origin(target: bytes) -> Reply:
         path, _, query = target.partition(b"?")
         heeds = path in sample[7:9] and b"?" + query == spelled
-        return Answer(200, HTML, text((path, heeds), 60).encode()) if path in sample else NOT_FOUND
+        return Reply(200, HTML, text((path, heeds), 60).encode()) if path in sample else NOT_FOUND
 
     asked = [*sample]
     asked += [path + (b"?%b=x" % name if number % 3 else spelled) for number, path in enumerate(sample)]
@@ -188,11 +188,11 @@ def test_a_parameter_that_few_pages_heed_is_not_unused(spelled: bytes) -> None:
 
 
 def test_an_order_that_matters_to_some_parameters_is_kept() -> None:
-    def origin(target: bytes) -> Answer:
+    def origin(target: bytes) -> Reply:
         path, _, query = target.partition(b"?")
         parts = query.split(b"&")
         known = parts if {b"crop=1", b"turn=2"} <= set(parts) else sorted(parts)
-        return Answer(200, HTML, text(known, 60).encode()) if path == b"/picture" else NOT_FOUND
+        return Reply(200, HTML, text(known, 60).encode()) if path == b"/picture" else NOT_FOUND
 
     harmless = [b"/picture?turn=%d&size=%d" % (number, number) for number in range(9)]
     assert verdicts(probed(origin, harmless))["query-order"] == "same"
@@ -207,7 +207,7 @@ def test_one_slash_at_the_end_is_not_two() -> None:
     assert not folded(profile, b"/wiki/plain", b"/wiki/plain//")
 
 
-def express_like(target: bytes) -> Answer:
+def express_like(target: bytes) -> Reply:
     path = target.partition(b"?")[0]
     return article(path[:-1] if path.endswith(b"/") else path)
 
@@ -215,7 +215,7 @@ def express_like(target: bytes) -> Answer:
 def test_a_semicolon_that_begins_one_parameter_only_is_not_its_escape() -> None:
     """A session's identifier is cut off; what follows any other ";" is the page's name."""
 
-    def origin(target: bytes) -> Answer:
+    def origin(target: bytes) -> Reply:
         path, _, _ = target.partition(b"?")
         return article(path.partition(b";jsessionid=")[0])
 
@@ -229,10 +229,10 @@ def test_of_many_sections_the_last_one_counts() -> None:
     sections = [b"s%d" % number for number in range(14)]
     sample = [b"/%b/%b" % (section, word) for section in sections for word in (b"a,b", b"c", b"d,e")]
 
-    def origin(target: bytes) -> Answer:
+    def origin(target: bytes) -> Reply:
         path = target.partition(b"?")[0]
         read = path if path.startswith(b"/s13/") else unquote_to_bytes(path)
-        return Answer(200, HTML, text(read, 50).encode()) if read in sample else NOT_FOUND
+        return Reply(200, HTML, text(read, 50).encode()) if read in sample else NOT_FOUND
 
     assert verdicts(probed(origin, sample))["ring:2C"] == "different"
     assert verdicts(probed(origin, sample[:-3]))["ring:2C"] == "same"

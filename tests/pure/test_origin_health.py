@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal.origin.health import HealthRule, Judge, statuses
+from univocal.origin.health import HealthJudge, HealthRule, statuses
 
 
 def judged(checks, rises=2, falls=3):
     """The state after each check; "+" is one that passes."""
-    judge = Judge(HealthRule(b"/", rises=rises, falls=falls))
+    judge = HealthJudge(HealthRule(b"/", rises=rises, falls=falls))
     said = ""
     for check in checks:
         before = judge.up

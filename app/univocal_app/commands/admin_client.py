@@ -14,7 +14,7 @@ import typer
 from univocal_app.commands.describe import printable
 from univocal_app.config.tables import PurgeTable, ServerTable
 
-__all__ = ["Admin", "AdminClient", "AdminError", "TokenEnv", "Told"]
+__all__ = ["Admin", "AdminClient", "AdminError", "AdminEvent", "TokenEnv"]
 
 TIMEOUT: Final = 30.0  # seconds: twice as long as a stream of events is silent
 
@@ -30,7 +30,7 @@ class AdminError(Exception):
     """The admin listener does not answer, or refuses: why, and what to do about it."""
 
 
-class Told(NamedTuple):
+class AdminEvent(NamedTuple):
     """A server-sent event: its name, and the JSON of its data; None is a sign of life."""
 
     name: str
@@ -69,11 +69,11 @@ class AdminClient:
         except ValueError:
             raise AdminError(f"{self.url}{path} did not answer with JSON") from None
 
-    def events(self, path: str) -> Iterator[Told]:
+    def events(self, path: str) -> Iterator[AdminEvent]:
         """The events of a stream as they come, until its end. Raises AdminError."""
         try:
             with self._ask(path) as response:
-                yield Told("open", None)
+                yield AdminEvent("open", None)
                 name, data = "message", b""
                 while line := response.readline(_LONGEST):
                     text = line.rstrip(b"\r\n")
@@ -83,10 +83,10 @@ class AdminClient:
                     elif field == b"data":
                         data += value.strip()
                     elif not text and data:
-                        yield Told(name, json.loads(data))
+                        yield AdminEvent(name, json.loads(data))
                         name, data = "message", b""
                     elif not field and text:
-                        yield Told("alive", None)
+                        yield AdminEvent("alive", None)
         except (OSError, http.client.HTTPException) as error:
             raise self._silent(error) from None
         except ValueError:

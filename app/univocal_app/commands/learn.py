@@ -22,7 +22,7 @@ from univocal_app.learn.asking import Asker, OriginError, Remembered, rememberin
 from univocal_app.learn.corpus import Corpus, read
 from univocal_app.learn.discover import Discovery, discover, measured, validated
 from univocal_app.learn.logs import LogError, entries, host_of, seconds
-from univocal_app.learn.probe import Plan, Report, plan, probe
+from univocal_app.learn.probe import ProbePlan, Report, plan, probe
 from univocal_app.learn.questions import questions, risks
 from univocal_app.learn.replaying import Replay, sites_of
 from univocal_app.learn.sample import Sample, read_sample
@@ -110,7 +110,7 @@ def _probed(base: str, sample: Sample, rate: float, resume: Path | None, *, quie
             raise typer.Exit(1) from None
 
 
-def _planned(planned: Plan) -> str:
+def _planned(planned: ProbePlan) -> str:
     rows = [("question", "pairs", "for example")]
     for name, pairs in planned.pairs.items():
         example = (

@@ -12,7 +12,7 @@ from univocal.http.errors import ConfigurationError, Objections
 from univocal.uri.profile import Profile
 from univocal.uri.site import Route, Site, Sites
 from univocal_app.config.tables import PolicyTable, RouteTable, SiteTable
-from univocal_app.config.values import Upstream
+from univocal_app.config.values import UpstreamSetting
 
 __all__ = ["EVERYWHERE", "SiteReader", "rules", "upstreams"]
 
@@ -94,7 +94,9 @@ class SiteReader:
             ) from None
 
 
-def _route(route: RouteTable, profile: Profile, name: str, upstream: Upstream, site: SiteTable) -> Route:
+def _route(
+    route: RouteTable, profile: Profile, name: str, upstream: UpstreamSetting, site: SiteTable
+) -> Route:
     return Route(
         prefix=route.path.encode(),
         profile=profile,
@@ -104,7 +106,7 @@ def _route(route: RouteTable, profile: Profile, name: str, upstream: Upstream, s
     )
 
 
-def upstreams(place: str, table: SiteTable) -> dict[str, Upstream]:
+def upstreams(place: str, table: SiteTable) -> dict[str, UpstreamSetting]:
     """The site's upstreams by the names that its routes call them: where in the file each stands."""
     own = {f"{place}.routes[{number}]": route.upstream for number, route in enumerate(table.routes)}
     return {place: table.upstream} | {

@@ -30,8 +30,8 @@ from univocal_app.config.values import (
     HostName,
     Listen,
     Network,
-    Origin,
     OriginHost,
+    OriginServers,
     Prefix,
     Size,
     Statuses,
@@ -185,7 +185,7 @@ class PurgeTable(Table):
 class RouteTable(Table):
     path: Prefix
     profile: str | None = None  # the site's
-    upstream: Origin | None = None  # the site's
+    upstream: OriginServers | None = None  # the site's
     forward: Literal["canonical", "received"] | None = None  # the site's
 
 
@@ -197,7 +197,7 @@ class SiteTable(Table):
     tls_cert: str = ""
     tls_key: str = ""
     profile: str = "rfc3986"
-    upstream: Origin
+    upstream: OriginServers
     forward: Literal["canonical", "received"] = "canonical"
     origin_host: OriginHost = "site"
     origin: OriginTable = OriginTable()

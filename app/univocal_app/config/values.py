@@ -24,15 +24,15 @@ __all__ = [
     "Listen",
     "Network",
     "Only",
-    "Origin",
     "OriginHost",
+    "OriginServers",
     "Prefix",
     "Size",
     "Statuses",
     "Store",
     "Target",
     "UpgradeName",
-    "Upstream",
+    "UpstreamSetting",
     "Variable",
     "Weighted",
     "masked",
@@ -57,7 +57,7 @@ class Weighted(NamedTuple):
     weight: int = 1
 
 
-class Upstream(NamedTuple):
+class UpstreamSetting(NamedTuple):
     """The origin servers of one application, and the text that all of them have before a target."""
 
     servers: tuple[Weighted, ...]
@@ -118,11 +118,11 @@ def network(value: object) -> str:
     raise ValueError('an address or a network without host bits, such as "192.0.2.7" or "10.0.0.0/8"')
 
 
-def parse_upstream(value: object) -> Upstream:
+def parse_upstream(value: object) -> UpstreamSetting:
     """The URL of one origin server, or an array of such URLs and of tables with `url` and `weight`."""
     if not isinstance(value, list):
         url, path = _split_upstream(value)
-        return Upstream((Weighted(url),), path)
+        return UpstreamSetting((Weighted(url),), path)
     if not value:
         raise ValueError("at least one URL")
     servers: list[Weighted] = []
@@ -141,7 +141,7 @@ def parse_upstream(value: object) -> Upstream:
             raise SettingError(place, written, "each origin server once; its weight may be more than 1")
         servers.append(Weighted(url, weight))
         path = own
-    return Upstream(tuple(servers), path)
+    return UpstreamSetting(tuple(servers), path)
 
 
 def _weighted(each: object, place: str) -> tuple[object, int]:
@@ -259,7 +259,9 @@ class Only:
 Size: TypeAlias = Annotated[int, PlainValidator(size)]
 Network: TypeAlias = Annotated[str, PlainValidator(network)]
 Listen: TypeAlias = Annotated[Address, PlainValidator(parse_address), PlainSerializer(str)]
-Origin: TypeAlias = Annotated[Upstream, PlainValidator(parse_upstream), PlainSerializer(Upstream.written)]
+OriginServers: TypeAlias = Annotated[
+    UpstreamSetting, PlainValidator(parse_upstream), PlainSerializer(UpstreamSetting.written)
+]
 Duration: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 OriginHost: TypeAlias = Annotated[str, PlainValidator(origin_host)]
 HostName: TypeAlias = Annotated[str, PlainValidator(host_name)]

@@ -22,7 +22,7 @@ from univocal_app.demo.tries import Ports, as_page, as_text
 from univocal_app.demo.visitors import Visitors
 from univocal_app.demo.wiki import Wiki
 from univocal_app.run.assemble import assemble
-from univocal_app.run.serve import Endpoint, Serving, address_of, bind, run
+from univocal_app.run.serve import Served, Serving, address_of, bind, run
 
 __all__ = ["demo"]
 
@@ -37,7 +37,7 @@ def _demo(listen: Address, admin: Address, directory: Path, *, visited: bool) ->
     front, back = bind(listen, COMMAND_LINE, "--listen"), bind(admin, COMMAND_LINE, "--admin")
     page = Starlette()
     origins = {
-        name: Endpoint(app, bind(Address("127.0.0.1", 0), COMMAND_LINE, f"the demo's {name}"))
+        name: Served(app, bind(Address("127.0.0.1", 0), COMMAND_LINE, f"the demo's {name}"))
         for name, app in (
             ("wiki", Wiki()),
             ("servlet", ServletLike()),

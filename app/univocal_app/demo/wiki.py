@@ -23,7 +23,7 @@ READABLE = "/:@!$()*,;"  # what MediaWiki leaves as it is in the links it writes
 
 
 @dataclass
-class Page:
+class WikiPage:
     text: str
     revision: int = 1
 
@@ -32,8 +32,8 @@ class Page:
 class Wiki:
     """An ASGI application; PUT and POST write a page, and nobody tells the cache."""
 
-    pages: dict[str, Page] = field(
-        default_factory=lambda: {title: Page(text) for title, text in TITLES.items()}
+    pages: dict[str, WikiPage] = field(
+        default_factory=lambda: {title: WikiPage(text) for title, text in TITLES.items()}
     )
     renders: int = 0
 
@@ -72,7 +72,7 @@ class Wiki:
     def _write(self, title: str, text: str) -> Response:
         page = self.pages.get(title)
         if page is None:
-            self.pages[title] = Page(text)
+            self.pages[title] = WikiPage(text)
             return PlainTextResponse(f"{title}: revision 1\n", 201)
-        self.pages[title] = Page(text, page.revision + 1)
+        self.pages[title] = WikiPage(text, page.revision + 1)
         return PlainTextResponse(f"{title}: revision {page.revision + 1}\n")

@@ -8,7 +8,7 @@ from typing import Final
 from univocal.engine.runtime import builtin_profiles
 from univocal.uri.profile import parse
 from univocal_app.importers.imported import Imported, Note, Source
-from univocal_app.importers.nginx_locations import Reading, host_field, left_out, read_server
+from univocal_app.importers.nginx_locations import LocationReading, host_field, left_out, read_server
 from univocal_app.importers.nginx_syntax import Directive
 from univocal_app.importers.nginx_syntax import parse as parse_directives
 from univocal_app.importers.sites import SiteWriter
@@ -112,7 +112,7 @@ def _server(
     server: Directive, inherited: str, writer: SiteWriter, upstreams: Mapping[str, Directive]
 ) -> None:
     block = server.block or []
-    reading = Reading(upstreams, writer.profile, writer.notes, host_field(block, inherited))
+    reading = LocationReading(upstreams, writer.profile, writer.notes, host_field(block, inherited))
     read_server(block, reading)
     hosts = [host for _, host in sorted(reading.routes, key=lambda pair: pair[0].path != "/")]
     for other in [host for host in dict.fromkeys(hosts) if host != hosts[0]]:

@@ -13,7 +13,7 @@ from univocal_app.importers.imported import Note
 from univocal_app.importers.nginx_syntax import Directive
 from univocal_app.importers.sites import Mapped, Setting
 
-__all__ = ["Reading", "host_field", "left_out", "read_server"]
+__all__ = ["LocationReading", "host_field", "left_out", "read_server"]
 
 _NOT_OURS: Final = "not part of a profile or a route"
 _REWRITES: Final = "changes what a URL means; [[rewrite]] knows substrings only (docs/profiles.md)"
@@ -45,7 +45,7 @@ _LEFT_OUT_KINDS: Final = {"=": "one path", "~": "a regular expression", "~*": "a
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class LocationReading:
     """The directives in force at one place of the file; the routes and notes that are found there."""
 
     upstreams: Mapping[str, Directive]
@@ -70,7 +70,7 @@ def host_field(block: list[Directive], inherited: str) -> str:
     return hosts[-1] if hosts else "$proxy_host" if own else inherited
 
 
-def read_server(block: list[Directive], reading: Reading) -> None:
+def read_server(block: list[Directive], reading: LocationReading) -> None:
     """The routes of a server's locations, and notes on what else is in it."""
     for directive in block:
         if directive.name == "location":
@@ -81,7 +81,7 @@ def read_server(block: list[Directive], reading: Reading) -> None:
             reading.notes.append(left_out(directive))
 
 
-def _location(location: Directive, reading: Reading) -> None:
+def _location(location: Directive, reading: LocationReading) -> None:
     *modifier, path = location.arguments or [""]
     if modifier not in ([], ["^~"]) or not path.startswith("/"):
         kind = _LEFT_OUT_KINDS.get("".join(modifier), "no prefix")
@@ -105,7 +105,7 @@ def _location(location: Directive, reading: Reading) -> None:
         reading.note(location, f"is of {path}x, too, in nginx; a route is of whole segments")
 
 
-def _pass(directive: Directive, path: str, reading: Reading) -> None:
+def _pass(directive: Directive, path: str, reading: LocationReading) -> None:
     resolved = _resolved(directive, reading)
     if resolved is None:
         return
@@ -149,7 +149,7 @@ def _spelled(path: str, profile: Profile) -> str:
     return profile.ring.canonical(octets).decode()
 
 
-def _replaces_segments(path: str, url: str, directive: Directive, reading: Reading) -> bool:
+def _replaces_segments(path: str, url: str, directive: Directive, reading: LocationReading) -> bool:
     """Tell whether nginx, which replaces octets, replaces segments here; a doubled slash is only noted."""
     if path.endswith("/") and not url.endswith("/"):
         reading.note(directive, f"nginx makes {url}x of {path}x, not {url}/x; left out")
@@ -159,7 +159,7 @@ def _replaces_segments(path: str, url: str, directive: Directive, reading: Readi
     return True
 
 
-def _resolved(directive: Directive, reading: Reading) -> tuple[str, str, dict[str, int]] | None:
+def _resolved(directive: Directive, reading: LocationReading) -> tuple[str, str, dict[str, int]] | None:
     """The URL of a proxy_pass, with a server in the place of its upstream's name; the Host; all servers."""
     url = directive.arguments[0] if directive.arguments else ""
     match = re.fullmatch(r"(https?://)([^/$:]+)(.*)", url, re.DOTALL)

@@ -18,7 +18,7 @@ from protego import Protego
 
 from univocal.uri.pipeline import split
 from univocal.uri.segments import routing_view
-from univocal_app.learn.likeness import Answer
+from univocal_app.learn.likeness import Reply
 from univocal_app.learn.verdicts import Fetch, led_to
 
 __all__ = ["AGENT", "Asker", "Forbidden", "OriginError", "Remembered", "remembering"]
@@ -76,14 +76,14 @@ class Asker:
         """Close the connection."""
         self._transport.close()
 
-    def get(self, target: bytes) -> Answer:
+    def get(self, target: bytes) -> Reply:
         """The answer to a GET of `target`.
 
         Raises Forbidden for what robots.txt keeps to itself, OriginError where nothing answers any more.
         """
         if self._robots is not None and not all(map(self._allowed, _readings(target))):
             raise Forbidden(target)
-        answer = Answer(0)
+        answer = Reply(0)
         for _ in range(_TRIES):
             answer = self._once(target)
             if not answer.failed:
@@ -116,7 +116,7 @@ class Asker:
             self._spacing = max(self._spacing, float(delay))
         self._robots = robots
 
-    def _once(self, target: bytes) -> Answer:
+    def _once(self, target: bytes) -> Reply:
         wait = self._next - self._clock()
         if wait > 0:
             self._sleep(wait)
@@ -146,10 +146,10 @@ class Asker:
             finally:
                 response.close()
         except (httpx.TransportError, httpx.StreamError):
-            return Answer(0)
+            return Reply(0)
         self._silent = 0
         fields = tuple((name.lower(), value) for name, value in response.headers.raw)
-        return _unpacked(Answer(response.status_code, fields, body))
+        return _unpacked(Reply(response.status_code, fields, body))
 
     def _content(self, response: httpx.Response) -> bytes:
         body, end = bytearray(), self._clock() + _LONGEST
@@ -161,13 +161,13 @@ class Asker:
                 return bytes(body[:_READ]) + str(response.headers.get("content-length", "")).encode()
         return bytes(body)
 
-    def _heed(self, answer: Answer) -> None:
+    def _heed(self, answer: Reply) -> None:
         asked = answer.value(b"retry-after")
         if asked.isdigit():
             self._sleep(min(float(asked), _LONGEST_WAIT))
 
 
-def _unpacked(answer: Answer) -> Answer:
+def _unpacked(answer: Reply) -> Reply:
     """The answer without the gzip that an origin server applies unasked, as far as it is compared."""
     if answer.value(b"content-encoding").lower() not in {b"gzip", b"x-gzip"}:
         return answer
@@ -176,7 +176,7 @@ def _unpacked(answer: Answer) -> Answer:
     except zlib.error:
         return answer
     fields = tuple(field for field in answer.fields if field[0] != b"content-encoding")
-    return Answer(answer.status, fields, body)
+    return Reply(answer.status, fields, body)
 
 
 def _readings(target: bytes) -> set[bytes]:
@@ -192,7 +192,7 @@ class Remembered:
     """
 
     def __init__(self, path: Path, about: str) -> None:
-        self.answers: dict[tuple[bytes, int], Answer] = {}
+        self.answers: dict[tuple[bytes, int], Reply] = {}
         whole = 0
         if path.exists():
             whole = self._read(path, about)
@@ -225,13 +225,13 @@ class Remembered:
         try:
             fields = tuple((_o(name), _o(value)) for name, value in told["fields"])  # type: ignore[attr-defined]
             body = zlib.decompress(base64.b64decode(str(told["body"])))
-            answer = Answer(int(told["status"]), fields, body)  # type: ignore[call-overload]
+            answer = Reply(int(told["status"]), fields, body)  # type: ignore[call-overload]
             self.answers[_o(told["target"]), int(told["time"])] = answer  # type: ignore[call-overload]
         except (KeyError, TypeError, ValueError, zlib.error):
             return False
         return True
 
-    def keep(self, target: bytes, number: int, answer: Answer) -> None:
+    def keep(self, target: bytes, number: int, answer: Reply) -> None:
         """Write an answer down."""
         self.answers[target, number] = answer
         self._write(
@@ -259,16 +259,16 @@ def _o(text: object) -> bytes:
     return str(text).encode("latin-1")
 
 
-def remembering(get: Callable[[bytes], Answer], kept: Remembered | None = None) -> Fetch:
+def remembering(get: Callable[[bytes], Reply], kept: Remembered | None = None) -> Fetch:
     """A fetch that asks once for each target and number; forbidden targets are answered with status 0."""
-    known: dict[tuple[bytes, int], Answer] = dict(kept.answers) if kept else {}
+    known: dict[tuple[bytes, int], Reply] = dict(kept.answers) if kept else {}
 
-    def fetch(target: bytes, number: int) -> Answer:
+    def fetch(target: bytes, number: int) -> Reply:
         if (target, number) not in known:
             try:
                 answer = get(target)
             except Forbidden:
-                answer = Answer(0)
+                answer = Reply(0)
             known[target, number] = answer
             if kept is not None and not answer.failed:  # what failed is asked again when the run goes on
                 kept.keep(target, number, answer)

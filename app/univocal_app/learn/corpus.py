@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Final
 
-from univocal_app.learn.logs import Entry
+from univocal_app.learn.logs import LogEntry
 
 __all__ = ["Corpus", "Urls", "read"]
 
@@ -98,7 +98,7 @@ class Corpus:
         self._most = most
         self._common: frozenset[bytes] = frozenset()
 
-    def add(self, entry: Entry | None) -> None:
+    def add(self, entry: LogEntry | None) -> None:
         """Take in a line."""
         if entry is None or not entry.target.startswith(b"/"):
             self.skipped += 1
@@ -147,7 +147,7 @@ def _draw(target: bytes, common: frozenset[bytes]) -> float:
     return int.from_bytes(min(drawn), "big") / 2**32
 
 
-def read(entries: Iterable[Entry | None], most: int = MOST_URLS) -> Corpus:
+def read(entries: Iterable[LogEntry | None], most: int = MOST_URLS) -> Corpus:
     """The corpus of all entries."""
     corpus = Corpus(most)
     add = corpus.add

@@ -12,7 +12,7 @@ from univocal.uri.profile import Profile
 from univocal_app.commands.describe import printable
 from univocal_app.learn.corpus import Corpus, Urls
 from univocal_app.learn.forms import Seen, host_aliases, path_settings, query_settings
-from univocal_app.learn.replaying import Outcome, Replay, sites_of
+from univocal_app.learn.replaying import Replay, Replayed, sites_of
 from univocal_app.learn.substitutions import Substitution, substitutions
 from univocal_app.learn.verdicts import Verdict
 from univocal_app.learn.weight import sizes_tell
@@ -112,7 +112,7 @@ class Discovery:
         told = f"; the origin: {asked.same} same, {asked.different} different" if asked else ""
         return f"{name}: {found.support} pairs ({min(found.confidence, 0.999):.3f}){example}{told}"
 
-    def as_json(self, before: Outcome, after: Outcome) -> str:
+    def as_json(self, before: Replayed, after: Replayed) -> str:
         """The object that `discover --json` prints."""
         settings, folded = self.settings, self.folded()
         told: dict[str, Any] = {
@@ -219,13 +219,13 @@ def discovered_in(counted: Iterable[tuple[bytes, bytes, int]]) -> Discovery:
     return discover(corpus)
 
 
-def estimated(discovery: Discovery) -> tuple[Outcome, Outcome]:
+def estimated(discovery: Discovery) -> tuple[Replayed, Replayed]:
     """The outcomes where the order of requests is unknown, and all stays fresh: one miss for each key."""
     urls = discovery.urls
     requests, keys = sum(urls.count), len(urls)
 
-    def outcome(name: str, keys: int) -> Outcome:
-        return Outcome(name, requests, keys, requests - keys, held=0, evictions=0, refused={})
+    def outcome(name: str, keys: int) -> Replayed:
+        return Replayed(name, requests, keys, requests - keys, held=0, evictions=0, refused={})
 
     return outcome("rfc3986", keys), outcome("learned", keys - discovery.folded()[0])
 
@@ -243,7 +243,7 @@ def _moved(pairs: Sequence[tuple[int, int]], here: Urls, there: Urls) -> tuple[t
     return tuple(found)
 
 
-def measured(corpus: Corpus, discovery: Discovery) -> tuple[Outcome, Outcome]:
+def measured(corpus: Corpus, discovery: Discovery) -> tuple[Replayed, Replayed]:
     """The requests replayed with RFC 3986 alone, and with what was discovered."""
     before = _replayed(corpus, Replay("rfc3986", sites_of(loaded(BASE))))
     if not discovery.decided:
@@ -251,7 +251,7 @@ def measured(corpus: Corpus, discovery: Discovery) -> tuple[Outcome, Outcome]:
     return before, _replayed(corpus, Replay("learned", sites_of(discovery.profile, discovery.aliases)))
 
 
-def _replayed(corpus: Corpus, replay: Replay) -> Outcome:
+def _replayed(corpus: Corpus, replay: Replay) -> Replayed:
     urls = corpus.urls
     for number in corpus.order:
         status = 200 if urls.good[number] else 500

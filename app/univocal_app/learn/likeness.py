@@ -17,7 +17,7 @@ from hashlib import blake2b
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
-__all__ = ["Answer", "Template", "steady_fields", "told_apart", "without_echo", "words"]
+__all__ = ["Reply", "Template", "steady_fields", "told_apart", "without_echo", "words"]
 
 _WORD: Final = re.compile(rb"[^\s<>\"]+")
 _TEXT: Final = re.compile(rb"(?i)text/|[a-z.+/-]*(?:json|xml|javascript)")
@@ -44,7 +44,7 @@ _VALIDATORS: Final = frozenset({b"etag", b"last-modified"})
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Reply:
     """A response as far as it matters here; status 0: there was none."""
 
     status: int
@@ -66,7 +66,7 @@ class Answer:
         return next((value for key, value in self.fields if key == name), b"")
 
 
-def steady_fields(answers: Sequence[Answer]) -> dict[bytes, bytes]:
+def steady_fields(answers: Sequence[Reply]) -> dict[bytes, bytes]:
     """The telling fields that all `answers` have with one value, b"" for one that none has."""
     found = {}
     for name in _TELLING:
@@ -76,14 +76,14 @@ def steady_fields(answers: Sequence[Answer]) -> dict[bytes, bytes]:
     return found
 
 
-def told_apart(steady: dict[bytes, bytes], answer: Answer) -> tuple[str, bool]:
+def told_apart(steady: dict[bytes, bytes], answer: Reply) -> tuple[str, bool]:
     """The name of a steady field that differs in `answer`, or "", and whether it is only a validator."""
     differing = [name for name, value in steady.items() if answer.value(name) != value]
     kinds = sorted(differing, key=lambda name: (name in _VALIDATORS, name))
     return (kinds[0].decode(), kinds[0] in _VALIDATORS) if kinds else ("", False)
 
 
-def words(answer: Answer) -> list[bytes]:
+def words(answer: Reply) -> list[bytes]:
     """An answer's content is compared by these: its words, or for what is no text all of it."""
     kind = answer.value(b"content-type")
     packed = answer.value(b"content-encoding") not in {b"", b"identity"}

@@ -22,7 +22,7 @@ from univocal.http.authority import parse_authority
 
 __all__ = [
     "FORMATS",
-    "Entry",
+    "LogEntry",
     "LogError",
     "entries",
     "entry_of_any",
@@ -38,7 +38,7 @@ class LogError(Exception):
     """A log that cannot be read."""
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """One request of a log; b"" and -1 stand for what the log does not tell, `time` is as it is written."""
 
     host: bytes
@@ -70,7 +70,7 @@ _TIMES: Final = ("time", "time_iso8601", "time_local", "@timestamp", "timestamp"
 _CLIENTS: Final = ("client", "remote_addr", "client_ip", "remote_ip")
 
 
-def entry_of_combined(line: bytes) -> Entry | None:
+def entry_of_combined(line: bytes) -> LogEntry | None:
     """A line of the common or combined format of Apache httpd and nginx."""
     found = _COMBINED.match(line)
     if found is None:
@@ -85,7 +85,7 @@ def entry_of_combined(line: bytes) -> Entry | None:
         target = _ESCAPED.sub(_unescaped, target)
     host, target = _located(target, host_of(first) if vhost else b"")
     client = second if vhost else first
-    return Entry(host, target, words[0], int(status), -1 if size == b"-" else int(size), time, client)
+    return LogEntry(host, target, words[0], int(status), -1 if size == b"-" else int(size), time, client)
 
 
 def _unescaped(found: re.Match[bytes]) -> bytes:
@@ -112,7 +112,7 @@ def _located(target: bytes, host: bytes) -> tuple[bytes, bytes]:
     return host, target
 
 
-def entry_of_json(line: bytes) -> Entry | None:
+def entry_of_json(line: bytes) -> LogEntry | None:
     """A JSON object with names that univocal, nginx and Caddy give."""
     try:
         told = json.loads(line)
@@ -132,7 +132,7 @@ def entry_of_json(line: bytes) -> Entry | None:
     host = _first(told, _HOSTS) or _host_in(told.get("url")) or told.get("site") or ""
     host, target = _located(_octets(text), host_of(_octets(str(host))))
     size, status = _first(told, _SIZES), told.get("status")
-    return Entry(
+    return LogEntry(
         host,
         target,
         _octets(str(method or "GET")),
@@ -169,16 +169,16 @@ def _number(value: object, otherwise: int) -> int:
     return number if 0 <= number < _LARGEST else otherwise
 
 
-def entry_of_url(line: bytes) -> Entry | None:
+def entry_of_url(line: bytes) -> LogEntry | None:
     """A URL or a target alone."""
     words = line.split()
     if not words:
         return None
     host, target = _located(words[0].partition(b"#")[0], b"")
-    return Entry(host, target, b"GET", 200, -1, b"", b"") if target.startswith(b"/") else None
+    return LogEntry(host, target, b"GET", 200, -1, b"", b"") if target.startswith(b"/") else None
 
 
-def entry_of_any(line: bytes) -> Entry | None:
+def entry_of_any(line: bytes) -> LogEntry | None:
     """A line in whichever format it is."""
     if line.startswith(b"{"):
         return entry_of_json(line)
@@ -187,7 +187,7 @@ def entry_of_any(line: bytes) -> Entry | None:
     return entry_of_combined(line)
 
 
-FORMATS: Final[dict[str, Callable[[bytes], Entry | None]]] = {
+FORMATS: Final[dict[str, Callable[[bytes], LogEntry | None]]] = {
     "auto": entry_of_any,
     "combined": entry_of_combined,
     "json": entry_of_json,
@@ -195,14 +195,14 @@ FORMATS: Final[dict[str, Callable[[bytes], Entry | None]]] = {
 }
 
 
-def parser(name: str) -> Callable[[bytes], Entry | None]:
+def parser(name: str) -> Callable[[bytes], LogEntry | None]:
     """The parser of a format. Raises LogError for one that there is not."""
     if name not in FORMATS:
         raise LogError(f"there is no format {name!r}; there are {', '.join(FORMATS)}")
     return FORMATS[name]
 
 
-def entries(paths: Iterable[str], form: str = "auto") -> Iterator[Entry | None]:
+def entries(paths: Iterable[str], form: str = "auto") -> Iterator[LogEntry | None]:
     """Every line of the logs, "-" being standard input; None for one that is no request.
 
     Raises LogError for a file that cannot be read to its end.

@@ -15,7 +15,7 @@ from univocal_app.learn.sample import varied
 from univocal_app.learn.verdicts import Evidence, Fetch, Finding, Judge, concluded, examine
 from univocal_app.learn.written import Settings, loaded, settings_of, written
 
-__all__ = ["Plan", "Report", "plan", "probe"]
+__all__ = ["ProbePlan", "Report", "plan", "probe"]
 
 # Pages that one question is asked of at most, and pages that are tried for it.
 _PAGES: Final = 3
@@ -103,7 +103,7 @@ def _keys(targets: Iterable[bytes], profile: Profile) -> int:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ProbePlan:
     """The pairs that would be asked, by question: what `--dry-run` shows."""
 
     origin: str
@@ -124,14 +124,14 @@ class Plan:
         return json.dumps(told, ensure_ascii=False, indent=2)
 
 
-def plan(origin: str, sample: Sequence[bytes]) -> Plan:
+def plan(origin: str, sample: Sequence[bytes]) -> ProbePlan:
     """The plan of a run, as far as it is known before the first answer."""
     ordered = varied(sample)
     pairs: dict[str, list[Pair]] = {}
     for question in [*questions(sample), *risks()]:
         offered = [found for target in ordered if (found := question.pairs(target))][:_PAGES]
         pairs[question.name] = [pair for found in offered for pair in found]
-    return Plan(origin, pairs)
+    return ProbePlan(origin, pairs)
 
 
 def probe(origin: str, sample: Sequence[bytes], fetch: Fetch, asked: Callable[[], int], tell: Tell) -> Report:

@@ -18,7 +18,7 @@ from univocal.uri.profile import Profile
 from univocal.uri.site import Route, Site, Sites
 from univocal.uri.target import Canonical, resolve
 
-__all__ = ["EXAMPLES", "Outcome", "Replay", "sites_of"]
+__all__ = ["EXAMPLES", "Replay", "Replayed", "sites_of"]
 
 # A lifetime beyond the length of any log.
 FOREVER: Final = 1e9
@@ -28,7 +28,7 @@ _MEMORY: Final = 200_000
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Replayed:
     """A replay came to this; `refused` counts by first reason, `examples` are targets and clients."""
 
     profile: str
@@ -150,10 +150,10 @@ class Replay:
             self._policy[status] = complete(stored, b"") if isinstance(stored, Stored) else None
         return self._policy[status]
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> Replayed:
         """The outcome so far."""
         stats = self._store.stats
-        return Outcome(
+        return Replayed(
             self._name,
             self._requests,
             len(self._keys),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, Final
 
 from univocal.uri.pipeline import split
-from univocal_app.learn.logs import Entry, LogError, entry_of_any, lines, opened
+from univocal_app.learn.logs import LogEntry, LogError, entry_of_any, lines, opened
 
 __all__ = ["Sample", "read_sample", "section_of", "varied"]
 
@@ -61,7 +61,7 @@ def _lines(head: bytes, stream: BinaryIO) -> Iterator[bytes]:
     yield rest
 
 
-def _of_one_host(found: Iterable[Entry], authority: bytes) -> Sample:
+def _of_one_host(found: Iterable[LogEntry], authority: bytes) -> Sample:
     by_host: defaultdict[bytes, dict[bytes, None]] = defaultdict(dict)
     count = 0
     for entry in found:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from univocal_app.commands.describe import printable, table
 from univocal_app.learn.corpus import Corpus
 from univocal_app.learn.discover import Discovery
-from univocal_app.learn.replaying import Outcome
+from univocal_app.learn.replaying import Replayed
 
 __all__ = ["compared", "discovered", "verdict_on"]
 
@@ -24,7 +24,7 @@ def _share(part: int, whole: int) -> str:
     return f"{part} ({part / whole:.1%})" if whole else str(part)
 
 
-def discovered(found: Discovery, corpus: Corpus, before: Outcome, after: Outcome) -> str:
+def discovered(found: Discovery, corpus: Corpus, before: Replayed, after: Replayed) -> str:
     """A discovery: what speaks for what, what it would change, and the profile."""
     said = [f"{corpus.requests} requests for {len(corpus.urls)} URLs; {corpus.skipped} lines skipped."]
     if corpus.share < 1:
@@ -67,7 +67,7 @@ def _row(
     return str(support), f"{min(confidence, 0.999):.3f}", told, example
 
 
-def compared(outcomes: Iterable[Outcome], skipped: int) -> str:
+def compared(outcomes: Iterable[Replayed], skipped: int) -> str:
     """Outcomes side by side, and what each would refuse."""
     outcomes = list(outcomes)
     rows = [("profile", "requests", "keys", "hits", "hit ratio", "bytes held", "evictions", "refused")]
@@ -90,7 +90,7 @@ def compared(outcomes: Iterable[Outcome], skipped: int) -> str:
     return "\n".join([table(rows), "", *charts, "", *refusals, *left])
 
 
-def _refusals(outcome: Outcome) -> list[str]:
+def _refusals(outcome: Replayed) -> list[str]:
     lines = []
     for reason, count in sorted(outcome.refused.items(), key=lambda item: -item[1]):
         lines.append(f"{outcome.profile} refuses {count} as {reason}, for example")
@@ -99,7 +99,7 @@ def _refusals(outcome: Outcome) -> list[str]:
     return lines
 
 
-def verdict_on(before: Outcome, after: Outcome) -> str:
+def verdict_on(before: Replayed, after: Replayed) -> str:
     """A site with univocal, beside one whose cache takes each spelling for a URL of its own."""
     gained = after.hits - before.hits
     refused = sum(after.refused.values())

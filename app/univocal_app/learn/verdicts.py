@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeAlias
 from urllib.parse import urljoin, urlsplit
 
 from univocal.uri.pipeline import split
-from univocal_app.learn.likeness import Answer, Template, steady_fields, told_apart, without_echo, words
+from univocal_app.learn.likeness import Reply, Template, steady_fields, told_apart, without_echo, words
 from univocal_app.learn.questions import Pair, Question, siblings
 
 __all__ = [
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 Verdict: TypeAlias = Literal["same", "different", "unknown"]
-Fetch: TypeAlias = Callable[[bytes, int], Answer]
+Fetch: TypeAlias = Callable[[bytes, int], Reply]
 """fetch(target, n) is the answer to the n-th request for a target, n from 0; asked twice, it is the same."""
 
 CONFIDENCE: Final = 0.95
@@ -84,14 +84,14 @@ class Page:
     """A target that was asked for twice: what stays of its answer, and why it decides nothing, if so."""
 
     target: bytes
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[Reply] = field(default_factory=list)
     template: Template = field(default_factory=lambda: Template(()))
     steady: dict[bytes, bytes] = field(default_factory=dict)
     dumb: str = ""
     open: bool = False  # any name beside it has a page of its own
     confronted: int = 0  # answers that had been taken in when it was last confronted with other pages
 
-    def learn(self, answer: Answer) -> None:
+    def learn(self, answer: Reply) -> None:
         """Take in one more answer to the same request."""
         content = words(answer)
         self.template = self.template.widened(content) if self.answers else Template.of(content)
@@ -188,14 +188,14 @@ class Judge:
             page.dumb = f"nonsense is answered {nonsense.status}"
 
     @staticmethod
-    def _fits(page: Page, answer: Answer) -> bool:
+    def _fits(page: Page, answer: Reply) -> bool:
         return answer.status == 200 and page.template.fits(words(answer))
 
-    def answer(self, target: bytes) -> Answer:
+    def answer(self, target: bytes) -> Reply:
         """The first answer to a target."""
         return self._fetch(target, 0)
 
-    def leads_to(self, answer: Answer, target: bytes) -> bytes | None:
+    def leads_to(self, answer: Reply, target: bytes) -> bytes | None:
         """The target that a redirect names on the same origin."""
         return led_to(self._origin, answer, target)
 
@@ -265,7 +265,7 @@ class Judge:
                 return "the page answers for anything in that place"
         return ""
 
-    def _arrived(self, page: Page, answer: Answer, target: bytes) -> bytes | None:
+    def _arrived(self, page: Page, answer: Reply, target: bytes) -> bytes | None:
         """Where redirects lead from `target`, one after the other, as far as to the page."""
         there = self.leads_to(answer, target)
         for _ in range(_REDIRECTS):
@@ -277,7 +277,7 @@ class Judge:
             there = further
         return there
 
-    def _compare(self, page: Page, pair: Pair, answer: Answer) -> Evidence:
+    def _compare(self, page: Page, pair: Pair, answer: Reply) -> Evidence:
         if answer.failed:
             return Evidence(pair, "unknown", f"status {answer.status}" if answer.status else "no answer")
         if answer.redirects:
@@ -297,8 +297,8 @@ class Judge:
             return Evidence(pair, "unknown" if weak else "different", f"another {field_name}")
         return self._unlike(page, pair, answer)
 
-    def _unlike(self, page: Page, pair: Pair, answer: Answer) -> Evidence:
-        echoed = Answer(answer.status, answer.fields, answer.body.replace(pair.b, pair.a))
+    def _unlike(self, page: Page, pair: Pair, answer: Reply) -> Evidence:
+        echoed = Reply(answer.status, answer.fields, answer.body.replace(pair.b, pair.a))
         if self._fits(page, echoed) and page.template.words >= _SUBSTANTIAL:
             return Evidence(pair, "unknown", "the page repeats its own target as it came")
         return Evidence(pair, "different", "other content")
@@ -310,7 +310,7 @@ def _named(target: bytes) -> tuple[bytes, bytes]:
     return directory, name
 
 
-def led_to(origin: str, answer: Answer, target: bytes) -> bytes | None:
+def led_to(origin: str, answer: Reply, target: bytes) -> bytes | None:
     """The target on `origin` that the answer to `target` redirects to, as clients ask for it; or None.
 
     It is spelled as in the Location field; what no URL may hold is encoded, as browsers do.
@@ -337,7 +337,7 @@ def _authority(scheme: str, authority: str) -> str:
     return authority.lower().removesuffix({"http": ":80", "https": ":443"}.get(scheme.lower(), ":"))
 
 
-def _same_but_for_echo(answers: Sequence[Answer], target: bytes, other: Answer, at: bytes) -> bool:
+def _same_but_for_echo(answers: Sequence[Reply], target: bytes, other: Reply, at: bytes) -> bool:
     """Another answer is the same page, but for what both repeat of their targets."""
     template = Template.of(without_echo(words(answers[0]), target))
     for answer in answers[1:]:

@@ -32,7 +32,7 @@ __all__ = ["admin"]
 # What is read in the files of all processes. The other views ask each of them.
 _SUMS: Final = frozenset(("/metrics", "/-/stats"))
 
-Endpoint = Callable[[Request], Awaitable[Response]]
+View = Callable[[Request], Awaitable[Response]]
 
 
 def admin(
@@ -48,7 +48,7 @@ def admin(
     `configuration` gives the one in force.
     """
     hosts = Hosts(lambda: configuration().server)
-    endpoints: list[tuple[str, str, Endpoint]] = [
+    endpoints: list[tuple[str, str, View]] = [
         ("/-/health", "GET", _health),
         ("/-/ready", "GET", partial(life.answer_ready, proxy)),
         ("/-/config", "GET", partial(_config, configuration)),

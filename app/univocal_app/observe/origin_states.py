@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from univocal.origin.balance import Member, State
+from univocal.origin.balance import Member, MemberState
 from univocal.origin.server import OriginServer
 from univocal_app.observe.survey import Row, Survey
 from univocal_app.run.processes import Commons
 
 __all__ = ["List", "Listed", "OriginStates", "states_of"]
 
-STATES: Final = (State.UP, State.EJECTED, State.DOWN)  # the worse behind the better
+STATES: Final = (MemberState.UP, MemberState.EJECTED, MemberState.DOWN)  # the worse behind the better
 
 
 class Listed(NamedTuple):
@@ -34,7 +34,7 @@ def states_of(listed: Iterable[Listed]) -> dict[tuple[str, str], bool]:
     found: dict[tuple[str, str], bool] = {}
     for _, site, _, member in listed:
         place = site, member.server.url
-        found[place] = found.get(place, True) and member.state is State.UP
+        found[place] = found.get(place, True) and member.state is MemberState.UP
     return found
 
 

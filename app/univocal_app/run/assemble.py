@@ -54,7 +54,7 @@ from univocal_app.run.origins import (
     recipes_of,
 )
 from univocal_app.run.processes import Commons
-from univocal_app.run.serve import Endpoint, Patience
+from univocal_app.run.serve import Patience, Served
 from univocal_app.run.telemetry import telemetry_of
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class House:
     certificates: CertificateFiles | None = None
     telemetry: Telemetry | None = None
 
-    def front(self, bound: socket) -> Endpoint:
+    def front(self, bound: socket) -> Served:
         """The proxy on its socket, over TLS if there are certificates."""
         works = Works(self.proxy.engine, self.origins.forwarding)
         limits, told = read_limits(self.configuration.server), self._refused
@@ -109,9 +109,9 @@ class House:
 
                 protocols["h2"] = BoundedH2Protocol.with_limits(limits, told, self.clients)
             protocol = TlsConnection.with_protocols(current, protocols, limits, told, self.clients)
-        return Endpoint(self.proxy, bound, protocol)
+        return Served(self.proxy, bound, protocol)
 
-    def back(self, bound: socket, life: Life | None = None) -> Endpoint:
+    def back(self, bound: socket, life: Life | None = None) -> Served:
         """The admin application on its socket."""
 
         def in_force() -> Configuration:
@@ -119,7 +119,7 @@ class House:
 
         app = admin(self.proxy, in_force, self.metrics, self.views, self.events, life or Life())
         clients = Clients(ConnectionLimits(ADMIN))
-        return Endpoint(app, bound, ExactProtocol.with_limits(ReadLimits(), self._refused, clients))
+        return Served(app, bound, ExactProtocol.with_limits(ReadLimits(), self._refused, clients))
 
     def patience(self) -> Patience:
         """The times of an end, as they are now."""

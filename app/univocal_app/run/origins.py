@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import httpx
 
 from univocal.asgi.reverse_proxy import ReverseProxy
-from univocal.engine import upstream as engine
+from univocal.engine.upstream import Upstream
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.origin.addresses import unix_socket
 from univocal.origin.balance import Balancing
@@ -22,7 +22,7 @@ from univocal.origin.server import OriginServer, Timeouts
 from univocal.origin.transport import OriginTransport
 from univocal_app.config.sites import upstreams
 from univocal_app.config.tables import Configuration, OriginTable, SiteTable
-from univocal_app.config.values import Upstream, origin_host
+from univocal_app.config.values import UpstreamSetting, origin_host
 from univocal_app.observe.origin_states import Listed
 from univocal_app.run.certificates import digest_of, load_pair, reason_of
 
@@ -178,8 +178,8 @@ class _Way:
     contexts: dict[_Trust, ssl.SSLContext] = field(default_factory=dict)
 
     def upstream(
-        self, setting: Upstream, site: SiteTable, transports: Sequence[httpx.AsyncBaseTransport | None]
-    ) -> engine.Upstream:
+        self, setting: UpstreamSetting, site: SiteTable, transports: Sequence[httpx.AsyncBaseTransport | None]
+    ) -> Upstream:
         """Make the pools of an upstream, one for each of its origin servers, as far as there is none.
 
         Raises ConfigurationError.
@@ -193,7 +193,7 @@ class _Way:
         weights = [weight for _, weight in setting.servers]
         balancing = Balancing(table.choice, table.retries, table.retry_budget, table.fails, table.eject)
         rule = None if table.health is None else table.health.rule
-        return engine.Upstream.of(servers, site.origin_host, weights, balancing, rule, _name(site.hosts))
+        return Upstream.of(servers, site.origin_host, weights, balancing, rule, _name(site.hosts))
 
     def transport(self, url: str) -> httpx.AsyncBaseTransport:
         """Make a transport to the server that `url` names. Raises ConfigurationError."""

@@ -20,7 +20,7 @@ import uvicorn
 from univocal.http.errors import ConfigurationError
 from univocal_app.config.values import Address
 
-__all__ = ["HELD", "Endpoint", "Patience", "Serving", "address_of", "bind", "check_address", "run"]
+__all__ = ["HELD", "Patience", "Served", "Serving", "address_of", "bind", "check_address", "run"]
 
 logger: Final = logging.getLogger("univocal")
 
@@ -42,7 +42,7 @@ class Patience(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class Served:
     """An ASGI application and the bound socket it is served on."""
 
     app: Any
@@ -132,7 +132,7 @@ class Serving:
 
     def __init__(
         self,
-        listeners: Sequence[Endpoint],
+        listeners: Sequence[Served],
         start: Callable[[], Awaitable[None]] = _nothing,
         close: Callable[[], Awaitable[None]] = _nothing,
         ending: Callable[[bool], None] = lambda _: None,
@@ -256,7 +256,7 @@ def _is_news(record: logging.LogRecord) -> bool:
     return not cancelled and not str(record.msg).startswith("Cancel ")
 
 
-def _settings(listener: Endpoint) -> uvicorn.Config:
+def _settings(listener: Served) -> uvicorn.Config:
     return uvicorn.Config(
         listener.app,
         http=listener.protocol,

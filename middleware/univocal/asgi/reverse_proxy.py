@@ -9,7 +9,7 @@ from weakref import WeakSet
 from univocal.asgi.client import ScopeClient
 from univocal.asgi.messages import Receive, Scope, Send
 from univocal.asgi.reception import Reception
-from univocal.asgi.relayed import Relayed, asked_for
+from univocal.asgi.relay import Relay, asked_for
 from univocal.asgi.scope import CANONICAL
 from univocal.asgi.websocket import relay_websocket
 from univocal.engine.attempt import Watch
@@ -147,7 +147,7 @@ async def _forward(upstream: Upstream, scope: Scope, receive: Receive, send: Sen
     method = scope["method"].encode("latin-1")
     target, key, sender = asked_for(scope)
     client = ScopeClient(scope, send)
-    relay = Relayed(client, scope["headers"], behind_a_cache=CANONICAL in scope.get("extensions", {}))
+    relay = Relay(client, scope["headers"], behind_a_cache=CANONICAL in scope.get("extensions", {}))
     reception = Reception(receive, left=relay.cancel, too_large=relay.cancel, limit=0)
     try:
         relay.asked = upstream.send(method, target, scope["headers"], sender, reception, relay, key=key)

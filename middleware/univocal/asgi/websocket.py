@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from univocal.asgi.client import ScopeClient
 from univocal.asgi.handshake import DENIAL, denial
 from univocal.asgi.messages import Message, Receive, Scope, Send
-from univocal.asgi.relayed import Relayed, asked_for
+from univocal.asgi.relay import Relay, asked_for
 from univocal.engine.upstream import Upstream
 from univocal.http.fields import without
 from univocal.http.messages import Fields, Response, values
@@ -113,7 +113,7 @@ def _told(end: Closed) -> dict[str, Any]:
     return {"code": code, "reason": end.reason}
 
 
-class _Opening(Relayed):
+class _Opening(Relay):
     """The answer to a handshake: `socket`, or a response; it is known when `decided` is done."""
 
     def __init__(self, client: ScopeClient, asked: Fields) -> None:

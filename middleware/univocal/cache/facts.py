@@ -28,7 +28,7 @@ from univocal.http.messages import Fields, Request, Response, values
 __all__ = [
     "Assessed",
     "Fetched",
-    "Told",
+    "ToldByResponse",
     "assess",
     "describe",
     "for_everybody",
@@ -51,7 +51,7 @@ class Fetched(NamedTuple):
     response_time: float
 
 
-class Told(NamedTuple):
+class ToldByResponse(NamedTuple):
     """A response's fields as one pass over them finds them."""
 
     named: dict[bytes, bytes]  # the first line of each name
@@ -61,7 +61,7 @@ class Told(NamedTuple):
 class Assessed(NamedTuple):
     """The findings about a response on the way to the verdict."""
 
-    told: Told
+    told: ToldByResponse
     fields: Fields  # those that may be stored
     tags: frozenset[bytes]  # those that the response names
     explicit: float | None
@@ -70,13 +70,13 @@ class Assessed(NamedTuple):
     kept_for: Selecting = ()  # what requests must have in common with it beyond what its Vary names
 
 
-def told_by(response: Response, rules: Rules) -> Told:
+def told_by(response: Response, rules: Rules) -> ToldByResponse:
     """The first line of each of a response's fields, and the directives that are for this cache."""
     named = firsts(response.fields)
-    return Told(named, response_directives(response.fields, named, rules.targeted))
+    return ToldByResponse(named, response_directives(response.fields, named, rules.targeted))
 
 
-def assess(fetched: Fetched, told: Told, rules: Rules) -> Assessed:
+def assess(fetched: Fetched, told: ToldByResponse, rules: Rules) -> Assessed:
     """The findings about a response: its directives and its freshness lifetime."""
     request, response, _, response_time = fetched
     named, directives = told
@@ -118,7 +118,7 @@ def is_personal(request: Request) -> bool:
     return False
 
 
-def _assigned_lifetime(fetched: Fetched, told: Told, rules: Rules) -> float:
+def _assigned_lifetime(fetched: Fetched, told: ToldByResponse, rules: Rules) -> float:
     """The lifetime of a response without explicit freshness: by the rules, else by heuristics (§4.2.2)."""
     request, response, _, response_time = fetched
     if response.status in rules.ttl_by_status:
@@ -134,7 +134,7 @@ def _assigned_lifetime(fetched: Fetched, told: Told, rules: Rules) -> float:
     return 0
 
 
-def storable_fields(fields: Fields, told: Told) -> Fields:
+def storable_fields(fields: Fields, told: ToldByResponse) -> Fields:
     """The fields that may be stored (§3.1)."""
     named, withheld = told.named, told.directives.withheld
     if _DROPPED.isdisjoint(named) and not withheld:

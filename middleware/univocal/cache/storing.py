@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from univocal.cache.directives import ResponseDirectives, response_directives
-from univocal.cache.facts import Assessed, Fetched, Told, assess, describe, for_everybody, told_by
+from univocal.cache.facts import Assessed, Fetched, ToldByResponse, assess, describe, for_everybody, told_by
 from univocal.cache.freshness import HEURISTIC_STATUS, explicit_lifetime
 from univocal.cache.ordinary import is_ordinary
 from univocal.cache.ranges import content_range
@@ -76,7 +76,7 @@ def verdict(key: bytes, fetched: Fetched, rules: Rules) -> Stored | Unstorable:
     return stored if usable or validatable or windows else Unstorable("no-freshness")
 
 
-def _forbidden(key: bytes, fetched: Fetched, told: Told, rules: Rules) -> str:
+def _forbidden(key: bytes, fetched: Fetched, told: ToldByResponse, rules: Rules) -> str:
     """The reason for which RFC 9111 §3 says MUST NOT, or the rules do, or ""."""
     request, response, _, _ = fetched
     directives, status = told.directives, response.status
@@ -144,7 +144,7 @@ def _shared(directives: ResponseDirectives) -> bool:
     return directives.must_revalidate or directives.public or directives.s_maxage is not None
 
 
-def _post_allows(key: bytes, fetched: Fetched, told: Told) -> bool:
+def _post_allows(key: bytes, fetched: Fetched, told: ToldByResponse) -> bool:
     request, response, _, response_time = fetched
     # RFC 9110 §9.3.3: responses to POST are only cacheable when they include explicit freshness information
     # and a Content-Location header field that has the same value as the POST's target URI

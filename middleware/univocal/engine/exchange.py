@@ -21,9 +21,9 @@ from univocal.engine.households import household
 from univocal.engine.landing import Failed, Found, Relayed, Renewed
 from univocal.engine.outcome import Handling, Outcome, Times, cache_status
 from univocal.engine.purge import PURGES, Order, Purged, carry_out
+from univocal.engine.queues import Place
 from univocal.engine.recording import Recording
 from univocal.engine.roles import Due, Origin
-from univocal.engine.turns import Turn
 from univocal.http.errors import Failure, RefusedError
 from univocal.http.fields import firsts, without
 from univocal.http.messages import Fields, Response, values
@@ -55,6 +55,7 @@ class Exchange:
         "_loan",
         "_origin",
         "_pending",
+        "_place",
         "_purged",
         "_reader",
         "_reasons",
@@ -62,7 +63,6 @@ class Exchange:
         "_status",
         "_ticks",
         "_timer",
-        "_turn",
         "admission",
         "begun",
         "error",
@@ -98,7 +98,7 @@ class Exchange:
         self._recording: Recording | None = None  # of the response that is said to be stored
         self._follows = False
         self._timer: Due | None = None
-        self._turn: Turn | None = None  # to ask by itself, after another's request has failed
+        self._place: Place | None = None  # to ask by itself, after another's request has failed
         # Of content that is all there, what the client did not take; it may outlive what is stored.
         self._pending: memoryview | None = None
         self._loan: Loan | None = None
@@ -285,10 +285,12 @@ class Exchange:
         """
         self._leave()
         self._follows = False
-        self._turn = turn = self._engine.flights.turns.turn(flight.name, lambda: self._go(turn, flight.name))
-        turn.begin()
+        self._place = place = self._engine.flights.queues.place(
+            flight.name, lambda: self._go(place, flight.name)
+        )
+        place.begin()
 
-    def _go(self, turn: Turn, name: Hashable | None) -> None:
+    def _go(self, place: Place, name: Hashable | None) -> None:
         engine = self._engine
         self.admission = again = engine.gate.again(self.admission, engine.clock())
         flight = engine.flights.joinable(name)
@@ -299,7 +301,7 @@ class Exchange:
             self._forward(None)
         else:
             # Who has to wait for long holds up nobody else.
-            self._timer = engine.call_later(again.runtime.limits.collapse_timeout, turn.end)
+            self._timer = engine.call_later(again.runtime.limits.collapse_timeout, place.end)
             self._lead(name if flight is None else None)
 
     def _lead(self, name: object | None, content: Content | None = None) -> None:
@@ -326,9 +328,9 @@ class Exchange:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        turn, self._turn = self._turn, None
-        if turn is not None:
-            turn.end()
+        place, self._place = self._place, None
+        if place is not None:
+            place.end()
 
     # What the flight says
 

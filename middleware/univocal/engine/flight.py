@@ -14,9 +14,9 @@ from univocal.cache.validation import SAFE_METHODS
 from univocal.engine.admission import Admission, Gate, obsolete
 from univocal.engine.broadcast import WINDOW, Broadcast, CutShortError, Reader
 from univocal.engine.landing import Failed, Found, Landing, Passenger, Relayed, Renewed
+from univocal.engine.queues import Queues
 from univocal.engine.recording import Recording, State
 from univocal.engine.roles import CallLater, Due, Origin, OriginRequest
-from univocal.engine.turns import Turns
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Fields, Request, Response
 from univocal.http.roles import Asked, Content
@@ -50,7 +50,7 @@ class Flights:
         self.call_later: Final = call_later
         self._named: dict[Hashable, Flight] = {}
         self._refreshing: set[bytes] = set()  # keys of stored responses that are fetched again
-        self.turns: Final = Turns()  # of those whose flight failed
+        self.queues: Final = Queues()  # of those whose flight failed
 
     def joinable(self, name: Hashable | None) -> Flight | None:
         """The flight of this name, if it serves who asks now: it has missed no purge, here or elsewhere."""

@@ -14,7 +14,7 @@ from typing import Final, Generic, Literal, TypeAlias, TypeVar
 
 from univocal.origin.retry_budget import RetryBudget
 
-__all__ = ["Balance", "Balancing", "Choice", "Member", "State"]
+__all__ = ["Balance", "Balancing", "Choice", "Member", "MemberState"]
 
 Choice: TypeAlias = Literal["round-robin", "least-requests", "hash"]
 Server = TypeVar("Server")
@@ -33,7 +33,7 @@ class Balancing:
     eject: float = 10.0
 
 
-class State(Enum):
+class MemberState(Enum):
     """The states of an origin server."""
 
     UP = "up"
@@ -56,7 +56,7 @@ class Member(Generic[Server]):
     def __init__(self, server: Server, name: str, weight: int = 1, now: float = 0.0) -> None:
         self.become(server, name)
         self.weight = weight
-        self.state = State.UP
+        self.state = MemberState.UP
         self.since = now
         self.requests = self.failures = self.under_way = 0
         self.row = 0  # failures since the last answer
@@ -74,7 +74,7 @@ class Member(Generic[Server]):
         hashed = int.from_bytes(blake2b(key, digest_size=8, key=self._secret).digest()) >> 64 - _BITS
         return -self.weight / math.log((hashed + 0.5) / 2**_BITS)
 
-    def enter(self, state: State, now: float) -> None:
+    def enter(self, state: MemberState, now: float) -> None:
         """Begin a state."""
         self.state, self.since = state, now
         self.until, self.trial = math.inf, None
@@ -116,10 +116,10 @@ class Balance(Generic[Server]):
 
     def mark(self, member: Member[Server], now: float, *, up: bool) -> None:
         """Take note of what a health check has found; it ends no ejection."""
-        if up is not (member.state is State.DOWN):
+        if up is not (member.state is MemberState.DOWN):
             return
         member.row = 0
-        member.enter(State.UP if up else State.DOWN, now)
+        member.enter(MemberState.UP if up else MemberState.DOWN, now)
         self._eject(now)
 
     # What who asks calls.
@@ -127,7 +127,7 @@ class Balance(Generic[Server]):
     def take(self, asker: object, key: bytes, now: float) -> Member[Server] | None:
         """The member to ask; None while all are down."""
         members = self._members
-        if len(members) == 1 and members[0].state is State.UP:
+        if len(members) == 1 and members[0].state is MemberState.UP:
             member = members[0]
             member.requests += 1
             member.under_way += 1
@@ -149,17 +149,17 @@ class Balance(Generic[Server]):
 
     def answered(self, member: Member[Server], now: float) -> None:
         """A response's head has come: whatever it says, the origin server is there."""
-        if member.row or member.state is State.EJECTED:
+        if member.row or member.state is MemberState.EJECTED:
             member.row = 0
-            if member.state is State.EJECTED:
-                member.enter(State.UP, now)
+            if member.state is MemberState.EJECTED:
+                member.enter(MemberState.UP, now)
             self._eject(now)  # who was spared as the last one is that no more
 
     def failed(self, member: Member[Server], now: float) -> None:
         """No head has come, or none that can be read."""
         member.failures += 1
         member.row += 1
-        if member.state is State.EJECTED:
+        if member.state is MemberState.EJECTED:
             member.until = now + self.settings.eject
         elif member.row >= self.settings.fails:
             self._eject(now)
@@ -180,18 +180,18 @@ class Balance(Generic[Server]):
 
     def _able(self, member: Member[Server]) -> bool:
         """True of one that is up, unless it was only spared as the last."""
-        return member.state is State.UP and member.row < self.settings.fails
+        return member.state is MemberState.UP and member.row < self.settings.fails
 
     def _eject(self, now: float) -> None:
         """Eject who has failed too often, as long as somebody is able."""
         if any(map(self._able, self._members)):
             for member in self._members:
-                if member.state is State.UP and member.row >= self.settings.fails:
-                    member.enter(State.EJECTED, now)
+                if member.state is MemberState.UP and member.row >= self.settings.fails:
+                    member.enter(MemberState.EJECTED, now)
                     member.until = now + self.settings.eject
 
     def _choose(self, key: bytes, now: float, tried: Collection[Member[Server]]) -> Member[Server] | None:
-        left = [each for each in self._members if each.state is not State.DOWN and each not in tried]
+        left = [each for each in self._members if each.state is not MemberState.DOWN and each not in tried]
         able = [each for each in left if self._able(each)]
         if tried and able:
             return self._chosen(able, key)  # a request that has failed once makes no trial
@@ -207,7 +207,7 @@ class Balance(Generic[Server]):
     def _give(self, asker: object, member: Member[Server]) -> Member[Server]:
         member.requests += 1
         member.under_way += 1
-        if member.state is State.EJECTED and member.trial is None:
+        if member.state is MemberState.EJECTED and member.trial is None:
             member.trial = asker
         return member
 

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["HealthRule", "Judge", "statuses"]
+__all__ = ["HealthJudge", "HealthRule", "statuses"]
 
 _STATUSES: Final = re.compile(r"[1-5][0-9][0-9](?:-[1-5][0-9][0-9])?")
 _ALLOWED: Final = 'status codes and ranges of them, from 100 to 599, such as "200-399" or "200, 204, 301-308"'
@@ -44,7 +44,7 @@ class HealthRule:
     falls: int = 3
 
 
-class Judge:
+class HealthJudge:
     """Judges one origin server, which is `up`, or not, until checks say otherwise."""
 
     __slots__ = ("_row", "_rule", "up")

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from univocal.origin.timeouts import Timer
 
-__all__ = ["AGAIN", "Found", "Resolve", "Watch", "is_name", "resolved", "told"]
+__all__ = ["AGAIN", "Found", "NameWatch", "Resolve", "is_name", "resolved", "told"]
 
 # An address as getaddrinfo tells it: family, kind, protocol, name, and the address with its port.
 Found: TypeAlias = tuple[int, int, int, str, Any]
@@ -55,7 +55,7 @@ def told(found: Found) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
-class Watch:
+class NameWatch:
     """Resolves a name, and again every 30 seconds, in nobody's way; `found` hears of other addresses.
 
     A resolution that fails leaves those that were found before.

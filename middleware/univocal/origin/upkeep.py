@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from univocal.origin.balance import Balance, Member, State
+from univocal.origin.balance import Balance, Member, MemberState
 from univocal.origin.checking import Check
-from univocal.origin.health import HealthRule, Judge
-from univocal.origin.resolving import Resolve, Watch, resolved
+from univocal.origin.health import HealthJudge, HealthRule
+from univocal.origin.resolving import NameWatch, Resolve, resolved
 from univocal.origin.server import OriginServer
 
 __all__ = ["Upkeep"]
@@ -50,7 +50,7 @@ class Upkeep:
         # By what is configured, the members that are asked in its place.
         self._members: dict[_Member, list[_Member]] = {each: [each] for each in balance.members}
         self._names = {each: each.server.name for each in balance.members}
-        self._watches: list[Watch] = []
+        self._watches: list[NameWatch] = []
         self._checks: dict[_Member, Check] = {}
         self.begun = False
 
@@ -102,13 +102,13 @@ class Upkeep:
         def found(addresses: tuple[str, ...]) -> None:
             self._settle(configured, addresses, watch)
 
-        watch = Watch(host, port, found, self._resolve, self._loop)
+        watch = NameWatch(host, port, found, self._resolve, self._loop)
         for member in self._members[configured]:
             self._attend(configured, member.server, watch)
         self._watches.append(watch)
         watch.begin()
 
-    def _settle(self, configured: _Member, addresses: Sequence[str], watch: Watch) -> None:
+    def _settle(self, configured: _Member, addresses: Sequence[str], watch: NameWatch) -> None:
         """Have a member for each address: those that were there go on, with all that is known of them."""
         before, now = self._members[configured], self._clock()
         unchecked = [each for each in addresses if each not in {member.server.address for member in before}]
@@ -129,20 +129,21 @@ class Upkeep:
                 self._part(member)
         self._check(member for member in after if member.server.address in unchecked)
 
-    def _at(self, configured: _Member, address: str, watch: Watch) -> tuple[OriginServer, str]:
+    def _at(self, configured: _Member, address: str, watch: NameWatch) -> tuple[OriginServer, str]:
         """The origin server at one address of its name, and what tells it apart."""
         server = configured.server.at(address)
         self._attend(configured, server, watch)
         return server, f"{server.url} {address}"
 
-    def _attend(self, configured: _Member, server: OriginServer, watch: Watch) -> None:
+    def _attend(self, configured: _Member, server: OriginServer, watch: NameWatch) -> None:
         """Hear of what a server could not reach, and let it know its addresses of the other family."""
         server.unreached = watch.hurry
         if server.address:
             server.rivals = lambda: [
                 member.server
                 for member in self._members[configured]
-                if member.state is State.UP and (":" in member.server.address) is not (":" in server.address)
+                if member.state is MemberState.UP
+                and (":" in member.server.address) is not (":" in server.address)
             ]
 
     def _part(self, member: _Member) -> None:
@@ -162,7 +163,7 @@ class Upkeep:
             check.begin()
 
     def _check_of(self, member: _Member, rule: HealthRule) -> Check:
-        judge, server = Judge(rule, up=member.state is not State.DOWN), member.server
+        judge, server = HealthJudge(rule, up=member.state is not MemberState.DOWN), member.server
 
         def told(passed: bool) -> None:
             if judge.hear(passed=passed):

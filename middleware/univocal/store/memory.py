@@ -17,7 +17,7 @@ from univocal.store.leases import Lease, Leases
 from univocal.store.loans import Loan, Loans
 from univocal.store.purge_selectors import Keys, LocalSelector, Pattern, Tags, matches
 
-__all__ = ["MemoryStore", "Stats"]
+__all__ = ["MemoryStats", "MemoryStore"]
 
 # How many keys are remembered as uncacheable at most.
 _MARKER_LIMIT: Final = 10_000
@@ -37,7 +37,7 @@ _PURGED: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Stats:
+class MemoryStats:
     """The numbers of keys, responses, octets, octets of content under way, evictions and live bans.
 
     `lent` are octets that are held for slow clients alone.
@@ -82,9 +82,9 @@ class MemoryStore:
         self._uncacheable: OrderedDict[int, float] = OrderedDict()
 
     @property
-    def stats(self) -> Stats:
+    def stats(self) -> MemoryStats:
         """The numbers at this moment."""
-        return Stats(
+        return MemoryStats(
             len(self._entries),
             self._responses,
             self._bytes,

@@ -21,13 +21,13 @@ from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Selector
 from univocal.store.redis.tier import SharedLease, SharedStore
 
-__all__ = ["Judge", "MemoryTier", "SharedTier", "TierLease", "Tiers", "tiers_of"]
+__all__ = ["MemoryTier", "Satisfies", "SharedTier", "TierLease", "Tiers", "tiers_of"]
 
 T = TypeVar("T")
 
 logger: Final = logging.getLogger("univocal")
 
-Judge: TypeAlias = Callable[[Sequence[Stored], Sequence[Stored]], bool]
+Satisfies: TypeAlias = Callable[[Sequence[Stored], Sequence[Stored]], bool]
 """Told which stored responses may be served, and which the origin may be asked about; True: one is served."""
 
 # Asks for no content of what it does not select.
@@ -97,7 +97,13 @@ class Tiers(ABC):
 
     @abstractmethod
     def fill(
-        self, lease: TierLease, request: Request, judge: Judge, then: Callable[[bool], None], *, joined: bool
+        self,
+        lease: TierLease,
+        request: Request,
+        judge: Satisfies,
+        then: Callable[[bool], None],
+        *,
+        joined: bool,
     ) -> None:
         """Show `judge` the responses of other nodes; `then(True)` once it serves one, `then(False)` to fetch.
 
@@ -199,7 +205,7 @@ class MemoryTier(Tiers):
         self,
         lease: TierLease,  # noqa: ARG002
         request: Request,  # noqa: ARG002
-        judge: Judge,  # noqa: ARG002
+        judge: Satisfies,  # noqa: ARG002
         then: Callable[[bool], None],
         *,
         joined: bool,  # noqa: ARG002
@@ -284,12 +290,18 @@ class SharedTier(Tiers):
         _shared(lease).owed.append(selector)
 
     def fill(
-        self, lease: TierLease, request: Request, judge: Judge, then: Callable[[bool], None], *, joined: bool
+        self,
+        lease: TierLease,
+        request: Request,
+        judge: Satisfies,
+        then: Callable[[bool], None],
+        *,
+        joined: bool,
     ) -> None:
         shared = _shared(lease)
         self._go_on(self._fill(shared, request, judge, joined=joined), then, otherwise=False)
 
-    async def _fill(self, lease: SharedLease, request: Request, judge: Judge, *, joined: bool) -> bool:
+    async def _fill(self, lease: SharedLease, request: Request, judge: Satisfies, *, joined: bool) -> bool:
         """Ask the shared tier, and wait for who fetches this elsewhere; else there is its lease.
 
         What the origin is asked about is read once more under that lease: what was read before it may have

@@ -17,7 +17,7 @@ from univocal import CacheMiddleware, MemoryStore, Outcome
 from univocal.engine.outcome import Handling, Times
 from univocal.engine.upstream import Upstream
 from univocal.http.messages import Received
-from univocal.origin.balance import State
+from univocal.origin.balance import MemberState
 from univocal.origin.server import OriginServer
 from univocal.uri.target import resolve
 from univocal_app.config.tables import validate
@@ -371,7 +371,7 @@ async def test_the_origin_servers_of_every_process_are_one_list(tmp_path: Path) 
             member.failures += 1
     first, second = workers[0][1].members
     workers[0][1].mark(second, time.monotonic(), up=False)
-    first.enter(State.EJECTED, time.monotonic() - 1000)
+    first.enter(MemberState.EJECTED, time.monotonic() - 1000)
     asking = asyncio.create_task(parent.told())
     async with asyncio.timeout(20):
         while not asking.done():

@@ -10,7 +10,7 @@ import pytest
 from authority import Authority
 from support import hello, silent
 from univocal.engine.upstream import Sender, Upstream
-from univocal.origin.balance import Balance, Balancing, Member, State
+from univocal.origin.balance import Balance, Balancing, Member, MemberState
 from univocal.origin.health import HealthRule
 from univocal.origin.resolving import resolved
 from univocal.origin.server import OriginServer, Timeouts
@@ -91,7 +91,7 @@ async def test_one_of_two_addresses_refuses(serve, name):
     origin = await serve(hello)  # at 127.0.0.1 alone
     named = await name(origin.port, "127.0.0.1", "127.0.0.2", choice="round-robin")
     assert [await named.ask() for _ in range(8)] == [200] * 8
-    assert named.member("127.0.0.2").state is State.EJECTED
+    assert named.member("127.0.0.2").state is MemberState.EJECTED
     assert named.member("127.0.0.2").failures == 3
     assert named.member("127.0.0.1").failures == 0
 
@@ -110,7 +110,7 @@ async def test_a_family_that_says_nothing_loses_the_race(serve, name):
     with silent("::1", origin.port):
         named = await name(origin.port, "::1", "127.0.0.1", retries=0, choice="round-robin")
         assert [await named.ask() for _ in range(6)] == [200] * 6
-        assert named.member("::1").state is State.EJECTED
+        assert named.member("::1").state is MemberState.EJECTED
         assert named.member("127.0.0.1").requests == 6
     # A connection that has won is kept, and its address's own: the other three requests needed none.
     assert origin.accepted == 3

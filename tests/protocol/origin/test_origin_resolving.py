@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from univocal.origin.resolving import Watch, resolved, told
+from univocal.origin.resolving import NameWatch, resolved, told
 
 
 class Names:
@@ -36,7 +36,7 @@ def found():
 
 @pytest.fixture
 def watch(clock, names, found):
-    return Watch("origin.example", 8080, found.append, names, clock)
+    return NameWatch("origin.example", 8080, found.append, names, clock)
 
 
 async def turns():

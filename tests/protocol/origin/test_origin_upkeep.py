@@ -7,7 +7,7 @@ import pytest
 
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Response
-from univocal.origin.balance import Balance, Balancing, Member, State
+from univocal.origin.balance import Balance, Balancing, Member, MemberState
 from univocal.origin.health import HealthRule
 from univocal.origin.resolving import resolved
 from univocal.origin.server import OriginServer
@@ -106,12 +106,12 @@ async def test_who_stays_keeps_what_is_known_of_it(world):
     second = there.member("192.0.2.2")
     for _ in range(3):
         there.balance.failed(second, 1.0)
-    assert second.state is State.EJECTED
+    assert second.state is MemberState.EJECTED
     there.addresses = {"a.example": ["192.0.2.2", "192.0.2.3"]}
     await there.at(30)
     assert there.places == ["192.0.2.2", "192.0.2.3"]
     assert there.member("192.0.2.2") is second
-    assert second.state is State.EJECTED
+    assert second.state is MemberState.EJECTED
     assert there.origins[0].server.world["forgotten"][1:] == ["192.0.2.1"]
     there.addresses = {}
     await there.at(60)
@@ -167,14 +167,14 @@ async def test_checks_take_a_member_down_and_bring_it_back(world, caplog):
     first, second = there.member("192.0.2.1"), there.member("192.0.2.2")
     sick.add("192.0.2.1")
     await there.at(5, 10)
-    assert first.state is State.UP
+    assert first.state is MemberState.UP
     await there.at(15)
-    assert (first.state, first.since, second.state) == (State.DOWN, 15, State.UP)
+    assert (first.state, first.since, second.state) == (MemberState.DOWN, 15, MemberState.UP)
     sick.clear()
     await there.at(20)
-    assert first.state is State.DOWN
+    assert first.state is MemberState.DOWN
     await there.at(25)
-    assert (first.state, first.since) == (State.UP, 25)
+    assert (first.state, first.since) == (MemberState.UP, 25)
     assert [record.getMessage() for record in caplog.records] == [
         "http://a.example (192.0.2.1) is down, as its health checks say",
         "http://a.example (192.0.2.1) is up, as its health checks say",
@@ -266,15 +266,19 @@ async def test_a_successor_knows_all_that_was_known(world):
     # One that has gone, and its neighbours, who do not notice.
     assert after.balance.members == (first, third, down)
     assert gone not in after.balance.members
-    assert [each.state for each in after.balance.members] == [State.DOWN, State.EJECTED, State.DOWN]
+    assert [each.state for each in after.balance.members] == [
+        MemberState.DOWN,
+        MemberState.EJECTED,
+        MemberState.DOWN,
+    ]
     assert (third.failures, {each.weight for each in after.balance.members}) == (3, {5})
     # It is checked, and its name resolved, as before.
     down.server.world["sick"].clear()
     await after.at(20, 25)
-    assert (first.state, down.state) == (State.DOWN, State.UP)
+    assert (first.state, down.state) == (MemberState.DOWN, MemberState.UP)
     there.origins[0].server.world["sick"].clear()
     await after.at(30, 35)
-    assert first.state is State.UP
+    assert first.state is MemberState.UP
     after.addresses = {"a.example": ["192.0.2.1", "192.0.2.3", "2001:db8::3"]}
     await after.at(45)
     assert after.places == ["192.0.2.1", "192.0.2.3", "2001:db8::3", "192.0.2.9"]
@@ -288,10 +292,10 @@ async def test_a_successor_without_checks_takes_nobody_for_down(world):
         origin.server.world["sick"].add("")
     there.upkeep.begin()
     await there.at(5, 10)
-    assert [each.state for each in there.balance.members] == [State.DOWN] * 2
+    assert [each.state for each in there.balance.members] == [MemberState.DOWN] * 2
     after = await successor(world, there, "192.0.2.8", "192.0.2.9")
     assert after.balance.members == there.balance.members
-    assert [each.state for each in after.balance.members] == [State.UP] * 2
+    assert [each.state for each in after.balance.members] == [MemberState.UP] * 2
 
 
 async def test_a_successor_of_others_begins_anew(world):
@@ -302,7 +306,7 @@ async def test_a_successor_of_others_begins_anew(world):
     after = world("192.0.2.8", rule=RULE)
     after.upkeep.succeed(there.upkeep)
     assert after.balance.members == tuple(after.origins)
-    assert after.balance.members[0].state is State.UP
+    assert after.balance.members[0].state is MemberState.UP
 
 
 async def test_it_begins_once(world):

@@ -1,19 +1,19 @@
-"""Turns: a few at a time, in order; nothing is left of those who are done."""
+"""Queues: a few at a time, in order; nothing is left of those who are done."""
 
 from __future__ import annotations
 
-from univocal.engine.turns import AT_ONCE, Turn, Turns
+from univocal.engine.queues import AT_ONCE, Place, Queues
 
 
 class Line:
     """Those who want their turn; `gone` are those who had it."""
 
     def __init__(self, count: int, *, at_once: bool = False) -> None:
-        self.turns = Turns()
+        self.queues = Queues()
         self.gone: list[int] = []
-        self.all: list[Turn] = []
+        self.all: list[Place] = []
         for number in range(count):
-            self.all.append(self.turns.turn("name", lambda number=number: self.go(number, at_once)))
+            self.all.append(self.queues.place("name", lambda number=number: self.go(number, at_once)))
             self.all[-1].begin()
 
     def go(self, number: int, at_once: bool) -> None:
@@ -28,9 +28,9 @@ def test_a_few_go_and_each_end_lets_the_next_go() -> None:
     line.all[3].end()
     line.all[3].end()
     assert line.gone == [*range(AT_ONCE + 1)]
-    for turn in line.all:
-        turn.end()
-    assert len(line.turns) == 0
+    for place in line.all:
+        place.end()
+    assert len(line.queues) == 0
 
 
 def test_whoever_leaves_while_it_waits_is_passed_over() -> None:
@@ -42,15 +42,15 @@ def test_whoever_leaves_while_it_waits_is_passed_over() -> None:
 
 def test_lines_of_different_names_do_not_wait_for_one_another() -> None:
     line = Line(AT_ONCE + 1)
-    line.turns.turn("other", lambda: line.gone.append(-1)).begin()
+    line.queues.place("other", lambda: line.gone.append(-1)).begin()
     assert line.gone[-1] == -1
-    assert len(line.turns) == 2
+    assert len(line.queues) == 2
 
 
 def test_ten_thousand_that_are_done_at_once_do_not_nest() -> None:
     line = Line(AT_ONCE)
     for number in range(AT_ONCE, 10_000):
-        line.all.append(line.turns.turn("name", lambda number=number: line.go(number, True)))
+        line.all.append(line.queues.place("name", lambda number=number: line.go(number, True)))
         line.all[-1].begin()
     line.all[0].end()
     assert line.gone == [*range(10_000)]

@@ -14,7 +14,7 @@ from univocal.http.problem import fault, problem
 from univocal.http.roles import Asked
 from univocal.uri.target import origin_target
 
-__all__ = ["Relayed", "asked_for"]
+__all__ = ["Relay", "asked_for"]
 
 
 class AskedFor(NamedTuple):
@@ -36,7 +36,7 @@ def asked_for(scope: Scope) -> AskedFor:
     return AskedFor(origin_target(found), found.key, sender)
 
 
-class Relayed:
+class Relay:
     """An answer that goes straight to the client of a scope.
 
     `error` is to be raised: for the cache in front to answer, or for the server to log what is a fault.
