@@ -13,6 +13,8 @@ def test_of_several_reasons_the_table_says_which_comes_first() -> None:
         "dot-segment",
         "unknown-host",
     )
+    limits = ["too-many-requests", "fields-too-large", "unknown-host"]
+    assert by_rank(reversed(limits)) == tuple(limits)
     assert by_rank(REASONS) == tuple(REASONS)
     with pytest.raises(KeyError):
         by_rank(["no-such-reason"])
