@@ -67,7 +67,8 @@ def probe_command(
     except LogError as error:
         raise typer.BadParameter(str(error)) from None
     if not found.targets:
-        raise typer.BadParameter(f"--sample {sample}: there is no URL in it that could be asked")
+        typer.echo(f"univocal: {sample}: there is no URL in it that could be asked", err=True)
+        raise typer.Exit(1)
     if dry_run:
         planned = plan(base, found.targets)
         typer.echo(planned.as_json() if as_json else _planned(planned))
@@ -175,6 +176,8 @@ def discover_command(
     """Find the rules of a log: which of its URLs are one. Exit status: 1 if it speaks for none."""
     gc.disable()  # there are a million objects and no circles among them
     corpus = _corpus(logs, form)
+    if not corpus.requests:
+        _nothing_in(logs, as_json=as_json)
     found = discover(corpus)
     if origin is not None and found.decided:
         found = _validated(found, _origin(origin), rate, quiet=as_json)
@@ -190,9 +193,14 @@ def _corpus(logs: list[str], form: str) -> Corpus:
         corpus = read(entries(logs, form))
     except LogError as error:
         raise typer.BadParameter(str(error)) from None
-    if not corpus.requests:
-        raise typer.BadParameter(f"{', '.join(logs)}: no line of {corpus.skipped} is a GET that was answered")
     return corpus
+
+
+def _nothing_in(logs: list[str], *, as_json: bool) -> None:
+    """Say that a log has nothing to go by, and end; a program gets the figures of nothing."""
+    typer.echo(f"univocal: {', '.join(logs)}: no line is a GET that was answered", err=True)
+    if not as_json:
+        raise typer.Exit(1)
 
 
 def _validated(found: Discovery, base: str, rate: float, *, quiet: bool) -> Discovery:
@@ -224,7 +232,7 @@ def replay_command(
 ) -> None:
     """Send a log through gate, policy and store under several profiles, and compare."""
     replays = [Replay(name, sites_of(_profile(name)), ttl, _size(max_bytes)) for name in profile]
-    skipped = _fed(logs, form, replays)
+    skipped = _fed(logs, form, replays, as_json=as_json)
     outcomes = [replay.outcome() for replay in replays]
     if as_json:
         typer.echo(json.dumps([outcome.told() for outcome in outcomes], indent=2))
@@ -258,7 +266,7 @@ def audit_command(
         Replay("as they came", None, ttl, _size(max_bytes)),
         Replay(name, sites, ttl, _size(max_bytes)),
     ]
-    _fed(logs, form, replays)
+    _fed(logs, form, replays, as_json=as_json)
     before, after = (replay.outcome() for replay in replays)
     if as_json:
         typer.echo(json.dumps([before.told(), after.told()], indent=2))
@@ -267,7 +275,7 @@ def audit_command(
     raise typer.Exit(0 if after.requests else 1)
 
 
-def _fed(logs: list[str], form: str, replays: list[Replay]) -> int:
+def _fed(logs: list[str], form: str, replays: list[Replay], *, as_json: bool) -> int:
     """Feed the GETs that were answered to each; how many lines were none that could be read."""
     skipped = count = 0
     try:
@@ -284,7 +292,7 @@ def _fed(logs: list[str], form: str, replays: list[Replay]) -> int:
     except LogError as error:
         raise typer.BadParameter(str(error)) from None
     if not count:
-        raise typer.BadParameter(f"{', '.join(logs)}: no line of {skipped} is a GET that was answered")
+        _nothing_in(logs, as_json=as_json)
     return skipped
 
 

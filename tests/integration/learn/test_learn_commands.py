@@ -127,10 +127,8 @@ def test_probe_goes_on_where_it_was(site, sample, tmp_path):
         (["probe", "http://127.0.0.1:1/x", "--sample", "-"], "without a path"),
         (["probe", "http://127.0.0.1:1"], "--sample"),
         (["probe", "http://127.0.0.1:1", "--sample", "/nowhere"], "No such file"),
-        (["probe", "http://127.0.0.1:1", "--sample", "-"], "no URL"),
         (["discover", "/nowhere"], "No such file"),
         (["discover", "-", "--format", "xml"], "there is no format"),
-        (["discover", "-"], "no line"),
         (["replay", "-"], "--profile"),
         (["replay", "-", "--profile", "nope"], "nope"),
         (["replay", "-", "--profile", "nginx", "--max-bytes", "much"], "--max-bytes"),
@@ -141,6 +139,28 @@ def test_usage(words, said):
     ended = univocal(*words, stdin="")
     assert ended.returncode == 2
     assert said in " ".join(ended.stderr.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    "log", ["", "nonsense\n", '{"request_uri": "/a", "method": "POST", "status": 200}\n']
+)
+@pytest.mark.parametrize(
+    "words",
+    [["discover", "-"], ["replay", "-", "--profile", "nginx"], ["audit", "-", "--profile", "nginx"]],
+)
+def test_a_log_without_an_answered_get_decides_nothing(words, log):
+    ended = univocal(*words, stdin=log)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "no line is a GET that was answered" in ended.stderr
+    told = univocal(*words, "--json", stdin=log)
+    figures = json.loads(told.stdout)
+    assert (told.returncode, (figures[0] if "discover" not in words else figures)["requests"]) == (1, 0)
+
+
+def test_a_sample_without_a_url_decides_nothing():
+    ended = univocal("probe", "http://127.0.0.1:1", "--sample", "-", stdin="nonsense\n")
+    assert ended.returncode == 1
+    assert "no URL in it" in ended.stderr
 
 
 def test_an_origin_that_is_not_there(sample):
