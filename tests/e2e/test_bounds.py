@@ -313,3 +313,15 @@ def test_content_that_comes_in_drops_is_refused(serve: Fixture, connect: Fixture
     assert ask(running.proxy, "/", "en.example", "POST", body="a" * 5000).status == 200
     told = [(line["status"], line["reasons"]) for line in logged(running)]
     assert told == [(408, ["request-timeout"]), (200, [])]
+
+
+def test_a_flood_of_faulty_requests_does_not_fill_the_log(
+    serve: Fixture, connect: Fixture, ask: Fixture
+) -> None:
+    running = serve()
+    for _ in range(60):
+        assert refused(connect(running.proxy, b"GARBAGE\r\n\r\n")) == (400, "bad-framing")
+    assert ask(running.proxy, "/", "en.example").status == 200
+    told = [line["reasons"] for line in logged(running)]
+    assert told == [["bad-framing"]] * 60 + [[]]
+    assert 1 <= running.err.count("Refused a request: bad-framing") <= 10

@@ -108,3 +108,29 @@ async def test_a_hit_never_waits_for_a_purge(proxy: Any, line: str, gone: int) -
     assert store.stats.responses == 10_001 - gone
     kept = await proxy.ask("/code")
     assert (kept.content, "hit" in kept["cache-status"]) == (first, True)
+
+
+@pytest.mark.parametrize(("group", "left"), [('"g"', 1), ('"other"', 10_002)], ids=["all", "none"])
+async def test_a_hit_never_waits_for_what_a_post_makes_obsolete(
+    proxy: Any, origin: Any, reply: Any, group: str, left: int
+) -> None:
+    def answer(asked: Any) -> bytes:
+        if asked.start.startswith(b"POST"):
+            return bytes(reply(b"done", f"Cache-Group-Invalidation: {group}"))
+        groups = ['Cache-Groups: "g"'] if asked.target == b"/grouped" else []
+        return bytes(reply(b"page", "Cache-Control: max-age=600", *groups))
+
+    origin.answer = answer
+    for path in ("/grouped", "/code"):
+        await proxy.ask(path)
+    store = proxy.app.store
+    (one,) = (each for key in list(store._entries) for each in store.lookup(key) if each.tags)
+    for number in range(10_000):
+        lease = store.begin(one.key + b"%d" % number, one.response_time)
+        store.commit(lease, replace(one, key=lease.key))
+        store.release(lease)
+    with Turns() as turns:
+        assert (await proxy.ask("/form", method="POST")).content == b"done"
+    assert turns.longest < CEILING
+    assert store.stats.responses == left
+    assert "hit" in (await proxy.ask("/code"))["cache-status"]

@@ -11,6 +11,7 @@ from univocal.http.forward import (
     forwards_left,
     framed_anew,
     one_length,
+    passes,
     request_fields,
     request_has_content,
     response_fields,
@@ -358,3 +359,17 @@ def test_the_memory_of_what_a_client_is_told_as_cannot_be_changed() -> None:
     one = request_fields([], host=b"en.example", client="192.0.2.1", scheme=b"http")
     one.clear()
     assert request_fields([], host=b"en.example", client="192.0.2.1", scheme=b"http")
+
+
+@pytest.mark.parametrize(
+    ("lines", "count"),
+    [
+        ([], 0),
+        ([b"1.1 univocal"], 1),
+        ([b"1.1 univocal, 1.0 fred, HTTP/1.1  univocal (it)", b"1.1\tunivocal"], 3),
+        ([b"1.1 univocal,1.1 univocal , 2 univocal"], 3),
+        ([b"1.1 univocally, 1.1 xunivocal, univocal, 1.1 fred univocal"], 0),
+    ],
+)
+def test_how_often_a_request_has_passed(lines: list[bytes], count: int) -> None:
+    assert passes([(b"via", line) for line in lines]) == count

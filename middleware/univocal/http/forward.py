@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
@@ -31,6 +32,8 @@ __all__ = [
 
 _PSEUDONYM: Final = b"univocal"
 VIA: Final = b"1.1 " + _PSEUDONYM
+# A member of a Via that names this pseudonym as the one by which the message was received.
+_PASS: Final = re.compile(rb"(?:\A|,)[ \t]*[^ \t,]+[ \t]+%b(?![^ \t,])" % _PSEUDONYM)
 
 # A chain of proxies may hold several of this kind, with one pseudonym; a longer one goes in circles.
 MOST_PASSES: Final = 16
@@ -233,9 +236,7 @@ def forwards_left(method: bytes, fields: Sequence[Field]) -> Fields | None:
 
 def passes(fields: Sequence[Field]) -> int:
     """The number of times that a request has come through a proxy of this pseudonym (RFC 9110 §7.6.3)."""
-    lines = values(fields, b"via")
-    members = [member.split(None, 2) for line in lines for member in line.split(b",")] if lines else ()
-    return sum([member[1:2] == [_PSEUDONYM] for member in members])
+    return sum([len(_PASS.findall(value)) for value in values(fields, b"via")])
 
 
 def request_has_content(fields: Sequence[Field]) -> bool:

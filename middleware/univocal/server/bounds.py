@@ -23,6 +23,7 @@ from univocal.http.framing import MIN_RATE, ReadLimits
 from univocal.http.messages import Received, values
 from univocal.http.problem import FAULT, Problem, problem
 from univocal.server.clients import Clients
+from univocal.server.complaints import COMPLAINTS
 from univocal.server.delivery import Delivering, Delivery
 from univocal.server.llhttp import (
     METHODS,
@@ -361,7 +362,7 @@ class BoundedConnection(Delivering, HttpToolsProtocol):
     def _refuse(self, reasons: Sequence[str]) -> None:
         """Answer with a problem once all before it is answered, and end the connection."""
         if reasons[0] not in _SAID:
-            self.logger.warning("Refused a request: %s", ", ".join(reasons))
+            COMPLAINTS.note(f"Refused a request: {', '.join(reasons)}")
         self._end_with(problem(reasons), tuple(reasons))
 
     def _end_with(self, answer: Problem, reasons: tuple[str, ...], *, tell: bool = True) -> None:

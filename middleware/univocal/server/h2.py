@@ -25,6 +25,7 @@ from univocal.http.messages import Fields, Received, values
 from univocal.http.problem import Problem, problem
 from univocal.server.certificates import SUITS
 from univocal.server.clients import Clients
+from univocal.server.complaints import COMPLAINTS
 from univocal.server.delivery import Delivering, Delivery
 
 __all__ = ["OVERRIDES", "RELIES_ON", "BoundedH2Protocol"]
@@ -245,7 +246,7 @@ class BoundedH2Protocol(Delivering, ZttpH2Protocol):
 
     def _give_up(self, reason: str) -> None:
         """End the connection of a client that asks for more than it takes."""
-        self.logger.warning("Refused an HTTP/2 connection: %s", reason)
+        COMPLAINTS.note(f"Refused an HTTP/2 connection: {reason}")
         self._tell(Received(b"", b"", b"https", self.client[0] if self.client else None, b"2"), (reason,))
         self.conn.close(ENHANCE_YOUR_CALM)
         self.flush()

@@ -21,6 +21,7 @@ from univocal.http.framing import WATCHED, ReadLimits, faults, field_octets, spl
 from univocal.http.messages import Fields, values
 from univocal.server.bounds import BETWEEN, CONTENT, HEAD, NEVER, PIECE, BoundedConnection
 from univocal.server.certificates import SUITS
+from univocal.server.complaints import COMPLAINTS
 from univocal.server.cycle import ExactCycle
 from univocal.server.llhttp import new_parser
 
@@ -104,7 +105,7 @@ class ExactProtocol(BoundedConnection):
         limit = self.limit_concurrency
         over = limit is not None and (len(self.connections) >= limit or len(self.tasks) >= limit)
         if over and not self._objection:
-            self.logger.warning("Exceeded concurrency limit.")
+            COMPLAINTS.note("Exceeded concurrency limit.")
             return ("overloaded",)
         return (self._objection,) if self._objection else ()
 

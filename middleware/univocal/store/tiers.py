@@ -11,6 +11,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
+from itertools import chain, islice
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from univocal.cache.stored import Stored
@@ -42,6 +43,7 @@ class Tiers(ABC):
     def __init__(self, memory: MemoryStore) -> None:
         self.memory: Final = memory
         self._sweeping = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
 
     @property
     @abstractmethod
@@ -162,6 +164,11 @@ class Tiers(ABC):
         Raises RefusedError if the shared store does not tell.
         """
 
+    def _begin_task(self, waiting: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(waiting)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
 
 def tiers_of(store: MemoryStore | SharedStore | Tiers) -> Tiers:
     """The tiers behind a store that was configured, or those that somebody made."""
@@ -178,8 +185,12 @@ def _holds(variants: Sequence[Stored], stored: Stored) -> bool:
     return any((one.response_time, one.head) == (stored.response_time, stored.head) for one in variants)
 
 
+# Slices of a purge that are gone through within the call.
+_AT_ONCE: Final = 3
+
+
 class MemoryTier(Tiers):
-    """Memory alone: every continuation is called within the call."""
+    """Memory alone: every continuation is called within the call, but after a purge of very many."""
 
     detached_ttl = None
 
@@ -234,8 +245,18 @@ class MemoryTier(Tiers):
     def invalidate(
         self, selectors: Iterable[Selector], now: float, lease: TierLease | None, then: Callable[[], None]
     ) -> None:
-        for selector in selectors:
-            self.memory.purge(selector, now, sparing=None if lease is None else _local(lease))
+        sparing = None if lease is None else _local(lease)
+        slices = chain.from_iterable(
+            self.memory.purging(selector, now, sparing=sparing) for selector in selectors
+        )
+        if len([*islice(slices, _AT_ONCE)]) < _AT_ONCE:
+            then()
+        else:
+            self._begin_task(self._go_through(slices, then))
+
+    async def _go_through(self, slices: Iterable[int], then: Callable[[], None]) -> None:
+        for _ in slices:
+            await asyncio.sleep(0)
         then()
 
     def let_go(self, lease: TierLease) -> None:
@@ -258,7 +279,6 @@ class SharedTier(Tiers):
     def __init__(self, store: SharedStore) -> None:
         super().__init__(store.memory)
         self.store: Final = store
-        self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
 
     @property
     def detached_ttl(self) -> float | None:
@@ -398,9 +418,7 @@ class SharedTier(Tiers):
                 found = otherwise
             then(found)
 
-        task = asyncio.get_running_loop().create_task(run())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._begin_task(run())
 
 
 def _shared(lease: TierLease) -> SharedLease:
