@@ -9,7 +9,8 @@ import pytest
 from neighbours import House, PlayedClient
 from univocal.cache.decide import Refuse, Reuse
 from univocal.engine.audience import Audience
-from univocal.engine.outcome import Handling, Outcome, cache_status
+from univocal.engine.outcome import Handling, Outcome, Times, cache_status
+from univocal.engine.purge import Purged, order_by_name
 from univocal.http.messages import Fields, Received
 
 SITES = House().engine.gate.runtime.sites
@@ -110,3 +111,17 @@ def test_why_a_response_is_not_stored_is_said(fields: Fields, why: str) -> None:
     house.origin.last.finish()
     (outcome,) = house.outcomes
     assert (outcome.handling.stored, outcome.handling.unstorable) == (not why, why)
+
+
+@pytest.mark.parametrize(
+    ("count", "status", "reasons", "detail"),
+    [(2, 200, (), ""), (None, 503, ("shared-store-unavailable",), "shared-store-unavailable")],
+)
+def test_a_purge_of_the_programs_own_is_told_as_one_that_came_by_http(
+    count: int | None, status: int, reasons: tuple[str, ...], detail: str
+) -> None:
+    order = order_by_name({"url": "http://en.example/a"}, House().engine.gate.runtime)
+    outcome = Outcome.ordered(Purged(order, count), Times(1.0, 0.5, 0.5))
+    assert (outcome.site, outcome.received.method, outcome.received.target) == ("*", b"PURGE", b"/a")
+    assert (outcome.status, outcome.reasons, outcome.handling.detail) == (status, reasons, detail)
+    assert (outcome.decision, outcome.purged) == (None, Purged(order, count))

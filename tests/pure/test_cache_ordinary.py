@@ -30,6 +30,9 @@ BROWSER = [
         ([(b"x-requested-with", b"XMLHttpRequest")], {b"x-requested-with"}),
         ([*BROWSER, (b"x-request-id", b"1"), (b"traceparent", b"00-1-2-01")], set()),
         ([(b"range", b"x"), (b"cookies", b"a=b")], {b"cookies"}),
+        # Client hints, which browsers send where Accept-CH asks for them.
+        ([(b"sec-ch-ua-full-version", b'"9"'), (b"sec-ch-prefers-reduced-motion", b"reduce")], set()),
+        ([(b"full-version", b"9"), (b"reduced-motion", b"reduce")], {b"full-version", b"reduced-motion"}),
     ],
 )
 def test_what_is_odd_about_a_request(fields: Fields, odd: set[bytes]) -> None:

@@ -218,6 +218,10 @@ def test_defaults_are_those_of_the_contract() -> None:
             for value, place, found, allowed in (
                 ("[]", "", [], "at least one"),
                 ("['http://a', 'ftp://b']", "[1]", "ftp://b", "an http or https URL"),
+                ("'http://[:::]'", "", "http://[:::]", "an http or https URL"),
+                ("'http://999.1.1.1'", "", "http://999.1.1.1", "an http or https URL"),
+                ("['http://a', 'http://xn--zz']", "[1]", "http://xn--zz", "an http or https URL"),
+                ("'http://b\u00fccher.example'", "", "http://b\u00fccher.example", "an http or https URL"),
                 ("['http://a', 3]", "[1]", 3, "a table with url and weight"),
                 ("['http://a', {weight = 2}]", "[1]", {"weight": 2}, "a table with url and weight"),
                 ("['http://a', {url = 'http://b', weight = 0}]", "[1].weight", 0, "from 1 to 1000"),

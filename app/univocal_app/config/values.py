@@ -10,10 +10,9 @@ from typing import Annotated, Final, NamedTuple, TypeAlias
 from pydantic import Field, PlainSerializer, PlainValidator
 
 from univocal.cache.rules import SettingError
-from univocal.http.authority import DEFAULT_PORTS, parse_authority
-from univocal.http.grammar import split_absolute
+from univocal.http.authority import parse_authority
 from univocal.http.upgrade import carries_http, is_protocol
-from univocal.origin.addresses import UNIX_SOCKET, unix_socket
+from univocal.origin.addresses import ORIGIN_URLS, origin_url
 from univocal.origin.health import statuses
 from univocal.store.redis import url as address
 
@@ -90,7 +89,6 @@ _UNITS: Final = {
 _SIZE: Final = re.compile(r"([0-9]{1,15})(?: ?(B|[kMG]B|[KMG]iB))?")
 _ADDRESS: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::([0-9]{1,5}))?")
 _HEAVIEST: Final = 1000  # weight
-_PATH: Final = re.compile(rb"(?:/[!-\"$->@-~]*)?")
 
 
 def size(value: object) -> int:
@@ -158,16 +156,13 @@ def _weighted(each: object, place: str) -> tuple[object, int]:
 
 def _split_upstream(value: object) -> tuple[str, str]:
     """An origin server's URL, in two parts: the server to connect to, and the text before a target."""
-    if isinstance(value, str) and unix_socket(value) is not None:
-        return value, ""
-    if isinstance(value, str) and (url := split_absolute(value.encode("utf-8", "replace"))) is not None:
-        at = _ADDRESS.fullmatch(url.authority.decode())
-        named = url.scheme in DEFAULT_PORTS and at is not None and 0 < int(at[3] or 1) <= 65535
-        if named and _PATH.fullmatch(url.rest):
-            path = url.rest.decode()
-            return value.removesuffix(path), path
-    allowed = 'an http or https URL without user, query and fragment, such as "http://127.0.0.1:9000"'
-    raise ValueError(f"{allowed}; or {UNIX_SOCKET}")
+    written = value if isinstance(value, str) else ""
+    url = origin_url(written)
+    server = written.removesuffix(url.path)
+    # A name is written as A-labels: as it is written it goes into fields, logs and metrics.
+    if not url.socket and not _ADDRESS.fullmatch(server.partition("://")[2]):
+        raise ValueError(ORIGIN_URLS)
+    return server, url.path
 
 
 def origin_host(value: object) -> str:

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.scope import received
-from univocal.engine.outcome import Handling, Outcome, Times
+from univocal.engine.outcome import Outcome, Times
 from univocal.engine.purge import PURGES, Purged, carry_out, foresee, may_purge, ordered
 from univocal.engine.trust import Peer
 from univocal.http.errors import RefusedError
@@ -49,20 +49,8 @@ async def purge(proxy: CacheMiddleware, hosts: Hosts, request: Request) -> Respo
     except ClientDisconnect:  # before it had said what to purge
         response, status, octets = Response(), 0, 0
     seconds = time.perf_counter() - ticks
-    found = asked.purged.order.canonical if asked.purged else None
-    outcome = Outcome(
-        site=found.site.name if found else "",
-        received=said,
-        canonical=found,
-        decision=None,
-        status=status,
-        bytes=octets,
-        times=Times(begun, seconds, seconds),
-        client=peer.client,
-        handling=Handling(detail=next(iter(asked.reasons), "")),
-        reasons=asked.reasons,
-        purged=asked.purged,
-    )
+    times = Times(begun, seconds, seconds)
+    outcome = Outcome.of_purge(said, asked.purged, status, octets, times, peer.client, asked.reasons)
     proxy.engine.audience.announce(outcome)
     return response
 

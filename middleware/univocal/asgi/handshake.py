@@ -9,8 +9,6 @@ from typing import Final
 from univocal.asgi.messages import Message, Scope, Send, send_problem
 from univocal.engine.admission import Admission
 from univocal.engine.outcome import Handling, Outcome, Times
-from univocal.engine.purge import Order
-from univocal.http.fields import first
 
 __all__ = ["DENIAL", "WatchedSocket", "denial", "refuse_handshake"]
 
@@ -67,24 +65,7 @@ class WatchedSocket:
     def outcome(self, admission: Admission, refused: Sequence[str]) -> Outcome:
         """The outcome of the handshake, or of the WebSocket that it opened; `refused` are the reasons."""
         now = time.perf_counter()
-        found, peer, decision = admission.canonical, admission.peer, admission.decision
-        site, host = found.site.name if found else "", ""
-        if refused or admission.reasons:
-            owner, host = admission.runtime.sites.owner(peer.hosts, peer.scheme)
-            site = site or owner
         handling = Handling(detail=refused[0]) if refused else Handling(fwd="bypass")
-        return Outcome(
-            site=site,
-            host=host,
-            agent=first(admission.request.fields, b"user-agent"),
-            referrer=first(admission.request.fields, b"referer"),
-            received=admission.received,
-            canonical=found,
-            decision=None if isinstance(decision, Order) else decision,
-            status=self._status,
-            bytes=self._octets,
-            times=Times(self._begun, (self._first or now) - self._ticks, now - self._ticks),
-            client=peer.client,
-            handling=handling,
-            reasons=tuple(refused) or admission.reasons,
-        )
+        times = Times(self._begun, (self._first or now) - self._ticks, now - self._ticks)
+        reasons = tuple(refused) or admission.reasons
+        return Outcome.of(admission, handling, self._status, self._octets, times, reasons)

@@ -14,7 +14,7 @@ from univocal.cache.directives import RequestDirectives, request_directives
 from univocal.cache.ranges import asked_ranges, cut, excessive
 from univocal.cache.rules import READS, Rules
 from univocal.cache.stored import Stored
-from univocal.cache.validation import completion, conditions
+from univocal.cache.validation import CLIENT_CONDITIONS, completion, conditions
 from univocal.cache.vary import IMPERSONAL, UNCREDENTIALED, matches
 from univocal.http.fields import first, without
 from univocal.http.forward import METHOD_OVERRIDES
@@ -85,7 +85,6 @@ _CONDITIONAL: Final = Forward("request", may_store=False, fallback=None, unstora
 _FOR_ORIGIN: Final = frozenset({b"if-match", b"if-unmodified-since"})
 # A POST with one of these asks for something else than a GET of the same URI would.
 _NOT_A_POST: Final = _FOR_ORIGIN | METHOD_OVERRIDES
-_ANSWERED_HERE: Final = frozenset({b"if-none-match", b"if-modified-since"})
 # All that requests share which do not say who asks.
 _UNASKED: Final = (IMPERSONAL, UNCREDENTIALED)
 _UNSIGNED: Final = frozenset({b"basic", b"bearer"})
@@ -130,7 +129,7 @@ def _signs_conditions(fields: Fields) -> bool:
 
     Credentials but those of Basic and Bearer sign the request, as S3's do.
     """
-    if not any(name in _ANSWERED_HERE for name, _ in fields):
+    if not any(name in CLIENT_CONDITIONS for name, _ in fields):
         return False
     credentials = first(fields, b"authorization")
     return credentials is not None and credentials.partition(b" ")[0].lower() not in _UNSIGNED
@@ -305,7 +304,7 @@ def forwarded_fields(request: Request, decision: Decision) -> Fields:
     if isinstance(decision, Validate):
         # To complete a 206 its own range is asked for, not the client's.
         own = {b"range", b"if-range"} if decision.reason == "partial" else set()
-        fields = [*without(fields, _ANSWERED_HERE | own), *decision.fields]
+        fields = [*without(fields, CLIENT_CONDITIONS | own), *decision.fields]
     elif isinstance(decision, Forward) and decision.may_store and request.method in {b"GET", b"HEAD"}:
-        fields = without(fields, _ANSWERED_HERE)
+        fields = without(fields, CLIENT_CONDITIONS)
     return without(fields, [b"range", b"if-range"]) if excessive(fields) else fields

@@ -30,11 +30,12 @@ ORDINARY: Final = (
     frozenset(
         b"accept accept-charset accept-encoding accept-language cache-control connection device-memory "
         b"dnt downlink dpr ect host if-modified-since if-none-match if-range origin pragma priority "
-        b"purpose range referer rtt save-data sec-ch-dpr sec-ch-prefers-color-scheme sec-ch-prefers- "
-        b"reduced-motion sec-ch-ua sec-ch-ua-arch sec-ch-ua-bitness sec-ch-ua-form-factors sec-ch-ua- "
-        b"full-version sec-ch-ua-full-version-list sec-ch-ua-mobile sec-ch-ua-model sec-ch-ua-platform "
-        b"sec-ch-ua-platform-version sec-ch-ua-wow64 sec-ch-viewport-width sec-ch-width sec-fetch-dest "
-        b"sec-fetch-mode sec-fetch-site sec-fetch-storage-access sec-fetch-user sec-gpc sec-purpose "
+        b"purpose range referer rtt save-data sec-ch-dpr sec-ch-prefers-color-scheme "
+        b"sec-ch-prefers-reduced-motion sec-ch-ua sec-ch-ua-arch sec-ch-ua-bitness sec-ch-ua-form-factors "
+        b"sec-ch-ua-full-version sec-ch-ua-full-version-list sec-ch-ua-mobile sec-ch-ua-model "
+        b"sec-ch-ua-platform sec-ch-ua-platform-version sec-ch-ua-wow64 sec-ch-viewport-width "
+        b"sec-ch-width sec-fetch-dest sec-fetch-mode sec-fetch-site sec-fetch-storage-access "
+        b"sec-fetch-user sec-gpc sec-purpose "
         b"upgrade-insecure-requests user-agent via viewport-width width".split()
     )
     | frozenset(ENCODINGS)

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from univocal.cache.ranges import RangeSet, Slice, asked_ranges, cut, within
 from univocal.cache.stored import Stored
+from univocal.cache.validation import CLIENT_CONDITIONS
 from univocal.http.fields import combined, entity_tag, entity_tags, first, http_date, opaque_tag, without
 from univocal.http.messages import Fields, Request, Response, values
 
@@ -24,9 +25,6 @@ _OF_CONTENT: Final = frozenset(
         b"content-type",
     }
 )
-
-
-_CONDITIONS: Final = frozenset((b"if-none-match", b"if-modified-since"))
 
 # More than this is not put together anew for one client that asks for several ranges: it gets everything.
 _JOINED_LIMIT: Final = 1_048_576
@@ -66,7 +64,7 @@ def not_modified(request: Request, response: Response, now: float) -> Response |
     """
     if request.method not in {b"GET", b"HEAD"} or not 200 <= response.status < 300:
         return None
-    if not any(name in _CONDITIONS for name, _ in request.fields):
+    if not any(name in CLIENT_CONDITIONS for name, _ in request.fields):
         return None
     modified = http_date(first(response.fields, b"last-modified"), now)
     date = http_date(first(response.fields, b"date"), now)

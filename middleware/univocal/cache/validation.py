@@ -16,7 +16,18 @@ from univocal.cache.vary import selection
 from univocal.http.fields import content_length, entity_tag, first, opaque_tag, without
 from univocal.http.messages import Fields, Request, Response
 
-__all__ = ["SAFE_METHODS", "combine", "completion", "conditions", "freshen", "invalidates"]
+__all__ = [
+    "CLIENT_CONDITIONS",
+    "SAFE_METHODS",
+    "combine",
+    "completion",
+    "conditions",
+    "freshen",
+    "invalidates",
+]
+
+CLIENT_CONDITIONS: Final = frozenset((b"if-none-match", b"if-modified-since"))
+"""A client's preconditions that a cache evaluates itself, by what it stores (RFC 9111 §4.3.2)."""
 
 # RFC 9111 §3.2: fields that a 304 or a HEAD does not update, since the stored content was framed by them.
 _EXCEPTED: Final = frozenset({b"content-encoding", b"content-length", b"content-range", b"content-type"})

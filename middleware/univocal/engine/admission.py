@@ -13,7 +13,7 @@ from univocal.cache.ordinary import oddities
 from univocal.cache.rules import DEFAULTS, Rules, strip_cookies
 from univocal.cache.stored import Stored
 from univocal.cache.storing import shares_with_credentials
-from univocal.cache.validation import invalidates
+from univocal.cache.validation import CLIENT_CONDITIONS, invalidates
 from univocal.cache.vary import selecting_fields, selection
 from univocal.engine.plan import Plan
 from univocal.engine.purge import PURGES, Order, order_of
@@ -31,7 +31,6 @@ from univocal.uri.target import Canonical, encoding_fields, path_tags, resolve
 
 __all__ = ["Admission", "Gate", "Judgement", "admitted", "obsolete"]
 
-_CONDITIONS: Final = frozenset((b"if-none-match", b"if-modified-since"))
 _OURS: Final = frozenset((b"host", *ENCODINGS))  # fields that are written anew
 _FRAMING: Final = frozenset((b"content-length", b"transfer-encoding"))
 _CIRCLING: Final = 3  # passes: more than a proxy before a proxy before the origin server takes
@@ -121,7 +120,7 @@ class Gate:
 
     def _passes(self, found: Canonical, request: Request, rules: Rules, now: float) -> bool:
         """True if a client's own conditions go to the origin: not long ago its answer could not be stored."""
-        conditional = any(name in _CONDITIONS for name, _ in request.fields)
+        conditional = any(name in CLIENT_CONDITIONS for name, _ in request.fields)
         odd = oddities(request, rules.ordinary) if conditional else frozenset[bytes]()
         return conditional and self.tiers.memory.is_uncacheable(found.key, now, odd)
 

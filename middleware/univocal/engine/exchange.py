@@ -20,12 +20,12 @@ from univocal.engine.flight import Flight
 from univocal.engine.households import household
 from univocal.engine.landing import Failed, Found, Relayed, Renewed
 from univocal.engine.outcome import Handling, Outcome, Times, cache_status
-from univocal.engine.purge import PURGES, Order, Purged, carry_out
+from univocal.engine.purge import Order, Purged, carry_out
 from univocal.engine.queues import Place
 from univocal.engine.recording import Recording
 from univocal.engine.roles import Due, Origin
 from univocal.http.errors import Failure, RefusedError
-from univocal.http.fields import firsts, without
+from univocal.http.fields import without
 from univocal.http.messages import Fields, Response, values
 from univocal.http.problem import problem
 from univocal.http.roles import Client, Content
@@ -550,32 +550,16 @@ class Exchange:
         if self._recording is not None and not self._recording.stored:
             why = self._recording.unstorable  # it was too large, cut, or purged
             self._handling = self._handling._replace(stored=False, unstorable=why)
-        admission, decision = self.admission, self.admission.decision
-        found = admission.canonical
-        purge = admission.received.method in PURGES
-        named, peer = firsts(admission.request.fields), admission.peer
-        site, host = found.site.name if found else "", ""
-        if self._reasons:
-            owner, host = admission.runtime.sites.owner(peer.hosts, peer.scheme)
-            site = site or owner
-        outcome = Outcome(
-            site=site,
-            host=host,
-            agent=named.get(b"user-agent"),
-            referrer=named.get(b"referer"),
-            trace=named.get(b"traceparent"),
-            trace_state=named.get(b"tracestate"),
-            received=admission.received,
-            canonical=found,
-            decision=None if purge or isinstance(decision, Order) else decision,
-            status=self._status,
-            bytes=self.octets,
-            times=Times(self.begun, (self._first or now) - self._ticks, now - self._ticks),
-            client=peer.client,
-            handling=self._handling,
-            reasons=self._reasons,
-            failure=self._failure,
-            purged=self._purged,
+        times = Times(self.begun, (self._first or now) - self._ticks, now - self._ticks)
+        outcome = Outcome.of(
+            self.admission,
+            self._handling,
+            self._status,
+            self.octets,
+            times,
+            self._reasons,
+            self._failure,
+            self._purged,
         )
         audience.announce(outcome)
 

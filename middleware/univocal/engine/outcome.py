@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Literal, NamedTuple, TypeAlias
 
 from univocal.cache.decide import Decision, Refuse, Reuse
-from univocal.engine.purge import PURGES, Purged
+from univocal.engine.admission import Admission
+from univocal.engine.purge import PURGES, Order, Purged
 from univocal.http.errors import Failure
+from univocal.http.fields import firsts
 from univocal.http.grammar import quoted
 from univocal.http.messages import Field, Received
 from univocal.http.problem import problem
@@ -76,6 +78,44 @@ class Outcome(NamedTuple):
     alike: int = 1
 
     @classmethod
+    def of(
+        cls,
+        admission: Admission,
+        handling: Handling,
+        status: int,
+        octets: int,
+        times: Times,
+        reasons: tuple[str, ...],
+        failure: Failure | None = None,
+        purged: Purged | None = None,
+    ) -> Outcome:
+        """The outcome of a request that was admitted; `octets` of content were sent."""
+        received, found, peer = admission.received, admission.canonical, admission.peer
+        decision = admission.decision
+        named = firsts(admission.request.fields)
+        site, host = found.site.name if found else "", ""
+        if found is None and reasons:
+            site, host = admission.runtime.sites.owner(peer.hosts, peer.scheme)
+        return cls(
+            site=site,
+            host=host,
+            agent=named.get(b"user-agent"),
+            referrer=named.get(b"referer"),
+            trace=named.get(b"traceparent"),
+            received=received,
+            canonical=found,
+            decision=None if received.method in PURGES or isinstance(decision, Order) else decision,
+            status=status,
+            bytes=octets,
+            times=times,
+            client=peer.client,
+            handling=handling,
+            reasons=reasons,
+            failure=failure,
+            purged=purged,
+        )
+
+    @classmethod
     def refused(cls, received: Received, reasons: tuple[str, ...], now: float, sites: Sites) -> Outcome:
         """The outcome of a request with an unusable head; its sender is not looked for."""
         told = problem(reasons)
@@ -98,18 +138,35 @@ class Outcome(NamedTuple):
     def ordered(cls, purged: Purged, times: Times) -> Outcome:
         """The outcome of a purge that the program itself asked for."""
         found = purged.order.canonical
-        done = purged.count is not None
+        received = Received(b"PURGE", found.target if found else b"*")
+        if purged.count is None:
+            return cls.of_purge(received, purged, 503, 0, times, None, ("shared-store-unavailable",))
+        return cls.of_purge(received, purged, 200, 0, times, None)
+
+    @classmethod
+    def of_purge(
+        cls,
+        received: Received,
+        purged: Purged | None,
+        status: int,
+        octets: int,
+        times: Times,
+        client: str | None,
+        reasons: tuple[str, ...] = (),
+    ) -> Outcome:
+        """The outcome of a purge that names what it means otherwise than by its target."""
+        found = purged.order.canonical if purged is not None else None
         return cls(
             site=found.site.name if found else "",
-            received=Received(b"PURGE", found.target if found else b"*"),
+            received=received,
             canonical=found,
             decision=None,
-            status=200 if done else 503,
-            bytes=0,
+            status=status,
+            bytes=octets,
             times=times,
-            client=None,
-            handling=Handling(),
-            reasons=() if done else ("shared-store-unavailable",),
+            client=client,
+            handling=Handling(detail=reasons[0] if reasons else ""),
+            reasons=reasons,
             purged=purged,
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable
 from copy import copy
 from dataclasses import asdict
@@ -15,7 +14,7 @@ from univocal.http.errors import ConfigurationError
 from univocal.http.grammar import split_absolute
 from univocal.http.messages import Fields
 from univocal.http.roles import Answer, Asked, Content
-from univocal.origin.addresses import UNIX_SOCKET, unix_socket
+from univocal.origin.addresses import origin_url
 from univocal.origin.failures import origin_failure
 from univocal.origin.foreign import ForeignRequest
 from univocal.origin.resolving import is_name
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
     from univocal.origin.transport import Endpoint
 
 __all__ = ["OriginServer", "Pending", "Timeouts"]
-
-# Scheme, authority and path; nothing that a request line could not hold (RFC 9112 §3).
-_URL: Final = re.compile(r"(https?)://([^/?#@\s]+)((?:/[^?#\x00-\x20\x7F-\U0010FFFF]*)?)")
 
 
 class Pending(Asked, Protocol):
@@ -56,29 +52,19 @@ class OriginServer:
     def __init__(
         self, url: str, transport: httpx.AsyncBaseTransport | None = None, timeouts: Timeouts | None = None
     ) -> None:
-        address = unix_socket(url)
-        written = _URL.fullmatch(url if address is None else "http://localhost")
         try:
-            self._root = httpx.URL(f"{written[1]}://{written[2]}/") if written else httpx.URL("")
-        except httpx.InvalidURL:
-            self._root = httpx.URL("")
-        port = 80 if self._root.port is None else self._root.port
-        if written is None or not self._root.host or not 0 < port < 65536:
-            allowed = (
-                f"http://HOST[:PORT][/PATH] or https://…, without user, query and fragment; {UNIX_SOCKET}"
-            )
-            raise ConfigurationError("upstream", "", url, allowed)
+            self._root, path, socket = origin_url(url)
+        except ValueError as error:
+            raise ConfigurationError("upstream", "", url, str(error)) from None
         self.url = url
         self.authority = self._root.netloc
-        self.path = (written[3] or "").rstrip("/").encode()
+        self.path = path.rstrip("/").encode()
         # Importing the library does not load the parser; forwarding by it does.
         from univocal.origin.transport import Endpoint, OriginTransport  # noqa: PLC0415
 
         self.transport = transport or OriginTransport()
         self._pushing = self.transport if isinstance(self.transport, OriginTransport) else None
-        self._endpoint = Endpoint(
-            self._root.scheme, self._root.raw_host, self._root.port, address=address or ""
-        )
+        self._endpoint = Endpoint(self._root.scheme, self._root.raw_host, self._root.port, address=socket)
         self._timeouts = timeouts or Timeouts()
         self._retired = False
         self._foreign: set[asyncio.Task[None]] = set()  # requests under way by a foreign transport

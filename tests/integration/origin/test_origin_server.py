@@ -342,10 +342,13 @@ async def test_a_foreign_transport_is_told_what_to_send():
         "http://u@a",
         "http://a:0",
         "http://a:65536",
+        "http://[:::]",
+        "http://999.1.1.1",
+        "http://xn--zz",  # no A-label (RFC 5891 §4.2)
     ],
 )
 def test_urls_that_name_no_origin_server(url):
-    with pytest.raises(ConfigurationError):
+    with pytest.raises(ConfigurationError, match="an http or https URL"):
         OriginServer(url)
 
 
