@@ -43,11 +43,9 @@ class By(NamedTuple):
     unless: str = ""
 
 
-# A page of which each command needs the whole compose stack.
+# A page whose commands are run by a test of its own, in order: each needs the whole compose stack.
 TOUR = "docs/tour.md"
-ENGINE = "its images come from elsewhere"
-STACK = By("tests/e2e/test_containers.py::test_the_stack_has_a_configuration_that_is_accepted", ENGINE)
-TOURED = By("tests/e2e/test_containers.py::test_the_tour_asks_what_is_there", ENGINE)
+TOURED = By("tests/e2e/test_tour.py::test_the_readmes_stack_does_what_it_says")
 SERVICE = By("tests/e2e/test_systemd.py::test_systemd_takes_the_units", "it would change this machine")
 PROBE = By("tests/e2e/test_profiles_page.py::test_the_probe_tells_what_the_page_says")
 LEARN = "tests/integration/learn/test_learn_commands.py::"
@@ -75,7 +73,7 @@ ELSEWHERE = {
     r"python -m benchmarks --seconds 1": By("make bench-short"),
     r"(python -m (univocal_app|uvicorn)|nginx|varnishd) .*": By("make bench-short"),
     # Other machines, the system's services, indexes.
-    r"docker compose .*": STACK,
+    r"docker compose .*": TOURED,
     r"curl .*wiki\.localhost:8082/.*": TOURED,
     r"pip install .*": By(
         "tests/e2e/test_packaging.py::test_the_wheel_alone_is_the_middleware", "extras come from an index"

@@ -20,7 +20,7 @@ import pytest
 from websockets.sync.client import ClientConnection, connect
 
 Fixture = Callable[..., Any]
-TILES = ("Requests a second", "Stored", "Refused", "Purges")
+TILES = ("Requests a second", "Stored", "Origin servers up", "Refused", "Purges")
 HOSTILE = "/wiki/<img src=x onerror=document.title='owned'>"
 
 
@@ -132,11 +132,50 @@ def test_the_licence_of_the_charts_stands_beside_them(root: Path) -> None:
 
 def test_whoever_may_not_purge_sees_no_page(running: Any, ask: Fixture) -> None:
     stranger = "X-Forwarded-For: 192.0.2.1\r\n"
-    for path in ("/", "/-/page/page.js", "/-/spellings", "/-/purge-misses"):
+    for path in ("/", "/-/spellings", "/-/purge-misses", "/-/config", "/-/page", "/metrics"):
         answer = ask(running.admin, path, "127.0.0.1", fields=stranger)
         assert (answer.status, answer.value("content-type")) == (403, "application/problem+json")
-    answer = ask(running.admin, "/", "127.0.0.1", fields=stranger + "Accept: text/html\r\n")
+    browsers = stranger + "Accept: text/html\r\n"
+    answer = ask(running.admin, "/", "127.0.0.1", fields=browsers)
     assert (answer.status, answer.value("content-type")) == (403, "text/html; charset=utf-8")
+    assert answer.body == ask(running.admin, "/", "127.0.0.1").body  # the document, which knows nothing
+    answer = ask(running.admin, "/-/stats", "127.0.0.1", fields=browsers)
+    assert (answer.status, b"purge-forbidden" in answer.body) == (403, True)
+    # The page's files are the package's.
+    assert ask(running.admin, "/-/page/page.js", "127.0.0.1", fields=stranger).status == 200
+    assert ask(running.admin, "/-/page/nothing.js", "127.0.0.1", fields=stranger).status == 404
+
+
+def test_whoever_has_the_token_types_it_into_the_page(
+    start: Fixture, origin: Any, browser: Browser, ask: Fixture, tmp_path: Path
+) -> None:
+    file = tmp_path / "univocal.toml"
+    file.write_text(
+        '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "off"\n[purge]\nallow = []\n'
+        f'[[sites]]\nhosts = ["en.example"]\nprofile = "mediawiki"\nupstream = "{origin.url}"\n'
+    )
+    running = start("serve", "--config", str(file), UNIVOCAL_PURGE_TOKEN="s3cret")
+    ask(running.proxy, "/wiki/A%28b%29", "en.example")
+    host, port = running.admin
+    browser.call("Page.navigate", url=f"http://{host}:{port}/")
+    browser.until("document.activeElement.id === 'token'")
+    assert "purge.allow" in shown(browser, "locked")
+    assert browser.evaluate("getComputedStyle(document.querySelector('main')).display") == "none"
+    browser.call("Input.insertText", text="s3cre")
+    pressed(browser, "Enter")
+    browser.until("document.getElementById('unlocked').innerText === 'That is not the token.'")
+    fill(browser, token="s3cret")
+    pressed(browser, "Enter")
+    browser.until("document.getElementById('state').innerText === 'Live'")
+    assert "http://en.example/wiki/A(b)" in shown(browser, "top")
+    assert browser.evaluate("getComputedStyle(document.getElementById('locked')).display") == "none"
+    # It is sent with everything that the page asks for, and not known behind another tab.
+    fill(browser, name="http://en.example/wiki/A(b)")
+    browser.evaluate("document.getElementById('purge').requestSubmit()")
+    browser.until("document.getElementById('confirm').innerText === 'Purge 1'")
+    browser.evaluate("document.getElementById('confirm').click()")
+    browser.until("document.getElementById('purged').innerText.startsWith('1 removed')")
+    assert browser.evaluate("localStorage.length + document.cookie.length") == 0
 
 
 def opened(browser: Browser, running: Any, width: int = 1280) -> None:
@@ -313,6 +352,7 @@ def test_the_note_of_a_number_is_about_it(running: Any, browser: Browser, ask: F
     told = {name: tile for tile in browser.evaluate(tiles) for name in TILES if tile.startswith(name)}
     assert told["Requests a second"].endswith(" sent")
     assert told["Stored"].endswith(", 1 response, 0 evicted")
+    assert told["Origin servers up"] == "Origin servers up1all that are configured"
     assert told["Refused"] == "Refused1most: control-character"
     assert told["Purges"] == "Purges0since the start"
 
@@ -328,7 +368,7 @@ def test_origins_and_configuration_are_shown(
         "[...each.cells].map((one) => one.innerText))"
     )
     assert row[:2] == ["en.example", origin.url]
-    assert re.fullmatch(r"up since \d\d/\d\d/\d{4}, \d\d:\d\d:\d\d", row[2])
+    assert re.fullmatch(r"up since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d", row[2])
     assert row[3:] == ["3", "0", "0"]
     assert browser.evaluate("getComputedStyle(document.querySelector('#origins .up')).display") == "inline"
     browser.evaluate("document.querySelector('#config summary').click()")
@@ -402,7 +442,36 @@ def test_it_stands_still_while_it_is_paused(running: Any, browser: Browser, ask:
 def test_it_says_when_nobody_answers(running: Any, browser: Browser) -> None:
     opened(browser, running)
     running.end()
-    browser.until("document.getElementById('state').textContent.startsWith('No answer')")
+    browser.until("document.getElementById('state').textContent.startsWith('No answer since ')")
+    assert "the server is not there. Trying again" in shown(browser, "state")
+
+
+def test_it_goes_on_when_the_server_is_back(
+    running: Any, browser: Browser, start: Fixture, tmp_path: Path
+) -> None:
+    opened(browser, running)
+    host, port = running.admin
+    running.end()
+    browser.until("document.getElementById('state').textContent.startsWith('No answer since ')")
+    start("serve", "--config", str(tmp_path / "univocal.toml"), "--admin", f"{host}:{port}")
+    browser.until("document.getElementById('state').textContent === 'Live'")
+
+
+def test_the_origin_servers_health_is_among_the_numbers(
+    start: Fixture, browser: Browser, origin: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "univocal.toml"
+    file.write_text(
+        '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "off"\n'
+        f'[[sites]]\nhosts = ["en.example"]\nupstream = "{origin.url}"\n'
+        '[[sites]]\nhosts = ["gone.example"]\nupstream = "http://127.0.0.1:9"\n'
+        '[sites.origin]\nhealth = { path = "/", interval = 0.2, timeout = 0.1, falls = 1 }\n'
+    )
+    opened(browser, start("serve", "--config", str(file)))
+    browser.until(
+        "document.querySelector('#numbers .alarm').innerText.includes('Origin servers up\\n1 of 2')"
+    )
+    assert "down: gone.example" in browser.evaluate("document.querySelector('#numbers .alarm').innerText")
 
 
 def test_a_refused_url_is_a_page_for_a_browser(running: Any, browser: Browser) -> None:

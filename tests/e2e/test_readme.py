@@ -96,7 +96,9 @@ def test_the_profile_table(text: str) -> None:
     assert re.findall(r"(?m)^\| `([a-z0-9]+)` \|", text).sort() == list(builtin_profiles()).sort()
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "docs/*.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "docs/**/*.md"]
+)
 def test_links_lead_somewhere(root: Path, page: str) -> None:
     for file in root.glob(page):
         for link in re.findall(r"\]\((?!https?:)([^)#]+)", file.read_text("utf-8")):

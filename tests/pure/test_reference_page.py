@@ -35,6 +35,12 @@ def test_what_the_code_does_not_say_goes(page: str, said: str, other: str) -> No
     assert with_tables(page.replace(said, other)) == page
 
 
+def test_no_table_has_a_bar_in_code_that_the_site_would_show_with_a_backslash() -> None:
+    for file in (PAGE.parents[1] / "README.md", *PAGE.parent.rglob("*.md")):
+        rows = re.findall(r"(?m)^\|.*`[^`]*\\\|[^`]*`.*$", file.read_text("utf-8"))
+        assert rows == [], file.name
+
+
 @pytest.mark.parametrize("name", TABLES)
 def test_a_page_without_a_place_is_refused(page: str, name: str) -> None:
     with pytest.raises(ValueError, match=name):

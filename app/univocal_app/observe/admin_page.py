@@ -12,8 +12,9 @@ from starlette.routing import Route
 
 from univocal_app.observe.admin_problems import FRESH
 
-__all__ = ["page_routes"]
+__all__ = ["ASSETS", "locked", "page_routes"]
 
+ASSETS: Final = "/-/page/"
 _DOCUMENT: Final = "page.html"
 _KINDS: Final = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 # The page's own files, and those of uPlot, whose licence stands beside them.
@@ -41,8 +42,15 @@ _FIELDS: Final = {
 
 def page_routes() -> list[Route]:
     """The routes of the document and of its assets, which are read here."""
-    named = [("/", _DOCUMENT), *((f"/-/page/{name}", name) for name in _ASSETS)]
+    named = [("/", _DOCUMENT), *((f"{ASSETS}{name}", name) for name in _ASSETS)]
     return [Route(path, partial(_answer, _content(name), _kind(name))) for path, name in named]
+
+
+def locked() -> Response:
+    """The refusal (403) that a browser shows: the document, which asks for the token and knows nothing."""
+    return Response(
+        _content(_DOCUMENT), 403, media_type=_KINDS["html"], headers={**_FIELDS, "vary": "Accept"}
+    )
 
 
 def _content(name: str) -> bytes:

@@ -10,7 +10,9 @@ from univocal.asgi.messages import send_problem
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.scope import received
 from univocal.engine.purge import may_purge
+from univocal.http.accept import prefers_html
 from univocal_app.observe.admin_hosts import Hosts
+from univocal_app.observe.admin_page import ASSETS, locked
 
 __all__ = ["Permitted"]
 
@@ -18,22 +20,34 @@ __all__ = ["Permitted"]
 # tells the log of a purge that is refused.
 _EXEMPT: Final = frozenset(("/-/health", "/-/ready", "/-/purge"))
 
+_READ: Final = frozenset(("GET", "HEAD"))
+
 
 class Permitted:
-    """Refuses a request from whoever may not purge (403): what is shown tells what clients asked for."""
+    """Refuses a request from whoever may not purge (403): what is shown tells what clients asked for.
+
+    The page's files are everybody's: they are those of the package. With them a browser asks its reader for
+    the token, which it cannot send when it asks for a document.
+    """
 
     def __init__(self, app: ASGIApp, proxy: CacheMiddleware, hosts: Hosts) -> None:
         self._app, self._proxy, self._hosts = app, proxy, hosts
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http" or scope["path"] in _EXEMPT or self._may(scope):
+        if scope["type"] != "http" or _is_everybodys(scope["path"]) or self._may(scope):
             await self._app(scope, receive, send)
+        elif scope["path"] == "/" and scope["method"] in _READ and prefers_html(scope["headers"]):
+            await locked()(scope, receive, send)
         else:
             await send_problem(send, ("purge-forbidden",), scope)
 
     def _may(self, scope: Any) -> bool:
         gate, fields = self._proxy.gate, list(scope["headers"])
-        if scope["method"] in {"GET", "HEAD"} and (b"sec-fetch-mode", b"navigate") in fields:
+        if scope["method"] in _READ and (b"sec-fetch-mode", b"navigate") in fields:
             # A link on another site leads here: that site reads nothing of what its reader is shown.
             fields = [field for field in fields if field[0] != b"sec-fetch-site"]
         return may_purge(gate.sender(received(scope), fields), fields, gate.runtime, self._hosts.names)
+
+
+def _is_everybodys(path: str) -> bool:
+    return path in _EXEMPT or path.startswith(ASSETS)

@@ -60,8 +60,8 @@ class Top:
             self._misses.add(key)
 
     def _refuse(self, outcome: Outcome) -> None:
-        received = outcome.received
-        host = outcome.host.encode("latin-1", "replace")
+        received, found = outcome.received, outcome.canonical
+        host = outcome.host.encode("latin-1", "replace") if found is None else found.authority
         named = outcome.reasons[0].encode(), host[:255]
         self._refused.add(named)
         self._examples.setdefault(named, received.target[:LONGEST])

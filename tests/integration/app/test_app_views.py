@@ -206,6 +206,18 @@ async def test_refusals_at_the_top(house: Any) -> None:
     ]
 
 
+async def test_what_an_origin_server_did_not_answer_is_told_with_the_host_that_was_asked_for(
+    house: Any,
+) -> None:
+    proxy, _ = house
+    top = Top(Spellings())
+    failed = outcome(proxy, b"/wiki/A")._replace(status=504, reasons=("origin-timeout",))
+    top(failed)
+    assert await top.top("refused", 10) == [
+        {"reason": "origin-timeout", "count": 1, "host": "en.example", "example": "/wiki/A"}
+    ]
+
+
 @pytest.mark.parametrize("query", ["by=none", "by=", "n=0", "n=-1", "n=x", "n=1001", "n=", "n=²"])
 async def test_a_question_that_is_none_is_400(house: Any, query: str) -> None:
     _, application = house

@@ -18,6 +18,13 @@ function axes(values, size, more) {
   ];
 }
 
+// Of a series, the seconds with a number beside which there is none: no line leads to them.
+function alone(u, series) {
+  const values = u.data[series];
+  const there = (index) => values[index] !== null && values[index] !== undefined;
+  return values.flatMap((_, index) => (there(index) && !there(index - 1) && !there(index + 1) ? [index] : []));
+}
+
 // A chart in a figure: `lines` are [name, colour, how a value is written, how it is drawn].
 export function chart(figure, { lines, scale, write, size = 50, axis = {}, extra = [] }) {
   const place = figure.querySelector(".plot");
@@ -43,7 +50,7 @@ export function chart(figure, { lines, scale, write, size = 50, axis = {}, extra
       width: 1.5,
       fill: line.fill ? `${colour(line.colour)}40` : undefined,
       dash: line.dash,
-      points: { show: false },
+      points: { show: true, size: 4, width: 0, fill: colour(line.colour), filter: alone },
       spanGaps: false,
     }));
     const options = {

@@ -6,7 +6,10 @@ import { compared } from "/-/page/marks.js";
 
 // Milliseconds from one answer to the next question; who wants less motion gets less of it.
 const EVERY = matchMedia("(prefers-reduced-motion: reduce)").matches ? 10000 : 2000;
+const PATIENCE = 20000; // milliseconds that an answer may take, if it is not work
+const WORK = 300000; // where it is
 const TOP = 10;
+const LONG = 120; // characters
 const SCHEME = "http"; // a refused target is explained by it: profiles are the same for both
 
 const at = (id) => document.getElementById(id);
@@ -36,10 +39,22 @@ function renew(id, data, build) {
   at(id).replaceChildren(...build(data));
 }
 
-async function ask(path, options) {
-  const answer = await fetch(path, options);
-  if (answer.status === 404) throw new Error("there is no such thing here");
-  const told = await answer.json();
+class Locked extends Error {}
+
+// What a listener says that does not know this tab. The token is for this tab alone, and ends with it.
+const token = { get: () => sessionStorage.getItem("token"), set: (text) => sessionStorage.setItem("token", text) };
+
+// The JSON of an answer that comes within so many milliseconds.
+async function ask(path, options = {}, patience = PATIENCE) {
+  const headers = token.get() ? { authorization: `Bearer ${token.get()}` } : {};
+  let answer;
+  try {
+    answer = await fetch(path, { ...options, headers, signal: AbortSignal.timeout(patience) });
+  } catch (error) {
+    throw new Error(error.name === "TimeoutError" ? "the server takes too long" : "the server is not there");
+  }
+  const told = await answer.json().catch(() => ({ detail: `status ${answer.status}` }));
+  if (told.reason === "purge-forbidden") throw new Locked(told.detail);
   if (!answer.ok) throw new Error(told.detail);
   return told;
 }
@@ -51,7 +66,11 @@ function octets(count) {
   return `${number(Math.round(count * 10) / 10)} ${units[unit]}`;
 }
 
-const milliseconds = (seconds) => `${seconds < 0.01 ? (seconds * 1000).toFixed(1) : number(Math.round(seconds * 1000))} ms`;
+function duration(seconds) {
+  if (seconds >= 1) return `${number(+seconds.toPrecision(2))} s`;
+  return `${seconds < 0.01 ? (seconds * 1000).toFixed(1) : Math.round(seconds * 1000)} ms`;
+}
+
 const percent = (ratio) => `${(ratio * 100).toFixed(1)} %`;
 
 // Now
@@ -69,12 +88,12 @@ const requests = chart(at("chart-requests"), {
 });
 const latency = chart(at("chart-latency"), {
   lines: [
-    { name: "50 %", colour: "mark", write: milliseconds },
-    { name: "90 %", colour: "slow", write: milliseconds, dash: [6, 3] },
-    { name: "99 %", colour: "slower", write: milliseconds, dash: [2, 2] },
+    { name: "50 %", colour: "mark", write: duration },
+    { name: "90 %", colour: "slow", write: duration, dash: [6, 3] },
+    { name: "99 %", colour: "slower", write: duration, dash: [2, 2] },
   ],
   scale: { distr: 3, range: (u, least, most) => [Math.min(least ?? 0.001, 0.001) / 1.5, Math.max(most ?? 0.1, 0.1) * 1.5] },
-  write: (seconds) => `${number(+(seconds * 1000).toPrecision(1))} ms`,
+  write: (seconds) => (seconds >= 1 ? `${number(+seconds.toPrecision(1))} s` : `${+(seconds * 1000).toPrecision(1)} ms`),
   size: 64,
   axis: { filter: powersOfTen },
 });
@@ -90,7 +109,15 @@ const memory = chart(at("chart-memory"), {
   axis: { incrs: [...Array(36).keys()].map((power) => 2 ** (power + 4)) },
 });
 
-function showStats({ totals, series }) {
+// Of the origin servers, how many are up; of the others, which state is the commonest.
+function health(origins) {
+  const bad = origins.filter((each) => each.state !== "up");
+  if (!bad.length) return ["Origin servers up", number(origins.length), origins.length ? "all that are configured" : "none is configured"];
+  const note = `${bad[0].state}: ${bad[0].site}${bad.length > 1 ? ` and ${number(bad.length - 1)} more` : ""}`;
+  return ["Origin servers up", `${number(origins.length - bad.length)} of ${number(origins.length)}`, note, "alarm"];
+}
+
+function showStats({ totals, series }, origins) {
   const refused = Object.values(totals.refused).reduce((sum, count) => sum + count, 0);
   const [commonest] = Object.keys(totals.refused).sort((one, other) => totals.refused[other] - totals.refused[one]);
   const last = series.slice(-11, -1);
@@ -98,12 +125,13 @@ function showStats({ totals, series }) {
   const tiles = [
     ["Requests a second", rate.toFixed(1), `${number(totals.requests)} since the start, ${octets(totals.bytes)} sent`],
     ["Hit ratio", percent(totals.hit_ratio), `${number(totals.stale)} stale, ${number(totals.collapsed)} collapsed`],
-    ["Answered within", milliseconds(totals.seconds.p50), `99 %: ${milliseconds(totals.seconds.p99)}`],
+    ["Latency, median", duration(totals.seconds.p50), `99 % within ${duration(totals.seconds.p99)}`],
     ["Stored", octets(totals.stored.bytes), `of ${octets(totals.stored.max_bytes)}, ${counted(totals.stored.responses, "response")}, ${number(totals.stored.evictions)} evicted`],
+    health(origins),
     ["Refused", number(refused), refused ? `most: ${commonest}` : "since the start"],
     ["Purges", number(totals.purges), "since the start"],
   ];
-  for (const [name, value, note] of tiles) tile(name, value, note);
+  for (const [name, value, note, kind] of tiles) tile(name, value, note, kind);
   const whole = series.slice(0, -1); // the last second goes on
   const times = whole.map((second) => second.at);
   const some = (value) => whole.map((second) => (second.requests ? value(second) : null));
@@ -127,11 +155,12 @@ const tiles = new Map();
 
 function tile(name, value, note, kind = "") {
   if (!tiles.has(name)) {
-    const made = classed(kind, element("div", null, element("dt", name), element("dd", ""), element("small", "")));
+    const made = element("div", null, element("dt", name), element("dd", ""), element("small", ""));
     tiles.set(name, made);
-    if (kind) at("numbers").prepend(made);
+    if (kind === "first") at("numbers").prepend(made);
     else at("numbers").append(made);
   }
+  classed(kind, tiles.get(name));
   const [, large, small] = tiles.get(name).children;
   if (large.textContent !== value) large.textContent = value;
   if (small.textContent !== note) small.textContent = note;
@@ -184,7 +213,7 @@ async function discover() {
   at("discover").disabled = true;
   at("discovered").replaceChildren(element("p", "Searching"));
   try {
-    const told = await ask("/-/discover");
+    const told = await ask("/-/discover", {}, WORK);
     const said = `${told.folded.urls} of ${told.urls} URLs would fold, ${told.folded.requests} of ${told.requests} requests.`;
     const rules = told.rules.map((rule) => element("li", null, element("code", `${rule.from} → ${rule.to}`)));
     at("discovered").replaceChildren(
@@ -199,7 +228,7 @@ async function discover() {
 // Explain
 
 function explainButton(url, text = url) {
-  const button = element("button", text);
+  const button = element("button", null, long(text));
   button.type = "button";
   if (text === url) button.className = "link";
   button.setAttribute("aria-label", `Explain ${url}`);
@@ -282,16 +311,23 @@ async function showTop() {
 function showRefused(refused) {
   renew("refused", refused, () => (refused.length ? refused.map(({ reason, host, example, count }) => row([
     ["", element("b", reason)],
-    ["host", host || "none that is served"],
-    ["example", host && example.startsWith("/") ? namedButton(`${SCHEME}://${host}${example}`, example) : classed("octets", element("span", example))],
+    ["host", host ? long(host) : "none is named"],
+    ["example", host && example.startsWith("/") ? namedButton(`${SCHEME}://${host}${example}`, example) : classed("octets", element("span", null, long(example)))],
     ["count", number(count), "count"],
   ])) : [none(4, "Nothing was refused.")]));
 }
 
 function namedButton(url, text) {
   const button = explainButton(url);
-  button.textContent = text;
+  button.replaceChildren(long(text));
   return button;
+}
+
+// A text. Of a long one three lines are shown, and all of it to a pointer that rests on it.
+function long(text) {
+  const made = element("span", text);
+  if (text.length > LONG) classed("long", made).title = text;
+  return made;
 }
 
 function showOrigins(origins) {
@@ -307,12 +343,18 @@ function showOrigins(origins) {
 
 function state({ state: name, since }) {
   const said = classed(STATES.has(name) ? name : "", element("span", name));
-  const begun = classed("note", element("time", ` since ${new Date(since * 1000).toLocaleString("en-GB", { dateStyle: "short", timeStyle: "medium" })}`));
+  const begun = classed("note", element("time", ` since ${new Date(since * 1000).toLocaleString("sv")}`));
   begun.dateTime = new Date(since * 1000).toISOString();
   return element("span", null, said, begun);
 }
 
 // Purge
+
+const HINTS = { url: `${SCHEME}://host/path`, prefix: `${SCHEME}://host/path/`, tag: "article-42" };
+
+function hint() {
+  at("name").placeholder = HINTS[at("kind").value];
+}
 
 const order = () => ({ [at("kind").value]: at("name").value, soft: at("soft").checked });
 
@@ -325,7 +367,7 @@ async function foresee(event) {
   event.preventDefault();
   forgetCount();
   try {
-    const told = await ask("/-/purge/preview", { method: "POST", body: JSON.stringify(order()) });
+    const told = await ask("/-/purge/preview", { method: "POST", body: JSON.stringify(order()) }, WORK);
     const verb = at("soft").checked ? "be marked stale" : "go";
     at("purged").textContent = `${counted(told.would_purge, "stored response")} would ${verb}: ${told.key ?? told.value}`;
     at("confirm").textContent = at("soft").checked ? `Mark ${number(told.would_purge)} stale` : `Purge ${number(told.would_purge)}`;
@@ -337,7 +379,7 @@ async function foresee(event) {
 
 async function purge() {
   try {
-    const told = await ask("/-/purge", { method: "POST", body: JSON.stringify(order()) });
+    const told = await ask("/-/purge", { method: "POST", body: JSON.stringify(order()) }, WORK);
     const verb = told.softened === undefined ? "removed" : "marked stale";
     round = 0; // what it did is shown soon
     at("purged").textContent = `${number(told.purged ?? told.softened)} ${verb}: ${told.key ?? told.value}`;
@@ -392,7 +434,7 @@ async function showConfiguration() {
 async function reload() {
   at("reload").disabled = true;
   try {
-    const { changed } = await ask("/-/reload", { method: "POST" });
+    const { changed } = await ask("/-/reload", { method: "POST" }, WORK);
     at("reloaded").textContent = changed.length ? `Reloaded. What has changed: ${changed.join(", ")}` : "Reloaded. Nothing has changed.";
     await showConfiguration();
   } catch (error) {
@@ -404,6 +446,7 @@ async function reload() {
 // Live
 
 function say(text, kind = "") {
+  if (kind !== "away") silent = null;
   if (at("state").textContent !== text) at("state").textContent = text;
   at("state").className = kind;
 }
@@ -412,7 +455,7 @@ let round = 0;
 
 async function look() {
   const [stats, origins] = await Promise.all([ask("/-/stats"), ask("/-/origins")]);
-  showStats(stats);
+  showStats(stats, origins);
   showOrigins(origins);
   // With many keys these are more work.
   if (round % 2 === 0) {
@@ -425,15 +468,48 @@ async function look() {
   round += 1;
 }
 
+let silent = null; // since when
+
+// Say why nothing new is shown. It is asked for again all the same.
+function away(error) {
+  lock(error instanceof Locked);
+  silent ??= new Date().toTimeString().slice(0, 8);
+  say(`No answer since ${silent}: ${error.message}. Trying again`, "away");
+}
+
+// Show the form for the token in place of everything else, or the page.
+function lock(locked) {
+  if (document.body.classList.contains("locked") === locked) return;
+  document.body.classList.toggle("locked", locked);
+  at("locked").hidden = !locked;
+  if (locked) at("token").focus();
+}
+
+async function unlock(event) {
+  event.preventDefault();
+  token.set(at("token").value);
+  try {
+    await look();
+    lock(false);
+    say("Live");
+    at("token").value = "";
+    at("unlocked").textContent = "";
+    at("h-spellings").focus({ preventScroll: true });
+  } catch (error) {
+    at("unlocked").textContent = error instanceof Locked ? "That is not the token." : error.message;
+  }
+}
+
 const paused = () => at("pause").getAttribute("aria-pressed") === "true";
 
 async function live() {
   if (!paused() && !document.hidden) {
     try {
       await look();
+      lock(false);
       if (!paused()) say("Live");
     } catch (error) {
-      say(`No answer: ${error.message}`, "away");
+      away(error);
     }
   }
   setTimeout(live, EVERY);
@@ -451,5 +527,9 @@ at("confirm").addEventListener("click", purge);
 at("config").addEventListener("toggle", showConfiguration);
 at("reload").addEventListener("click", reload);
 at("filter").addEventListener("input", showSettings);
-at("by").addEventListener("change", () => showTop().catch((error) => say(`No answer: ${error.message}`, "away")));
+at("by").addEventListener("change", () => showTop().catch(away));
+at("unlock").addEventListener("submit", unlock);
+at("kind").addEventListener("change", hint);
+at("url").placeholder = HINTS.url;
+hint();
 live();

@@ -1,0 +1,357 @@
+"""Each step of docs/tour.md is taken, in order, and shows what the page says; so are the README's.
+
+A process of this machine stands for each service of docker-compose.yml: Debian's Redis, nginx, Tomcat and
+Prometheus with the files that the services are given, and two proxies with the stack's configuration. With
+UNIVOCAL_TOUR=docker in the environment the stack itself comes up; its commands are the pages' to the letter.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Fixture = Callable[..., Any]
+
+ROOT = Path(__file__).parents[2]
+TOUR = (ROOT / "docs" / "tour.md").read_text("utf-8")
+README = (ROOT / "README.md").read_text("utf-8")
+COMPOSE = ROOT / "compose"
+PATIENCE = 90  # seconds
+DOCKER = os.environ.get("UNIVOCAL_TOUR") == "docker"
+UNTRIED = {
+    "git clone https://github.com/univocal/univocal && cd univocal",  # what this file is in
+    "UNIVOCAL_TOUR=docker make test ARGS='tests/e2e/test_tour.py'",  # this, with the stack
+}
+
+# For each command that shows something, by step: what it shows.
+EXPECTED = {
+    1: [
+        r"cache-status: univocal; fwd=uri-miss; stored[\s\S]*Rendering number 1 ",
+        r"cache-status: univocal; hit; ttl=[\s\S]*Rendering number 1 ",
+        r"cache-status: univocal; hit; ttl=\d+; detail=shared[\s\S]*Rendering number 1 ",
+    ],
+    2: [
+        r'^\{"purged": 1, "key": "http://wiki\.localhost:\d+/wiki/Steve_Fuller_\(sociologist\)"\}$',
+        r"cache-status: univocal; fwd=uri-miss; stored[\s\S]*Rendering number 2 ",
+    ],
+    3: [
+        r"200[\s\S]*The administrator's page\.\nreceived /shop/\.\.;/admin\nread as  /admin",
+        r"400 Bad Request[\s\S]*dot-segment-parameter",
+    ],
+    4: [r'"state":"up"(?s:.*"state":"up"){3}', r'"reason":"dot-segment-parameter"'],
+    5: [
+        r"authority +http://wiki\.localhost:\d+\nring +/wiki/AC/DC\n",
+        r'"name": "authority"[\s\S]*"name": "ring"',
+    ],
+    6: [r"asked for most\n[\s\S]*spellings that became one\n[\s\S]*dot-segment-parameter  shop\.localhost"],
+    7: [
+        r"cache-status: univocal; fwd=uri-miss; stored",
+        r'^\{"banned": true, ',
+        r"cache-status: univocal; fwd=uri-miss",
+    ],
+    8: [
+        r"cache-status: univocal; fwd=uri-miss; stored[\s\S]*This is one; answer number",
+        r'^\{"softened": 1, ',
+        r"cache-status: univocal; fwd=stale; detail=disconnected[\s\S]*This is one; answer number",
+        r"50[24] [\s\S]*application/problem\+json",
+        r'"failures":[1-9]',
+        r"200 OK[\s\S]*cache-status: univocal; fwd=(stale|uri-miss); [\s\S]*This is one; answer number",
+    ],
+    9: [r"^sites\[1\]\.cache\.ttl$", r"^sites\[1\]\.cache\.ttl$"],
+    10: [r'"cache":"hit","site":"wiki\.localhost:\d+"', r'"value":\[[0-9.]+,"1"\].*"value":\[[0-9.]+,"1"\]'],
+}
+SILENT = re.compile(r"sed |mv |docker compose (--profile grafana )?(up|down|stop)\b")
+
+
+def commands() -> Iterator[tuple[int, str]]:
+    """The page's commands in order, each with its step's number; 0 before the first."""
+    for part in re.split(r"(?m)^## ", TOUR):
+        number = int(found[1]) if (found := re.match(r"(\d+)\. ", part)) else 0
+        for block in re.findall(r"(?ms)^```sh\n(.*?)^```$", part):
+            yield from ((number, line.partition(" # ")[0].strip()) for line in block.splitlines())
+
+
+def needed(program: str, package: str) -> str:
+    """Where a program is; the test is skipped where it is not."""
+    found = shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin")
+    if found is None:
+        pytest.skip(f"needs {program} (Debian package {package})")
+    return found
+
+
+def free() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Containers:
+    """The stack itself."""
+
+    def __init__(self) -> None:
+        needed("docker", "docker-cli")
+
+    def run(self, command: str) -> str:
+        """What a command of the page writes."""
+        plain = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+        text = command.replace("compose exec ", "compose exec -T ")  # nobody sits at a terminal
+        if "--profile grafana up" in text:
+            return ""  # its image is a large one, and nothing is asked of it
+        ended = subprocess.run(
+            ["sh", "-c", quiet(text)],
+            capture_output=True, text=True, timeout=900, check=False, env=plain, cwd=ROOT,
+        )  # fmt: skip
+        assert ended.returncode == 0, f"{command}\n{ended.stdout}\n{ended.stderr}"
+        return str(ended.stdout)
+
+    def end(self) -> None:
+        self.run("docker compose --profile grafana down")
+
+
+class Stack:
+    """A process of this machine for each service, and what `docker compose` would do with them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._started: dict[str, subprocess.Popen[bytes]] = {}
+        names = ("8080", "8081", "8082", "8083", "8084", "9090", "app", "files", "wiki", "redis", "tomcat")
+        self._ports = {name: free() for name in names}
+        self._ports["tomcat"] = self._ports["8084"]
+        (folder / "compose").mkdir()
+        self._file = folder / "compose" / "univocal.toml"
+        text = (COMPOSE / "univocal.toml").read_text("utf-8")
+        for name in ("app", "files", "wiki", "redis", "tomcat"):
+            text = re.sub(rf"//{name}:\d+", f"//127.0.0.1:{self._ports[name]}", text)
+        self._file.write_text(self._here(text))
+
+    def _here(self, text: str) -> str:
+        """A text of the page's or of a file's, with the ports of this machine."""
+        return re.sub(r":(808\d|9090)\b", lambda found: f":{self._ports[found[1]]}", text)
+
+    # The services
+
+    def up(self, *names: str) -> None:
+        """Start these, or all, and wait until each takes connections."""
+        makers: dict[str, Callable[[], tuple[int, list[str], dict[str, str]]]] = {
+            "redis": self._redis,
+            "app": self._app,
+            "wiki": self._wiki,
+            "files": self._nginx,
+            "tomcat": self._tomcat,
+            "proxy": lambda: self._proxy("8080", "8081"),
+            "second": lambda: self._proxy("8082", "8083"),
+            "prometheus": self._prometheus,
+        }
+        for name in names or makers:
+            if name not in self._started:
+                port, command, variables = makers[name]()
+                log = (self._folder / f"{name}.log").open("wb")
+                with log:
+                    self._started[name] = subprocess.Popen(
+                        command,
+                        env={**os.environ, **variables},
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                    )
+                self._until_it_listens(name, port)
+
+    def _until_it_listens(self, name: str, port: int) -> None:
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            except OSError:
+                told = (self._folder / f"{name}.log").read_text(errors="replace")
+                assert self._started[name].poll() is None, f"{name} has ended: {told}"
+                assert time.monotonic() < end, f"{name} does not listen: {told}"
+                time.sleep(0.05)
+            else:
+                return
+
+    def stop(self, name: str) -> None:
+        """End one."""
+        process = self._started.pop(name)
+        process.terminate()
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def end(self) -> None:
+        """End those that run."""
+        for name in reversed(list(self._started)):
+            self.stop(name)
+
+    def _redis(self) -> tuple[int, list[str], dict[str, str]]:
+        port = self._ports["redis"]
+        program = needed("redis-server", "redis-server")
+        return port, [program, "--port", str(port), "--bind", "127.0.0.1", "--save", ""], {}
+
+    def _uvicorn(self, name: str, *arguments: str) -> tuple[int, list[str], dict[str, str]]:
+        port = self._ports[name]
+        command = [sys.executable, "-m", "uvicorn", *arguments, "--port", str(port), "--no-access-log"]
+        return port, command, {"PYTHONPATH": f"{ROOT}/app:{ROOT}/middleware"}
+
+    def _app(self) -> tuple[int, list[str], dict[str, str]]:
+        return self._uvicorn("app", "--app-dir", str(COMPOSE / "app"), "application:app")
+
+    def _wiki(self) -> tuple[int, list[str], dict[str, str]]:
+        return self._uvicorn("wiki", "--factory", "univocal_app.demo.wiki:Wiki")
+
+    def _nginx(self) -> tuple[int, list[str], dict[str, str]]:
+        port, files = self._ports["files"], self._folder / "files"
+        shutil.copytree(COMPOSE / "files", files)
+        files.chmod(0o755)
+        text = (COMPOSE / "nginx.conf").read_text("utf-8").replace("/tmp/", f"{self._folder}/")
+        text = text.replace("/usr/share/nginx/html", str(files)).replace(
+            "listen 8080", f"listen 127.0.0.1:{port}"
+        )
+        (self._folder / "nginx.conf").write_text(f"master_process off;\n{text}")
+        options = ["-e", "stderr", "-c", str(self._folder / "nginx.conf"), "-g", "daemon off;"]
+        return port, [needed("nginx", "nginx-light"), *options], {}
+
+    def _tomcat(self) -> tuple[int, list[str], dict[str, str]]:
+        port, base, home = self._ports["tomcat"], self._folder / "tomcat", Path("/usr/share/tomcat10")
+        if not (home / "bin" / "bootstrap.jar").exists() or not Path("/etc/tomcat10/web.xml").exists():
+            pytest.skip("needs Tomcat (Debian package tomcat10)")
+        for each in ("conf", "logs", "temp", "work", "webapps"):
+            (base / each).mkdir(parents=True)
+        shutil.copytree(COMPOSE / "shop", base / "webapps" / "ROOT")
+        shutil.copy("/etc/tomcat10/web.xml", base / "conf")
+        (base / "conf" / "server.xml").write_text(
+            '<Server port="-1"><Service name="Catalina">'
+            f'<Connector port="{port}" address="127.0.0.1"/><Engine name="Catalina" defaultHost="localhost">'
+            '<Host name="localhost" appBase="webapps"/></Engine></Service></Server>\n'
+        )
+        jars = ":".join(str(home / "bin" / name) for name in ("bootstrap.jar", "tomcat-juli.jar"))
+        places = [f"-Dcatalina.home={home}", f"-Dcatalina.base={base}", f"-Djava.io.tmpdir={base / 'temp'}"]
+        command = [needed("java", "default-jre-headless"), "-XX:TieredStopAtLevel=1", *places, "-cp", jars]
+        return port, [*command, "org.apache.catalina.startup.Bootstrap", "start"], {}
+
+    def _proxy(self, listen: str, admin: str) -> tuple[int, list[str], dict[str, str]]:
+        places = [
+            "--listen",
+            f"127.0.0.1:{self._ports[listen]}",
+            "--admin",
+            f"127.0.0.1:{self._ports[admin]}",
+        ]
+        command = [sys.executable, "-m", "univocal_app", "serve", "--config", str(self._file), *places]
+        return self._ports[admin], command, {"PYTHONPATH": f"{ROOT}/app:{ROOT}/middleware"}
+
+    def _prometheus(self) -> tuple[int, list[str], dict[str, str]]:
+        port, file = self._ports["9090"], self._folder / "prometheus.yml"
+        text = (
+            (COMPOSE / "prometheus.yml")
+            .read_text("utf-8")
+            .replace("scrape_interval: 5s", "scrape_interval: 1s")
+        )
+        for name, admin in (("proxy", "8081"), ("second", "8083")):
+            text = text.replace(f'"{name}:8081"', f'"127.0.0.1:{self._ports[admin]}"')
+        file.write_text(text)
+        options = [f"--config.file={file}", f"--web.listen-address=127.0.0.1:{port}"]
+        data = f"--storage.tsdb.path={self._folder / 'prometheus'}"
+        return port, [needed("prometheus", "prometheus"), *options, data], {}
+
+    # The commands
+
+    def run(self, command: str) -> str:
+        """What a command of the page writes."""
+        words = shlex.split(command)
+        if words[:2] == ["docker", "compose"]:
+            return self._compose(words[2:])
+        plain = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+        ended = subprocess.run(
+            ["sh", "-c", quiet(self._here(command))],
+            capture_output=True, text=True, timeout=PATIENCE, check=False, env=plain, cwd=self._folder,
+        )  # fmt: skip
+        assert ended.returncode == 0, f"{command}\n{ended.stdout}\n{ended.stderr}"
+        return str(ended.stdout)
+
+    def _compose(self, words: list[str]) -> str:
+        match words:
+            case ["--profile", "grafana", *_] | ["down"]:
+                return ""  # nothing is asked of Grafana; the fixture ends the others
+            case ["up", *more]:
+                self.up(*(word for word in more if not word.startswith("-")))
+                return ""
+            case ["stop", name]:
+                self.stop(name)
+                return ""
+            case ["exec", "proxy" | "second" as name, "univocal", *arguments]:
+                return self._univocal(name, arguments)
+        raise AssertionError(f"docker compose {words}")
+
+    def _univocal(self, name: str, arguments: list[str]) -> str:
+        told = [
+            self._here(word).replace("/etc/univocal/univocal.toml", str(self._file)) for word in arguments
+        ]
+        if told[0] in {"top", "reload"}:  # in a container each has the usual address
+            told += ["--admin", f"http://127.0.0.1:{self._ports['8081' if name == 'proxy' else '8083']}"]
+        variables = {**os.environ, "PYTHONPATH": f"{ROOT}/app:{ROOT}/middleware", "NO_COLOR": "1"}
+        command = [sys.executable, "-m", "univocal_app", *told]
+        ended = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=variables
+        )
+        assert ended.returncode == 0, f"{arguments}\n{ended.stdout}\n{ended.stderr}"
+        return str(ended.stdout)
+
+
+def quiet(command: str) -> str:
+    """The command without curl's meter."""
+    return re.sub(r"^curl ", "curl -sS ", command)
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack | Containers]:
+    needed("curl", "curl")
+    stack = Containers() if DOCKER else Stack(tmp_path_factory.mktemp("stack"))
+    try:
+        yield stack
+    finally:
+        stack.end()
+
+
+def shows(said: str, wanted: str) -> bool:
+    """Tell whether an answer has what a page says."""
+    return re.search(wanted, said.replace("\r\n", "\n"), re.MULTILINE | re.IGNORECASE) is not None
+
+
+def test_every_step_shows_what_the_page_says(stack: Stack | Containers) -> None:
+    expected = {step: list(each) for step, each in EXPECTED.items()}
+    for step, command in commands():
+        if command in UNTRIED:
+            continue
+        said = stack.run(command)
+        if not SILENT.match(command):
+            assert expected.get(step), f"step {step} has a command more: {command}"
+            wanted, end = expected[step].pop(0), time.monotonic() + PATIENCE
+            # Prometheus asks every few seconds: what it knows comes a little later.
+            while step == 10 and not shows(said, wanted) and time.monotonic() < end:
+                time.sleep(0.5)
+                said = stack.run(command)
+            assert shows(said, wanted), f"step {step}: {command}\n{said}"
+    assert not any(expected.values()), f"there is more to see than is asked for: {expected}"
+
+
+def test_the_readmes_stack_does_what_it_says(stack: Stack | Containers) -> None:
+    (block,) = [each for each in re.findall(r"(?ms)^```sh\n(.*?)^```$", README) if "docker compose" in each]
+    up, first, second, purge, down = (line.partition(" # ")[0].strip() for line in block.splitlines())
+    stack.run(up)
+    assert shows(stack.run(first), r"cache-status: univocal; fwd=uri-miss; stored")
+    assert shows(stack.run(second), r"cache-status: univocal; hit; ttl=\d+; detail=shared")
+    assert shows(stack.run(purge), r'^\{"purged": 1, ')
+    stack.run(down)
