@@ -198,6 +198,22 @@ def test_top_is_live_on_a_terminal_and_ends_at_ctrl_c(program: Any, ask: Fixture
     assert "Traceback" not in text
 
 
+def test_top_goes_on_past_a_restart_and_says_meanwhile_that_nobody_answers(
+    program: Any, start: Fixture, origin: Any, ask: Fixture, command: Fixture
+) -> None:
+    top = command("top", *admin(program), "--interval", "0.2", terminal=True)
+    top.read("spellings that became one")
+    program.end()
+    top.read("does not answer: Connection refused")
+    places = [f"{host}:{port}" for host, port in (program.proxy, program.admin)]
+    start("serve", "--upstream", origin.url, "--listen", places[0], "--admin", places[1])
+    ask(program.proxy, "/after", "en.example")
+    top.read("http://en.example/after")
+    top.process.send_signal(signal.SIGINT)
+    top.read("\x1b[?1049l")
+    assert top.ended() == (0, "")
+
+
 @pytest.mark.parametrize("name", ["log", "top"])
 def test_a_stranger_is_told_what_is_missing(
     start: Fixture, origin: Any, univocal: Fixture, tmp_path: Any, name: str

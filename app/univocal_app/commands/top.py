@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Annotated, Any, Final
@@ -59,15 +59,21 @@ def top_command(
             watch(ask, client.url, count, interval)
 
 
-def watch(ask: Any, url: str, count: int, interval: float) -> None:
-    """Show it anew and anew, until Ctrl-C."""
+def watch(ask: Callable[[], dict[str, Any]], url: str, count: int, interval: float) -> None:
+    """Show it anew and anew, until Ctrl-C, also past a restart of the proxy.
+
+    Raises AdminError where nobody answers at the beginning.
+    """
     console = Console(highlight=False, markup=False, emoji=False)
+    seen, trouble = ask(), ""
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
-            seen = ask()
-            rows = max(1, min(count, (console.height - 5) // 5 - 1))
-            live.update(screen(seen, url, rows), refresh=True)
+            live.update(screen(seen, url, count, console.height, trouble), refresh=True)
             time.sleep(interval)
+            try:
+                seen, trouble = ask(), ""
+            except AdminError as error:
+                trouble = trouble or f"since {time.strftime('%H:%M:%S')}: {str(error).partition(chr(10))[0]}"
 
 
 def look(client: AdminClient, pool: ThreadPoolExecutor, count: int) -> dict[str, Any]:
@@ -106,39 +112,65 @@ def rates(series: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 # ── the screen ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def screen(seen: Mapping[str, Any], url: str, rows: int) -> RenderableType:
-    """What `look` has seen, without any octet that a terminal would obey."""
-    top = seen["top"]
-    keys = [
-        _table(title, style, [(number(each["count"]), each["key"]) for each in top[name][:rows]])
-        for title, name, style in (
-            ("asked for most", "requests", "cyan"),
-            ("missed most", "misses", "yellow"),
-        )
-    ]
-    spelled = [each for each in top["spellings"] if each["saved"] > 0][:rows]
-    refused = top["refused"][:rows]
+def screen(
+    seen: Mapping[str, Any], url: str, rows: int, height: int | None = None, trouble: str = ""
+) -> RenderableType:
+    """What `look` has seen, without any octet that a terminal would obey.
+
+    `rows` is the most of each table; `height` are the lines that there are, None: as many as it takes.
+    `trouble` says why it is no newer.
+    """
+    head, tables = _head(seen, url, trouble), _tables(seen)
+    if height is None:
+        shares = [rows] * len(tables)
+    else:
+        tables = tables[: max(1, (height - len(head)) // 2)]
+        wanted = [max(1, min(rows, len(found))) for _, _, found in tables]
+        shares = shared_out(height - len(head) - len(tables), wanted)
     return Group(
-        *_head(seen, url),
-        *keys,
-        _table(
+        *head,
+        *(
+            _table(title, style, found[:share])
+            for (title, style, found), share in zip(tables, shares, strict=True)
+        ),
+    )
+
+
+def shared_out(lines: int, wanted: Sequence[int]) -> list[int]:
+    """How many lines each gets that wants so many: by turns, until there are no more."""
+    given = [0] * len(wanted)
+    while lines > 0 and given != list(wanted):
+        for place, most in enumerate(wanted):
+            if lines > 0 and given[place] < most:
+                given[place] += 1
+                lines -= 1
+    return given
+
+
+_Row = tuple[str, str]
+
+
+def _tables(seen: Mapping[str, Any]) -> list[tuple[str, str, list[_Row]]]:
+    """Each table's title, its colour and its rows."""
+    top = seen["top"]
+    spelled = [each for each in top["spellings"] if each["saved"] > 0]
+    refused = [
+        (each["count"], f"{each['reason']}  {each['host']}  {each['example']}") for each in top["refused"]
+    ]
+    return [
+        ("asked for most", "cyan", [(number(each["count"]), each["key"]) for each in top["requests"]]),
+        ("origin servers", "green", [_origin(each) for each in seen["origins"]]),
+        (
             "spellings that became one",
             "magenta",
             [(number(each["saved"]), f"{each['key']}  {_spellings(each)}") for each in spelled],
         ),
-        _table(
-            "refused",
-            "red",
-            [
-                (number(each["count"]), f"{each['reason']}  {each['host']}  {each['example']}")
-                for each in refused
-            ],
-        ),
-        _table("origin servers", "green", [_origin(each) for each in seen["origins"][:rows]]),
-    )
+        ("refused", "red", [(number(count), told) for count, told in refused]),
+        ("missed most", "yellow", [(number(each["count"]), each["key"]) for each in top["misses"]]),
+    ]
 
 
-def _head(seen: Mapping[str, Any], url: str) -> list[Text]:
+def _head(seen: Mapping[str, Any], url: str, trouble: str) -> list[Text]:
     now, totals = seen["rates"], seen["totals"]
     stored, seconds = totals["stored"], totals["seconds"]
     first = Text.assemble(
@@ -149,15 +181,24 @@ def _head(seen: Mapping[str, Any], url: str) -> list[Text]:
         f"{size(now['bytes'])}/s  ",
         (f"{number(now['refused'])} refused/s", "red" if now["refused"] else "dim"),
     )
-    second = Text(
+    since = Text(
         f"since the start: {number(totals['requests'])} requests, {totals['hit_ratio']:.1%} hits, "
         f"{number(totals['stale'])} stale, {number(totals['collapsed'])} collapsed, "
-        f"{number(totals['purges'])} purges; p50 {seconds['p50'] * 1000:.1f} ms, "
-        f"p99 {seconds['p99'] * 1000:.1f} ms; {number(stored['responses'])} stored, "
-        f"{size(stored['bytes'])} of {size(stored['max_bytes'])}, {number(stored['evictions'])} evicted",
+        f"{number(totals['purges'])} purges",
         "dim",
     )
-    return [first, second, Text(chart([each["requests"] for each in seen["series"]]), "cyan")]
+    held = Text(
+        f"stored: {number(stored['responses'])} responses, {size(stored['bytes'])} of "
+        f"{size(stored['max_bytes'])}, {number(stored['evictions'])} evicted; answered within "
+        f"{seconds['p50'] * 1000:.1f} ms (half), {seconds['p99'] * 1000:.1f} ms (99 %)",
+        "dim",
+    )
+    if trouble:
+        first = Text(visible(trouble), "bold red")
+    head = [first, since, held, Text(chart([each["requests"] for each in seen["series"]]), "cyan")]
+    for line in head:
+        line.no_wrap, line.overflow = True, "ellipsis"
+    return head
 
 
 def _table(title: str, style: str, rows: Sequence[Sequence[str]]) -> RenderableType:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from univocal_app.commands.log import as_text, moment
-from univocal_app.commands.top import MEASURES, chart, number, rates, screen, size
+from univocal_app.commands.top import MEASURES, chart, number, rates, screen, shared_out, size
 
 HOSTILE = "\x1b]0;owned\x07\x9b31m\r\n\x7f\u202e\u0085\ud800"
 NAMES = (
@@ -200,8 +200,8 @@ def test_rates_are_the_mean_of_the_seconds_that_are_over() -> None:
     assert rates([]) == dict.fromkeys(told, 0)
 
 
-def test_the_screen_shows_what_clients_sent_as_text() -> None:
-    key = "http://en.example/wiki/A"
+def seen_by(key: str) -> dict[str, Any]:
+    """What `look` gives."""
     spelled = [{"target": HOSTILE, "count": 3}, {"target": "[bold]/wiki/A[/bold]", "count": 1}]
     totals = {
         **dict.fromkeys(("requests", "hits", "hit_ratio", "stale", "collapsed", "bytes", "purges"), 0),
@@ -217,14 +217,51 @@ def test_the_screen_shows_what_clients_sent_as_text() -> None:
     }
     seen["top"]["spellings"] = [{"key": key, "count": 4, "spellings": spelled, "saved": 1}]
     seen["top"]["refused"] = [{"reason": "bad-host", "count": 2, "host": HOSTILE, "example": HOSTILE}]
-    console = Console(width=200, height=50, color_system=None, markup=True, force_terminal=False)
+    return seen
+
+
+def drawn(seen: dict[str, Any], width: int, rows: int, height: int | None = None, trouble: str = "") -> str:
+    console = Console(width=width, height=50, color_system=None, markup=True, force_terminal=False)
     with console.capture() as written:
-        console.print(screen(seen, "http://127.0.0.1:8081", 8))
-    text = written.get()
+        console.print(screen(seen, "http://127.0.0.1:8081", rows, height, trouble))
+    return written.get()
+
+
+def test_the_screen_shows_what_clients_sent_as_text() -> None:
+    text = drawn(seen_by("http://en.example/wiki/A"), 200, 8)
     assert all(harmless(line) for line in text.splitlines())
     assert "[bold]/wiki/A[/bold]" in text
     assert r"\x1b]0;owned" in text
     assert "down  en.example  http://o:1  4 requests" in text
+
+
+@pytest.mark.parametrize(("width", "height"), [(150, 50), (80, 24), (80, 16), (40, 12), (20, 7), (10, 2)])
+def test_the_screen_is_no_larger_than_the_terminal(width: int, height: int) -> None:
+    seen = seen_by("http://en.example/wiki/" + "long" * 40)
+    for table in ("requests", "misses", "refused"):
+        seen["top"][table] *= 30
+    lines = drawn(seen, width, 8, height).splitlines()
+    assert len(lines) <= max(height, 6)  # the head and one table, at least
+    assert max(map(len, lines)) <= width
+    if height >= 14:
+        assert [line.split() for line in lines].count(["origin", "servers"]) == 1
+        assert len(lines) == height if height < 40 else len(lines) == 4 + 5 + 8 + 8 + 8 + 1 + 1
+
+
+def test_the_lines_that_there_are_go_to_whoever_wants_them() -> None:
+    assert shared_out(10, [8, 1, 8]) == [5, 1, 4]
+    assert shared_out(99, [8, 1, 8]) == [8, 1, 8]
+    assert shared_out(2, [8, 1, 8]) == [1, 1, 0]
+    assert shared_out(-1, [8]) == [0]
+
+
+def test_the_screen_says_why_it_is_no_newer() -> None:
+    seen = seen_by("http://en.example/wiki/A")
+    text = drawn(seen, 100, 8, 30, "since 08:00:00: the admin listener does not answer\x1b]0;owned")
+    assert text.startswith("since 08:00:00: the admin listener does not answer")
+    assert all(harmless(line) for line in text.splitlines())
+    assert "requests/s" not in text
+    assert "http://en.example/wiki/A" in text
 
 
 @pytest.mark.parametrize(
