@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 demo: $(STAMP)  ## the proxy on 127.0.0.1:8080 before three small origins, its page on 127.0.0.1:8081; Ctrl-C ends it
-	$(BIN)/univocal demo --visitors
+	$(BIN)/univocal demo --visitors $(ARGS)
 
 test: $(STAMP)  ## every test, several at once; those that need a missing program say which
 	$(BIN)/pytest --numprocesses auto --dist worksteal $(ARGS)

@@ -10,10 +10,14 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from univocal_app.config.values import Address
+from univocal_app.demo import run
+from univocal_app.demo.tries import tries
 from univocal_app.demo.visitors import VISITS
 
 Fixture = Callable[..., Any]
@@ -38,6 +42,7 @@ EXPECTED = [
     r'"purged": 1, "by": "prefix"',
     r"^ok\n$",
     r"canonical +http://wiki\.localhost(:\d+)?/wiki/A/B\(c\)",
+    r"asked for most\n[\s\S]*dot-segment-parameter  servlet\.localhost",
     r"6000 requests[\s\S]*there are 300 URLs[\s\S]*gains 18\.0 points[\s\S]*No request that the origin",
     r"/story_ → /story\?id= \(path\)[\s\S]*sort = true[\s\S]*drop = \[\"sid\", \"utm_source\"\]",
     r"ring:2F +same [\s\S]*decode = \"/ ' \( \)\"",
@@ -115,6 +120,21 @@ def test_the_first_line_and_the_front_page_say_where_the_page_is(demo: Any, ask:
     front = ask(demo.proxy, "/", f"127.0.0.1:{demo.proxy[1]}").body.decode()
     assert f'<a href="{page}">' in front
     assert b"<title>univocal</title>" in ask(demo.admin, "/", "127.0.0.1").body
+
+
+@pytest.mark.parametrize(
+    ("found", "named"), [(None, ".venv/bin/univocal"), ("/usr/bin/univocal", "univocal")]
+)
+def test_the_printed_commands_begin_as_the_readers_shell_finds_them(
+    monkeypatch: pytest.MonkeyPatch, found: str | None, named: str
+) -> None:
+    monkeypatch.setattr(run.sys, "argv", [".venv/bin/univocal", "demo"])
+    monkeypatch.setattr(run.shutil, "which", lambda _: found)
+    address = Address("127.0.0.1", 8080)
+    at = run.Ports(address, address, address, address, Path("/tmp/demo"), run._program())
+    own = [each.command for each in tries(at) if not each.command.startswith("curl ")]
+    assert len(own) == 5
+    assert all(command.startswith(f"{named} ") for command in own)
 
 
 def test_an_interrupt_ends_all_of_it(demo: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -46,7 +48,9 @@ def _demo(listen: Address, admin: Address, directory: Path, *, visited: bool) ->
         )
     }
     addresses = {name: address_of(each.socket) for name, each in origins.items()}
-    at = Ports(address_of(front), address_of(back), addresses["wiki"], addresses["servlet"], directory)
+    at = Ports(
+        address_of(front), address_of(back), addresses["wiki"], addresses["servlet"], directory, _program()
+    )
     write_files(directory)
     page.router.routes.append(Route("/", _answer(as_page(at))))
     house = assemble(validate(settings(at.proxy, addresses), COMMAND_LINE), COMMAND_LINE)
@@ -75,6 +79,12 @@ def settings(proxy: Address, origins: dict[str, Address]) -> dict[str, Any]:
     own = sorted({"localhost", "127.0.0.1", f"[{proxy.host}]" if ":" in proxy.host else proxy.host})
     sites.append({"hosts": own, "profile": "asgi", "upstream": f"http://{origins['page']}"})
     return {"server": {"access_log": "off"}, "sites": sites}
+
+
+def _program() -> str:
+    """The name by which the reader's shell finds univocal: with its folder where that is not in PATH."""
+    own = Path(sys.argv[0])
+    return str(own) if own.name == "univocal" and shutil.which("univocal") is None else "univocal"
 
 
 def _answer(page: str) -> Callable[[Request], Awaitable[Response]]:

@@ -21,6 +21,7 @@ class Ports:
     wiki: Address
     servlet: Address
     directory: Path  # where the log and the sample are
+    program: str = "univocal"  # as the reader's shell finds it
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ def tries(at: Ports) -> list[Try]:
     return [
         *_of_the_wiki(at, wiki),
         *_of_the_shop(at, shop),
-        *_of_the_files(at, files, wiki),
+        *_of_the_files(at, files),
+        *_of_the_program(at, wiki),
         *_of_the_log(at),
     ]
 
@@ -90,7 +92,7 @@ def _of_the_shop(at: Ports, shop: str) -> list[Try]:
     ]
 
 
-def _of_the_files(at: Ports, files: str, wiki: str) -> list[Try]:
+def _of_the_files(at: Ports, files: str) -> list[Try]:
     group = "A store of files (profile upload), and the admin listener"
     return [
         Try(
@@ -105,10 +107,21 @@ def _of_the_files(at: Ports, files: str, wiki: str) -> list[Try]:
             "purged: everything below that prefix",
         ),
         Try(group, f"curl http://{at.admin}/-/health", "ok"),
+    ]
+
+
+def _of_the_program(at: Ports, wiki: str) -> list[Try]:
+    group = "On the terminal: what becomes of a URL, and what the proxy does now"
+    return [
         Try(
             group,
-            f"univocal explain --profile mediawiki '{wiki}/wiki/A%2fB%28c%29'",
-            "every stage, and what it changed (in a checkout: .venv/bin/univocal)",
+            f"{at.program} explain --profile mediawiki '{wiki}/wiki/A%2fB%28c%29'",
+            "every stage, and what it changed",
+        ),
+        Try(
+            group,
+            f"{at.program} top --admin http://{at.admin}",
+            "rates, keys, spellings, refusals; Ctrl-C ends it",
         ),
     ]
 
@@ -118,17 +131,17 @@ def _of_the_log(at: Ports) -> list[Try]:
     return [
         Try(
             group,
-            f"univocal audit {at.directory}/access.log",
+            f"{at.program} audit {at.directory}/access.log",
             "what univocal would do for that shop, in plain words",
         ),
         Try(
             group,
-            f"univocal discover {at.directory}/access.log",
+            f"{at.program} discover {at.directory}/access.log",
             "which of its URLs are one, by the log alone, and a profile to paste",
         ),
         Try(
             group,
-            f"univocal probe http://{at.wiki} --sample {at.directory}/titles.txt --rate 500",
+            f"{at.program} probe http://{at.wiki} --sample {at.directory}/titles.txt --rate 500",
             "the wiki asked which spellings it takes for one: %2F is a slash to it",
         ),
     ]
@@ -161,7 +174,7 @@ def as_page(at: Ports) -> str:
     for group, members in groupby(tries(at), key=lambda each: each.group):
         lines += f"<h2>{html.escape(group)}</h2>\n"
         lines += "".join(
-            f"<p>{html.escape(member.look)}</p>\n<pre>{html.escape(member.command, quote=False)}</pre>\n"
+            f"<pre>{html.escape(member.command, quote=False)}</pre>\n<p>{html.escape(member.look)}</p>\n"
             for member in members
         )
     return _PAGE.format(sites=sites, lines=lines, admin=at.admin)
@@ -171,21 +184,32 @@ _PAGE = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
 <title>univocal: one resource, one URL</title>
 <style>
-body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }}
+:root {{ --back: #f7f6f2; --card: #fffefb; --text: #1f1e1b; --quiet: #5f5c54; --line: #e2ddd1;
+  --mark: #0a6b4c }}
+@media (prefers-color-scheme: dark) {{
+  :root {{ --back: #161614; --card: #1f1f1c; --text: #ecebe5; --quiet: #aaa79d; --line: #37362f;
+    --mark: #5fd0a3 }}
+}}
+body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
+  background: var(--back); color: var(--text) }}
+a {{ color: var(--mark) }}
 h2 {{ font-size: 1.1rem; margin-top: 2rem }}
-p {{ margin: .8rem 0 .2rem }}
-pre {{ background: #f3f1ec; padding: .5rem .8rem; margin: 0; overflow-x: auto }}
+pre {{ background: var(--card); border: 1px solid var(--line); border-radius: .35rem; padding: .5rem .8rem;
+  margin: 0; overflow-x: auto }}
+pre + p {{ color: var(--quiet); margin: .2rem 0 1rem }}
 </style>
 </head>
 <body>
 <h1>univocal</h1>
 <p>One resource, one URL. <a href="http://{admin}/">The proxy's page</a> shows what happens.</p>
-<p>It stands before three sites:</p>
+<p>The proxy stands before three sites:</p>
 <ul>
 {sites}</ul>
+<p>Each command below is one to try; what to look for stands under it.</p>
 {lines}</body>
 </html>
 """
