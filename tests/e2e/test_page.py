@@ -111,7 +111,7 @@ def test_the_page_comes_from_the_package_alone(running: Any, ask: Fixture) -> No
     assert "<style" not in text
     assert not re.search(r"<script(?! src)|\son\w+=|style=|https?:", text)
     named = re.findall(r'(?:src|href)="(/[^"]*)"(?: integrity="([^"]*)")?', text)
-    modules = [(path, "") for path in ("/-/page/charts.js", "/-/page/marks.js")]
+    modules = [(f"/-/page/{name}.js", "") for name in ("charts", "marks", "stages")]
     assert len(named) == 4
     for path, integrity in [*named, *modules]:
         asset = ask(running.admin, path, "127.0.0.1")
@@ -312,10 +312,23 @@ def test_a_url_is_explained_with_what_changed_and_who_asked(
         "[...document.querySelectorAll('#stages mark')].map((each) => each.textContent).join(' ')"
     )
     assert marks == "%28 %29 ( )"
+    assert shown(browser, "stages").startswith(
+        "ring each octet is decoded or encoded as the application writes it"
+    )
     assert "3 requests came for it by 2 spellings. 1 response is stored." in shown(browser, "asked")
     fill(browser, url="http://en.example/wiki/%00")
     browser.evaluate("document.getElementById('explain').requestSubmit()")
     browser.until("document.getElementById('verdict').innerText === 'Refused: control-character'")
+
+
+def test_each_stage_is_said_in_words(root: Path) -> None:
+    said = set(
+        re.findall(r'(?m)^  "?([a-z-]+)"?: "', (root / "app/univocal_app/observe/page/stages.js").read_text())
+    )
+    sources = [root / "middleware/univocal/uri" / name for name in ("segments.py", "query.py", "pipeline.py")]
+    text = "".join(file.read_text() for file in [*sources, root / "app/univocal_app/commands/explain.py"])
+    named = set(re.findall(r'yield \(?\s*"([a-z-]+)"|Stage\("([a-z-]+)"', text))
+    assert said == {one or other for one, other in named}
 
 
 def test_a_refused_example_is_explained_at_a_click_and_stays_text(

@@ -23,6 +23,7 @@ _ASSETS: Final = (
     "page.js",
     "charts.js",
     "marks.js",
+    "stages.js",
     "uplot-1.6.32/uPlot.min.css",
     "uplot-1.6.32/uPlot.iife.min.js",
 )

@@ -3,6 +3,7 @@
 
 import { chart } from "/-/page/charts.js";
 import { compared } from "/-/page/marks.js";
+import { STAGES } from "/-/page/stages.js";
 
 // Milliseconds from one answer to the next question; who wants less motion gets less of it.
 const EVERY = matchMedia("(prefers-reduced-motion: reduce)").matches ? 10000 : 2000;
@@ -241,7 +242,7 @@ function explainButton(url, text = url) {
 }
 
 function stage({ name, before, after, lossy }) {
-  const item = element("li", null, element("b", name), ...(lossy ? [" ", classed("tag", element("span", "drops what an origin may read"))] : []));
+  const item = element("li", null, element("b", name), ...(STAGES[name] ? [" ", classed("note", element("span", STAGES[name]))] : []), ...(lossy ? [" ", classed("tag", element("span", "drops what an origin may read"))] : []));
   const said = (word, octets) => element("p", null, classed("unseen", element("span", word)), octets);
   item.append(said("before: ", marked(before, after, "gone")), said("after: ", marked(after, before)));
   return item;
