@@ -368,6 +368,53 @@ async def test_a_store_may_be_shared_and_purged_through_either_door(clock, appli
     assert "hit" not in (await clients[0]("/a")).handling
 
 
+# By prefix, with PURGE alone
+
+
+PREFIX = [("x-purge-method", "prefix")]
+
+
+@pytest.mark.parametrize(
+    ("target", "gone"),
+    [
+        ("/b%6Cog/", {"/blog/1", "/blog/2(b)"}),
+        ("/blog/2%28", {"/blog/2(b)"}),
+        ("/./bl", {"/blog/1", "/blog/2(b)", "/blue"}),
+        ("http://en.example/blog/1", {"/blog/1"}),
+        ("https://en.example:443/blue", {"/blue"}),
+        ("/", {"/blog/1", "/blog/2(b)", "/blue"}),
+        ("/none", set()),
+    ],
+)
+async def test_a_purge_by_prefix_takes_all_that_begins_so(cached, target, gone):
+    client = cached("mediawiki")
+    pages = ("/blog/1", "/blog/2(b)", "/blue")
+    await stored(client, *pages)
+    await stored(client, *pages, host="ru.example")
+    status, answer = told(await client(target, "PURGE", PREFIX))
+    assert (status, answer["by"], answer["purged"]) == (200, "prefix", len(gone))
+    assert {page for page in pages if "hit" not in (await client(page)).handling} == gone
+    for page in pages:
+        assert "hit" in (await client(page, host="ru.example")).handling
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("*", "no-leading-slash"),
+        ("/%00", "control-character"),
+        ("/a/..", "dot-segment"),
+        ("ftp://en.example/", "bad-target"),
+    ],
+)
+async def test_a_prefix_that_is_none_purges_nothing(cached, target, reason):
+    client = cached("mediawiki")
+    await stored(client, "/blog/1")
+    answer = await client(target, "PURGE", PREFIX)
+    assert (answer.status, json.loads(answer.body)["reason"]) == (400, reason)
+    assert "hit" in (await client("/blog/1")).handling
+
+
 # By pattern: a BAN, or a PURGE as WordPress's plugins send it
 
 

@@ -140,16 +140,19 @@ def test_who_may_purge(start: Fixture, configured: Fixture, origin: Any, ask: Fi
         assert posted.status == status
 
 
-def test_purging_from_the_command_line(start: Fixture, origin: Any, ask: Fixture, univocal: Fixture) -> None:
+@pytest.mark.parametrize(
+    "listeners", [{"via": "proxy"}, {"via": "admin"}, {"via": "proxy", "admin": "admin"}]
+)
+def test_purging_from_the_command_line(
+    start: Fixture, origin: Any, ask: Fixture, univocal: Fixture, listeners: dict[str, str]
+) -> None:
     origin.fields = "Cache-Control: max-age=60\r\nSurrogate-Key: all odd"
     running = start("serve", "--upstream", origin.url, "--profile", "mediawiki", *PORTS)
-    via = [
-        f"--{name}=http://{host}:{port}"
-        for name, (host, port) in (("via", running.proxy), ("admin", running.admin))
-    ]
+    via = ["--{}=http://{}:{}".format(name, *getattr(running, place)) for name, place in listeners.items()]
     for options, count in (
         (["http://en.example/wiki/A%2fB"], 1),
         (["--prefix", "http://en.example/wik%69/"], 2),
+        (["--prefix", "https://en.example:443/w/"], 1),
         (["--tag", "odd"], 3),
         (["--tag", "even"], 0),
         (["--soft", "http://en.example/wiki/A/B", "http://en.example/w/C"], 2),

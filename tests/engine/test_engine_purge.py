@@ -54,6 +54,9 @@ def test_who_may(client: str, fields: Fields, may: bool) -> None:
         (b"PURGE", [(b"xkey-softpurge", b"a")], Tags, "tag", True),
         (b"PURGE", [(b"cache-tag", b"a, b")], Tags, "tag", False),
         (b"PURGE", [(b"x-purge-method", b"regex")], Pattern, "pattern", False),
+        (b"PURGE", [(b"x-purge-method", b"prefix")], Prefix, "prefix", False),
+        (b"PURGE", [(b"x-purge-method", b"Prefix"), (b"soft-purge", b"1")], Prefix, "prefix", True),
+        (b"PURGE", [(b"x-purge-method", b"default")], Keys, "key", False),
         (b"BAN", [], Pattern, "pattern", False),
     ],
 )

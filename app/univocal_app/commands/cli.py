@@ -306,7 +306,7 @@ def purge(
     file: Annotated[list[str] | None, typer.Option(metavar="FILE", help="URLs, one a line.")] = None,
     tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="Responses with this tag.")] = None,
     prefix: Annotated[
-        list[str] | None, typer.Option(metavar="URL", help="Everything below (admin listener).")
+        list[str] | None, typer.Option(metavar="URL", help="Everything that begins so.")
     ] = None,
     pattern: Annotated[
         list[str] | None, typer.Option(metavar="RE2", help="URLs in which it is found (admin listener).")

@@ -1,4 +1,4 @@
-"""The client side of PURGE: URLs and tags go to the proxy, what PURGE cannot name to its admin listener."""
+"""The client side of PURGE: what it can name goes to the proxy, patterns to its admin listener."""
 
 from __future__ import annotations
 
@@ -33,9 +33,7 @@ class Job:
     @property
     def by_name(self) -> bool:
         """True if it takes `POST /-/purge`; a tag field's members are parted by blanks."""
-        return self.by in {"prefix", "pattern"} or (
-            self.by == "tag" and _UNSENDABLE_TAG(self.value) is not None
-        )
+        return self.by == "pattern" or (self.by == "tag" and _UNSENDABLE_TAG(self.value) is not None)
 
 
 @dataclass(frozen=True)
@@ -173,7 +171,7 @@ class Purger:
         """Send one job; every failure is a Result, too."""
         server = self._proxy
         try:
-            if job.by_name:
+            if job.by_name or (job.by == "prefix" and self._admin is not None):
                 server = self._neighbour()
                 value = _sendable(job.value) if job.by == "prefix" else job.value
                 asked = json.dumps({job.by: value, "soft": self._soft}).encode()
@@ -203,7 +201,10 @@ class Purger:
         if job.by == "tag":
             return "/", fields | {"Surrogate-Key": job.value}
         url = Url.parse(_sendable(job.value))
-        return url.origin_form.decode("ascii"), fields | {"Host": url.authority.decode("latin-1")}
+        fields["Host"] = url.authority.decode("latin-1")
+        if job.by == "prefix":
+            return url.absolute.decode("ascii"), fields | {"X-Purge-Method": "prefix"}
+        return url.origin_form.decode("ascii"), fields
 
 
 def _sendable(text: str) -> str:

@@ -173,7 +173,7 @@ def order_of(received: Received, fields: Fields, peer: Peer, runtime: Runtime) -
     """The order that a PURGE or BAN gives. Raises RefusedError for its sender (403), then for its target.
 
     With `X-Purge-Method: regex`, as WordPress's plugins send it, and with BAN the target is a pattern for the
-    paths of its host.
+    paths of its host; with `X-Purge-Method: prefix` it is how they begin.
     """
     if not may_purge(peer, fields, runtime):
         raise RefusedError("purge-forbidden")
@@ -186,14 +186,13 @@ def order_of(received: Received, fields: Fields, peer: Peer, runtime: Runtime) -
     # PURGE removes both schemes, so an absolute-form may name either: the connection's does not matter.
     said = received.target.partition(b"://")[0].lower()
     scheme = said if said in {b"http", b"https"} else peer.scheme
-    if received.method == b"BAN" or _is_regex(fields):
+    how = [value.strip().lower() for value in values(fields, b"x-purge-method")]
+    if received.method == b"BAN" or how == [b"regex"]:
         return order_of_paths(received.target, peer.hosts, scheme, runtime, soft=soft)
+    if how == [b"prefix"]:
+        return _order_of_beginning(received.target, peer.hosts, scheme, runtime, soft=soft)
     found = accepted(resolve(received.target, peer.hosts, scheme, runtime.sites, encodings=peer.encodings))
     return order_of_urls([found], "key", runtime, soft=soft)
-
-
-def _is_regex(fields: Fields) -> bool:
-    return [value.strip().lower() for value in values(fields, b"x-purge-method")] == [b"regex"]
 
 
 def _tags_in(name: bytes, value: bytes) -> list[bytes]:
@@ -323,6 +322,21 @@ def order_of_prefix(prefix: bytes, runtime: Runtime, *, soft: bool) -> Order:
             names |= {b"%b %b?" % (_origin(twin), twin.target) for twin in twins}
     selector = Prefix(frozenset(names), soft=soft)
     return Order(selector, "prefix", (begun[0].url.decode("latin-1"),), also=(Keys(keys, soft=soft),))
+
+
+def _order_of_beginning(
+    target: bytes, hosts: Sequence[bytes], scheme: bytes, runtime: Runtime, *, soft: bool
+) -> Order:
+    """Every response of the URLs that begin like a request's target. Raises RefusedError."""
+    if split_absolute(target) is None:
+        root = accepted(resolve(b"/", hosts, scheme, runtime.sites))
+        if not target.startswith(b"/"):
+            raise RefusedError("no-leading-slash")
+        target = b"%b://%b%b" % (root.scheme, root.authority, target)
+    try:
+        return order_of_prefix(target, runtime, soft=soft)
+    except ValueError as error:
+        raise RefusedError("bad-target") from error
 
 
 def order_of_paths(

@@ -90,6 +90,16 @@ def test_tags_prefixes_soft_and_a_token(
     assert by_prefix.endswith(b'{"prefix": "http://en.example/%D1%8F/", "soft": true}')
 
 
+def test_a_prefix_needs_no_admin_listener(univocal: Run, server: Recorder) -> None:
+    server.answers = [(200, '{"softened": 1, "by": "prefix", "value": "http://en.example:81/A"}')]
+    ended = univocal("purge", "--prefix", "http://en.example:81/A я", "--soft", "--via", server.url)
+    assert (ended.returncode, ended.stderr) == (0, "1 stored responses; 1 confirmed, 0 failed\n")
+    (asked,) = server.seen
+    assert asked.startswith(b"PURGE http://en.example:81/A%20%D1%8F HTTP/1.1\r\n")
+    for line in (b"Host: en.example:81\r\n", b"X-Purge-Method: prefix\r\n", b"Soft-Purge: 1\r\n"):
+        assert line in asked
+
+
 @pytest.mark.parametrize(
     ("status", "body", "said"),
     [

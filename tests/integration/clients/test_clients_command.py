@@ -141,9 +141,9 @@ def test_the_last_port_has_no_neighbour_and_needs_none(proxy: Any) -> None:
     by_url = ended("--via", "http://127.0.0.1:65535", "http://en.example/")
     assert by_url.returncode == 1
     assert "http://127.0.0.1:65535 did not answer" in by_url.stdout
-    by_prefix = ended("--via", "http://127.0.0.1:65535", "--prefix", "http://en.example/")
-    assert by_prefix.returncode == 1
-    assert "--admin" in by_prefix.stdout
+    by_pattern = ended("--via", "http://127.0.0.1:65535", "--pattern", "^http://en.example/")
+    assert by_pattern.returncode == 1
+    assert "--admin" in by_pattern.stdout
 
 
 def test_a_connection_that_the_server_has_closed_is_opened_again() -> None:
