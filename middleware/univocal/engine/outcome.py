@@ -94,14 +94,16 @@ class Outcome(NamedTuple):
         decision = admission.decision
         named = firsts(admission.request.fields)
         site, host = found.site.name if found else "", ""
-        if found is None and reasons:
-            site, host = admission.runtime.sites.owner(peer.hosts, peer.scheme)
+        if reasons:
+            owner, host = admission.runtime.sites.owner(peer.hosts, peer.scheme)
+            site = site or owner
         return cls(
             site=site,
             host=host,
             agent=named.get(b"user-agent"),
             referrer=named.get(b"referer"),
             trace=named.get(b"traceparent"),
+            trace_state=named.get(b"tracestate"),
             received=received,
             canonical=found,
             decision=None if received.method in PURGES or isinstance(decision, Order) else decision,
