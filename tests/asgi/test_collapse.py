@@ -222,7 +222,8 @@ async def test_those_who_have_the_cookie_too_do_not_wait_for_one_another(cached,
     waiting = [asyncio.create_task(client("/a", fields=[("cookie", f"session={n}")])) for n in range(20)]
     await application.reached(21)
     application.gate.set()
-    await together(waiting)
+    assert {(answer.status, answer.body) for answer in await together(waiting)} == {(200, b"a member's")}
+    assert application.count == 21
 
 
 async def test_a_private_answer_to_the_leader_does_not_send_a_thousand_at_once(cached, application, idle):

@@ -344,6 +344,7 @@ async def test_the_request_to_the_origin_ends_when_its_only_client_leaves(front,
     await asking
     async with asyncio.timeout(5):
         await origin.left.wait()
+    assert origin.targets == [b"/a"]
 
 
 @pytest.mark.usefixtures("impatient")

@@ -342,5 +342,7 @@ async def test_sending_does_not_wait_for_who_is_gone(socket: Any) -> None:
     socket.pause_writing()
     sending = asyncio.create_task(socket.send("a"))
     await asyncio.sleep(0)
+    assert not sending.done()
     socket.connection_lost(None)
-    await sending
+    async with asyncio.timeout(5):
+        await sending

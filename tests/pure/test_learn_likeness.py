@@ -137,12 +137,16 @@ def test_what_pairs_show_together() -> None:
     assert verdict_of([])[0] == "unknown"
 
 
-SAMPLE = [b"/", b"/a/", b"/wiki/A(b)", b"/wiki/%C3%A9;v=1?b=1&a=2", b"/x/y.html?q=a+b", b"/a/index.php"]
+SAMPLE = [
+    *(b"/", b"/a/", b"/wiki/A(b)", b"/wiki/%C3%A9;v=1?b=1&a=2", b"/x/y.html?q=a+b", b"/a/index.php"),
+    b"/all/:@!$&'()*+,;=[]?n=",
+]
 
 
 def test_every_question_offers_spellings_of_its_target_and_decoys_that_are_none() -> None:
     """The decoys are other pages to any reading; both are targets that can be asked for."""
     for question in [*questions(SAMPLE), *risks()]:
+        assert any(list(question.pairs(target)) for target in SAMPLE), question.name
         for target in SAMPLE:
             for pair in question.pairs(target):
                 assert pair.a == target

@@ -184,6 +184,10 @@ async def test_a_process_that_comes_while_somebody_follows_reports_too(gathering
     listeners: list[Listener] = []
     await report(directory, listeners)
     await until(lambda: listeners)
+    listeners[0](outcome(7))
+    await until(lambda: b"data" in followers[0]._waiting)
+    ((_, event),) = await taken(followers.pop())
+    assert event["target"] == "/7"
 
 
 async def test_a_process_whose_events_are_not_taken_loses_some_and_says_so(

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from support import Clock
 from univocal import CacheMiddleware, MemoryStore, Outcome
 from univocal.engine.outcome import Handling, Times
 from univocal.engine.upstream import Upstream
@@ -43,16 +44,6 @@ async def origin(scope: Any, receive: Any, send: Any) -> None:
     stored = b"no-store" if scope["path"] == "/never" else b"max-age=60"
     await send({"type": "http.response.start", "status": 200, "headers": [(b"cache-control", stored)]})
     await send({"type": "http.response.body", "body": CONTENT})
-
-
-class Clock:
-    """Seconds since the epoch that a test sets."""
-
-    def __init__(self) -> None:
-        self.now = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
