@@ -12,7 +12,7 @@ from support import NOW, stored_response
 from univocal.cache.stored import Stored
 from univocal.http.messages import Field
 from univocal.store.memory import MemoryStore
-from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, Tags
+from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Selector, Tags
 
 DIGEST = b"0123456789abcdef"
 
@@ -524,6 +524,29 @@ def test_a_purge_that_is_given_up_leaves_a_whole_store() -> None:
     slices.close()
     assert store.stats.responses == MANY - gone
     assert store.purge(Everything(), NOW) == MANY - gone
+
+
+def test_of_a_store_that_is_emptied_nothing_is_found_from_the_first_slice_on() -> None:
+    store = with_many()
+    slices = store.emptying(NOW)
+    counts = [next(slices)]
+    assert max(counts) <= 500
+    assert not any(store.lookup(key(f"/{kind}/{number}")) for kind in "pq" for number in range(10))
+    assert put(store, stored(key("/p/0")))  # of a name that was there
+    counts += slices
+    assert (len(counts) > 1, store.stats.responses) == (True, 1)
+    assert store.lookup(key("/p/0"))
+
+
+def test_what_comes_after_a_store_was_emptied_is_banned_like_anything_else() -> None:
+    store = with_many()
+    store.purge(Pattern("/p/", lambda url: b"/p/" in url), NOW)
+    assert sum(store.emptying(NOW)) <= MANY
+    assert put(store, stored(key("/p/new")))
+    assert put(store, stored(key("/q/new")))
+    assert store.lookup(key("/p/new"))
+    store.purge(Pattern("/q/", lambda url: b"/q/" in url), NOW)
+    assert [bool(store.lookup(key(path))) for path in ("/p/new", "/q/new")] == [True, False]
 
 
 async def test_bounds_that_become_smaller_let_go_in_slices() -> None:

@@ -54,6 +54,12 @@ class Bans:
             self.lost = self._live.pop(0).number
         self._live.append(Ban(self.newest, now, pattern))
 
+    def lose(self) -> None:
+        """Take whoever is stored by now for banned."""
+        self.newest += 1
+        self.lost = self.newest
+        self._live.clear()
+
     def meet(self, entry: Entry, last: int, steps: int) -> tuple[list[Ban], int]:
         """Test an entry against the bans up to a number that are new to it, and note which it has met.
 

@@ -15,7 +15,7 @@ from univocal.store.eviction import Entry, Sieve, Walk, least_used
 from univocal.store.index import Index
 from univocal.store.leases import Lease, Leases
 from univocal.store.loans import Loan, Loans
-from univocal.store.purge_selectors import Keys, LocalSelector, Pattern, Tags, matches
+from univocal.store.purge_selectors import Everything, Keys, LocalSelector, Pattern, Tags, matches
 
 __all__ = ["MemoryStats", "MemoryStore"]
 
@@ -227,6 +227,11 @@ class MemoryStore:
         with self._sieve.through() as walk:
             while walk.at is not None:
                 yield sum(self._remove(entry, selector, now) for entry in _some(walk))
+
+    def emptying(self, now: float) -> Iterator[int]:
+        """Purge everything in slices; of what is stored, nothing is found from the first slice on."""
+        self._bans.lose()
+        yield from self.purging(Everything(), now)
 
     def counting(self, selector: LocalSelector) -> Iterator[int]:
         """Count in slices what `purging` would mean, and remove nothing."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -364,3 +366,33 @@ def test_a_url_of_no_redis_is_refused(url):
 
     with pytest.raises(ConfigurationError, match="redis://"):
         SharedStore(MemoryStore(), url, time.time)
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [Everything(), Prefix(frozenset((b"http en.example /",))), Tags(frozenset((b"all",)))],
+    ids=["everything", "prefix", "tags"],
+)
+async def test_what_another_node_purges_goes_in_slices(join, made, named, selector):
+    """Between each two of them the event loop goes on."""
+    purger, node = await join(), await join()
+    one = made(named("/0"), more=[(b"surrogate-key", b"all")])
+    for number in range(3_000):
+        lease = node.memory.begin(named(f"/{number}"), one.response_time)
+        assert node.memory.commit(lease, replace(one, key=lease.key))
+        node.memory.release(lease)
+    turn, turns, sliced = 0, list[int](), node.memory.purging
+
+    def purging(*told: Any, **more: Any) -> Iterator[int]:
+        for count in sliced(*told, **more):
+            turns.append(turn)
+            yield count
+
+    node.memory.purging = purging
+    task = asyncio.create_task(purger.store.purge(selector, time.time()))
+    async with asyncio.timeout(20):
+        while node.memory.stats.responses or not task.done():
+            turn += 1
+            await asyncio.sleep(0)
+    assert len(set(turns)) == len(turns) >= 6
+    assert node.store.connected

@@ -26,6 +26,8 @@ __all__ = ["Attachment"]
 
 # What is owed to Redis because it did not confirm: more keys and tags than this become a purge of everything.
 _OWED_LIMIT: Final = 1_000
+# As many keys of one message are forgotten in one go: a few milliseconds.
+_TOGETHER: Final = 200
 
 
 class Attachment:
@@ -62,6 +64,7 @@ class Attachment:
         self._attached = asyncio.Event()
         self._reached = False
         self._owed: list[Selector] = []
+        self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
 
     @property
     def connected(self) -> bool:
@@ -138,7 +141,7 @@ class Attachment:
         self._reached = True  # else purges would come to be owed as fast as they are paid
         while self._owed:
             await self._pay(self._link, self._owed.pop(0))
-        self._memory.purge(Everything(), self._clock())
+        self._empty()
         self.confirmed(self._clock())
         self._attached.set()
 
@@ -151,7 +154,21 @@ class Attachment:
                 raise UnavailableError(f"a purge that is owed fails: {error}") from error
             raise
 
-    def heard(self, changed: Iterable[bytes] | None) -> None:
+    def _empty(self) -> None:
+        """Let nothing that is in memory be found any more; it is removed in slices."""
+        slices = self._memory.emptying(self._clock())
+        if next(slices, None) is None or not self._memory.stats.responses:
+            return
+
+        async def remove() -> None:
+            for _ in slices:
+                await asyncio.sleep(0)
+
+        task = asyncio.get_running_loop().create_task(remove())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def heard(self, changed: Iterable[bytes] | None) -> None:
         """Forget the keys that changed in Redis, and wake their waiters; None: all keys changed."""
         now, link = self._clock(), self._link
         if link is None:
@@ -165,28 +182,39 @@ class Attachment:
             match link.names.heard(name):
                 case Keys(named, soft=False):
                     keys |= named
-                case Keys(named) as softened:
-                    self._memory.purge(softened, now)
-                    self.bell.ring(named)
-                case Moved():
-                    self._begin_anew("the namespace changed")
-                case Fruitless(key):
-                    self.bell.ring([key], fruitless=True)
-                case Banned(expression, soft):
-                    ban = self._pattern(expression) if self._pattern is not None else Everything()
-                    ban = replace(ban, soft=soft)
-                    self._memory.purge(ban, now)
-                    self.bell.ring_all()
-                case None:
-                    pass
-                case Tags() as tags:
-                    self._memory.purge(tags, now)
-                case selector:
-                    self._memory.purge(selector, now)
-                    self.bell.ring_all()  # it ended every lease
+                case told:
+                    await self._carry_out(told, now)
+            if len(keys) >= _TOGETHER:
+                self._forget(keys, now)
+                keys = set()
+                await asyncio.sleep(0)
         if keys:
-            self._memory.purge(Keys(frozenset(keys)), now)
-            self.bell.ring(keys)
+            self._forget(keys, now)
+
+    async def _carry_out(self, told: Selector | Banned | Fruitless | Moved | None, now: float) -> None:
+        match told:
+            case Keys(named) as softened:
+                self._memory.purge(softened, now)
+                self.bell.ring(named)
+            case Moved():
+                self._begin_anew("the namespace changed")
+            case Fruitless(key):
+                self.bell.ring([key], fruitless=True)
+            case Banned(expression, soft):
+                ban = self._pattern(expression) if self._pattern is not None else Everything()
+                await self._memory.purge_in_slices(replace(ban, soft=soft), now)
+                self.bell.ring_all()
+            case None:
+                pass
+            case Tags() as tags:
+                await self._memory.purge_in_slices(tags, now)
+            case selector:
+                await self._memory.purge_in_slices(selector, now)
+                self.bell.ring_all()  # it ended every lease
+
+    def _forget(self, keys: set[bytes], now: float) -> None:
+        self._memory.purge(Keys(frozenset(keys)), now)
+        self.bell.ring(keys)
 
     def _doubt(self, link: Link, why: str) -> None:
         """Attach anew, if it is this link's commands that all rely on."""
@@ -206,6 +234,6 @@ class Attachment:
         self._reached = False
         if self.connected:
             self._attached.clear()
-            self._memory.purge(Everything(), self._clock())
+            self._empty()
             self.bell.ring_all()
         self.trusted_until = float("inf")

@@ -37,7 +37,7 @@ class Informed(Protocol):
     """The one who hears the news of the tracking connection."""
 
     async def attached(self, names: Names) -> None: ...
-    def heard(self, changed: Iterable[bytes] | None) -> None: ...
+    async def heard(self, changed: Iterable[bytes] | None) -> None: ...
     def confirmed(self, since: float) -> None: ...
     def lost(self) -> None: ...
 
@@ -158,7 +158,8 @@ class Tracking:
         while True:
             match await connection.read_response():
                 case [b"message", channel, changed] if channel == _INVALIDATE:
-                    self._listener.heard(changed)
+                    # What comes behind it, the answers to heartbeats too, waits until it is carried out.
+                    await self._listener.heard(changed)
                 case [b"pong", _]:
                     self._answers.put_nowait(None)
                 case _:
