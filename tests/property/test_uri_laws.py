@@ -186,9 +186,16 @@ PREFIXES_AWAY = st.fixed_dictionaries(
         "at": st.just("prefix"),
     }
 )
+SUFFIXES_AWAY = st.fixed_dictionaries(
+    {
+        "from": st.sampled_from([".a", "/a", "/a4", "..1"]),
+        "to": st.just(""),
+        "at": st.just("suffix"),
+    }
+)
 SUBSTRINGS = st.fixed_dictionaries(
     {
-        "from": st.sampled_from(["a", "/a", "4", "1/", "a4", "-", "?a", "%C3%A9"]),
+        "from": st.sampled_from(["a", "/a", "4", "1/", "a4", "-", "?a", "%C3%A9", "b/a"]),
         "to": st.sampled_from(["/", ".", "/.", "b", "x?y", "bb/", ";", "A"]),
         "at": st.sampled_from(["anywhere", "start", "end"]),
     }
@@ -200,7 +207,7 @@ APPENDING = st.fixed_dictionaries(
         "at": st.just("path"),
     }
 )
-RULES = st.lists(st.one_of(SUBSTRINGS, PREFIXES_AWAY, APPENDING), max_size=2)
+RULES = st.lists(st.one_of(SUBSTRINGS, PREFIXES_AWAY, SUFFIXES_AWAY, APPENDING), max_size=2)
 
 
 def toml(value: object) -> str:

@@ -229,19 +229,43 @@ def test_hosts_that_differ_by_location_and_variables_are_said():
 def test_an_upstream_by_name():
     result = imported(
         "upstream wiki { least_conn; server 127.0.0.1:9001 weight=2; server unix:/x; server b.example; }\n"
-        "upstream sock { server unix:/run/x; }\n"
-        "location / { proxy_pass http://wiki; }\nlocation /s/ { proxy_pass http://sock/; }"
+        "upstream none { server 127.0.0.1:1 down; }\n"
+        "location / { proxy_pass http://wiki; }\nlocation /s/ { proxy_pass http://none/; }"
     )
-    assert table(result)["upstream"] == [{"url": "http://127.0.0.1:9001", "weight": 2}, "http://b.example"]
+    assert table(result)["upstream"] == [
+        {"url": "http://127.0.0.1:9001", "weight": 2},
+        "unix:///x",
+        "http://b.example",
+    ]
     assert table(result)["origin_host"] == "wiki"
     assert "routes" not in table(result)
     assert {(line, text.partition(":")[0]) for line, text in said(result)} == {
         (1, "least_conn"),
-        (1, "server unix"),
-        (2, "server unix"),
-        (2, "upstream sock"),
+        (2, "server 127.0.0.1"),
+        (2, "upstream none"),
         (4, "location /s/"),
     }
+
+
+@pytest.mark.parametrize(
+    ("location", "passed", "upstream", "forward"),
+    [
+        ("/", "http://unix:/run/x", "unix:///run/x", "received"),
+        ("/", "http://unix:/run/x:", "unix:///run/x", "received"),
+        ("/", "http://unix:/run/x:$request_uri", "unix:///run/x", "received"),
+        ("/", "http://unix:/run/my%20x:/", "unix:///run/my%20x", None),
+        ("/", "http://unix:/run/x:$uri$is_args$args", "unix:///run/x", None),
+        ("/", "http://sock", "unix:///run/y", "received"),
+        ("/", "http://sock/", "unix:///run/y", None),
+    ],
+)
+def test_a_socket(location, passed, upstream, forward):
+    result = imported(
+        f"upstream sock {{ server unix:/run/y; }}\nlocation {location} {{ proxy_pass {passed}; }}"
+    )
+    assert table(result)["upstream"] == upstream
+    assert table(result)["origin_host"] == ("sock" if "sock" in passed else "localhost")
+    assert table(result).get("forward") == forward
 
 
 @pytest.mark.parametrize(
@@ -306,7 +330,8 @@ def test_what_nginx_does_with_a_server_that_fails_is_said():
         ("location /v/ { proxy_pass http://a$uri/x; }", "variables other than $uri"),
         ("location /v/ { proxy_pass http://a/x$request_uri; }", "variables other than $uri"),
         ("location /v/ { proxy_pass; }", "no http:// or https:// and a host"),
-        ("location /v/ { proxy_pass http://unix:/run/x:/; }", "/v/ is left out: found"),
+        ("location /v/ { proxy_pass http://unix:/run/x:/; }", "a path behind a socket; left out"),
+        ("location /v/ { proxy_pass http://unix:/run/x:/a$uri; }", "a path behind a socket; left out"),
         ("location /v/ { proxy_pass http://a/%2e/; }", "/v/ is left out: found"),
         ("location /v/../w { proxy_pass http://a/; }", "/v/../w is left out: found"),
         (

@@ -68,6 +68,16 @@ PLANTED: dict[str, tuple[Callable[[int], str], Spell]] = {
         lambda i: f"/wiki/A_(b{i})",
         lambda url, _: url.replace("(", "%28").replace(")", "%29"),
     ),
+    "a front controller with a query": (
+        lambda i: f"/article.php?id={i}",
+        lambda url, _: url.replace(".php?id=", "/"),
+    ),
+    "a suffix": (lambda i: f"/text/page{i}", lambda url, _: url + ".page"),
+    "a suffix before a query": (
+        lambda i: f"/part/p{i}?colour=red",
+        lambda url, _: url.replace("?", ".php?"),
+    ),
+    "a last segment": (lambda i: f"/press/{i}-title", lambda url, _: url + "/amp"),
     "slashes at the end": (lambda i: f"/about/us{i}", lambda url, _: url + "/"),
 }
 
@@ -201,6 +211,12 @@ DECEPTIVE: dict[str, Callable[[int, random.Random], list[tuple[str, int | None]]
     "accounts": lambda i, r: [(f"/report/{i}?account={session(r)}", size_of(i)) for _ in range(3)],
     "a version to print": lambda i, _: [(f"/p{i}", size_of(i)), (f"/print/p{i}", size_of(i) + 13)],
     "a parameter to print": lambda i, _: [(f"/p{i}", size_of(i)), (f"/p{i}?print=1", size_of(i) + 13)],
+    "languages of pages that nobody has translated": lambda i, r: [
+        (f"/n/{i}.html{query}", size_of(i)) for query in ("", "?lang=fr", "?lang=de")
+    ],
+    "representations": lambda i, _: [
+        (f"/p/{i}{suffix}", size_of(i, suffix)) for suffix in ("", ".json", ".xml")
+    ],
     "documents": lambda i, r: [(f"/view/{i % 20}?hash={session(r)}", None) for _ in range(3)],
     "matrix parameters": lambda i, r: [
         *((f"/p/{i};hue={hue}", None) for hue in ("red", "blue")),
@@ -374,3 +390,11 @@ def test_counted_spellings_are_discovered_in_too() -> None:
     assert found.settings.index_names == ("index.html",)
     assert found.folded() == (40, 120)
     assert canonical_target(b"/x1/index.html", loaded(BASE)) == b"/x1/index.html"
+
+
+def test_what_becomes_a_query_takes_the_parameters_along() -> None:
+    """A page that is asked for by another spelling, and followed from a mail, is still that page."""
+    kinds = ["a front controller with a query", "a tracker"]
+    profile = parse({"learned": learned(planted_log(kinds)).toml()})["learned"]
+    for target in (b"/article/7", b"/article/7?utm_source=x", b"/article.php?id=7&utm_source=x"):
+        assert canonical_target(target, profile) == b"/article.php?id=7"

@@ -100,6 +100,8 @@ DAMAGED: dict[str, Callable[[bytes], bytes]] = {
     "gzip, cut": lambda whole: gzip.compress(whole)[:-20],
     "gzip, changed": lambda whole: gzip.compress(whole)[:50] + bytes(50) + gzip.compress(whole)[100:],
     "gzip, of no known kind": lambda whole: b"\x1f\x8b\x09" + whole,
+    "zstd, cut": lambda whole: zstandard.compress(whole)[:-20],
+    "zstd, cut behind a frame": lambda whole: zstandard.compress(whole) + zstandard.compress(whole)[:20],
     "zstd, changed": lambda whole: zstandard.compress(whole)[:6] + b"\xff" * 60,
 }
 

@@ -13,6 +13,9 @@ def own(settings: str) -> Profile:
     return parse({"own": settings})["own"]
 
 
+NO_SUFFIXES = ["", ".", "/", "..", "/.", "/..", "html", "/a/", "/a/..", ".a?b", ".a%41", ".a%2", ".a#"]
+
+
 def rule(pattern: str, output: str, at: str = "anywhere") -> str:
     return f'[[rewrite]]\nfrom = "{pattern}"\nto = "{output}"\nat = "{at}"\n'
 
@@ -44,6 +47,8 @@ def rule(pattern: str, output: str, at: str = "anywhere") -> str:
         (rule("/story_", "/story?id=", "path"), b"/story_7", b"/story?id=7"),
         (rule("/story_", "/story?id=", "path"), b"/story_7?print=1", b"/story?id=7&print=1"),
         (rule("/story_", "/story?id=", "path"), b"/story_7?", b"/story?id=7"),
+        (rule("/story/", "/story.php?id=", "start"), b"/story/7?print=1", b"/story.php?id=7&print=1"),
+        (rule("/story/", "/story.php?id=", "start"), b"/x/story/7?print=1", b"/x/story/7?print=1"),
         (rule("/story_", "/story?id=", "path"), b"/x?u=/story_7", b"/x?u=/story_7"),
         (rule("/story_", "/story?id=", "path"), b"/a/story_7?u=/story_8", b"/a/story?id=7&u=/story_8"),
         (
@@ -59,6 +64,21 @@ def rule(pattern: str, output: str, at: str = "anywhere") -> str:
         (rule("/en/", "/", "prefix"), b"/en", b"/en"),
         (rule("/index.php/wiki/", "/wiki/", "prefix"), b"/index.php/wiki/A", b"/wiki/A"),
         (rule("/index.php/wiki/", "/wiki/", "prefix"), b"/index_php/wiki/A", b"/index_php/wiki/A"),
+        # A suffix, as often as it stands there, behind a name.
+        (rule(".html", "", "suffix"), b"/doc/page7.html", b"/doc/page7"),
+        (rule(".html", "", "suffix"), b"/doc/page7.html?x=.html", b"/doc/page7?x=.html"),
+        (rule(".html", "", "suffix"), b"/page7.html.html", b"/page7"),
+        (rule(".html", "", "suffix"), b"/page7.html/", b"/page7.html/"),
+        (rule(".html", "", "suffix"), b"/doc/.html", b"/doc/.html"),
+        (rule(".html", "", "suffix"), b"/doc/..html", b"/doc/..html"),
+        (rule(".html", "", "suffix"), b"/doc/page7%2Ehtml", b"/doc/page7"),
+        (rule(".html", "", "suffix"), b"/doc/page7%252Ehtml", b"/doc/page7%252Ehtml"),
+        (rule("/amp", "", "suffix"), b"/p/5/amp", b"/p/5"),
+        (rule(".a/b", ".a", "end") + rule(".a", "", "suffix"), b"/x.a/b", b"/x"),
+        (rule("/amp", "", "suffix"), b"/amp", b"/amp"),
+        (rule("/amp", "", "suffix"), b"//amp", b"//amp"),
+        (rule("/amp", "", "suffix"), b"/p/5/xamp", b"/p/5/xamp"),
+        ('path.trailing_slash = "add"\n' + rule(".html", "", "suffix"), b"/p/5.html", b"/p/5/"),
         (rule("/a/b/", "/c/", "prefix") + rule("/c/", "/", "prefix"), b"/a/b/x", b"/x"),
         # One wildcard segment is what no person would have chosen.
         (rule("/s/*/", "/", "prefix"), b"/s/0123456789abcdef/story/5", b"/story/5"),
@@ -120,6 +140,7 @@ def test_the_stage_and_its_turns() -> None:
         ([(".htm", ".x", "end"), ("a.x", "b", "end")], 0, 1),
         ([("-", "/"), ("/en/", "/", "prefix")], 0, 1),
         ([("x", "/s/"), ("/s/*/", "/", "prefix")], 0, 1),
+        ([("x", "y.html"), (".html", "", "suffix")], 0, 1),
         ([("x", "y/story/"), ("/*/story/", "/story/", "prefix")], 0, 1),
     ],
 )
@@ -140,6 +161,8 @@ def test_overlapping_rules_are_refused(rules: list[tuple[str, ...]], writer: int
         [(".htm", ".html", "end"), ("lx", "q")],
         [("/en/", "/", "prefix"), ("/story_", "/story?id=")],
         [("/a/b/", "/c/", "prefix"), ("/c/", "/", "prefix")],
+        [(".html", "", "suffix"), ("/amp", "", "suffix"), ("/story_", "/story?id=")],
+        [("-title/amp", "-title", "end"), ("/en/", "/", "prefix"), (".title", "", "suffix")],
         [(".htm", ".html", "end"), ("/s/*/", "/", "prefix")],
     ],
 )
@@ -173,6 +196,8 @@ def test_rules_that_leave_one_another_alone(rules: list[tuple[str, ...]]) -> Non
         (rule("a", "b", "middle"), "rewrite[0].at"),
         (rule("/a/", "/b/", "path"), "rewrite[0].at"),
         (rule("?a=", "?b=", "path"), "rewrite[0].at"),
+        (rule(".html", ".htm", "suffix"), "rewrite[0].to"),
+        *((rule(each, "", "suffix"), "rewrite[0].from") for each in NO_SUFFIXES),
         (rule("/a/", "/b/", "prefix"), "rewrite[0].to"),
         (rule("/a/", "/a/b/", "prefix"), "rewrite[0].to"),
         (rule("/a/b/", "/../", "prefix"), "rewrite[0].to"),

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
+from urllib.parse import quote, unquote
 
 from univocal.uri.profile import Profile
 from univocal.uri.ring import RESERVED
@@ -36,6 +37,9 @@ _ORIGIN: Final = r"https?://[^/$]+"
 _AS_RECEIVED: Final = re.compile(rf"({_ORIGIN})(?:\$request_uri)?")
 _TEMPLATE: Final = re.compile(rf"({_ORIGIN}(?:/[^$?]*)?)\$(?:document_)?uri(\$is_args\$args)?")
 _REPLACED: Final = re.compile(rf"{_ORIGIN}/[^$]*")
+# A socket stands in URLs as a host until they are written: nginx ends its path with a colon.
+_SOCKET: Final = re.compile(r"http://unix:(/[^:$]+):?")
+_AS_HOST: Final = re.compile(r"http://unix(%2F[^/{]+)(.*)")
 _WEIGHT: Final = re.compile(r"weight=([0-9]{1,9})")  # of an upstream's server
 
 # Routes are chosen by a path in which reserved octets are as they came: an escape of one crosses routes.
@@ -123,22 +127,42 @@ def _pass(directive: Directive, path: str, reading: LocationReading) -> None:
         return
     elif not _replaces_segments(path, url, directive, reading):
         return
+    elif (socket := _AS_HOST.fullmatch(url)) and socket[2] == path:
+        upstream = url.removesuffix(path)  # what is replaced with itself
     spelled = _spelled(path, reading.profile)
     if set(spelled.encode()) & _RESERVED:
         reading.note(directive, f"{spelled} is taken in this spelling only; with escapes it is refused")
     setting = _setting(upstream, servers)
+    if setting is None:
+        reading.note(directive, "a path behind a socket; left out")
+        return
     reading.routes.append((Mapped(spelled, setting, forward, directive.line), host))
 
 
-def _setting(upstream: str, servers: Mapping[str, int]) -> Setting:
-    """The upstream's value: `upstream` is that of the first of `servers`, which are by URL, with weights."""
-    if len(servers) < 2:
-        return upstream
-    behind = upstream.removeprefix(next(iter(servers)))
-    return [
-        url + behind if weight == 1 else {"url": url + behind, "weight": weight}
-        for url, weight in servers.items()
-    ]
+def _setting(upstream: str, servers: Mapping[str, int]) -> Setting | None:
+    """The upstream's value: `upstream` is that of the first of `servers`, which are by URL, with weights.
+
+    None where a path is behind a socket, which univocal has no way to write.
+    """
+    behind = upstream.removeprefix(next(iter(servers), upstream))
+    written = [(_written(url + behind), weight) for url, weight in (servers or {upstream: 1}).items()]
+    if not all(url for url, _ in written):
+        return None
+    if len(written) < 2:
+        return written[0][0]
+    return [url if weight == 1 else {"url": url, "weight": weight} for url, weight in written]
+
+
+def _written(url: str) -> str:
+    """A URL as a configuration has it; "" for a path behind a socket."""
+    socket = _AS_HOST.fullmatch(url)
+    if socket is None:
+        return url
+    return "" if socket[2] else f"unix://{unquote(socket[1])}"
+
+
+def _as_host(url: str) -> str:
+    return _SOCKET.sub(lambda found: "http://unix" + quote(found[1], safe=""), url)
 
 
 def _spelled(path: str, profile: Profile) -> str:
@@ -161,14 +185,15 @@ def _replaces_segments(path: str, url: str, directive: Directive, reading: Locat
 
 def _resolved(directive: Directive, reading: LocationReading) -> tuple[str, str, dict[str, int]] | None:
     """The URL of a proxy_pass, with a server in the place of its upstream's name; the Host; all servers."""
-    url = directive.arguments[0] if directive.arguments else ""
+    url = _as_host(directive.arguments[0] if directive.arguments else "")
     match = re.fullmatch(r"(https?://)([^/$:]+)(.*)", url, re.DOTALL)
     if match is None:
         reading.note(directive, "no http:// or https:// and a host; left out")
         return None
     upstream = reading.upstreams.get(match[2])
     if upstream is None:
-        return url, reading.host, {}
+        socket = _AS_HOST.match(url) and reading.host == "$proxy_host"
+        return url, "localhost" if socket else reading.host, {}
     servers: dict[str, int] = {}
     for each in upstream.block or []:
         if each.name != "server" or not each.arguments:
@@ -177,7 +202,8 @@ def _resolved(directive: Directive, reading: LocationReading) -> tuple[str, str,
             reading.note(each, reason)
         else:
             server, *parameters = each.arguments
-            servers[match[1] + server] = servers.get(match[1] + server, 0) + _weight(parameters)
+            own = _as_host(match[1] + server)
+            servers[own] = servers.get(own, 0) + _weight(parameters)
             others = [parameter for parameter in parameters if not _WEIGHT.fullmatch(parameter)]
             if others:
                 reading.note(each, f"{' '.join(others)}: see choice, fails and eject of [origin]")
@@ -190,8 +216,6 @@ def _resolved(directive: Directive, reading: LocationReading) -> tuple[str, str,
 
 def _idle(server: Directive) -> str:
     """The reason why a server of an upstream gets no requests here; empty if it does."""
-    if server.arguments[0].startswith("unix:"):
-        return "a socket; left out"
     if "down" in server.arguments[1:]:
         return "it is down; left out"
     return "it is asked only while the others are down; left out" if "backup" in server.arguments[1:] else ""

@@ -162,7 +162,8 @@ def _possible(one: bytes, other: bytes, *, sized: bool) -> bool:
         return False
     marks = [set(_DELIMITER.findall(middle)) for middle in (one, other)]
     if not one or not other:
-        return sized or b"*" in one + other
+        # A whole query is a matter of parameters.
+        return (sized and b"?" not in marks[0] | marks[1]) or b"*" in one + other
     if all(len(found) == 1 and len(found[0]) <= 3 for found in words) and marks[0] == marks[1]:
         return False  # two languages, or two of anything that has short names
     # Without sizes a rule must be one between a path and a query, as from "_" to "?id=".

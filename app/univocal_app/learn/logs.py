@@ -16,9 +16,12 @@ from functools import lru_cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, cast
 
 from univocal.http.authority import parse_authority
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 __all__ = [
     "FORMATS",
@@ -256,9 +259,39 @@ def _unpacked(stream: BinaryIO, path: str) -> BinaryIO:
         return stream
     if find_spec("zstandard") is None:
         raise LogError(f"{path}: needs zstandard (pip install 'univocal[zstd]')")
-    zstandard: Any = import_module("zstandard")
-    reader = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True)
-    return io.BufferedReader(reader)
+    return io.BufferedReader(_Zstandard(stream), 256 << 10)
+
+
+class _Zstandard(io.RawIOBase):
+    """Zstandard frames, one after the other, read uncompressed. Raises EOFError where the last one is cut.
+
+    zstandard's own reader takes a file that ends anywhere for whole.
+    """
+
+    _TAKEN = 512  # octets at a time: of one octet 32 KiB may come, and no more than this is held
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._maker: Any = import_module("zstandard").ZstdDecompressor()
+        self._frame: Any = None
+        self._packed = self._plain = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, room: WriteableBuffer) -> int:
+        while not self._plain and (packed := self._packed or self._stream.read(self._TAKEN)):
+            self._frame = self._frame or self._maker.decompressobj()
+            self._plain = self._frame.decompress(packed)
+            self._packed = self._frame.unused_data if self._frame.eof else b""
+            self._frame = None if self._frame.eof else self._frame
+        if not self._plain and self._frame is not None:
+            raise EOFError("Compressed file ended before the end-of-stream marker was reached")
+        view = memoryview(room).cast("B")
+        taken = self._plain[: len(view)]
+        view[: len(taken)] = taken
+        self._plain = self._plain[len(taken) :]
+        return len(taken)
 
 
 _CLF: Final = "%d/%b/%Y:%H:%M:%S %z"

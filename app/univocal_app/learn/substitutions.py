@@ -108,6 +108,11 @@ def _tried(
     at = "anywhere"
     if len({head for head, _ in group}) == 1:
         at = "start"
+    elif all(tail[:1] in {b"", b"?"} for _, tail in group) and b"" in {
+        before + candidate.one,
+        before + candidate.other,
+    }:
+        at, after = "suffix", b""
     elif len({tail for _, tail in group}) == 1 and after == group[0][1]:
         at = "end"
     one, other = before + candidate.one + after, before + candidate.other + after
@@ -117,7 +122,7 @@ def _tried(
 
 
 def _ways(pattern: bytes, output: bytes, at: str) -> list[tuple[str, str, str]]:
-    """The rule as a prefix that is taken away, if it can be one, else as it is."""
+    """The rule as a prefix or a suffix that is taken away, if it can be one, else as it is."""
     if not (pattern.isascii() and output.isascii()):
         return []
     if at == "start" and len(pattern) > len(output):
@@ -146,7 +151,7 @@ def _writable(settings: Settings, rule: tuple[str, str, str]) -> bool:
 def _confirmed(urls: Urls, rule: tuple[str, str, str]) -> Substitution | None:
     """The rule with all the pairs that the log has for it, if those speak for it."""
     pairs, applied = _applied(urls, rewriter([Rule(rule[0].encode(), rule[1].encode(), rule[2])]), rule)
-    anywhere = rule[2] == "anywhere" and not re.search(r"[A-Za-z0-9]", rule[0])
+    anywhere = rule[2] == "suffix" or (rule[2] == "anywhere" and not re.search(r"[A-Za-z0-9]", rule[0]))
     if len(pairs) < _LEAST or len(pairs) < (_COVERED_ANYWHERE if anywhere else _COVERED) * applied:
         return None
     weight = weigh(urls, pairs)

@@ -85,15 +85,15 @@ def compared(outcomes: Iterable[Replayed], skipped: int) -> str:
         for outcome in outcomes
     ]
     charts = [f"{outcome.profile:<20} {_bar(outcome.hit_ratio)}" for outcome in outcomes]
-    refusals = [line for outcome in outcomes for line in _refusals(outcome)]
+    refusals = [line for outcome in outcomes for line in _refusals(outcome, f"{outcome.profile} refuses ")]
     left = [f"{skipped} lines were no requests."] if skipped else []
     return "\n".join([table(rows), "", *charts, "", *refusals, *left])
 
 
-def _refusals(outcome: Replayed) -> list[str]:
+def _refusals(outcome: Replayed, by: str) -> list[str]:
     lines = []
     for reason, count in sorted(outcome.refused.items(), key=lambda item: -item[1]):
-        lines.append(f"{outcome.profile} refuses {count} as {reason}, for example")
+        lines.append(f"{by}{count} as {reason}, for example")
         for target, client in outcome.examples.get(reason, ()):
             lines.append(f"    {printable(target)}" + (f"  from {printable(client)}" if client else ""))
     return lines
@@ -103,10 +103,12 @@ def verdict_on(before: Replayed, after: Replayed) -> str:
     """A site with univocal, beside one whose cache takes each spelling for a URL of its own."""
     gained = after.hits - before.hits
     refused = sum(after.refused.values())
+    left = before.keys - after.keys - after.folded
     said = [
         f"{_number(before.requests, 'request')} for {_number(before.keys, 'URL')}, as they were spelled.",
         f"With the profile {after.profile} there are {_number(after.keys, 'URL')}: "
-        f"{_number(after.folded, 'spelling')} became one with another, and a purge reaches them all.",
+        f"{_number(after.folded, 'spelling')} became one with another, and a purge reaches them all."
+        + (f" {_number(left, 'spelling')} would be refused." if left > 0 else ""),
         "",
         f"hit ratio, each spelling by itself  {_bar(before.hit_ratio)}",
         f"hit ratio, one resource, one URL    {_bar(after.hit_ratio)}",
@@ -116,13 +118,18 @@ def verdict_on(before: Replayed, after: Replayed) -> str:
         points = 100 * (after.hit_ratio - before.hit_ratio)
         spared = f"the origin server would have been spared {_number(gained, 'more request')}."
         said.append(f"The hit ratio gains {points:.1f} points: {spared}")
+    elif gained < 0:
+        points = 100 * (before.hit_ratio - after.hit_ratio)
+        said.append(
+            f"The hit ratio loses {points:.1f} points: what would be refused had been asked for often."
+        )
     elif after.folded:
         said.append("The hit ratio gains nothing: what became one was not asked for again in time.")
     else:
         said.append("The hit ratio gains nothing: this site's clients spell its URLs one way.")
     if refused:
         said.append(f"{_number(refused, 'request')} that the origin server answered would have been refused:")
-        said += _refusals(after)
+        said += _refusals(after, "")
     else:
         said.append("No request that the origin server answered would have been refused.")
     if after.evictions:

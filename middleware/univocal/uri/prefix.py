@@ -93,11 +93,12 @@ def _of_path(path: bytes, profile: Profile) -> bytes | Rejected:
 @lru_cache(maxsize=128)
 def _without_end(profile: Profile, *, path_ends: bool) -> Profile:
     """The profile without what depends on how a target ends, or its path."""
+    ends = {"end"} if path_ends else {"end", "suffix"}
     return replace(
         profile,
         trailing_slash=profile.trailing_slash if path_ends else "keep",
         index_names=profile.index_names if path_ends else (),
-        rewrites=tuple(rule for rule in profile.rewrites if rule.at != "end"),
+        rewrites=tuple(rule for rule in profile.rewrites if rule.at not in ends),
         query=Query(ring=profile.query.ring),
         charset=replace(profile.charset, query=""),
     )

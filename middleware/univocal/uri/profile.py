@@ -197,6 +197,9 @@ def _rewrites(source: str, rows: list[dict[str, str]], ring: DecoderRing) -> tup
         if rule.at == "prefix":
             _check_prefix(source, key, rule, ring)
             continue
+        if rule.at == "suffix":
+            _check_suffix(source, key, rule, ring)
+            continue
         spells = _spells(rule.pattern, ring)
         if not rule.pattern or b"#" in rule.pattern or spells is None:
             raise ProfileError(
@@ -240,6 +243,19 @@ def _check_prefix(source: str, key: str, rule: Rule, ring: DecoderRing) -> None:
     plain = ring.canonical(rule.output) == rule.output and b"*" not in rule.output
     if not (fewer and whole and plain) or {b".", b".."} & set(rule.output.split(b"/")):
         raise ProfileError(source, f"{key}.to", rule.output.decode(), "fewer whole segments, as in '/'")
+
+
+# It begins with what no escape ends with.
+_SUFFIX: Final = re.compile(rb"(?:\.|/[^./])(?:[^/?#%\\]|%[0-9A-F]{2})*[^/?#%\\.]")
+
+
+def _check_suffix(source: str, key: str, rule: Rule, ring: DecoderRing) -> None:
+    """A suffix is the end of a name, or a name of its own, and nothing comes of it."""
+    if not _SUFFIX.fullmatch(rule.pattern) or ring.canonical(rule.pattern) != rule.pattern:
+        allowed = "'.' or '/' and what a path ends with, as in '.html', as the ring spells it"
+        raise ProfileError(source, f"{key}.from", rule.pattern.decode(), allowed)
+    if rule.output:
+        raise ProfileError(source, f"{key}.to", rule.output.decode(), "''")
 
 
 def _spells(pattern: bytes, ring: DecoderRing) -> Callable[[bytes], bytes] | None:

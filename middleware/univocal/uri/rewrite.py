@@ -1,8 +1,8 @@
 """Substring rules: what one pattern of a target is to be replaced with, where no rule can undo another.
 
 A rule set is accepted only if no output can become part of what a pattern matches. Then one pass leaves no
-match behind, and a rewritten target stays as it is. The rules of prefixes alone may match what they made:
-they take segments away each time, so they come to rest.
+match behind, and a rewritten target stays as it is. The rules of prefixes and suffixes alone may match what
+they made: they take something away each time, so they come to rest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ class Rule:
 
     At "prefix" the segments that a path begins with become the fewer ones of `output`, as often as they stand
     there; a "*" in the pattern is one segment, or a part of one, that looks like a session's identifier. At
-    "path" it is anywhere in a path, and a query that the target has goes on the one that the output begins.
+    "suffix" what a path ends with goes, as often as it stands there behind a name; the output is empty. At
+    "path" it is anywhere in a path. There and at "start" a query that the target has goes on the one that the
+    output begins.
     """
 
     pattern: bytes
@@ -35,16 +37,21 @@ def first_overlap(rules: Sequence[Rule]) -> tuple[Rule, Rule] | None:
         (
             (one, other)
             for one in rules
-            if one.at != "prefix"
+            if one.at not in {"prefix", "suffix"}
             for other in rules
             if (
-                any(_overlap(_changed(one), literal) for literal in _literals(other))
-                if other.at == "prefix"
+                not _cuts(one) and any(_overlap(_changed(one), literal) for literal in _literals(other))
+                if other.at in {"prefix", "suffix"}
                 else _overlap(one, other)
             )
         ),
         None,
     )
+
+
+def _cuts(rule: Rule) -> bool:
+    """The rule takes from a target's end alone, which comes to rest as suffixes do, and makes no prefix."""
+    return rule.at == "end" and rule.pattern.startswith(rule.output)
 
 
 def _changed(rule: Rule) -> Rule:
@@ -58,7 +65,9 @@ def _changed(rule: Rule) -> Rule:
 
 
 def _literals(matcher: Rule) -> list[Rule]:
-    """The parts before and after the wildcard of a prefix."""
+    """The parts before and after the wildcard of a prefix, or a suffix, which a query may follow."""
+    if matcher.at == "suffix":
+        return [Rule(matcher.pattern, b"")]
     head, wildcard, tail = matcher.pattern.partition(b"*")
     return [Rule(head, b"", "start"), *([Rule(tail, b"")] if wildcard else [])]
 
@@ -90,11 +99,23 @@ def rewriter(rules: Sequence[Rule]) -> Rewrite:
             if rule.at == "prefix":
                 while (found := pattern.match(target)) is not None:
                     target = rule.output + target[found.end() :]
+            elif rule.at == "suffix":
+                target = _without_suffix(rule.pattern, target)
             elif rule.pattern in target:
                 target = _substituted(pattern, rule, target)
         return target
 
     return rewrite
+
+
+def _without_suffix(suffix: bytes, target: bytes) -> bytes:
+    path, mark, query = target.partition(b"?")
+    while path.endswith(suffix):
+        rest = path.removesuffix(suffix)
+        if not rest[rest.rfind(b"/") + 1 :].strip(b"."):
+            break  # no name is left, and dots alone would mean something else
+        path = rest
+    return path + mark + query
 
 
 def _substituted(pattern: re.Pattern[bytes], rule: Rule, target: bytes) -> bytes:
@@ -103,7 +124,8 @@ def _substituted(pattern: re.Pattern[bytes], rule: Rule, target: bytes) -> bytes
     def put(found: re.Match[bytes]) -> bytes:
         return rule.output if found[1] else found[0]
 
-    if rule.at != "path":
+    begins_query = b"?" in rule.output and b"?" not in rule.pattern
+    if rule.at not in {"path", "start"} or not begins_query:
         return pattern.sub(put, target)
     path, _, query = target.partition(b"?")
     put_in = pattern.sub(put, path)
@@ -120,7 +142,6 @@ def _pattern(rule: Rule) -> re.Pattern[bytes]:
     """Matches `rule`'s pattern as group 1, or an escape, so that no match begins within one."""
     if rule.at == "prefix":
         return re.compile(_WILDCARD.join(map(re.escape, rule.pattern.split(b"*"))))
-    anchored = {"anywhere": b"(%b)", "path": b"(%b)", "start": b"\\A(%b)", "end": b"(%b)\\Z"}[
-        rule.at
-    ] % re.escape(rule.pattern)
+    anchors = {"start": b"\\A(%b)", "end": b"(%b)\\Z"}
+    anchored = anchors.get(rule.at, b"(%b)") % re.escape(rule.pattern)
     return re.compile(anchored + rb"|%[0-9A-Fa-f]{2}")

@@ -102,7 +102,11 @@ _TABLES: Final[dict[str, dict[str, _Setting]]] = {
     },
 }
 _ARRAYS: Final[dict[str, dict[str, _Setting]]] = {
-    "rewrite": {"from": _text(), "to": _text(), "at": _choice("anywhere", "start", "end", "prefix", "path")},
+    "rewrite": {
+        "from": _text(),
+        "to": _text(),
+        "at": _choice("anywhere", "start", "end", "prefix", "suffix", "path"),
+    },
     "tags": {"from": _text(), "to": _text()},
 }
 # What is in this table says nothing about URLs: the cache, which knows its keys, reads it.
