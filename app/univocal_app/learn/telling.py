@@ -106,7 +106,8 @@ def verdict_on(before: Replayed, after: Replayed) -> str:
     left = before.keys - after.keys - after.folded
     said = [
         f"{_number(before.requests, 'request')} for {_number(before.keys, 'URL')}, as they were spelled.",
-        f"With the profile {after.profile} there are {_number(after.keys, 'URL')}: "
+        f"With the profile {after.profile} there {'is' if after.keys == 1 else 'are'} "
+        f"{_number(after.keys, 'URL')}: "
         f"{_number(after.folded, 'spelling')} became one with another, and a purge reaches them all."
         + (f" {_number(left, 'spelling')} would be refused." if left > 0 else ""),
         "",
@@ -129,7 +130,7 @@ def verdict_on(before: Replayed, after: Replayed) -> str:
         said.append("The hit ratio gains nothing: this site's clients spell its URLs one way.")
     if refused:
         said.append(f"{_number(refused, 'request')} that the origin server answered would have been refused:")
-        said += _refusals(after, "")
+        said += _refusals(after, "  ")
     else:
         said.append("No request that the origin server answered would have been refused.")
     if after.evictions:
