@@ -1,0 +1,1 @@
+"""The program `univocal`: the proxy that people run, built on the library."""

@@ -1,6 +1,7 @@
 """The house: who imports whom, how large a module and a function may grow, which names are public."""
 
 import ast
+import asyncio
 import importlib
 import os
 import subprocess
@@ -8,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.zttp_h2_impl import ZttpH2Protocol
 
 import univocal
 
@@ -188,6 +191,40 @@ def test_there_are_no_utils_and_no_managers(name):
         if isinstance(node, ast.ClassDef)
     ]
     assert not [each for each in classes if each.endswith(("Manager", "Helper", "Util"))]
+
+
+def documented(tree):
+    """The public classes and functions of a module with their docstrings: methods by class and name."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+            yield node.name, ast.get_docstring(node)
+        elif isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield node.name, ast.get_docstring(node)
+            yield from ((f"{node.name}.{name}", told) for name, told in documented(node))
+
+
+TOLD = {name: dict(documented(ast.parse(path.read_text("utf-8")))) for name, path in ALL.items()}
+# A method that plays a role is told of where the role is; so is one of asyncio's or uvicorn's.
+ROLES = {name.split(".")[-1] for told in TOLD.values() for name, text in told.items() if text} | {
+    *dir(asyncio.Protocol),
+    *dir(asyncio.Transport),
+    *dir(HttpToolsProtocol),
+    *dir(ZttpH2Protocol),
+}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_whatever_is_public_is_told_of(name):
+    assert ast.get_docstring(ast.parse(ALL[name].read_text("utf-8")))
+    untold = [each for each, text in TOLD[name].items() if not text]
+    assert [each for each in untold if "." not in each or each.split(".")[-1] not in ROLES] == []
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_docstring_is_no_question(name):
+    questions = ("What ", "Whatever ", "Whether ", "How ", "Who ", "Whom ", "Whoever ", "Which ")
+    told = {"": ast.get_docstring(ast.parse(ALL[name].read_text("utf-8"))), **TOLD[name]}
+    assert [each for each, text in told.items() if (text or "").startswith(questions)] == []
 
 
 def test_a_class_has_a_name_of_its_own():

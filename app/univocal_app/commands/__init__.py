@@ -1,0 +1,1 @@
+"""The commands of `univocal`, each of which ends with an exit status."""

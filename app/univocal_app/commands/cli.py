@@ -1,4 +1,4 @@
-"""The command line: `univocal serve`, `reload`, `demo`, `explain`, `profiles`, `check`, `purge`."""
+"""The command line of `univocal`: its commands, their options, and the environment variables of `serve`."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def serve(
 
 @contextmanager
 def _variables_named(context: typer.Context) -> Iterator[None]:
-    """Whatever cannot be and comes from the environment is called like the variable that says it."""
+    """Call a setting that cannot be, and comes from the environment, like the variable that says it."""
     try:
         yield
     except ConfigurationError as error:
@@ -153,7 +153,7 @@ def _variables_named(context: typer.Context) -> Iterator[None]:
 def _configured(
     told: Mapping[str, str], config: Path | None, upstreams: list[str], profile: str | None, *more: Check
 ) -> Configuration:
-    """What the command line and the file say. Raises ConfigurationError with all that cannot be."""
+    """The configuration by command line and file. Raises ConfigurationError with all that cannot be."""
     objections, addresses = Objections(), dict[str, Address]()
     configuration: Configuration | None = None
     with objections:
@@ -180,7 +180,7 @@ def _of(made: Callable[[Configuration], Configuration], check: Check) -> Check:
 
 
 def _option(key: str) -> str:
-    """What a setting is called on the command line."""
+    """The option by which a setting is given on the command line."""
     return next((option for setting, option in OPTIONS.items() if key.startswith(setting)), key)
 
 

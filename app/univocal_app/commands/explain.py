@@ -45,6 +45,7 @@ class Url:
 
     @property
     def absolute(self) -> bytes:
+        """The URL as one text."""
         return b"%b://%b%b" % (self.scheme, self.authority, self.target)
 
     @property
@@ -65,6 +66,7 @@ class Explanation:
 
     @property
     def accepted(self) -> bool:
+        """True if there is a canonical form."""
         return isinstance(self.found, Canonical)
 
     def as_json(self) -> str:

@@ -46,6 +46,7 @@ class Result:
     count: int = 0
 
     def line(self) -> str:
+        """The line that is printed: what was to be purged, a tab, and what came of it."""
         return f"{self.job.value}\t{self.said}"
 
 

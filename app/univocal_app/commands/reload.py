@@ -15,7 +15,7 @@ _REFUSED: Final = 422
 
 
 class Reloaded(NamedTuple):
-    """What is told of a reload, and the program's exit status."""
+    """The end of a reload: what is told of it, and the program's exit status."""
 
     told: str
     status: int

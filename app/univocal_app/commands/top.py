@@ -115,7 +115,7 @@ def rates(series: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 def screen(
     seen: Mapping[str, Any], url: str, rows: int, height: int | None = None, trouble: str = ""
 ) -> RenderableType:
-    """What `look` has seen, without any octet that a terminal would obey.
+    """The screen of what `look` has seen, without any octet that a terminal would obey.
 
     `rows` is the most of each table; `height` are the lines that there are, None: as many as it takes.
     `trouble` says why it is no newer.
@@ -137,7 +137,7 @@ def screen(
 
 
 def shared_out(lines: int, wanted: Sequence[int]) -> list[int]:
-    """How many lines each gets that wants so many: by turns, until there are no more."""
+    """The lines that each gets of those that it wants: by turns, until there are no more."""
     given = [0] * len(wanted)
     while lines > 0 and given != list(wanted):
         for place, most in enumerate(wanted):

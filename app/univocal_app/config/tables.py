@@ -80,6 +80,8 @@ class Table(BaseModel):
 
 
 class ServerTable(Table):
+    """`[server]`: the listeners, their bounds and deadlines, and what is told of exchanges."""
+
     listen: Listen = Address("127.0.0.1", 8080)
     admin: Listen = Address("127.0.0.1", 8081)
     workers: Annotated[int, Field(ge=1)] = 1
@@ -110,6 +112,8 @@ class ServerTable(Table):
 
 
 class HealthTable(Table):
+    """`health` of `[origin]`: how origin servers are checked; durations in seconds."""
+
     path: Target
     interval: Duration = 5
     timeout: Duration = 2
@@ -125,6 +129,8 @@ class HealthTable(Table):
 
 
 class OriginTable(Table):
+    """`[origin]`: connections to origin servers, and the choice among them; durations in seconds."""
+
     connect_timeout: Duration = 5
     read_timeout: Duration = 60
     max_connections: Annotated[int, Field(ge=1)] = 1000
@@ -171,6 +177,8 @@ else:
 
 
 class CacheTable(PolicyTable):
+    """`[cache]`: where responses are kept, and the policy of every site."""
+
     store: Store = "memory"
     detached_ttl: Duration = 5
     max_bytes: Size = 256 * 2**20
@@ -178,11 +186,15 @@ class CacheTable(PolicyTable):
 
 
 class PurgeTable(Table):
+    """`[purge]`: who may purge."""
+
     allow: list[Network] = ["127.0.0.0/8", "::1/128"]
     token_env: Variable = "UNIVOCAL_PURGE_TOKEN"  # noqa: S105 - its name, not its value
 
 
 class RouteTable(Table):
+    """`[[sites.routes]]`: what differs for the paths that begin alike."""
+
     path: Prefix
     profile: str | None = None  # the site's
     upstream: OriginServers | None = None  # the site's
@@ -190,6 +202,8 @@ class RouteTable(Table):
 
 
 class SiteTable(Table):
+    """`[[sites]]`: the hosts of one application, its profile and its origin servers."""
+
     hosts: Annotated[list[str], Field(min_length=1)]
     aliases: list[str] = []
     alias_answer: Literal["serve", 301, 308] = "serve"

@@ -24,6 +24,8 @@ READABLE = "/:@!$()*,;"  # what MediaWiki leaves as it is in the links it writes
 
 @dataclass
 class WikiPage:
+    """The text of one title, and how often it was written."""
+
     text: str
     revision: int = 1
 

@@ -36,6 +36,7 @@ class ShowOrImport(TyperGroup):
     """The commands of `univocal profiles`; what names none of them is an argument of `show`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take the arguments for those of `show`, unless the first of them names a command."""
         named = args and (args[0] in self.commands or args[0] == "--help")
         return super().parse_args(ctx, args if named else ["show", *args])
 

@@ -59,6 +59,7 @@ class LocationReading:
     routes: list[tuple[Mapped, str]] = field(default_factory=list)
 
     def note(self, directive: Directive, text: str) -> None:
+        """Say of a directive that it is not taken over, and why."""
         self.notes.append(Note(directive.line, f"{directive.written()}: {text}"))
 
 

@@ -32,6 +32,7 @@ class Directive:
 
     @property
     def is_host_field(self) -> bool:
+        """True if it sets the Host field of requests."""
         return self.name == "proxy_set_header" and [each.lower() for each in self.arguments[:-1]] == ["host"]
 
     def written(self) -> str:

@@ -1,4 +1,4 @@
-"""Which settings of a profile a log speaks for: slashes, index names, parameters, octets, hosts."""
+"""The settings of a profile that a log speaks for: slashes, index names, parameters, octets, hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of two answers are the same page: a template of what stays when a page is asked for again.
+"""Two answers are the same page, or not: a template of what stays when a page is asked for again.
 
 An origin puts clocks, tokens and counters into its pages, so octets alone do not decide. A template is what
 two answers to the same request have in common, in order, with gaps where they differ. It is good for

@@ -242,7 +242,7 @@ class Judge:
         return found
 
     def _frays(self, page: Page) -> bool:
-        """What still stays, after more looks at the page, fits nonsense or other pages as well.
+        """Tell whether what still stays after more looks at the page fits nonsense or other pages as well.
 
         Nonsense is asked again: by now the origin may answer one thing for everything, to a client that has
         asked too often.

@@ -1,0 +1,1 @@
+"""For operators: access log, metrics, traces, and the admin listener with its page."""

@@ -1,4 +1,4 @@
-"""Whom the admin listener answers: nobody but those who may purge (RFC 9110 §15.5.4)."""
+"""The admin listener answers nobody but those who may purge (RFC 9110 §15.5.4)."""
 
 from __future__ import annotations
 

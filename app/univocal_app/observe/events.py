@@ -40,7 +40,7 @@ class Wanted(NamedTuple):
 
     @classmethod
     def by(cls, sites: Sequence[str], statuses: Sequence[str], caches: Sequence[str]) -> Wanted:
-        """What these values name. Raises ValueError for a status that is none."""
+        """The filter that these values name. Raises ValueError for a status that is none."""
         wanted = cls(frozenset(sites), frozenset(statuses), frozenset(caches))
         for status in wanted.statuses:
             if not (status == "0" or (len(status) == 3 and status.isascii() and _is_status(status))):

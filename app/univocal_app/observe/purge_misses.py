@@ -44,6 +44,7 @@ class Neighbour:
 
     @property
     def url(self) -> str:
+        """Its canonical URL."""
         return url_of(self.key).decode("latin-1")
 
 

@@ -42,7 +42,7 @@ class Spellings:
             self._counts.add((canonical.key, target), outcome.alike)
 
     def counted(self) -> list[Counted]:
-        """What this process has counted."""
+        """The spellings that this process has counted."""
         return [(key, target, count) for (key, target), count in self._counts]
 
     def _rows(self) -> list[Row]:

@@ -191,7 +191,7 @@ def _written(row: Sequence[float]) -> dict[str, Any]:
 
 
 def _kept(numbers: Sequence[float], before: Sequence[float] | None = None) -> dict[str, int]:
-    """What is stored; the evictions since it was as `before`, else all of them."""
+    """The numbers of what is stored; the evictions are those since `before`, else all of them."""
     kept = dict(zip(STORED, map(int, numbers), strict=True))
     if before is not None:
         kept["evictions"] = max(0, kept["evictions"] - int(before[-1]))

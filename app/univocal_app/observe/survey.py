@@ -49,7 +49,7 @@ class Survey:
             asyncio.get_running_loop().run_in_executor(None, _write, answer, question, list(self._counted()))
 
     async def _asked(self, commons: Commons) -> list[Row]:
-        """What the other processes have counted, by now, or when they last said so."""
+        """The counts of the other processes: by now, or when they last said so."""
         directory, question = commons.directory, str(time.time_ns())
         _replace(self._question(commons), question)
         others = {file.stem for file in directory.glob("*.counts")} - {commons.process}

@@ -1,4 +1,4 @@
-"""What a parent and its workers tell one another, and its octets on the sockets between them."""
+"""The messages between a parent and its workers, and their octets on the sockets between them."""
 
 from __future__ import annotations
 

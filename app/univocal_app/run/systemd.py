@@ -58,7 +58,7 @@ def _passed(descriptor: int, name: str) -> socket.socket:
 
 
 class Notices:
-    """Who is told of what becomes of the program; without an `address` nobody is.
+    """Tells the service manager what becomes of the program; without an `address` nobody is told.
 
     An address that begins with "@" is in the abstract namespace (unix(7)).
     """

@@ -28,7 +28,7 @@ def check_telemetry(configuration: Configuration, source: str) -> None:
 def telemetry_of(
     configuration: Configuration, source: str, metrics: Metrics, commons: Commons | None = None
 ) -> Telemetry | None:
-    """What sends spans and metrics, if that is asked for. Of several processes one sends what all count.
+    """The sender of spans and metrics, if that is asked for. Of several processes one sends what all count.
 
     Raises ConfigurationError.
     """

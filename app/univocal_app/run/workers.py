@@ -48,7 +48,7 @@ class WorkersError(Exception):
 
 @dataclass(frozen=True)
 class Program:
-    """What is served, on which sockets, how the configuration is read again, and who hears of all that.
+    """The program as it runs: what is served, on which sockets, and how the configuration is read again.
 
     `tell` hears lines, `serving` is said when clients are served.
     """

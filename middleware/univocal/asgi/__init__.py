@@ -1,1 +1,1 @@
-"""Door one: ASGI."""
+"""Door one, ASGI: the middleware, and the application that forwards."""

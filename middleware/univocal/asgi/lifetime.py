@@ -1,4 +1,4 @@
-"""A shared store that the middleware was given by its URL lives from the first request to the last."""
+"""The life of a shared store that the middleware was given by its URL: it is opened and closed with it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""HTTP caching (RFC 9111): what may be stored and reused, and where it is kept; pure, but for `shared`."""
+"""HTTP caching (RFC 9111) as decisions: what may be stored, and what is stored may answer. Pure."""

@@ -1,1 +1,1 @@
-"""One request's way."""
+"""One request's way, from its judgement to its answer, and who shares whose answer."""

@@ -35,7 +35,7 @@ class Outgoing(NamedTuple):
 
 
 class Watch(Protocol):
-    """Who watches one request on its way to origin servers; of each that is asked it hears the end."""
+    """The one who watches a request on its way to origin servers, and hears what each of them answers."""
 
     def sending(self, origin: str, fields: Fields) -> Fields:
         """Take note that the origin server with this URL is asked next; gives the fields that go out."""

@@ -1,4 +1,4 @@
-"""Who hears of outcomes: listeners of each exchange, counters of ordinary hits that are alike at once."""
+"""The audience of outcomes: listeners hear of each exchange, counters of hits that are alike at once."""
 
 from __future__ import annotations
 

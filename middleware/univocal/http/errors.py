@@ -150,4 +150,5 @@ class RefusedError(UnivocalError):
 
     @property
     def status(self) -> int:
+        """The HTTP status with which it is answered."""
         return status_of(self.reason)

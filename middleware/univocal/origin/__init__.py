@@ -1,1 +1,1 @@
-"""The way to the origin server."""
+"""The way to origin servers: connections, pools, balance, health."""

@@ -21,7 +21,9 @@ class Checked(Protocol):
 
     def ask(
         self, method: bytes, target: bytes, fields: Fields, content: Content | None, answer: Answer
-    ) -> Asked: ...
+    ) -> Asked:
+        """Send a request; its response is pushed to `answer`."""
+        ...
 
 
 def check_fields(host: bytes) -> Fields:

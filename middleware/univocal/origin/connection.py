@@ -43,10 +43,17 @@ _COMPLETE = Progress.COMPLETE
 class Keeper(Protocol):
     """The owner of connections between requests."""
 
-    def put_back(self, connection: Connection) -> None: ...
-    def lost(self, connection: Connection) -> None: ...
-    def withdraw(self, connection: Connection) -> None: ...
-    def repeat(self, request: PendingRequest) -> None: ...
+    def put_back(self, connection: Connection) -> None:
+        """Take a connection back that has served its request and can serve another."""
+
+    def lost(self, connection: Connection) -> None:
+        """Take note that a connection is closed: there is room for another."""
+
+    def withdraw(self, connection: Connection) -> None:
+        """Forget a connection, which can serve no other request."""
+
+    def repeat(self, request: PendingRequest) -> None:
+        """Send a request once more, over a connection that has not served before."""
 
 
 class PendingRequest:
@@ -125,6 +132,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def closed(self) -> bool:
+        """True once it can be used no more."""
         return self.phase is _CLOSED
 
     def send(self, request: PendingRequest) -> None:

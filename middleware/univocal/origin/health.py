@@ -1,4 +1,4 @@
-"""Active health: whether an origin server is up, judged by checks of one path.
+"""Active health: checks of one path say that an origin server is up, or down.
 
 An origin server starts up. `falls` failed checks in a row take it down, `rises` passed ones bring it back.
 """

@@ -41,9 +41,15 @@ _HEAD, _CONTENT, _COMPLETE = Progress.HEAD, Progress.CONTENT, Progress.COMPLETE
 class Sink(Protocol):
     """The one who is told of a response: an Answer, as far as the parts are concerned."""
 
-    def interim(self, status: int, fields: Fields) -> None: ...
-    def start(self, response: Response) -> None: ...
-    def write(self, chunk: bytes) -> bool: ...
+    def interim(self, status: int, fields: Fields) -> None:
+        """Take a 1xx response."""
+
+    def start(self, response: Response) -> None:
+        """Take the final response's head."""
+
+    def write(self, chunk: bytes) -> bool:
+        """Take content; False: no more for now."""
+        ...
 
 
 class ResponseReader:

@@ -28,9 +28,15 @@ class Sending(Enum):
 class Wire(Protocol):
     """The connection that takes the octets."""
 
-    def write(self, data: bytes) -> bool: ...
-    def fail(self, error: Exception) -> None: ...
-    def await_origin(self) -> None: ...
+    def write(self, data: bytes) -> bool:
+        """Send octets; False: the origin server takes no more for now."""
+        ...
+
+    def fail(self, error: Exception) -> None:
+        """Give the request up: its content is not what its head says."""
+
+    def await_origin(self) -> None:
+        """Let the time run for the next step of the origin server, where it is the one waited for."""
 
 
 class Upload:
@@ -77,7 +83,7 @@ class Upload:
             self._content.detach()
 
     def drained(self) -> None:
-        """The origin takes more."""
+        """Go on, if it waits for that: the origin server takes more."""
         if self.state is not Sending.BLOCKED:
             return
         self._move(flows=True)
@@ -101,7 +107,7 @@ class Upload:
         return flows
 
     def finish(self) -> None:
-        """The content is complete."""
+        """Take note that the content is complete."""
         if self.state is Sending.ENDED or self._told_all:
             return
         if self._length is not None:

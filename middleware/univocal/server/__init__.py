@@ -1,1 +1,1 @@
-"""Door two: uvicorn's protocol class."""
+"""Door two: protocol classes for uvicorn, which answer without an ASGI scope where they can."""

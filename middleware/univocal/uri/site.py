@@ -1,4 +1,4 @@
-"""Which site and route own a request; hosts in their one spelling (RFC 9110 §4.2.3, RFC 3986 §3.2.2)."""
+"""The site and route that own a request; hosts in their one spelling (RFC 9110 §4.2.3, RFC 3986 §3.2.2)."""
 
 from __future__ import annotations
 

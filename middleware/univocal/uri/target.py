@@ -63,7 +63,7 @@ def resolve(
     method: bytes = b"GET",
     encodings: tuple[bytes, bytes] = (b"", b""),
 ) -> Canonical | Rejected:
-    """Whom a request is for and what it asks, in one spelling (RFC 9112 §3.2, §3.3).
+    """The site that a request is for and what it asks of it, in one spelling (RFC 9112 §3.2, §3.3).
 
     `received` is the request target as it came, `hosts` the values of all Host field lines, `scheme` the
     connection's, `encodings` the values of URI-Path-Encoding and URI-Query-Encoding, which count where a
@@ -93,7 +93,7 @@ def declared_charsets(encodings: tuple[bytes, bytes]) -> Declared:
 def resolve_url(
     url: bytes, sites: Sites, method: bytes = b"GET", encodings: tuple[bytes, bytes] = (b"", b"")
 ) -> Canonical | Rejected:
-    """A request for the absolute `url` resolves to this on a connection of its own scheme."""
+    """The same for an absolute `url`, asked for on a connection of its own scheme."""
     absolute = split_absolute(url)
     if absolute is None:
         return rejected("bad-target")

@@ -36,10 +36,17 @@ _LEFT: Final = 100
 class Informed(Protocol):
     """The one who hears the news of the tracking connection."""
 
-    async def attached(self, names: Names) -> None: ...
-    async def heard(self, changed: Iterable[bytes] | None) -> None: ...
-    def confirmed(self, since: float) -> None: ...
-    def lost(self) -> None: ...
+    async def attached(self, names: Names) -> None:
+        """Take note that changes of these names are told from now on."""
+
+    async def heard(self, changed: Iterable[bytes] | None) -> None:
+        """Take note of keys that have changed; None: any may have."""
+
+    def confirmed(self, since: float) -> None:
+        """Take note that every change before this time has been told."""
+
+    def lost(self) -> None:
+        """Take note that changes are told no more."""
 
 
 class Tracking:
