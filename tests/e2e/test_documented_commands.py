@@ -192,6 +192,25 @@ def test_what_runs_them_exists(by: By) -> None:
     assert name in {node.name for node in ast.walk(tree) if isinstance(node, functions)}
 
 
+FOLDERS = (
+    "app|benchmarks|compose|comparison|conformance|contrib|docs|fuzz|middleware|reference|screenshots|tests"
+)
+ABSENT = {"tests/NAME"}  # one that stands for any
+
+
+@pytest.mark.parametrize("page", [*PAGES, "SECURITY.md", "CHANGELOG.md"])
+def test_files_and_targets_that_a_page_names_in_its_text_are_there(page: str) -> None:
+    text = re.sub(r"(?ms)^```.*?^```$", "", (ROOT / page).read_text("utf-8"))
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    for code in re.findall(r"`([^`\n]+)`", text):
+        for name in re.findall(rf"(?<![\w/.-])(?:{FOLDERS})/[\w./-]*\w", code):
+            assert (
+                name in ABSENT or (ROOT / name).exists() or (ROOT / "middleware" / "univocal" / name).exists()
+            ), name
+        for target in re.findall(r"\bmake ((?:[A-Z]+=\S+ )*)([a-z-]+)", code):
+            assert re.search(rf"(?m)^{target[1]}:", makefile), target
+
+
 # Those that are run here.
 
 
