@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+import forking
+
 Fixture = Callable[..., Any]
 
 
@@ -27,7 +29,7 @@ class Command:
         environment = {**os.environ, "PYTHONPATH": paths, "TERM": "xterm", "COLUMNS": "150", "LINES": "50"}
         environment.pop("NO_COLOR", None)
         self.end, theirs = pty.openpty() if terminal else os.pipe()
-        self.process = subprocess.Popen(
+        self.process = forking.Program(
             [sys.executable, "-m", "univocal_app", *arguments],
             env={**environment, **variables},
             stdin=subprocess.DEVNULL,

@@ -55,9 +55,17 @@ def built(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The programs of an environment that has the wheel, with no extra."""
     directory = tmp_path_factory.mktemp("environment")
-    venv.create(directory, with_pip=True)
+    venv.create(directory)
     (wheel,) = built.glob("*.whl")
-    ended = run(directory / "bin" / "python", "-m", "pip", "install", "--quiet", wheel, cwd=directory)
+    pip = (
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        directory / "bin" / "python",
+        "--disable-pip-version-check",
+    )
+    ended = run(*pip, "install", "--quiet", "--no-compile", wheel, cwd=directory)
     assert ended.returncode == 0, ended.stderr
     return directory / "bin"
 

@@ -206,7 +206,9 @@ def test_the_alarms_of_the_page_are_rules(tmp_path: Path) -> None:
     assert set(re.findall(r"univocal_[a-z_]+", rules)) <= told
 
 
-def test_openmetrics_by_negotiation(program: Any, ask: Fixture) -> None:
+def test_openmetrics_by_negotiation(start: Fixture, origin: Any, ask: Fixture) -> None:
+    listeners = ("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+    program = start("serve", "--upstream", origin.url, *listeners)
     fields = "Accept: application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.5\r\n"
     answer = ask(program.admin, "/metrics", "localhost", fields=fields)
     assert answer.value("content-type").startswith("application/openmetrics-text; version=1.0.0")

@@ -6,6 +6,7 @@ import importlib
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -61,16 +62,24 @@ APPLICATION_MODULES = dict(modules(APPLICATION))
 ALL = LIBRARY_MODULES | APPLICATION_MODULES
 
 
+@cache
+def tree_of(name):
+    """A module, parsed once for all tests."""
+    return ast.parse(ALL[name].read_text("utf-8"))
+
+
+@cache
 def imported(name):
     """The modules that a module imports, by their absolute names."""
-    for node in ast.walk(ast.parse(ALL[name].read_text("utf-8"))):
+    found = []
+    for node in ast.walk(tree_of(name)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            base = node.module
             for alias in node.names:
-                whole = f"{base}.{alias.name}"
-                yield whole if whole in ALL else base
+                whole = f"{node.module}.{alias.name}"
+                found.append(whole if whole in ALL else node.module)
+    return found
 
 
 def under(module, package):
@@ -118,9 +127,7 @@ def test_no_modules_import_one_another_in_a_circle():
 @pytest.mark.parametrize("name", ALL)
 def test_modules_are_imported_by_their_whole_names(name):
     relative = [
-        node.lineno
-        for node in ast.walk(ast.parse(ALL[name].read_text("utf-8")))
-        if isinstance(node, ast.ImportFrom) and node.level
+        node.lineno for node in ast.walk(tree_of(name)) if isinstance(node, ast.ImportFrom) and node.level
     ]
     assert relative == []
 
@@ -145,17 +152,21 @@ def test_a_library_that_may_be_changed_for_another_is_imported_in_one_room(packa
     assert outside == []
 
 
+@cache
 def at_run_time(name):
     """What a module imports but for its annotations."""
-    tree = ast.parse(ALL[name].read_text("utf-8"))
-    for node in ast.walk(tree):
+    left, found = [tree_of(name)], []
+    while left:
+        node = left.pop()
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            node.body = []
-    for node in ast.walk(tree):
+            left += node.orelse
+            continue
+        left += ast.iter_child_nodes(node)
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            yield node.module
+            found.append(node.module)
+    return found
 
 
 def test_importing_the_library_brings_nothing_of_the_extras():
@@ -171,7 +182,7 @@ def test_importing_the_library_brings_nothing_of_the_extras():
 
 
 def functions(name):
-    for node in ast.walk(ast.parse(ALL[name].read_text("utf-8"))):
+    for node in ast.walk(tree_of(name)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node.name, node.end_lineno - node.lineno + 1
 
@@ -185,11 +196,7 @@ def test_a_function_fits_on_a_screen(name):
 @pytest.mark.parametrize("name", ALL)
 def test_there_are_no_utils_and_no_managers(name):
     assert not set(name.split(".")) & {"utils", "util", "helpers", "common", "misc"}
-    classes = [
-        node.name
-        for node in ast.walk(ast.parse(ALL[name].read_text("utf-8")))
-        if isinstance(node, ast.ClassDef)
-    ]
+    classes = [node.name for node in ast.walk(tree_of(name)) if isinstance(node, ast.ClassDef)]
     assert not [each for each in classes if each.endswith(("Manager", "Helper", "Util"))]
 
 
@@ -229,8 +236,8 @@ def test_a_docstring_is_no_question(name):
 
 def test_a_class_has_a_name_of_its_own():
     places = {}
-    for name, path in ALL.items():
-        for node in ast.parse(path.read_text("utf-8")).body:
+    for name in ALL:
+        for node in tree_of(name).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(name)
     assert {each: known for each, known in places.items() if len(known) > 1} == {}

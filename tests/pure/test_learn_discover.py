@@ -233,9 +233,9 @@ def test_nothing_is_proposed_where_pages_only_look_alike(kind: str) -> None:
     assert not found.decided, found.toml()
 
 
-def clean_log(kind: str, *, sizes: bool, seed: int = 2) -> Iterator[bytes]:
+def clean_log(kind: str, *, sizes: bool, seed: int = 2, requests: int = 8000) -> Iterator[bytes]:
     chance = random.Random(seed)
-    for _ in range(8000):
+    for _ in range(requests):
         url = CLEAN[kind](f"/item/t{int(400 * chance.random() ** 2)}", chance)
         size = size_of("by order alone", url.partition("?")[0]) if kind == "orders" else size_of(url)
         yield combined(url, size if sizes else None)
@@ -257,7 +257,7 @@ def test_pages_of_one_size_say_nothing() -> None:
 
 def test_all_the_clean_ones_in_one_log() -> None:
     chance = random.Random(4)
-    logs = [clean_log(kind, sizes=True) for kind in CLEAN]
+    logs = [clean_log(kind, sizes=True, requests=2500) for kind in CLEAN]
     lines = [line for log in logs for line in log]
     chance.shuffle(lines)
     found = learned(iter(lines))
