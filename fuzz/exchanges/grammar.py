@@ -28,6 +28,7 @@ RULES: tuple[dict[str, Any], ...] = (
     {},
     {"heuristic": True},
     {"heuristic": False, "ttl": 30},
+    {"ttl": 30, "keep_cookies": ["a"], "grace": 20},
     {"grace": 20},
     {"client_directives": "ignore"},
     {"errors": "explicit", "set_cookie": "explicit"},

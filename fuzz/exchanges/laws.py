@@ -146,8 +146,17 @@ def judge_answer(
     if of.version < least:
         raise wrong("obsolete", f"{of} for {name!r}, which wants {least}: {ask}")
     judge_content(ask, answer, of, served)
+    if served.request.field(b"x-id") != name and b"fwd-status=304" not in status:
+        judge_sharing(ask, answer, served)
     if b"; hit" in status:
         judge_freshness(world, ask, answer, served, client.wire.written(answer.at))
+
+
+def judge_sharing(ask: Ask, answer: Message, served: Served) -> None:
+    """Who says who asks gets of others' answers those alone that their origin server lets be shared."""
+    says = {b"cookie", b"authorization"} & {name for name, _ in ask.fields}
+    if says and lifetime(answer, served.received) is None and b"public" not in answer.directives:
+        raise wrong("a visitor's page", f"{answer} for {ask}")
 
 
 def hop_by_hop(fields: Lines, *, known: bool) -> None:

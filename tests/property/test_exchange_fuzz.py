@@ -63,6 +63,10 @@ def used_again(reader, data, feed=ResponseReader.feed):
     reader.reusable = reader.stage is Progress.COMPLETE
 
 
+def as_if_never_varied(response, request, kept_for):
+    return selection([], request, kept_for)
+
+
 def raises(*_):
     raise KeyError("a mistake")
 
@@ -78,7 +82,8 @@ def one_octet_less(turn, chunk, write=Turn.write):
         (storing, "_shared", lambda *_: True, "stored"),
         (ResponseReader, "close", as_if_complete, "unreadable"),
         (decide, "matches", lambda *_: True, "another's variant"),
-        (facts, "selection", lambda response, request: selection([], request), "another's variant"),
+        (facts, "selection", as_if_never_varied, "another's variant"),
+        (facts, "IMPERSONAL", (), "a visitor's page"),
         (flight, "obsolete", lambda *_: [], "obsolete"),
         (Leases, "holds", lambda *_: True, "obsolete"),
         (decide, "_endures", lambda *_: True, "freshness"),
