@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neighbours import FRESH, HOST, House
-from univocal.engine import audience, hits
-from univocal.engine.audience import ALIKE, LARGEST, MOST
+from univocal.engine import audience, exchange, hits
+from univocal.engine.audience import ALIKE, MOST, OCTETS
 from univocal.engine.plan import plan_of
 from univocal.http.messages import Received
 
@@ -33,7 +33,8 @@ class Watched(House):
 
 
 @pytest.fixture
-def house() -> Iterator[Watched]:
+def house(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
+    monkeypatch.setattr(exchange, "time", SimpleNamespace(perf_counter=lambda: 0.0))  # others take no time
     made = Watched()
     made.store_away(b"content")
     made.hit()  # the first of a second is counted by itself
@@ -60,9 +61,21 @@ def test_hits_alike_are_heard_of_one_by_one_and_counted_together(house: Watched)
     assert [each.alike for each in house.counted] == [3, 1, 1]
 
 
-def test_the_order_in_which_exchanges_ended_stays(house: Watched) -> None:
+def test_an_exchange_in_the_same_second_ends_no_count(house: Watched) -> None:
+    house.hit()
+    house.store_away(b"content", target=b"/b")
+    house.hit()
+    house.engine.audience.settle()
+    assert [(each.received.target, each.alike) for each in house.counted] == [(b"/b", 1), (b"/a", 2)]
+
+
+@pytest.mark.parametrize("passed", [1.0, -1.0])
+def test_an_exchange_in_another_second_is_counted_after_the_hits_of_this_one(
+    house: Watched, passed: float
+) -> None:
     house.hit()
     house.hit()
+    house.clock.now += passed
     house.store_away(b"content", target=b"/b")
     assert [(each.received.target, each.alike) for each in house.counted] == [(b"/a", 2), (b"/b", 1)]
 
@@ -80,7 +93,26 @@ def test_a_slow_hit_is_counted_by_itself(house: Watched) -> None:
     house.hit()
     house.hit(seconds=ALIKE)
     house.hit()
-    assert [(each.alike, each.times.total) for each in house.counted] == [(1, 1e-5), (1, ALIKE)]
+    house.engine.audience.settle()
+    assert [(each.alike, each.times.total) for each in house.counted] == [
+        (1, ALIKE),
+        (2, pytest.approx(1e-5)),
+    ]
+
+
+def test_hits_of_two_stored_responses_by_turns_end_no_count_of_others(house: Watched) -> None:
+    house.store_away(b"content", target=b"/b")
+    house.counted.clear()
+    house.outcomes.clear()
+    house.hit(b"/b")
+    house.hit()
+    house.ask(b"/a", b"GET", (b"cache-control", b"no-cache"))
+    house.origin.last.answers(b"more content", fields=FRESH)
+    house.hit()
+    house.hit(b"/b")
+    house.engine.audience.settle()
+    told = [(each.received.target, each.bytes, each.alike) for each in house.counted if each.handling.hit]
+    assert told == [(b"/a", 7, 1), (b"/b", 7, 2), (b"/a", 12, 1)]
 
 
 def test_other_content_is_counted_by_itself(house: Watched) -> None:
@@ -92,16 +124,32 @@ def test_other_content_is_counted_by_itself(house: Watched) -> None:
     assert [each.bytes for each in house.counted if each.handling.hit] == [7, 12]
 
 
-def test_what_waits_keeps_little_in_memory(house: Watched) -> None:
-    house.store_away(bytes(LARGEST + 1), target=b"/large")
-    house.hit(b"/large")
-    assert house.counted[-1].bytes == LARGEST + 1
+def test_no_more_than_so_many_wait(house: Watched) -> None:
     for number in range(MOST + 1):
-        house.store_away(b"content", fields=FRESH, target=b"/%d" % number)
+        house.store_away(b"content", target=b"/%d" % number)
     told = len(house.counted)
     for number in range(MOST + 1):
         house.hit(b"/%d" % number)
-    assert len(house.counted) == told + MOST
+    house.hit(b"/0")
+    (alone,) = house.counted[told:]
+    assert (alone.received.target, alone.alike) == (b"/%d" % MOST, 1)
+    house.engine.audience.settle()
+    assert (house.counted[-MOST].received.target, house.counted[-MOST].alike) == (b"/0", 2)
+
+
+def test_what_waits_keeps_little_in_memory(house: Watched) -> None:
+    content = bytes(OCTETS // 16)
+    for number in range(17):
+        house.store_away(content, target=b"/%d" % number)
+    told = len(house.counted)
+    for turn in (1, 2):  # what was told keeps nothing
+        for number in range(17):
+            house.hit(b"/%d" % number)
+        (alone,) = house.counted[told:]
+        assert (alone.received.target, alone.bytes) == (b"/16", OCTETS // 16)
+        house.engine.audience.settle()
+        told = len(house.counted)
+        assert told == len(house.outcomes), turn
 
 
 @given(
