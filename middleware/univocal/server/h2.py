@@ -8,18 +8,18 @@ used of it, and a test compares those with the installed version.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
 import zttp
-from uvicorn._types import ASGISendEvent
+from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
 from uvicorn.config import Config
 from uvicorn.protocols.http.zttp_h2_impl import RequestResponseCycle, ZttpH2Protocol
 from uvicorn.server import ServerState
 
-from univocal.http.extensions import EARLY_HINT, EXTENSION
+from univocal.http.extensions import EARLY_HINT, EXTENSION, INTERIM
 from univocal.http.framing import MIN_RATE, ReadLimits, faults, field_octets, split_target
 from univocal.http.messages import Fields, Received, values
 from univocal.http.problem import Problem, problem
@@ -51,7 +51,7 @@ RELIES_ON: Final = ("_close_connection", "resume_reading_if_idle")
 AHEAD: Final = 64 * 1024
 # Streams that a client may cancel besides as many as it let be answered (CVE-2023-44487).
 CANCELLED: Final = 100
-ENHANCE_YOUR_CALM: Final = 11  # RFC 9113 §7
+NO_ERROR, ENHANCE_YOUR_CALM = 0, 11  # RFC 9113 §7
 # The setting by which zttp offers WebSockets over HTTP/2 (RFC 8441 §3): browsers then try no other way.
 EXTENDED_CONNECT: Final = b"\x00\x08\x00\x00\x00\x01"
 
@@ -182,6 +182,7 @@ class BoundedH2Protocol(Delivering, ZttpH2Protocol):
             resume_reading=self.resume_reading_if_idle,
         )
         cycle.patience = self._limits.send_timeout
+        cycle.expects = any(value.lower() == b"100-continue" for value in values(fields, b"expect"))
         if event.end_stream:  # no other event says so
             cycle.more_body = False
             cycle.message_event.set()
@@ -223,13 +224,16 @@ class BoundedH2Protocol(Delivering, ZttpH2Protocol):
             "query_string": target.query,
             "headers": fields,
             "state": self.app_state.copy(),
-            "extensions": {EXTENSION: {"target": event.target}, EARLY_HINT: {}},
+            "extensions": {EXTENSION: {"target": event.target}, EARLY_HINT: {}, INTERIM: {}},
         }
 
     # Bounds
 
     def on_response_complete(self, stream_id: int) -> None:
-        self._answered += stream_id in self.cycles  # or the client has cancelled it
+        cycle = self.cycles.get(stream_id)
+        if cycle is not None:  # or the client has cancelled it
+            self._answered += 1
+            cast("BoundedCycle", cycle).release()
         if self._objection:
             self.shutdown_requested = True  # one connection too many: this was its last word
         self.rested = self.loop.time()
@@ -275,6 +279,7 @@ class BoundedCycle(RequestResponseCycle):
         super().__init__(*arguments, **named)
         self.credit = asyncio.Event()  # the client may take more, or has left
         self.patience = 0.0  # seconds in which it takes something
+        self.expects = False  # it waits for 100 (Continue)
         self.arrived = 0  # octets of content since the last look
         self.watched = False  # content was waited for at the last look
 
@@ -283,7 +288,26 @@ class BoundedCycle(RequestResponseCycle):
         """Tell whether the rest of the request's content is what is missing."""
         return self.more_body and not (self.body or self.disconnected or self.response_complete)
 
+    async def receive(self) -> ASGIReceiveEvent:
+        """The application's `receive`; asks a client that waits for it to go on (RFC 9110 §10.1.1)."""
+        if self.expects and self.more_body and not (self.body or self.response_started):
+            self._inform(100, [])
+        self.expects = False
+        return await super().receive()
+
+    def _inform(self, status: int, fields: Fields) -> None:
+        """Send an interim response; a 100 is for who waits for one (RFC 9110 §15.2.1), and 101 for nobody."""
+        wanted = self.expects if status == 100 else status != 101
+        if wanted and not (self.disconnected or self.response_started or self.transport.is_closing()):
+            self.stream.send_informational(status, fields)
+            self.transport.write(self.conn.data_to_send())
+
     async def send(self, message: ASGISendEvent) -> None:
+        event: Mapping[str, Any] = message  # ASGI extensions have types of their own
+        if event["type"] == INTERIM:
+            self._inform(event["status"], list(event["headers"]))
+            self.expects = self.expects and event["status"] != 100
+            return
         if message["type"] != "http.response.body" or not message.get("body"):
             await super().send(message)
             return
@@ -307,6 +331,12 @@ class BoundedCycle(RequestResponseCycle):
                         await self.credit.wait()
             except TimeoutError:
                 self.fail()
+
+    def release(self) -> None:
+        """Ask the client for no more of its content, of which the response had no need (RFC 9113 §8.1)."""
+        if self.more_body and not (self.disconnected or self.transport.is_closing()):
+            self.stream.reset(NO_ERROR)
+            self.transport.write(self.conn.data_to_send())
 
     def fail(self) -> None:
         """Reset the stream: its client does not go on."""

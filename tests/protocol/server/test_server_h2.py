@@ -119,12 +119,19 @@ class Client:
 
     def response(self, stream):
         mine = [event for event in self.events if getattr(event, "stream_id", None) == stream]
-        if any(isinstance(event, h2.events.StreamReset) for event in mine):
+        # One without an error follows a whole response: no more of the content is asked for (RFC 9113 §8.1).
+        if any(isinstance(event, h2.events.StreamReset) and event.error_code for event in mine):
             return None
         (head,) = [event for event in mine if isinstance(event, h2.events.ResponseReceived)]
         fields = dict(head.headers)
         content = b"".join(event.data for event in mine if isinstance(event, h2.events.DataReceived))
         return int(fields.pop(b":status")), fields, content
+
+    def interims(self):
+        """The interim responses: their statuses and their fields."""
+        kind = h2.events.InformationalResponseReceived
+        told = [event.headers for event in self.events if isinstance(event, kind)]
+        return [(fields[0][1], [tuple(field) for field in fields[1:]]) for fields in told]
 
     @property
     def ended(self):
@@ -185,6 +192,62 @@ async def test_content_comes_and_goes(connect):
     client.answer = [(b"content-length", b"30000")], [b"x" * 10_000] * 3
     assert (await client.ask(content=b"y" * 10_000))[2] == b"x" * 30_000
     assert client.contents == [b"y" * 10_000]
+
+
+async def test_interim_responses_are_passed_on(connect):
+    async def application(scope, receive, send):
+        assert "http.response.informational" in scope["extensions"]
+        for status, fields in ((103, [(b"link", b"</a>")]), (100, []), (102, []), (101, [])):
+            await send({"type": "http.response.informational", "status": status, "headers": fields})
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"answer"})
+
+    client = connect(app=application)
+    assert (await client.ask())[::2] == (200, b"answer")
+    assert client.interims() == [(b"103", [(b"link", b"</a>")]), (b"102", [])]
+
+
+@pytest.mark.parametrize(
+    ("fields", "content", "asked"),
+    [([(b"expect", b"100-continue")], None, True), ([], None, False),
+     ([(b"expect", b"100-continue")], b"at once", False)],
+)  # fmt: skip
+async def test_who_waits_for_100_is_asked_to_go_on(connect, fields, content, asked):
+    client = connect()
+    client.h2.send_headers(1, [*ASKED, *fields])
+    if content is not None:
+        client.h2.send_data(1, content)
+    await client.settle()
+    assert client.interims() == [(b"100", [])] * asked
+    client.h2.send_data(1, b"content", end_stream=True)
+    await client.settle()
+    assert client.contents == [(content or b"") + b"content"]
+    assert client.response(1)[0] == 200
+
+
+@pytest.mark.parametrize("ended", [False, True])
+async def test_a_response_that_needs_no_more_content_ends_its_stream(connect, ended):
+    """Nobody gives the client a window any more, so it would wait for one for ever."""
+
+    async def early(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"enough"})
+
+    client = connect(app=early)
+    for _ in range(20):  # more than the connection's window, if nobody gave that back
+        stream = client.h2.get_next_available_stream_id()
+        client.h2.send_headers(stream, ASKED)
+        for _ in range(3):
+            client.h2.send_data(stream, b"x" * 10_000)
+        if ended:
+            client.h2.send_data(stream, b"", end_stream=True)
+        await client.settle()
+        told = [event for event in client.events if getattr(event, "stream_id", None) == stream]
+        names = [type(event).__name__ for event in told]
+        assert names[:2] == ["ResponseReceived", "DataReceived"]
+        assert ("StreamReset" in names) is not ended
+        assert ended or told[-1].error_code == 0
+    assert client.ended == []
 
 
 @pytest.mark.parametrize(
