@@ -102,7 +102,7 @@ def assess(fetched: Fetched, told: ToldByResponse, rules: Rules) -> Assessed:
 
 
 def for_everybody(request: Request, fields: Fields, rules: Rules) -> bool:
-    """Nothing hints at a response made for one client: without the origin's word that must be so."""
+    """Neither request nor response hints at one client: asked if the origin server does not say for whom."""
     if rules.tells_cookies:
         personal = first(request.fields, b"authorization") is not None
     else:

@@ -229,7 +229,7 @@ class Broadcast:
             self._room()
 
     def is_unread(self) -> bool:
-        """True if what was written is further ahead of all readers than one that keeps up would leave it."""
+        """True if content is more than a window ahead of every reader, though there is one."""
         return bool(self._readers) and self.size - self._fastest() > self.window
 
     def _fastest(self) -> int:

@@ -135,7 +135,7 @@ class Exchange:
                 self._lead(None, self._content)
 
     def _may_begin(self, limit: int) -> bool:
-        """Count the request for its client; where nobody is believed to be it, for the connection's peer."""
+        """Count the request for its client, or for the connection's peer if no client is believed."""
         admission = self.admission
         name = household(admission.peer.client or admission.received.client)
         if name and not self._engine.under_way.begin(name, limit):

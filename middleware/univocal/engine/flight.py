@@ -418,7 +418,7 @@ class Flight:
             over()
 
     def _let_go(self) -> None:
-        """Be of use to nobody who asks from now on; the lease stays if all of it is to be asked for."""
+        """Let nobody join from now on; give the lease up, unless all of the response is asked for next."""
         self._flights.ended(self)
         recording = self.recording
         if recording is not None and recording.state is not State.MISMATCHED:
@@ -440,14 +440,14 @@ class Flight:
             self._give_up()
 
     def _is_unwanted(self, little: int) -> bool:
-        """True if nobody reads, nothing is stored, and there was more content than is read for nothing."""
+        """True if nobody reads, nothing is stored, and more than a `little` content has come for nobody."""
         if self.broadcast.readers or self._phase is not _Phase.ANSWERING:
             return False
         stores = self.recording is not None and self.recording.state is not State.PASSED_ON
         return not stores and self.broadcast.size > little
 
     def _expired(self) -> None:
-        """Go on for readers alone from now on."""
+        """Go on only as long as somebody reads."""
         self._alone = None
         if not self.broadcast.readers:
             self._give_up()

@@ -51,7 +51,7 @@ class _Queue:
         self._dissolve = dissolve
 
     def move(self) -> None:
-        """Let go who may; dissolve with the last one."""
+        """Let those go whose turn it is; dissolve when nobody is left."""
         if self._moving:  # whose turn ends as soon as it comes must not nest in the one before
             return
         self._moving = True
@@ -80,7 +80,7 @@ class Place:
         self._queue.move()
 
     def come(self) -> None:
-        """Be one of those who go."""
+        """Take note that the turn has come."""
         self._stage = _Stage.GOING
         self._go()
 

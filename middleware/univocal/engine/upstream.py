@@ -78,7 +78,7 @@ class Upstream:
     def begin(self) -> None:
         """Begin to resolve the names of the origin servers and to check their health, in the event loop.
 
-        The first request does so otherwise.
+        Otherwise the first request does so.
         """
         if self.upkeep is not None:
             self.upkeep.begin()
@@ -92,9 +92,9 @@ class Upstream:
             self.upkeep.succeed(before.upkeep)
 
     def retire(self, kept: Container[int] = ()) -> None:
-        """End that, and close every connection as soon as its request has ended.
+        """Resolve and check no more, and close every connection as soon as its request has ended.
 
-        Who asks after that is still answered. Connections of the transports with an id in `kept` stay.
+        Later requests are still answered. Connections of the transports with an id in `kept` stay.
         """
         if self.upkeep is not None:
             self.upkeep.close()
@@ -103,7 +103,7 @@ class Upstream:
                 server.retire()
 
     async def aclose(self) -> None:
-        """End that, and close every connection; with a next request all begins anew."""
+        """Resolve and check no more, and close every connection; the next request begins it all anew."""
         if self.upkeep is not None:
             self.upkeep.close()
             self.upkeep.begun = False
@@ -176,7 +176,7 @@ def _answer_here(answer: Answer) -> Asked:
 
 
 def _refuse_here(answer: Answer) -> Asked:
-    """Forward a message to oneself no more (RFC 9110 §7.6); it is this request that did, not everybody's."""
+    """Refuse a request that goes in circles (RFC 9110 §7.6): its own doing, not that of others."""
     refused = RefusedError("origin-unreachable")
     refused.provoked = True
     answer.fail(refused)

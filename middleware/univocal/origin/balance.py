@@ -65,7 +65,7 @@ class Member(Generic[Server]):
         self.credit = 0  # what it is owed of the turns of a round-robin
 
     def become(self, server: Server, name: str) -> None:
-        """Stand for another origin server from now on, as one of which more is known."""
+        """Stand for `server` from now on; the state and the numbers stay."""
         self.server, self.name = server, name
         self._secret = blake2b(name.encode()).digest()
 
@@ -179,7 +179,7 @@ class Balance(Generic[Server]):
     # Its own.
 
     def _able(self, member: Member[Server]) -> bool:
-        """True of one that is up, unless it was only spared as the last."""
+        """True of one that is up, and has not failed so often that only its being the last spared it."""
         return member.state is MemberState.UP and member.row < self.settings.fails
 
     def _eject(self, now: float) -> None:

@@ -56,7 +56,7 @@ def told(found: Found) -> str:
 
 
 class NameWatch:
-    """Resolves a name, and again every 30 seconds, in nobody's way; `found` hears of other addresses.
+    """Resolves a name every 30 seconds, while no request waits for it; `found` is told of a change.
 
     A resolution that fails leaves those that were found before.
     """
@@ -100,7 +100,7 @@ class NameWatch:
             self._task = asyncio.get_running_loop().create_task(self._ask())
 
     def hurry(self) -> None:
-        """Resolve it soon: what it was resolved to is not there."""
+        """Resolve it soon: an address that it has does not answer."""
         if self._task is None and not self._closed:
             self._timer.set(max(0.0, self._begun + SOONEST - self._loop.time()))
 

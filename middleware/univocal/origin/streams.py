@@ -18,7 +18,35 @@ __all__ = ["AwaitedAnswer", "IteratedContent", "StreamedContent"]
 HIGH_WATER: Final = 128 * 1024
 
 
-class AwaitedAnswer(httpx.AsyncByteStream):
+class _Backlog(httpx.AsyncByteStream):
+    """Content that has been pushed, and that its reader has yet to take."""
+
+    def __init__(self) -> None:
+        self._chunks: deque[bytes] = deque()
+        self._waiting = 0  # octets in _chunks
+        self._reader: asyncio.Future[None] | None = None
+
+    def write(self, chunk: bytes) -> bool:
+        """Keep content until it is read; False: there is much of it."""
+        self._chunks.append(chunk)
+        self._waiting += len(chunk)
+        self._wake()
+        return self._waiting <= HIGH_WATER
+
+    def _wake(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    async def _news(self) -> None:
+        """Wait until something has changed."""
+        self._reader = asyncio.get_running_loop().create_future()
+        try:
+            await self._reader
+        finally:
+            self._reader = None
+
+
+class AwaitedAnswer(_Backlog):
     """An `Answer` whose head is a future and whose content is an asynchronous stream.
 
     Whoever makes one sets `asked`. The next octets of content are waited for `read` seconds, while somebody
@@ -28,15 +56,13 @@ class AwaitedAnswer(httpx.AsyncByteStream):
     def __init__(
         self, informational: Callable[[int, Fields], object] | None = None, read: float | None = None
     ) -> None:
+        super().__init__()
         self.head: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
         self.asked: Asked
         self._informational = informational
         self._read = read
-        self._chunks: list[bytes] = []
-        self._waiting = 0  # octets in _chunks
         self._done = False
         self._error: Exception | None = None
-        self._reader: asyncio.Future[None] | None = None
 
     # What who answers calls.
 
@@ -52,13 +78,6 @@ class AwaitedAnswer(httpx.AsyncByteStream):
         """Let the head be awaited no longer."""
         if not self.head.done():
             self.head.set_result(response)
-
-    def write(self, chunk: bytes) -> bool:
-        """Keep content until it is read; False: there is much of it."""
-        self._chunks.append(chunk)
-        self._waiting += len(chunk)
-        self._wake()
-        return self._waiting <= HIGH_WATER
 
     def finish(self) -> None:
         """Let the stream end behind what is there."""
@@ -106,21 +125,14 @@ class AwaitedAnswer(httpx.AsyncByteStream):
         return content
 
     async def _more(self) -> None:
-        self._reader = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(self._read):
-                await self._reader
+                await self._news()
         except TimeoutError:
             self.give_up(httpx.ReadTimeout("the origin sent nothing in time"))
         except asyncio.CancelledError:
             await self.aclose()
             raise
-        finally:
-            self._reader = None
-
-    def _wake(self) -> None:
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
 
 
 class IteratedContent:
@@ -161,22 +173,13 @@ class IteratedContent:
             self._failed(error)
 
 
-class StreamedContent(httpx.AsyncByteStream):
+class StreamedContent(_Backlog):
     """The stream of an httpx request out of a `Content`, to which it attaches itself when it is read."""
 
     def __init__(self, content: Content) -> None:
+        super().__init__()
         self._content = content
-        self._chunks: deque[bytes] = deque()
-        self._waiting = 0  # octets in _chunks
         self._attached = self._ended = False
-        self._reader: asyncio.Future[None] | None = None
-
-    def write(self, chunk: bytes) -> bool:
-        """Keep content until it is read; False: there is much of it."""
-        self._chunks.append(chunk)
-        self._waiting += len(chunk)
-        self._wake()
-        return self._waiting <= HIGH_WATER
 
     def finish(self) -> None:
         """Let the stream end behind what is there."""
@@ -195,15 +198,10 @@ class StreamedContent(httpx.AsyncByteStream):
                     self._content.resume()
                 yield chunk
             else:
-                self._reader = asyncio.get_running_loop().create_future()
-                await self._reader
+                await self._news()
 
     def close(self) -> None:
         """Take no more of the content."""
         if self._attached and not self._ended:
             self._ended = True
             self._content.detach()
-
-    def _wake(self) -> None:
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)

@@ -23,7 +23,7 @@ _Member = Member[OriginServer]
 
 
 class Upkeep:
-    """Has every address of a name a member of the balance, and each member's health checked.
+    """Keeps a member of the balance for each address of a name, and has every member's health checked.
 
     `rule` says how, None for not at all; `host` is the Host field of the checks, where it is empty each
     origin server's own. Until a name is resolved, its one member leaves that to the transport. `clock` is

@@ -45,7 +45,7 @@ class Certificates:
         return self.default
 
     def _choose(self, connection: ssl.SSLObject, name: str | None, _begun_with: ssl.SSLContext) -> None:
-        """RFC 6066 §3: the client says whom it means to reach; a name that no site has is no error."""
+        """Show the certificate of the site that the client names (RFC 6066 §3), else the default one."""
         if name is not None:
             connection.context = self.of(name.encode("ascii", "replace"))
 

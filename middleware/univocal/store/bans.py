@@ -55,7 +55,7 @@ class Bans:
         self._live.append(Ban(self.newest, now, pattern))
 
     def lose(self) -> None:
-        """Take whoever is stored by now for banned."""
+        """Take every response that is stored by now for banned."""
         self.newest += 1
         self.lost = self.newest
         self._live.clear()

@@ -62,7 +62,7 @@ class Leases:
     def reserve(self, lease: Lease, nbytes: int, at_most: int, *, unread: bool = False) -> bool:
         """Count `nbytes` more for a lease; False if it, or all together, would have more than they may.
 
-        Content that comes ahead of who reads it, `unread`, is left a half of what all may have.
+        Content that is `unread`, since it comes ahead of its readers, may have half of what all may.
         """
         total, limit = lease.reserved + nbytes, self.limit // 2 if unread else self.limit
         if not lease.live or total > at_most or self.reserved + nbytes > limit:

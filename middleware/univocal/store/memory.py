@@ -171,7 +171,7 @@ class MemoryStore:
     # ── loans ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def lend(self, key: bytes, content: bytes, recall: Callable[[], None]) -> Loan:
-        """Lend content of a response of this key to a client; `recall` says that it must do without the rest.
+        """Lend content of a response of this key to a client; `recall` tells the client that it gets no more.
 
         That is said when what is lent and no longer stored is too much, to who has stood longest.
         """

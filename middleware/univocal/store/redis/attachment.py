@@ -133,7 +133,7 @@ class Attachment:
     # ── what the tracking connection says ───────────────────────────────────────────────────────────────────
 
     async def attached(self, names: Names) -> None:
-        """Take note that changes are told: pay what is owed, forget what may have changed before."""
+        """Take note that changes are told: make up for owed purges, forget what may have changed before."""
         old, self._link = self._link, self._new_link(names)
         if old is not None:
             await old.aclose()
