@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from dataclasses import replace
@@ -134,3 +135,24 @@ async def test_a_hit_never_waits_for_what_a_post_makes_obsolete(
     assert turns.longest < CEILING
     assert store.stats.responses == left
     assert "hit" in (await proxy.ask("/code"))["cache-status"]
+
+
+@pytest.mark.parametrize(
+    ("length", "status"),
+    [(b"1" + b" " * 60_000 + b"1", 502), (b" " * 60_000 + b"4" + b"\t" * 200, 200)],
+    ids=["within", "around"],
+)
+async def test_blanks_in_a_length_keep_nobody_waiting(
+    proxy: Any, origin: Any, reply: Any, length: bytes, status: int
+) -> None:
+    """Nor are they counted twice: a minute would pass before the answer, and the test's time with it."""
+    await proxy.ask("/code")
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %b\r\nContent-Length: %b\r\n\r\nfour" % (
+        length,
+        length[-400:],
+    )
+    origin.answer = lambda _: head
+    asked = asyncio.create_task(proxy.ask("/large"))
+    ordinary = await proxy.ask("/code")
+    assert (await asked).status == status
+    assert "hit" in ordinary["cache-status"]

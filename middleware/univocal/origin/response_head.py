@@ -16,7 +16,7 @@ ORDINARY: Final = tuple(b"HTTP/1.%d %d" % (minor, hundreds) for minor in (1, 0) 
 _EMPTY_LINES: Final = re.compile(rb"(?:\r?\n)*")
 _BEGINNING: Final = b"HTTP/1."
 _LATER_VERSION: Final = re.compile(rb"HTTP/1\.[2-9](?= )")
-_LENGTH: Final = re.compile(rb"(?i)\r\ncontent-length:[ \t]*([^\r\n]*?)[ \t]*(?=\r\n)")
+_LENGTH: Final = re.compile(rb"(?i)\r\ncontent-length:([^\r\n]*)")
 
 
 def whole_head(octets: bytes) -> tuple[bytes, int] | None:
