@@ -48,7 +48,7 @@ async def test_a_function_as_middleware(client_of, outside):
 
 
 @pytest.mark.parametrize("outside", [True, False], ids=["outside the cache", "inside the cache"])
-async def test_compression(client_of, outside):
+async def test_compressed_pages_are_stored_inside_and_outside(client_of, outside):
     async def page(request):
         return PlainTextResponse("page " * 1000, headers=FRESH)
 
@@ -138,7 +138,7 @@ async def test_dependencies_and_background_tasks_of_fastapi(client_of, idle):
     assert sorted(events) == ["close", "open", "task"]
 
 
-async def test_files(client_of, tmp_path):
+async def test_a_file_is_stored_under_one_spelling(client_of, tmp_path):
     (tmp_path / "a(b).txt").write_text("file")
     app = Starlette(routes=[Mount("/files", StaticFiles(directory=tmp_path))])
     app.add_middleware(CacheMiddleware, rules=Rules(ttl=60))

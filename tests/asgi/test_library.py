@@ -44,7 +44,7 @@ async def warm(cached):
         ([], {"pattern": "/a$"}, 0, {"/a"}, "pattern"),
     ],
 )
-async def test_purge(warm, urls, named, count, gone, by):
+async def test_the_application_purges_what_it_names(warm, urls, named, count, gone, by):
     client, outcomes = warm
     assert await client.app.purge(*urls, **named) == count
     (told,) = outcomes

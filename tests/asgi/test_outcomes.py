@@ -21,7 +21,7 @@ def client(cached, told):
     return cached(listeners=[told.append])
 
 
-async def test_a_miss(client, told, clock):
+async def test_an_outcome_of_a_miss(client, told, clock):
     await client("/a%28b%29?c")
     (outcome,) = told
     assert isinstance(outcome, Outcome)
@@ -35,7 +35,7 @@ async def test_a_miss(client, told, clock):
     assert outcome.reasons == ()
 
 
-async def test_a_hit(client, told):
+async def test_an_outcome_of_a_hit(client, told):
     await client("/a")
     await client("/a")
     outcome = told[1]
@@ -43,7 +43,7 @@ async def test_a_hit(client, told):
     assert (outcome.handling.hit, outcome.handling.ttl, outcome.handling.fwd) == (True, 60, "")
 
 
-async def test_a_validation(client, told, application, clock):
+async def test_an_outcome_of_a_validation(client, told, application, clock):
     application.fields = [*OPEN, (b"etag", b'"v1"')]
     await client("/a")
     clock.now += 100
@@ -53,7 +53,7 @@ async def test_a_validation(client, told, application, clock):
     assert isinstance(told[1].decision, Reuse | Validate)
 
 
-async def test_a_refusal(client, told):
+async def test_an_outcome_of_a_refusal(client, told):
     await client("/../%00")
     (outcome,) = told
     assert outcome.decision == Refuse(400, "control-character")
@@ -68,7 +68,7 @@ async def test_a_refusal_above_the_root(client, told):
     assert (told[0].status, told[0].reasons) == (400, ("above-root",))
 
 
-async def test_a_purge(client, told):
+async def test_an_outcome_of_a_purge(client, told):
     await client("/a", "PURGE")
     (outcome,) = told
     assert (outcome.received.method, outcome.status, outcome.decision) == (b"PURGE", 200, None)

@@ -52,7 +52,7 @@ async def test_a_soft_purge_by_tags(client, told):
     assert (outcome.purged.count, outcome.canonical, outcome.site) == (0, None, "")
 
 
-async def test_a_ban(client, told):
+async def test_a_ban_is_told_with_its_pattern(client, told):
     pytest.importorskip("re2", reason="patterns need google-re2 (univocal[re2])")
     await client("/blog/.*", "BAN")
     order = told[0].purged.order

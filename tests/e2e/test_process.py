@@ -14,7 +14,7 @@ import pytest
 Fixture = Callable[..., Any]
 
 
-def test_explain(univocal: Fixture) -> None:
+def test_explain_prints_the_canonical_url(univocal: Fixture) -> None:
     ended = univocal("explain", "http://en.example/wiki/A%2fB%28c%29", "--profile", "mediawiki", "--json")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert json.loads(ended.stdout)["canonical"] == "http://en.example/wiki/A/B(c)"

@@ -79,7 +79,7 @@ async def test_the_proxy_by_itself(text: str) -> None:
     assert await refusal(module["proxy"], b"/a/..;/admin") == (400, "dot-segment-parameter")
 
 
-def test_the_configuration(text: str) -> None:
+def test_the_configuration_of_the_readme_is_one(text: str) -> None:
     (block,) = blocks(text, "toml")
     runtime = runtime_of(validate(tomllib.loads(block), "README.md"), "README.md")
     assert [site.name for site in runtime.sites.sites] == ["en.example"]

@@ -164,7 +164,9 @@ def test_purging_from_the_command_line(
         assert ended.stderr.startswith(f"{count} stored responses; ")
 
 
-def test_limits(start: Fixture, configured: Fixture, origin: Any, ask: Fixture) -> None:
+def test_requests_beyond_the_limits_are_refused(
+    start: Fixture, configured: Fixture, origin: Any, ask: Fixture
+) -> None:
     site = f'[[sites]]\nhosts = ["*"]\nupstream = "{origin.url}"'
     limits = 'max_target = 100\nmax_fields = 5\nmax_body = "10 B"'
     proxy = start("serve", "--config", str(configured(site, limits))).proxy

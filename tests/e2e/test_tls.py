@@ -476,7 +476,7 @@ def test_good_files_pass_the_check(univocal: Fixture, folder: Path) -> None:
     assert univocal("check", "--config", str(file)).returncode == 0
 
 
-def test_several_workers(proxy: Fixture, connect: Fixture, redis: Any) -> None:
+def test_several_workers_show_the_same_certificates(proxy: Fixture, connect: Fixture, redis: Any) -> None:
     sites = f'[cache]\nstore = "{redis.url}"\n' + SITES
     running = proxy("workers = 2", sites)
     for _ in range(6):

@@ -41,7 +41,7 @@ def peer(client: str = NEAR) -> Peer:
         (NEAR, [(b"origin", b"http://localhost"), (b"host", b"other")], False),
     ],
 )
-def test_who_may(client: str, fields: Fields, may: bool) -> None:
+def test_who_may_purge(client: str, fields: Fields, may: bool) -> None:
     assert may_purge(peer(client), fields, RUNTIME) is may
 
 

@@ -37,7 +37,7 @@ def test_a_target_is_split_without_its_fragment(target, expected):
         b"a:00080",
     ],
 )
-def test_hosts(value):
+def test_what_names_a_host(value):
     assert is_authority(value)
 
 

@@ -75,7 +75,9 @@ CHUNKED = (b"transfer-encoding", b"chunked")
         (OLD, 304, [CHUNKED], [], b"304 Not Modified\r\nconnection: close\r\n\r\n", False),
     ],
 )
-async def test_framing(wire, request_, status, headers, bodies, wire_bytes, open_):
+async def test_a_response_has_one_way_to_find_its_end(
+    wire, request_, status, headers, bodies, wire_bytes, open_
+):
     client = wire(application(status, headers, *bodies))
     sent = await client.feed(request_)
     assert DATE.sub(b"", sent).endswith(wire_bytes)

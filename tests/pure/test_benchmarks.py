@@ -82,7 +82,7 @@ def test_the_command_line_of_wrk() -> None:
         (1_234_567, "1,230,000"),
     ],
 )
-def test_three_digits(value: float, told: str) -> None:
+def test_a_figure_has_three_digits(value: float, told: str) -> None:
     assert number(value) == told
 
 

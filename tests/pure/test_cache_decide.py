@@ -167,7 +167,7 @@ def test_one_stored_response(
         ([(b"authorization", b"x")], "reuse hit"),
     ],
 )
-def test_request_fields(fields: Fields, expected: str) -> None:
+def test_request_fields_decide_about_what_is_stored(fields: Fields, expected: str) -> None:
     assert outcome(decide(asked(*fields), [stored("max-age=60", TAG)], Rules(), NOW)) == expected
 
 
@@ -183,7 +183,7 @@ def test_request_fields(fields: Fields, expected: str) -> None:
         (b"get", True, "forward method unstored"),
     ],
 )
-def test_methods(method: bytes, variants: bool, expected: str) -> None:
+def test_methods_decide_about_what_is_stored(method: bytes, variants: bool, expected: str) -> None:
     assert outcome(decide(asked(method=method), [stored()] if variants else [], Rules(), NOW)) == expected
 
 

@@ -138,7 +138,9 @@ def test_conditions_and_ranges_are_for_successes(status: int) -> None:
         (b"bytes=" + b"9" * 30 + b"-", 200, None, BODY),
     ],
 )
-def test_one_range(spec: bytes, status: int, placed: bytes | None, body: bytes) -> None:
+def test_one_range_is_answered_in_part_or_with_all_of_it(
+    spec: bytes, status: int, placed: bytes | None, body: bytes
+) -> None:
     found = stored((b"content-type", b"text/plain"))
     got, fields, content = shown(found, (b"range", spec))
     assert (got, fields.get(b"content-range"), content) == (status, placed, body)

@@ -302,7 +302,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, content: bytes | None, allow
     ("text", "octets"),
     [("0", 0), ("1024", 1024), ("1 KiB", 1024), ("1kB", 1000), ("2 GiB", 2**31), ("3 B", 3)],
 )
-def test_sizes(text: str, octets: int) -> None:
+def test_a_size_may_have_a_unit(text: str, octets: int) -> None:
     settings = {"server": {"max_body": text}, **tomllib.loads(SITE)}
     assert validate(settings, "univocal.toml").server.max_body == octets
 

@@ -45,7 +45,9 @@ def read(**tables: Any) -> Configuration:
         ({"sites": [{**SITE, "cache": {"ttl": 0}}]}, {"sites": [{**SITE, "cache": {"ttl": 0}}]}, []),
     ],
 )
-def test_what_differs(before: dict[str, Any], after: dict[str, Any], keys: list[str]) -> None:
+def test_the_settings_that_differ_are_named(
+    before: dict[str, Any], after: dict[str, Any], keys: list[str]
+) -> None:
     assert changes(read(**before), read(**after)) == keys
 
 

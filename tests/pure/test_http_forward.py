@@ -154,7 +154,9 @@ def test_strip_untrusted_leaves_the_connection_to_the_server() -> None:
         (None, [b"192.0.2.1"], b"192.0.2.1", b"for=192.0.2.1, for=unknown;host=a;proto=http"),
     ],
 )  # fmt: skip
-def test_forwarded(client: str | None, before: list[bytes], addresses: bytes | None, hops: bytes) -> None:
+def test_the_client_and_those_before_it_are_told(
+    client: str | None, before: list[bytes], addresses: bytes | None, hops: bytes
+) -> None:
     sent = request_fields([], host=b"a", client=client, scheme=b"http", forwarded_for=before)
     assert values(sent, b"x-forwarded-for") == ([] if addresses is None else [addresses])
     assert values(sent, b"forwarded") == [hops]
@@ -238,7 +240,9 @@ def test_no_content_length_where_it_must_not_be(status: int, kept: bool) -> None
         (b"POST", b"3", b"3"),
     ],
 )
-def test_max_forwards(method: bytes, before: bytes, after: bytes | None) -> None:
+def test_max_forwards_counts_the_hops_of_options_and_trace(
+    method: bytes, before: bytes, after: bytes | None
+) -> None:
     left = forwards_left(method, [(b"a", b"1"), (b"max-forwards", before), (b"b", b"2")])
     assert left == (None if after is None else [(b"a", b"1"), (b"max-forwards", after), (b"b", b"2")])
 

@@ -65,7 +65,7 @@ def table(result):
         ("location / { proxy_pass http://127.0.0.1:1; } merge_slashes off;", False),
     ],
 )
-def test_merge_slashes(text, merges):
+def test_merge_slashes_is_taken_over(text, merges):
     result = imported(text)
     assert profile(result).merge_slashes is merges
     assert (profile(result).digest == BUILT_IN["nginx"].digest) is merges
@@ -177,7 +177,7 @@ def test_nested_locations_and_the_longest_prefix():
 # Hosts.
 
 
-def test_hosts():
+def test_server_names_become_hosts_or_are_said():
     result = imported(
         "server { server_name en.example *.wiki.example .both.example _ ~^x www.* $hostname bad/host;\n"
         "location / { proxy_pass http://127.0.0.1:1; } }\n"

@@ -227,7 +227,7 @@ OWN = b'{"target": "/\\u00e9", "method": "HEAD", "status": 200, "bytes": 0, "url
         (b'1.2.3.4 - - [x] "-" 400 0', None),
     ],
 )
-def test_lines(line: bytes, entry: LogEntry | None) -> None:
+def test_a_line_is_read_or_is_none(line: bytes, entry: LogEntry | None) -> None:
     assert entry_of_any(line) == entry
 
 
@@ -250,5 +250,5 @@ def test_what_univocal_logs_is_read() -> None:
         (b"yesterday", None),
     ],
 )
-def test_times(time: bytes, moment: float | None) -> None:
+def test_a_time_is_read_or_is_none(time: bytes, moment: float | None) -> None:
     assert seconds(time) == moment

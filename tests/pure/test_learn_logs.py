@@ -136,7 +136,7 @@ def test_a_log_of_several_members_is_read_whole(tmp_path: Path) -> None:
         (b"yesterday", None),
     ],
 )
-def test_times(text: bytes, moment: float | None) -> None:
+def test_the_time_of_a_line_is_read_in_every_form(text: bytes, moment: float | None) -> None:
     assert seconds(text) == moment
 
 

@@ -58,7 +58,7 @@ def test_a_state_ends_after_so_many_in_a_row_and_never_before(checks, rises, fal
         ("100-599", {100, 599}, {600}),
     ],
 )
-def test_statuses(text, some, none):
+def test_statuses_are_listed_by_number_and_range(text, some, none):
     assert some <= statuses(text)
     assert not none & statuses(text)
 

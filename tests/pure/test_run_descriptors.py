@@ -21,7 +21,9 @@ from univocal_app.run.descriptors import raise_limit, share
         (64, 1000, 0, 1, 1, 1),
     ],
 )
-def test_a_share(limit: int, origins: int, wanted: int, workers: int, clients: int, kept: int) -> None:
+def test_descriptors_are_shared_among_clients_and_origin_servers(
+    limit: int, origins: int, wanted: int, workers: int, clients: int, kept: int
+) -> None:
     assert share(limit, origins, wanted, workers) == (clients, kept, limit)
 
 

@@ -97,7 +97,7 @@ def test_no_ascii_octet_appears_by_transcoding(name: str, origin: str) -> None:
         ('path = "windows-1251"\norigin = "legacy"', spelled("/и"), spelled("/и", "cp1251")),
     ],
 )
-def test_transcoding(settings: str, target: bytes, canonical: bytes) -> None:
+def test_legacy_octets_become_utf_8(settings: str, target: bytes, canonical: bytes) -> None:
     profile = own(f"[charset]\n{settings}")
     assert canonical_target(target, profile) == canonical
     assert canonical_target(canonical, profile) == canonical
@@ -109,7 +109,7 @@ def test_bad_utf_8_is_judged_after_transcoding() -> None:
     assert canonical_target(b"/%98", profile) == Rejected("bad-utf-8", ("bad-utf-8",))
 
 
-def test_the_stage() -> None:
+def test_transcoding_is_a_stage_of_its_own_and_lossy() -> None:
     stages, _ = explain_target(
         b"/%ff?%ff", own('charset = { path = "windows-1251", query = "windows-1251" }')
     )

@@ -27,7 +27,7 @@ def test_the_built_in_profiles() -> None:
 
 
 @pytest.mark.parametrize(("name", "received", "canonical"), SPELLINGS)
-def test_spellings(name: str, received: bytes, canonical: bytes) -> None:
+def test_every_spelling_has_its_canonical_one(name: str, received: bytes, canonical: bytes) -> None:
     assert canonical_target(received, BUILT_IN[name]) == canonical
 
 
@@ -137,7 +137,7 @@ def test_the_other_sequences(settings: str, target: bytes, reasons: list[str]) -
         ('path.decode = "3A 28 29"\npath.encode = "2c"', b"/%3a%28,", b"/:(%2C"),
     ],
 )
-def test_settings(settings: str, target: bytes, canonical: bytes) -> None:
+def test_each_setting_changes_the_canonical_target(settings: str, target: bytes, canonical: bytes) -> None:
     assert canonical_target(target, own(settings)) == canonical
 
 

@@ -66,7 +66,7 @@ ADD = '[path]\ntrailing_slash = "add"'
         ('[reject]\nsequences = ["bad-utf-8"]', "/a/%D0", "/a/%D0"),
     ],
 )
-def test_a_beginning(text, prefix, expected):
+def test_a_beginning_is_spelled_as_the_urls_that_begin_so(text, prefix, expected):
     assert begun("http://a.example" + prefix, sites_of(text)) == "http://a.example" + expected
 
 

@@ -60,7 +60,7 @@ def own(settings: str) -> Profile:
         ('query.ring = "ngx-lua"', b"?a+b=c%20d+%2b!'()*~:", b"?a%20b=c%20d%20%2B!'()*~%3A"),
     ],
 )
-def test_queries(settings: str, query: bytes, canonical: bytes) -> None:
+def test_each_setting_changes_the_canonical_query(settings: str, query: bytes, canonical: bytes) -> None:
     profile = own(settings)
     assert canonical_target(b"/x" + query, profile) == b"/x" + canonical
     assert canonical_target(b"/x" + canonical, profile) == b"/x" + canonical

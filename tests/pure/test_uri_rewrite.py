@@ -89,7 +89,7 @@ def rule(pattern: str, output: str, at: str = "anywhere") -> str:
         (rule("/*/story/", "/story/", "prefix"), b"/0123456789abcdef/other/5", b"/0123456789abcdef/other/5"),
     ],
 )
-def test_rewriting(rules: str, target: bytes, canonical: bytes) -> None:
+def test_rules_rewrite_once_and_for_all(rules: str, target: bytes, canonical: bytes) -> None:
     profile = own(rules)
     assert canonical_target(target, profile) == canonical
     assert canonical_target(canonical, profile) == canonical

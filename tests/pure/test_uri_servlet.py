@@ -102,7 +102,9 @@ def test_the_examples_by_the_book(target: str, decoded: str | None, reasons: lis
 
 
 @pytest.mark.parametrize(("target", "decoded", "reasons"), EXAMPLES)
-def test_the_examples(target: str, decoded: str | None, reasons: list[str], servlet: Profile) -> None:
+def test_the_specifications_examples_are_decoded_or_rejected_as_it_says(
+    target: str, decoded: str | None, reasons: list[str], servlet: Profile
+) -> None:
     result = canonical_target(target.encode(), servlet)
     if reasons:
         assert isinstance(result, Rejected)

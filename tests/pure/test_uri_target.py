@@ -55,7 +55,7 @@ def accepted(result: Canonical | Rejected) -> Canonical:
         (b"[::]", b"[::]"),
     ],
 )
-def test_hosts(host: bytes, authority: bytes) -> None:
+def test_a_host_has_one_spelling(host: bytes, authority: bytes) -> None:
     assert accepted(resolve(b"/", [host], b"http", ANY)).authority == authority
 
 
@@ -136,7 +136,7 @@ def test_there_is_one_host(hosts: list[bytes]) -> None:
         (b"http://other//x", b"http://other//x"),
     ],
 )
-def test_request_targets(target: bytes, url: bytes) -> None:
+def test_a_request_target_has_one_spelling(target: bytes, url: bytes) -> None:
     assert accepted(resolve(target, [b"good"], b"http", ANY)).url == url
 
 
@@ -173,7 +173,7 @@ def test_the_asterisk_is_for_options() -> None:
     assert reason(resolve(b"*", [b"a/b"], b"http", ANY, b"OPTIONS")) == "bad-host"
 
 
-def test_urls() -> None:
+def test_an_absolute_url_has_one_spelling_or_is_refused() -> None:
     assert accepted(resolve_url(b"https://A.example:443/%41?q", ANY)).url == b"https://a.example/A?q"
     assert reason(resolve_url(b"ftp://a/", ANY)) == "bad-target"
     assert reason(resolve_url(b"http://u@a/", ANY)) == "bad-target"
@@ -241,7 +241,7 @@ def test_a_port_in_hosts_may_be_the_default_one() -> None:
         (b"de.example", b"http://de.example/A", 0),
     ],
 )
-def test_aliases(host: bytes, url: bytes, redirect: int) -> None:
+def test_an_alias_is_its_host_or_redirects_there(host: bytes, url: bytes, redirect: int) -> None:
     hosts, aliases = ("en.example", "de.example"), ("www.en.example", "192.0.2.7")
     for answer in (0, 308):
         sites = Sites([site(*hosts, aliases=aliases, alias_answer=answer)])
@@ -311,7 +311,9 @@ ROUTED = Sites(
         (b"/app/x;y", "java", b"/app/x"),
     ],
 )
-def test_routes(received: bytes, upstream: str, sent: bytes) -> None:
+def test_the_longest_prefix_chooses_the_upstream_and_what_it_is_sent(
+    received: bytes, upstream: str, sent: bytes
+) -> None:
     canonical = accepted(resolve(received, [b"wiki.example"], b"http", ROUTED))
     assert canonical.route.upstream == upstream
     assert origin_target(canonical) == sent
@@ -363,7 +365,9 @@ OBSERVED = Sites([Site("s", ("a",), (Route(b"/", OBSERVE, "o"), Route(b"/v/", OB
         (b"/v/\\", b"/v/\\", ("backslash",)),
     ],
 )
-def test_observed(received: bytes, target: bytes, observed: tuple[str, ...]) -> None:
+def test_what_is_only_observed_is_forwarded_as_it_came(
+    received: bytes, target: bytes, observed: tuple[str, ...]
+) -> None:
     canonical = accepted(resolve(received, [b"a"], b"http", OBSERVED))
     assert (canonical.target, canonical.observed) == (target, observed)
 
@@ -379,7 +383,7 @@ def test_observed(received: bytes, target: bytes, observed: tuple[str, ...]) -> 
         (b"ftp://a/", "bad-target"),
     ],
 )
-def test_not_observable(received: bytes, why: str) -> None:
+def test_what_no_request_line_can_hold_is_refused_all_the_same(received: bytes, why: str) -> None:
     assert reason(resolve(received, [b"a"], b"http", OBSERVED)) == why
 
 

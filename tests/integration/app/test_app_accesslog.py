@@ -42,7 +42,7 @@ def outcome(target: bytes = b"/a", handling: Handling | None = None, status: int
     )
 
 
-def test_json() -> None:
+def test_a_line_of_json_has_every_key() -> None:
     line = as_json(outcome())
     assert json.loads(line) == {
         "time": "2023-11-14T22:13:20.250Z",
@@ -67,7 +67,7 @@ def test_json() -> None:
     assert json.loads(as_json(outcome(handling=Handling(hit=True))))["cache"] == "hit"
 
 
-def test_combined() -> None:
+def test_a_line_in_the_combined_format() -> None:
     assert (
         as_combined(outcome())
         == b'192.0.2.1 - - [14/Nov/2023:22:13:20 +0000] "GET /a HTTP/1.1" 200 12 "-" "-"\n'
@@ -175,7 +175,7 @@ def test_a_stream_that_fails_is_said_once(caplog: pytest.LogCaptureFixture) -> N
     ]
 
 
-def test_open_log(tmp_path: Path) -> None:
+def test_a_log_goes_on_in_the_same_file_or_is_refused(tmp_path: Path) -> None:
     for _ in range(2):  # a second start goes on in the same file
         log = open_log(str(tmp_path / "access.log"), "combined", "here")
         assert log is not None

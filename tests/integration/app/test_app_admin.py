@@ -84,7 +84,9 @@ async def house(heard: list[Outcome], monkeypatch: pytest.MonkeyPatch) -> Any:
         ({"all": True, "soft": True}, {"softened": 4, "by": "all"}, 4),
     ],
 )
-async def test_purge(house: Any, asked: dict[str, Any], told: dict[str, Any], left: int) -> None:
+async def test_each_kind_of_purge_is_foreseen_and_carried_out(
+    house: Any, asked: dict[str, Any], told: dict[str, Any], left: int
+) -> None:
     proxy, application = house
     async with client(application) as browser:
         foreseen = await browser.post("/-/purge/preview", json=asked)
@@ -170,7 +172,9 @@ async def test_what_cannot_be_decoded_is_not_repeated(house: Any) -> None:
         ("::1", {"origin": "http://[::1]", "host": "[::1]", "at": "[::1]"}, 200),
     ],
 )
-async def test_who_may(house: Any, peer: str, fields: dict[str, str], status: int) -> None:
+async def test_who_may_purge_at_the_admin_listener(
+    house: Any, peer: str, fields: dict[str, str], status: int
+) -> None:
     proxy, application = house
     async with client(application, peer, **fields) as browser:
         foreseen = await browser.post("/-/purge/preview", json={"all": True})

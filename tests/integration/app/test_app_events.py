@@ -85,7 +85,9 @@ def test_the_data_is_the_object_of_the_access_log() -> None:
         (["en.example"], ["404"], ["hit"], False),
     ],
 )
-def test_filters(sites: list[str], statuses: list[str], caches: list[str], has: Any) -> None:
+def test_events_are_filtered_by_site_status_and_cache(
+    sites: list[str], statuses: list[str], caches: list[str], has: Any
+) -> None:
     event = Event("en.example", "404", "uri-miss", b"{}")
     if has is ValueError:
         with pytest.raises(ValueError, match="status is a number"):

@@ -83,7 +83,7 @@ def test_a_line_tells_what_was_asked_and_what_it_became() -> None:
         ),
     ],
 )
-def test_lines(change: dict[str, Any], told: str) -> None:
+def test_a_line_tells_what_is_out_of_the_ordinary(change: dict[str, Any], told: str) -> None:
     assert told in as_text(ENTRY | change).plain
 
 
@@ -111,7 +111,7 @@ def test_whatever_is_in_an_object_it_is_a_harmless_line(entry: dict[str, Any]) -
     ("text", "seconds"),
     [("30s", 970.0), ("10m", 400.0), ("1.5s", 998.5), ("1970-01-01T00:00:07Z", 7.0)],
 )
-def test_moments(text: str, seconds: float) -> None:
+def test_a_moment_is_a_time_or_so_long_ago(text: str, seconds: float) -> None:
     assert moment(text, 1000.0) == seconds
 
 
@@ -268,7 +268,7 @@ def test_the_screen_says_why_it_is_no_newer() -> None:
     ("value", "told"),
     [(0, "0"), (0.25, "0.25"), (950, "950"), (9999, "9999"), (12_345, "12.3k"), (4_560_000, "4.56M")],
 )
-def test_numbers(value: float, told: str) -> None:
+def test_numbers_are_short(value: float, told: str) -> None:
     assert number(value) == told
 
 

@@ -52,7 +52,7 @@ def server() -> Iterator[Recorder]:
 Run = Callable[..., Any]
 
 
-def test_urls(univocal: Run, server: Recorder) -> None:
+def test_urls_are_purged_one_by_one_in_any_spelling(univocal: Run, server: Recorder) -> None:
     server.answers = [
         (200, '{"purged": 2, "key": "http://en.example/A/B"}'),
         (200, '{"purged": 0, "key": "k"}'),
@@ -159,7 +159,7 @@ def test_a_file_that_cannot_be_is_status_2(
     assert server.seen == []
 
 
-def test_a_pattern(univocal: Run, server: Recorder) -> None:
+def test_a_pattern_goes_to_the_admin_listener(univocal: Run, server: Recorder) -> None:
     server.answers = [(200, '{"banned": true, "by": "pattern", "value": "^http://a/.*x"}')]
     ended = univocal("purge", "--pattern", "^http://a/.*x", "--soft", "--admin", server.url)
     assert ended.returncode == 0

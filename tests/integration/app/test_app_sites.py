@@ -52,7 +52,9 @@ path = "/static/"
         (b"/static/A%2FB", "mediawiki", "sites[0]", b"/static/A/B"),
     ],
 )
-def test_routes(target: bytes, profile: str, upstream: str, sent: bytes) -> None:
+def test_a_route_chooses_profile_and_upstream(
+    target: bytes, profile: str, upstream: str, sent: bytes
+) -> None:
     canonical = found(ROUTED, b"en.example", target)
     assert (canonical.route.profile.name, canonical.route.upstream) == (profile, upstream)
     assert origin_target(canonical) == sent

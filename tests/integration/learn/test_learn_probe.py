@@ -335,7 +335,7 @@ def test_a_redirect_tells_which_spelling_is_canonical(hosted, probed):
     assert {0x21, 0x3A, 0x40} <= {octet for octet in range(0x80) if profile.ring.forms[octet] == 1}
 
 
-def test_risks(hosted, probed):
+def test_decoding_twice_and_any_suffix_are_risks(hosted, probed):
     async def app(scope, receive, send):
         """Decodes twice, and has a page for any suffix."""
         path = unquote(unquote(scope["raw_path"].decode()))

@@ -108,7 +108,9 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_fault(serve, answered, transport, eventually, fault):
+async def test_a_faulty_response_is_an_error_and_its_connection_is_closed(
+    serve, answered, transport, eventually, fault
+):
     script, error = FAULTS[fault]
     origin = await serve(script)
     for _ in range(2):

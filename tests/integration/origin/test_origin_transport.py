@@ -251,7 +251,7 @@ async def test_switching_protocols_is_final_for_who_asked(serve, answered):
         await answered(origin)
 
 
-async def test_trailers(serve, transport, ask):
+async def test_trailers_are_read_behind_chunked_content(serve, transport, ask):
     async def script(peer):
         await peer.head()
         await peer.send(OK + b"Transfer-Encoding: chunked\r\nTrailer: X\r\n\r\n3;ext=1\r\nabc\r\n")

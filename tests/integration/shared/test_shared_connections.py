@@ -60,7 +60,7 @@ async def test_a_wrong_password_is_no_store(server, join, caplog, until):
     assert "guess" not in caplog.text
 
 
-async def test_over_tls(server, reached, certificates):
+async def test_a_node_reaches_redis_over_tls(server, reached, certificates):
     server.kill()
     server.start(*tls(server.tls_port, certificates))
     url = f"rediss://127.0.0.1:{server.tls_port}/0"

@@ -83,7 +83,7 @@ def test_what_is_asked(begin, checked):
 @pytest.mark.parametrize(
     ("status", "passes"), [(200, True), (399, True), (400, False), (500, False), (199, False), (0, False)]
 )
-def test_what_passes(begin, checked, told, status, passes):
+def test_statuses_from_200_to_399_pass_a_check(begin, checked, told, status, passes):
     checked.status = status
     begin()
     assert told == [passes]
@@ -134,7 +134,7 @@ def test_content_that_never_ends_is_given_up_in_time(begin, checked, clock, told
     assert (told, checked.cancelled, checked.times) == ([False], 1, [0, 5])
 
 
-def test_the_end(begin, checked, clock, told):
+def test_a_check_is_cancelled_at_the_end_and_none_follows(begin, checked, clock, told):
     checked.status = None
     check = begin()
     check.close()

@@ -21,7 +21,7 @@ from univocal.origin.failures import origin_failure
         (httpx.UnsupportedProtocol, "origin-unreachable", True),
     ],
 )
-def test_reason(kind, reason, provoked):
+def test_an_error_of_the_transport_has_its_reason(kind, reason, provoked):
     error = kind("")
     refused = origin_failure(error)
     assert isinstance(refused, RefusedError)

@@ -179,7 +179,7 @@ async def test_a_connection_that_was_closed_before_it_was_used_makes_room():
         assert len(pool) == 0
 
 
-async def test_timeouts():
+async def test_connecting_and_waiting_end_in_time():
     pool, opening = make(1)
     with pytest.raises(httpx.ConnectTimeout):
         await pool.connect(0.001, None)

@@ -103,7 +103,7 @@ async def test_what_was_not_reached_is_resolved_soon_and_not_more_than_once_a_se
     assert names.times[5:] == [43]
 
 
-async def test_the_end(watch, names, clock, found):
+async def test_a_name_is_resolved_no_more_at_the_end(watch, names, clock, found):
     names.holds = asyncio.Event()
     watch.begin()
     await turns()

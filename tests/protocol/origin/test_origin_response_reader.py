@@ -187,7 +187,7 @@ def read(reader, pieces, expected):
 
 @pytest.mark.parametrize("cut", [whole, by_sevens, octet_by_octet])
 @pytest.mark.parametrize("data", RESPONSES)
-def test_response(data, cut):
+def test_a_response_is_read_however_it_is_cut(data, cut):
     expected = RESPONSES[data]
     reader = ResponseReader(MAX_HEAD)
     for _ in range(3 if expected.reusable else 1):
@@ -233,7 +233,7 @@ def test_a_response_cut_short_is_never_complete(data):
 
 @pytest.mark.parametrize("cut", [whole, by_sevens])
 @pytest.mark.parametrize("data", FAULTS)
-def test_fault(data, cut):
+def test_what_is_no_response_is_a_fault_however_it_is_cut(data, cut):
     reader, told = ResponseReader(MAX_HEAD), Told()
     reader.expect(told, is_head=False, upgrades=False)
     for piece in cut(data):

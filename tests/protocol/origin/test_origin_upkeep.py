@@ -203,7 +203,7 @@ async def test_the_host_of_a_check(world, host, sent):
     assert there.origins[0].server.world["checks"] == [("", sent)]
 
 
-async def test_the_end(world, clock):
+async def test_nothing_is_resolved_or_checked_after_the_end(world, clock):
     there = world("a.example", "192.0.2.8", rule=RULE)
     there.addresses = {"a.example": ["192.0.2.1"]}
     there.upkeep.begin()

@@ -54,7 +54,7 @@ def calls_of(work, *arguments):
 @pytest.mark.parametrize(
     ("kind", "fields"), CEILINGS, ids=lambda each: each if isinstance(each, str) else str(each.count(b"\n"))
 )
-async def test_calls(door, kind, fields):
+async def test_an_answer_takes_no_more_calls_than_it_did(door, kind, fields):
     made = door(Runtime.everywhere(builtin_profiles()["asgi"], Rules()), direct=True)
     client = made.client()
     # What is remembered once for all requests alike is no part of it.
