@@ -141,7 +141,7 @@ def test_the_library_does_not_know_the_application():
 
 @pytest.mark.parametrize(
     ("package", "place"),
-    [("httpx", "univocal.origin"), ("redis", "univocal.store.redis"), ("uvicorn", "univocal.server")],
+    [("redis", "univocal.store.redis"), ("uvicorn", "univocal.server")],
 )
 def test_a_library_that_may_be_changed_for_another_is_imported_in_one_room(package, place):
     outside = [
@@ -150,6 +150,18 @@ def test_a_library_that_may_be_changed_for_another_is_imported_in_one_room(packa
         if not under(name, place) and any(under(each, package) for each in at_run_time(name))
     ]
     assert outside == []
+
+
+def test_the_client_library_is_imported_in_one_line_and_its_client_is_not_used():
+    importing = [name for name in ALL if any(under(each, "httpx") for each in imported(name))]
+    assert importing == ["univocal.origin.client_library"]
+    clients = [
+        name
+        for name in ALL
+        for node in ast.walk(tree_of(name))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in {"httpx.Client", "httpx.AsyncClient"}
+    ]
+    assert clients == []
 
 
 @cache

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-import httpx
 from protego import Protego
 
+from univocal.origin.client_library import httpx
 from univocal.uri.pipeline import split
 from univocal.uri.segments import routing_view
 from univocal_app.learn.likeness import Reply

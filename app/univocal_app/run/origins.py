@@ -11,13 +11,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
-import httpx
-
 from univocal.asgi.reverse_proxy import ReverseProxy
 from univocal.engine.upstream import Upstream
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.origin.addresses import unix_socket
 from univocal.origin.balance import Balancing
+from univocal.origin.client_library import httpx
 from univocal.origin.server import OriginServer, Timeouts
 from univocal.origin.transport import OriginTransport
 from univocal_app.config.sites import upstreams

@@ -20,7 +20,7 @@ from univocal.origin.server import OriginServer, Timeouts
 from univocal.uri.target import Canonical
 
 if TYPE_CHECKING:
-    import httpx
+    from univocal.origin.client_library import httpx
 
 __all__ = ["Origins", "ReverseProxy"]
 

@@ -6,7 +6,7 @@ import contextlib
 import re
 from typing import Final, NamedTuple
 
-import httpx
+from univocal.origin.client_library import httpx
 
 __all__ = ["ORIGIN_URLS", "OriginUrl", "origin_url", "unix_socket"]
 

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
-import httpx
-
 from univocal.http.roles import Answer, Content
 from univocal.http.upgrade import Switched
+from univocal.origin.client_library import httpx
 from univocal.origin.failures import ClosedError
 from univocal.origin.request_head import RequestHead
 from univocal.origin.response_reader import Progress, ResponseReader

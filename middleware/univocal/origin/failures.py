@@ -6,9 +6,8 @@ import socket
 import ssl
 from typing import Final
 
-import httpx
-
 from univocal.http.errors import Failure, RefusedError
+from univocal.origin.client_library import httpx
 
 __all__ = ["ClosedError", "origin_failure"]
 

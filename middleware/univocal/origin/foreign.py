@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import httpx
-
 from univocal.http.messages import Fields, Response
 from univocal.http.roles import Answer, Content
+from univocal.origin.client_library import httpx
 from univocal.origin.streams import StreamedContent
 
 __all__ = ["ForeignRequest"]

@@ -7,8 +7,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-import httpx
-
+from univocal.origin.client_library import httpx
 from univocal.origin.connection import Connection, Keeper, PendingRequest, Phase
 from univocal.origin.timeouts import Timeouts
 

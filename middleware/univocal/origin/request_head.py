@@ -6,11 +6,10 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-import httpx
-
 from univocal.http.fields import content_length_value
 from univocal.http.grammar import TOKEN_OCTETS
 from univocal.http.messages import Fields
+from univocal.origin.client_library import httpx
 
 __all__ = ["IDEMPOTENT", "RequestHead", "request_head"]
 

@@ -8,13 +8,12 @@ from copy import copy
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final, Protocol
 
-import httpx
-
 from univocal.http.errors import ConfigurationError
 from univocal.http.grammar import split_absolute
 from univocal.http.messages import Fields
 from univocal.http.roles import Answer, Asked, Content
 from univocal.origin.addresses import origin_url
+from univocal.origin.client_library import httpx
 from univocal.origin.failures import origin_failure
 from univocal.origin.foreign import ForeignRequest
 from univocal.origin.resolving import is_name

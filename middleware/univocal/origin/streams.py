@@ -7,10 +7,9 @@ from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Callable
 from typing import Final
 
-import httpx
-
 from univocal.http.messages import Fields, Response
 from univocal.http.roles import Asked, Content, ContentSink
+from univocal.origin.client_library import httpx
 
 __all__ = ["AwaitedAnswer", "IteratedContent", "StreamedContent"]
 

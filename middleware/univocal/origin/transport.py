@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final, NamedTuple
 
-import httpx
 from aiohappyeyeballs import start_connection
 
 from univocal.http.messages import Fields, Response
 from univocal.http.roles import Answer, Content
+from univocal.origin.client_library import httpx
 from univocal.origin.connection import Connection, Keeper, PendingRequest
 from univocal.origin.pool import Pool
 from univocal.origin.request_head import request_head

@@ -5,9 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final, Protocol
 
-import httpx
-
 from univocal.http.roles import Content
+from univocal.origin.client_library import httpx
 
 __all__ = ["Sending", "Upload"]
 
