@@ -1,6 +1,6 @@
 """univocal beside other caches: every measurement, in one run, as a page and a chart.
 
-    make bench                    about ten minutes; writes docs/benchmarks.md and docs/benchmarks.svg
+    make bench                    about ten minutes; writes docs/benchmarks.md and its charts
     make bench-short              about one minute; every measurement once, for continuous integration
     python -m benchmarks --only hits-1 --only misses --rounds 5 --seconds 3
 
@@ -64,6 +64,7 @@ def main() -> int:
         into.mkdir(parents=True, exist_ok=True)
         (into / "benchmarks.md").write_text(page, "utf-8")
         (into / "benchmarks.svg").write_text(svg(stage.results, circumstances), "utf-8")
+        (into / "benchmarks-short.svg").write_text(svg(stage.results, circumstances, short=True), "utf-8")
         print(f"written to {into}", file=sys.stderr)
     print(f"{time.monotonic() - begun:.0f} s", file=sys.stderr)
     return any(is_ours(server) for _, server in stage.results.failures)

@@ -14,6 +14,8 @@ WIDTH, LABELS, NUMBERS = 860, 230, 130
 BAR, GAP, TITLE, MARGIN = 15, 5, 26, 16
 SPACE = WIDTH - LABELS - NUMBERS - 2 * MARGIN
 OWN, OTHER, INK, FAINT, PAPER = "#1b6ca8", "#b9c2ca", "#1f2428", "#57606a", "#ffffff"
+# Of each colour, the one that a reader gets who wants a dark page.
+DARK = {OWN: "#58a6ff", OTHER: "#57606a", INK: "#e6edf3", FAINT: "#9198a1", PAPER: "#161614"}
 
 
 @dataclass(frozen=True)
@@ -54,11 +56,17 @@ def draw(title: str, note: str, groups: Sequence[Group]) -> str:
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
         f'height="{height}" role="img" aria-labelledby="title" font-size="13" '
-        f'font-family="system-ui, sans-serif">\n<title id="title">{escape(title)}</title>\n'
+        f'font-family="system-ui, sans-serif">\n<title id="title">{escape(title)}</title>\n{style()}\n'
         f'<rect width="{WIDTH}" height="{height}" fill="{PAPER}"/>\n'
     )
     heading = text(MARGIN, MARGIN + 6, title, size=16, weight=600)
     return head + "\n".join([heading, *parts]) + "\n</svg>\n"
+
+
+def style() -> str:
+    """What makes the colours dark."""
+    rules = " ".join(f'[fill="{light}"] {{fill: {dark}}}' for light, dark in DARK.items())
+    return f"<style>@media (prefers-color-scheme: dark) {{ {rules} path {{stroke: {DARK[INK]}}} }}</style>"
 
 
 def drawn(bar: Bar, group: Group, top: float, scale: float) -> list[str]:

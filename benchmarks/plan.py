@@ -13,6 +13,7 @@ __all__ = [
     "LOADS",
     "MEASUREMENTS",
     "MEMORY",
+    "MOUNTED",
     "START",
     "STARTED",
     "WEIGHED",

@@ -1,4 +1,4 @@
-"""What docs/benchmarks.md says and docs/benchmarks.svg shows."""
+"""What docs/benchmarks.md says and the charts beside it show."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from benchmarks.chart import Bar, Group, draw
 from benchmarks.figures import Figure, by_clock, by_cpu, figure, number, ratio
 from benchmarks.measuring import Results, Settings
-from benchmarks.plan import COMPARISONS, LATENCY, LOADS, MEMORY, START, Comparison
+from benchmarks.plan import COMPARISONS, LATENCY, LOADS, MEMORY, MOUNTED, START, Comparison
 from benchmarks.servers import PEERS
 from benchmarks.uri import Row
 
@@ -39,6 +39,7 @@ p99 {} ms in the worst round.
 BASES = ("nginx", "bare")  # what the chart's numbers are multiples of, the first that is there
 RATIOS = ["univocal", "to", "by the clock", "by CPU time", "aim"]
 RATES = ["", "requests per second", "per second of CPU time", "busy"]
+SHORT = ("hits-1", "hits-13", "hits-64k", "misses", "stored")  # what the README's chart shows
 LESS = {LATENCY: ("p99 at a fixed rate", 1e3, "ms"), MEMORY: ("Resident memory", 2**-20, "MiB"),
         START: ("Start-up to the first answer", 1.0, "s")}  # fmt: skip
 
@@ -174,28 +175,36 @@ def told(results: Results, circumstances: Circumstances) -> Iterator[str]:
     yield "```\n"
 
 
-def svg(results: Results, circumstances: Circumstances) -> str:
-    """The chart: rates per second of CPU time, in groups; then what is better the less it is."""
+def svg(results: Results, circumstances: Circumstances, *, short: bool = False) -> str:
+    """The chart: rates per second of CPU time, in groups; then what is better the less it is.
+
+    The short one has the best known measurements of the proxies alone.
+    """
     groups = []
     for measurement, load in LOADS.items():
+        if short and measurement not in SHORT:
+            continue
         bars = []
         for server in load.servers:
+            if short and server in MOUNTED:
+                continue
             rounds = results.samples.get((measurement, server), {}).values()
             if found := figure(map(by_cpu, rounds)):
                 bars.append(Bar(PEERS[server].title, found, own=is_ours(server)))
         if bars and measurement != "one-key":
             based = [bar.figure.median for bar in bars if bar.title.startswith(BASES)]
             groups.append(Group(load.title, bars, next(iter(based), 0.0)))
-    for measurement, (title, factor, unit) in LESS.items():
+    for measurement, (title, factor, unit) in () if short else LESS.items():
         if bars := [
             Bar(PEERS[server].title, found, own=is_ours(server))
             for server, found in of(results, measurement, factor)
         ]:
             groups.append(Group(f"{title} (less is better)", bars, unit=unit))
+    mounted = "" if short else " (in the application: of the bare one's)"
     note = (
-        "Requests per second of the server's CPU time, as multiples of nginx's (in the application: of the "
-        "bare one's).\nThe thin line goes from the least round to the greatest. "
-        f"Bars compare within a group. {circumstances.date}, {circumstances.machine}"
+        f"Requests per second of the server's CPU time, as multiples of nginx's{mounted}.\n"
+        "The thin line goes from the least round to the greatest. Bars compare within a group.\n"
+        f"{circumstances.date}, {circumstances.machine}"
     )
     return draw("univocal beside other caches, each alone on one core", note, groups)
 

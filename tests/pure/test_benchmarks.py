@@ -198,3 +198,9 @@ def test_the_page_and_the_chart_tell_what_there_is_and_what_is_missing() -> None
     chart = svg(results, CIRCUMSTANCES)
     assert "0.505 ×" in chart
     ET.fromstring(chart)
+    for server in ("bare", "middleware"):
+        results.add("hits-1", server, 0, Sample(50.0, 50.0, 0.5))
+    long, short = (svg(results, CIRCUMSTANCES, short=short) for short in (False, True))
+    assert all(told in long for told in ("bare application", "p99 at a fixed rate"))
+    assert not any(told in short for told in ("bare application", "CacheMiddleware", "p99 at a fixed rate"))
+    assert "0.505 ×" in short
