@@ -102,6 +102,8 @@ def test_filters_choose_by_site_status_and_cache(running: Fixture, ask: Fixture,
     program = running()
     hits = follow(program.admin, "/-/events?site=en.example&cache=hit")
     refused = follow(program.admin, "/-/events?status=400&status=421")
+    unfiltered = follow(program.admin, "/-/events?site=&status=&cache=")
+    missed = follow(program.admin, "/-/events?site=&status=2xx&cache=uri-miss")
     for target, host in (
         ("/wiki/A", "en.example"),
         ("/wiki/A", "de.example"),
@@ -114,6 +116,8 @@ def test_filters_choose_by_site_status_and_cache(running: Fixture, ask: Fixture,
     _, event = hits.event()
     assert (event["site"], event["target"], event["cache"]) == ("en.example", "/wiki/A", "hit")
     assert refused.event()[1]["target"] == "/wiki/%00"
+    assert [unfiltered.event()[1]["status"] for _ in range(6)] == [200, 200, 200, 400, 200, 200]
+    assert [missed.event()[1]["site"] for _ in range(3)] == ["en.example", "de.example", "en.example"]
 
 
 @pytest.mark.parametrize("query", ["status=abc", "status=40", "status=1000"])

@@ -67,8 +67,10 @@ class Events:
     async def answer(self, request: Request) -> Response:
         """The stream for one more follower; 503 if there are too many, 400 for a filter that is none."""
         query = request.query_params
+        # A form sends the filters that are left empty, too.
+        named = ([each for each in query.getlist(name) if each] for name in ("site", "status", "cache"))
         try:
-            wanted = Wanted.by(query.getlist("site"), query.getlist("status"), query.getlist("cache"))
+            wanted = Wanted.by(*named)
         except ValueError as error:
             return bad_request(str(error), request)
         if request.method == "HEAD":
