@@ -72,6 +72,10 @@ PLANTED: dict[str, tuple[Callable[[int], str], Spell]] = {
         lambda i: f"/article.php?id={i}",
         lambda url, _: url.replace(".php?id=", "/"),
     ),
+    "an id in the path of what is printed": (
+        lambda i: f"/tale?id={i}",
+        lambda url, _: url.replace("?id=", "_") + "?print=1",
+    ),
     "a suffix": (lambda i: f"/text/page{i}", lambda url, _: url + ".page"),
     "a suffix before a query": (
         lambda i: f"/part/p{i}?colour=red",
@@ -211,6 +215,11 @@ DECEPTIVE: dict[str, Callable[[int, random.Random], list[tuple[str, int | None]]
     "accounts": lambda i, r: [(f"/report/{i}?account={session(r)}", size_of(i)) for _ in range(3)],
     "a version to print": lambda i, _: [(f"/p{i}", size_of(i)), (f"/print/p{i}", size_of(i) + 13)],
     "a parameter to print": lambda i, _: [(f"/p{i}", size_of(i)), (f"/p{i}?print=1", size_of(i) + 13)],
+    "two printers": lambda i, _: [
+        (f"/tale?id={i}", size_of(i)),
+        (f"/tale_{i}?print=1", size_of(i) + 400),
+        (f"/report_{i}?draft=1", size_of(i + 1)),
+    ],
     "languages of pages that nobody has translated": lambda i, r: [
         (f"/n/{i}.html{query}", size_of(i)) for query in ("", "?lang=fr", "?lang=de")
     ],
@@ -356,7 +365,9 @@ def test_an_origin_is_asked_about_its_own_host_alone() -> None:
     assert left.settings.drop == found.settings.drop == ("utm_source",)
     assert len(asked) == 10
     assert all(target.startswith(b"/b") for target in asked)
-    assert validated(found, lambda *_: "unknown", lambda _: None, b"b.example").settings.drop == ()
+    told = list[str]()
+    assert validated(found, lambda *_: "unknown", told.append, b"b.example").settings.drop == ()
+    assert told == ["drop utm_source: 0 same, 0 different, so it goes"]
 
 
 def test_more_urls_than_fit_are_sampled_and_spellings_stay_together() -> None:

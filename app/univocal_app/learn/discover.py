@@ -13,7 +13,7 @@ from univocal_app.commands.describe import printable
 from univocal_app.learn.corpus import Corpus, Urls
 from univocal_app.learn.forms import Seen, host_aliases, path_settings, query_settings
 from univocal_app.learn.replaying import Replay, Replayed, sites_of
-from univocal_app.learn.substitutions import Substitution, substitutions
+from univocal_app.learn.substitutions import Substitution, marked, substitutions
 from univocal_app.learn.verdicts import Verdict
 from univocal_app.learn.weight import sizes_tell
 from univocal_app.learn.written import Settings, loaded, problem, toml
@@ -189,10 +189,12 @@ def discover(corpus: Corpus) -> Discovery:
     settings, more = query_settings(smaller, settings)
     smallest = folded_by(smaller, loaded(settings))
     settings, rules = substitutions(smallest, settings)
+    settings, others, marks = marked(smallest, settings)
+    rules += others
     aliases, hosts = host_aliases(smallest)
     # Pairs are told in URLs as they were asked for, as far as one of that spelling was.
     told = [_renumbered(each, smaller, base) for each in more]
-    told += [_renumbered(each, smallest, base) for each in hosts]
+    told += [_renumbered(each, smallest, base) for each in (*marks, *hosts)]
     named = [replace(rule, pairs=_moved(rule.pairs, smallest, base)) for rule in rules]
     return Discovery(
         base,
@@ -273,8 +275,10 @@ def validated(discovery: Discovery, ask: Ask, tell: Callable[[str], None], host:
             continue  # only one host is asked
         own = [pair for pair in found.pairs if not named or hosts[pair[0]] == hosts[pair[1]] == host]
         verdicts = [_asked(discovery, ask, pair) for pair in own[:_ASKED]]
-        results[_name(found)] = Validated(verdicts.count("same"), verdicts.count("different"))
-        tell(f"{_name(found)}: {results[_name(found)]}")
+        result = Validated(verdicts.count("same"), verdicts.count("different"))
+        results[_name(found)] = result
+        told = f"{result.same} same, {result.different} different"
+        tell(f"{found}: {told}{', so it goes' if result.refuted else ''}")
     refuted = {name for name, result in results.items() if result.refuted}
     rules = tuple(rule for rule in discovery.rules if rule.rule not in refuted)
     settings = _without(discovery.settings, refuted)

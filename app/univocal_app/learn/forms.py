@@ -16,7 +16,7 @@ from univocal_app.learn.verdicts import CONFIDENCE
 from univocal_app.learn.weight import weigh
 from univocal_app.learn.written import Settings, parameter_name
 
-__all__ = ["Seen", "host_aliases", "path_settings", "query_settings"]
+__all__ = ["Seen", "chooses", "host_aliases", "path_settings", "query_settings"]
 
 Pairs = list[tuple[int, int]]
 
@@ -45,6 +45,9 @@ class Seen:
     support: int
     confidence: float
     pairs: tuple[tuple[int, int], ...] = ()
+
+    def __str__(self) -> str:
+        return self.name
 
 
 def _judged(urls: Urls, name: str, pairs: Pairs, *, bare: bool, least: int = _ENOUGH) -> Seen | None:
@@ -240,9 +243,14 @@ def _unused(urls: Urls, queries: Sequence[_Query], gone: frozenset[str], names: 
     if not tracked and len(values) < 2:
         return None  # the one value may be a default
     session = all(_SESSION.fullmatch(name) for name in names) and _is_random(values)
-    if not (tracked or session) and any(_CHOOSING.fullmatch(name) for name in names):
+    if not (tracked or session) and any(map(chooses, names)):
         return None
     return _judged(urls, f"drop {' '.join(names)}", pairs, bare=tracked or session, least=5)
+
+
+def chooses(name: str) -> bool:
+    """A parameter of this name may change a page without changing its size."""
+    return _CHOOSING.fullmatch(name) is not None
 
 
 def _tracks(name: str) -> bool:

@@ -9,21 +9,24 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from univocal.http.errors import ProfileError
-from univocal.uri.pipeline import canonical_target
+from univocal.uri.pipeline import canonical_target, split
 from univocal.uri.rewrite import Rule, rewriter
-from univocal_app.learn.corpus import Urls
+from univocal_app.learn.corpus import UNKNOWN, Urls
 from univocal_app.learn.envelopes import Candidate, abstracted, candidates
-from univocal_app.learn.forms import unsized
+from univocal_app.learn.forms import Seen, chooses, unsized
+from univocal_app.learn.questions import parameters
 from univocal_app.learn.verdicts import CONFIDENCE
 from univocal_app.learn.weight import weigh
-from univocal_app.learn.written import Settings, loaded
+from univocal_app.learn.written import Settings, loaded, parameter_name
 
-__all__ = ["Substitution", "substitutions"]
+__all__ = ["Substitution", "marked", "substitutions"]
 
 _TOKEN: Final = re.compile(rb"[A-Za-z0-9]+|%[0-9A-F]{2}|[^A-Za-z0-9]")
 _MOST: Final = 150  # candidates that are looked at
 _LEAST: Final = 3
 _UNSIZED: Final = 10
+_MARKS: Final = 5  # parameters of one value that are looked at
+_MARKED: Final = 10  # URLs that have one at least
 # Of the URLs that a rule respells so many must be in the log under the other spelling, too.
 _COVERED: Final = 0.05
 _COVERED_ANYWHERE: Final = 0.5
@@ -37,6 +40,10 @@ class Substitution:
     support: int
     confidence: float
     pairs: tuple[tuple[int, int], ...]
+
+    def __str__(self) -> str:
+        pattern, output, at = self.rule
+        return f"{pattern} → {output} ({at})"
 
 
 def substitutions(urls: Urls, settings: Settings) -> tuple[Settings, list[Substitution]]:
@@ -54,6 +61,79 @@ def substitutions(urls: Urls, settings: Settings) -> tuple[Settings, list[Substi
                 settings = replace(settings, rewrites=(*settings.rewrites, best.rule))
                 found.append(best)
     return settings, sorted(found, key=lambda one: -one.support)
+
+
+def marked(urls: Urls, settings: Settings) -> tuple[Settings, list[Substitution], list[Seen]]:
+    """The rules that hold where a parameter goes that has one value and is always there.
+
+    /story_7?print=1 may be /story?id=7 in a log without /story_7: neither change can be seen by itself.
+    """
+    found: list[Substitution] = []
+    seen: list[Seen] = []
+    for name, bearers in _marks(urls).items():
+        bare, numbers = _without_mark(urls, name, bearers)
+        dropping = replace(settings, drop=tuple(sorted({*settings.drop, name})))
+        ruled, rules = substitutions(bare, dropping)
+        both = [rule for rule in rules if _is_of(rule, numbers, bearers)]
+        if not both or sum(rule.support for rule in both) < 0.5 * len(bearers) or len(both) < len(rules):
+            continue
+        settings = ruled
+        named = [
+            replace(rule, pairs=tuple((numbers[one], numbers[other]) for one, other in rule.pairs))
+            for rule in both
+        ]
+        found += named
+        sure = max(rule.confidence for rule in named)
+        seen.append(Seen(f"drop {name}", sum(rule.support for rule in named), sure, named[0].pairs))
+    return settings, found, seen
+
+
+def _marks(urls: Urls) -> dict[str, set[int]]:
+    """Names of parameters that have one value and without which no page of theirs is asked for, and where."""
+    values: defaultdict[bytes, set[bytes]] = defaultdict(set)
+    bearers: defaultdict[bytes, set[int]] = defaultdict(set)
+    for number, target in enumerate(urls.targets):
+        if urls.good[number]:
+            for octets, _, value in parameters(split(target)[1]):
+                values[octets].add(value)
+                bearers[octets].add(number)
+    found: dict[str, set[int]] = {}
+    for octets, numbers in sorted(bearers.items(), key=lambda item: -len(item[1])):
+        name = parameter_name(octets)
+        constant = len(values[octets]) == 1 and len(numbers) >= _MARKED and len(found) < _MARKS
+        if not (constant and name) or chooses(name):
+            continue
+        if not any(_twin(urls, each, octets) for each in numbers):
+            found[name] = numbers
+    return found
+
+
+def _twin(urls: Urls, number: int, name: bytes) -> bool:
+    return urls.find(urls.hosts[number], _unmarked(urls.targets[number], name)) is not None
+
+
+def _unmarked(target: bytes, name: bytes) -> bytes:
+    path, query = split(target)
+    rest = [b"".join(part) for part in parameters(query) if part[0] != name]
+    return path + b"?" + b"&".join(rest) if rest else path
+
+
+def _without_mark(urls: Urls, name: str, bearers: set[int]) -> tuple[Urls, list[int]]:
+    """The URLs that bear the mark, without it, and those of the same sizes; and their numbers in `urls`."""
+    sizes = {urls.low[number] for number in bearers} - {UNKNOWN}
+    bare, numbers = Urls(), list[int]()
+    for number, target in enumerate(urls.targets):
+        if number in bearers or urls.low[number] in sizes:
+            spelled = _unmarked(target, name.encode()) if number in bearers else target
+            if bare.take(urls, number, spelled) == len(numbers):
+                numbers.append(number)
+    return bare, numbers
+
+
+def _is_of(rule: Substitution, numbers: Sequence[int], bearers: set[int]) -> bool:
+    """The rule is about URLs with the mark."""
+    borne = sum(numbers[one] in bearers or numbers[other] in bearers for one, other in rule.pairs)
+    return borne >= 0.9 * len(rule.pairs)
 
 
 def _with_wildcards(urls: Urls) -> Urls:

@@ -39,8 +39,7 @@ def discovered(found: Discovery, corpus: Corpus, before: Replayed, after: Replay
         for seen in sorted(found.seen, key=lambda seen: -seen.support)
     ]
     for rule in found.rules:
-        name = f"{rule.rule[0]} → {rule.rule[1]} ({rule.rule[2]})"
-        rows.append((name, *_row(found, rule.support, rule.confidence, rule.rule, rule.pairs)))
+        rows.append((str(rule), *_row(found, rule.support, rule.confidence, rule.rule, rule.pairs)))
     urls, requests = found.folded()
     said += [
         "",
