@@ -9,7 +9,14 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the program, or say what it lacks."""
+    """Run the program, or say what it lacks; interrupted before a command has begun, it ends quietly."""
+    try:
+        _run()
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+
+
+def _run() -> None:
     if sys.argv[1:2] == ["serve"]:
         # They would end it before it hears them; `run.serve.run` does, as soon as it serves.
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM))

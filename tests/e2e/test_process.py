@@ -74,3 +74,28 @@ def test_the_library_runs_the_program() -> None:
         check=False,
     )
     assert (ended.returncode, ended.stdout) == (0, "univocal 0.1.0\n")
+
+
+INTERRUPTED = """
+import sys
+
+class Loading:
+    def find_spec(self, name, *_):
+        if name == "typer":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Loading())
+from univocal_app.__main__ import main
+main()
+"""
+
+
+def test_a_command_that_is_interrupted_while_it_is_loaded_ends_without_a_traceback(root: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, "profiles"],
+        capture_output=True,
+        timeout=60,
+        check=False,
+        cwd=root / "app",
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"")
