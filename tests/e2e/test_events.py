@@ -148,7 +148,7 @@ def test_only_who_may_purge_follows_and_only_so_many_at_once(
 def test_a_slow_reader_loses_some_and_is_told_how_many(
     running: Fixture, follow: Fixture, origin: Any
 ) -> None:
-    program, count, burst = running(), 400, 40
+    program, count, burst = running(), 120, 40
     origin.fields = "Cache-Control: max-age=600"
     slow = follow(program.admin)
     target = "/wiki/" + "x" * 7000

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+import forking
+
 Fixture = Callable[..., Any]
 
 
@@ -49,20 +51,29 @@ def test_a_log_on_a_closed_standard_output_is_refused(root: Path) -> None:
     assert all(line.startswith("univocal: ") for line in ended.stderr.splitlines())
 
 
-@pytest.mark.parametrize(
-    ("output", "said"), [(">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")]
-)
-def test_a_standard_output_that_takes_nothing_is_no_traceback(root: Path, output: str, said: str) -> None:
-    for arguments in ("profiles", "explain http://a/", "explain http://a/ --json", "--version"):
-        ended = subprocess.run(
-            ["sh", "-c", f"{sys.executable} -m univocal_app {arguments} {output}"],
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=20,
-            check=False,
-            cwd=root / "app",
-        )
-        assert (ended.returncode, ended.stderr) == (1, f"univocal: {said}\n")
+PRINTING = ["profiles", "explain http://a/", "explain http://a/ --json", "--version"]
+
+
+@pytest.mark.parametrize("arguments", PRINTING)
+def test_a_full_standard_output_is_no_traceback(arguments: str) -> None:
+    command = [sys.executable, "-m", "univocal_app", *arguments.split()]
+    with open("/dev/full", "w") as full:
+        process = forking.Program(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    _, said = process.communicate(timeout=20)
+    assert (process.returncode, said) == (1, "univocal: No space left on device\n")
+
+
+@pytest.mark.parametrize("arguments", PRINTING)
+def test_a_closed_standard_output_is_no_traceback(root: Path, arguments: str) -> None:
+    ended = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m univocal_app {arguments} >&-"],
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=20,
+        check=False,
+        cwd=root / "app",
+    )
+    assert (ended.returncode, ended.stderr) == (1, "univocal: Bad file descriptor\n")
 
 
 def test_the_library_runs_the_program() -> None:
