@@ -42,7 +42,8 @@ def wiki(needs, directory, php, serve, place) -> Any:
     origin = php(HERE / "mediawiki.php", ROOT, MW_CONFIG_FILE=str(file))
     front = serve(block("toml").replace("127.0.0.1:9000", f"127.0.0.1:{origin}"))
     settings = block("php").replace("127.0.0.1:8080", f"127.0.0.1:{front}")
-    file.write_text(file.read_text() + settings + "$wgJobRunRate = 5;\n$wgRateLimits = [];\n")
+    cache = f"$wgCacheDirectory = '{directory}/cache';\n"  # of its messages, which SQLite is slow to give
+    file.write_text(file.read_text() + settings + cache + "$wgJobRunRate = 5;\n$wgRateLimits = [];\n")
     return SimpleNamespace(front=place(front, HOST), origin=place(origin, HOST))
 
 
