@@ -26,7 +26,7 @@ from univocal.uri.site import Route, Site, Sites
 from univocal.uri.target import Canonical, resolve
 from univocal_app.observe.accesslog import open_log
 from univocal_app.observe.metrics import Metrics
-from univocal_app.run.processes import Commons
+from univocal_app.processes import Commons
 
 TARGET = b"/wiki/Main_Page?action=history&limit=50"
 

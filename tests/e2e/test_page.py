@@ -326,7 +326,7 @@ def test_each_stage_is_said_in_words(root: Path) -> None:
         re.findall(r'(?m)^  "?([a-z-]+)"?: "', (root / "app/univocal_app/observe/page/stages.js").read_text())
     )
     sources = [root / "middleware/univocal/uri" / name for name in ("segments.py", "query.py", "pipeline.py")]
-    text = "".join(file.read_text() for file in [*sources, root / "app/univocal_app/commands/explain.py"])
+    text = "".join(file.read_text() for file in [*sources, root / "app/univocal_app/observe/explain.py"])
     named = set(re.findall(r'yield \(?\s*"([a-z-]+)"|Stage\("([a-z-]+)"', text))
     assert said == {one or other for one, other in named}
 

@@ -21,8 +21,8 @@ from univocal.uri.ring import DECODE, ENCODE, KEEP, RESERVED, RINGS, UNRESERVED
 from univocal.uri.schema import _ARRAYS, _TABLES
 from univocal.uri.suspicious import SEQUENCES
 from univocal.uri.target import path_tags
-from univocal_app.commands.explain import explain
 from univocal_app.config.tables import parsed, validate
+from univocal_app.observe.explain import explain
 from univocal_app.run.assemble import runtime_of
 
 BUILT_IN = builtin_profiles()

@@ -48,6 +48,18 @@ FLOORS = {
     "server": 5,
 }
 PURE_ROOMS = ("http", "uri", "cache")
+# The program's own floors; the two modules beside its rooms are on the ground.
+PROGRAM_FLOORS = {
+    "config": 1,
+    "processes": 1,
+    "terminal": 1,
+    "importers": 2,
+    "learn": 2,
+    "observe": 3,
+    "run": 4,
+    "demo": 5,
+    "commands": 6,
+}
 
 
 def modules(directory):
@@ -115,6 +127,22 @@ def test_a_module_imports_from_its_own_room_and_from_lower_floors(name):
         and not FLOORS.get(room(each), 9) < FLOORS[room(name)]
     ]
     assert above == []
+
+
+@pytest.mark.parametrize("name", [name for name in APPLICATION_MODULES if room(name) in PROGRAM_FLOORS])
+def test_a_module_of_the_program_imports_from_its_own_room_and_from_lower_floors(name):
+    above = [
+        each
+        for each in imported(name)
+        if under(each, "univocal_app")
+        and room(each) != room(name)
+        and not PROGRAM_FLOORS.get(room(each), 9) < PROGRAM_FLOORS[room(name)]
+    ]
+    assert above == []
+
+
+def test_the_rooms_of_the_program_are_these():
+    assert {room(name) for name in APPLICATION_MODULES} == {None, "__main__", *PROGRAM_FLOORS}
 
 
 def test_no_modules_import_one_another_in_a_circle():

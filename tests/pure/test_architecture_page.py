@@ -12,7 +12,7 @@ import re
 
 import pytest
 
-from pure.test_architecture import FLOORS, LIBRARY, LIBRARY_MODULES, ROOT
+from pure.test_architecture import FLOORS, LIBRARY, LIBRARY_MODULES, PROGRAM_FLOORS, ROOT
 from univocal.engine.flight import _Phase
 from univocal.engine.landing import Landing
 from univocal.engine.recording import _NEXT, State
@@ -93,8 +93,16 @@ def test_a_name_that_is_gone_would_be_noticed(name):
 
 
 def test_a_word_is_one_of_the_code():
-    known = {*identifiers(), *FLOORS, *REASONS, *keyword.kwlist, *keyword.softkwlist, "univocal_app"}
-    assert {each for each in WORDS if each not in known} == {"univocal serve"}
+    known = {
+        *identifiers(),
+        *FLOORS,
+        *PROGRAM_FLOORS,
+        *REASONS,
+        *keyword.kwlist,
+        *keyword.softkwlist,
+        "univocal_app",
+    }
+    assert {each for each in WORDS if each not in known} == {"univocal serve", "univocal.toml"}
 
 
 @pytest.mark.parametrize("place", re.findall(r"`(\w+)` in `([\w/]+\.py)`", PROSE))
@@ -116,6 +124,13 @@ def test_the_rooms_stand_on_their_floors():
         for room in re.findall(r"\w+", line[1:55])
     }
     assert drawn == FLOORS
+
+
+def test_the_programs_rooms_stand_on_their_floors():
+    header = "| floor | of `univocal_app` |"
+    assert {
+        room: int(floor) for floor, rooms, _ in rows(header) for room in rooms.split("`")[1::2]
+    } == PROGRAM_FLOORS
 
 
 def test_the_states_of_a_recording_are_these():

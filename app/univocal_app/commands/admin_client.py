@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import typer
 
-from univocal_app.commands.describe import printable
 from univocal_app.config.tables import PurgeTable, ServerTable
+from univocal_app.terminal import printable
 
 __all__ = ["Admin", "AdminClient", "AdminError", "AdminEvent", "TokenEnv"]
 

@@ -15,11 +15,9 @@ import typer
 
 from univocal.engine.runtime import builtin_profiles
 from univocal.http.errors import ConfigurationError, Objections
-from univocal_app.commands import explain as explaining
 from univocal_app.commands import learn as learning
 from univocal_app.commands import purge as purging
 from univocal_app.commands import reload as reloading
-from univocal_app.commands.describe import describe, table
 from univocal_app.commands.endings import ClosedOutput
 from univocal_app.commands.environment import PREFIX, refuse_settings, unknown
 from univocal_app.commands.log import log_command
@@ -29,11 +27,13 @@ from univocal_app.config.tables import COMMAND_LINE, Configuration, PurgeTable, 
 from univocal_app.config.values import Address, parse_address
 from univocal_app.demo import demo as run_demo
 from univocal_app.importers.command import ShowOrImport, import_profile
+from univocal_app.observe import explain as explaining
 from univocal_app.run.assemble import profiles_of, runtime_of, share_of
 from univocal_app.run.reading import Check, read, usable
 from univocal_app.run.serve import address_of, bind
 from univocal_app.run.systemd import Notices, passed_sockets
 from univocal_app.run.workers import Program, WorkersError, alone, supervise
+from univocal_app.terminal import describe, table
 
 __all__ = ["main"]
 

@@ -15,7 +15,6 @@ import typer
 from univocal.engine.runtime import builtin_profiles, read_profile
 from univocal.http.authority import parse_authority
 from univocal.uri.profile import Profile
-from univocal_app.commands.describe import table
 from univocal_app.commands.progress import progress
 from univocal_app.config.values import size as parse_size
 from univocal_app.learn.asking import Asker, OriginError, Remembered, remembering
@@ -28,6 +27,7 @@ from univocal_app.learn.replaying import Replay, sites_of
 from univocal_app.learn.sample import Sample, read_sample
 from univocal_app.learn.telling import compared, discovered, verdict_on
 from univocal_app.learn.verdicts import Judge, Verdict
+from univocal_app.terminal import table
 
 __all__ = ["register"]
 

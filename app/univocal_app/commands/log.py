@@ -17,11 +17,11 @@ from rich.console import Console
 from rich.text import Text
 
 from univocal_app.commands.admin_client import ADMIN, TOKEN_ENV, Admin, AdminClient, AdminError, TokenEnv
-from univocal_app.commands.describe import printable
 from univocal_app.commands.endings import check_reader, ending_cleanly
 from univocal_app.learn.logs import lines, opened, seconds
 from univocal_app.observe.accesslog import PATIENCE
 from univocal_app.observe.events import Event, Wanted
+from univocal_app.terminal import printable
 
 __all__ = ["as_text", "log_command", "moment", "visible"]
 

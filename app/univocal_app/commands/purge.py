@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
-from univocal_app.commands.explain import Url
+from univocal_app.observe.explain import Url
 
 __all__ = ["Job", "Purger", "Result", "Server", "jobs", "read_urls", "summary", "token_in"]
 

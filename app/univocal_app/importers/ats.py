@@ -19,10 +19,10 @@ from univocal.http.authority import DEFAULT_PORTS
 from univocal.http.grammar import Absolute, split_absolute
 from univocal.uri.profile import parse
 from univocal.uri.ring import DECODE, ENCODE, RINGS, DecoderRing
-from univocal_app.commands.describe import printable
 from univocal_app.importers.imported import Imported, Note, Source
 from univocal_app.importers.rings import corrected, path_settings
 from univocal_app.importers.sites import Mapped, SiteWriter
+from univocal_app.terminal import printable
 
 __all__ = ["read"]
 

@@ -11,10 +11,10 @@ import typer
 from typer.core import TyperGroup
 
 from univocal.http.errors import ConfigurationError
-from univocal_app.commands.describe import printable
 from univocal_app.importers import ats, nginx, varnish
 from univocal_app.importers.imported import Imported, Source
 from univocal_app.importers.writing import line_of, ordered, profile_text, sites_text
+from univocal_app.terminal import printable
 
 __all__ = ["ShowOrImport", "import_profile"]
 

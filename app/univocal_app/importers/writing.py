@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from univocal_app.commands.describe import printable
 from univocal_app.importers.imported import Imported, Note, Table
+from univocal_app.terminal import printable
 
 __all__ = ["line_of", "ordered", "profile_text", "sites_text"]
 

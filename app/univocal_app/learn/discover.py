@@ -9,7 +9,6 @@ from typing import Any, Final, Literal
 
 from univocal.uri.pipeline import canonical_target
 from univocal.uri.profile import Profile
-from univocal_app.commands.describe import printable
 from univocal_app.learn.corpus import Corpus, Urls
 from univocal_app.learn.forms import Seen, host_aliases, path_settings, query_settings
 from univocal_app.learn.replaying import Replay, Replayed, sites_of
@@ -17,6 +16,7 @@ from univocal_app.learn.substitutions import Substitution, marked, substitutions
 from univocal_app.learn.verdicts import Verdict
 from univocal_app.learn.weight import sizes_tell
 from univocal_app.learn.written import Settings, loaded, problem, toml
+from univocal_app.terminal import printable
 
 __all__ = ["Ask", "Discovery", "Validated", "discover", "discovered_in", "estimated", "measured", "validated"]
 

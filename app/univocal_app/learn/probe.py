@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from univocal.uri.pipeline import canonical_target, split
 from univocal.uri.profile import Profile
-from univocal_app.commands.describe import printable
 from univocal_app.learn.questions import CUSTOMIZABLE, Pair, Question, invented, names_of, questions, risks
 from univocal_app.learn.sample import varied
 from univocal_app.learn.verdicts import Evidence, Fetch, Finding, Judge, concluded, examine
 from univocal_app.learn.written import Settings, loaded, settings_of, written
+from univocal_app.terminal import printable
 
 __all__ = ["ProbePlan", "Report", "plan", "probe"]
 

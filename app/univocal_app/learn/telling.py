@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from univocal_app.commands.describe import printable, table
 from univocal_app.learn.corpus import Corpus
 from univocal_app.learn.discover import Discovery
 from univocal_app.learn.replaying import Replayed
+from univocal_app.terminal import printable, table
 
 __all__ = ["compared", "discovered", "verdict_on"]
 

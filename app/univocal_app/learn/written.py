@@ -12,9 +12,9 @@ from univocal.http.errors import ProfileError
 from univocal.http.grammar import unescape
 from univocal.uri.pipeline import canonical_target, split
 from univocal.uri.profile import Profile, parse
-from univocal_app.commands.describe import printable
 from univocal_app.learn.questions import CUSTOMIZABLE
 from univocal_app.learn.verdicts import CONFIDENCE, Evidence, Finding, verdict_of
+from univocal_app.terminal import printable
 
 __all__ = ["Settings", "folded", "loaded", "parameter_name", "problem", "settings_of", "toml", "written"]
 

@@ -14,7 +14,6 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from univocal.asgi.middleware import CacheMiddleware
-from univocal_app.commands.explain import explain
 from univocal_app.config.tables import Configuration
 from univocal_app.observe.admin_discover import Discovering
 from univocal_app.observe.admin_events import Events
@@ -25,6 +24,7 @@ from univocal_app.observe.admin_problems import FRESH, HANDLERS, bad_request
 from univocal_app.observe.admin_purge import PurgeMethods, preview, purge
 from univocal_app.observe.admin_rights import Permitted
 from univocal_app.observe.admin_views import Views
+from univocal_app.observe.explain import explain
 from univocal_app.observe.metrics import Metrics
 
 __all__ = ["admin"]

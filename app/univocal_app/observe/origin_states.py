@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from univocal.origin.balance import Member, MemberState
 from univocal.origin.server import OriginServer
 from univocal_app.observe.survey import Row, Survey
-from univocal_app.run.processes import Commons
+from univocal_app.processes import Commons
 
 __all__ = ["List", "Listed", "OriginStates", "states_of"]
 

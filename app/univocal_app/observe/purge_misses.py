@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes
 from univocal.engine.outcome import Outcome
 from univocal.store.purge_selectors import located, url_of
 from univocal_app.observe.survey import Row, Survey
-from univocal_app.run.processes import Commons
+from univocal_app.processes import Commons
 
 __all__ = ["Missed", "Neighbour", "PurgeMisses", "neighbours"]
 

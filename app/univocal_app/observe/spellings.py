@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from univocal.engine.outcome import Outcome
 from univocal_app.observe.frequent import Frequent
 from univocal_app.observe.survey import Row, Survey, summed
-from univocal_app.run.processes import Commons
+from univocal_app.processes import Commons
 
 __all__ = ["Counted", "Spellings"]
 

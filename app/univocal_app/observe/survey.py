@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from univocal_app.run.processes import Commons
+from univocal_app.processes import Commons
 
 __all__ = ["Row", "Survey", "summed"]
 

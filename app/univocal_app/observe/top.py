@@ -12,7 +12,7 @@ from univocal_app.observe.frequent import Frequent
 from univocal_app.observe.purge_misses import PurgeMisses
 from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.survey import Row, Survey, summed
-from univocal_app.run.processes import Commons
+from univocal_app.processes import Commons
 
 __all__ = ["MEASURES", "Measure", "Top"]
 

@@ -42,6 +42,7 @@ from univocal_app.observe.origin_states import Listed, OriginStates, states_of
 from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.stats import Stats
 from univocal_app.observe.top import Top
+from univocal_app.processes import Commons
 from univocal_app.run.certificates import CertificateFiles, contexts_of
 from univocal_app.run.descriptors import ADMIN, Share, raise_limit, share
 from univocal_app.run.origins import (
@@ -53,7 +54,6 @@ from univocal_app.run.origins import (
     proxies_of,
     recipes_of,
 )
-from univocal_app.run.processes import Commons
 from univocal_app.run.serve import Patience, Served
 from univocal_app.run.telemetry import telemetry_of
 

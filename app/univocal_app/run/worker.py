@@ -12,9 +12,9 @@ from typing import Final
 
 from univocal.http.errors import ConfigurationError
 from univocal_app.config.tables import Configuration
+from univocal_app.processes import Commons
 from univocal_app.run.assemble import House, assemble
 from univocal_app.run.channel import Frames, Look, Message, Prepare, Told, Word, frame
-from univocal_app.run.processes import Commons
 from univocal_app.run.reload import Prepared, adopt, prepare
 from univocal_app.run.serve import Serving, run
 

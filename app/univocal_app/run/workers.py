@@ -18,9 +18,9 @@ from typing import Final
 from univocal.http.errors import ConfigurationError, Objections
 from univocal_app.config.tables import Configuration
 from univocal_app.observe.admin_life import Life, NotTakenError
+from univocal_app.processes import PARENT, Commons
 from univocal_app.run.assemble import assemble
 from univocal_app.run.channel import Frames, Look, Message, Prepare, Told, Word, frame
-from univocal_app.run.processes import PARENT, Commons
 from univocal_app.run.reload import Read, Reload
 from univocal_app.run.serve import HELD, Serving, run
 from univocal_app.run.systemd import Notices

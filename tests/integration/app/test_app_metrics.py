@@ -26,8 +26,8 @@ from univocal.http.messages import Received
 from univocal_app.config.tables import validate
 from univocal_app.observe.counts import STEP, Counts
 from univocal_app.observe.metrics import BOUNDS, FAMILIES, REQUESTS, SECONDS, Metrics, written
+from univocal_app.processes import Commons
 from univocal_app.run.assemble import assemble
-from univocal_app.run.processes import Commons
 
 
 def outcome(

@@ -23,8 +23,8 @@ from univocal_app.observe.purge_misses import Missed, PurgeMisses, neighbours
 from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.stats import Stats
 from univocal_app.observe.top import Top
+from univocal_app.processes import Commons
 from univocal_app.run.assemble import runtime_of
-from univocal_app.run.processes import Commons
 
 HOSTS = ["en.example", "www.en.example"]
 CONFIGURATION = validate(

@@ -33,8 +33,8 @@ from univocal_app.observe.metrics import Metrics
 from univocal_app.observe.spellings import LONGEST, MOST, Counted, Spellings
 from univocal_app.observe.stats import Stats
 from univocal_app.observe.top import Top
+from univocal_app.processes import Commons
 from univocal_app.run.assemble import runtime_of
-from univocal_app.run.processes import Commons
 
 SETTINGS = {"sites": [{"hosts": ["en.example"], "profile": "mediawiki", "upstream": "http://127.0.0.1:1"}]}
 CONFIGURATION = validate(SETTINGS, "univocal.toml")

@@ -32,8 +32,8 @@ from univocal_app.observe.origin_states import Listed, OriginStates
 from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.stats import KEPT, SPAN, Stats
 from univocal_app.observe.top import Top
+from univocal_app.processes import Commons
 from univocal_app.run.assemble import runtime_of
-from univocal_app.run.processes import Commons
 
 SETTINGS = {"sites": [{"hosts": ["en.example"], "profile": "mediawiki", "upstream": "http://127.0.0.1:1"}]}
 CONFIGURATION = validate(SETTINGS, "univocal.toml")

@@ -15,7 +15,7 @@ from univocal.uri.profile import Profile
 from univocal.uri.segments import routing_view
 from univocal.uri.site import Sites
 from univocal.uri.target import Canonical, declared_charsets, origin_target, resolve_url
-from univocal_app.commands.describe import printable, table, written
+from univocal_app.terminal import printable, table, written
 
 __all__ = ["Explanation", "Url", "explain"]
 

@@ -1,4 +1,4 @@
-"""Profiles and tables as text for a terminal."""
+"""Text for a terminal: columns, octets that it does not obey, and profiles as their files have them."""
 
 from __future__ import annotations
 
