@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -57,6 +58,42 @@ class PendingCall:
     def cancel(self) -> None:
         if self in self.timers.waiting:
             self.timers.waiting.remove(self)
+
+
+class PlayedAnswer:
+    """Keeps what an origin server answers; it `takes` content or not, and `over` is set by the end."""
+
+    def __init__(self) -> None:
+        self.interims: list[tuple[int, Fields]] = []
+        self.head: tuple[int, Fields] | None = None
+        self.content = bytearray()
+        self.error: Exception | None = None
+        self.takes, self.calls = True, 0
+        self.over = asyncio.Event()
+
+    def interim(self, status: int, fields: Fields) -> None:
+        self.interims.append((status, fields))
+
+    def start(self, response: Response) -> None:
+        self.head = (response.status, response.fields)
+
+    def write(self, chunk: bytes) -> bool:
+        self.content += chunk
+        self.calls += 1
+        return self.takes
+
+    def finish(self) -> None:
+        assert not self.over.is_set()
+        self.over.set()
+
+    def fail(self, error: Exception) -> None:
+        assert not self.over.is_set()
+        self.error = error
+        self.over.set()
+
+    async def end(self) -> PlayedAnswer:
+        await asyncio.wait_for(self.over.wait(), 5)
+        return self
 
 
 class PlayedClient:

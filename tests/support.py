@@ -89,6 +89,30 @@ def stored_response(
     return done
 
 
+class RevalidatedPage:
+    """An application with one page, whose entity-tag stays the same whatever its content is.
+
+    `asked` are the values of If-None-Match, None for none. An error's `status` is never stored.
+    """
+
+    def __init__(self, fields: list[Field]) -> None:
+        self.fields, self.content, self.status = fields, b"old", 200
+        self.asked: list[bytes | None] = []
+
+    async def turn(self, fields: dict[bytes, bytes]) -> None:
+        """Wait until a test lets the answer to a request with these fields go."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        fields = dict(scope["headers"])
+        self.asked.append(fields.get(b"if-none-match"))
+        await self.turn(fields)
+        unchanged = b"if-none-match" in fields and self.status == 200
+        told = self.fields if self.status == 200 else [(b"cache-control", b"no-store")]
+        status = 304 if unchanged else self.status
+        await send({"type": "http.response.start", "status": status, "headers": told})
+        await send({"type": "http.response.body", "body": b"" if unchanged else self.content})
+
+
 @contextmanager
 def silent(address: str, port: int) -> Iterator[None]:
     """An address that answers no SYN: the kernel drops what a full backlog has no room for."""

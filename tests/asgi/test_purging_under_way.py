@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from support import RevalidatedPage
 from univocal import CacheMiddleware, MemoryStore
 from univocal.store.purge_selectors import Everything
 
@@ -12,25 +13,19 @@ SAME = [(b"cache-control", b"max-age=60, stale-if-error=600"), (b"etag", b'"same
 NEVER = [(b"cache-control", b"no-store")]
 
 
-class Origin:
-    """One page, whose entity-tag says nothing; each answer waits for its turn in `turns`, if that is set."""
+class Origin(RevalidatedPage):
+    """Each answer waits for its turn in `turns`, if that is set."""
+
+    turns = None
 
     def __init__(self, fields=SAME):
-        self.fields, self.content, self.status = fields, b"old", 200
-        self.turns = None
-        self.asked = []
+        super().__init__(fields)
 
-    async def __call__(self, scope, receive, send):
-        fields = dict(scope["headers"])
-        self.asked.append(fields.get(b"if-none-match"))
+    async def turn(self, fields):
         if self.turns is not None:
             turn = asyncio.get_running_loop().create_future()
             self.turns.append(turn)
             await turn
-        unchanged = b"if-none-match" in fields and self.status == 200
-        head = {"type": "http.response.start", "status": 304 if unchanged else self.status}
-        await send(head | {"headers": self.fields if self.status == 200 else NEVER})
-        await send({"type": "http.response.body", "body": b"" if unchanged else self.content})
 
 
 @pytest.fixture

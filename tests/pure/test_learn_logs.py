@@ -12,11 +12,59 @@ import pytest
 import zstandard
 
 from univocal_app.learn.corpus import read
-from univocal_app.learn.logs import LogError, entries, entry_of_any, seconds
+from univocal_app.learn.logs import LogEntry, LogError, entries, entry_of_any, seconds
 from univocal_app.learn.sample import read_sample
 
 COMBINED = '10.0.0.1 - - [22/Nov/2026:02:03:04 +0000] "GET %s HTTP/1.1" 200 %s "-" "x"'
 GOOD = b'{"request_uri": "/good", "status": 200}'
+
+
+APACHE = (
+    b'1.2.3.4 - - [22/Nov/2026:02:03:04 +0100] "GET /a?b=c HTTP/1.1" 200 512 "http://x/" "Mozilla \\"x\\""'
+)
+
+
+READ = LogEntry(b"", b"/a?b=c", b"GET", 200, 512, b"22/Nov/2026:02:03:04 +0100", b"1.2.3.4")
+PLAIN = LogEntry(b"", b"/a", b"GET", 200, -1, b"", b"")
+NESTED = b'{"request": {"uri": "/a", "method": "GET", "host": "h"}, "status": 200, "size": 5, "ts": 1.5}'
+NGINX = b'{"request": "GET /a HTTP/1.1", "status": "404", "bytes_sent": "7", "http_host": "h"}'
+OWN = b'{"target": "/\\u00e9", "method": "HEAD", "status": 200, "bytes": 0, "url": "http://h:81/%C3%A9"}'
+
+
+@pytest.mark.parametrize(
+    ("line", "entry"),
+    [
+        (APACHE, READ),
+        (b"shop.example:80 " + APACHE, READ._replace(host=b"shop.example")),
+        (APACHE.replace(b"- -", b"- a b"), READ),
+        (APACHE.replace(b"512", b"-"), READ._replace(size=-1)),
+        (APACHE.replace(b"/a?b=c", b'/\\x22\\"'), READ._replace(target=b'/""')),
+        (APACHE.replace(b"/a?b", b"http://h/a?b"), READ._replace(host=b"h")),
+        (b"https://shop.example/a?b#c", PLAIN._replace(host=b"shop.example", target=b"/a?b")),
+        (b"http://shop.example", PLAIN._replace(host=b"shop.example", target=b"/")),
+        (b"/a", PLAIN),
+        (NGINX, PLAIN._replace(host=b"h", status=404, size=7)),
+        (OWN, LogEntry(b"h:81", b"/\xe9", b"HEAD", 200, 0, b"", b"")),
+        (NESTED, PLAIN._replace(host=b"h", size=5, time=b"1.5")),
+        (b'{"uri": "/a"}', PLAIN),
+        (b'{"uri": "/a", "status": null}', PLAIN._replace(status=0)),
+        (b"nonsense", None),
+        (b"{nonsense", None),
+        (b'{"a": 1}', None),
+        (b"[1]", None),
+        (b'1.2.3.4 - - [x] "-" 400 0', None),
+    ],
+)
+def test_a_line_is_read_or_is_none(line: bytes, entry: LogEntry | None) -> None:
+    assert entry_of_any(line) == entry
+
+
+def test_what_univocal_logs_is_read() -> None:
+    told = {"target": "/%61", "url": "https://shop.example/a", "status": 200, "bytes": 3, "method": "GET"}
+    told |= {"time": "2026-11-22T02:03:04.500Z", "client": "::1", "site": "shop.example"}
+    entry = entry_of_any(json.dumps(told).encode())
+    assert entry == LogEntry(b"shop.example", b"/%61", b"GET", 200, 3, b"2026-11-22T02:03:04.500Z", b"::1")
+    assert seconds(entry.time) == 1795312984.5
 
 
 @pytest.mark.parametrize(
@@ -127,7 +175,9 @@ def test_a_log_of_several_members_is_read_whole(tmp_path: Path) -> None:
     ("text", "moment"),
     [
         (b"22/Nov/2026:02:03:04 +0000", 1795312984.0),
+        (b"22/Nov/2026:03:03:04 +0100", 1795312984.0),
         (b"2026-11-22T02:03:04Z", 1795312984.0),
+        (b"2026-11-22T02:03:04+00:00", 1795312984.0),
         (b"2026-11-22T03:03:04+01:00", 1795312984.0),
         (b"2026-11-22T02:03:04", 1795312984.0),
         (b"1795312984.5", 1795312984.5),

@@ -8,6 +8,7 @@ import ssl
 import pytest
 
 from authority import Authority
+from neighbours import PlayedAnswer
 from support import hello, silent
 from univocal.engine.upstream import Sender, Upstream
 from univocal.origin.balance import Balance, Balancing, Member, MemberState
@@ -17,28 +18,6 @@ from univocal.origin.server import OriginServer, Timeouts
 from univocal.origin.upkeep import Upkeep
 
 SENDER = Sender("127.0.0.1", b"http")
-
-
-class Told:
-    """An answer that is awaited."""
-
-    def __init__(self):
-        self.status, self.error, self.over = 0, None, asyncio.Event()
-
-    def interim(self, status, fields): ...
-
-    def start(self, response):
-        self.status = response.status
-
-    def write(self, chunk):
-        return True
-
-    def finish(self):
-        self.over.set()
-
-    def fail(self, error):
-        self.error = error
-        self.over.set()
 
 
 class Name:
@@ -62,11 +41,11 @@ class Name:
             await asyncio.sleep(0)
 
     async def ask(self, method=b"GET"):
-        told = Told()
+        told = PlayedAnswer()
         self.upstream.send(method, b"/", [(b"host", b"en.example")], SENDER, None, told)
         async with asyncio.timeout(30):
             await told.over.wait()
-        return told.status
+        return told.head[0] if told.head else 0
 
     def member(self, address):
         (member,) = [each for each in self.upstream.balance.members if each.server.address == address]
@@ -195,7 +174,7 @@ async def test_what_fails_at_an_address_that_is_gone_is_told_with_it(serve, name
 
     origin = await serve(resets)
     named = await name(origin.port, "127.0.0.1", retries=0)
-    told = Told()
+    told = PlayedAnswer()
     named.upstream.send(b"GET", b"/", [(b"host", b"en.example")], SENDER, None, told)
     await eventually(lambda: origin.heads, 20)
     named.addresses = ("127.0.0.2",)

@@ -6,45 +6,13 @@ import contextlib
 import httpx
 import pytest
 
+from neighbours import PlayedAnswer
 from univocal.http.errors import ConfigurationError, RefusedError
 from univocal.origin.server import OriginServer, Timeouts
 from univocal.origin.transport import OriginTransport
 
 OK = b"HTTP/1.1 200 OK\r\n"
 HOST = (b"host", b"en.example")
-
-
-class Told:
-    """An answer that keeps what it is told; `over` is set by its end."""
-
-    def __init__(self):
-        self.interims, self.head, self.content, self.error = [], None, bytearray(), None
-        self.takes, self.calls = True, 0
-        self.over = asyncio.Event()
-
-    def interim(self, status, fields):
-        self.interims.append((status, fields))
-
-    def start(self, response):
-        self.head = (response.status, response.fields)
-
-    def write(self, chunk):
-        self.content += chunk
-        self.calls += 1
-        return self.takes
-
-    def finish(self):
-        assert not self.over.is_set()
-        self.over.set()
-
-    def fail(self, error):
-        assert not self.over.is_set()
-        self.error = error
-        self.over.set()
-
-    async def end(self):
-        await asyncio.wait_for(self.over.wait(), 5)
-        return self
 
 
 class Pushed:
@@ -97,7 +65,7 @@ async def server(serve, server_of):
 
 
 def asked(server, target=b"/", method=b"GET", fields=(), content=None):
-    told = Told()
+    told = PlayedAnswer()
     told.asked = server.ask(method, target, [HOST, *fields], content, told)
     return told
 

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from support import RevalidatedPage
 from univocal import CacheMiddleware
 
 FIELDS = [
@@ -18,24 +19,16 @@ FIELDS = [
 ]
 
 
-class Origin:
-    """A page in several languages, whose answers a test holds back."""
+class Origin(RevalidatedPage):
+    """A page in several languages; each answer waits for the event of its language in `turns`."""
 
     def __init__(self) -> None:
-        self.fields = FIELDS
-        self.content = b"old"
-        self.asked: list[bytes | None] = []
+        super().__init__(FIELDS)
         self.turns: dict[bytes, asyncio.Event] = {}
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        fields = dict(scope["headers"])
-        self.asked.append(fields.get(b"if-none-match"))
-        turn = self.turns.get(fields[b"accept-language"])
-        if turn is not None:
+    async def turn(self, fields: dict[bytes, bytes]) -> None:
+        if (turn := self.turns.get(fields[b"accept-language"])) is not None:
             await turn.wait()
-        status = 304 if b"if-none-match" in fields else 200
-        await send({"type": "http.response.start", "status": status, "headers": self.fields})
-        await send({"type": "http.response.body", "body": b"" if status == 304 else self.content})
 
 
 async def unheard(changed: object) -> None:
