@@ -31,6 +31,10 @@ from univocal_app.terminal import table
 
 __all__ = ["register"]
 
+Logs = Annotated[list[str], typer.Argument(metavar="LOG…", help="Logs or lists; gz, zst; - for stdin.")]
+Form = Annotated[str, typer.Option("--format", metavar="auto|combined|json|urls")]
+MaxBytes = Annotated[str, typer.Option(metavar="SIZE", help="What the store may hold.")]
+Ttl = Annotated[float | None, typer.Option(metavar="SECONDS", min=0.001, help="Else all stays fresh.")]
 AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
 Out = Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Where to write the profile.")]
 Rate = Annotated[
@@ -163,9 +167,9 @@ def _write(path: Path, text: str) -> None:
 
 
 def discover_command(
-    logs: Annotated[list[str], typer.Argument(metavar="LOG…", help="Logs or lists; gz, zst; - for stdin.")],
+    logs: Logs,
     *,
-    form: Annotated[str, typer.Option("--format", metavar="auto|combined|json|urls")] = "auto",
+    form: Form = "auto",
     origin: Annotated[
         str | None, typer.Option(metavar="URL", help="Ask this origin about each rule.")
     ] = None,
@@ -220,14 +224,12 @@ def _validated(found: Discovery, base: str, rate: float, *, quiet: bool) -> Disc
 
 
 def replay_command(
-    logs: Annotated[list[str], typer.Argument(metavar="LOG…", help="Logs or lists; gz, zst; - for stdin.")],
+    logs: Logs,
     *,
     profile: Annotated[list[str], typer.Option(metavar="NAME|FILE", help="Repeat it to compare.")],
-    max_bytes: Annotated[str, typer.Option(metavar="SIZE", help="What the store may hold.")] = "256 MiB",
-    ttl: Annotated[
-        float | None, typer.Option(metavar="SECONDS", min=0.001, help="Else all stays fresh.")
-    ] = None,
-    form: Annotated[str, typer.Option("--format", metavar="auto|combined|json|urls")] = "auto",
+    max_bytes: MaxBytes = "256 MiB",
+    ttl: Ttl = None,
+    form: Form = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Send a log through gate, policy and store under several profiles, and compare."""
@@ -242,16 +244,14 @@ def replay_command(
 
 
 def audit_command(
-    logs: Annotated[list[str], typer.Argument(metavar="LOG…", help="Logs or lists; gz, zst; - for stdin.")],
+    logs: Logs,
     *,
     profile: Annotated[
         str | None, typer.Option(metavar="NAME|FILE", help="Else what the log itself speaks for.")
     ] = None,
-    max_bytes: Annotated[str, typer.Option(metavar="SIZE", help="What the store may hold.")] = "256 MiB",
-    ttl: Annotated[
-        float | None, typer.Option(metavar="SECONDS", min=0.001, help="Else all stays fresh.")
-    ] = None,
-    form: Annotated[str, typer.Option("--format", metavar="auto|combined|json|urls")] = "auto",
+    max_bytes: MaxBytes = "256 MiB",
+    ttl: Ttl = None,
+    form: Form = "auto",
     as_json: AsJson = False,
 ) -> None:
     """Say in plain words what univocal would do for a site, before anything is installed."""
