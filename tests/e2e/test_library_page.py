@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -45,12 +46,17 @@ CacheMiddleware(fast, listeners=[note])
 WRONG = "CacheMiddleware(fast, profile=3)\n"
 
 
-def test_every_example_runs(root: Path) -> None:
+def examples_of(root: Path) -> tuple[str, str]:
+    """The page, and its examples one after the other."""
     text = (root / "docs" / "library.md").read_text("utf-8")
-    examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    return text, "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
+
+
+def test_every_example_runs(root: Path) -> None:
+    text, examples = examples_of(root)
     found: list[tuple[str, str]] = []
     namespace: dict[str, object] = {"came_out": lambda value, said: found.append((str(value), said))}
-    source = EXPECTED.sub(r'\1came_out(\2, """\3""")', "\n".join(examples))
+    source = EXPECTED.sub(r'\1came_out(\2, """\3""")', examples)
     code = compile(source, "library.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
     async def run() -> None:
@@ -69,6 +75,8 @@ def test_applications_are_typed(tmp_path: Path, root: Path, checker: list[str]) 
     """With the library as a user has it: mypy and pyright read what is installed."""
     (tmp_path / "right.py").write_text(TYPED)
     (tmp_path / "wrong.py").write_text(TYPED + WRONG)
+    page = "async def main() -> None:\n" + textwrap.indent(examples_of(root)[1], "    ")
+    (tmp_path / "page.py").write_text(page)
     name, *options = checker
     paths = [str(root / "middleware"), str(root / "app")]
     (tmp_path / "pyrightconfig.json").write_text(
@@ -76,7 +84,7 @@ def test_applications_are_typed(tmp_path: Path, root: Path, checker: list[str]) 
     )
 
     ended = subprocess.run(
-        [sys.executable, "-m", name, *options, "right.py", "wrong.py"],
+        [sys.executable, "-m", name, *options, "right.py", "wrong.py", "page.py"],
         capture_output=True,
         text=True,
         timeout=300,
