@@ -236,3 +236,9 @@ def test_of_many_sections_the_last_one_counts() -> None:
 
     assert verdicts(probed(origin, sample))["ring:2C"] == "different"
     assert verdicts(probed(origin, sample[:-3]))["ring:2C"] == "same"
+
+
+def test_an_origin_that_has_moved_is_said_to_have() -> None:
+    report = probed(lambda target: Reply(301, ((b"location", b"https://en.example" + target),)), PLAIN)
+    assert not report.decided
+    assert "status 301 to another origin or scheme" in report.profile

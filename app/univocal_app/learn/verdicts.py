@@ -136,7 +136,9 @@ class Judge:
         for time in (0, 1):
             answer = self._fetch(target, time)
             if answer.status != 200:
+                elsewhere = answer.redirects and self.leads_to(answer, target) is None
                 page.dumb = "no answer" if answer.failed else f"status {answer.status}"
+                page.dumb += " to another origin or scheme" if elsewhere else ""
                 return page
             page.learn(answer)
         if not page.template.words and any(each.body for each in page.answers):
