@@ -250,6 +250,37 @@ def test_what_became_one_is_the_heart_of_the_page(running: Any, browser: Browser
     browser.until("document.getElementById('numbers').innerText.includes('Misses saved\\n2')")
 
 
+@pytest.mark.parametrize("by", ["pointer", "keyboard"])
+def test_a_list_goes_on_after_a_click_and_waits_for_a_keyboard(
+    running: Any, browser: Browser, ask: Fixture, by: str
+) -> None:
+    for target in SPELLED:
+        ask(running.proxy, target, "en.example")
+    opened(browser, running)
+    first = "document.querySelector('#spellings summary')"
+    if by == "pointer":
+        place = browser.evaluate(
+            f"{first}.scrollIntoView(), (({{x, y}}) => [x, y])({first}.getBoundingClientRect())"
+        )
+        for kind in ("mousePressed", "mouseReleased"):
+            browser.call(
+                "Input.dispatchMouseEvent",
+                type=kind,
+                x=place[0] + 20,
+                y=place[1] + 8,
+                button="left",
+                clickCount=1,
+            )
+    else:
+        pressed(browser, "Tab")
+        browser.evaluate(f"{first}.focus()")
+    assert browser.evaluate(f"document.activeElement === {first}")
+    for target in ("/wiki/C(d)", "/wiki/C%28d%29"):
+        ask(running.proxy, target, "en.example")
+    browser.until("document.getElementById('folding').innerText.startsWith('3 misses saved')")
+    assert ("/wiki/C(d)" in shown(browser, "spellings")) == (by == "pointer")
+
+
 def test_rules_are_discovered_at_a_button_by_keyboard(running: Any, browser: Browser, ask: Fixture) -> None:
     for number in range(12):
         for target in (f"/w/p{number}/", f"/w/p{number}/", f"/w/p{number}/index.html"):

@@ -32,10 +32,10 @@ function classed(names, made) {
 
 const shown = new Map();
 
-// Show data in a part of the page: only if they are new, and never while a keyboard is in that part.
+// Show data in a part of the page: only if they are new, and never while somebody goes through that part by keyboard.
 function renew(id, data, build) {
   const told = JSON.stringify(data);
-  if (shown.get(id) === told || (shown.has(id) && at(id).contains(document.activeElement))) return;
+  if (shown.get(id) === told || (shown.has(id) && at(id).querySelector(":focus-visible"))) return;
   shown.set(id, told);
   at(id).replaceChildren(...build(data));
 }
@@ -156,7 +156,7 @@ const tiles = new Map();
 
 function tile(name, value, note, kind = "") {
   if (!tiles.has(name)) {
-    const made = element("div", null, element("dt", name), element("dd", ""), element("small", ""));
+    const made = element("div", null, element("dt", name), element("dd", ""), classed("aside", element("dd", "")));
     tiles.set(name, made);
     if (kind === "first") at("numbers").prepend(made);
     else at("numbers").append(made);
