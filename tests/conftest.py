@@ -6,12 +6,16 @@ import gc
 import os
 import signal
 import sys
+from pathlib import Path
 
 from hypothesis import settings
 
 # Others may have the processor: speed is measured in `make bench`.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
+
+# What tests share, and the checkout's programs that they run: pytest's own setting has the sources alone.
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 # Who runs the tests in the background has them ignore it, and so would the programs that they interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -6,6 +6,7 @@ import importlib
 import os
 import subprocess
 import sys
+import tomllib
 from functools import cache
 from pathlib import Path
 
@@ -111,6 +112,14 @@ def test_a_pure_module_imports_nothing_that_waits_reads_a_clock_or_the_system(na
         if not under(each, "univocal") and not any(under(each, allowed) for allowed in ALLOWED)
     ]
     assert foreign == []
+
+
+def test_pytest_mypy_and_pyright_have_the_same_source_roots():
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]
+    roots = [LIBRARY.parent.name, APPLICATION.parent.name]
+    assert sorted(tools["pytest"]["ini_options"]["pythonpath"]) == sorted(roots)
+    assert sorted(tools["mypy"]["mypy_path"]) == sorted(roots)
+    assert sorted(tools["pyright"]["extraPaths"]) == sorted(roots)
 
 
 def test_the_rooms_are_these():
