@@ -156,3 +156,25 @@ async def test_blanks_in_a_length_keep_nobody_waiting(
     ordinary = await proxy.ask("/code")
     assert (await asked).status == status
     assert "hit" in ordinary["cache-status"]
+
+
+async def test_a_hit_never_waits_for_what_another_pipelines(proxy: Any) -> None:
+    await proxy.ask("/code")
+    one = b"GET /code HTTP/1.1\r\nHost: en.example\r\n\r\n"
+    last = one.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+    with Turns() as turns:
+        answers = await proxy.talk(one * 300 + last, *["GET"] * 301)
+    assert [answer.status for answer in answers] == [200] * 301
+    assert all("hit" in answer["cache-status"] for answer in answers)
+    assert turns.longest < CEILING
+
+
+async def test_a_hit_never_waits_for_chunks_of_one_octet(proxy: Any, origin: Any, reply: Any) -> None:
+    origin.answer = lambda asked: reply(b"%d" % len(asked.content))
+    head = (
+        b"POST /form HTTP/1.1\r\nHost: en.example\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    with Turns() as turns:
+        (answer,) = await proxy.talk(head + b"1\r\na\r\n" * 10_000 + b"0\r\n\r\n", "POST")
+    assert answer.content == b"10000"
+    assert turns.longest < CEILING

@@ -81,6 +81,10 @@ BETWEEN, HEAD, CONTENT = range(3)
 # Octets parsed at once. While a response is under way the next requests wait unparsed, so that what one
 # connection has had parsed ahead is bounded by this and not by what the kernel had ready.
 PIECE: Final = 16384
+# Steps that one connection may take before others have their turn, a few milliseconds: a piece of content is
+# one of them, and what may be a message this many.
+_AT_ONCE: Final = 512
+_MESSAGE: Final = 16
 LINGER: Final = 2.0  # seconds in which a client may still read why it was refused (RFC 9112 §9.6)
 NEVER: Final = math.inf
 # Reasons that one client gives for many connections: each is said once, by `Clients`.
@@ -117,6 +121,8 @@ class BoundedConnection(Delivering, HttpToolsProtocol):
         self._arrived = 0  # octets of content since it was last seen to keep its pace
         self._unparsed: bytes | memoryview = b""
         self._parsing = False
+        self._steps = 0  # that this turn of the event loop has taken
+        self._later: asyncio.Handle | None = None  # the next turn, in which parsing goes on
         self._ends = MessageEnds()
         self._start = b""  # of a message, while it is not known with which method it begins
         self._line: bytes | None = None  # the last octets of a request line that has not ended
@@ -168,6 +174,9 @@ class BoundedConnection(Delivering, HttpToolsProtocol):
         self._clients.leave(self)
         self.delivery.stop()
         self._due = NEVER
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -206,15 +215,14 @@ class BoundedConnection(Delivering, HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._refusal is None:
             self._unparsed = bytes(self._unparsed) + data if self._unparsed else data
-            self._parse()
+            if self._later is None:
+                self._parse()
 
     def _parse(self) -> None:
-        """Parse what has come, until one request waits for another's response."""
-        self._parsing = True
+        """Parse what has come, until one request waits for another's response, or others for their turn."""
+        self._parsing, self._steps = True, 0
         try:
-            while (
-                self._unparsed and not (self.pipeline or self._undecided) and not self.transport.is_closing()
-            ):
+            while self._unparsed and self._steps < _AT_ONCE and self._takes_more():
                 if len(self._unparsed) <= PIECE:
                     piece, self._unparsed = self._unparsed, b""
                 else:
@@ -225,6 +233,8 @@ class BoundedConnection(Delivering, HttpToolsProtocol):
             self._parsing = False
         if self._refusal is not None or self._websocket:
             return
+        if self._unparsed and self._takes_more():
+            self._later = self.loop.call_soon(self._parse_on)
         held = bool(self.pipeline or self._unparsed)
         if held is not self.flow.held:
             self.flow.hold(held)
@@ -234,6 +244,15 @@ class BoundedConnection(Delivering, HttpToolsProtocol):
         elif self._phase == HEAD and self._due == NEVER:
             self._wait(self.limits.header_timeout)
 
+    def _takes_more(self) -> bool:
+        """Tell whether what comes next may be parsed: nobody waits for another's response, or has left."""
+        return not (self.pipeline or self._undecided or self.transport.is_closing())
+
+    def _parse_on(self) -> None:
+        self._later = None
+        if self._refusal is None and not self.transport.is_closing():
+            self._parse()
+
     def _feed(self, piece: bytes | memoryview) -> None:
         """Feed the parser message by message."""
         octets, start = bytes(piece), 0
@@ -241,7 +260,8 @@ class BoundedConnection(Delivering, HttpToolsProtocol):
             end = self._ends.behind(octets, start, in_content=self._phase == CONTENT)
             self._feed_message(octets[start:end])
             start = end
-            if self._undecided:
+            self._steps += _MESSAGE
+            if self._undecided or (self._steps >= _AT_ONCE and start < len(octets)):
                 self._unparsed = octets[start:] + bytes(self._unparsed)
                 return
 
@@ -314,6 +334,7 @@ class BoundedConnection(Delivering, HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._silence = 0
+        self._steps += 1
         self._arrived += len(body)
         cycle = self.cycle
         if not cycle.response_complete:
@@ -356,7 +377,7 @@ class BoundedConnection(Delivering, HttpToolsProtocol):
             self._answer(self._refusal)
         elif self._phase == BETWEEN:
             self._wait(self._keep_alive)
-        if (self._unparsed or self.flow.held) and not self._parsing:
+        if (self._unparsed or self.flow.held) and not self._parsing and self._later is None:
             self._parse()
 
     def _refuse(self, reasons: Sequence[str]) -> None:

@@ -42,6 +42,7 @@ class DirectProtocol(ExactProtocol):
         self._next: Turn | None = None  # the one that is to be answered
         self._beginning = False
         self._upgrading = b""  # the one that a handshake asks to switch to
+        self._content: list[bytes] = []  # of the message that is being fed
         self._glance: Glance | None = None
 
     @classmethod
@@ -193,10 +194,24 @@ class DirectProtocol(ExactProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._silence = 0
+        self._steps += 1
         self._arrived += len(body)
-        cast("Turn", self.cycle).received(body)
+        self._content.append(body)
+
+    def _feed_message(self, piece: bytes) -> None:
+        super()._feed_message(piece)
+        if self._content:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Hand over the content of a piece in one: chunks may be of one octet."""
+        content, self._content = self._content, []
+        if self._refusal is None:
+            cast("Turn", self.cycle).received(content[0] if len(content) == 1 else b"".join(content))
 
     def on_message_complete(self) -> None:
+        if self._content:
+            self._pass_on()
         if not (self._framing or self._websocket):
             self._heed_trailers()
             cast("Turn", self.cycle).complete()
