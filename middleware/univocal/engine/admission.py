@@ -20,10 +20,10 @@ from univocal.engine.purge import PURGES, Order, order_of
 from univocal.engine.runtime import Runtime
 from univocal.engine.trust import LikelyProxies, Peer, believe
 from univocal.http.errors import RefusedError, by_rank, status_of
-from univocal.http.fields import ENCODINGS, content_length, first
+from univocal.http.fields import ENCODINGS, content_length
 from univocal.http.forward import end_to_end, passes, strip_untrusted
 from univocal.http.framing import is_ambiguous
-from univocal.http.messages import Fields, Received, Request, Response, values
+from univocal.http.messages import Fields, Received, Request, Response
 from univocal.store.purge_selectors import Keys, Selector, Tags
 from univocal.store.tiers import Tiers
 from univocal.uri.pipeline import Rejected
@@ -147,15 +147,16 @@ class Gate:
         found, request, decision = admission.canonical, admission.request, admission.decision
         assert found is not None
         own_word = not isinstance(decision, Order) and decision.reason == "request"
-        if request.method != b"GET" or own_word or values(request.fields, b"range"):
+        names = {name for name, _ in request.fields}
+        if request.method != b"GET" or own_word or b"range" in names:
             return None
-        if passes(request.fields) >= _CIRCLING:
+        if b"via" in names and passes(request.fields) >= _CIRCLING:
             return None
         memory = self.tiers.memory
         if memory.is_uncacheable(found.key, now, oddities(request, admission.rules.ordinary)):
             return None
         variants = memory.lookup(found.key)
-        if first(request.fields, b"authorization") is not None:
+        if b"authorization" in names:
             # What comes for one is not for others (§3.5), unless it was said that it is.
             stored = decision.stored if isinstance(decision, Validate) else next(iter(variants), None)
             if stored is None or not shares_with_credentials(stored, admission.rules):
