@@ -291,7 +291,7 @@ class AccessLog:
         self._stream, self._failed = stream, False
 
     def turn_to(self, outlet: Outlet) -> None:
-        """Write what waits where it would have gone, and from now on to another outlet."""
+        """Write the lines that wait to the outlet so far, and all later ones to another."""
         self.flush()
         Outlet(self._stream, self._form, self.purges_only, self._file).close()
         self._stream, self._form, self.purges_only, self._file = outlet

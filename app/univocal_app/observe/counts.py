@@ -80,7 +80,7 @@ def numbers(memory: bytes | bytearray | mmap.mmap) -> Iterator[tuple[Name, list[
 
 
 def numbers_of(file: Path) -> Iterator[tuple[Name, list[float]]]:
-    """Those of another process's file; none of one that has only begun. Raises OSError."""
+    """The numbers in another process's file; none in one that has only begun. Raises OSError."""
     return numbers(_mapped(file, mmap.ACCESS_READ) if file.stat().st_size >= CELL else b"")
 
 

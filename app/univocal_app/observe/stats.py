@@ -159,7 +159,8 @@ def _seconds(series: Sequence[float], totals: Sequence[float]) -> Iterator[tuple
 def _held(series: Sequence[float], stored: Sequence[float], first: int, last: int) -> list[Sequence[float]]:
     """The numbers of what a process had stored at the end of each second.
 
-    What a turn finds has been there since the second of the turn before, but for the exchange that it is of.
+    A row is begun at the first exchange of a second, and has what was stored by then: that holds for every
+    second back to the row before it, but for that exchange itself.
     """
     held, turns = list[Sequence[float]](), _turns(series)
     for second in range(last, first - 1, -1):

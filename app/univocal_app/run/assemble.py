@@ -163,7 +163,7 @@ class House:
             self._keep_looking()
 
     def _keep_looking(self) -> None:
-        """Look again and again for who tells the metrics in a thread of its own."""
+        """Look again and again, for the thread that sends the metrics."""
         self.proxy.engine.audience.settle()
         self.metrics.look()
         asyncio.get_running_loop().call_later(LOOK, self._keep_looking)

@@ -47,7 +47,7 @@ def read(file: Path, *more: Check) -> Configuration:
 
 
 def _validated(settings: dict[str, Any], source: str, objections: Objections) -> Configuration | None:
-    """The configuration without what `objections` now have of it, if there is one."""
+    """The configuration without the settings that `objections` have noted by then, if there is one."""
     for _ in range(ATTEMPTS):
         found = Objections()
         with found:

@@ -150,7 +150,7 @@ class _Worker:
             self.channel.write(frame(message))
 
     async def ask(self, message: Message) -> Told:
-        """Its answer. Raises TimeoutError if there is none in time, or no more."""
+        """Send a message and return the answer. Raises TimeoutError if there is none in time, or no more."""
         self.answer = asyncio.get_running_loop().create_future()
         self.send(message)
         try:
@@ -297,7 +297,7 @@ class Workers:
                 await asyncio.wait_for(self._end.wait(), PAUSE)
 
     async def _one(self, name: str) -> str:
-        """Start a worker and wait for its end: how it was. Raises OSError if there can be none."""
+        """Start a worker, wait for its end and return how it was. Raises OSError if there can be none."""
         ours, theirs = socket.socketpair()
         process = _NEW.Process(target=self._target(), args=(name, theirs), name=f"univocal worker {name}")
         # A Ctrl-C, or its end, reaches all processes of a terminal; the workers hear of it from their parent.
@@ -336,7 +336,7 @@ class Workers:
         return self._silence if name in self._accepting else max(START, self._silence)
 
     async def _listen(self, worker: _Worker, name: str, reader: asyncio.StreamReader) -> None:
-        """Until the worker has ended, which closes its end of the channel. Raises TimeoutError."""
+        """Listen until the worker has ended, which closes its end of the channel. Raises TimeoutError."""
         silent, frames = False, Frames()
         while True:
             try:
