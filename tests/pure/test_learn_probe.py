@@ -10,6 +10,7 @@ from urllib.parse import unquote_to_bytes
 import pytest
 
 from univocal.uri.profile import parse
+from univocal.uri.segments import remove_dot_segments
 from univocal_app.learn.likeness import Reply, Template
 from univocal_app.learn.probe import Report, probe
 from univocal_app.learn.written import folded
@@ -242,3 +243,21 @@ def test_an_origin_that_has_moved_is_said_to_have() -> None:
     report = probed(lambda target: Reply(301, ((b"location", b"https://en.example" + target),)), PLAIN)
     assert not report.decided
     assert "status 301 to another origin or scheme" in report.profile
+
+
+@pytest.mark.parametrize("reads_hosts", [True, False])
+def test_where_two_slashes_begin_a_host_dot_segments_are_left_alone(*, reads_hosts: bool) -> None:
+    """`new URL(request.url, base)` reads //a/b as the path /b on the host a."""
+
+    def origin(target: bytes) -> Reply:
+        path = target.partition(b"?")[0]
+        if reads_hosts and path.startswith(b"//"):
+            path = b"/" + path[2:].partition(b"/")[2]
+        return article(remove_dot_segments(path))
+
+    report = probed(origin, [*PLAIN, b"/wiki/deep/../plain"])
+    assert verdicts(report)["dot-segments"] == "same"
+    profile = parse({"learned": report.profile})["learned"]
+    assert folded(profile, b"/wiki/plain", b"/wiki/x/../plain") is not reads_hosts
+    assert ("dot-segment" in profile.sequences) is reads_hosts
+    assert folded(profile, b"/wiki/x,y", b"/wiki/x%2Cy")

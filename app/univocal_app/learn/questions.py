@@ -136,7 +136,7 @@ def questions(sample: Sequence[bytes]) -> Iterator[Question]:
             yield Question(f"ring:{octet:02X}", lambda target, octet=octet: _ring(target, octet))  # type: ignore[misc]
     yield Question("ring:2F", _encoded_slash)
     yield Question("merge-slashes", _merged, aside=frozenset({"after-empty", "encoded-slash"}))
-    aside = frozenset({"encoded", "encoded-slash", "above-root", "trailing"})
+    aside = frozenset({"encoded", "encoded-slash", "above-root", "trailing", "network-path"})
     yield Question("dot-segments", _dots, aside=aside)
     yield Question("parameters", _path_parameters)
     yield Question("trailing-slash", _trailing, aside=frozenset({"file", "doubled"}))
@@ -276,6 +276,8 @@ def _dots(target: bytes) -> list[Pair]:
         pair(b"/%2E", "encoded"),
         pair(b"/" + word + b"%2F..", "encoded-slash"),
         pair(b"/..", "above-root", 0),
+        # What is behind two slashes may be read as a host (RFC 3986 §4.2), and the page comes of the rest.
+        Pair(target, b"//" + word + target, (b"/" + word + target,), "network-path"),
     ]
 
 

@@ -94,6 +94,11 @@ def _proven(findings: Mapping[str, Finding], name: str, part: str) -> bool:
     return name in findings and verdict_of(findings[name].of(part))[0] == "same"
 
 
+def _seen(findings: Mapping[str, Finding], name: str, part: str = "") -> bool:
+    """Some pair of a part is "same"."""
+    return name in findings and any(each.verdict == "same" for each in findings[name].of(part))
+
+
 def _of_the_path(findings: Mapping[str, Finding]) -> Settings:
     refused = ["control-character", "fragment", "bad-escape"]
     merge, dots = _same(findings, "merge-slashes"), _dots(findings)
@@ -108,6 +113,9 @@ def _of_the_path(findings: Mapping[str, Finding]) -> Settings:
     else:
         refused.append("encoded-dot-segment")
     decode, encode = _rings(findings)
+    if dots != "keep" and not merge and _seen(findings, "dot-segments", "network-path"):
+        dots = "keep"  # behind two slashes they would make another host of a name
+        refused.append("dot-segment")
     if b"/" in decode:
         # A slash that is decoded can make dot segments and empty segments: is it read before them or after?
         if merge and not _proven(findings, "merge-slashes", "encoded-slash"):
@@ -119,8 +127,7 @@ def _of_the_path(findings: Mapping[str, Finding]) -> Settings:
     if strip or dots == "servlet":
         refused += ["dot-segment-parameter", "empty-segment-parameter"]
         refused += [] if b"/" in decode else ["encoded-slash"]
-    asked = findings.get("parameters")
-    if strip or dots == "servlet" or (asked and any(each.verdict == "same" for each in asked.evidence)):
+    if strip or dots == "servlet" or _seen(findings, "parameters"):
         # Where ";" begins a parameter, if only one with a certain name, its escape does not.
         decode, encode = decode.replace(b";", b""), encode.replace(b";", b"")
     return Settings(
