@@ -1,4 +1,4 @@
-"""What one exchange costs in the access log and in the metrics.
+"""What one exchange costs in the access log and in the metrics, and a hit in all that counts.
 
     python benchmarks/observe.py [--calls 200000]
 
@@ -6,16 +6,24 @@ Printed are µs of this process for each call with the Outcome of a hit: in the 
 hears of it, with the log in a file that is removed at the end. The lines that are gathered are written
 within the time that is measured. `off` is the log of purges alone; `metrics` are those of one process,
 `metrics, workers` those that several processes share.
+
+Then µs of a whole hit in `univocal serve`'s protocol class, from the octets of a request to those of the
+response, without sockets: once with everything that counts (metrics, numbers by second, top keys, spellings),
+once with nothing. The requests are for one page, or for a thousand of which few are asked for most.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import random
 import time
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+import uvicorn
+from uvicorn.server import ServerState
 
 from univocal import MemoryStore
 from univocal.cache.decide import Forward
@@ -24,10 +32,13 @@ from univocal.engine.runtime import builtin_profiles
 from univocal.http.messages import Received
 from univocal.uri.site import Route, Site, Sites
 from univocal.uri.target import Canonical, resolve
+from univocal_app.config.tables import validate
 from univocal_app.observe.accesslog import open_log
 from univocal_app.observe.metrics import Metrics
 from univocal_app.processes import Commons
+from univocal_app.run.assemble import House, assemble
 
+HERE = "benchmarks/observe.py"
 TARGET = b"/wiki/Main_Page?action=history&limit=50"
 
 
@@ -69,6 +80,85 @@ async def microseconds(listener: Callable[[Outcome], None], calls: int) -> float
     return best * 1e6
 
 
+class Page(asyncio.Protocol):
+    """An origin server of one page."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        head = b"HTTP/1.1 200 OK\r\nCache-Control: max-age=3600\r\nContent-Length: 1024\r\n\r\n"
+        assert isinstance(self._transport, asyncio.Transport)
+        self._transport.write((head + b"x" * 1024) * data.count(b"\r\n\r\n"))
+
+
+class Nowhere(asyncio.Transport):
+    """A connection of which what is written goes nowhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = asyncio.Event()
+
+    def write(self, _data: bytes) -> None:  # type: ignore[override]
+        self.written.set()
+
+    def is_closing(self) -> bool:
+        return False
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return {"peername": ("127.0.0.1", 50000), "sockname": ("127.0.0.1", 8080)}.get(name, default)
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def close(self) -> None: ...
+
+
+def get(page: int) -> bytes:
+    return b"GET /page/%d HTTP/1.1\r\nHost: en.example\r\n\r\n" % page
+
+
+async def connected(house: House, pages: int) -> asyncio.Protocol:
+    """A client's connection, with each page stored."""
+    config = uvicorn.Config(house.proxy, lifespan="off", ws="none", log_config=None, proxy_headers=False)
+    config.load()
+    connection = house.front(None).protocol(config, ServerState(), {})  # type: ignore[arg-type,call-arg,misc]
+    transport = Nowhere()
+    connection.connection_made(transport)
+    for page in range(pages):
+        connection.data_received(get(page))
+        await transport.written.wait()
+        transport.written.clear()
+    return connection
+
+
+async def hit(pages: int, calls: int) -> tuple[float, float]:
+    """µs of CPU time for a hit with everything that counts, and with nothing; the best of nine rounds."""
+    server = await asyncio.get_running_loop().create_server(Page, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    site = {"hosts": ["*"], "upstream": f"http://127.0.0.1:{port}"}
+    house = assemble(validate({"server": {"access_log": "off"}, "sites": [site]}, HERE), HERE)
+    connection, audience = await connected(house, pages), house.proxy.engine.audience
+    drawn = random.Random(1)
+    requests = [get(min(int(drawn.paretovariate(1.0)), pages) - 1) for _ in range(calls)]
+    counters, best = list(audience.counters), {True: float("inf"), False: float("inf")}
+    for turn in range(18):
+        audience.settle()
+        audience.counters[:] = counters if turn % 2 else []
+        began = time.process_time()
+        for start in range(0, calls, 100):
+            for request in requests[start : start + 100]:
+                connection.data_received(request)
+            await asyncio.sleep(0)
+        audience.settle()
+        best[bool(turn % 2)] = min(best[bool(turn % 2)], time.process_time() - began)
+    server.close()
+    await house.aclose()
+    return best[True] / calls * 1e6, best[False] / calls * 1e6
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--calls", type=int, default=200_000)
@@ -77,15 +167,18 @@ def main() -> None:
         directory, commons = Path(name), Commons(Path(name), "1")
         listeners: dict[str, Callable[[Outcome], None]] = {
             "nothing": lambda _: None,
-            "log json": open_log(str(directory / "json"), "json"),
-            "log json, workers": open_log(str(directory / "shared"), "json", commons),
-            "log combined": open_log(str(directory / "combined"), "combined"),
-            "log off": open_log("off", "json"),
+            "log json": open_log(str(directory / "json"), "json", HERE),
+            "log json, workers": open_log(str(directory / "shared"), "json", HERE, commons),
+            "log combined": open_log(str(directory / "combined"), "combined", HERE),
+            "log off": open_log("off", "json", HERE),
             "metrics": Metrics(MemoryStore()),
             "metrics, workers": Metrics(MemoryStore(), commons=commons),
         }
         for told, listener in listeners.items():
             print(f"{told:<18}{asyncio.run(microseconds(listener, calls)):6.2f} µs", flush=True)
+    for told, pages in {"hit, one page": 1, "hit, 1,000 pages": 1000}.items():
+        counted, bare = asyncio.run(hit(pages, max(calls // 10, 100)))
+        print(f"{told:<18}{counted:6.2f} µs, not counted {bare:.2f} µs", flush=True)
 
 
 if __name__ == "__main__":
