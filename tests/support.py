@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import IO, Any
 
+import pytest
+
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import complete, may_store
@@ -27,6 +29,11 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+def named(*rows: tuple[Any, ...]) -> list[Any]:
+    """Parameters by the names that docs/conformance.md calls them, each the first of its row."""
+    return [pytest.param(*row[1:], id=row[0]) for row in rows]
 
 
 async def idle() -> None:

@@ -2,13 +2,10 @@
 
 import pytest
 
+from support import named
+
 FRESH = "Cache-Control: max-age=60"
 TAG = 'ETag: "a"'
-
-
-def named(*rows):
-    """Parameters by the names that docs/conformance.md calls them."""
-    return [pytest.param(*row[1:], id=row[0]) for row in rows]
 
 
 # Storing

@@ -3,15 +3,11 @@
 import pytest
 
 from fuzz.exchanges.messages import responses
+from support import named
 
 HEAD = b"GET /a HTTP/1.1\r\nHost: en.example\r\n"
 POST = b"POST /a HTTP/1.1\r\nHost: en.example\r\n"
 OK = b"HTTP/1.1 200 OK\r\n"
-
-
-def named(*rows):
-    """Parameters by the names that docs/conformance.md calls them."""
-    return [pytest.param(*row[1:], id=row[0]) for row in rows]
 
 
 def refused(asking, status=400):

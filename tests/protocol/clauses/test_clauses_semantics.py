@@ -4,12 +4,9 @@ import json
 
 import pytest
 
+from support import named
+
 FRESH = "Cache-Control: max-age=60"
-
-
-def named(*rows):
-    """Parameters by the names that docs/conformance.md calls them."""
-    return [pytest.param(*row[1:], id=row[0]) for row in rows]
 
 
 # Fields
@@ -144,11 +141,15 @@ async def test_connection_of_ours_names_what_is_for_one_hop(proxy, lines, expect
     assert asking.forwarded.field(b"connection") is None
 
 
-@pytest.mark.parametrize("version", named(("HTTP/1.0", "1.0"), ("HTTP/1.1", "1.1")))
-async def test_an_upgrade_by_http_1_0_is_ignored(proxy, version):
+@pytest.mark.parametrize(
+    ("version", "passed_on"), named(("HTTP/1.0", "1.0", None), ("HTTP/1.1", "1.1", b"websocket"))
+)
+async def test_an_upgrade_by_http_1_0_is_ignored(proxy, version, passed_on):
     here = proxy()
-    asking = await here.store(asked=["Connection: upgrade", "Upgrade: h2c"])
-    assert asking.forwarded.field(b"upgrade") is None
+    handshake = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13")
+    asking = await here.ask(*handshake, "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==", version=version)
+    assert asking.forwarded.field(b"upgrade") == passed_on
+    await here.answer(asking)
     assert asking.answer.status == 200
 
 
