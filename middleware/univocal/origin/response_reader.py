@@ -19,6 +19,8 @@ from univocal.origin.response_head import ORDINARY, whole_head
 __all__ = ["Progress", "ResponseReader"]
 
 MAX_INTERIM: Final = 32
+# A chunk of fewer octets is passed on together with those that came in the same read.
+_CRUMB: Final = 512
 
 _BLANK_LINE: Final = b"\r\n\r\n"
 _VERSIONS: Final = {"1.0": b"HTTP/1.0", "1.1": b"HTTP/1.1"}
@@ -60,7 +62,8 @@ class ResponseReader:
     """
 
     __slots__ = (
-        "_barren", "_closes", "_content", "_ended", "_expects", "_fields", "_head", "_held", "_interims",
+        "_barren", "_chunked", "_closes", "_content", "_crumbs", "_ended", "_expects", "_fields", "_head",
+        "_held", "_interims",
         "_is_head", "_line", "_max_head", "_parser", "_persists", "_sink", "_surplus", "_upgrades", "_write",
         "began", "continued", "error", "fault", "on_message_begin", "progress", "reusable", "stage",
         "takes", "trailers", "version",
@@ -72,6 +75,7 @@ class ResponseReader:
         # Holds something between the end of a message and the beginning of the next: so the parser
         # tells of a beginning without a call into Python.
         self._ended: list[bool] = []
+        self._crumbs: list[bytes] = []  # small chunks of the octets that are being read
         self.on_message_begin: Callable[[], None] = self._ended.clear
         self._parser = self._new_parser()
 
@@ -116,6 +120,8 @@ class ResponseReader:
                     self._feed_heads(data)  # perhaps it is spelled as in old times
                 else:
                     self._stopped(error)
+        if self._crumbs:
+            self._gather()
         if self.stage is _COMPLETE:
             follows = not self._ended or (data[-1] in b"\r\n" and self._blank_lines_follow(data))
             self.reusable = self._persists and not (follows or self._surplus)
@@ -223,6 +229,7 @@ class ResponseReader:
                 self.fault = "a Content-Length that is none"
                 return
         self.stage = Progress.TUNNEL if status == 101 else _CONTENT
+        self._chunked = coded is not None
         # RFC 9112 §6.1: the framing of a coded HTTP/1.0 message is faulty
         faulty = version == b"HTTP/1.0" and coded is not None
         # What an origin server sends behind a response that has no content would be read as the next one. It
@@ -245,9 +252,24 @@ class ResponseReader:
         if stage is _CONTENT or stage is Progress.TUNNEL:
             self.progress = True
             self._content = content
+            if self._chunked and len(content) < _CRUMB and stage is _CONTENT:
+                self._crumbs.append(content)
+                return
+            if self._crumbs:
+                self._gather()
             self.takes = self._write(content)
         elif stage is _COMPLETE:
             self._surplus = True
+
+    def _gather(self) -> None:
+        """Tell of small chunks that came together as of one: thousands of them would keep others waiting."""
+        crumbs, self._crumbs = self._crumbs, []
+        if self.stage is Progress.STOPPED or self.error is not None:
+            return
+        try:
+            self.takes = self._write(b"".join(crumbs))
+        except Exception as error:
+            self._surplus, self.fault, self.error = True, self.fault or "the sink failed", error
 
     def on_message_complete(self) -> None:
         if self.stage is _CONTENT:
