@@ -35,7 +35,11 @@ class NoVarySearch:
 
     def canonical(self, query: bytes) -> bytes:
         """A query's parameters that matter, spelled injectively; it is read as a form (WHATWG URL §5.1)."""
-        pairs = [_decoded(piece) for piece in query.split(b"&") if piece]
+        pieces = [piece for piece in query.split(b"&") if piece]
+        if b"%" in query or b"+" in query:
+            pairs = [_decoded(piece) for piece in pieces]
+        else:
+            pairs = [(name, value) for name, _, value in (piece.partition(b"=") for piece in pieces)]
         if self.ignored is None:
             pairs = [pair for pair in pairs if pair[0] in self.kept]
         else:
