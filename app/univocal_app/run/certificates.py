@@ -158,8 +158,10 @@ class CertificateFiles:
             logger.warning("certificates that have changed cannot be used, the old ones stay: %s", error)
         else:
             assert contexts is not None  # by the same configuration
+            keys = [key for key, content in contexts.contents.items() if self.contents.get(key) != content]
             self._use(contexts)
-            logger.warning("certificates that have changed are in use: %s", ", ".join(map(str, self._files)))
+            if keys:  # else the files were touched, no more
+                logger.warning("certificates that have changed are in use: %s", ", ".join(keys))
 
     def watch(self) -> None:
         """Look every few seconds, in the event loop that runs."""

@@ -73,9 +73,9 @@ class Notices:
         return cls(environ.pop("NOTIFY_SOCKET", ""))
 
     def ready(self, status: str = "") -> None:
-        """Tell that the program serves, by the configuration that it has read."""
+        """Tell that the program serves, by the configuration that it has read; without `status` that stays."""
         if not self._stopping:
-            self._tell("READY=1", f"STATUS={status}")
+            self._tell("READY=1", *[f"STATUS={status}"][: bool(status)])
 
     def reloading(self) -> None:
         """Tell that the configuration is being read again; `ready` follows."""
