@@ -12,6 +12,7 @@ from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection
 from websockets.asyncio.server import serve as serve_websockets
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.utils import accept_key
 
 from univocal import CacheMiddleware, ReverseProxy
 from univocal.http.upgrade import Line, Switched
@@ -233,6 +234,43 @@ async def test_who_leaves_before_the_answer_frees_the_origin_server(origin: Any)
     await proxy(server.scope, server.receive, server.send)
     await proxy.aclose()
     assert server.sent == []
+
+
+async def test_who_leaves_is_heard_though_the_origin_server_takes_nothing() -> None:
+    gone = asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        key = next(line[19:] for line in head.split("\r\n") if line.lower().startswith("sec-websocket-key:"))
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(SWITCHED + b"Sec-WebSocket-Accept: %b\r\n\r\n" % accept_key(key).encode())
+        await gone.wait()
+        writer.transport.abort()
+
+    messages: list[dict[str, Any]] = [
+        {"type": "websocket.receive", "bytes": bytes(15 << 20)},  # more than the kernel keeps
+        {"type": "websocket.receive", "text": "one that waits"},
+        {"type": "websocket.disconnect", "code": 1001},
+    ]
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as origin, asyncio.timeout(50):
+        proxy = ReverseProxy(f"http://127.0.0.1:{origin.sockets[0].getsockname()[1]}")
+        sent, accepted, connects = [], asyncio.Event(), Scripted()
+
+        async def receive() -> Any:
+            if accepted.is_set():
+                return messages.pop(0)
+            first = asyncio.ensure_future(connects.receive())
+            await asyncio.wait((first, asyncio.ensure_future(accepted.wait())), return_when="FIRST_COMPLETED")
+            return first.result() if first.done() else messages.pop(0)
+
+        async def send(message: Any) -> None:
+            sent.append(message["type"])
+            accepted.set()
+
+        await proxy(connects.scope, receive, send)
+        assert (sent, messages) == (["websocket.accept"], [])
+        gone.set()
+        await proxy.aclose()
 
 
 async def test_by_another_transport_there_are_none() -> None:

@@ -73,9 +73,9 @@ class Notices:
         return cls(environ.pop("NOTIFY_SOCKET", ""))
 
     def ready(self, status: str = "") -> None:
-        """Tell that the program serves, by the configuration that it has read; without `status` that stays."""
+        """Tell that the program serves, by what it has read; no `status` leaves the one told."""
         if not self._stopping:
-            self._tell("READY=1", *[f"STATUS={status}"][: bool(status)])
+            self._tell(*(["READY=1", f"STATUS={status}"] if status else ["READY=1"]))
 
     def reloading(self) -> None:
         """Tell that the configuration is being read again; `ready` follows."""

@@ -94,9 +94,24 @@ async def _to_origin(socket: OriginSocket, first: asyncio.Future[Message], recei
     message = await first
     while message["type"] == "websocket.receive":
         text: str | None = message.get("text")
-        await socket.send(message["bytes"] if text is None else text)
-        message = await receive()
+        message = await _sent(socket, message["bytes"] if text is None else text, receive)
     socket.close(message.get("code", 1005), message.get("reason") or "")
+
+
+async def _sent(socket: OriginSocket, message: str | bytes, receive: Receive) -> Message:
+    """Send a message; returns what the client sends next, or that it has left, which waits for nobody."""
+    if not socket.full:
+        await socket.send(message)
+        return await receive()
+    sending, following = asyncio.ensure_future(socket.send(message)), asyncio.ensure_future(receive())
+    try:
+        await asyncio.wait((sending, following), return_when=asyncio.FIRST_COMPLETED)
+        if not (following.done() and following.result()["type"] == "websocket.disconnect"):
+            await sending
+        return await following
+    finally:
+        sending.cancel()
+        following.cancel()
 
 
 async def _to_client(socket: OriginSocket, send: Send) -> None:

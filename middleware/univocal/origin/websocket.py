@@ -68,6 +68,11 @@ class OriginSocket(asyncio.Protocol):
 
     # What who relays awaits
 
+    @property
+    def full(self) -> bool:
+        """True while the origin server takes no more."""
+        return self._full and not self._lost
+
     async def receive(self) -> str | bytes | Closed:
         """The next message, or the end, which is told for ever."""
         while not self._messages:
@@ -83,7 +88,7 @@ class OriginSocket(asyncio.Protocol):
 
     async def send(self, message: str | bytes) -> None:
         """Send a message, as soon as the origin server takes it; none behind the end."""
-        while self._full and not self._lost:
+        while self.full:
             self._room = asyncio.get_running_loop().create_future()
             await self._room
         if self._lost or self._codec.state is not OPEN:
