@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from neighbours import FRESH, HOST, House
 from univocal.engine import audience, exchange, hits
-from univocal.engine.audience import ALIKE, MOST, OCTETS
+from univocal.engine.audience import ALIKE, FEW, MOST, OCTETS, SLICE
 from univocal.engine.plan import plan_of
 from univocal.http.messages import Received
 
@@ -122,6 +122,43 @@ def test_other_content_is_counted_by_itself(house: Watched) -> None:
     house.hit()
     house.engine.audience.settle()
     assert [each.bytes for each in house.counted if each.handling.hit] == [7, 12]
+
+
+def test_what_has_ended_is_told_bit_by_bit_and_in_order(house: Watched) -> None:
+    targets = [b"/%d" % number for number in range(2 * FEW + 1)]
+    for target in targets:
+        house.store_away(b"content", target=target)
+    house.counted.clear()
+    house.outcomes.clear()
+    for target in targets:
+        house.hit(target)
+    house.clock.now += 1
+    heard = []
+    for target in targets[:3]:
+        house.hit(target)
+        heard.append(len(house.counted))
+    assert heard == [FEW, 2 * FEW, 2 * FEW + 2]  # the first of the new second, too, which is told alone
+    house.engine.audience.settle()
+    told = [each.received.target for each in house.counted]
+    assert told == [*targets, *targets[:3]]
+
+
+def test_no_turn_of_the_event_loop_tells_of_many(house: Watched) -> None:
+    targets = [b"/%d" % number for number in range(2 * SLICE + 1)]
+    for target in targets:
+        house.store_away(b"content", target=target)
+    house.counted.clear()
+    house.outcomes.clear()
+    for target in targets:
+        house.hit(target)
+    house.clock.now += audience.PATIENCE
+    heard = []
+    while house.timers.waiting:
+        timer = house.timers.waiting[0]
+        timer.cancel()
+        timer.call()
+        heard.append(len(house.counted))
+    assert heard == [SLICE, 2 * SLICE, 2 * SLICE + 1]
 
 
 def test_no_more_than_so_many_wait(house: Watched) -> None:

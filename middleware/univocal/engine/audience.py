@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
@@ -18,14 +19,17 @@ Listener: TypeAlias = Callable[[Outcome], None]
 
 ALIKE: Final = 1e-4  # seconds: hits that took longer are told one by one
 PATIENCE: Final = 1.0  # seconds after which counters have heard of a hit
-# Tallies keep the stored responses: at most so many wait, with so many octets of content in all. To tell them
-# all takes a few milliseconds.
-MOST: Final = 2048
+# Tallies keep the stored responses: at most so many in a second, with so many octets of content in all.
+MOST: Final = 4096
 OCTETS: Final = 4 << 20
+# Of those that have ended, so many are told with each exchange that follows, and in each turn of the event loop
+# once they are due.
+FEW: Final = 4
+SLICE: Final = 128
 
 
 class Tally:
-    """The ordinary hits of one stored response by one spelling, of which counters have not heard yet."""
+    """The ordinary hits of one stored response by one spelling, in one second."""
 
     __slots__ = ("count", "outcome", "seconds", "stored")
 
@@ -40,12 +44,14 @@ class Audience:
     """All who are told of outcomes, in the order in which exchanges ended.
 
     Listeners hear of each exchange. Counters hear of as many, but of ordinary hits that are alike by one
-    Outcome that says how many: before any exchange that ends in another second, and after a second at most.
+    Outcome that says how many: before any exchange that ends in another second, and after a second or so.
     Both may come and go meanwhile. `since` and `until` are the second in which hits are counted together, in
     seconds since the epoch.
     """
 
-    __slots__ = ("_call_later", "_is_due", "_octets", "_tallies", "counters", "listeners", "since", "until")
+    __slots__ = (
+        "_call_later", "_ended", "_is_due", "_octets", "_tallies", "counters", "listeners", "since", "until",
+    )  # fmt: skip
 
     def __init__(
         self, listeners: Iterable[Listener], counters: Iterable[Listener], call_later: CallLater
@@ -54,23 +60,25 @@ class Audience:
         self.since = self.until = 0.0
         self._tallies: list[Tally] = []
         self._octets = 0  # of content, in them
+        # What counters are to hear next: the first of some that are alike, how many, and their seconds.
+        self._ended: deque[tuple[Outcome, int, float]] = deque()
         self._call_later = call_later
         self._is_due = False
 
-    def announce(self, outcome: Outcome, told: Iterable[Listener] | None = None) -> None:
-        """Tell everybody of an exchange, or those who are to be `told`.
+    def announce(self, outcome: Outcome) -> None:
+        """Tell everybody of an exchange.
 
         One who fails is logged and does not keep the others from hearing.
         """
-        if told is None:
-            told = (*self.listeners, *self.counters)
-            if self._tallies and not self.since <= outcome.times.start + outcome.times.total < self.until:
-                self.settle()
-        for listener in told:
-            try:
-                listener(outcome)
-            except Exception:
-                logger.exception("a listener failed")
+        self.tell_listeners(outcome)
+        if self._tallies and not self.since <= outcome.times.start + outcome.times.total < self.until:
+            self._end_tallies()
+        self._ended.append((outcome, 1, outcome.times.total))
+        self._go_on(FEW)
+
+    def tell_listeners(self, outcome: Outcome) -> None:
+        """Tell the listeners alone of an exchange: it is counted already."""
+        _tell(outcome, self.listeners)
 
     def hit(self, outcome: Outcome, stored: Stored, tally: Tally) -> None:
         """Tell the listeners of an ordinary hit, and begin the tally of those that are alike.
@@ -80,41 +88,66 @@ class Audience:
         start, seconds = outcome.times.start, outcome.times.total
         begins = not self.since <= start < self.until
         if begins:
-            self.settle()
+            self._end_tallies()
             self.since = float(int(start))
             self.until = self.since + 1
         full = len(self._tallies) >= MOST or self._octets + outcome.bytes > OCTETS
         if begins or full or seconds >= ALIKE or not self.counters:
             self.announce(outcome)
             return
+        if self.listeners:
+            self.tell_listeners(outcome)
         if tally.outcome is None:
             self._tallies.append(tally)
-        else:
-            self._tell(tally)  # of another stored response
+        else:  # of another stored response
+            self._octets -= tally.outcome.bytes
+            self._ended.append((tally.outcome, tally.count, tally.seconds))
         tally.stored, tally.outcome, tally.count, tally.seconds = stored, outcome, 1, seconds
         self._octets += outcome.bytes
+        if self._ended:
+            self._go_on(FEW)
         if not self._is_due:
             self._is_due = True
             self._call_later(PATIENCE, self._due)
-        self.announce(outcome, self.listeners)
 
     def settle(self) -> None:
-        """Tell the counters of all hits until now: whoever reads what they count calls this before."""
-        tallies, self._tallies = self._tallies, []
-        for tally in tallies:
-            self._tell(tally)
+        """Tell the counters of all exchanges until now: whoever reads what they count calls this before."""
+        self._end_tallies()
+        self._go_on(len(self._ended))
 
-    def _tell(self, tally: Tally) -> None:
-        """Tell the counters of the hits of one tally, which ends."""
-        outcome, count = tally.outcome, tally.count
-        assert outcome is not None
-        tally.stored = tally.outcome = None
-        self._octets -= outcome.bytes
-        if count > 1:
-            mean = tally.seconds / count
-            outcome = outcome._replace(alike=count, times=Times(outcome.times.start, mean, mean))
-        self.announce(outcome, self.counters)
+    def _end_tallies(self) -> None:
+        """Let the counters hear next of what has been counted together until now."""
+        for tally in self._tallies:
+            assert tally.outcome is not None
+            self._ended.append((tally.outcome, tally.count, tally.seconds))
+            tally.stored = tally.outcome = None
+        self._tallies.clear()
+        self._octets = 0
+
+    def _go_on(self, most: int) -> None:
+        """Tell the counters of some of what has ended."""
+        ended = self._ended
+        for _ in range(min(most, len(ended))):
+            outcome, count, seconds = ended.popleft()
+            if count > 1:
+                mean = seconds / count
+                outcome = outcome._replace(alike=count, times=Times(outcome.times.start, mean, mean))
+            _tell(outcome, self.counters)
 
     def _due(self) -> None:
         self._is_due = False
-        self.settle()
+        self._end_tallies()
+        self._drain()
+
+    def _drain(self) -> None:
+        self._go_on(SLICE)
+        if self._ended:
+            self._call_later(0, self._drain)
+
+
+def _tell(outcome: Outcome, told: Iterable[Listener]) -> None:
+    for each in (*told,):  # one may leave within the call
+        try:
+            each(outcome)
+        except Exception:
+            logger.exception("a listener failed")

@@ -167,7 +167,7 @@ class Hits:
             None if plan.trace_state < 0 else values[plan.trace_state],
         )
         if counted or not audience.counters:
-            audience.announce(outcome, audience.listeners)
+            audience.tell_listeners(outcome)
         else:
             audience.hit(outcome, stored, tally)
 
