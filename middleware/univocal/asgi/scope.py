@@ -27,19 +27,24 @@ CANONICAL: Final = "univocal.canonical"  # {"canonical", "peer", "chain"}: for a
 _PASSED_EXTENSIONS: Final = frozenset(("tls", INTERIM, EARLY_HINT, "websocket.http.response"))
 
 
+_SCHEMES: Final = {"http": b"http", "https": b"https", "ws": b"http", "wss": b"https"}
+
+
 def received(scope: Mapping[str, Any]) -> Received:
     """The request line of an http or websocket scope, as near to the received one as the server shows it."""
-    client = scope.get("client")
-    scheme = {"ws": "http", "wss": "https"}.get(scope["scheme"], scope["scheme"])
-    version, server = scope.get("http_version", "1.1"), scope.get("server")
-    return Received(
-        method=scope.get("method", "GET").encode("latin-1"),
-        target=_target(scope),
-        scheme=scheme.encode("latin-1"),
-        client=client[0] if client else None,
-        version=version.encode("latin-1"),
-        server=of_socket(*server) if version == "1.0" and server else b"",
+    client, scheme = scope.get("client"), scope["scheme"]
+    line = Received(
+        scope.get("method", "GET").encode("latin-1"),
+        _target(scope),
+        _SCHEMES.get(scheme) or scheme.encode("latin-1"),
+        client[0] if client else None,
     )
+    version = scope.get("http_version", "1.1")
+    if version != "1.1":
+        server = scope.get("server")
+        line.version = version.encode("latin-1")
+        line.server = of_socket(*server) if version == "1.0" and server else b""
+    return line
 
 
 def adds_date(*calls: Callable[..., object]) -> bool:
@@ -50,7 +55,10 @@ def adds_date(*calls: Callable[..., object]) -> bool:
     for call in calls:
         cycle = getattr(call, "__self__", None)
         if type(cycle).__module__.startswith("uvicorn.protocols."):
-            return any(name.lower() == b"date" for name, _ in getattr(cycle, "default_headers", ()))
+            for name, _ in getattr(cycle, "default_headers", ()):  # noqa: SIM110  (a generator costs more)
+                if name.lower() == b"date":
+                    return True
+            return False
     return False
 
 

@@ -22,8 +22,8 @@ PATIENCE: Final = 1.0  # seconds after which counters have heard of a hit
 # Tallies keep the stored responses: at most so many in a second, with so many octets of content in all.
 MOST: Final = 4096
 OCTETS: Final = 4 << 20
-# Of those that have ended, so many are told with each exchange that follows, and in each turn of the event loop
-# once they are due.
+# Of those that have ended, so many are told with each exchange that follows, and in each turn of the event
+# loop once they are due.
 FEW: Final = 4
 SLICE: Final = 128
 
