@@ -409,3 +409,20 @@ def test_what_becomes_a_query_takes_the_parameters_along() -> None:
     profile = parse({"learned": learned(planted_log(kinds)).toml()})["learned"]
     for target in (b"/article/7", b"/article/7?utm_source=x", b"/article.php?id=7&utm_source=x"):
         assert canonical_target(target, profile) == b"/article.php?id=7"
+
+
+SLASHES_ALONE = [lambda i: f"/dir{i}/", lambda i: f"/tree/dir{i}/"]
+NONE_ALONE = [lambda i: f"/api/item{i}"]
+
+
+@pytest.mark.parametrize(
+    ("others", "way"),
+    [([], "remove"), (NONE_ALONE, "remove"), (SLASHES_ALONE, "add"), ([*NONE_ALONE, *SLASHES_ALONE], "keep")],
+)
+def test_slashes_go_the_way_that_no_other_part_of_the_site_denies(
+    others: list[Callable[[int], str]], way: str
+) -> None:
+    """Where a directory comes with its slash alone, a server may redirect to that for ever."""
+    lines = list(planted_log(["slashes at the end"]))
+    lines += [combined(other(i), size_of(other(i))) for other in others for i in range(300)]
+    assert learned(iter(lines)).settings.trailing_slash == way

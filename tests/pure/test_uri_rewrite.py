@@ -75,6 +75,7 @@ def rule(pattern: str, output: str, at: str = "anywhere") -> str:
         (rule(".html", "", "suffix"), b"/doc/page7%252Ehtml", b"/doc/page7%252Ehtml"),
         (rule("/amp", "", "suffix"), b"/p/5/amp", b"/p/5"),
         (rule(".a/b", ".a", "end") + rule(".a", "", "suffix"), b"/x.a/b", b"/x"),
+        (rule("/i.x", "/", "end") + rule("/a/", "/a.php?id=", "start"), b"/a/i.x", b"/a.php?id="),
         (rule("/amp", "", "suffix"), b"/amp", b"/amp"),
         (rule("/amp", "", "suffix"), b"//amp", b"//amp"),
         (rule("/amp", "", "suffix"), b"/p/5/xamp", b"/p/5/xamp"),
@@ -163,6 +164,7 @@ def test_overlapping_rules_are_refused(rules: list[tuple[str, ...]], writer: int
         [("/a/b/", "/c/", "prefix"), ("/c/", "/", "prefix")],
         [(".html", "", "suffix"), ("/amp", "", "suffix"), ("/story_", "/story?id=")],
         [("-title/amp", "-title", "end"), ("/en/", "/", "prefix"), (".title", "", "suffix")],
+        [("/Default.aspx", "/", "end"), ("/article/", "/article.php?id=", "start")],
         [(".htm", ".html", "end"), ("/s/*/", "/", "prefix")],
     ],
 )

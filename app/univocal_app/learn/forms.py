@@ -12,6 +12,7 @@ from typing import Final
 from univocal.uri.pipeline import split
 from univocal_app.learn.corpus import Urls
 from univocal_app.learn.questions import CUSTOMIZABLE, INDEX_NAME, TRACKING, parameters
+from univocal_app.learn.sample import section_of
 from univocal_app.learn.verdicts import CONFIDENCE
 from univocal_app.learn.weight import weigh
 from univocal_app.learn.written import Settings, parameter_name
@@ -22,6 +23,8 @@ Pairs = list[tuple[int, int]]
 
 # Pairs that a setting needs where the log has no sizes, and the weight that so many have.
 _ENOUGH: Final = 10
+# Of the URLs that a setting changes so many must be in the log under the other spelling, too.
+_COVERED: Final = 0.05
 _SESSION: Final = re.compile(
     r"(?i)(?:php|j|asp\.?net_?)?sess(?:ion)?_?id|sid|phpsessid|zenid|oscsid|cfid|cftoken"
 )
@@ -89,7 +92,7 @@ def path_settings(urls: Urls) -> tuple[Settings, list[Seen]]:
         if heard(f"index_names {name.decode()}", lambda path, name=name: _unindexed(path, name), 3)  # type: ignore[misc]
     ]
     settings = replace(settings, index_names=tuple(name.decode() for name in named))
-    settings = replace(settings, trailing_slash=_trailing(urls, heard))
+    settings = replace(settings, trailing_slash=_trailing(urls, found))
     decode = [
         octet
         for octet in CUSTOMIZABLE
@@ -131,16 +134,45 @@ def _decoded(path: bytes, octet: int) -> bytes | None:
     return _RESERVED.sub(lambda found: bytes.fromhex(found[0][1:].decode()), path)
 
 
-def _trailing(urls: Urls, heard: Callable[..., bool]) -> str:
-    """Which way slashes at the end go, where pages come with and without: the way most requests have it."""
-    if not heard("trailing_slash", lambda path: path.rstrip(b"/") or None if path.endswith(b"/") else None):
+def _trailing(urls: Urls, found: list[Seen]) -> str:
+    """The way slashes at the end go, where pages come with and without: the way most requests have it.
+
+    It holds for the whole site, so no part of it may have pages that come in the other way alone.
+    """
+    seen = _judged(urls, "trailing_slash", _respelled(urls, _unslashed), bare=True)
+    if seen is None:
         return "keep"
     asked = [0, 0]
     for number, target in enumerate(urls.targets):
         path, _ = split(target)
         if path != b"/" and b"." not in path[path.rfind(b"/") :]:
             asked[path.endswith(b"/")] += urls.count[number]
-    return "add" if asked[True] > asked[False] else "remove"
+    ways = sorted((("remove", _unslashed), ("add", _slashed)), key=lambda way: asked[way[0] == "add"])
+    way = next((name for name, respell in reversed(ways) if _covered(urls, respell)), "keep")
+    found.extend([seen] if way != "keep" else [])
+    return way
+
+
+def _unslashed(path: bytes) -> bytes | None:
+    return path.rstrip(b"/") or None
+
+
+def _slashed(path: bytes) -> bytes | None:
+    return None if b"." in path[path.rfind(b"/") :] or path.endswith(b"/") else path + b"/"
+
+
+def _covered(urls: Urls, respell: Callable[[bytes], bytes | None]) -> bool:
+    """Of the URLs that change enough are there under the other spelling, in each section."""
+    changed, mated = Counter[bytes](), Counter[bytes]()
+    sizes = Counter(map(section_of, urls.targets))
+    for number, target in enumerate(urls.targets):
+        path, query = split(target)
+        other = respell(path)
+        if urls.good[number] and other is not None and other != path:
+            section = section_of(target) if sizes[section_of(target)] >= _ENOUGH else b""
+            changed[section] += 1
+            mated[section] += urls.find(urls.hosts[number], other + query) is not None
+    return all(mated[each] >= _COVERED * count for each, count in changed.items() if count >= _ENOUGH)
 
 
 def _session_parameters(urls: Urls, found: list[Seen]) -> bool:

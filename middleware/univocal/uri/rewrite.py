@@ -39,8 +39,9 @@ def first_overlap(rules: Sequence[Rule]) -> tuple[Rule, Rule] | None:
             for one in rules
             if one.at not in {"prefix", "suffix"}
             for other in rules
-            if (
-                not _cuts(one) and any(_overlap(_changed(one), literal) for literal in _literals(other))
+            if not (_cuts(one) and other.at != "end")
+            and (
+                any(_overlap(_changed(one), literal) for literal in _literals(other))
                 if other.at in {"prefix", "suffix"}
                 else _overlap(one, other)
             )
@@ -50,7 +51,7 @@ def first_overlap(rules: Sequence[Rule]) -> tuple[Rule, Rule] | None:
 
 
 def _cuts(rule: Rule) -> bool:
-    """The rule takes from a target's end alone, which comes to rest as suffixes do, and makes no prefix."""
+    """The rule takes from a target's end alone: what is left was there before."""
     return rule.at == "end" and rule.pattern.startswith(rule.output)
 
 
