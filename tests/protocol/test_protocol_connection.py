@@ -65,14 +65,14 @@ async def test_what_is_pipelined_waits_unparsed_and_unread(wire, gate):
     flood = b"".join(get(b"/%d" % number) for number in range(many))
     await client.feed(flood)
     assert client.transport.paused
-    assert len(client.protocol.pipeline) < PIECE / len(get(b"/1"))
+    assert len(client.protocol.pipeline) <= 1
     for number in range(200):
         gate.let(b"/%d" % number)
     await client.settle()
     while len(gate.begun) < 201:
         await client.settle()
     assert client.transport.paused
-    assert len(client.protocol.pipeline) < PIECE / len(get(b"/1"))
+    assert len(client.protocol.pipeline) <= 1
     assert [answer.body for answer in client.answers()] == [b"/%d" % number for number in range(200)]
 
 

@@ -261,7 +261,9 @@ class BoundedConnection(Delivering, HttpToolsProtocol):
             self._feed_message(octets[start:end])
             start = end
             self._steps += _MESSAGE
-            if self._undecided or (self._steps >= _AT_ONCE and start < len(octets)):
+            # Of those that wait behind another one is enough: parsed, they take many times their octets.
+            waits = self.pipeline and self._phase == BETWEEN
+            if self._undecided or ((waits or self._steps >= _AT_ONCE) and start < len(octets)):
                 self._unparsed = octets[start:] + bytes(self._unparsed)
                 return
 
