@@ -31,7 +31,7 @@ PATIENCE = 90  # seconds
 DOCKER = os.environ.get("UNIVOCAL_TOUR") == "docker"
 UNTRIED = {
     "git clone https://github.com/univocal/univocal && cd univocal",  # what this file is in
-    "UNIVOCAL_TOUR=docker make test ARGS='tests/e2e/test_tour.py'",  # this, with the stack
+    "UNIVOCAL_TOUR=docker make test ARGS='-n0 tests/e2e/test_tour.py'",  # this, with the stack
 }
 
 # For each command that shows something, by step: what it shows.
