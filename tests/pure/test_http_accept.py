@@ -38,7 +38,8 @@ CHROMIUM = FIREFOX[:-3] + b"0.8,application/signed-exchange;v=b3;q=0.7"
         (b"text/html;q=2", False),
         (b"text/html;q=nan", False),
         (b"text/html x", False),
-        (b"text/html," * LONGEST, False),
+        (b"text/html".ljust(LONGEST), True),
+        (b"text/html".ljust(LONGEST + 1), False),
     ],
 )
 def test_who_prefers_html(accept: bytes, html: bool) -> None:

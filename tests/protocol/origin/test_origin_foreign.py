@@ -80,7 +80,8 @@ async def test_the_request_goes_out_as_it_is(answer, content):
         return httpx.Response(200, stream=Chunks())
 
     fields = [(b"content-length", b"5"), (b"x", b"1"), (b"x", b"2")]
-    transport, _ = send(handler, answer, b"pUt", content, fields, target=b"/a|b")
+    transport, request = send(handler, answer, b"pUt", content, fields, target=b"/a|b")
+    assert request.took
     await idle()
     await idle()
     (asked,) = transport.asked
@@ -95,7 +96,8 @@ async def test_interim_responses_come_first_and_show_that_something_came(answer)
         return httpx.Response(200, stream=Chunks())
 
     _, request = send(handler, answer)
-    assert not request.came
+    assert (request.came, request.took) == (False, False)
+    request.resume()  # nothing has stopped yet
     await idle()
     assert request.came
     assert answer.calls == [("interim", 103, [(b"link", b"</a.css>")]), ("start", 200, []), ("finish",)]
@@ -140,6 +142,24 @@ async def breaks(_):
             raise httpx.ReadError("reset")
 
     return httpx.Response(200, stream=Broken())
+
+
+async def test_599_is_a_status(answer):
+    send(response(Chunks(), 599), answer)
+    await idle()
+    assert answer.calls == [("start", 599, []), ("finish",)]
+
+
+async def test_content_of_a_request_that_is_over_is_wanted_no_more(answer, content):
+    async def handler(request):
+        await request.aread()
+
+    _, request = send(handler, answer, b"POST", content)
+    await idle()
+    assert content.calls == ["attach"]
+    request.cancel()
+    await idle()
+    assert content.calls == ["attach", "detach"]
 
 
 @pytest.mark.parametrize(
