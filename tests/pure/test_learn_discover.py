@@ -88,7 +88,7 @@ PLANTED: dict[str, tuple[Callable[[int], str], Spell]] = {
 
 def planted_log(kinds: list[str], seed: int = 1, *, sizes: bool = True, jitter: int = 0) -> Iterator[bytes]:
     chance = random.Random(seed)
-    for _ in range(6000 * len(kinds)):
+    for _ in range(3000 * len(kinds)):
         kind = chance.choice(kinds)
         page, spell = PLANTED[kind]
         url = page(int(PAGES * chance.random() ** 2))
@@ -242,7 +242,7 @@ def test_nothing_is_proposed_where_pages_only_look_alike(kind: str) -> None:
     assert not found.decided, found.toml()
 
 
-def clean_log(kind: str, *, sizes: bool, seed: int = 2, requests: int = 8000) -> Iterator[bytes]:
+def clean_log(kind: str, *, sizes: bool, seed: int = 2, requests: int = 4000) -> Iterator[bytes]:
     chance = random.Random(seed)
     for _ in range(requests):
         url = CLEAN[kind](f"/item/t{int(400 * chance.random() ** 2)}", chance)
