@@ -6,8 +6,10 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 # Others may have the processor: speed is measured in `make bench`.
@@ -36,3 +38,12 @@ def pytest_collection_finish() -> None:
     """Have the garbage collector pass over the thousands of tests, whatever is searched later."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """Have the garbage collector free nothing, so that what is freed is in no circle."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()

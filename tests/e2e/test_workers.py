@@ -50,8 +50,12 @@ def until(condition: Callable[[], Any], seconds: float = 15) -> Any:
 
 def processes(parent: int) -> list[int]:
     """The workers of a parent."""
-    children = Path(f"/proc/{parent}/task/{parent}/children").read_text("ascii").split()
-    return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    found = []
+    for child in Path(f"/proc/{parent}/task/{parent}/children").read_text("ascii").split():
+        with suppress(FileNotFoundError, ProcessLookupError):  # it ends meanwhile
+            if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
+                found.append(int(child))
+    return found
 
 
 def gone(process: int) -> bool:
@@ -308,7 +312,11 @@ def listens(process: int) -> bool:
 
 def opened(process: int) -> set[str]:
     """The names of the files that a process has open."""
-    return {os.readlink(link) for link in Path(f"/proc/{process}/fd").iterdir()}
+    names = set()
+    for link in Path(f"/proc/{process}/fd").iterdir():
+        with suppress(FileNotFoundError):  # it is closed meanwhile
+            names.add(os.readlink(link))
+    return names
 
 
 def test_workers_need_a_shared_store(univocal: Fixture, tmp_path: Path) -> None:

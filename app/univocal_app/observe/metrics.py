@@ -95,7 +95,11 @@ FAMILIES: Final = {
         ("site", "origin", "reason"),
     ),
     CPU: Family("counter", "Seconds of processor time, of all processes"),
-    SECONDS: Family("histogram", "Seconds from a request's head to its response's last octet", ("cache",)),
+    SECONDS: Family(
+        "histogram",
+        "Seconds from a request's head (not of PURGE, BAN) to its response's last octet",
+        ("cache",),
+    ),
     ORIGIN_SECONDS: Family(
         "histogram", "Seconds from a request to an origin server to the head of its response", ("site",)
     ),

@@ -26,8 +26,10 @@ logger: Final = logging.getLogger("univocal")
 
 BACKLOG: Final = 2048
 
-# After how many more objects, and how many rounds of each, the garbage collector looks for circles.
-COLLECTED: Final = (50_000, 20, 50)
+# After how many more objects, and how many rounds of each, the garbage collector looks for circles. It looks
+# at a thousand of them in a millisecond or less, and all clients wait meanwhile: so at few and often. What
+# is stored is looked at rarely. What a connection or a request leaves behind is no circle.
+COLLECTED: Final = (5_000, 2, 5_000)
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 # Signals that would end a process which does not hear them yet: they are blocked until it does.

@@ -303,6 +303,7 @@ class Connection(asyncio.Protocol):
             error.__cause__ = exc
             self.fail(error)
         self.timer.close()
+        self.reader.end()
 
     def pause_writing(self) -> None:
         self._full = True

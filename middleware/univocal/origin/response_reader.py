@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 import httptools
 
@@ -188,6 +188,12 @@ class ResponseReader:
     def stop(self) -> None:
         """Tell the sink nothing more."""
         self.stage = Progress.STOPPED
+
+    def end(self) -> None:
+        """Read no more, and let go of all that knows the reader: circles wait for the garbage collector."""
+        self.stage = Progress.STOPPED
+        self._line = None
+        self._parser = self._sink = self._write = cast("Any", None)
 
     def divert(self, write: Callable[[bytes], bool]) -> None:
         """Let `write` take the octets of another protocol that stand behind a 101."""

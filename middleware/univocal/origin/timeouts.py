@@ -60,8 +60,9 @@ class Timer:
         self._when = math.inf
 
     def close(self) -> None:
-        """Clear it, and leave nothing in the event loop."""
+        """Clear it for good, and leave nothing in the event loop. It lets its owner go: no circle is left."""
         self._when = self._armed = math.inf
+        self._action = _nothing
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -82,3 +83,7 @@ class Timer:
             return
         self._when = math.inf
         self._action()
+
+
+def _nothing() -> None:
+    """Stand in for the action of a timer that is closed."""

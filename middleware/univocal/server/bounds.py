@@ -159,7 +159,7 @@ class BoundedConnection(Delivering, HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.flow = Flow(transport)
-        self.delivery = Delivery(transport, self.loop, self.limits.send_timeout, self._forsake)
+        self.delivery = Delivery(transport, self.loop, self.limits.send_timeout)
         self.rested = self.loop.time()
         self._objection = self._clients.enter(self, self.client[0] if self.client else None)
         self._wait(self.limits.header_timeout)
@@ -168,6 +168,9 @@ class BoundedConnection(Delivering, HttpToolsProtocol):
         self._part()
         self._unparsed = b""
         super().connection_lost(exc)
+        # They know this connection: a circle would wait for the garbage collector.
+        self.pipeline.clear()
+        self.cycle = cast("Any", None)
 
     def _part(self) -> None:
         """Be no client's connection any more, as far as it is watched here."""
@@ -204,11 +207,7 @@ class BoundedConnection(Delivering, HttpToolsProtocol):
         """Close once the client has taken all that was written, and see to it that it takes it."""
         self.transport.close()
         if self.transport.get_write_buffer_size():
-            self.delivery.watch()
-
-    def _forsake(self) -> None:
-        """Give a client up that takes nothing."""
-        self.transport.abort()
+            self.delivery.watch(self.forsake)
 
     # Octets
 
@@ -370,7 +369,7 @@ class BoundedConnection(Delivering, HttpToolsProtocol):
         self._undecided = False
         if self.transport.is_closing():
             if self.transport.get_write_buffer_size():
-                self.delivery.watch()
+                self.delivery.watch(self.forsake)
             return
         self.flow.resume_reading()
         if self.pipeline:

@@ -108,7 +108,9 @@ class Clients:
             self._of[name] -= 1
             if not self._of[name]:
                 del self._of[name]
-        if len(self._noted) > 2 * len(self._guests) + 100:
+        if not self._guests:
+            self._noted.clear()  # the last one may be all that knows of these clients: no circle is left
+        elif len(self._noted) > 2 * len(self._guests) + 100:
             self._noted = [each for each in self._noted if each[2] in self._guests]
             heapq.heapify(self._noted)
         if len(self._guests) * 2 < self.limits.connections:

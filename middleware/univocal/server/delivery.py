@@ -8,41 +8,37 @@ import struct
 import sys
 import termios
 from collections.abc import Callable
+from typing import Any
 
 __all__ = ["Delivering", "Delivery"]
 
 
 class Delivery:
-    """Watches what waits to be sent over one transport; `give_up` is called once nothing of it moves.
+    """Watches what waits to be sent over one transport: whether anything of it moves in so many `seconds`.
 
-    That is looked at every so many `seconds`; 0: never.
-
-    It need not be watched while the transport takes more, so nobody pays for it whose client reads.
+    0: it is never looked at. It need not be watched while the transport takes more, so nobody pays for it
+    whose client reads.
     """
 
-    __slots__ = ("_before", "_give_up", "_loop", "_moved", "_timer", "_transport", "seconds")
+    __slots__ = ("_before", "_loop", "_moved", "_timer", "_transport", "seconds")
 
-    def __init__(
-        self,
-        transport: asyncio.Transport,
-        loop: asyncio.AbstractEventLoop,
-        seconds: float,
-        give_up: Callable[[], None],
-    ) -> None:
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
         self._transport = transport
         self._loop = loop
         self.seconds = seconds
-        self._give_up = give_up
         self._timer: asyncio.TimerHandle | None = None
         self._before = 0  # octets that the client had not taken yet when it was last looked
         self._moved = False  # since then the transport has taken more
 
-    def watch(self) -> None:
-        """Look from time to time whether the client takes something, as long as something waits."""
+    def watch(self, give_up: Callable[[], None]) -> None:
+        """Look from time to time, as long as something waits; `give_up` is called once nothing of it moves.
+
+        It is held while that is looked for and no longer: it belongs to the connection, which holds this.
+        """
         if self._timer is None and self.seconds:
             self._moved = False
             self._before = self._untaken()
-            self._timer = self._loop.call_later(self.seconds, self._look)
+            self._timer = self._loop.call_later(self.seconds, self._look, give_up)
 
     def moved(self) -> None:
         """Take note that the transport takes more."""
@@ -54,14 +50,14 @@ class Delivery:
             self._timer.cancel()
             self._timer = None
 
-    def _look(self) -> None:
+    def _look(self, give_up: Callable[[], None]) -> None:
         self._timer = None
         if not self._transport.get_write_buffer_size():
             return
         if self._moved or self._untaken() < self._before:
-            self.watch()
+            self.watch(give_up)
         else:
-            self._give_up()
+            give_up()
 
     def _untaken(self) -> int:
         """The octets that the client has not confirmed: those that wait here and in the system's queue.
@@ -84,10 +80,15 @@ class Delivering(asyncio.Protocol):
     """A connection whose `delivery` is watched as long as its transport takes no more."""
 
     delivery: Delivery
+    transport: Any  # uvicorn's classes say which
+
+    def forsake(self) -> None:
+        """Give a client up that takes nothing."""
+        self.transport.abort()
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self.delivery.watch()
+        self.delivery.watch(self.forsake)
 
     def resume_writing(self) -> None:
         self.delivery.moved()

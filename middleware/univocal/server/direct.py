@@ -142,7 +142,6 @@ class DirectProtocol(ExactProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         turn, self._turn, self._next = self._turn, None, None
-        self.pipeline.clear()
         super().connection_lost(exc)
         if turn is not None:
             turn.end()
@@ -175,7 +174,7 @@ class DirectProtocol(ExactProtocol):
         self.transport.set_protocol(end)
         return Switched(self.transport, early, full=self.flow.write_paused)
 
-    def _forsake(self) -> None:
+    def forsake(self) -> None:
         turn = self._turn
         if turn is not None and turn.exchange is not None:
             turn.exchange.refuse(("request-timeout",))
@@ -183,7 +182,7 @@ class DirectProtocol(ExactProtocol):
             if self._idle():
                 self.url = b""  # what was asked for is answered, and told of
             self._tell(self._received(), ("request-timeout",))
-        super()._forsake()
+        super().forsake()
 
     def resume_writing(self) -> None:
         super().resume_writing()

@@ -95,7 +95,7 @@ class BoundedH2Protocol(Delivering, ZttpH2Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.delivery = Delivery(transport, self.loop, self._limits.send_timeout, transport.abort)
+        self.delivery = Delivery(transport, self.loop, self._limits.send_timeout)
         self._suits = transport.get_extra_info(SUITS)
         self.rested = self.loop.time()
         self._objection = self._clients.enter(self, self.client[0] if self.client else None)

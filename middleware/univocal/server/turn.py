@@ -162,6 +162,7 @@ class Turn:
             exchange.refuse(reasons)
         elif exchange is not None:
             exchange.cancel()
+            self._sink = None
 
     def fail(self, error: BaseException | None) -> None:
         """Answer that there is a fault here, or cut an answer that has begun."""

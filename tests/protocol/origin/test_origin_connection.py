@@ -1,11 +1,13 @@
 """One connection, by plain calls: no event loop, no octet on a wire."""
 
 import sys
+import weakref
 
 import httpx
 import pytest
 
-from univocal.origin.connection import Phase, StaleConnectionError
+from tests.protocol.origin.conftest import Told
+from univocal.origin.connection import Connection, Phase, StaleConnectionError
 from univocal.origin.failures import ClosedError
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
@@ -301,3 +303,23 @@ def test_how_many_calls_a_response_takes(connection, answer, send, pending):
     ours = [name for name in calls if name not in ("on_header", "start", "write", "finish", "put_back")]
     assert calls.count("on_header") == 6
     assert len(ours) <= 16, ours
+
+
+@pytest.mark.usefixtures("no_collector")
+@pytest.mark.parametrize(
+    "octets", [b"", OK + b"hello", OK + b"hel", b"HTTP/1.1 304 Not Modified\r\n\r\n", b"?"]
+)
+def test_a_lost_connection_and_its_request_leave_nothing_to_the_collector(
+    octets, clock, keeper, wire, pending
+):
+    connection, answer = Connection(clock, keeper, 1000), Told()
+    connection.connection_made(wire)
+    request = pending(answer)
+    connection.send(request)
+    if octets:
+        connection.data_received(octets)
+    connection.connection_lost(None)
+    keeper.repeated.clear()
+    left = [weakref.ref(connection), weakref.ref(answer)]
+    del connection, answer, request
+    assert [each() for each in left] == [None, None]
