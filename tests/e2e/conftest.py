@@ -21,6 +21,7 @@ import pytest
 
 import forking
 from support import serving
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 20
@@ -197,10 +198,7 @@ class Redis:
 def redis(tmp_path: Path) -> Iterator[Redis]:
     if shutil.which("redis-server") is None:
         pytest.skip("needs redis-server (Debian package redis-server)")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = Redis(tmp_path, port)
+    server = Redis(tmp_path, free_port())
     server.start()
     yield server
     server.kill()

@@ -18,18 +18,13 @@ from websockets.sync.client import connect
 from websockets.sync.server import ServerConnection, serve
 
 from authority import Authority
+from tests.ports import free_port
 
 Fixture = Callable[..., Any]
 
 TIMEOUT = 20
 CLIENT = "127.0.0.2"  # an address that is nobody's proxy
 PACKAGES = {"caddy": "caddy", "nginx": "nginx-light", "haproxy": "haproxy"}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def file_of(root: Path, kind: str, page: str = "in-front.md") -> str:

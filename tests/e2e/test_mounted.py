@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from tests.ports import free_port
+
 Fixture = Callable[..., Any]
 
 MODULE = """
@@ -71,8 +73,7 @@ def serve(root: Path, tmp_path: Path) -> Iterator[Fixture]:
     processes = []
 
     def start(app: str, *arguments: str, **variables: str) -> int:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port: int = free.getsockname()[1]
+        port = free_port()
         paths = os.pathsep.join((str(root / "middleware"), str(tmp_path)))
         command = [sys.executable, "-m", "uvicorn", f"module:{app}", "--port", str(port), *arguments]
         process = subprocess.Popen(

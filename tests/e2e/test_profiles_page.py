@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
 from univocal.engine.runtime import builtin_profiles
 from univocal.uri.pipeline import Rejected, canonical_target, explain_target
 from univocal.uri.profile import parse
@@ -151,11 +152,6 @@ def test_the_built_in_profiles(text):
 
 
 # The worked example.
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 @pytest.fixture

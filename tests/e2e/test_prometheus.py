@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.ports import free_port
 from univocal_app.observe.metrics import FAMILIES, written
 
 Fixture = Callable[..., Any]
@@ -85,9 +86,7 @@ def test_each_panel_has_a_unit_a_description_and_a_place_of_its_own() -> None:
 @pytest.fixture
 def program(start: Fixture, origin: Any, redis: Any, tmp_path: Path) -> Any:
     """Two workers, and an origin server that nobody is behind."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        closed = bound.getsockname()[1]
+    closed = free_port()
     file = tmp_path / "univocal.toml"
     file.write_text(
         '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nworkers = 2\naccess_log = "off"\n'
@@ -101,9 +100,7 @@ def program(start: Fixture, origin: Any, redis: Any, tmp_path: Path) -> Any:
 @pytest.fixture
 def prometheus(program: Any, tmp_path: Path) -> Iterator[str]:
     """The URL of a prometheus that scrapes the program twice a second."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        port = bound.getsockname()[1]
+    port = free_port()
     host, admin = program.admin
     file = tmp_path / "prometheus.yml"
     file.write_text(

@@ -12,6 +12,8 @@ from typing import Any, NoReturn
 
 import pytest
 
+from tests.ports import free_port
+
 PORTS = ("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 SPELLINGS = [
     "/wiki/A/B(c)",
@@ -223,9 +225,7 @@ def test_a_second_signal_does_not_wait_for_an_origin_that_hangs(start: Fixture) 
 
 
 def test_an_origin_that_is_not_there(start: Fixture, ask: Fixture) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    proxy = start("serve", "--upstream", f"http://127.0.0.1:{port}", *PORTS).proxy
+    proxy = start("serve", "--upstream", f"http://127.0.0.1:{free_port()}", *PORTS).proxy
     answer = ask(proxy, "/", "en.example")
     assert (answer.status, json.loads(answer.body)["reason"]) == (502, "origin-unreachable")
 
@@ -242,8 +242,7 @@ def test_a_port_in_use_is_one_clear_message(univocal: Fixture) -> None:
 
 
 def test_several_upstreams_share_the_requests(start: Fixture, ask: Fixture, origin: Any) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        dead = f"http://127.0.0.1:{free.getsockname()[1]}"
+    dead = f"http://127.0.0.1:{free_port()}"
     running = start("serve", "--upstream", dead, "--upstream", origin.url, *PORTS)
     assert [ask(running.proxy, f"/{number}", "en.example").status for number in range(6)] == [200] * 6
     told = json.loads(ask(running.admin, "/-/origins", "localhost").body)

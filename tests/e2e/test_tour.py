@@ -21,6 +21,8 @@ from typing import Any
 
 import pytest
 
+from tests.ports import free_port
+
 Fixture = Callable[..., Any]
 
 ROOT = Path(__file__).parents[2]
@@ -90,13 +92,6 @@ def needed(program: str, package: str) -> str:
     return found
 
 
-def free() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 class Containers:
     """The stack itself."""
 
@@ -127,7 +122,7 @@ class Stack:
         self._folder = folder
         self._started: dict[str, subprocess.Popen[bytes]] = {}
         names = ("8080", "8081", "8082", "8083", "8084", "9090", "app", "files", "wiki", "redis", "tomcat")
-        self._ports = {name: free() for name in names}
+        self._ports = {name: free_port() for name in names}
         self._ports["tomcat"] = self._ports["8084"]
         (folder / "compose").mkdir()
         self._file = folder / "compose" / "univocal.toml"

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.ports import free_port
+
 Fixture = Callable[..., Any]
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -282,8 +284,7 @@ def test_an_old_client_that_would_keep_its_connection_is_answered(proxy: Any, ra
 def test_a_proxy_before_itself_ends_after_sixteen_passes(
     start: Fixture, tmp_path: Path, transport: str, request_line: bytes, via: bytes, requests: int
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     file = tmp_path / "univocal.toml"
     file.write_text(
         f'[server]\nlisten = "127.0.0.1:{port}"\nadmin = "127.0.0.1:0"\naccess_log = "stdout"\n'

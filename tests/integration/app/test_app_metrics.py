@@ -77,7 +77,7 @@ class Reference:
             for name, family in FAMILIES.items()
             if family.kind == "counter" and family.labels
         }
-        text = "Seconds from a request's head to its response's last octet"
+        text = "Seconds from a request's head (not of PURGE, BAN) to its response's last octet"
         self.seconds = Histogram(SECONDS, text, ["cache"], buckets=BOUNDS, registry=self.registry)
 
     def __call__(self, outcome: Outcome) -> None:

@@ -19,6 +19,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import ports
+
 ROOT = Path(__file__).parents[3]
 PATIENCE = 120  # seconds; whatever else the machine does
 OUR_SOURCES = os.pathsep.join(str(ROOT / source) for source in ("app", "middleware"))
@@ -129,11 +131,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 def free_port() -> Callable[[], int]:
     """A port that nobody listens on."""
 
-    def free_port() -> int:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            return int(listener.getsockname()[1])
-
-    return free_port
+    return ports.free_port
 
 
 @pytest.fixture(scope="session")

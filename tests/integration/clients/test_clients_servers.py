@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from tests.ports import free_port
+
 pytest.importorskip("django", reason="needs Django (univocal[clients])")
 
 HERE = Path(__file__).parent
@@ -46,8 +48,7 @@ class Site:
     """The project on a port of its own; `err` has what it says."""
 
     def __init__(self, server: str, trusted: str, forwarded: str, err: Path, address: Any) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         self.server, self.err, self._stream = server, err, err.open("wb")
         paths = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", ""), *sys.path])
         self.process = subprocess.Popen(

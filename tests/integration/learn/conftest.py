@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import uvicorn
 
+from tests.ports import free_port
 from univocal.uri.pipeline import canonical_target
 from univocal.uri.profile import parse
 from univocal_app.learn.asking import Asker, remembering
@@ -98,10 +99,7 @@ def nginx(directory: Path, files: Path) -> Iterator[dict[str, str]]:
     program = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
     if program is None:
         pytest.skip("needs nginx (Debian package nginx-light)")
-    ports = []
-    for _ in range(4):
-        with closing(socket.create_server(("127.0.0.1", 0))) as probe:
-            ports.append(probe.getsockname()[1])
+    ports = [free_port() for _ in range(4)]
     prefix = directory / "nginx"
     prefix.mkdir()
     pages = "".join(

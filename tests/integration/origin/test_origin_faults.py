@@ -8,6 +8,8 @@ import threading
 import httpx
 import pytest
 
+from tests.ports import free_port
+
 OK = b"HTTP/1.1 200 OK\r\n"
 BROKEN = httpx.RemoteProtocolError
 HEAD = OK + b"Content-Length: 10\r\n\r\n"
@@ -161,9 +163,7 @@ async def test_an_early_refusal_outlives_the_reset_that_follows_it(answered, pau
 
 async def test_nobody_listens(answered, ask):
     class Nobody:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            url = httpx.URL(f"http://127.0.0.1:{probe.getsockname()[1]}/")
+        url = httpx.URL(f"http://127.0.0.1:{free_port()}/")
 
     for _ in range(3):
         with pytest.raises(httpx.ConnectError):

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 import httpx
 import pytest
 
+from tests.ports import free_port
 from univocal import CacheMiddleware
 from univocal.asgi.reverse_proxy import Origins, ReverseProxy
 from univocal.engine.outcome import Outcome
@@ -49,12 +50,6 @@ async def asked(url: str, read: float = 20.0) -> tuple[httpx.Response, Outcome, 
     finally:
         await origins.aclose()
     return answer, outcomes[0], failures
-
-
-def free_port() -> int:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        return int(bound.getsockname()[1])
 
 
 async def test_a_refused_connection_is_told_with_its_address() -> None:
