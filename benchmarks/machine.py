@@ -186,7 +186,8 @@ def whole_machine() -> str:
         if line.startswith("model name")
     ]
     processor = models[0] if models else platform.machine()
+    release = ".".join(platform.release().split(".")[:2])
     return (
-        f"{processor}, {os.cpu_count()} cores, Linux {platform.release()}, "
+        f"{processor}, {os.cpu_count()} cores, Linux {release}, "
         f"{platform.python_implementation()} {platform.python_version()}"
     )

@@ -285,3 +285,33 @@ async def test_the_content_that_an_application_sends_to_a_head_is_not_stored_for
     await client("/a", "HEAD")
     application.body = b"of the GET"
     assert (await client("/a")).body == b"of the GET"
+
+
+@pytest.mark.parametrize("size", [1_000, 200_000])
+async def test_a_client_that_leaves_is_heard_behind_much_content(size):
+    heard, begun = [], asyncio.Event()
+
+    async def application(scope, receive, send):
+        while (await receive())["more_body"]:
+            pass
+        await send({"type": "http.response.start", "status": 200, "headers": OPEN})
+        await send({"type": "http.response.body", "body": b"data: 1", "more_body": True})
+        begun.set()
+        heard.append((await receive())["type"])
+
+    arrived: asyncio.Queue[dict[str, object]] = asyncio.Queue()
+    arrived.put_nowait({"type": "http.request", "body": b"x" * size, "more_body": False})
+
+    async def send(message):
+        pass
+
+    scope = {"type": "http", "method": "POST", "scheme": "http", "path": "/a", "query_string": b""}
+    fields = [(b"host", b"en.example"), (b"content-length", b"%d" % size)]
+    async with asyncio.timeout(10):
+        asking = asyncio.create_task(
+            CacheMiddleware(application)(scope | {"headers": fields}, arrived.get, send)
+        )
+        await begun.wait()
+        arrived.put_nowait({"type": "http.disconnect"})
+        await asking
+    assert heard == ["http.disconnect"]

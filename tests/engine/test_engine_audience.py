@@ -215,3 +215,14 @@ def test_the_sums_are_those_of_each_exchange(asked: list[tuple[bytes, float, flo
     assert sums[0] == sums[1]
     taken = [sum(each.times.total * each.alike for each in told) for told in (house.outcomes, house.counted)]
     assert taken[0] == pytest.approx(taken[1])
+
+
+def test_a_counter_may_have_the_rest_told_within_its_call(house: Watched) -> None:
+    house.store_away(b"content", target=b"/b/c")
+    house.outcomes.clear()
+    house.counted.clear()
+    house.engine.audience.counters.insert(0, lambda _: house.engine.audience.settle())
+    for target in (b"/a", b"/b/c", b"/a", b"/b/c"):
+        house.hit(target)
+    house.engine.audience.settle()
+    assert sum(each.alike for each in house.counted) == len(house.outcomes)

@@ -279,6 +279,9 @@ def test_a_socket(location, passed, upstream, forward):
         ("server a:1 max_fails=2; server a:1 weight=2; server b:2;", "http://app",
          [{"url": "http://a:1", "weight": 3}, "http://b:2"]),
         ("server a:1 weight=3;", "http://app", "http://a:1"),
+        ("server unix:/run/x; server b:2;", "http://app", ["unix:///run/x", "http://b:2"]),
+        ("server unix:/run/x; server b:2;", "https://app", "https://b:2"),
+        ("server unix:/run/x; server b:2;", "http://app/x/", "http://b:2/x/"),
     ],
 )  # fmt: skip
 def test_the_servers_of_an_upstream_share_the_requests(servers, passed, upstream):
@@ -332,6 +335,7 @@ def test_what_nginx_does_with_a_server_that_fails_is_said():
         ("location /v/ { proxy_pass; }", "no http:// or https:// and a host"),
         ("location /v/ { proxy_pass http://unix:/run/x:/; }", "a path behind a socket; left out"),
         ("location /v/ { proxy_pass http://unix:/run/x:/a$uri; }", "a path behind a socket; left out"),
+        ("location /v/ { proxy_pass https://unix:/run/x; }", "TLS over a socket; left out"),
         ("location /v/ { proxy_pass http://a/%2e/; }", "/v/ is left out: found"),
         ("location /v/../w { proxy_pass http://a/; }", "/v/../w is left out: found"),
         (

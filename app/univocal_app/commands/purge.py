@@ -154,6 +154,7 @@ class Purger:
 
     def __init__(self, proxy: Server, admin: Server | None, token: str, *, soft: bool) -> None:
         self._proxy, self._admin = proxy, admin
+        self._named = admin is not None  # else it is guessed, for what the proxy itself does not take
         self._fields = {"Authorization": f"Bearer {token}"} if token else {}
         self._soft = soft
 
@@ -172,7 +173,7 @@ class Purger:
         """Send one job; every failure is a Result, too."""
         server = self._proxy
         try:
-            if job.by_name or (job.by == "prefix" and self._admin is not None):
+            if job.by_name or (job.by == "prefix" and self._named):
                 server = self._neighbour()
                 value = _sendable(job.value) if job.by == "prefix" else job.value
                 asked = json.dumps({job.by: value, "soft": self._soft}).encode()

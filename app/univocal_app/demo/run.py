@@ -53,7 +53,7 @@ def _demo(listen: Address, admin: Address, directory: Path, *, visited: bool) ->
     )
     write_files(directory)
     page.router.routes.append(Route("/", _answer(as_page(at))))
-    house = assemble(validate(settings(at.proxy, addresses), COMMAND_LINE), COMMAND_LINE)
+    house = assemble(validate(settings(at, addresses), COMMAND_LINE), COMMAND_LINE)
     listeners = [*origins.values(), house.front(front), house.back(back)]
     visitors = Visitors(at.proxy)
 
@@ -69,8 +69,9 @@ def _demo(listen: Address, admin: Address, directory: Path, *, visited: bool) ->
     run(Serving(listeners, house.start, close, lambda _: house.events.close()), ready)
 
 
-def settings(proxy: Address, origins: dict[str, Address]) -> dict[str, Any]:
+def settings(at: Ports, origins: dict[str, Address]) -> dict[str, Any]:
     """The demo's univocal.toml."""
+    proxy = at.proxy
     profiles = {"wiki": "mediawiki", "servlet": "servlet", "files": "upload"}
     sites: list[dict[str, Any]] = [
         {"hosts": [f"{name}.localhost"], "profile": profile, "upstream": f"http://{origins[name]}"}
@@ -78,7 +79,7 @@ def settings(proxy: Address, origins: dict[str, Address]) -> dict[str, Any]:
     ]
     own = sorted({"localhost", "127.0.0.1", f"[{proxy.host}]" if ":" in proxy.host else proxy.host})
     sites.append({"hosts": own, "profile": "asgi", "upstream": f"http://{origins['page']}"})
-    return {"server": {"access_log": "off"}, "sites": sites}
+    return {"server": {"access_log": "off", "admin": str(at.admin)}, "sites": sites}
 
 
 def _program() -> str:

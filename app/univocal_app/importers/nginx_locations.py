@@ -40,6 +40,7 @@ _REPLACED: Final = re.compile(rf"{_ORIGIN}/[^$]*")
 # A socket stands in URLs as a host until they are written: nginx ends its path with a colon.
 _SOCKET: Final = re.compile(r"http://unix:(/[^:$]+):?")
 _AS_HOST: Final = re.compile(r"http://unix(%2F[^/{]+)(.*)")
+_TLS_SOCKET: Final = "https://unix:"
 _WEIGHT: Final = re.compile(r"weight=([0-9]{1,9})")  # of an upstream's server
 
 # Routes are chosen by a path in which reserved octets are as they came: an escape of one crosses routes.
@@ -133,25 +134,27 @@ def _pass(directive: Directive, path: str, reading: LocationReading) -> None:
     spelled = _spelled(path, reading.profile)
     if set(spelled.encode()) & _RESERVED:
         reading.note(directive, f"{spelled} is taken in this spelling only; with escapes it is refused")
-    setting = _setting(upstream, servers)
+    setting = _setting(upstream, servers, directive, reading)
     if setting is None:
-        reading.note(directive, "a path behind a socket; left out")
         return
     reading.routes.append((Mapped(spelled, setting, forward, directive.line), host))
 
 
-def _setting(upstream: str, servers: Mapping[str, int]) -> Setting | None:
+def _setting(
+    upstream: str, servers: Mapping[str, int], directive: Directive, reading: LocationReading
+) -> Setting | None:
     """The upstream's value: `upstream` is that of the first of `servers`, which are by URL, with weights.
 
-    None where a path is behind a socket, which univocal has no way to write.
+    A path behind a socket, which univocal has no way to write, is left out; None if nothing else is there.
     """
     behind = upstream.removeprefix(next(iter(servers), upstream))
     written = [(_written(url + behind), weight) for url, weight in (servers or {upstream: 1}).items()]
-    if not all(url for url, _ in written):
-        return None
-    if len(written) < 2:
-        return written[0][0]
-    return [url if weight == 1 else {"url": url, "weight": weight} for url, weight in written]
+    kept = [(url, weight) for url, weight in written if url]
+    if len(kept) < len(written):
+        reading.note(directive, "a path behind a socket; left out")
+    if len(kept) < 2:
+        return kept[0][0] if kept else None
+    return [url if weight == 1 else {"url": url, "weight": weight} for url, weight in kept]
 
 
 def _written(url: str) -> str:
@@ -187,6 +190,9 @@ def _replaces_segments(path: str, url: str, directive: Directive, reading: Locat
 def _resolved(directive: Directive, reading: LocationReading) -> tuple[str, str, dict[str, int]] | None:
     """The URL of a proxy_pass, with a server in the place of its upstream's name; the Host; all servers."""
     url = _as_host(directive.arguments[0] if directive.arguments else "")
+    if url.startswith(_TLS_SOCKET):
+        reading.note(directive, "TLS over a socket; left out")
+        return None
     match = re.fullmatch(r"(https?://)([^/$:]+)(.*)", url, re.DOTALL)
     if match is None:
         reading.note(directive, "no http:// or https:// and a host; left out")
@@ -201,6 +207,8 @@ def _resolved(directive: Directive, reading: LocationReading) -> tuple[str, str,
             reading.notes.append(left_out(each))
         elif reason := _idle(each):
             reading.note(each, reason)
+        elif (match[1] + each.arguments[0]).startswith(_TLS_SOCKET):
+            reading.note(each, "TLS over a socket; left out")
         else:
             server, *parameters = each.arguments
             own = _as_host(match[1] + server)

@@ -299,14 +299,14 @@ def _path_parameters(target: bytes) -> list[Pair]:
 
 def _trailing(target: bytes) -> list[Pair]:
     path, query = split(target)
-    if path == b"/":
-        return []
     bare = path.rstrip(b"/")
+    if not bare:
+        return []
     other = bare if path.endswith(b"/") else path + b"/"
-    return [
-        Pair(target, other + query, part="file" if b"." in path[_last_slash(path) :] else ""),
-        Pair(target, bare + b"//" + query, part="doubled"),
-    ]
+    pairs = [Pair(target, other + query, part="file" if b"." in path[_last_slash(path) :] else "")]
+    if not path.endswith(b"//"):
+        pairs.append(Pair(target, bare + b"//" + query, part="doubled"))
+    return pairs
 
 
 def _index_name(target: bytes) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Final
 
@@ -19,8 +20,6 @@ __all__ = ["Hosts", "OwnHosts"]
 # Balancers and orchestrators ask the first two by whatever name they know, and nothing is in the answers. The
 # third asks for its sender's right first (see admin_purge), and tells of a purge that is refused.
 _EXEMPT: Final = frozenset(("/-/health", "/-/ready", "/-/purge"))
-
-_EVERYWHERE: Final = frozenset(("0.0.0.0", "::"))  # noqa: S104 - read, not bound
 
 
 class Hosts:
@@ -45,7 +44,7 @@ class Hosts:
         authority = parse_authority(named[0]) if len(named) == 1 else None
         if authority is None:
             return False
-        everywhere = self._server().admin.host in _EVERYWHERE
+        everywhere = _is_everywhere(self._server().admin.host)
         return authority[0] in self.names or _is_address(authority[0], scope.get("server"), everywhere)
 
 
@@ -60,6 +59,13 @@ class OwnHosts:
             await self._app(scope, receive, send)
         else:
             await send_problem(send, ("unknown-host",), scope)
+
+
+def _is_everywhere(host: str) -> bool:
+    """Tell whether who listens on a host listens on all addresses."""
+    with suppress(ValueError):
+        return ip_address(host).is_unspecified
+    return False
 
 
 def _is_address(host: bytes, server: tuple[str, int | None] | None, everywhere: bool) -> bool:

@@ -102,8 +102,8 @@ class Reception:
                 await self._room
 
     def _waits_for_room(self) -> bool:
-        """Tell whether no more is to be received for now."""
-        return not self._unwanted and (self._full or self._held > HIGH_WATER)
+        """Tell whether no more is to be received for now; once all has come, a leaving is to be heard."""
+        return not (self._unwanted or self._complete) and (self._full or self._held > HIGH_WATER)
 
     def _push(self) -> None:
         """Hand on what has come, as far as it is taken."""

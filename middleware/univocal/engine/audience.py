@@ -127,7 +127,8 @@ class Audience:
     def _go_on(self, most: int) -> None:
         """Tell the counters of some of what has ended."""
         ended = self._ended
-        for _ in range(min(most, len(ended))):
+        while most > 0 and ended:  # a counter may have more of it told within the call
+            most -= 1
             outcome, count, seconds = ended.popleft()
             if count > 1:
                 mean = seconds / count

@@ -263,6 +263,8 @@ class ResponseReader:
                 return
             if self._crumbs:
                 self._gather()
+                if self.stage is not stage:
+                    return  # whoever is told of them had enough
             self.takes = self._write(content)
         elif stage is _COMPLETE:
             self._surplus = True
@@ -275,6 +277,7 @@ class ResponseReader:
         try:
             self.takes = self._write(b"".join(crumbs))
         except Exception as error:
+            self.stage = Progress.STOPPED  # it is no whole response, though its end has come
             self._surplus, self.fault, self.error = True, self.fault or "the sink failed", error
 
     def on_message_complete(self) -> None:

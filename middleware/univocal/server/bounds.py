@@ -284,8 +284,7 @@ class BoundedConnection(Delivering, HttpToolsProtocol):
             try:
                 reasons = why(error, piece)
             except httptools.HttpParserCallbackError:
-                self.logger.error("a request could not be answered", exc_info=error.__context__)
-                self._end_with(FAULT, (), tell=False)
+                self._fail(error.__context__)
             else:
                 self._refuse(reasons)
         else:
@@ -387,6 +386,11 @@ class BoundedConnection(Delivering, HttpToolsProtocol):
             COMPLAINTS.note(f"Refused a request: {', '.join(reasons)}")
         self._end_with(problem(reasons), tuple(reasons))
 
+    def _fail(self, error: BaseException | None) -> None:
+        """Answer that there is a fault here, and end the connection."""
+        self.logger.error("a request could not be answered", exc_info=error)
+        self._end_with(FAULT, (), tell=False)
+
     def _end_with(self, answer: Problem, reasons: tuple[str, ...], *, tell: bool = True) -> None:
         self._refusal = answer
         self._unparsed = b""
@@ -469,6 +473,8 @@ class BoundedConnection(Delivering, HttpToolsProtocol):
             self._timer = self.loop.call_at(self._due, self._tick)
         elif self._refusal is not None:
             self.transport.abort()
+        elif self._later is not None:
+            self._wait(self._keep_alive)  # requests have come that are still to be parsed
         elif self._phase == BETWEEN:
             self.close()  # nothing was asked
         # It is the client that waits, for us to read or to ask.

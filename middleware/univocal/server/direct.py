@@ -200,7 +200,10 @@ class DirectProtocol(ExactProtocol):
     def _feed_message(self, piece: bytes) -> None:
         super()._feed_message(piece)
         if self._content:
-            self._pass_on()
+            try:
+                self._pass_on()
+            except Exception as error:
+                self._fail(error)
 
     def _pass_on(self) -> None:
         """Hand over the content of a piece in one: chunks may be of one octet."""

@@ -8,7 +8,7 @@ used of it, and a test compares those with the installed version.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, cast
 from urllib.parse import unquote
@@ -16,10 +16,11 @@ from urllib.parse import unquote
 import zttp
 from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
 from uvicorn.config import Config
-from uvicorn.protocols.http.zttp_h2_impl import RequestResponseCycle, ZttpH2Protocol
+from uvicorn.protocols.http.zttp_h2_impl import FORBIDDEN_HEADERS, RequestResponseCycle, ZttpH2Protocol
 from uvicorn.server import ServerState
 
 from univocal.http.extensions import EARLY_HINT, EXTENSION, INTERIM
+from univocal.http.fields import without
 from univocal.http.framing import MIN_RATE, ReadLimits, faults, field_octets, split_target
 from univocal.http.messages import Fields, Received, values
 from univocal.http.problem import Problem, problem
@@ -305,7 +306,7 @@ class BoundedCycle(RequestResponseCycle):
     async def send(self, message: ASGISendEvent) -> None:
         event: Mapping[str, Any] = message  # ASGI extensions have types of their own
         if event["type"] == INTERIM:
-            self._inform(event["status"], list(event["headers"]))
+            self._inform(event["status"], interim_fields(event.get("headers", ())))
             self.expects = self.expects and event["status"] != 100
             return
         if message["type"] != "http.response.body" or not message.get("body"):
@@ -355,6 +356,12 @@ class Refusal:
         answer = self._answer
         await send({"type": "http.response.start", "status": answer.status, "headers": self._fields})
         await send({"type": "http.response.body", "body": answer.body})
+
+
+def interim_fields(fields: Iterable[tuple[bytes, bytes]]) -> Fields:
+    """An interim response's fields as HTTP/2 has them (RFC 9113 §8.2); it has no content, and no length."""
+    spelled = [(name.lower(), value.strip(b" \t")) for name, value in fields]
+    return without(spelled, {*FORBIDDEN_HEADERS, b"te", b"content-length"})
 
 
 def joined(headers: Any) -> Fields:

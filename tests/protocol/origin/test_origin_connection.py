@@ -323,3 +323,32 @@ def test_a_lost_connection_and_its_request_leave_nothing_to_the_collector(
     left = [weakref.ref(connection), weakref.ref(answer)]
     del connection, answer, request
     assert [each() for each in left] == [None, None]
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize("rest", [b"0\r\n\r\n", b"400\r\n" + b"b" * 1024 + b"\r\n0\r\n\r\n"])
+def test_a_response_whose_content_cannot_be_kept_is_not_told_as_whole(connection, send, answer, rest):
+    def write(chunk):
+        raise MemoryError(chunk)
+
+    answer.write = write
+    send()
+    connection.data_received(CHUNKED + b"5\r\nhello\r\n" + rest)
+    assert answer.calls[1:] == [("fail", MemoryError)]
+
+
+def test_who_has_had_enough_of_small_chunks_gets_none_of_the_large_one_behind_them(connection, send, answer):
+    got = []
+
+    def write(chunk):
+        got.append(chunk)
+        request.cancel()
+        return True
+
+    answer.write = write
+    request = send()
+    connection.data_received(CHUNKED + b"5\r\nhello\r\n400\r\n" + b"b" * 1024 + b"\r\n")
+    assert got == [b"hello"]
+    assert answer.names == ["start"]

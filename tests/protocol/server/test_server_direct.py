@@ -2,6 +2,7 @@
 
 import pytest
 
+from univocal.asgi import application
 from univocal.cache.rules import Rules
 from univocal.engine.runtime import Runtime, builtin_profiles
 from univocal.http.framing import ReadLimits
@@ -228,3 +229,26 @@ async def test_what_stands_in_content_is_no_request(stored, odd):
     await client.feed(get(), odd, get(), get())
     assert [answer.body for answer in client.answers()][:1] == [b"0123456789"]
     assert len([outcome for outcome in client.door.outcomes if outcome.handling.hit]) == 1
+
+
+async def test_content_that_cannot_be_kept_is_a_fault_and_no_silence(connect, recorder, monkeypatch, caplog):
+    def write(self, chunk):
+        raise MemoryError(chunk)
+
+    monkeypatch.setattr(application._Call, "write", write)
+    client = connect(recorder, direct=True)
+    await client.feed(b"POST /a HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n")
+    await client.feed(b"1\r\na\r\n")
+    (answer,) = client.answers(b"POST")
+    assert answer.status == 500
+    assert not client.open
+    assert "a request could not be answered" in caplog.text
+
+
+async def test_requests_that_wait_for_the_others_turn_outlast_the_keep_alive_time(connect, recorder):
+    client = connect(recorder, direct=True)
+    client.protocol.data_received((b"PURGE /a HTTP/1.1\r\n" + HOST + b"\r\n") * 400)
+    client.clock.pass_time(6)
+    assert client.open
+    await client.settle()
+    assert [answer.status for answer in client.answers()] == [403] * 400

@@ -197,8 +197,10 @@ async def test_content_comes_and_goes(connect):
 async def test_interim_responses_are_passed_on(connect):
     async def application(scope, receive, send):
         assert "http.response.informational" in scope["extensions"]
-        for status, fields in ((103, [(b"link", b"</a>")]), (100, []), (102, []), (101, [])):
+        early = [(b"Link", b" </a>"), (b"Connection", b"close"), (b"te", b"gzip"), (b"content-length", b"3")]
+        for status, fields in ((103, early), (100, []), (101, [])):
             await send({"type": "http.response.informational", "status": status, "headers": fields})
+        await send({"type": "http.response.informational", "status": 102})
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"answer"})
 

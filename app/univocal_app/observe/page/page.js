@@ -43,7 +43,11 @@ function renew(id, data, build) {
 class Locked extends Error {}
 
 // What a listener says that does not know this tab. The token is for this tab alone, and ends with it.
-const token = { get: () => sessionStorage.getItem("token"), set: (text) => sessionStorage.setItem("token", text) };
+const token = {
+  get: () => sessionStorage.getItem("token"),
+  set: (text) => sessionStorage.setItem("token", text),
+  forget: () => sessionStorage.removeItem("token"),
+};
 
 // The JSON of an answer that comes within so many milliseconds.
 async function ask(path, options = {}, patience = PATIENCE) {
@@ -473,7 +477,7 @@ let silent = null; // since when
 
 // Say why nothing new is shown. It is asked for again all the same.
 function away(error) {
-  lock(error instanceof Locked);
+  if (error instanceof Locked) lock(true);
   silent ??= new Date().toTimeString().slice(0, 8);
   say(`No answer since ${silent}: ${error.message}. Trying again`, "away");
 }
@@ -488,8 +492,10 @@ function lock(locked) {
 
 async function unlock(event) {
   event.preventDefault();
-  token.set(at("token").value);
   try {
+    // No other character can be sent in a field, and none is in any token.
+    if (!/^[!-~]([ -~]*[!-~])?$/.test(at("token").value)) throw new Locked();
+    token.set(at("token").value);
     await look();
     lock(false);
     say("Live");
@@ -497,6 +503,7 @@ async function unlock(event) {
     at("unlocked").textContent = "";
     at("h-spellings").focus({ preventScroll: true });
   } catch (error) {
+    if (error instanceof Locked) token.forget();
     at("unlocked").textContent = error instanceof Locked ? "That is not the token." : error.message;
   }
 }
