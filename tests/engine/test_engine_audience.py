@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -30,6 +30,13 @@ class Watched(House):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(hits, "time", SimpleNamespace(perf_counter=lambda: seconds))
             found.tell(answer, received, self.clock(), 0.0)
+
+    def have_stored(self, targets: Iterable[bytes]) -> None:
+        """Have these stored, of which nobody has heard."""
+        for target in targets:
+            self.store_away(b"content", target=target)
+        self.outcomes.clear()
+        self.counted.clear()
 
 
 @pytest.fixture
@@ -126,10 +133,7 @@ def test_other_content_is_counted_by_itself(house: Watched) -> None:
 
 def test_what_has_ended_is_told_bit_by_bit_and_in_order(house: Watched) -> None:
     targets = [b"/%d" % number for number in range(2 * FEW + 1)]
-    for target in targets:
-        house.store_away(b"content", target=target)
-    house.counted.clear()
-    house.outcomes.clear()
+    house.have_stored(targets)
     for target in targets:
         house.hit(target)
     house.clock.now += 1
@@ -145,10 +149,7 @@ def test_what_has_ended_is_told_bit_by_bit_and_in_order(house: Watched) -> None:
 
 def test_no_turn_of_the_event_loop_tells_of_many(house: Watched) -> None:
     targets = [b"/%d" % number for number in range(2 * SLICE + 1)]
-    for target in targets:
-        house.store_away(b"content", target=target)
-    house.counted.clear()
-    house.outcomes.clear()
+    house.have_stored(targets)
     for target in targets:
         house.hit(target)
     house.clock.now += audience.PATIENCE
@@ -218,9 +219,7 @@ def test_the_sums_are_those_of_each_exchange(asked: list[tuple[bytes, float, flo
 
 
 def test_a_counter_may_have_the_rest_told_within_its_call(house: Watched) -> None:
-    house.store_away(b"content", target=b"/b/c")
-    house.outcomes.clear()
-    house.counted.clear()
+    house.have_stored([b"/b/c"])
     house.engine.audience.counters.insert(0, lambda _: house.engine.audience.settle())
     for target in (b"/a", b"/b/c", b"/a", b"/b/c"):
         house.hit(target)

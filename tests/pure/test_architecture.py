@@ -126,28 +126,25 @@ def test_the_rooms_are_these():
     assert {room(name) for name in LIBRARY_MODULES} == {None, "__main__", "protocol", *FLOORS}
 
 
-@pytest.mark.parametrize("name", [name for name in LIBRARY_MODULES if room(name) in FLOORS])
-def test_a_module_imports_from_its_own_room_and_from_lower_floors(name):
-    above = [
+def from_above(name, package, floors):
+    """What a module imports of its package that is neither of its own room nor of a lower floor."""
+    return [
         each
         for each in imported(name)
-        if under(each, "univocal")
+        if under(each, package)
         and room(each) != room(name)
-        and not FLOORS.get(room(each), 9) < FLOORS[room(name)]
+        and not floors.get(room(each), 9) < floors[room(name)]
     ]
-    assert above == []
+
+
+@pytest.mark.parametrize("name", [name for name in LIBRARY_MODULES if room(name) in FLOORS])
+def test_a_module_imports_from_its_own_room_and_from_lower_floors(name):
+    assert from_above(name, "univocal", FLOORS) == []
 
 
 @pytest.mark.parametrize("name", [name for name in APPLICATION_MODULES if room(name) in PROGRAM_FLOORS])
 def test_a_module_of_the_program_imports_from_its_own_room_and_from_lower_floors(name):
-    above = [
-        each
-        for each in imported(name)
-        if under(each, "univocal_app")
-        and room(each) != room(name)
-        and not PROGRAM_FLOORS.get(room(each), 9) < PROGRAM_FLOORS[room(name)]
-    ]
-    assert above == []
+    assert from_above(name, "univocal_app", PROGRAM_FLOORS) == []
 
 
 def test_the_rooms_of_the_program_are_these():

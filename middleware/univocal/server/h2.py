@@ -16,11 +16,12 @@ from urllib.parse import unquote
 import zttp
 from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
 from uvicorn.config import Config
-from uvicorn.protocols.http.zttp_h2_impl import FORBIDDEN_HEADERS, RequestResponseCycle, ZttpH2Protocol
+from uvicorn.protocols.http.zttp_h2_impl import RequestResponseCycle, ZttpH2Protocol
 from uvicorn.server import ServerState
 
 from univocal.http.extensions import EARLY_HINT, EXTENSION, INTERIM
 from univocal.http.fields import without
+from univocal.http.forward import HOP_BY_HOP
 from univocal.http.framing import MIN_RATE, ReadLimits, faults, field_octets, split_target
 from univocal.http.messages import Fields, Received, values
 from univocal.http.problem import Problem, problem
@@ -361,7 +362,7 @@ class Refusal:
 def interim_fields(fields: Iterable[tuple[bytes, bytes]]) -> Fields:
     """An interim response's fields as HTTP/2 has them (RFC 9113 §8.2); it has no content, and no length."""
     spelled = [(name.lower(), value.strip(b" \t")) for name, value in fields]
-    return without(spelled, {*FORBIDDEN_HEADERS, b"te", b"content-length"})
+    return without(spelled, {*HOP_BY_HOP, b"content-length"})
 
 
 def joined(headers: Any) -> Fields:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import ports
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[3]
 PATIENCE = 120  # seconds; whatever else the machine does
@@ -128,13 +128,6 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.fixture(scope="session")
-def free_port() -> Callable[[], int]:
-    """A port that nobody listens on."""
-
-    return ports.free_port
-
-
-@pytest.fixture(scope="session")
 def answering() -> Callable[[int | str, subprocess.Popen[bytes]], None]:
     """answering(port or path, process): wait until somebody listens there."""
 
@@ -166,7 +159,6 @@ def place() -> type[Place]:
 @pytest.fixture(scope="module")
 def php(
     run: Callable[..., subprocess.Popen[bytes]],
-    free_port: Callable[[], int],
     answering: Callable[[int | str, subprocess.Popen[bytes]], None],
 ) -> Callable[..., int]:
     """php(router, root, **variables): PHP's own server with this script; its port."""

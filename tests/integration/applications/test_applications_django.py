@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.ports import free_port
 from univocal.engine.runtime import builtin_profiles
 from univocal.uri.pipeline import canonical_target
 
@@ -19,7 +20,7 @@ HOST = "django.example"
 
 
 @pytest.fixture(scope="module")
-def origins(run, answering, free_port, place) -> Any:
+def origins(run, answering, place) -> Any:
     """The project under uvicorn, and under wsgiref."""
     asgi, wsgi = free_port(), free_port()
     process = run(sys.executable, str(HERE / "django_paths.py"), str(asgi), str(wsgi))

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.ports import free_port
+
 HERE = Path(__file__).parent
 JARS_AT = Path("/usr/share/java")
 JARS = ("catalina", "coyote", "util", "util-scan", "juli", "api", "servlet-api", "annotations-api")
@@ -15,7 +17,7 @@ HOST = "shop.example"
 
 
 @pytest.fixture(scope="module")
-def shops(needs, directory, run, answering, free_port, serve, place) -> Any:
+def shops(needs, directory, run, answering, serve, place) -> Any:
     """shops[profile]: the shop behind univocal with this profile."""
     needs("libtomcat10-java", *(str(JARS_AT / f"tomcat10-{name}.jar") for name in JARS))
     needs("default-jdk-headless", "java", "javac")
