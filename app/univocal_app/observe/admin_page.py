@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from importlib.resources import files
 from typing import Final
 
@@ -54,6 +54,7 @@ def locked() -> Response:
     )
 
 
+@cache  # the refusal is of the same document as its assets, whatever replaces the package's files
 def _content(name: str) -> bytes:
     return files("univocal_app").joinpath("observe", "page", *name.split("/")).read_bytes()
 

@@ -114,7 +114,7 @@ const memory = chart(at("chart-memory"), {
   axis: { incrs: [...Array(36).keys()].map((power) => 2 ** (power + 4)) },
 });
 
-// Of the origin servers, how many are up; of the others, which state is the commonest.
+// How many of the origin servers are up, and the state and site of the first that is not.
 function health(origins) {
   const bad = origins.filter((each) => each.state !== "up");
   if (!bad.length) return ["Origin servers up", number(origins.length), origins.length ? "all that are configured" : "none is configured"];
