@@ -33,11 +33,11 @@ docs: $(STAMP)  ## the documentation as a site, without a warning: dist/site/ind
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 reference: $(STAMP)  ## the tables of docs/reference.md that the code knows better, anew
-	PYTHONPATH=app:middleware $(BIN)/python reference/write.py $(ARGS)
+	PYTHONPATH=app:middleware $(BIN)/python tools/reference/write.py $(ARGS)
 
 comparison: $(STAMP)  ## which spellings nginx, Varnish and hishel take for one: docs/comparison.md; needs them
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
-	PYTHONPATH=.:app:middleware $(BIN)/python -m comparison.run $(ARGS)
+	PYTHONPATH=.:app:middleware $(BIN)/python -m tools.comparison.run $(ARGS)
 
 bench: $(STAMP)  ## univocal beside other caches, in ten minutes: docs/benchmarks.md; needs wrk and nginx
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
@@ -53,10 +53,10 @@ fuzz: $(STAMP)  ## the parser beside h11, URLs and whole exchanges against their
 	for each in fuzz/*.py; do PYTHONPATH=.:app:middleware $(BIN)/python $$each --seconds $(or $(SECONDS),60) --seed $(or $(SEED),0) || exit 1; done
 
 conformance: $(STAMP)  ## the public HTTP cache suite; CACHE_TESTS_GIT names where it is cloned from
-	$(BIN)/python conformance/run.py $(ARGS)
+	$(BIN)/python tools/conformance/run.py $(ARGS)
 
 screenshots: $(STAMP)  ## the pictures of the page in docs/pictures, anew, in two minutes; needs chromium
-	$(BIN)/python screenshots/take.py $(ARGS)
+	$(BIN)/python tools/screenshots/take.py $(ARGS)
 
 format: $(STAMP)  ## rewrite the sources as `make check` wants them
 	$(BIN)/ruff check --fix .

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from comparison.run import CACHES, PAGE, QUESTIONS, Cache, measured, missing, table
+from tools.comparison.run import CACHES, PAGE, QUESTIONS, Cache, measured, missing, table
 
 
 def told() -> dict[str, list[str]]:

@@ -38,7 +38,7 @@ def services(compose: str) -> dict[str, str]:
 
 
 def test_the_stack_has_a_configuration_that_is_accepted(root: Path) -> None:
-    file = root / "compose" / "univocal.toml"
+    file = root / "deploy" / "compose" / "univocal.toml"
     configuration = load(file)
     runtime_of(configuration, str(file))
     assert str(configuration.server.listen) == "0.0.0.0:8080"
@@ -46,7 +46,7 @@ def test_the_stack_has_a_configuration_that_is_accepted(root: Path) -> None:
 
 def test_every_upstream_is_a_service(root: Path, compose: str) -> None:
     services = set(re.findall(r"(?m)^  ([a-z]+):", compose))
-    configuration = load(root / "compose" / "univocal.toml")
+    configuration = load(root / "deploy" / "compose" / "univocal.toml")
     urls = [url for site in configuration.sites for url in site.upstream.urls]
     assert {re.split("[:/]+", url)[1] for url in urls} <= services
 
@@ -97,7 +97,7 @@ def test_who_is_allowed_is_the_host_and_prometheus(
     gateway = re.findall(r"gateway: (\S+)", compose)
     prometheus = re.findall(r"ipv4_address: (\S+?)[ }]", services["prometheus"])
     assert re.findall(r"ipv4_address: (\S+?)[ }]", compose) == prometheus
-    allowed = load(root / "compose" / "univocal.toml").purge.allow
+    allowed = load(root / "deploy" / "compose" / "univocal.toml").purge.allow
     assert sorted(map(str, allowed)) == sorted(
         ["127.0.0.0/8", *(f"{each}/32" for each in gateway + prometheus)]
     )
@@ -112,32 +112,36 @@ def test_no_token_that_everybody_knows(compose: str) -> None:
 def test_prometheus_asks_both_proxies_by_names_that_they_answer_to(
     root: Path, services: dict[str, str]
 ) -> None:
-    text = (root / "compose" / "prometheus.yml").read_text("utf-8")
+    text = (root / "deploy" / "compose" / "prometheus.yml").read_text("utf-8")
     targets = re.findall(r'"([a-z]+):8081"', text)
     assert targets == ["proxy", "second"]
-    configuration = load(root / "compose" / "univocal.toml")
+    configuration = load(root / "deploy" / "compose" / "univocal.toml")
     assert set(targets) <= set(configuration.server.admin_hosts) & services.keys()
     assert configuration.server.admin.port == 8081
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool (Debian package prometheus)")
 def test_promtool_takes_the_configuration(root: Path) -> None:
-    command = ["promtool", "check", "config", str(root / "compose" / "prometheus.yml")]
+    command = ["promtool", "check", "config", str(root / "deploy" / "compose" / "prometheus.yml")]
     assert subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
 
 
 def test_grafana_is_given_the_dashboard(root: Path, services: dict[str, str]) -> None:
     text = services["grafana"]
     assert "profiles: [grafana]" in text
-    folder = re.findall(r"path: (\S+) ", (root / "compose/grafana/dashboards.yml").read_text("utf-8"))[0]
-    assert f"./contrib/grafana/univocal.json:{folder}/univocal.json:ro" in text
-    assert "url: http://prometheus:9090\n" in (root / "compose/grafana/datasources.yml").read_text("utf-8")
+    folder = re.findall(r"path: (\S+) ", (root / "deploy/compose/grafana/dashboards.yml").read_text("utf-8"))[
+        0
+    ]
+    assert f"./deploy/grafana/univocal.json:{folder}/univocal.json:ro" in text
+    assert "url: http://prometheus:9090\n" in (root / "deploy/compose/grafana/datasources.yml").read_text(
+        "utf-8"
+    )
 
 
 def test_the_tour_asks_what_is_there(root: Path, compose: str) -> None:
     tour = (root / "docs" / "tour.md").read_text("utf-8")
     assert [int(number) for number in re.findall(r"(?m)^## (\d+)\. ", tour)] == list(range(1, 11))
-    file = root / "compose" / "univocal.toml"
+    file = root / "deploy" / "compose" / "univocal.toml"
     sites = runtime_of(load(file), str(file)).sites
     published = set(re.findall(r"127\.0\.0\.1:(\d+):", compose))
     asked = re.findall(r"http://([a-z]+\.localhost|127\.0\.0\.1):(\d+)(/[^\s\'`]*)?", tour)
@@ -168,18 +172,18 @@ def test_the_tour_asks_what_is_there(root: Path, compose: str) -> None:
 )
 def test_the_tours_urls_become_what_it_says(root: Path, univocal: Fixture, url: str, told: str) -> None:
     assert url in (root / "docs" / "tour.md").read_text("utf-8")
-    result = univocal("explain", "--config", str(root / "compose" / "univocal.toml"), url)
+    result = univocal("explain", "--config", str(root / "deploy" / "compose" / "univocal.toml"), url)
     assert told in result.stdout + result.stderr
 
 
 def test_the_proxies_share_a_service_that_is_there(root: Path, compose: str) -> None:
-    store = load(root / "compose" / "univocal.toml").cache.store
+    store = load(root / "deploy" / "compose" / "univocal.toml").cache.store
     assert re.split("[:/]+", store)[:2] == ["redis", "redis"]
     assert re.search(r"(?m)^  redis:$", compose)
     assert "redis" in re.findall(r"'\.\[(.*)\]'", (root / "Dockerfile").read_text("utf-8"))[0].split(",")
 
 
-@pytest.mark.parametrize("folder", [".", "compose/app"])
+@pytest.mark.parametrize("folder", [".", "deploy/compose/app"])
 def test_images(root: Path, folder: str) -> None:
     text = (root / folder / "Dockerfile").read_text("utf-8")
     users = re.findall(r"(?m)^USER (\S+)", text)

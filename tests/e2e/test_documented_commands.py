@@ -86,7 +86,7 @@ ELSEWHERE = {
     r"python3 -m venv /opt/univocal .*": By(
         "tests/e2e/test_packaging.py::test_the_wheel_alone_is_the_middleware", "it would change this machine"
     ),
-    r"cp contrib/univocal\.service .*|systemctl .*": SERVICE,
+    r"cp deploy/systemd/univocal\.service .*|systemctl .*": SERVICE,
     r"univocal check .* && systemctl reload univocal": By(
         "tests/e2e/test_in_front.py::test_the_file_to_begin_with_is_one", "it would change this machine"
     ),
@@ -197,9 +197,7 @@ def test_what_runs_them_exists(by: By) -> None:
     assert name in {node.name for node in ast.walk(tree) if isinstance(node, functions)}
 
 
-FOLDERS = (
-    "app|benchmarks|compose|comparison|conformance|contrib|docs|fuzz|middleware|reference|screenshots|tests"
-)
+FOLDERS = "app|benchmarks|deploy|docs|fuzz|middleware|tests|tools"
 ABSENT = {"tests/NAME"}  # one that stands for any
 
 

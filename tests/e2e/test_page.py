@@ -559,7 +559,14 @@ def test_the_pictures_that_the_documentation_shows_are_there_and_small(root: Pat
 def test_the_pictures_can_be_made_anew(root: Path, tmp_path: Path) -> None:
     if shutil.which("chromium") is None:
         pytest.skip("needs chromium (Debian package chromium)")
-    command = [sys.executable, str(root / "screenshots/take.py"), "--out", str(tmp_path), "--seconds", "3"]
+    command = [
+        sys.executable,
+        str(root / "tools/screenshots/take.py"),
+        "--out",
+        str(tmp_path),
+        "--seconds",
+        "3",
+    ]
     command += ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
     paths = os.pathsep.join(str(root / source) for source in ("app", "middleware"))
     environment = {**os.environ, "PYTHONPATH": paths}

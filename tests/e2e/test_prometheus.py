@@ -23,7 +23,7 @@ from univocal_app.observe.metrics import FAMILIES, written
 Fixture = Callable[..., Any]
 
 ROOT = Path(__file__).parents[2]
-DASHBOARD = json.loads((ROOT / "contrib/grafana/univocal.json").read_text("utf-8"))
+DASHBOARD = json.loads((ROOT / "deploy/grafana/univocal.json").read_text("utf-8"))
 # Grafana's variable is so long that a rate has what it needs: four scrapes at least.
 EXPRESSIONS = [
     target["expr"].replace("$__rate_interval", "1m")

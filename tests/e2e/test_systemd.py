@@ -1,4 +1,4 @@
-"""The units in contrib/, and the program as systemd runs it: it is passed sockets, and gives notice."""
+"""The units in deploy/systemd, and the program as systemd runs it: it passes sockets and hears notices."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def verified(root: Path, tmp_path: Path) -> Fixture:
 
     def verified(line: str = "") -> subprocess.CompletedProcess[str]:
         for name in UNITS:
-            text = (root / "contrib" / name).read_text("utf-8")
+            text = (root / "deploy" / "systemd" / name).read_text("utf-8")
             text = text.replace("/opt/univocal/bin/univocal", sys.executable)
             (tmp_path / name).write_text(text.replace("Type=notify\n", f"Type=notify\n{line}\n"), "utf-8")
         command = ["systemd-analyze", "verify", *(str(tmp_path / name) for name in UNITS)]
@@ -59,7 +59,7 @@ def test_the_service_is_shut_in(verified: Fixture, tmp_path: Path) -> None:
 
 
 def test_the_service_starts_and_reloads_what_there_is(root: Path) -> None:
-    text = (root / "contrib" / UNITS[0]).read_text("utf-8")
+    text = (root / "deploy" / "systemd" / UNITS[0]).read_text("utf-8")
     commands = re.findall(r"(?m)^Exec\w+=/opt/univocal/bin/univocal (\w+) (--\w+) ", text)
     assert commands == [("serve", "--config"), ("reload", "--admin")]
     known: Any = typer.main.get_command(app)

@@ -28,7 +28,7 @@ Fixture = Callable[..., Any]
 ROOT = Path(__file__).parents[2]
 TOUR = (ROOT / "docs" / "tour.md").read_text("utf-8")
 README = (ROOT / "README.md").read_text("utf-8")
-COMPOSE = ROOT / "compose"
+COMPOSE = ROOT / "deploy" / "compose"
 PATIENCE = 90  # seconds
 DOCKER = os.environ.get("UNIVOCAL_TOUR") == "docker"
 UNTRIED = {
@@ -124,8 +124,8 @@ class Stack:
         names = ("8080", "8081", "8082", "8083", "8084", "9090", "app", "files", "wiki", "redis", "tomcat")
         self._ports = {name: free_port() for name in names}
         self._ports["tomcat"] = self._ports["8084"]
-        (folder / "compose").mkdir()
-        self._file = folder / "compose" / "univocal.toml"
+        (folder / "deploy" / "compose").mkdir(parents=True)
+        self._file = folder / "deploy" / "compose" / "univocal.toml"
         text = (COMPOSE / "univocal.toml").read_text("utf-8")
         for name in ("app", "files", "wiki", "redis", "tomcat"):
             text = re.sub(rf"//{name}:\d+", f"//127.0.0.1:{self._ports[name]}", text)

@@ -8,7 +8,7 @@ import tomllib
 import pytest
 from pydantic import BaseModel
 
-from reference.write import PAGE, TABLES, with_tables
+from tools.reference.write import PAGE, TABLES, with_tables
 from univocal.http.errors import REASONS
 from univocal_app.config.tables import Configuration, RouteTable, SiteTable
 

@@ -1,6 +1,6 @@
 """The pictures of the page in docs/pictures, made anew: the demo, the same requests, the same size.
 
-    python screenshots/take.py [--out DIRECTORY] [--seconds 70] [--listen HOST:PORT] [--admin HOST:PORT]
+    python tools/screenshots/take.py [--out DIRECTORY] [--seconds 70] [--listen HOST:PORT] [--admin HOST:PORT]
 
 It needs Debian's chromium, and nothing from elsewhere. The requests and their order are fixed; how long each
 took, and the time of day, are not.
@@ -31,7 +31,7 @@ from univocal_app.config.values import Address
 from univocal_app.demo.visitors import Visitors
 
 HERE = Path(__file__).parent
-PICTURES = HERE.parent / "docs" / "pictures"
+PICTURES = HERE.parents[1] / "docs" / "pictures"
 MOST = 200_000  # octets of a picture
 PATIENCE = 60.0  # seconds
 

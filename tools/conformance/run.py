@@ -1,7 +1,7 @@
 """The public HTTP cache suite, http-tests/cache-tests, against `univocal serve`.
 
-    python conformance/run.py [--suite DIRECTORY | --git URL --commit COMMIT] [--settings all|default]
-    python conformance/run.py --published
+    python tools/conformance/run.py [--suite DIRECTORY | --git URL --commit COMMIT] [--settings all|default]
+    python tools/conformance/run.py --published
 
 The suite is taken from a directory that holds it, or from a git URL (or git directory) at one commit; it
 needs node 20 or newer, and npm for undici, its HTTP library. It is run once with all that RFC 9111 allows to

@@ -1,6 +1,6 @@
 """Which spellings of a URL each cache takes for one: nginx, Varnish, hishel and univocal are asked.
 
-    python -m comparison.run [--check]
+    python -m tools.comparison.run [--check]
 
 Every cache stands before an origin server that writes down what it is asked for. The table is written into
 docs/comparison.md, or, with --check, compared with what stands there: the exit status is 1 if that differs.
@@ -23,7 +23,7 @@ from benchmarks.servers import CACHE, PEERS, Place, environment, filled, nginx
 
 __all__ = ["CACHES", "PAGE", "QUESTIONS", "Cache", "measured", "missing", "table"]
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "comparison.md"
 BEGIN, END = "<!-- spellings: written by make comparison -->", "<!-- spellings: end -->"
 PATIENCE = 20.0  # seconds
@@ -71,7 +71,7 @@ def varnish(place: Place) -> list[str]:
 
 
 def hishel(place: Place) -> list[str]:
-    told = ["--factory", "comparison.applications:with_hishel", "--port", str(place.port)]
+    told = ["--factory", "tools.comparison.applications:with_hishel", "--port", str(place.port)]
     return [sys.executable, "-m", "uvicorn", *told, "--no-access-log", "--log-level", "warning"]
 
 

@@ -1,6 +1,6 @@
 """The tables of docs/reference.md that the code knows better: written between their marks, or compared.
 
-    python reference/write.py [--check]
+    python tools/reference/write.py [--check]
 
 With --check nothing is written, and the exit status is 1 if the page has something else.
 """
@@ -22,7 +22,7 @@ from univocal_app.observe.metrics import FAMILIES, written
 
 __all__ = ["PAGE", "TABLES", "with_tables"]
 
-PAGE: Final = Path(__file__).parents[1] / "docs" / "reference.md"
+PAGE: Final = Path(__file__).parents[2] / "docs" / "reference.md"
 
 Row = tuple[str, ...]
 
