@@ -30,8 +30,9 @@ from univocal.cache.decide import Forward
 from univocal.engine.outcome import Handling, Outcome, Times
 from univocal.engine.runtime import builtin_profiles
 from univocal.http.messages import Received
-from univocal.uri.site import Route, Site, Sites
-from univocal.uri.target import Canonical, resolve
+from univocal.uri.site import Route, Site
+from univocal.uri.sites import Sites, resolve
+from univocal.uri.target import Canonical
 from univocal_app.config.tables import validate
 from univocal_app.observe.accesslog import open_log
 from univocal_app.observe.metrics import Metrics

@@ -30,8 +30,8 @@ from urllib.parse import quote
 from univocal.engine.runtime import builtin_profiles
 from univocal.uri.pipeline import Rejected, _pipeline, canonical_target
 from univocal.uri.profile import Profile, parse
-from univocal.uri.site import Route, Site, Sites
-from univocal.uri.target import resolve
+from univocal.uri.site import Route, Site
+from univocal.uri.sites import Sites, resolve
 
 TITLES = Path(__file__).with_name("titles.txt")
 ESCAPE = re.compile("%[0-9A-F]{2}")

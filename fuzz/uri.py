@@ -31,9 +31,10 @@ from univocal.uri.charset import CHARSETS
 from univocal.uri.pipeline import canonical_target, explain_target
 from univocal.uri.profile import Profile, parse
 from univocal.uri.ring import RINGS, DecoderRing
-from univocal.uri.site import Route, Site, Sites
+from univocal.uri.site import Route, Site
+from univocal.uri.sites import Sites, resolve
 from univocal.uri.suspicious import SEQUENCES
-from univocal.uri.target import Canonical, origin_target, resolve
+from univocal.uri.target import Canonical, origin_target
 
 # Targets. None holds a blank or a line break, which end a request line.
 

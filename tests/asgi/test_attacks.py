@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from univocal import CacheMiddleware, ReverseProxy, Rules, Runtime
 from univocal.engine.runtime import builtin_profiles
-from univocal.uri.site import Route, Site, Sites
+from univocal.uri.site import Route, Site
+from univocal.uri.sites import Sites
 
 OPEN = [(b"cache-control", b"max-age=60")]
 KNOWN = builtin_profiles()
@@ -132,7 +133,8 @@ async def test_no_path_collides_with_a_variants_key(cached, application):
     second=st.tuples(st.binary(max_size=12), st.sampled_from([b"a", b"b", b"a:81"]), st.booleans()),
 )
 def test_keys_are_injective(first, second):
-    from univocal.uri.target import Canonical, resolve
+    from univocal.uri.sites import resolve
+    from univocal.uri.target import Canonical
 
     sites = Runtime.everywhere(KNOWN["rfc3986"], Rules()).sites
     found = [

@@ -9,7 +9,8 @@ from univocal import CacheMiddleware, MemoryStore, RefusedError, Rules, Runtime
 from univocal.engine.purge import Purged, order_by_name
 from univocal.engine.runtime import Access, builtin_profiles
 from univocal.engine.trust import networks
-from univocal.uri.site import Route, Site, Sites
+from univocal.uri.site import Route, Site
+from univocal.uri.sites import Sites
 
 STRANGER = ("198.51.100.7", 4711)
 OPEN = [(b"cache-control", b"max-age=60")]

@@ -7,7 +7,8 @@ import pytest
 from univocal import CacheMiddleware, ConfigurationError, Rules, Runtime
 from univocal.engine.runtime import Limits, builtin_profiles
 from univocal.uri.profile import parse
-from univocal.uri.site import Route, Site, Sites
+from univocal.uri.site import Route, Site
+from univocal.uri.sites import Sites
 
 SPELLINGS = {
     "asgi": ["/a(b)/c", "/a%28b%29/c", "/%61(b%29%2Fc", "/a(b)%2fc", "http://en.example/a(b)/c"],

@@ -23,7 +23,8 @@ from univocal.http.fields import without
 from univocal.http.messages import Received, Response
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of
-from univocal.uri.site import Route, Site, Sites
+from univocal.uri.site import Route, Site
+from univocal.uri.sites import Sites
 
 NOW = 1_790_000_000.0  # September 2026
 PROFILES = builtin_profiles()

@@ -4,7 +4,8 @@ import pytest
 
 from univocal.cache.rules import Rules
 from univocal.engine.runtime import Runtime, builtin_profiles
-from univocal.uri.target import Canonical, resolve
+from univocal.uri.sites import resolve
+from univocal.uri.target import Canonical
 
 PROFILES = sorted(builtin_profiles())
 TARGETS = [

@@ -14,8 +14,9 @@ from univocal.http.errors import ProfileError
 from univocal.uri.pipeline import Rejected, canonical_target, explain_target
 from univocal.uri.profile import Profile, parse
 from univocal.uri.ring import KEEP
-from univocal.uri.site import Route, Site, Sites
-from univocal.uri.target import Canonical, origin_target, resolve
+from univocal.uri.site import Route, Site
+from univocal.uri.sites import Sites, resolve
+from univocal.uri.target import Canonical, origin_target
 
 ROOT = Path(__file__).parents[2]
 BUILT_IN = parse({path.stem: path.read_text() for path in (ROOT / "profiles").glob("*.toml")})

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from univocal.engine.runtime import builtin_profiles
 from univocal.http.errors import ConfigurationError
 from univocal.uri.profile import parse
-from univocal.uri.target import Canonical, origin_target, resolve
+from univocal.uri.sites import resolve
+from univocal.uri.target import Canonical, origin_target
 from univocal_app.config.sites import SiteReader
 from univocal_app.config.tables import validate
 from univocal_app.importers.imported import Source

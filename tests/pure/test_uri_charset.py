@@ -9,8 +9,9 @@ from univocal.http.errors import ProfileError
 from univocal.uri.charset import CHARSETS, known_charset, part_transcoder
 from univocal.uri.pipeline import Rejected, canonical_target, explain_target
 from univocal.uri.profile import Profile, parse
-from univocal.uri.site import Route, Site, Sites
-from univocal.uri.target import Canonical, encoding_fields, resolve
+from univocal.uri.site import Route, Site
+from univocal.uri.sites import Sites, resolve
+from univocal.uri.target import Canonical, encoding_fields
 
 
 def own(settings: str) -> Profile:

@@ -6,8 +6,8 @@ from univocal.engine.runtime import builtin_profiles
 from univocal.uri.pipeline import Rejected
 from univocal.uri.prefix import beginnings
 from univocal.uri.profile import parse
-from univocal.uri.site import Route, Site, Sites
-from univocal.uri.target import resolve_url
+from univocal.uri.site import Route, Site
+from univocal.uri.sites import Sites, resolve_url
 
 BUILTIN = builtin_profiles()
 

@@ -8,8 +8,9 @@ from univocal.http.authority import parse_authority
 from univocal.http.errors import ConfigurationError
 from univocal.uri.pipeline import Rejected
 from univocal.uri.profile import parse
-from univocal.uri.site import Route, Site, Sites
-from univocal.uri.target import Canonical, origin_target, resolve, resolve_url
+from univocal.uri.site import Route, Site
+from univocal.uri.sites import Sites, resolve, resolve_url
+from univocal.uri.target import Canonical, origin_target
 
 ROOT = Path(__file__).parents[2]
 BUILT_IN = parse({path.stem: path.read_text() for path in (ROOT / "profiles").glob("*.toml")})
@@ -421,13 +422,13 @@ def test_sites_that_cannot_be(broken: object) -> None:
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    from univocal.uri import target
+    from univocal.uri import sites
 
     for number in range(5000):
         resolve(b"/%d" % number, [b"a"], b"http", ANY)
-    assert target._remembered.cache_info().currsize <= 4096
-    before = target._remembered.cache_info().currsize
+    assert sites._remembered.cache_info().currsize <= 4096
+    before = sites._remembered.cache_info().currsize
     accepted(resolve(b"/" + b"a" * 2000, [b"a"], b"http", ANY))
-    assert target._remembered.cache_info().currsize == before
+    assert sites._remembered.cache_info().currsize == before
     first = resolve(b"/%41", [b"a"], b"http", ANY)
     assert resolve(b"/%41", [b"a"], b"http", ANY) is first

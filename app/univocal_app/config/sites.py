@@ -10,7 +10,8 @@ from typing import Final
 from univocal.cache.rules import SETTINGS, Rules
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.uri.profile import Profile
-from univocal.uri.site import Route, Site, Sites
+from univocal.uri.site import Route, Site
+from univocal.uri.sites import Sites
 from univocal_app.config.tables import PolicyTable, RouteTable, SiteTable
 from univocal_app.config.values import UpstreamSetting
 

@@ -15,8 +15,9 @@ from univocal.http.messages import Request, Response
 from univocal.store.memory import MemoryStore
 from univocal.uri.pipeline import Rejected
 from univocal.uri.profile import Profile
-from univocal.uri.site import Route, Site, Sites
-from univocal.uri.target import Canonical, resolve
+from univocal.uri.site import Route, Site
+from univocal.uri.sites import Sites, resolve
+from univocal.uri.target import Canonical
 
 __all__ = ["EXAMPLES", "Replay", "Replayed", "sites_of"]
 

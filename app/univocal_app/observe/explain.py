@@ -13,8 +13,8 @@ from univocal.http.grammar import split_absolute
 from univocal.uri.pipeline import Rejected, Stage, explain_target
 from univocal.uri.profile import Profile
 from univocal.uri.segments import routing_view
-from univocal.uri.site import Sites
-from univocal.uri.target import Canonical, declared_charsets, origin_target, resolve_url
+from univocal.uri.sites import Sites, declared_charsets, resolve_url
+from univocal.uri.target import Canonical, origin_target
 from univocal_app.terminal import printable, table, written
 
 __all__ = ["Explanation", "Url", "explain"]

@@ -28,7 +28,7 @@ from univocal.server.turn import Works
 from univocal.store.memory import MemoryStore
 from univocal.store.redis.tier import SharedStore
 from univocal.uri.profile import Profile
-from univocal.uri.site import Sites
+from univocal.uri.sites import Sites
 from univocal_app.config.sites import SiteReader, rules
 from univocal_app.config.tables import Configuration, ServerTable, SiteTable
 from univocal_app.config.values import masked

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.server.certificates import Certificates
-from univocal.uri.site import Sites
+from univocal.uri.sites import Sites
 from univocal_app.config.tables import Configuration, ServerTable
 
 __all__ = ["CertificateFiles", "Contexts", "contexts_of", "digest_of", "load_pair", "reason_of"]

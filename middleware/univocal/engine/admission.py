@@ -27,7 +27,8 @@ from univocal.http.messages import Fields, Received, Request, Response
 from univocal.store.purge_selectors import Keys, Selector, Tags
 from univocal.store.tiers import Tiers
 from univocal.uri.pipeline import Rejected
-from univocal.uri.target import Canonical, encoding_fields, path_tags, resolve
+from univocal.uri.sites import resolve
+from univocal.uri.target import Canonical, encoding_fields, path_tags
 
 __all__ = ["Admission", "Gate", "Judgement", "admitted", "obsolete"]
 

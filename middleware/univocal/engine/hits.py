@@ -25,7 +25,8 @@ from univocal.engine.outcome import Handling, Outcome, Times, cache_status
 from univocal.engine.plan import Plan
 from univocal.engine.trust import within
 from univocal.http.messages import Fields, Received, Request
-from univocal.uri.target import Canonical, resolve
+from univocal.uri.sites import resolve
+from univocal.uri.target import Canonical
 
 __all__ = ["Hit", "HitFields", "Hits"]
 

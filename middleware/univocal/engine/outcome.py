@@ -12,7 +12,7 @@ from univocal.http.fields import firsts
 from univocal.http.grammar import quoted
 from univocal.http.messages import Field, Received
 from univocal.http.problem import problem
-from univocal.uri.site import Sites
+from univocal.uri.sites import Sites
 from univocal.uri.target import Canonical
 
 __all__ = ["Handling", "Outcome", "Times", "cache_status"]

@@ -22,7 +22,8 @@ from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, T
 from univocal.store.tiers import Tiers
 from univocal.uri.pipeline import Rejected
 from univocal.uri.prefix import Beginning, beginnings
-from univocal.uri.target import Canonical, path_tags, resolve, resolve_url
+from univocal.uri.sites import resolve, resolve_url
+from univocal.uri.target import Canonical, path_tags
 
 __all__ = [
     "PURGES",

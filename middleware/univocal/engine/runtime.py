@@ -16,8 +16,9 @@ from univocal.http.errors import ConfigurationError, ProfileError, RefusedError
 from univocal.http.upgrade import WEBSOCKET
 from univocal.uri.pipeline import Rejected
 from univocal.uri.profile import Profile, parse
-from univocal.uri.site import Route, Site, Sites
-from univocal.uri.target import Canonical, resolve_url
+from univocal.uri.site import Route, Site
+from univocal.uri.sites import Sites, resolve_url
+from univocal.uri.target import Canonical
 
 __all__ = [
     "Access",

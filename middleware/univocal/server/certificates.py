@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from univocal.http.authority import DEFAULT_PORTS, parse_authority
-from univocal.uri.site import Sites
+from univocal.uri.sites import Sites
 
 __all__ = ["SUITS", "Certificates"]
 

@@ -18,8 +18,8 @@ from univocal.uri.pipeline import Rejected, canonical_target, rejected, split
 from univocal.uri.profile import Profile
 from univocal.uri.query import Query
 from univocal.uri.segments import routing_view
-from univocal.uri.site import Site, Sites
-from univocal.uri.target import resolve_url
+from univocal.uri.site import Site
+from univocal.uri.sites import Sites, resolve_url
 
 __all__ = ["Beginning", "beginnings"]
 

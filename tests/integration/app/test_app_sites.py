@@ -12,7 +12,8 @@ import pytest
 
 from univocal.cache.rules import Rules
 from univocal.http.errors import ConfigurationError, ProfileError
-from univocal.uri.target import Canonical, origin_target, resolve
+from univocal.uri.sites import resolve
+from univocal.uri.target import Canonical, origin_target
 from univocal_app.config.tables import validate
 from univocal_app.run.assemble import runtime_of
 

@@ -20,8 +20,8 @@ from univocal.http.messages import Received
 from univocal.store.purge_selectors import url_of
 from univocal.uri.pipeline import canonical_target
 from univocal.uri.profile import parse
-from univocal.uri.site import Sites
-from univocal.uri.target import Canonical, resolve
+from univocal.uri.sites import Sites, resolve
+from univocal.uri.target import Canonical
 from univocal_app.config.tables import validate
 from univocal_app.observe import survey
 from univocal_app.observe.admin import admin

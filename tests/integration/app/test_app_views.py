@@ -20,7 +20,7 @@ from univocal.engine.upstream import Upstream
 from univocal.http.messages import Received
 from univocal.origin.balance import MemberState
 from univocal.origin.server import OriginServer
-from univocal.uri.target import resolve
+from univocal.uri.sites import resolve
 from univocal_app.config.tables import validate
 from univocal_app.observe import top as module
 from univocal_app.observe.admin import admin

@@ -10,8 +10,8 @@ from urllib.parse import unquote_to_bytes
 import pytest
 
 from univocal.uri.profile import parse
-from univocal.uri.site import Sites
-from univocal.uri.target import Canonical, origin_target, resolve
+from univocal.uri.sites import Sites, resolve
+from univocal.uri.target import Canonical, origin_target
 from univocal_app.config.sites import SiteReader
 from univocal_app.config.tables import validate
 from univocal_app.importers.imported import Imported, Source

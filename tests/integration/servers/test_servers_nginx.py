@@ -11,8 +11,9 @@ import pytest
 
 from univocal.uri.pipeline import Rejected, canonical_target
 from univocal.uri.ring import RINGS
-from univocal.uri.site import Route, Site, Sites
-from univocal.uri.target import Canonical, origin_target, resolve
+from univocal.uri.site import Route, Site
+from univocal.uri.sites import Sites, resolve
+from univocal.uri.target import Canonical, origin_target
 
 PLAIN = ""
 NOT_MERGING = "[path]\nmerge_slashes = false\n"

@@ -17,7 +17,8 @@ from univocal.http.messages import Response
 from univocal.server.turn import Works
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of
-from univocal.uri.site import Route, Site, Sites
+from univocal.uri.site import Route, Site
+from univocal.uri.sites import Sites
 
 NOW = 1_790_000_000.0  # September 2026
 WARM = NOW - 30  # when what is stored came

@@ -12,7 +12,8 @@ from univocal.http.framing import ReadLimits
 from univocal.server.certificates import SUITS, Certificates
 from univocal.server.clients import Clients, ConnectionLimits
 from univocal.server.tls import TlsConnection
-from univocal.uri.site import Route, Site, Sites
+from univocal.uri.site import Route, Site
+from univocal.uri.sites import Sites
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,235 @@
+"""All sites by their hosts, and the one spelling of a URL by them (RFC 9112 §3)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+from univocal.http.authority import DEFAULT_PORTS, Authority, parse_authority
+from univocal.http.errors import ConfigurationError, Objections
+from univocal.http.grammar import split_absolute
+from univocal.uri.charset import known_charset
+from univocal.uri.pipeline import Declared, Rejected, canonical_target, rejected, split
+from univocal.uri.segments import routing_view
+from univocal.uri.site import Route, Site
+from univocal.uri.target import Canonical, strays
+
+__all__ = ["Sites", "declared_charsets", "resolve", "resolve_url"]
+
+LONGEST: Final = 255  # bytes of a host that are told of
+
+
+class Sites:
+    """All sites by host; `default` owns every authority that no other does."""
+
+    __slots__ = ("_exact", "_suffixes", "default", "sites")
+
+    def __init__(self, sites: Sequence[Site], default: Site | None = None) -> None:
+        self.sites = tuple(sites)
+        self.default = default
+        self._exact: dict[Authority, tuple[Site, Authority | None]] = {}
+        self._suffixes: dict[Authority, tuple[Site, Authority | None]] = {}
+        objections = Objections()
+        for site in self.sites:
+            for host in site.hosts:
+                wildcard = host.startswith("*.")
+                with objections:
+                    self._own(site, "hosts", host, None, host[2:] if wildcard else host, wildcard=wildcard)
+            first: Authority | None = None
+            if site.aliases:
+                with objections:
+                    first = _configured(site, "hosts", site.hosts[0] if site.hosts else "")
+            for alias in site.aliases:
+                with objections:
+                    self._own(site, "aliases", alias, first, alias, wildcard=False)
+        objections.conclude()
+
+    def _own(
+        self, site: Site, key: str, text: str, real: Authority | None, host: str, *, wildcard: bool
+    ) -> None:
+        authority = _configured(site, key, host)
+        table = self._suffixes if wildcard else self._exact
+        if authority in table:
+            raise ConfigurationError(f"site {site.name}", key, text, "a host that no other entry names")
+        table[authority] = (site, real)
+
+    @property
+    def ports(self) -> list[int]:
+        """The ports with which hosts are named, each once."""
+        return sorted({port for _, port in (*self._exact, *self._suffixes) if port is not None})
+
+    def locate(self, host: bytes, port: int) -> tuple[Site, tuple[bytes, int]] | None:
+        """The site that owns `host` and the authority it is served as: its own, or hosts[0] for an alias.
+
+        Exact names go before patterns, longer patterns before shorter ones, entries with a port before those
+        without.
+        """
+        found = self._exact.get((host, port)) or self._exact.get((host, None))
+        dot = host.find(b".")
+        while not found and dot >= 0:
+            suffix = host[dot + 1 :]
+            found = self._suffixes.get((suffix, port)) or self._suffixes.get((suffix, None))
+            dot = host.find(b".", dot + 1)
+        if found:
+            site, real = found
+            return (site, (host, port)) if real is None else (site, (real[0], real[1] or port))
+        return (self.default, (host, port)) if self.default else None
+
+    def owner(self, hosts: Sequence[bytes], scheme: bytes) -> tuple[str, str]:
+        """The name of the site that serves a Host field's value, or "", and that value.
+
+        A value that is no authority is given as it came, at most `LONGEST` octets of it; several are joined.
+        """
+        authority = parse_authority(hosts[0]) if len(hosts) == 1 else None
+        if authority is None:
+            return "", b", ".join(hosts)[:LONGEST].decode("latin-1")
+        host, port = authority
+        located = self.locate(host, port or DEFAULT_PORTS[scheme])
+        text = host[:LONGEST].decode("ascii")
+        return "" if located is None else located[0].name, text if port is None else f"{text}:{port}"
+
+
+def resolve(
+    received: bytes,
+    hosts: Sequence[bytes],
+    scheme: bytes,
+    sites: Sites,
+    method: bytes = b"GET",
+    encodings: tuple[bytes, bytes] = (b"", b""),
+) -> Canonical | Rejected:
+    """The site that a request is for and what it asks of it, in one spelling (RFC 9112 §3.2, §3.3).
+
+    `received` is the request target as it came, `hosts` the values of all Host field lines, `scheme` the
+    connection's, `encodings` the values of URI-Path-Encoding and URI-Query-Encoding, which count where a
+    profile trusts them. Recent results are remembered: a bounded number, of targets up to 1024 octets.
+    """
+    if len(hosts) != 1:
+        return rejected("bad-host")
+    if received == b"*" and method != b"OPTIONS":
+        return rejected("bad-target")
+    if method == b"OPTIONS" and (absolute := split_absolute(received)) is not None and not absolute.rest:
+        # RFC 9112 §3.2.4: without path and query it asks the server itself, if that is served here.
+        found = _resolve(received, hosts[0], scheme, sites, _UNDECLARED)
+        if isinstance(found, Rejected):
+            return found
+        received, hosts = b"*", [absolute.authority]
+    declared = declared_charsets(encodings)
+    if len(received) > _MEMORABLE or len(hosts[0]) > _MEMORABLE:
+        return _resolve(received, hosts[0], scheme, sites, declared)
+    return _remembered(received, hosts[0], scheme, sites, declared)
+
+
+def declared_charsets(encodings: tuple[bytes, bytes]) -> Declared:
+    """The charsets that URI-Path-Encoding and URI-Query-Encoding name, where they are known."""
+    return (known_charset(encodings[0]), known_charset(encodings[1])) if any(encodings) else _UNDECLARED
+
+
+def resolve_url(
+    url: bytes, sites: Sites, method: bytes = b"GET", encodings: tuple[bytes, bytes] = (b"", b"")
+) -> Canonical | Rejected:
+    """The same for an absolute `url`, asked for on a connection of its own scheme."""
+    absolute = split_absolute(url)
+    if absolute is None:
+        return rejected("bad-target")
+    host = absolute.authority.rpartition(b"@")[2]
+    return resolve(url, [host], absolute.scheme.lower(), sites, method, encodings)
+
+
+_MEMORABLE: Final = 1024
+_UNDECLARED: Final = ("", "")
+
+# What cannot stand on a request line without ending it; not even to observe is it forwarded as it came.
+_UNSPEAKABLE: Final = re.compile(rb"[\x00-\x20\x7F]")
+
+
+def _resolve(
+    received: bytes, host: bytes, scheme: bytes, sites: Sites, declared: Declared
+) -> Canonical | Rejected:
+    authority = parse_authority(host)
+    if authority is None:
+        return rejected("bad-host")
+    absolute = split_absolute(received)
+    if absolute is not None:
+        target_scheme = absolute.scheme.lower()
+        if target_scheme not in DEFAULT_PORTS or b"@" in absolute.authority:
+            return rejected("bad-target")
+        authority = parse_authority(absolute.authority)
+        if authority is None:
+            return rejected("bad-host")
+        if target_scheme != scheme:
+            return rejected("unknown-host")
+        # An empty path is "/" (RFC 9110 §4.2.3).
+        received = absolute.rest if absolute.rest.startswith(b"/") else b"/" + absolute.rest
+    port = authority[1] or DEFAULT_PORTS[scheme]
+    located = sites.locate(authority[0], port)
+    if located is None:
+        return rejected("unknown-host")
+    site, served_as = located
+    redirect = site.alias_answer if served_as != (authority[0], port) else 0
+    return _of_site(received, declared, site, redirect, *_served(site, served_as, scheme))
+
+
+def _served(site: Site, served_as: tuple[bytes, int], scheme: bytes) -> tuple[bytes, bytes]:
+    """The scheme and authority of the key; a port goes if it is the connection's default or the key's."""
+    host, port = served_as
+    if port == DEFAULT_PORTS[scheme]:
+        port = DEFAULT_PORTS.get(site.scheme, port)
+    unified = scheme if site.scheme == b"keep" else site.scheme
+    return unified, host if port == DEFAULT_PORTS[unified] else b"%b:%d" % (host, port)
+
+
+def _of_site(
+    received: bytes, declared: Declared, site: Site, redirect: int, scheme: bytes, authority: bytes
+) -> Canonical | Rejected:
+    route = site.routes[-1]
+    target: bytes | Rejected = received
+    observed: tuple[str, ...] = ()
+    if received != b"*":
+        if len(site.routes) > 1:
+            route = site.route_of(routing_view(split(received.partition(b"#")[0])[0]))
+        target, observed = _accepted(received, declared, site, route)
+    if isinstance(target, Rejected):
+        return target
+    key = b"%b %b %b %b" % (route.profile.digest, scheme, authority, target)
+    came = received.partition(b"#")[0] if route.forward == "received" else b""
+    if _UNSPEAKABLE.search(came):
+        return rejected("control-character")
+    return Canonical(scheme, authority, target, key, site, route, observed, redirect, came)
+
+
+def _accepted(
+    received: bytes, declared: Declared, site: Site, route: Route
+) -> tuple[bytes | Rejected, tuple[str, ...]]:
+    """The target to key and forward, or why there is none; and what a profile only observes."""
+    trusted = declared if route.profile.charset.trust_encoding_fields else _UNDECLARED
+    target = canonical_target(received, route.profile, trusted)
+    if not isinstance(target, Rejected):
+        reasons = strays(target, site, route)
+        if not reasons:
+            return target, ()
+        target = rejected(*reasons)
+    if route.profile.mode != "observe" or not received.startswith(b"/") or _UNSPEAKABLE.search(received):
+        return target, ()
+    if route.upstream_path and strays(received, site, route):
+        return target, ()  # there is no prefix to replace, or the result would leave the upstream's path
+    return received, target.reasons
+
+
+_remembered = lru_cache(maxsize=4096)(_resolve)
+
+
+def _configured(site: Site, key: str, text: str) -> Authority:
+    try:
+        authority = parse_authority(text.encode("idna") if not text.isascii() else text.encode())
+    except UnicodeError:
+        authority = None
+    if authority is None:
+        allowed = "a host name or address, with or without a port" + (", or *.name" if key == "hosts" else "")
+        raise ConfigurationError(f"site {site.name}", key, text, allowed)
+    if site.scheme != b"keep" and authority[1] in DEFAULT_PORTS.values():
+        raise ConfigurationError(
+            f"site {site.name}", key, text, "a host without port, as the scheme is unified"
+        )
+    return authority
