@@ -55,6 +55,116 @@ def test_who_waits_no_longer_than_it_may_gets_what_it_waits_for(house: House) ->
     house.assert_nothing_is_left()
 
 
+# Content that stalls after its head
+
+
+@pytest.mark.parametrize("content", [b"", b"one "], ids=["none of it", "a part of it"])
+@pytest.mark.parametrize("late", [False, True], ids=["before the head", "after it"])
+def test_who_was_sent_nothing_of_stalled_content_asks_by_itself(
+    house: House, content: bytes, late: bool
+) -> None:
+    leader = house.ask()
+    early = None if late else house.ask()
+    stalled = house.origin.last
+    stalled.start()
+    if late:
+        stalled.write(content)
+    follower = early or house.ask()
+    assert (leader.status, follower.status, len(house.origin.asked)) == (200, 0, 1)
+    house.timers.wait(4.9)
+    assert len(house.origin.asked) == 1
+    house.timers.wait(0.1)
+    house.origin.last.answers(b"two")
+    assert (follower.status, follower.body, follower.state) == (200, b"two", "finished")
+    stalled.write(b"three")
+    stalled.finish()
+    assert (leader.body, leader.state) == ((content if late else b"") + b"three", "finished")
+    assert house.stored() == [b"two"]
+    assert "fwd=uri-miss" in follower.handling
+    house.assert_nothing_is_left()
+
+
+def test_content_that_goes_on_in_time_is_for_all_who_joined(house: House) -> None:
+    leader, early = both(house)
+    house.timers.wait(4)
+    house.origin.last.start()
+    house.timers.wait(4)  # counted from the head: that is progress
+    assert (leader.status, early.status) == (200, 0)
+    house.origin.last.write(b"one ")
+    late = house.ask()
+    assert (early.status, late.status) == (200, 0)
+    house.timers.wait(4)
+    house.origin.last.write(b"two")
+    house.timers.wait(60)  # who has been sent a part waits for the rest
+    house.origin.last.finish()
+    assert {client.body for client in (leader, early, late)} == {b"one two"}
+    assert len(house.origin.asked) == 1
+    house.assert_nothing_is_left()
+
+
+def test_a_response_without_content_is_for_all_who_joined(house: House) -> None:
+    clients = both(house)
+    house.origin.last.answers()
+    assert [(client.status, client.body, client.state) for client in clients] == [(200, b"", "finished")] * 2
+    house.assert_nothing_is_left()
+
+
+def test_who_was_sent_nothing_of_content_that_is_cut_asks_by_itself(house: House) -> None:
+    leader, follower = both(house)
+    house.origin.last.start()
+    late = house.ask()
+    house.origin.last.fail(RefusedError("origin-bad-response"))
+    assert (leader.state, follower.state, late.state) == ("cut", "", "")
+    for asked in house.origin.asked[1:]:
+        asked.answers(b"page")
+    assert [(client.status, client.body) for client in (follower, late)] == [(200, b"page")] * 2
+    house.assert_nothing_is_left()
+
+
+def test_after_a_stall_a_few_ask_at_a_time_and_those_who_come_join_them(house: House) -> None:
+    clients = [house.ask() for _ in range(100)]
+    house.origin.last.start()
+    house.timers.wait(5)
+    assert len(house.origin.asked) == 1 + AT_ONCE
+    clients.append(house.ask())
+    assert len(house.origin.asked) == 1 + AT_ONCE
+    for asked in house.origin.asked[1:]:
+        asked.answers(b"page")
+    assert {client.body for client in clients[1:]} == {b"page"}
+    assert clients[0].state == ""
+    clients[0].leave()
+    house.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize("leader_stays", [True, False])
+def test_who_leaves_while_content_stalls_leaves_nothing_behind(house: House, leader_stays: bool) -> None:
+    leader, follower = both(house)
+    stalled = house.origin.last
+    stalled.start()
+    for client in (follower,) if leader_stays else (leader, follower):
+        client.leave()
+    house.timers.wait(60)
+    assert (len(house.origin.asked), stalled.cancelled) == (1, not leader_stays)
+    stalled.write(b"page")
+    stalled.finish()
+    assert leader.body == (b"page" if leader_stays else b"")
+    house.assert_nothing_is_left()
+
+
+def test_a_purge_meets_what_stalls_and_what_was_asked_for_after_it(house: House) -> None:
+    leader, follower = both(house)
+    stalled = house.origin.last
+    stalled.start()
+    house.timers.wait(5)
+    house.purge()
+    house.origin.last.answers(b"page")
+    stalled.write(b"page")
+    stalled.finish()
+    assert house.stored() == []
+    assert (leader.body, follower.body) == (b"page", b"page")
+    house.assert_nothing_is_left()
+
+
 # Those who come when it is over
 
 
@@ -313,11 +423,12 @@ def test_what_is_fetched_for_nobody_has_its_time_unless_somebody_comes(house: Ho
         endless.write(b"one ")
         assert (client.status, client.state) == (304, "finished")
         reader = house.ask() if comes else None
+        endless.write(b"and ")
         house.timers.wait(60)
         assert endless.cancelled is not comes
         endless.write(b"two")
         if reader is not None:
-            assert reader.body == b"one two"
+            assert reader.body == b"one and two"
             reader.leave()
             assert endless.cancelled
     house.assert_nothing_is_left()

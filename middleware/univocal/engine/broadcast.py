@@ -39,22 +39,39 @@ class Taker(Protocol):
 
 
 class Reader:
-    """One reader's place in a broadcast. It begins to read when `resume` is called for the first time."""
+    """One reader's place in a broadcast. It begins to read when `resume` is called for the first time.
 
-    __slots__ = ("_broadcast", "_sink", "blocked", "done", "index", "position")
+    With `await_more` it begins as soon as more content comes, or when all of it is there.
+    """
+
+    __slots__ = ("_broadcast", "_sink", "awaits_more", "blocked", "done", "index", "position")
 
     def __init__(self, broadcast: Broadcast, sink: Taker) -> None:
         self._broadcast = broadcast
         self._sink = sink
         self.done = False  # it has left, or has heard of the end
         self.blocked = True
+        self.awaits_more = False
         self.index = 0  # chunks passed on
         self.position = 0  # octets passed on
 
     def resume(self) -> None:
         """Go on: the sink takes more."""
-        self.blocked = False
+        self.blocked = self.awaits_more = False
         self.go_on()
+
+    def await_more(self) -> None:
+        """Begin with the next chunk, or at the end: what is there says nothing of whether more comes."""
+        self.awaits_more = True
+        if self._broadcast.ended:
+            self.no_more(self._broadcast.error)
+
+    def no_more(self, error: BaseException | None) -> None:
+        """Take note of the end that it awaited: of content that is cut, it passes nothing on."""
+        if error is None:
+            self.resume()
+        else:
+            self._end(error)
 
     def go_on(self) -> None:
         """Pass on what there is until the sink takes no more."""
@@ -180,7 +197,9 @@ class Broadcast:
             return True
         self._chunks.append(chunk)
         for reader in tuple(readers):
-            if not reader.blocked:
+            if reader.awaits_more:
+                reader.resume()
+            elif not reader.blocked:
                 reader.go_on()
         if self.kept:
             return True
@@ -197,7 +216,10 @@ class Broadcast:
         self.ended = True
         self._error, self._traceback = error, error.__traceback__ if error is not None else None
         for reader in tuple(self._readers):
-            reader.go_on()
+            if reader.awaits_more:
+                reader.no_more(error)
+            else:
+                reader.go_on()
 
     def close(self) -> None:
         """Let nobody join any more: chunks that all have passed on can go."""

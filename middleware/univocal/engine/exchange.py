@@ -52,6 +52,7 @@ class Exchange:
         "_flight",
         "_follows",
         "_handling",
+        "_head",
         "_loan",
         "_origin",
         "_pending",
@@ -97,6 +98,7 @@ class Exchange:
         self._reader: Reader | None = None
         self._recording: Recording | None = None  # of the response that is said to be stored
         self._follows = False
+        self._head: Response | None = None  # of another's response, which waits for content that comes
         self._timer: Due | None = None
         self._place: Place | None = None  # to ask by itself, after another's request has failed
         # Of content that is all there, what the client did not take; it may outlive what is stored.
@@ -279,7 +281,7 @@ class Exchange:
                 self._lead(name)
 
     def _forward_in_turn(self, flight: Flight) -> None:
-        """Ask by itself after a failure that the flight's leader may have brought about alone.
+        """Ask by itself after a failure that the leader may have brought about alone, or after a stall.
 
         A thousand may have followed it, so a few ask at a time. The others wait, and take what those bring.
         """
@@ -321,6 +323,7 @@ class Exchange:
         """Wait for the flight no longer."""
         self._stop_waiting()
         reader, self._reader, self._flight = self._reader, None, None
+        self._head = None
         if reader is not None:
             reader.leave()
 
@@ -474,11 +477,41 @@ class Exchange:
                 self._leave()
                 self._respond(unchanged.status, [*unchanged.fields, *self._cache_status()], b"")
                 return
+        if self._follows:
+            self._await_content(flight, response)
+            return
         self._start(response.status, [*response.fields, *self._cache_status()])
         if self._reader is not None:  # else the client has left
             self._reader.resume()
 
+    def _await_content(self, flight: Flight, response: Response) -> None:
+        """Send another's response from the moment its content goes on, and nothing of it before that.
+
+        A client that has been sent a head cannot be answered otherwise any more, should the content stall.
+        """
+        reader, engine = self._reader, self._engine
+        assert reader is not None
+        self._head = response
+        timeout = self.admission.runtime.limits.collapse_timeout
+        self._timer = engine.call_later(timeout, lambda: self._overtake(flight))
+        reader.await_more()
+
+    def _overtake(self, flight: Flight) -> None:
+        """Ask by itself: the content that this request waits for has stalled."""
+        flight.overtake()
+        self._forward_in_turn(flight)
+
+    def _start_following(self, response: Response) -> None:
+        """Send the head of another's response, whose content goes on."""
+        self._head = None
+        self._stop_waiting()
+        self._start(response.status, [*response.fields, *self._cache_status()])
+
     def write(self, chunk: bytes) -> bool:
+        if self._head is not None:
+            self._start_following(self._head)
+            if self.over:
+                return False  # the client has left
         self.octets += len(chunk)
         return self._client.write(chunk)
 
@@ -490,6 +523,12 @@ class Exchange:
         return True
 
     def ended(self, error: BaseException | None) -> None:
+        flight, head = self._flight, self._head
+        if flight is not None and head is not None:
+            if error is not None:
+                self._forward_in_turn(flight)
+                return
+            self._start_following(head)
         self._reader = self._flight = None
         if error is None:
             self._finish()

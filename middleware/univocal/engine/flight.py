@@ -179,6 +179,17 @@ class Flight:
             seconds = self.admission.runtime.limits.unread_timeout
             self._alone = self._flights.call_later(seconds, self._expired)
 
+    def overtake(self) -> None:
+        """Let nobody join and store nothing: the content stands still, and others ask anew.
+
+        What they get is newer than this response, whose content may still come for those who have its head.
+        """
+        recording = self.recording
+        if self._phase is _Phase.ANSWERING and recording is not None and recording.state is State.KEPT:
+            recording.drop("incomplete")
+            self.broadcast.kept = False
+            self._let_go()
+
     # The shared tier
 
     def _judge(self, servable: Sequence[Stored], askable: Sequence[Stored]) -> bool:

@@ -169,13 +169,19 @@ class Recording:
             self._become(State.MISMATCHED)
         else:
             memory = self._tiers.memory
-            self.unstorable = "no-room"
+            why = "no-room"
             if sum(map(_cost, self._chunks)) + cost > memory.max_object_bytes:
-                self.unstorable = "too-large"
+                why = "too-large"
                 memory.mark_uncacheable(self._key, self._clock() + UNCACHEABLE)
-            self._chunks.clear()  # still reserved: readers may hold them
-            self._become(State.PASSED_ON)
+            self.drop(why)
         return False
+
+    def drop(self, why: str) -> None:
+        """Keep nothing of the content any longer; `why` is the token that says so."""
+        self.storing = None
+        self.unstorable = why
+        self._chunks.clear()  # still reserved: readers may hold them
+        self._become(State.PASSED_ON)
 
     def finish(self, then: Callable[[], None]) -> None:
         """Commit the kept response, whose content is complete. Go on with `then`."""
