@@ -25,13 +25,13 @@ from univocal.engine.engine import Engine
 from univocal.engine.exchange import Exchange
 from univocal.engine.forwarding import Forwarding
 from univocal.engine.hits import Hit
-from univocal.engine.households import household
 from univocal.engine.outcome import Outcome, Times
 from univocal.engine.plan import plan_of
 from univocal.engine.purge import Purged, carry_out, ordered
 from univocal.engine.roles import Origin
 from univocal.engine.runtime import Access, Runtime, chosen_profile
 from univocal.engine.trust import LOOPBACK, Family, family_named, networks
+from univocal.http.client_counts import client_name
 from univocal.http.messages import Fields, Received
 from univocal.http.problem import fault, problem
 from univocal.http.upgrade import WEBSOCKET
@@ -217,8 +217,8 @@ class CacheMiddleware:
         reasons = _reasons(admission)
         counted, limit = "", admission.runtime.limits.max_requests_per_client
         if limit and not reasons:
-            counted = household(admission.peer.client or line.client)
-            if counted and not engine.under_way.begin(counted, limit):
+            counted = client_name(admission.peer.client or line.client)
+            if counted and not engine.under_way.add_below(limit, counted):
                 counted, reasons = "", ("too-many-requests",)
         watched = WatchedSocket(send, begun)
         try:
@@ -229,7 +229,7 @@ class CacheMiddleware:
                 await self.app(respell(scope, admission, request.method, request.fields), receive, watched)
         finally:
             if counted:
-                engine.under_way.end(counted)
+                engine.under_way.remove(counted)
             engine.audience.announce(watched.outcome(admission, reasons))
 
 

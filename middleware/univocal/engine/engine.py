@@ -10,8 +10,8 @@ from univocal.engine.admission import Gate
 from univocal.engine.audience import Audience, Listener
 from univocal.engine.flight import Flights
 from univocal.engine.hits import Hits
-from univocal.engine.households import UnderWay
 from univocal.engine.roles import CallLater, Due
+from univocal.http.client_counts import ClientCounts
 
 __all__ = ["Engine"]
 
@@ -42,5 +42,5 @@ class Engine:
         self.call_later = call_later
         self.flights = Flights(gate, clock, call_later)
         self.hits = Hits(gate, self.audience)
-        self.under_way = UnderWay()
+        self.under_way = ClientCounts()
         self.tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references

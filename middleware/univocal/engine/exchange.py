@@ -17,13 +17,13 @@ from univocal.engine.admission import Admission
 from univocal.engine.broadcast import WINDOW, CutShortError, Reader
 from univocal.engine.engine import Engine
 from univocal.engine.flight import Flight
-from univocal.engine.households import household
 from univocal.engine.landing import Failed, Found, Relayed, Renewed
 from univocal.engine.outcome import Handling, Outcome, Times, cache_status
 from univocal.engine.purge import Order, Purged, carry_out
 from univocal.engine.queues import Place
 from univocal.engine.recording import Recording
 from univocal.engine.roles import Due, Origin
+from univocal.http.client_counts import client_name
 from univocal.http.errors import Failure, RefusedError
 from univocal.http.fields import without
 from univocal.http.messages import Fields, Response, values
@@ -93,7 +93,7 @@ class Exchange:
         self._failure: Failure | None = None
         self._reasons = admission.reasons
         self._purged: Purged | None = None
-        self._counted = ""  # the household that it is counted for
+        self._counted = ""  # the name of the client that it is counted for
         self._flight: Flight | None = None
         self._reader: Reader | None = None
         self._recording: Recording | None = None  # of the response that is said to be stored
@@ -139,8 +139,8 @@ class Exchange:
     def _may_begin(self, limit: int) -> bool:
         """Count the request for its client, or for the connection's peer if no client is believed."""
         admission = self.admission
-        name = household(admission.peer.client or admission.received.client)
-        if name and not self._engine.under_way.begin(name, limit):
+        name = client_name(admission.peer.client or admission.received.client)
+        if name and not self._engine.under_way.add_below(limit, name):
             return False
         self._counted = name
         return True
@@ -581,7 +581,7 @@ class Exchange:
             self._engine.gate.tiers.memory.give_back(self._loan)
             self._loan = self._pending = None
         if self._counted:
-            self._engine.under_way.end(self._counted)
+            self._engine.under_way.remove(self._counted)
         audience = self._engine.audience
         if not (audience.listeners or audience.counters):
             return

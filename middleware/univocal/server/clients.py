@@ -10,13 +10,12 @@ from __future__ import annotations
 import heapq
 import logging
 import math
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from univocal.engine.households import household
 from univocal.engine.trust import Networks, within
+from univocal.http.client_counts import ClientCounts, client_name
 from univocal.http.framing import ReadLimits
 
 __all__ = ["Clients", "ConnectionLimits", "Guest"]
@@ -63,8 +62,8 @@ class Clients:
     ) -> None:
         self.limits = limits
         self._trusted = trusted
-        self._guests: dict[Guest, str] = {}  # and the household of each, if it counts
-        self._of: Counter[str] = Counter()
+        self._guests: dict[Guest, str] = {}  # and the name of each client, if it counts
+        self._of = ClientCounts()
         self._noted: list[tuple[float, int, Guest]] = []
         self._number = 0
         self._said = set[str]()
@@ -85,10 +84,10 @@ class Clients:
             self._say("max_connections", limits.connections, "those longest without a request give way")
             self._make_room(guest.rested)
         counted = limits.per_client > 0 and not within(address, self._trusted())
-        name = household(address) if counted else ""
+        name = client_name(address) if counted else ""
         self._guests[guest] = name
         if name:
-            self._of[name] += 1
+            self._of.add(name)
         objection = self.objection(guest)
         if objection == "too-many-requests":
             self._say("max_connections_per_client", limits.per_client, "the rest are answered with 429")
@@ -105,9 +104,7 @@ class Clients:
         """Take note that a connection is closed, or no longer ours; a second time does nothing."""
         name = self._guests.pop(guest, None)
         if name:
-            self._of[name] -= 1
-            if not self._of[name]:
-                del self._of[name]
+            self._of.remove(name)
         if not self._guests:
             self._noted.clear()  # the last one may be all that knows of these clients: no circle is left
         elif len(self._noted) > 2 * len(self._guests) + 100:
@@ -119,7 +116,7 @@ class Clients:
     def objection(self, guest: Guest) -> str:
         """The reason for which a connection is one too many, "" if it is not, or no longer."""
         limits, name = self.limits, self._guests.get(guest, "")
-        if name and self._of[name] > limits.per_client:
+        if name and self._of.of(name) > limits.per_client:
             return "too-many-requests"
         return "overloaded" if 0 < limits.connections < len(self._guests) else ""
 

@@ -1,4 +1,4 @@
-"""Clients are counted by household, so that one of them does not take what others need."""
+"""Requests and connections are counted by client, so that one client does not take what others need."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections import Counter
 from functools import lru_cache
 from ipaddress import IPv6Address, IPv6Network, ip_address
 
-__all__ = ["UnderWay", "household"]
+__all__ = ["ClientCounts", "client_name"]
 
 
 @lru_cache(maxsize=4096)
-def household(address: str | None) -> str:
+def client_name(address: str | None) -> str:
     """The name under which a client counts: its IPv4 address, or the /64 network that one site of IPv6 has.
 
     It is "" for a client without an address, as of a socket in the file system.
@@ -24,8 +24,11 @@ def household(address: str | None) -> str:
     return str(parsed)
 
 
-class UnderWay:
-    """The numbers of requests that are under way, by household."""
+class ClientCounts:
+    """The numbers of requests, or of connections, that there are now, by the client's name.
+
+    A client that has none takes no memory.
+    """
 
     __slots__ = ("_of",)
 
@@ -35,15 +38,23 @@ class UnderWay:
     def __len__(self) -> int:
         return self._of.total()
 
-    def begin(self, name: str, limit: int) -> bool:
-        """Count a request, if its household has fewer than `limit` under way."""
+    def of(self, name: str) -> int:
+        """The number that a client has."""
+        return self._of[name]
+
+    def add(self, name: str) -> None:
+        """Count one more."""
+        self._of[name] += 1
+
+    def add_below(self, limit: int, name: str) -> bool:
+        """Count one more, if the client has fewer than `limit`."""
         if self._of[name] >= limit:
             return False
         self._of[name] += 1
         return True
 
-    def end(self, name: str) -> None:
-        """Take note that a request has ended that was counted."""
+    def remove(self, name: str) -> None:
+        """Count one less, of one that was counted."""
         self._of[name] -= 1
         if not self._of[name]:
             del self._of[name]
