@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import IO, Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -140,3 +141,45 @@ async def hello(peer: Any) -> None:
     """Answer each request with a greeting."""
     while await peer.head():
         await peer.answer(b"hello")
+
+
+class Handshake:
+    """A client that opens a WebSocket."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+
+    async def __call__(
+        self,
+        target: str,
+        fields: Sequence[tuple[bytes, bytes]] = (),
+        *,
+        denial: bool = True,
+        root_path: str = "",
+        host: bytes = b"en.example",
+    ) -> list[dict[str, Any]]:
+        path = target.encode().partition(b"?")[0]
+        scope = {
+            "type": "websocket",
+            "scheme": "ws",
+            "http_version": "1.1",
+            "path": unquote(target.partition("?")[0]),
+            "raw_path": path,
+            "query_string": target.encode().partition(b"?")[2],
+            "root_path": root_path,
+            "headers": [(b"host", host), (b"connection", b"upgrade"), (b"upgrade", b"websocket"), *fields],
+            "client": ("198.51.100.7", 1),
+            "subprotocols": ["chat"],
+            "extensions": {"websocket.http.response": {}} if denial else {},
+        }
+        received: list[dict[str, Any]] = [{"type": "websocket.connect"}]
+        sent: list[dict[str, Any]] = []
+
+        async def receive() -> dict[str, Any]:
+            return received.pop(0) if received else {"type": "websocket.disconnect", "code": 1000}
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        await self.app(scope, receive, send)
+        return sent

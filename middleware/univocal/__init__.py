@@ -15,6 +15,8 @@ from univocal.origin.timeouts import Timeouts
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import MemoryTier, Tiers
 from univocal.uri.profile import Profile
+from univocal.uri.site import Site
+from univocal.uri.sites import Sites
 
 __all__ = [
     "CacheMiddleware",
@@ -29,6 +31,8 @@ __all__ = [
     "ReverseProxy",
     "Rules",
     "Runtime",
+    "Site",
+    "Sites",
     "Tiers",
     "Timeouts",
     "UnivocalError",

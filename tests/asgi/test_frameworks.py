@@ -10,6 +10,7 @@ from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route, WebSocketRoute
 
+from support import Handshake
 from univocal import CacheMiddleware
 from univocal.engine.runtime import Limits, Runtime, builtin_profiles
 
@@ -203,40 +204,6 @@ async def test_a_cache_inside_a_cache_agrees_with_it(pages, client_of):
 
 
 # WebSocket
-
-
-class Handshake:
-    """A client that opens a WebSocket."""
-
-    def __init__(self, app):
-        self.app = app
-
-    async def __call__(self, target, fields=(), *, denial=True, root_path="", host=b"en.example"):
-        path = target.encode().partition(b"?")[0]
-        scope = {
-            "type": "websocket",
-            "scheme": "ws",
-            "http_version": "1.1",
-            "path": httpx.URL(target).path if target.startswith("/") else target,
-            "raw_path": path,
-            "query_string": target.encode().partition(b"?")[2],
-            "root_path": root_path,
-            "headers": [(b"host", host), (b"connection", b"upgrade"), (b"upgrade", b"websocket"), *fields],
-            "client": ("198.51.100.7", 1),
-            "subprotocols": ["chat"],
-            "extensions": {"websocket.http.response": {}} if denial else {},
-        }
-        received = [{"type": "websocket.connect"}]
-        sent = []
-
-        async def receive():
-            return received.pop(0) if received else {"type": "websocket.disconnect", "code": 1000}
-
-        async def send(message):
-            sent.append(message)
-
-        await self.app(scope, receive, send)
-        return sent
 
 
 async def echo(socket: WebSocket):

@@ -303,6 +303,8 @@ def test_the_public_names_are_these():
         "ReverseProxy",
         "Rules",
         "Runtime",
+        "Site",
+        "Sites",
         "Tiers",
         "Timeouts",
         "UnivocalError",

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from univocal.engine.runtime import builtin_profiles, read_profile
+from univocal.engine.runtime import builtin_profiles
 from univocal.http.authority import parse_authority
 from univocal.uri.profile import Profile
 from univocal_app.commands.progress import progress
@@ -304,7 +304,7 @@ def _profile(name: str) -> Profile:
     path = Path(name)
     if not path.is_file():
         _usage_of(f"--profile: found {name!r}; allowed: {', '.join(known)}, or a file")
-    return read_profile(path, known)
+    return Profile.from_file(path, known)
 
 
 def _size(text: str) -> int:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from pathlib import Path
 
 from univocal.asgi.application import Application
 from univocal.asgi.client import ScopeClient
@@ -29,7 +28,7 @@ from univocal.engine.outcome import Outcome, Times
 from univocal.engine.plan import plan_of
 from univocal.engine.purge import Purged, carry_out, ordered
 from univocal.engine.roles import Origin
-from univocal.engine.runtime import Access, Runtime, chosen_profile
+from univocal.engine.runtime import Access, Runtime
 from univocal.engine.trust import LOOPBACK, Family, family_named, networks
 from univocal.http.client_counts import client_name
 from univocal.http.messages import Fields, Received
@@ -38,7 +37,8 @@ from univocal.http.upgrade import WEBSOCKET
 from univocal.store.memory import MemoryStore
 from univocal.store.redis.tier import SharedStore
 from univocal.store.tiers import Tiers, tiers_of
-from univocal.uri.profile import Profile
+from univocal.uri.profile import ProfileName, chosen_profile
+from univocal.uri.sites import Sites
 
 __all__ = ["CacheMiddleware"]
 
@@ -46,8 +46,10 @@ __all__ = ["CacheMiddleware"]
 class CacheMiddleware:
     """Gives every resource behind it one URL, and caches, purges and forwards by that (RFC 9111).
 
-    `app` is any ASGI application. `profile` is a built-in profile's name, a file of your own, or a Profile;
-    `rules` say what is cached, in place of the profile's own; both serve every host. `trusted_proxies` and
+    `app` is any ASGI application. `profile` is a built-in profile's name, a file of your own, or a Profile.
+    `sites` maps hosts, and path prefixes of hosts, to profiles of their own (see `Sites.of`); other hosts
+    have `profile`, or are refused (421) if that is None. Prefixes are what clients see: they include
+    `root_path`. `rules` say what is cached, in place of the profiles' own. `trusted_proxies` and
     `purge_allow` are networks ("10.0.0.0/8"). A proxy in front that is among the former is believed, by what
     it says in the fields of `forwarded`: "x-forwarded" (X-Forwarded-For, -Host, -Proto) or "forwarded" (RFC
     7239). With a `purge_token`, whoever sends it as a bearer token may purge too. `store` may be shared among
@@ -60,8 +62,9 @@ class CacheMiddleware:
     def __init__(
         self,
         app: App,
-        profile: str | Path | Profile = "asgi",
+        profile: ProfileName | None = "asgi",
         *,
+        sites: Mapping[str, ProfileName] | Sites | None = None,
         rules: Rules | None = None,
         store: str | MemoryStore | SharedStore | Tiers | None = None,
         listeners: Iterable[Listener] = (),
@@ -75,8 +78,8 @@ class CacheMiddleware:
     ) -> None:
         self.app = app
         if runtime is None:
-            runtime = Runtime.everywhere(
-                chosen_profile(profile, "CacheMiddleware"),
+            runtime = Runtime.of_sites(
+                _sites_of(sites, profile),
                 rules,
                 access=Access(networks(purge_allow), purge_token.encode()),
                 trusted=networks(trusted_proxies),
@@ -231,6 +234,18 @@ class CacheMiddleware:
             if counted:
                 engine.under_way.remove(counted)
             engine.audience.announce(watched.outcome(admission, reasons))
+
+
+def _sites_of(sites: Mapping[str, ProfileName] | Sites | None, profile: ProfileName | None) -> Sites:
+    """The sites that are answered: those that are named, and all other hosts by `profile` if there is one."""
+    if sites is None:
+        return Sites.everywhere(chosen_profile(profile, "CacheMiddleware"))
+    chosen = None if profile is None else chosen_profile(profile, "CacheMiddleware")
+    if not isinstance(sites, Sites):
+        return Sites.of(sites, chosen)
+    if sites.default is not None or chosen is None:
+        return sites
+    return Sites(sites.sites, Sites.everywhere(chosen).default)
 
 
 def _reasons(admission: Admission) -> tuple[str, ...]:

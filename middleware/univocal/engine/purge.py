@@ -22,7 +22,7 @@ from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, T
 from univocal.store.tiers import Tiers
 from univocal.uri.pipeline import Rejected
 from univocal.uri.prefix import Beginning, beginnings
-from univocal.uri.sites import resolve, resolve_url
+from univocal.uri.sites import resolve, resolve_url, url_octets
 from univocal.uri.target import Canonical, path_tags
 
 __all__ = [
@@ -256,10 +256,10 @@ def _named(url: str, runtime: Runtime) -> Canonical:
 
 
 def _octets(name: str) -> bytes:
-    try:
-        return name.encode()
-    except UnicodeEncodeError:  # its message has the character in it
-        raise ValueError("half of a surrogate pair is no text") from None
+    octets = url_octets(name)
+    if octets is None:
+        raise ValueError("half of a surrogate pair is no text")
+    return octets
 
 
 # What URLs, prefixes and paths come to

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from univocal.cache.rules import DEFAULTS, Rules
 from univocal.engine.trust import LOOPBACK, Family, Networks, networks
 from univocal.engine.upstream import Upstream
-from univocal.http.errors import ConfigurationError, ProfileError, RefusedError
+from univocal.http.errors import ConfigurationError, ProfileError
 from univocal.http.upgrade import WEBSOCKET
-from univocal.uri.pipeline import Rejected
-from univocal.uri.profile import Profile, parse
-from univocal.uri.site import Route, Site
-from univocal.uri.sites import Sites, resolve_url
+from univocal.uri.profile import FileName, Profile, ProfileName, Shelf, chosen_profile, parse, put_shelf
+from univocal.uri.sites import Sites
 from univocal.uri.target import Canonical
 
 __all__ = [
@@ -26,12 +24,9 @@ __all__ = [
     "Runtime",
     "builtin_profiles",
     "canonicalize",
-    "chosen_profile",
     "profile_rules",
     "read_profiles",
 ]
-
-EVERYWHERE: Final = "*"  # the name of the site that owns every authority
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +79,22 @@ class Runtime:
 
         Without `rules`, the profile's own hold. Raises ProfileError.
         """
-        site = Site(name=EVERYWHERE, hosts=(), routes=(Route(prefix=b"/", profile=profile, upstream=""),))
-        chosen = MappingProxyType({EVERYWHERE: rules or profile_rules(profile)})
-        return cls(sites=Sites((), default=site), rules=chosen, **settings)  # type: ignore[arg-type]
+        return cls.of_sites(Sites.everywhere(profile), rules, **settings)
+
+    @classmethod
+    def of_sites(cls, sites: Sites, rules: Rules | None = None, **settings: object) -> Runtime:
+        """The `rules` for all `sites`, or else each profile's own; `settings` are this class's other fields.
+
+        Raises ProfileError.
+        """
+        chosen: dict[str | tuple[str, bytes], Rules] = {}
+        for site in (*sites.sites, *([sites.default] if sites.default else [])):
+            *routes, root = site.routes
+            chosen[site.name] = rules or profile_rules(root.profile)
+            for route in routes:
+                if rules is None and route.profile is not root.profile:
+                    chosen[site.name, route.prefix] = profile_rules(route.profile)
+        return cls(sites=sites, rules=MappingProxyType(chosen), **settings)  # type: ignore[arg-type]
 
 
 def profile_rules(profile: Profile, own: Mapping[str, Any] = MappingProxyType({})) -> Rules:
@@ -115,9 +123,9 @@ def read_profiles(directories: Iterable[Path], known: Mapping[str, Profile]) -> 
     return dict(known) | profiles
 
 
-def read_profile(file: Path, known: Mapping[str, Profile]) -> Profile:
-    """The profile in one file, which may extend the `known` ones. Raises ProfileError."""
-    profile = Profile.load(_text(file), file.stem, known)
+def _read_file(file: str | FileName, known: Mapping[str, Profile]) -> Profile:
+    path = Path(file)
+    profile = parse({path.stem: _text(path)}, known)[path.stem]
     profile_rules(profile)
     return profile
 
@@ -134,22 +142,6 @@ def builtin_profiles() -> dict[str, Profile]:
     return dict(_builtin())
 
 
-def chosen_profile(profile: str | Path | Profile, source: str) -> Profile:
-    """The profile that a library's user gives, or a file of it, or the name of one that comes with univocal.
-
-    Raises ConfigurationError, which names `source`; ProfileError for a file.
-    """
-    match profile:
-        case Profile():
-            return profile
-        case Path():
-            return read_profile(profile, builtin_profiles())
-        case str() if profile in (known := _builtin()):
-            return known[profile]
-        case _:
-            raise ConfigurationError(source, "profile", profile, ", ".join(sorted(_builtin())))
-
-
 @cache
 def _builtin() -> Mapping[str, Profile]:
     """The same, read once in a process: making their tables takes twenty milliseconds."""
@@ -159,19 +151,19 @@ def _builtin() -> Mapping[str, Profile]:
     return read_profiles([directory], {})
 
 
-def canonicalize(url: str, profile: str | Path | Profile) -> str:
+def canonicalize(url: str | bytes, profile: ProfileName) -> str:
     """The one spelling of an absolute `url` to origins of this profile, percent-encoded.
 
-    Raises RefusedError for what is refused, and for what is no http or https URL; ConfigurationError for what
-    is no profile.
+    Hosts may be U-labels, and bytes beyond ASCII may stand bare, as in `Sites.canonicalize`. Raises
+    RefusedError for a URL that is refused and for anything that is no http or https URL; ConfigurationError
+    for a profile that there is not.
     """
-    route = Route(prefix=b"/", profile=chosen_profile(profile, "canonicalize"), upstream="")
-    everywhere = Site(name=EVERYWHERE, hosts=(), routes=(route,))
-    try:
-        octets = url.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair has no octets: no other URL stands for it
-        raise RefusedError("bad-target") from None
-    found = resolve_url(octets, Sites((), default=everywhere))
-    if isinstance(found, Rejected):
-        raise RefusedError(found.reason, found.reasons)
-    return found.url.decode("ascii")
+    return _everywhere(chosen_profile(profile, "canonicalize")).canonicalize(url)
+
+
+@lru_cache(maxsize=128)
+def _everywhere(profile: Profile) -> Sites:
+    return Sites.everywhere(profile)
+
+
+put_shelf(Shelf(_builtin, _read_file))

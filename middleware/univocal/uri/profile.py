@@ -6,16 +6,16 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Final
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from univocal.http.errors import Objections, ProfileError, by_rank
+from univocal.http.errors import ConfigurationError, Objections, ProfileError, by_rank
 from univocal.uri.charset import CHARSETS, Charset
 from univocal.uri.query import Query
 from univocal.uri.rewrite import Rule, first_overlap
 from univocal.uri.ring import DECODE, ENCODE, RINGS, DecoderRing
 from univocal.uri.schema import CACHE, Tables, load, merged, with_defaults
 
-__all__ = ["Profile", "parse"]
+__all__ = ["FileName", "Profile", "ProfileName", "Shelf", "chosen_profile", "parse", "put_shelf"]
 
 # Part of every digest: to be raised when the same settings come to mean something else, so that a shared
 # store never answers with what an older univocal keyed.
@@ -53,12 +53,20 @@ class Profile:
         object.__setattr__(self, "digest", digest.encode())
 
     @classmethod
-    def load(cls, text: str, name: str = "own", known: Mapping[str, Profile] = {}) -> Profile:
-        """The profile that a TOML `text` describes; it may extend one of the `known` ones.
+    def load(cls, text: str, name: str = "own", known: Mapping[str, Profile] | None = None) -> Profile:
+        """The profile that a TOML `text` describes; it may extend one of the `known` or built-in profiles.
 
         Raises ProfileError with the key, what was found and what is allowed.
         """
-        return parse({name: text}, known)[name]
+        return parse({name: text}, _shelf.built_in() if known is None else known)[name]
+
+    @classmethod
+    def from_file(cls, file: str | FileName, known: Mapping[str, Profile] | None = None) -> Profile:
+        """The profile in a TOML file, named like the file; it may extend a `known` or built-in profile.
+
+        Raises ProfileError, also for a file that cannot be read.
+        """
+        return _shelf.read(file, _shelf.built_in() if known is None else known)
 
     @property
     def cache(self) -> Tables:
@@ -70,6 +78,53 @@ class Profile:
     def reads_parameters(self) -> bool:
         """A segment's name ends where its parameters begin."""
         return self.parameters == "strip" or self.dot_segments == "servlet"
+
+
+class FileName(Protocol):
+    """A file's name: a `pathlib.Path`, or anything like one."""
+
+    def __fspath__(self) -> str:
+        """The name as a text."""
+        ...
+
+
+ProfileName: TypeAlias = str | FileName | Profile
+"""A profile as users name it: a built-in profile's name, a file, or the profile itself."""
+
+
+class Shelf(NamedTuple):
+    """The built-in profiles by name, and the reader of a profile's file."""
+
+    built_in: Callable[[], Mapping[str, Profile]]
+    read: Callable[[str | FileName, Mapping[str, Profile]], Profile]
+
+
+def _unread(file: str | FileName, _: Mapping[str, Profile]) -> Profile:
+    raise ProfileError(str(file), "", "no reader of files", "import univocal")
+
+
+_shelf = Shelf(dict, _unread)
+
+
+def put_shelf(shelf: Shelf) -> None:
+    """Let profiles be named and read from here on: this room reads no files, the one above it does."""
+    global _shelf  # noqa: PLW0603 - one for the process, set when the package is imported
+    _shelf = shelf
+
+
+def chosen_profile(profile: ProfileName | None, source: str, key: str = "profile") -> Profile:
+    """The profile that a user names.
+
+    Raises ConfigurationError with `source` and `key`; ProfileError for a file.
+    """
+    if isinstance(profile, Profile):
+        return profile
+    known = _shelf.built_in()
+    if isinstance(profile, str) and profile in known:
+        return known[profile]
+    if profile is not None and not isinstance(profile, str) and hasattr(profile, "__fspath__"):
+        return Profile.from_file(profile)
+    raise ConfigurationError(source, key, profile, ", ".join(sorted(known)))
 
 
 def parse(texts: Mapping[str, str], known: Mapping[str, Profile] = {}) -> dict[str, Profile]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from univocal.http.errors import ConfigurationError
-from univocal.uri.profile import Profile
+from univocal.uri.profile import Profile, ProfileName, chosen_profile
 from univocal.uri.segments import is_under, routing_view
 
 __all__ = ["PLACE", "Route", "Site"]
@@ -75,6 +76,41 @@ class Site:
             raise ConfigurationError(
                 f"site {self.name}", "routes", found, "distinct prefixes, '/' among them"
             )
+
+    @classmethod
+    def of(
+        cls,
+        hosts: str | Sequence[str],
+        profile: ProfileName,
+        *,
+        routes: Mapping[str, ProfileName] = {},
+        aliases: Sequence[str] = (),
+        alias_answer: Literal["serve", 301, 308] = "serve",
+        scheme: Literal["keep", "http", "https"] = "keep",
+    ) -> Site:
+        """The site of these `hosts`, as `[[sites]]` of a file describes one.
+
+        `routes` maps path prefixes to profiles, and `profile` has the other paths. Raises
+        ConfigurationError; ProfileError for a profile's file.
+        """
+        names = (hosts,) if isinstance(hosts, str) else tuple(hosts)
+        source = f"site {names[0]}" if names else "site"
+        if not names or scheme not in {"keep", "http", "https"} or alias_answer not in {"serve", 301, 308}:
+            found = (names, scheme, alias_answer)
+            allowed = "a host; scheme: keep, http or https; alias_answer: serve, 301 or 308"
+            raise ConfigurationError(source, "hosts, scheme, alias_answer", found, allowed)
+        own = {"/": profile, **routes}
+        return cls(
+            name=names[0],
+            hosts=names,
+            routes=tuple(
+                Route(path.encode(), chosen_profile(each, source, f"routes[{path!r}]"), "")
+                for path, each in own.items()
+            ),
+            aliases=tuple(aliases),
+            alias_answer=0 if alias_answer == "serve" else alias_answer,
+            scheme=scheme.encode(),
+        )
 
     def route_of(self, view: bytes) -> Route:
         """The route with the longest prefix whose whole segments begin `view` (see `routing_view`)."""

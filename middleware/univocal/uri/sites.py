@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
 from univocal.http.authority import DEFAULT_PORTS, Authority, parse_authority
-from univocal.http.errors import ConfigurationError, Objections
+from univocal.http.errors import ConfigurationError, Objections, RefusedError
 from univocal.http.grammar import split_absolute
 from univocal.uri.charset import known_charset
 from univocal.uri.pipeline import Declared, Rejected, canonical_target, rejected, split
+from univocal.uri.profile import Profile, ProfileName, chosen_profile
 from univocal.uri.segments import routing_view
 from univocal.uri.site import Route, Site
 from univocal.uri.target import Canonical, strays
 
-__all__ = ["Sites", "declared_charsets", "resolve", "resolve_url"]
+__all__ = ["EVERYWHERE", "Sites", "a_labels", "declared_charsets", "resolve", "resolve_url", "url_octets"]
 
+EVERYWHERE: Final = "*"  # the name of a site that owns every authority
 LONGEST: Final = 255  # bytes of a host that are told of
 
 
@@ -45,6 +47,60 @@ class Sites:
                 with objections:
                     self._own(site, "aliases", alias, first, alias, wildcard=False)
         objections.conclude()
+
+    @classmethod
+    def of(cls, profiles: Mapping[str, ProfileName], profile: ProfileName | None = None) -> Sites:
+        """The sites that a mapping of hosts, or hosts and path prefixes, to profiles describes.
+
+        Hosts are "wiki.example", "*.shop.example", an address, each with or without a port; a prefix follows
+        as in "wiki.example/api/". The paths of a host that no prefix names have the profile of the longest
+        pattern for that host, or `profile`. With `profile` None other hosts are refused (421). Raises
+        ConfigurationError; ProfileError for a profile's file.
+        """
+        objections, prefixes = Objections(), dict[str, dict[str, Profile]]()
+        for place, each in profiles.items():
+            host, slash, rest = place.partition("/")
+            with objections:
+                prefixes.setdefault(host, {})[slash + rest or "/"] = chosen_profile(each, "sites", place)
+        objections.conclude()
+        default = None if profile is None else _everywhere(chosen_profile(profile, "sites"))
+        whole = cls([Site.of(host, paths["/"]) for host, paths in prefixes.items() if "/" in paths], default)
+        sites = list[Site]()
+        for host, paths in prefixes.items():
+            with objections:
+                sites.append(Site.of(host, paths.get("/") or whole.profile_of(host), routes=paths))
+        objections.conclude()
+        return cls(sites, default)
+
+    @classmethod
+    def everywhere(cls, profile: Profile) -> Sites:
+        """One site with this profile for every authority."""
+        return cls((), default=_everywhere(profile))
+
+    def profile_of(self, text: str) -> Profile:
+        """The profile of the path "/" under a host or pattern. Raises ConfigurationError if there is none."""
+        name = text.removeprefix("*.")
+        authority = _authority(name)
+        if authority is None:
+            raise ConfigurationError("sites", text, text, _HOSTS)
+        host, port = authority
+        located = self.locate(host if name == text else b"*." + host, port or 0)
+        if located is None:
+            allowed = f"a profile for {text!r}, too, or one for all hosts: there are prefixes of it alone"
+            raise ConfigurationError("sites", text, None, allowed)
+        return located[0].routes[-1].profile
+
+    def canonicalize(self, url: str | bytes) -> str:
+        """The one spelling of an absolute `url`: its site's scheme and host, its route's target.
+
+        Hosts may be U-labels, and bytes beyond ASCII may stand bare: in a text as UTF-8, or as
+        `os.fsdecode` gives other bytes. Raises RefusedError.
+        """
+        octets = url_octets(url)
+        found = rejected("bad-target") if octets is None else resolve_url(octets, self)
+        if isinstance(found, Rejected):
+            raise RefusedError(found.reason, found.reasons)
+        return found.url.decode("ascii")
 
     def _own(
         self, site: Site, key: str, text: str, real: Authority | None, host: str, *, wildcard: bool
@@ -91,6 +147,10 @@ class Sites:
         return "" if located is None else located[0].name, text if port is None else f"{text}:{port}"
 
 
+def _everywhere(profile: Profile) -> Site:
+    return Site(name=EVERYWHERE, hosts=(), routes=(Route(prefix=b"/", profile=profile, upstream=""),))
+
+
 def resolve(
     received: bytes,
     hosts: Sequence[bytes],
@@ -129,12 +189,42 @@ def declared_charsets(encodings: tuple[bytes, bytes]) -> Declared:
 def resolve_url(
     url: bytes, sites: Sites, method: bytes = b"GET", encodings: tuple[bytes, bytes] = (b"", b"")
 ) -> Canonical | Rejected:
-    """The same for an absolute `url`, asked for on a connection of its own scheme."""
+    """The same for an absolute `url`, asked for on a connection of its own scheme.
+
+    U-labels of its host become A-labels (RFC 5890 §2.3.2.1).
+    """
     absolute = split_absolute(url)
     if absolute is None:
         return rejected("bad-target")
-    host = absolute.authority.rpartition(b"@")[2]
-    return resolve(url, [host], absolute.scheme.lower(), sites, method, encodings)
+    scheme, authority, rest = absolute
+    if not authority.isascii():
+        labels = a_labels(authority)
+        if labels is None:
+            return rejected("bad-host")
+        url, authority = b"%b://%b%b" % (scheme, labels, rest), labels
+    host = authority.rpartition(b"@")[2]
+    return resolve(url, [host], scheme.lower(), sites, method, encodings)
+
+
+def a_labels(authority: bytes) -> bytes | None:
+    """An authority in UTF-8 with A-labels in place of U-labels (RFC 5890 §2.3.2.1); None if it cannot be."""
+    try:
+        return authority.decode().encode("idna")
+    except UnicodeError:
+        return None
+
+
+def url_octets(url: str | bytes) -> bytes | None:
+    """The bytes of a URL as a user gives it: UTF-8, and what `os.fsdecode` makes of other bytes.
+
+    None for half of a surrogate pair, for which no bytes stand.
+    """
+    if isinstance(url, bytes):
+        return url
+    try:
+        return url.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return None
 
 
 _MEMORABLE: Final = 1024
@@ -220,13 +310,22 @@ def _accepted(
 _remembered = lru_cache(maxsize=4096)(_resolve)
 
 
-def _configured(site: Site, key: str, text: str) -> Authority:
+_HOST: Final = "a host name or address, with or without a port"
+_HOSTS: Final = f"{_HOST}, or *.name"
+
+
+def _authority(text: str) -> Authority | None:
+    """A host and its port; U-labels become A-labels (RFC 5890 §2.3.2.1). None if it is no host."""
     try:
-        authority = parse_authority(text.encode("idna") if not text.isascii() else text.encode())
+        return parse_authority(text.encode("idna" if not text.isascii() else "ascii"))
     except UnicodeError:
-        authority = None
+        return None
+
+
+def _configured(site: Site, key: str, text: str) -> Authority:
+    authority = _authority(text)
     if authority is None:
-        allowed = "a host name or address, with or without a port" + (", or *.name" if key == "hosts" else "")
+        allowed = _HOSTS if key == "hosts" else _HOST
         raise ConfigurationError(f"site {site.name}", key, text, allowed)
     if site.scheme != b"keep" and authority[1] in DEFAULT_PORTS.values():
         raise ConfigurationError(
