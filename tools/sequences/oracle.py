@@ -1,0 +1,450 @@
+"""RFC 9111 as a judge of what a cache has answered, from what its origin server has said before. Pure.
+
+It knows no cache and imports none: a response is judged by the log of the origin server behind the cache alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from email.utils import parsedate_to_datetime
+from enum import Enum
+from typing import NamedTuple
+
+from tools.sequences.script import Ask, Fields, content_of, label_of
+
+__all__ = ["Got", "How", "Level", "Said", "Verdict", "how", "judge"]
+
+SLACK = 1.1  # seconds: whole seconds in Age and in clocks
+MEMBER = re.compile(r'\s*([^\s=,;"]+)\s*(?:=\s*("(?:[^"\\]|\\.)*"|[^,]*))?\s*(?:,|$)')
+# RFC 9110 §15.1
+HEURISTIC = {200, 203, 204, 206, 300, 301, 308, 404, 405, 410, 414, 501}
+FORBID_STALE = {"must-revalidate", "proxy-revalidate", "no-cache", "s-maxage"}
+# Whoever sends these may be answered otherwise than everybody else, and must not end what everybody else gets.
+ODD = ("cookie", "authorization", "x-var")
+
+
+class Level(Enum):
+    """How much a verdict weighs."""
+
+    MUST = "RFC MUST"
+    LAW = "older after newer"
+    SHOULD = "RFC SHOULD"
+    FREE = "allowed"
+
+
+class How(Enum):
+    """Where a response came from."""
+
+    HIT = "hit"
+    VALIDATED = "validated"
+    FORWARDED = "forwarded"
+    OWN = "own"
+
+
+class Verdict(NamedTuple):
+    """One thing that a response did which a cache must not do, should not do, or need not do."""
+
+    level: Level
+    kind: str
+    clause: str
+
+
+class Said(NamedTuple):
+    """One exchange of the cache with its origin server; the status 0 says that there was no answer."""
+
+    serial: int
+    ask: Ask
+    came: float
+    sent: float
+    status: int
+    fields: Fields
+    version: int
+    label: str
+
+    @property
+    def failed(self) -> bool:
+        return self.status == 0 or self.status >= 500
+
+
+class Got(NamedTuple):
+    """A client's request and the response to it."""
+
+    ask: Ask
+    sent: float
+    received: float
+    status: int
+    fields: Fields
+    content: bytes
+
+    @property
+    def serial(self) -> int | None:
+        """The number of the origin server's response that these fields are of; None if they are of none."""
+        value = values(self.fields, "x-serial")
+        return int(value) if value else None
+
+
+def values(fields: Fields, name: str) -> str:
+    """The combined value of a field, empty if there is none."""
+    return ", ".join(value for key, value in fields if key == name)
+
+
+def directives(fields: Fields) -> dict[str, str]:
+    """The members of Cache-Control, the first of each name; an argument has no quotes."""
+    members: dict[str, str] = {}
+    for name, argument in MEMBER.findall(values(fields, "cache-control")):
+        members.setdefault(name.lower(), argument.strip().strip('"'))
+    return members
+
+
+def seconds(argument: str | None) -> int | None:
+    return int(argument) if argument is not None and argument.isdigit() else None
+
+
+def date(value: str) -> float | None:
+    try:
+        return parsedate_to_datetime(value).timestamp()
+    except (TypeError, ValueError):
+        return None
+
+
+def lifetime(fields: Fields) -> float | None:
+    """The explicit freshness lifetime for a shared cache (RFC 9111 §4.2.1), None if there is none."""
+    said = directives(fields)
+    for name in ("s-maxage", "max-age"):
+        if name in said:
+            return seconds(said[name]) or 0
+    expires = values(fields, "expires")
+    if not expires:
+        return None
+    until, since = date(expires), date(values(fields, "date"))
+    return 0 if until is None or since is None else until - since
+
+
+class State(NamedTuple):
+    """A stored response as it was after `last` confirmed it: its fields, and the request that selects it."""
+
+    first: Said
+    last: Said
+    fields: Fields
+
+    def age(self, now: float) -> float:
+        """The least age that it can have (RFC 9111 §4.2.3)."""
+        return max(0.0, now - self.last.sent) + (seconds(values(self.last.fields, "age")) or 0)
+
+    def oldest(self, now: float) -> float:
+        return now - self.last.came + (seconds(values(self.fields, "age")) or 0) + 1
+
+
+def confirms(said: Said, first: Said) -> bool:
+    """Whether a response says that the representation of an earlier one is current."""
+    return (said.version, said.label) == (first.version, first.label) and (
+        said.status == 304
+        or (said.status == first.status and said.ask.method in {"GET", "HEAD"})
+        or (said.status == 206 and first.status == 200)
+    )
+
+
+def states(history: Sequence[Said], version: int, label: str, status: int) -> Iterator[State]:
+    """The states that a stored response of this version may have had, the latest first."""
+    chain: list[State] = []
+    for said in history:
+        if (said.version, said.label) != (version, label) or said.ask.method not in {"GET", "HEAD"}:
+            continue
+        if said.status == status or (said.status == 206 and status == 200):
+            chain.append(State(said, said, said.fields))
+        elif said.status == 304 and chain:
+            new = {name for name, _ in said.fields}
+            old = tuple(pair for pair in chain[-1].fields if pair[0] not in new)
+            chain.append(State(chain[-1].first, said, (*old, *said.fields)))
+    return reversed(chain)
+
+
+def how(history: Sequence[Said], got: Got) -> How:
+    """Whether the response came from what is stored, was confirmed for this request, or is the origin's."""
+    if got.serial is None:
+        return How.OWN
+    source = history[got.serial]
+    during = [said for said in history if got.sent <= said.came <= got.received]
+    if source in during and source.status != 304:
+        return How.FORWARDED
+    if any(said.status == 304 and said.version == source.version for said in during):
+        return How.VALIDATED
+    return How.HIT
+
+
+def judge(path: str, history: Sequence[Said], got: Got) -> list[Verdict]:
+    """Everything that is wrong with a response, or less than a cache may do."""
+    kind = how(history, got)
+    if kind is How.OWN:
+        return list(judged_own(history, got))
+    source = history[got.serial or 0]
+    verdicts = list(judged_message(path, history, source, got))
+    before = [said for said in history if said.came < got.sent and said.sent < got.sent]
+    if kind is How.HIT:
+        verdicts += judged_hit(before, history, source, got)
+    elif kind is How.FORWARDED:
+        verdicts += judged_miss(before, got)
+    return verdicts
+
+
+def judged_own(history: Sequence[Said], got: Got) -> Iterator[Verdict]:
+    """A cache's own answer says that the origin server did not answer, or may not be asked (§5.2.1.7)."""
+    during = [said for said in history if got.sent <= said.came <= got.received]
+    if "only-if-cached" in directives(got.ask.fields):
+        if got.status != 504:
+            yield Verdict(Level.SHOULD, f"only-if-cached gets {got.status}", "§5.2.1.7")
+        return
+    answered = [said for said in during if said.status]
+    last = max(history, key=lambda said: said.came, default=None)
+    if answered and not any(said.status == 0 for said in during):
+        yield Verdict(Level.MUST, f"own {got.status} though the origin answered", "RFC 9110 §15.6")
+    elif not during and (last is None or last.status):
+        yield Verdict(Level.MUST, f"own {got.status} without asking", "RFC 9110 §15.6")
+    if during and got.status < 500:
+        yield Verdict(Level.MUST, f"own {got.status} for a dead origin", "RFC 9110 §15.6")
+
+
+# The message -----------------------------------------------------------------------------------------------
+
+
+def judged_message(path: str, history: Sequence[Said], source: Said, got: Got) -> Iterator[Verdict]:
+    """Content, status and validators are of one version, and fit the request (RFC 9110 §13, §14)."""
+    whole = content_of(path, source.version, source.label)
+    ask = got.ask
+    if got.status == 304:
+        if not condition_fails(ask, source):
+            yield Verdict(Level.MUST, "304 without a condition that asks for it", "RFC 9110 §13.2.2")
+        return
+    if got.status == 412 or got.status == 416:
+        if not ask.field("range") and got.status == 416:
+            yield Verdict(Level.MUST, "416 without Range", "RFC 9110 §15.5.17")
+        return
+    if got.status == 206:
+        yield from judged_part(whole, source, got)
+        return
+    if ask.method == "HEAD":
+        if got.content:
+            yield Verdict(Level.MUST, "content to a HEAD", "RFC 9110 §9.3.2")
+        return
+    if got.content != whole:
+        yield Verdict(Level.MUST, "content is of another version than the fields, or not whole", "§4.3.4")
+    expected = {said.status for said in history if said.version == source.version} | {200}
+    if got.status not in expected:
+        yield Verdict(Level.MUST, f"status {got.status} that nobody sent", "§3.1")
+
+
+def condition_fails(ask: Ask, source: Said) -> bool:
+    """Whether the request has a condition to which 304 is the answer (RFC 9110 §13.2.2)."""
+    tags = ask.field("if-none-match")
+    if tags:
+        opaque = values(source.fields, "etag").removeprefix("W/")
+        return tags == "*" or opaque in [tag.strip().removeprefix("W/") for tag in tags.split(",")]
+    since = date(ask.field("if-modified-since"))
+    changed = date(values(source.fields, "last-modified")) or date(values(source.fields, "date"))
+    return since is not None and changed is not None and changed <= since
+
+
+def judged_part(whole: bytes, source: Said, got: Got) -> Iterator[Verdict]:
+    """A part is one that was asked for, of a representation that If-Range names (RFC 9110 §13.1.5, §14)."""
+    span = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+|\*)", values(got.fields, "content-range"))
+    if not got.ask.field("range"):
+        yield Verdict(Level.MUST, "206 without Range", "RFC 9110 §15.3.7")
+    elif span and got.ask.method == "GET" and (
+        got.content != whole[int(span[1]) : int(span[2]) + 1] or span[3] not in {str(len(whole)), "*"}
+    ):
+        yield Verdict(Level.MUST, "206 with other content than it says", "RFC 9110 §14.4")
+    named = got.ask.field("if-range")
+    validators = {values(source.fields, "etag"), values(source.fields, "last-modified")} - {""}
+    if named and (named.startswith("W/") or named not in validators):
+        yield Verdict(Level.MUST, "206 though If-Range names another", "RFC 9110 §13.1.5")
+
+
+# Reuse -----------------------------------------------------------------------------------------------------
+
+
+def judged_hit(
+    before: Sequence[Said], history: Sequence[Said], source: Said, got: Got
+) -> Iterator[Verdict]:
+    """What is stored answers if one of its states may: RFC 9111 §4."""
+    status = got.status if got.status not in {206, 304, 416, 412} else 200
+    if source.status not in {206, 304}:
+        status = source.status
+    during = [said for said in history if got.sent <= said.came <= got.received]
+    reasons: list[list[Verdict]] = []
+    for state in states(before, source.version, source.label, status):
+        found = list(judged_state(state, before, during, got))
+        if not any(verdict.level in {Level.MUST, Level.LAW} for verdict in found):
+            yield from found
+            yield from judged_age(state, got)
+            return
+        reasons.append(found)
+    yield from reasons[0] if reasons else [Verdict(Level.MUST, "reused, but nobody sent it", "§3")]
+
+
+def judged_age(state: State, got: Got) -> Iterator[Verdict]:
+    value = values(got.fields, "age")
+    if not value:
+        yield Verdict(Level.MUST, "no Age in a hit", "§5.1")
+        return
+    least, most = state.age(got.sent) - SLACK, state.oldest(got.received) + SLACK
+    if not least <= int(value) <= most:
+        yield Verdict(Level.MUST, "wrong Age", "§4.2.3")
+
+
+def judged_state(
+    state: State, before: Sequence[Said], during: Sequence[Said], got: Got
+) -> Iterator[Verdict]:
+    """What is wrong if this state of a stored response answers."""
+    said, asked = directives(state.fields), state.last.ask
+    renewed = " (by a 304)" if state.last.status == 304 else ""
+    if state.first.ask.method == "HEAD" and got.ask.method != "HEAD":
+        yield Verdict(Level.MUST, "a response to HEAD answers GET", "§4")
+    if "no-store" in said:
+        yield Verdict(Level.MUST, f"no-store is stored{renewed}", "§3, §5.2.2.5")
+    if "private" in said and not said["private"]:
+        yield Verdict(Level.MUST, f"private is stored{renewed}", "§3, §5.2.2.7")
+    if "no-store" in directives(state.first.ask.fields):
+        yield Verdict(Level.SHOULD, "the response to a request with no-store is stored", "§5.2.1.5")
+    if "authorization" in dict(state.first.ask.fields) and not {"public", "s-maxage", "must-revalidate"} & set(said):
+        yield Verdict(Level.MUST, "a response to Authorization is shared", "§3.5")
+    vary = values(state.fields, "vary")
+    if "*" in vary or label_of(vary, asked) != label_of(vary, got.ask):
+        yield Verdict(Level.MUST, f"Vary selects another{renewed}", "§4.1")
+    if "no-cache" in said and not said["no-cache"]:
+        yield Verdict(Level.MUST, f"no-cache is reused{renewed}", "§5.2.2.4")
+    yield from judged_freshness(state, before, during, got)
+    yield from judged_directives(state, got)
+    yield from contradicted(state, before, got)
+
+
+def judged_freshness(
+    state: State, before: Sequence[Said], during: Sequence[Said], got: Got
+) -> Iterator[Verdict]:
+    """What is stale answers only where that is allowed (RFC 9111 §4.2.4, RFC 5861)."""
+    said, age = directives(state.fields), state.age(got.sent)
+    fresh_for = lifetime(state.fields)
+    renewed = " (by a 304)" if state.last.status == 304 else ""
+    if fresh_for is None:
+        if state.first.status not in HEURISTIC and "public" not in said:
+            yield Verdict(Level.MUST, f"{state.first.status} without freshness is stored", "§3, §4.2.2")
+        return
+    stale_for = age - fresh_for - SLACK
+    if stale_for < 0:
+        return
+    window = seconds(said.get("stale-while-revalidate"))
+    most = seconds(directives(got.ask.fields).get("max-stale"))
+    asked = "max-stale" in directives(got.ask.fields) and (most is None or stale_for <= most + SLACK)
+    forbidden = FORBID_STALE & set(said)
+    if forbidden - {"s-maxage"}:
+        yield Verdict(Level.MUST, f"stale in spite of {min(forbidden)}{renewed}", "§4.2.4")
+    elif (window is not None and stale_for <= window) or asked:
+        return
+    elif any(exchange.failed for exchange in during) or (before and before[-1].failed):
+        window = seconds(said.get("stale-if-error"))
+        dead = not [exchange for exchange in during or before[-1:] if exchange.status and exchange.failed]
+        if not (window is not None and stale_for <= window) and (forbidden or not dead):
+            yield Verdict(Level.MUST, "stale on an error without stale-if-error", "§4.2.4")
+    else:
+        yield Verdict(Level.MUST, f"stale{renewed}", "§4.2.4")
+
+
+def judged_directives(state: State, got: Got) -> Iterator[Verdict]:
+    """A client's own directives are advice (RFC 9111 §5.2.1)."""
+    said = directives(got.ask.fields)
+    most = seconds(said.get("max-age"))
+    if "no-cache" in said or (not said and "no-cache" in got.ask.field("pragma")):
+        yield Verdict(Level.SHOULD, "a client's no-cache is ignored", "§5.2.1.4")
+    if most is not None and "max-stale" not in said and state.age(got.sent) > most + SLACK:
+        yield Verdict(Level.SHOULD, "a client's max-age is ignored", "§5.2.1.1")
+    left, least = lifetime(state.fields), seconds(said.get("min-fresh"))
+    if left is not None and least is not None and left - state.age(got.sent) < least - SLACK:
+        yield Verdict(Level.SHOULD, "a client's min-fresh is ignored", "§5.2.1.3")
+
+
+def contradicted(state: State, before: Sequence[Said], got: Got) -> Iterator[Verdict]:
+    """An older response answers though the origin server has said something else since."""
+    vary = values(state.fields, "vary")
+    for said in before:
+        if said.came < state.last.sent or said is state.last or confirms_state(said, state, vary, got.ask):
+            continue
+        if said.ask.method == "POST":
+            if 200 <= said.status < 400:
+                yield Verdict(Level.MUST, "reused after an unsafe method", "§4.4")
+                return
+            continue
+        if said.failed or said.status == 429 or not speaks_for(said, state, vary, got.ask):
+            continue
+        yield Verdict(*contradiction(said, state))
+        return
+
+
+def confirms_state(said: Said, state: State, vary: str, ask: Ask) -> bool:
+    """A later response says the same of this state, and selects no less by Vary."""
+    if not confirms(said, state.first):
+        return False
+    theirs = values(said.fields, "vary") or vary
+    return label_of(theirs, said.ask) == label_of(theirs, ask) or names(theirs) <= names(vary)
+
+
+def names(vary: str) -> set[str]:
+    return {name.strip().lower() for name in vary.split(",") if name.strip()}
+
+
+def speaks_for(said: Said, state: State, vary: str, ask: Ask) -> bool:
+    """Whether a later response is about what this request would be answered with."""
+    theirs = values(said.fields, "vary") or (vary if said.status == 304 else "")
+    if label_of(vary, said.ask) != label_of(vary, state.last.ask) and theirs == vary:
+        return False
+    if "*" not in theirs and label_of(theirs, said.ask) == label_of(theirs, ask):
+        return True
+    selected = label_of(vary, said.ask) == label_of(vary, state.last.ask)
+    return selected and not names(theirs) <= names(vary)
+
+
+def shared(said: Said) -> bool:
+    """Whether a response may be stored, and answer others than whom it was sent to."""
+    kept = directives(said.fields)
+    held = {"no-store", "private", "no-cache"} & set(kept) or "*" in values(said.fields, "vary")
+    return said.status in HEURISTIC and said.ask.method == "GET" and not held and bool(lifetime(said.fields))
+
+
+def contradiction(said: Said, state: State) -> tuple[Level, str, str]:
+    """How much a contradiction weighs: what only one client's request brought about ends nothing."""
+    kept = directives(said.fields)
+    what = "304" if said.status == 304 else "404 or 410" if said.status in {404, 410} else str(said.status)
+    if said.status == 304 and not confirms(said, state.first):
+        what = "304 for another validator"
+    for name in ("no-store", "private"):
+        if name in kept:
+            what += f" {name}"
+    if "*" in values(said.fields, "vary"):
+        what += " Vary: *"
+    elif names(values(said.fields, "vary")) - names(values(state.fields, "vary")):
+        what += " with another Vary"
+    selecting = names(values(state.fields, "vary"))
+    odd = any(said.ask.field(name) for name in ODD if name not in selecting)
+    other = label_of(values(state.fields, "vary"), said.ask) != label_of(values(state.fields, "vary"), state.last.ask)
+    if (odd or other) and not shared(said):
+        return Level.FREE, f"older after a {what} to an odd {said.ask.method}", "allowed"
+    return Level.LAW, f"older after a {what} to a {said.ask.method}", "§4, §4.3.3, §4.3.4"
+
+
+# A miss ----------------------------------------------------------------------------------------------------
+
+
+def judged_miss(before: Sequence[Said], got: Got) -> Iterator[Verdict]:
+    """A cache may always ask; where something fresh was there, that is said."""
+    if got.ask.method not in {"GET", "HEAD"} or directives(got.ask.fields) or got.ask.field("pragma"):
+        return
+    for said in reversed(before):
+        if said.ask.method != "GET" or said.status in {0, 206, 304}:
+            continue
+        state = next(states(before, said.version, said.label, said.status))
+        if lifetime(state.fields) is None or values(state.fields, "set-cookie"):
+            continue
+        if (lifetime(state.fields) or 0) - state.oldest(got.received) < 0:
+            continue
+        if not list(judged_state(state, before, [], got)):
+            yield Verdict(Level.FREE, f"asked though {said.status} is fresh", "§4")
+        return
