@@ -5,7 +5,7 @@ BIN     = $(VENV)/bin
 MADE_BY := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2], sys.base_prefix)' | tr ' /' '--')
 STAMP   = $(VENV)/.made-by-$(or $(MADE_BY),none)
 
-.PHONY: help demo test check docs reference comparison bench bench-short soak fuzz conformance screenshots format clean
+.PHONY: help demo test check docs reference comparison differential bench bench-short soak fuzz conformance screenshots format clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
@@ -38,6 +38,9 @@ reference: $(STAMP)  ## the tables of docs/reference.md that the code knows bett
 comparison: $(STAMP)  ## which spellings nginx, Varnish and hishel take for one: docs/comparison.md; needs them
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
 	PYTHONPATH=.:app:middleware $(BIN)/python -m tools.comparison.run $(ARGS)
+
+differential: $(STAMP)  ## random sequences beside Varnish and nginx, judged by RFC 9111: SEQUENCES=3000, SEED=0; needs them
+	PYTHONPATH=.:app:middleware $(BIN)/python -m tools.differential.run --sequences $(or $(SEQUENCES),3000) --seed $(or $(SEED),0) $(ARGS)
 
 bench: $(STAMP)  ## univocal beside other caches, in ten minutes: docs/benchmarks.md; needs wrk and nginx
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'

@@ -63,6 +63,10 @@ ELSEWHERE = {
     ),
     r"make reference": By("tests/pure/test_reference_page.py::test_the_tables_are_what_the_code_says"),
     r"make comparison": By("tests/e2e/test_comparison_page.py::test_the_page_tells_what_is_measured"),
+    r"make differential .*": By(
+        "tests/e2e/test_differential.py::test_univocal_makes_no_mistake_in_twenty_sequences",
+        "thousands take minutes, and Varnish and nginx beside",
+    ),
     r"make fuzz .*": By("make fuzz"),
     r"make conformance( ARGS=--published)?": By("", "the suite is cloned from elsewhere, and needs Node"),
     r"make screenshots": By("tests/e2e/test_page.py::test_the_pictures_can_be_made_anew"),

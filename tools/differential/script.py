@@ -1,6 +1,4 @@
-"""Sequences of exchanges for one URL: drawn from a seed, and what the origin server answers in each step. Pure."""
-
-# ruff: noqa: S311
+"""Sequences of exchanges for one URL, drawn from a seed, and what the origin server answers. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ class Answer(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """A client's request. The values `current` and `old` of a condition stand for a validator of the origin's."""
+    """A client's request. In a condition, `current` and `old` stand for validators of the origin server."""
 
     method: str = "GET"
     fields: Fields = ()
@@ -77,7 +75,9 @@ def etag(answer: Answer, version: int, label: str) -> str:
 
 def last_modified(version: int, label: str) -> str:
     """The Last-Modified date of a version and variant; no two have the same."""
-    return formatdate(LONG_AGO + version * 10_000 + (zlib.crc32(label.encode()) % 9973 if label else 0), usegmt=True)
+    return formatdate(
+        LONG_AGO + version * 10_000 + (zlib.crc32(label.encode()) % 9973 if label else 0), usegmt=True
+    )
 
 
 def content_of(path: str, version: int, label: str) -> bytes:
@@ -147,7 +147,9 @@ def confirmed_label(answer: Answer, version: int, label: str, ask: Ask) -> str |
     for which in (label, ""):
         opaque = etag(answer, version, which).removeprefix("W/")
         if tags:
-            if tags == "*" or (opaque and opaque in [tag.strip().removeprefix("W/") for tag in tags.split(",")]):
+            if tags == "*" or (
+                opaque and opaque in [tag.strip().removeprefix("W/") for tag in tags.split(",")]
+            ):
                 return which
         elif answer.last_modified and ask.field("if-modified-since") == last_modified(version, which):
             return which
@@ -223,17 +225,23 @@ def answer_of(chance: random.Random, before: Answer | None) -> Answer:
         return before._replace(new=False, dead=True)
     if before is not None and before.dead and chance.random() < 0.6:
         return before._replace(dead=False, new=chance.random() < 0.5)
-    drawn_fields = {
-        "cache_control": weighed(chance, DIRECTIVES),
-        "vary": weighed(chance, VARIES),
-        "expires": chance.choice([None] * 8 + [1, 60, -10]),
-        "age": chance.choice([0] * 12 + [1, 30, 100]),
-        "terse": chance.random() < 0.2,
-        "set_cookie": chance.random() < 0.08,
-        "dead": False,
-    }
-    if before is not None and not before.dead and chance.random() < 0.4:
-        return before._replace(new=False, **drawn_fields)
+    if before is None or before.dead or chance.random() < 0.6:
+        before = representation(chance)
+    else:
+        before = before._replace(new=False)
+    return before._replace(
+        cache_control=weighed(chance, DIRECTIVES),
+        vary=weighed(chance, VARIES),
+        expires=chance.choice([None] * 8 + [1, 60, -10]),
+        age=chance.choice([0] * 12 + [1, 30, 100]),
+        terse=chance.random() < 0.2,
+        set_cookie=chance.random() < 0.08,
+        dead=False,
+    )
+
+
+def representation(chance: random.Random) -> Answer:
+    """A new version: its status, its validators, and how it is sent."""
     return Answer(
         status=int(chance.choices(list(STATUSES), list(STATUSES.values()))[0]),
         etag=chance.choices(["strong", "weak", "none"], [6, 2, 3])[0],
@@ -241,7 +249,6 @@ def answer_of(chance: random.Random, before: Answer | None) -> Answer:
         confirms=chance.random() < 0.85,
         ranges=chance.random() < 0.7,
         chunked=chance.random() < 0.2,
-        **drawn_fields,
     )
 
 

@@ -1,6 +1,6 @@
-"""RFC 9111 as a judge of what a cache has answered, from what its origin server has said before. Pure.
+"""RFC 9111 as a judge of what a cache answers, from what its origin server has said before. Pure.
 
-It knows no cache and imports none: a response is judged by the log of the origin server behind the cache alone.
+It imports no cache: it judges each response by the log of the origin server behind the cache alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from email.utils import parsedate_to_datetime
 from enum import Enum
 from typing import NamedTuple
 
-from tools.sequences.script import Ask, Fields, content_of, label_of
+from tools.differential.script import Ask, Fields, content_of, label_of
 
 __all__ = ["Got", "How", "Level", "Said", "Verdict", "how", "judge"]
 
@@ -20,7 +20,7 @@ MEMBER = re.compile(r'\s*([^\s=,;"]+)\s*(?:=\s*("(?:[^"\\]|\\.)*"|[^,]*))?\s*(?:
 # RFC 9110 §15.1
 HEURISTIC = {200, 203, 204, 206, 300, 301, 308, 404, 405, 410, 414, 501}
 FORBID_STALE = {"must-revalidate", "proxy-revalidate", "no-cache", "s-maxage"}
-# Whoever sends these may be answered otherwise than everybody else, and must not end what everybody else gets.
+# A request with one of these may get an answer of its own, which must not end what others get.
 ODD = ("cookie", "authorization", "x-var")
 
 
@@ -31,6 +31,9 @@ class Level(Enum):
     LAW = "older after newer"
     SHOULD = "RFC SHOULD"
     FREE = "allowed"
+
+
+WEIGHTS = {Level.MUST: 4, Level.LAW: 3, Level.SHOULD: 2, Level.FREE: 1}
 
 
 class How(Enum):
@@ -151,12 +154,14 @@ def states(history: Sequence[Said], version: int, label: str, status: int) -> It
     for said in history:
         if (said.version, said.label) != (version, label) or said.ask.method not in {"GET", "HEAD"}:
             continue
-        if said.status == status or (said.status == 206 and status == 200):
-            chain.append(State(said, said, said.fields))
-        elif said.status == 304 and chain:
+        # RFC 9111 §4.3.5: a 200 to HEAD with the same validators updates what a GET has brought.
+        freshens = said.ask.method == "HEAD" and values(said.fields, "etag") and said.status == status
+        if chain and (said.status == 304 or freshens) and chain[-1].first.ask.method == "GET":
             new = {name for name, _ in said.fields}
             old = tuple(pair for pair in chain[-1].fields if pair[0] not in new)
             chain.append(State(chain[-1].first, said, (*old, *said.fields)))
+        elif said.status == status or (said.status == 206 and status == 200):
+            chain.append(State(said, said, said.fields))
     return reversed(chain)
 
 
@@ -250,8 +255,10 @@ def judged_part(whole: bytes, source: Said, got: Got) -> Iterator[Verdict]:
     span = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+|\*)", values(got.fields, "content-range"))
     if not got.ask.field("range"):
         yield Verdict(Level.MUST, "206 without Range", "RFC 9110 §15.3.7")
-    elif span and got.ask.method == "GET" and (
-        got.content != whole[int(span[1]) : int(span[2]) + 1] or span[3] not in {str(len(whole)), "*"}
+    elif (
+        span
+        and got.ask.method == "GET"
+        and (got.content != whole[int(span[1]) : int(span[2]) + 1] or span[3] not in {str(len(whole)), "*"})
     ):
         yield Verdict(Level.MUST, "206 with other content than it says", "RFC 9110 §14.4")
     named = got.ask.field("if-range")
@@ -263,23 +270,28 @@ def judged_part(whole: bytes, source: Said, got: Got) -> Iterator[Verdict]:
 # Reuse -----------------------------------------------------------------------------------------------------
 
 
-def judged_hit(
-    before: Sequence[Said], history: Sequence[Said], source: Said, got: Got
-) -> Iterator[Verdict]:
+def judged_hit(before: Sequence[Said], history: Sequence[Said], source: Said, got: Got) -> Iterator[Verdict]:
     """What is stored answers if one of its states may: RFC 9111 §4."""
     status = got.status if got.status not in {206, 304, 416, 412} else 200
     if source.status not in {206, 304}:
         status = source.status
     during = [said for said in history if got.sent <= said.came <= got.received]
-    reasons: list[list[Verdict]] = []
-    for state in states(before, source.version, source.label, status):
-        found = list(judged_state(state, before, during, got))
-        if not any(verdict.level in {Level.MUST, Level.LAW} for verdict in found):
-            yield from found
-            yield from judged_age(state, got)
-            return
-        reasons.append(found)
-    yield from reasons[0] if reasons else [Verdict(Level.MUST, "reused, but nobody sent it", "§3")]
+    possible = [
+        (list(judged_state(state, before, during, got)), state)
+        for state in states(before, source.version, source.label, status)
+    ]
+    if not possible:
+        yield Verdict(Level.MUST, "reused, but nobody sent it", "§3")
+        return
+    verdicts, state = min(possible, key=lambda pair: weight(pair[0]))
+    yield from verdicts
+    if weight(verdicts) < WEIGHTS[Level.LAW]:
+        yield from judged_age(state, got)
+
+
+def weight(verdicts: Sequence[Verdict]) -> int:
+    """The weight of the weightiest."""
+    return max((WEIGHTS[verdict.level] for verdict in verdicts), default=0)
 
 
 def judged_age(state: State, got: Got) -> Iterator[Verdict]:
@@ -292,9 +304,7 @@ def judged_age(state: State, got: Got) -> Iterator[Verdict]:
         yield Verdict(Level.MUST, "wrong Age", "§4.2.3")
 
 
-def judged_state(
-    state: State, before: Sequence[Said], during: Sequence[Said], got: Got
-) -> Iterator[Verdict]:
+def judged_state(state: State, before: Sequence[Said], during: Sequence[Said], got: Got) -> Iterator[Verdict]:
     """What is wrong if this state of a stored response answers."""
     said, asked = directives(state.fields), state.last.ask
     renewed = " (by a 304)" if state.last.status == 304 else ""
@@ -306,7 +316,11 @@ def judged_state(
         yield Verdict(Level.MUST, f"private is stored{renewed}", "§3, §5.2.2.7")
     if "no-store" in directives(state.first.ask.fields):
         yield Verdict(Level.SHOULD, "the response to a request with no-store is stored", "§5.2.1.5")
-    if "authorization" in dict(state.first.ask.fields) and not {"public", "s-maxage", "must-revalidate"} & set(said):
+    if "authorization" in dict(state.first.ask.fields) and not {
+        "public",
+        "s-maxage",
+        "must-revalidate",
+    } & set(said):
         yield Verdict(Level.MUST, "a response to Authorization is shared", "§3.5")
     vary = values(state.fields, "vary")
     if "*" in vary or label_of(vary, asked) != label_of(vary, got.ask):
@@ -314,7 +328,9 @@ def judged_state(
     if "no-cache" in said and not said["no-cache"]:
         yield Verdict(Level.MUST, f"no-cache is reused{renewed}", "§5.2.2.4")
     yield from judged_freshness(state, before, during, got)
-    yield from judged_directives(state, got)
+    # What is fresh may answer in place of an error, whatever the client would rather have.
+    if not any(exchange.failed for exchange in during):
+        yield from judged_directives(state, got)
     yield from contradicted(state, before, got)
 
 
@@ -366,7 +382,12 @@ def contradicted(state: State, before: Sequence[Said], got: Got) -> Iterator[Ver
     """An older response answers though the origin server has said something else since."""
     vary = values(state.fields, "vary")
     for said in before:
-        if said.came < state.last.sent or said is state.last or confirms_state(said, state, vary, got.ask):
+        if said.came < state.last.sent or said is state.last:
+            continue
+        if updates(said, state, vary):
+            yield Verdict(Level.MUST, "a 304 updates nothing", "§4.3.4")
+            return
+        if confirms_state(said, state, vary, got.ask):
             continue
         if said.ask.method == "POST":
             if 200 <= said.status < 400:
@@ -377,6 +398,12 @@ def contradicted(state: State, before: Sequence[Said], got: Got) -> Iterator[Ver
             continue
         yield Verdict(*contradiction(said, state))
         return
+
+
+def updates(said: Said, state: State, vary: str) -> bool:
+    """Whether a later 304 has selected this stored response, whose fields are the 304's since then."""
+    selected = label_of(vary, said.ask) == label_of(vary, state.last.ask)
+    return said.status == 304 and selected and confirms(said, state.first)
 
 
 def confirms_state(said: Said, state: State, vary: str, ask: Ask) -> bool:
@@ -406,7 +433,12 @@ def shared(said: Said) -> bool:
     """Whether a response may be stored, and answer others than whom it was sent to."""
     kept = directives(said.fields)
     held = {"no-store", "private", "no-cache"} & set(kept) or "*" in values(said.fields, "vary")
-    return said.status in HEURISTIC and said.ask.method == "GET" and not held and bool(lifetime(said.fields))
+    return (
+        said.status in HEURISTIC - {206}
+        and said.ask.method == "GET"
+        and not held
+        and bool(lifetime(said.fields))
+    )
 
 
 def contradiction(said: Said, state: State) -> tuple[Level, str, str]:
@@ -424,7 +456,9 @@ def contradiction(said: Said, state: State) -> tuple[Level, str, str]:
         what += " with another Vary"
     selecting = names(values(state.fields, "vary"))
     odd = any(said.ask.field(name) for name in ODD if name not in selecting)
-    other = label_of(values(state.fields, "vary"), said.ask) != label_of(values(state.fields, "vary"), state.last.ask)
+    other = label_of(values(state.fields, "vary"), said.ask) != label_of(
+        values(state.fields, "vary"), state.last.ask
+    )
     if (odd or other) and not shared(said):
         return Level.FREE, f"older after a {what} to an odd {said.ask.method}", "allowed"
     return Level.LAW, f"older after a {what} to a {said.ask.method}", "§4, §4.3.3, §4.3.4"

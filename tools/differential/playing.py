@@ -14,9 +14,8 @@ from pathlib import Path
 
 from benchmarks.machine import Cores, free_port, running
 from benchmarks.servers import NGINX, Place, environment, filled
-
-from tools.sequences.oracle import Got, Said
-from tools.sequences.script import Answer, Ask, Fields, Step, reply, resolved
+from tools.differential.oracle import Got, Said
+from tools.differential.script import Answer, Ask, Fields, Step, reply, resolved
 
 __all__ = ["CACHES", "Behind", "Played", "missing", "play", "started"]
 
@@ -60,7 +59,14 @@ def varnish(place: Place) -> list[str]:
     options = [option for setting in VARNISH for option in ("-p", setting)]
     options += ["-j", "none", "-T", "none", "-n", str(place.folder / "work"), "-s", "malloc,256m"]
     listen = ["-a", f"127.0.0.1:{place.port}"]
-    return ["varnishd", "-F", *options, *listen, "-f", place.write("own.vcl", filled(VCL, origin=place.origin))]
+    return [
+        "varnishd",
+        "-F",
+        *options,
+        *listen,
+        "-f",
+        place.write("own.vcl", filled(VCL, origin=place.origin)),
+    ]
 
 
 def nginx(place: Place) -> list[str]:
@@ -136,13 +142,22 @@ class Behind:
 
     port: int = 0
     resources: dict[str, Resource] = field(default_factory=dict)
+    writers: set[asyncio.StreamWriter] = field(default_factory=set)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request after another on a connection."""
+        self.writers.add(writer)
         with contextlib.suppress(EOFError, OSError):
             while await self._answer(reader, writer):
                 await writer.drain()
+        self.writers.discard(writer)
         writer.close()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        for writer in self.writers:
+            writer.close()
+        await asyncio.gather(*(writer.wait_closed() for writer in self.writers), return_exceptions=True)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         start, fields = await read_head(reader)
@@ -250,7 +265,9 @@ async def play(port: int, behind: Behind, path: str, steps: Sequence[Step]) -> P
 
 async def settled(resource: Resource) -> None:
     """Wait until nothing is under way, so that what was fetched in the background is stored."""
-    while resource.open or time.monotonic() - resource.touched < SETTLING:
+    await asyncio.sleep(SETTLING)
+    # A background request tells nobody when it begins, so that there is no event to wait for.
+    while resource.open or time.monotonic() - resource.touched < SETTLING:  # noqa: ASYNC110
         await asyncio.sleep(SETTLING / 2)
 
 
@@ -268,6 +285,7 @@ async def started(names: Sequence[str]) -> AsyncIterator[dict[str, tuple[int, Be
             await asyncio.to_thread(stack.enter_context, running_cache(name, number, place))
             caches[name] = (place.port, behind)
         yield caches
+        await asyncio.gather(*(behind.close() for _, behind in caches.values()))
 
 
 @contextlib.contextmanager

@@ -1,14 +1,13 @@
-"""Plays random sequences of exchanges to univocal, Varnish and nginx, and judges what each answers by RFC 9111.
+"""Plays random sequences of exchanges to univocal, Varnish and nginx, and judges their answers by RFC 9111.
 
-    python -m tools.differential [--sequences 3000] [--seed 0] [--peers varnish,nginx] [--replay 0.17]
+    python -m tools.differential.run [--sequences 3000] [--seed 0] [--peers varnish,nginx] [--replay 0.17]
 
-Each cache has an origin server of its own that follows the same script: what it says changes, expires, is confirmed
-or dies, and all content tells its version and variant. A small oracle, which knows no cache, judges each response.
-The tables say how often each kind of wrong was seen in each cache, and where univocal and a peer differed first.
-A shortest sequence of each kind follows. Exit status: 0 if univocal did nothing wrong, 1 if it did, 2 usage.
+Each cache has its own origin server, and all of these follow the same script: representations change, expire,
+are confirmed or die, and all content names its version and variant. A small oracle judges each response.
+The first table counts mistakes by kind and cache. The second counts where univocal and a peer differ first.
+A shortest sequence for each kind follows.
+Exit status: 0 if univocal made no mistake, 1 if it made one, 2 for wrong usage.
 """
-
-# ruff: noqa: T201
 
 from __future__ import annotations
 
@@ -17,18 +16,19 @@ import asyncio
 import itertools
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from tools.sequences.oracle import How, Level, Verdict, how, judge
-from tools.sequences.playing import CACHES, Behind, Played, missing, play, started
-from tools.sequences.script import Answer, Ask, Step, drawn
+from tools.differential.oracle import Level, Verdict, how, judge
+from tools.differential.playing import CACHES, Behind, Played, missing, play, started
+from tools.differential.script import Answer, Ask, Step, drawn
 
 __all__ = ["Tally", "judged", "main", "smaller", "tallied"]
 
 Steps: TypeAlias = tuple[Step, ...]
 Caches: TypeAlias = dict[str, tuple[int, Behind]]
+Shows: TypeAlias = Callable[[Steps], Awaitable[Played | None]]
 OURS = ("univocal", "explicit")
 AT_ONCE = 48  # sequences; each takes some seconds of waiting
 ROUNDS = 25  # to make a sequence smaller
@@ -88,7 +88,11 @@ def cause(steps: Steps, number: int) -> str:
     stored = answers[-2] if len(answers) > 1 and steps[number].answer is not None else latest
     if stored.status != 200:
         return f"{stored.status}"
-    return f"Vary: {stored.vary}" if stored.vary else stored.cache_control.replace("=60", "=N").replace("=30", "=N")
+    return (
+        f"Vary: {stored.vary}"
+        if stored.vary
+        else stored.cache_control.replace("=60", "=N").replace("=30", "=N")
+    )
 
 
 def compare(steps: Steps, name: str, ours: Played, theirs: Played, tally: Tally) -> None:
@@ -172,19 +176,15 @@ def simpler_step(step: Step, *, first: bool) -> Iterator[Step]:
         yield step._replace(ask=Ask(step.ask.method, rest))
 
 
-async def smaller(
-    cache: tuple[int, Behind], steps: Steps, played: Played, verdict: Verdict
-) -> tuple[Steps, Played]:
-    """A sequence from which nothing can be taken without losing the verdict, and what happened in it."""
+async def smaller(steps: Steps, played: Played, shows: Shows) -> tuple[Steps, Played]:
+    """A sequence from which nothing can be taken if it is still to show the same, and what happened in it."""
     for _ in range(ROUNDS):
         candidates = list(simpler(steps))
-        results = await asyncio.gather(*(play_once(cache, each) for each in candidates))
-        for candidate, result in zip(candidates, results, strict=True):
-            if isinstance(result, Played) and verdict in itertools.chain(*judged(result)):
-                steps, played = candidate, result
-                break
-        else:
+        results = await asyncio.gather(*map(shows, candidates))
+        kept = next((pair for pair in zip(candidates, results, strict=True) if pair[1] is not None), None)
+        if kept is None or kept[1] is None:
             break
+        steps, played = kept[0], kept[1]
     return steps, played
 
 
@@ -205,7 +205,9 @@ def tables(tally: Tally, names: Sequence[str]) -> Iterator[str]:
     yield ""
     yield "| beside | class | univocal / peer | cause | first differences |"
     yield "|---|---|---|---|---|"
-    for (name, whose, what, why), number in sorted(tally.differences.items(), key=lambda pair: (*pair[0][:2], -pair[1])):
+    for (name, whose, what, why), number in sorted(
+        tally.differences.items(), key=lambda pair: (*pair[0][:2], -pair[1])
+    ):
         yield f"| {name} | {whose} | {what} | {why} | {number} |"
 
 
@@ -223,10 +225,17 @@ def transcript(played: Played, steps: Steps) -> Iterator[str]:
         yield f"    {got.ask.method} {dict(got.ask.fields)} -> {kind}, version {version or '-'}"
         yield f"        {dict(got.fields)}"
         for said in played.log[before : played.known[number]]:
-            asked = {name: value for name, value in said.ask.fields if name in dict(got.ask.fields) or name.startswith("if-")}
+            asked = {
+                name: value
+                for name, value in said.ask.fields
+                if name in dict(got.ask.fields) or name.startswith("if-")
+            }
             yield f"        at the origin: {said.ask.method} {asked} -> {said.status} {dict(said.fields)}"
         before = played.known[number]
-        yield from (f"        {verdict.level.value}: {verdict.kind} ({verdict.clause})" for verdict in verdicts[number])
+        yield from (
+            f"        {verdict.level.value}: {verdict.kind} ({verdict.clause})"
+            for verdict in verdicts[number]
+        )
 
 
 async def report(caches: Caches, tally: Tally) -> None:
@@ -234,15 +243,27 @@ async def report(caches: Caches, tally: Tally) -> None:
     print("\n".join(tables(tally, list(caches))), flush=True)
     for name, number in tally.failures.items():
         print(f"no answer: {name}, {number} times")
-    wrong = [found for found in tally.examples.items() if found[0][1].level in WRONG]
-    await asyncio.gather(*(shrunk(caches[name], name, verdict, *example) for (name, verdict), example in wrong))
+    wrong = [
+        ((name, verdict), example)
+        for (name, verdict), example in tally.examples.items()
+        if verdict.level in WRONG or (name in OURS and verdict.level is Level.SHOULD)
+    ]
+    await asyncio.gather(
+        *(shrunk(caches[name], name, verdict, *example) for (name, verdict), example in wrong)
+    )
 
 
 async def shrunk(
     cache: tuple[int, Behind], name: str, verdict: Verdict, steps: Steps, played: Played
 ) -> None:
     """Print a shortest sequence for a verdict."""
-    steps, played = await smaller(cache, steps, played, verdict)
+
+    async def shows(candidate: Steps) -> Played | None:
+        result = await play_once(cache, candidate)
+        wrong = isinstance(result, Played) and verdict in itertools.chain(*judged(result))
+        return result if isinstance(result, Played) and wrong else None
+
+    steps, played = await smaller(steps, played, shows)
     print(f"\n{name}: {verdict.kind}, {verdict.clause}", *transcript(played, steps), sep="\n", flush=True)
 
 
