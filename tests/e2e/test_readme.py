@@ -93,7 +93,7 @@ def test_the_commands_that_need_no_proxy(text: str, univocal: Fixture) -> None:
 
 
 def test_the_profile_table(text: str) -> None:
-    assert sorted(re.findall(r"(?m)^\| `([a-z0-9]+)` \|", text)) == sorted(builtin_profiles())
+    assert sorted(re.findall(r"(?m)^\| `([a-z0-9-]+)` \|", text)) == sorted(builtin_profiles())
 
 
 @pytest.mark.parametrize(

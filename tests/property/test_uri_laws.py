@@ -28,6 +28,7 @@ REASONS = [
         "above-root",
         "dot-dot-after-empty-segment",
         "empty-segment-parameter",
+        "repeated-parameter",
     ),
 ]
 

@@ -32,6 +32,9 @@ def inspect(path: bytes, listed: frozenset[str] = SEQUENCES, **more: bool) -> se
         (b"/a//../b", {"dot-segment", "dot-dot-after-empty-segment"}),
         (b"/;x/a", {"empty-segment-parameter"}),
         (b"/a/;x", set()),
+        (b"/a;x;y/b", {"repeated-parameter"}),
+        (b"/a;x%3By", {"repeated-parameter"}),
+        (b"/a;x/b;y", set()),
         (b"/...", set()),
     ],
 )

@@ -42,6 +42,7 @@ REASONS: Final[dict[str, tuple[int, str]]] = {
     "above-root": (400, "The path leaves its root"),
     "dot-dot-after-empty-segment": (400, "A '..' follows an empty segment"),
     "empty-segment-parameter": (400, "An empty segment has a parameter"),
+    "repeated-parameter": (400, "A segment has more than one parameter"),
     "crosses-route": (400, "The canonical path belongs to another route"),
     "purge-forbidden": (403, "This client may not purge"),
     "request-timeout": (408, "The request took too long to arrive"),

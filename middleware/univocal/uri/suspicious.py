@@ -50,6 +50,7 @@ _SEGMENTS: Final = frozenset(
         "above-root",
         "dot-dot-after-empty-segment",
         "empty-segment-parameter",
+        "repeated-parameter",
     }
 )
 
@@ -93,7 +94,9 @@ class Inspector:
         segments = self._slash.split(path.removeprefix(b"/"))
         entered: list[bytes] = []
         for position, segment in enumerate(segments, start=1):
-            name = self._delimiter.split(segment, maxsplit=1)[0]
+            name, *parameters = self._delimiter.split(segment, maxsplit=2)
+            if len(parameters) > 1:
+                yield "repeated-parameter"
             if _DOT.fullmatch(name):
                 if b"%" in name:
                     yield "encoded-dot-segment"

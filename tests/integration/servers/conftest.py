@@ -14,7 +14,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -271,22 +272,39 @@ def nginx(directory: Path) -> Iterator[Nginx]:
     configuration = (HERE / "nginx.conf").read_text().replace("PREFIX", str(prefix))
     (prefix / "nginx.conf").write_text(configuration)
     command = [program, "-p", str(prefix), "-c", str(prefix / "nginx.conf"), "-e", str(prefix / "error.log")]
+    names = ("merging", "not-merging", "proxying")
+    clients = [Client(socket.AF_UNIX, str(prefix / f"{name}.sock")) for name in names]
     with _Origin(str(prefix / "origin.sock"), _Echo) as origin:
         threading.Thread(target=origin.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        try:
+            with _serving(command, clients[-1], prefix / "error.log"):
+                yield Nginx(*clients, listed)
+        finally:
+            origin.shutdown()
+
+
+@contextmanager
+def _serving(command: Sequence[str], client: Client, log: Path) -> Iterator[Client]:
+    """`command` runs, and has answered the client, until the block ends."""
+    with log.open("wb") as errors:
         process = subprocess.Popen(
             ["/bin/sh", "-c", UNTIL_THE_INPUT_ENDS, "sh", *command],
             stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stdout=errors,
+            stderr=errors,
         )
-        try:
-            names = ("merging", "not-merging", "proxying")
-            clients = [Client(socket.AF_UNIX, str(prefix / f"{name}.sock")) for name in names]
-            _until_it_answers(process, clients[-1], prefix / "error.log")
-            yield Nginx(*clients, listed)
-        finally:
-            _ended(process)
-            origin.shutdown()
+    try:
+        _until_it_answers(process, client, log)
+        client.answers.clear()
+        yield client
+    finally:
+        _ended(process)
+
+
+@pytest.fixture(scope="session")
+def serving() -> Callable[[Sequence[str], Client, Path], AbstractContextManager[Client]]:
+    """serving(command, client, log): a server for one block, with its client."""
+    return _serving
 
 
 def _until_it_answers(process: subprocess.Popen[bytes], client: Client, log: Path) -> None:

@@ -1,0 +1,304 @@
+"""Law 3 with the server of each family as the judge: targets with one key get one answer."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import unquote_to_bytes
+
+import pytest
+
+from tests.ports import free_port
+from univocal.uri.pipeline import canonical_target
+
+HERE = Path(__file__).parent
+ORIGINS = HERE / "origins"
+PAGE = HERE.parents[2] / "docs" / "comparison.md"
+PATH = f"{os.environ.get('PATH', '')}:/usr/sbin"
+JAVA = Path("/usr/share/java")
+APACHE_MODULES = Path("/usr/lib/apache2/modules")
+PHP_PACKAGES = Path("/usr/share/php")
+
+# RFC 3986 lets these stand bare in no path; univocal escapes them, and some servers refuse them.
+NEVER_BARE = re.compile(rb'["<>\[\]\\^`{|}]')
+STRAY = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+
+
+# The servers: how each is started, and where it listens.
+
+
+@dataclass(frozen=True)
+class Started:
+    """A command, and the address of the socket on which its server listens."""
+
+    command: list[str]
+    address: str | tuple[str, int]
+
+
+def need(package: str, *things: Path | str) -> None:
+    """Skip the test where a program or a file is missing."""
+    for thing in things:
+        found = thing.exists() if isinstance(thing, Path) else shutil.which(thing, path=PATH)
+        if not found:
+            pytest.skip(f"needs {thing} (Debian package {package})")
+
+
+def jetty(base: Path) -> Started:
+    names = ("server", "servlet", "http", "io", "util", "security")
+    jars = [*(JAVA / f"jetty9-{name}.jar" for name in names), JAVA / "servlet-api.jar"]
+    need("libjetty9-java", *jars)
+    need("default-jdk-headless", "javac")
+    classes = ":".join(map(str, [*jars, base]))
+    subprocess.run(["javac", "-cp", classes, "-d", base, ORIGINS / "JettyOrigin.java"], check=True)
+    port = free_port()
+    command = ["java", "-XX:TieredStopAtLevel=1", "-cp", classes, "JettyOrigin", str(port)]
+    return Started(command, ("127.0.0.1", port))
+
+
+def go(base: Path) -> Started:
+    need("golang-go", "go")
+    variables = {**os.environ, "GOCACHE": str(base / "cache"), "GO111MODULE": "off"}
+    subprocess.run(["go", "build", "-o", base / "go", ORIGINS / "go.go"], env=variables, check=True)
+    return Started([str(base / "go"), str(base / "s")], str(base / "s"))
+
+
+def apache(virtual_host: str) -> Callable[[Path], Started]:
+    """Apache with apache.conf; the address is that of one of its virtual hosts."""
+
+    def start(base: Path) -> Started:
+        need("apache2", "apache2", APACHE_MODULES / "mod_lua.so")
+        need("libapache2-mod-php", APACHE_MODULES / "libphp8.2.so")
+        need("php-symfony-routing", PHP_PACKAGES / "Symfony" / "Component" / "Routing")
+        need("php-symfony-http-foundation", PHP_PACKAGES / "Symfony" / "Component" / "HttpFoundation")
+        need("php-nikic-fast-route", PHP_PACKAGES / "FastRoute")
+        (base / "files").mkdir()
+        base.parent.chmod(0o755)  # for the user that Apache's worker runs as
+        text = (ORIGINS / "apache.conf").read_text()
+        ports = {name: free_port() for name in re.findall(r"^Listen \S+:PORT_(\w+)$", text, re.MULTILINE)}
+        for name, port in ports.items():
+            text = text.replace(f"PORT_{name}", str(port))
+        names = {"PREFIX": base, "MODULES": APACHE_MODULES, "HERE": ORIGINS}
+        for name, path in names.items():
+            text = text.replace(name, str(path))
+        (base / "apache.conf").write_text(text)
+        program = shutil.which("apache2", path=PATH)
+        return Started([program, "-X", "-f", str(base / "apache.conf")], ("127.0.0.1", ports[virtual_host]))
+
+    return start
+
+
+def puma(name: str) -> Callable[[Path], Started]:
+    """Puma with one of the rackup files."""
+
+    def start(base: Path) -> Started:
+        need("puma", "puma")
+        need("ruby-sinatra", Path("/usr/share/rubygems-integration/all/gems/sinatra-3.0.5"))
+        command = ["puma", "--quiet", "--threads", "1:1", "--environment", "production"]
+        return Started([*command, "--bind", f"unix://{base}/s", str(ORIGINS / name)], str(base / "s"))
+
+    return start
+
+
+# Frameworks of the package index of Node, as of November 2026, and the oldest Node that each wants.
+FRAMEWORKS = {
+    "express": ({"express": "5.3.0"}, 18),
+    "fastify": ({"fastify": "5.12.8"}, 20),
+    "koa": ({"koa": "3.3.0", "@koa/router": "15.7.0"}, 20),
+    "hono": ({"hono": "4.13.19", "@hono/node-server": "2.1.8"}, 20),
+}
+
+
+def installed(packages: dict[str, str], cache: Path) -> Path:
+    """The directory in which npm has installed `packages`, once for all runs."""
+    directory = cache / "-".join(sorted(packages)).replace("/", "-")
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        manifest = json.dumps({"private": True, "dependencies": packages})
+        done = directory / "installed.json"
+        if not done.exists() or done.read_text() != manifest:
+            (directory / "package.json").write_text(manifest)
+            options = ["--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--loglevel=error"]
+            npm = subprocess.run(
+                ["npm", "install", *options], cwd=directory, capture_output=True, text=True, check=False
+            )
+            if npm.returncode:
+                pytest.skip(f"npm cannot install {', '.join(packages)}: {npm.stderr[-300:]}")
+            done.write_text(manifest)
+    return directory
+
+
+def node(framework: str) -> Callable[[Path], Started]:
+    packages, oldest = FRAMEWORKS[framework]
+
+    def start(base: Path) -> Started:
+        need("nodejs", "node")
+        need("npm", "npm")
+        version = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout
+        if int(version.lstrip("v").split(".")[0]) < oldest:
+            pytest.skip(f"needs Node {oldest} for {framework}; this is {version.strip()}")
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "univocal-tests"
+        command = ["env", f"NODE_MODULES={installed(packages, cache)}", "node", str(ORIGINS / "node.mjs")]
+        return Started([*command, framework, str(base / "s")], str(base / "s"))
+
+    return start
+
+
+def python(package: str) -> Callable[[Path], Started]:
+    def start(base: Path) -> Started:
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"needs the Python package {package}")
+        program = ORIGINS / f"{package}_origin.py"
+        return Started([sys.executable, str(program), str(base / "s")], str(base / "s"))
+
+    return start
+
+
+@dataclass(frozen=True)
+class Family:
+    """A server and the profile for it; `at_once`: how many requests it answers on one connection in order."""
+
+    profile: str
+    start: Callable[[Path], Started]
+    at_once: int = 64
+
+
+FAMILIES = {
+    "Jetty": Family("jetty", jetty),
+    "Go": Family("go", go),
+    "Apache": Family("apache", apache("OFF")),
+    "Apache, `NoDecode`": Family("apache-nodecode", apache("NODECODE")),
+    "Apache, `On`": Family("apache-nodecode", apache("ON")),
+    "Symfony": Family("php", apache("SYMFONY")),
+    "FastRoute": Family("php", apache("FASTROUTE")),
+    "Puma": Family("rack", puma("config.ru")),
+    "Sinatra": Family("rack", puma("sinatra.ru")),
+    "Express": Family("express", node("express"), at_once=1),
+    "Fastify": Family("express", node("fastify"), at_once=1),
+    "Koa": Family("express", node("koa"), at_once=1),
+    "Hono": Family("express", node("hono"), at_once=1),
+    "Werkzeug": Family("werkzeug", python("werkzeug"), at_once=1),
+    "aiohttp": Family("aiohttp", python("aiohttp"), at_once=1),
+}
+
+
+@pytest.fixture(scope="module", params=list(FAMILIES))
+def family(request, directory, client_at, serving, built_in):
+    """A family's running server: its name, its client and its profile."""
+    family = FAMILIES[request.param]
+    base = directory / f"family{list(FAMILIES).index(request.param)}"
+    base.mkdir()
+    started = family.start(base)
+    kind = socket.AF_UNIX if isinstance(started.address, str) else socket.AF_INET
+    client = client_at(kind, started.address, family.at_once)
+    with serving(started.command, client, base / "log"):
+        yield SimpleNamespace(name=request.param, client=client, profile=built_in[family.profile])
+
+
+# What they see.
+
+
+def is_readable(target):
+    """Whether every server reads the query as a form with UTF-8 in it; what else is in one is left alone."""
+    query = target.partition(b"?")[2]
+    try:
+        unquote_to_bytes(query).decode()
+    except UnicodeDecodeError:
+        return False
+    return target.isascii() and not STRAY.search(query)
+
+
+def seen(family, answer):
+    """What the application makes of a target, or where it redirects to."""
+    body = answer.body if answer.status == 200 else b""
+    if family.name == "Puma" and body:
+        script, path, query = (bytes.fromhex(text) for text in json.loads(body))
+        body = (
+            script,
+            canonical_target(path, family.profile),
+            canonical_target(b"/?" + query, family.profile),
+        )
+    elif family.name == "Apache, `NoDecode`":
+        body = body.replace(b"253266", b"253246")  # %2f stays %2f, which no reader tells from %2F
+    return answer.status, body, unquote_to_bytes(answer.location)
+
+
+def test_what_has_one_key_is_one_to_the_server(family, generated, judge):
+    targets = [target for target in generated(1, 3000) if is_readable(target)]
+    judged = judge(targets, family.profile)
+    answers = family.client.ask([*judged.accepted, *judged.accepted.values()])
+    for received, canonical in judged.accepted.items():
+        if answers[received].refused:
+            assert NEVER_BARE.search(received), received
+        else:
+            assert seen(family, answers[received]) == seen(family, answers[canonical]), (received, canonical)
+    assert len(judged.accepted) > 1500
+    assert len(judged.accepted) > 1.3 * len(set(judged.accepted.values()))
+
+
+TOO_MUCH = {
+    "jetty": ("merge_slashes = true", b"//admin/a"),
+    "go": ("merge_slashes = true", b"/foo//a"),
+    "apache": ('parameters = "strip"\ndecode = ""', b"/foo;v=1/a"),
+    "apache-nodecode": ('parameters = "strip"\ndecode = ""', b"/foo;v=1/a"),
+    "php": ("merge_slashes = true", b"/foo//a"),
+    "rack": ('trailing_slash = "remove"', b"/foo/a/"),
+    "express": ('decode = "/"', b"/foo/a%2Fb"),
+    "werkzeug": ("merge_slashes = true", b"/foo//a"),
+    "aiohttp": ('decode = "/"', b"/foo/a%2Fb"),
+}
+
+
+def test_a_profile_that_folds_more_is_found_out(family, derived):
+    settings, received = TOO_MUCH[family.profile.name]
+    profile = derived(family.profile.name, f"[path]\n{settings}\n[reject]\nsequences = []\n")
+    canonical = canonical_target(received, profile)
+    assert seen(family, family.client.one(received)) != seen(family, family.client.one(canonical))
+
+
+@pytest.mark.parametrize("family", ["Go"], indirect=True)
+def test_go_strips_only_a_prefix_that_is_not_escaped(family):
+    """Behind univocal it gets the canonical prefix."""
+    assert family.client.one(b"/str%69pped/a").status == 404
+    assert family.client.one(canonical_target(b"/str%69pped/a", family.profile)).status == 200
+
+
+# The table of docs/comparison.md.
+
+
+def rows():
+    """The rows of the page's table of families: the spellings of each column, and the cells by server."""
+    section = PAGE.read_text("utf-8").split("\n## What servers take for one\n")[1].split("\n## ")[0]
+    head, _, *lines = [line for line in section.splitlines() if line.startswith("|")]
+    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in (head, *lines)]
+    return table[0][2:], {row[0]: row[1:] for row in table[1:]}
+
+
+def verdict(family, one, other):
+    spelled, plain = (family.client.one(target.encode()) for target in (one, other))
+    if spelled.status >= 300 or spelled.status == 0:
+        return str(spelled.status or "hangs up")
+    return "one" if seen(family, spelled) == seen(family, plain) else "two"
+
+
+def test_the_page_says_what_the_server_does(family):
+    columns, by_server = rows()
+    profile, *cells = by_server[family.name]
+    assert profile == f"`{family.profile.name}`"
+    spellings = [re.findall("`([^`]+)`", column) for column in columns]
+    assert cells == [verdict(family, one, other) for one, other in spellings]
+
+
+def test_the_page_has_every_family():
+    assert list(rows()[1]) == list(FAMILIES)
