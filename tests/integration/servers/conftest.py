@@ -256,6 +256,22 @@ class _Origin(socketserver.ThreadingUnixStreamServer):
         """nginx hangs up when it ends."""
 
 
+class _OriginAtPort(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        """A proxy hangs up when it ends."""
+
+
+@pytest.fixture(scope="session")
+def echo() -> Iterator[int]:
+    """The port of an origin that answers each request with its request line."""
+    with _OriginAtPort(("127.0.0.1", 0), _Echo) as origin:
+        threading.Thread(target=origin.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        yield origin.server_address[1]
+        origin.shutdown()
+
+
 @pytest.fixture(scope="session")
 def nginx(directory: Path) -> Iterator[Nginx]:
     """nginx with the servers of nginx.conf, and the origin behind them."""

@@ -1,0 +1,118 @@
+"""Traffic Server with Wikimedia's sets of octets: it sends its origin the paths that the profiles have."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.ports import free_port
+from univocal.uri.pipeline import Rejected, canonical_target
+from univocal.uri.profile import parse
+from univocal_app.importers.ats import read
+from univocal_app.importers.imported import Source
+from univocal_app.importers.writing import profile_text
+
+ORIGINS = Path(__file__).parent / "origins"
+PLUGINS = Path("/usr/lib/trafficserver/modules")
+
+# The octets that Wikimedia's remap rules decode and encode, by the profile that has them.
+SETS = {
+    "mediawiki": ("3A 2F 40 21 24 28 29 2A 2C 3B", "5B 5D 26 27 2B 3D"),
+    "restbase": ("3A 40 21 24 28 29 2A 2C 3B", "5B 5D 26 27 2B 3D"),
+    "upload": ("2F", "21 24 26 27 28 29 2A 2B 2C 3A 3B 3D 40 5B 5D"),
+}
+
+RECORDS = """\
+CONFIG proxy.config.http.server_ports STRING {port}:ip-in=127.0.0.1
+CONFIG proxy.config.http.cache.http INT 0
+CONFIG proxy.config.exec_thread.autoconfig INT 0
+CONFIG proxy.config.exec_thread.limit INT 1
+CONFIG proxy.config.log.logging_enabled INT 0
+CONFIG proxy.config.admin.user_id STRING #-1
+"""
+ALLOWED = "ip_allow:\n  - apply: in\n    ip_addrs: 127.0.0.1\n    action: allow\n    methods: ALL\n"
+LAYOUT = """\
+prefix: {base}
+exec_prefix: /usr
+bindir: /usr/bin
+sbindir: /usr/sbin
+sysconfdir: {base}/etc
+datadir: {base}
+libdir: /usr/lib
+libexecdir: {plugins}
+localstatedir: {base}
+runtimedir: {base}
+logdir: {base}
+cachedir: {base}
+"""
+
+
+@pytest.fixture(scope="module", params=list(SETS))
+def traffic_server(request, directory, client_at, serving, echo):
+    """A running Traffic Server with one remap rule: the rule, and a client."""
+    program = shutil.which("traffic_server")
+    if program is None or not (PLUGINS / "tslua.so").exists():
+        pytest.skip("needs traffic_server and tslua.so (Debian package trafficserver)")
+    base, port = directory / f"ats-{request.param}", free_port()
+    (base / "etc").mkdir(parents=True)
+    decoded, encoded = SETS[request.param]
+    rule = (
+        f"map http://origin.example http://127.0.0.1:{echo} @plugin=tslua.so "
+        f'@pparam={ORIGINS}/normalize-path.lua @pparam="{decoded}" @pparam="{encoded}"\n'
+    )
+    files = {
+        "runroot.yaml": LAYOUT.format(base=base, plugins=PLUGINS),
+        "etc/records.config": RECORDS.format(port=port),
+        "etc/ip_allow.yaml": ALLOWED,
+        "etc/remap.config": rule,
+        "etc/plugin.config": "",
+        "etc/storage.config": "",
+    }
+    for name, text in files.items():
+        (base / name).write_text(text)
+    client = client_at(socket.AF_INET, ("127.0.0.1", port))
+    with serving([program, f"--run-root={base}/runroot.yaml"], client, base / "log"):
+        yield SimpleNamespace(name=request.param, rule=rule, client=client)
+
+
+@pytest.fixture
+def profile(traffic_server, built_in):
+    """The profile that is imported from the rule; Traffic Server leaves dot segments and queries alone."""
+    imported = read(Source("remap.config", traffic_server.rule, None))
+    text = profile_text(imported, "remap.config", "mine")
+    mine = parse({"mine": text}, built_in)["mine"]
+    assert mine.ring.forms == built_in[traffic_server.name].ring.forms
+    settings = 'extends = "mine"\n[path]\ndot_segments = "keep"\n[query]\ndrop_empty_mark = false\n'
+    return parse({"plain": settings}, {**built_in, "mine": mine})["plain"]
+
+
+def test_traffic_server_sends_the_path_that_the_profile_has(traffic_server, profile, generated):
+    """But for its habits: it drops slashes at the beginning, and ";" and "?" with nothing after them."""
+    targets = [
+        target
+        for target in generated(1, 3000)
+        if target.isascii() and not target.startswith(b"//") and not target.split(b"?")[0].endswith(b";")
+    ]
+    answers = traffic_server.client.ask(targets)
+    paths = {}
+    for received in targets:
+        canonical = canonical_target(received, profile)
+        if isinstance(canonical, Rejected) or canonical.startswith(b"//"):
+            continue
+        assert answers[received].status == 200, received
+        sent = answers[received].body.split(b" ")[1]
+        path = canonical.split(b"?")[0]
+        assert sent.split(b"?")[0] == path, (received, canonical)
+        if canonical != path + b"?":
+            assert canonical_target(sent, profile) == canonical, (received, sent)
+        paths[path] = paths.get(path, 0) + 1
+    assert len(paths) > 500
+    assert sum(paths.values()) > 1.3 * len(paths)
+
+
+def test_traffic_server_drops_slashes_at_the_beginning(traffic_server):
+    assert traffic_server.client.one(b"//a").body.startswith(b"GET /a ")
