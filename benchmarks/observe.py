@@ -27,9 +27,10 @@ from uvicorn.server import ServerState
 
 from univocal import MemoryStore
 from univocal.cache.decide import Forward
-from univocal.engine.outcome import Handling, Outcome, Times
-from univocal.engine.runtime import builtin_profiles
+from univocal.engine.outcome import Outcome, Times
 from univocal.http.messages import Received
+from univocal.judge.handling import Handling
+from univocal.judge.profiles import builtin_profiles
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites, resolve
 from univocal.uri.target import Canonical

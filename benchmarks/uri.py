@@ -27,7 +27,7 @@ from importlib import import_module
 from pathlib import Path
 from urllib.parse import quote
 
-from univocal.engine.runtime import builtin_profiles
+from univocal.judge.profiles import builtin_profiles
 from univocal.uri.pipeline import Rejected, _pipeline, canonical_target
 from univocal.uri.profile import Profile, parse
 from univocal.uri.site import Route, Site

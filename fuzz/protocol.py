@@ -33,17 +33,17 @@ from uvicorn.server import ServerState
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import complete, may_store
-from univocal.engine.admission import Admission, Gate
-from univocal.engine.audience import Tally
 from univocal.engine.engine import Engine
-from univocal.engine.hits import Hit, HitFields, Hits
-from univocal.engine.outcome import Handling
-from univocal.engine.plan import Plan
-from univocal.engine.roles import OriginRequest
-from univocal.engine.runtime import Runtime, builtin_profiles
+from univocal.forward.roles import OriginRequest
 from univocal.http.framing import ReadLimits, is_authority
 from univocal.http.messages import Fields, Received, Request, Response
 from univocal.http.roles import Answer, Asked, Content
+from univocal.judge.admission import Admission, Gate
+from univocal.judge.handling import Handling
+from univocal.judge.hits import Hit, HitFields, Hits, Tally
+from univocal.judge.plan import Plan
+from univocal.judge.profiles import builtin_profiles
+from univocal.judge.runtime import Runtime
 from univocal.server.direct import DirectProtocol
 from univocal.server.protocol import ExactProtocol
 from univocal.server.turn import Works
@@ -292,7 +292,7 @@ class _AllHits(Hits):
     glances = False
 
     def __init__(self, gate: Gate, harness: DirectHarness) -> None:
-        super().__init__(gate, harness.engine.audience)
+        super().__init__(gate)
         self._harness = harness
         found = gate.admit(Received(b"GET", b"/"), [], 0.0).canonical
         fresh = Response(200, [(b"cache-control", b"max-age=9"), (b"content-length", b"0")])

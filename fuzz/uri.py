@@ -25,8 +25,8 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 from urllib.parse import unquote_to_bytes
 
-from univocal.engine.runtime import builtin_profiles
 from univocal.http.errors import ConfigurationError, ProfileError
+from univocal.judge.profiles import builtin_profiles
 from univocal.uri.charset import CHARSETS
 from univocal.uri.pipeline import canonical_target, explain_target
 from univocal.uri.profile import Profile, parse

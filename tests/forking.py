@@ -154,7 +154,7 @@ def main() -> None:
     import univocal_app.__main__ as program
     import univocal_app.commands.cli
     import univocal_app.run.workers  # noqa: F401
-    from univocal.engine.runtime import builtin_profiles
+    from univocal.judge.profiles import builtin_profiles
 
     builtin_profiles()  # read once, too
     gc.collect()

@@ -9,16 +9,17 @@ from typing import Any
 from support import Clock
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
-from univocal.engine.admission import Admission, Gate
 from univocal.engine.broadcast import Reader
 from univocal.engine.engine import Engine
 from univocal.engine.exchange import Exchange
 from univocal.engine.flight import Flight
 from univocal.engine.outcome import Outcome
-from univocal.engine.roles import OriginRequest
-from univocal.engine.runtime import Limits, Runtime, builtin_profiles
+from univocal.forward.roles import OriginRequest
 from univocal.http.messages import Field, Fields, Received, Request, Response, values
 from univocal.http.roles import Answer, Content
+from univocal.judge.admission import Admission, Gate
+from univocal.judge.profiles import builtin_profiles
+from univocal.judge.runtime import Limits, Runtime
 from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Keys, Selector, matches

@@ -32,14 +32,15 @@ from fuzz.exchanges.replies import Sending, sending
 from fuzz.exchanges.wires import Clock, PlayedTransport, Wire
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
-from univocal.engine.admission import Gate
 from univocal.engine.broadcast import Broadcast, CutShortError
 from univocal.engine.engine import Engine
 from univocal.engine.exchange import Exchange
-from univocal.engine.forwarding import Forwarding
-from univocal.engine.runtime import Runtime, builtin_profiles
-from univocal.engine.upstream import Upstream
+from univocal.forward.forwarding import Forwarding
+from univocal.forward.upstream import Upstream
 from univocal.http.errors import RefusedError
+from univocal.judge.admission import Gate
+from univocal.judge.profiles import builtin_profiles
+from univocal.judge.runtime import Runtime
 from univocal.origin.balance import Balance
 from univocal.origin.server import OriginServer, Timeouts
 from univocal.server.direct import DirectProtocol
@@ -452,7 +453,7 @@ def played(world: World) -> Iterator[None]:
         stack.callback(uvicorns.setLevel, uvicorns.level)
         uvicorns.setLevel(logging.CRITICAL)
         stack.enter_context(patch.object(Exchange, "_fail", failed))
-        for module in ("engine.attempt", "server.turn", "server.direct", "engine.exchange"):
+        for module in ("forward.attempt", "server.turn", "server.direct", "engine.exchange"):
             stack.enter_context(patch(f"univocal.{module}.time", world.clock))
         # So that little content is much.
         stack.enter_context(patch("univocal.engine.flight.Broadcast", partial(Broadcast, window=120)))

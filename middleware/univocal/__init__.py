@@ -9,8 +9,9 @@ from univocal.asgi.reverse_proxy import ReverseProxy
 from univocal.cache.rules import Rules
 from univocal.engine.audience import Listener
 from univocal.engine.outcome import Outcome
-from univocal.engine.runtime import Runtime, builtin_profiles, canonicalize
 from univocal.http.errors import ConfigurationError, ProfileError, RefusedError, UnivocalError
+from univocal.judge.profiles import builtin_profiles, canonicalize
+from univocal.judge.runtime import Runtime
 from univocal.origin.timeouts import Timeouts
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import MemoryTier, Tiers

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from univocal import CacheMiddleware, ReverseProxy, Rules, Runtime
-from univocal.engine.runtime import builtin_profiles
+from univocal.judge.profiles import builtin_profiles
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites
 

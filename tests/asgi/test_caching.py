@@ -66,7 +66,7 @@ async def test_a_hit_has_one_age_and_the_fields_as_they_came(cached, application
 @pytest.mark.parametrize("mode", ["plain", "key", "off"])
 async def test_cache_status_says_as_much_as_is_configured(clock, application, client_of, mode):
     from univocal import CacheMiddleware, Runtime
-    from univocal.engine.runtime import builtin_profiles
+    from univocal.judge.profiles import builtin_profiles
 
     runtime = Runtime.everywhere(builtin_profiles()["asgi"], Rules(), cache_status=mode)
     client = client_of(CacheMiddleware(application, runtime=runtime, clock=clock))

@@ -6,8 +6,9 @@ import traceback
 import pytest
 
 from univocal import MemoryStore, Rules, Runtime
-from univocal.engine.runtime import Limits, builtin_profiles
 from univocal.http.errors import RefusedError
+from univocal.judge.profiles import builtin_profiles
+from univocal.judge.runtime import Limits
 
 OPEN = [(b"cache-control", b"max-age=60")]
 CLOSED = [(b"cache-control", b"no-store")]

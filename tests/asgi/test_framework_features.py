@@ -12,7 +12,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from univocal import CacheMiddleware, Rules, Runtime
-from univocal.engine.runtime import Limits, builtin_profiles
+from univocal.judge.profiles import builtin_profiles
+from univocal.judge.runtime import Limits
 
 FRESH = {"cache-control": "max-age=60"}
 

@@ -12,7 +12,8 @@ from starlette.routing import Mount, Route, WebSocketRoute
 
 from support import Handshake
 from univocal import CacheMiddleware
-from univocal.engine.runtime import Limits, Runtime, builtin_profiles
+from univocal.judge.profiles import builtin_profiles
+from univocal.judge.runtime import Limits, Runtime
 
 FRESH = {"cache-control": "max-age=60"}
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from support import Clock
 from univocal import CacheMiddleware
-from univocal.engine.runtime import builtin_profiles
+from univocal.judge.profiles import builtin_profiles
 
 PROFILE = builtin_profiles()["asgi"]
 

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from univocal import MemoryStore, Rules, Runtime
-from univocal.engine.runtime import Limits, builtin_profiles
+from univocal.judge.profiles import builtin_profiles
+from univocal.judge.runtime import Limits
 
 OPEN = [(b"cache-control", b"max-age=60")]
 WITH_COOKIE = ("cookie", "session=leader")

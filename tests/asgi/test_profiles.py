@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from univocal import CacheMiddleware, ProfileError
-from univocal.engine.runtime import builtin_profiles
 from univocal.http.forward import request_fields
+from univocal.judge.profiles import builtin_profiles
 from univocal.uri.pipeline import canonical_target
 from univocal.uri.profile import Profile, parse
 

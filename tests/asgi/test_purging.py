@@ -6,9 +6,11 @@ import json
 import pytest
 
 from univocal import CacheMiddleware, MemoryStore, RefusedError, Rules, Runtime
-from univocal.engine.purge import Purged, order_by_name
-from univocal.engine.runtime import Access, builtin_profiles
-from univocal.engine.trust import networks
+from univocal.engine.purge import Purged
+from univocal.judge.orders import order_by_name
+from univocal.judge.profiles import builtin_profiles
+from univocal.judge.runtime import Access
+from univocal.judge.trust import networks
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites
 

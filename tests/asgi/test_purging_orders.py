@@ -6,9 +6,10 @@ import json
 import pytest
 
 from univocal import RefusedError
-from univocal.engine.purge import carry_out, ordered
-from univocal.engine.runtime import builtin_profiles
+from univocal.engine.purge import carry_out
 from univocal.http.messages import Received
+from univocal.judge.orders import ordered
+from univocal.judge.profiles import builtin_profiles
 from univocal.uri.profile import parse
 
 

@@ -3,7 +3,7 @@
 import asyncio
 
 from univocal import Rules, Runtime
-from univocal.engine.runtime import builtin_profiles
+from univocal.judge.profiles import builtin_profiles
 from univocal.uri.profile import parse
 
 KNOWN = builtin_profiles()

@@ -7,7 +7,7 @@ import pytest
 import respx
 
 from univocal import CacheMiddleware, ConfigurationError, ReverseProxy
-from univocal.engine.upstream import Upstream
+from univocal.forward.upstream import Upstream
 from univocal.origin.balance import Balancing
 from univocal.origin.server import OriginServer
 

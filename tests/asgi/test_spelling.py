@@ -5,7 +5,8 @@ import json
 import pytest
 
 from univocal import CacheMiddleware, ConfigurationError, Rules, Runtime
-from univocal.engine.runtime import Limits, builtin_profiles
+from univocal.judge.profiles import builtin_profiles
+from univocal.judge.runtime import Limits
 from univocal.uri.profile import parse
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.ports import free_port
-from univocal.engine.runtime import builtin_profiles
+from univocal.judge.profiles import builtin_profiles
 from univocal.uri.pipeline import Rejected, canonical_target, explain_target
 from univocal.uri.profile import parse
 from univocal.uri.ring import DECODE, ENCODE, KEEP, RESERVED, RINGS, UNRESERVED

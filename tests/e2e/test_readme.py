@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import httpx
 import pytest
 
-from univocal.engine.runtime import builtin_profiles
+from univocal.judge.profiles import builtin_profiles
 from univocal.uri.pipeline import Rejected, canonical_target
 from univocal_app.config.tables import validate
 from univocal_app.run.assemble import runtime_of

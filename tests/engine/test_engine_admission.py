@@ -7,10 +7,10 @@ import pytest
 from neighbours import FRESH, HOST, PROFILE, House
 from univocal.cache.decide import Forward, Refuse, Reuse, Validate
 from univocal.cache.rules import Rules
-from univocal.engine.admission import Gate, obsolete
-from univocal.engine.purge import Order
-from univocal.engine.runtime import Limits, Runtime
 from univocal.http.messages import Field, Fields, Received, Response
+from univocal.judge.admission import Gate, obsolete
+from univocal.judge.orders import Order
+from univocal.judge.runtime import Limits, Runtime
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Keys, Tags
 from univocal.store.tiers import MemoryTier

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neighbours import FRESH
-from univocal.engine.upstream import Sender, Upstream
+from univocal.forward.upstream import Upstream
 from univocal.http.errors import Failure, RefusedError
 from univocal.http.messages import Fields, Response, values
-from univocal.http.roles import Answer
+from univocal.http.roles import Answer, Sender
 from univocal.origin.balance import Balancing
 
 LENGTH = (b"content-length", b"3")
@@ -105,7 +105,7 @@ class Group:
         self.asked = self.upstream.send(method, b"/a", sent, sender, content, self.heard, self)
         return self.heard
 
-    # What a watch is told (see engine.attempt).
+    # What a watch is told (see forward.attempt).
 
     def sending(self, origin: str, fields: Fields) -> Fields:
         self.told.append(origin)

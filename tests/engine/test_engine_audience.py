@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neighbours import FRESH, HOST, House
-from univocal.engine import audience, exchange, hits
+from univocal.engine import audience, exchange
 from univocal.engine.audience import ALIKE, FEW, MOST, OCTETS, SLICE
-from univocal.engine.plan import plan_of
 from univocal.http.messages import Received
+from univocal.judge.plan import plan_of
 
 PLAN = plan_of((b"host",))
 
@@ -28,8 +28,8 @@ class Watched(House):
         answer = found.find(received, PLAN, [HOST], self.clock())
         assert answer is not None
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(hits, "time", SimpleNamespace(perf_counter=lambda: seconds))
-            found.tell(answer, received, self.clock(), 0.0)
+            patch.setattr(audience, "time", SimpleNamespace(perf_counter=lambda: seconds))
+            self.engine.audience.announce_hit(answer, received, self.clock(), 0.0)
 
     def have_stored(self, targets: Iterable[bytes]) -> None:
         """Have these stored, of which nobody has heard."""

@@ -19,8 +19,9 @@ import pytest
 import univocal
 from neighbours import FRESH, House, PlayedClient
 from univocal import CacheMiddleware, MemoryStore
-from univocal.engine.upstream import Sender, Upstream
+from univocal.forward.upstream import Upstream
 from univocal.http.messages import Field, Response
+from univocal.http.roles import Sender
 
 LIBRARY = str(Path(univocal.__file__).parent)
 COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>"}

@@ -7,8 +7,9 @@ import pytest
 from neighbours import House, PlayedClient
 from univocal.cache.rules import Rules
 from univocal.engine.broadcast import FAR_BEHIND, WINDOW
-from univocal.engine.runtime import Runtime, builtin_profiles
 from univocal.http.errors import RefusedError
+from univocal.judge.profiles import builtin_profiles
+from univocal.judge.runtime import Runtime
 from univocal.store.memory import MemoryStore
 from univocal.uri.profile import parse
 

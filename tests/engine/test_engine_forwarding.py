@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from neighbours import FRESH, House
-from univocal.engine.forwarding import Forwarding
-from univocal.engine.roles import OriginRequest
-from univocal.engine.upstream import Upstream
+from univocal.forward.forwarding import Forwarding
+from univocal.forward.roles import OriginRequest
+from univocal.forward.upstream import Upstream
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Fields, Response, values
 from univocal.http.roles import Answer, Asked
+from univocal.judge.admission import Admission
 from univocal.origin.balance import Balance
 
 
@@ -78,6 +79,14 @@ class Heard:
 Forward = Callable[..., tuple[Server, Heard]]
 
 
+def origin_request(admission: Admission, method: bytes = b"GET") -> OriginRequest:
+    """The request to the origin server that an admitted one becomes."""
+    canonical, runtime = admission.canonical, admission.runtime
+    assert canonical is not None
+    fields, received = admission.request.fields, admission.received
+    return OriginRequest(method, fields, canonical, received, admission.peer.chain, runtime.upstreams)
+
+
 @pytest.fixture
 def forward() -> Forward:
     def send(
@@ -89,10 +98,8 @@ def forward() -> Forward:
     ) -> tuple[Server, Heard]:
         server, heard = Server(Response(200, told)), Heard()
         admission = House().admit(b"/a", method, *fields)
-        found = admission.canonical
-        assert found is not None
         forwarding = Forwarding({"": Upstream(Balance.alone(server), host)})  # type: ignore[arg-type]
-        request = OriginRequest(method, admission.request.fields, found, admission)
+        request = origin_request(admission, method)
         forwarding.ask(request, content, heard)
         return server, heard
 
@@ -160,6 +167,6 @@ def test_a_request_goes_where_the_configuration_leads_that_it_began_with() -> No
         admitted.append(house.admit())
     for admission in admitted:
         assert admission.canonical is not None
-        request = OriginRequest(b"GET", admission.request.fields, admission.canonical, admission)
+        request = origin_request(admission)
         forwarding.ask(request, None, Heard())
     assert [len(server.sent) for server in servers] == [1, 1, 1]

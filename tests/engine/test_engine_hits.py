@@ -12,15 +12,16 @@ from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import complete, may_store
 from univocal.cache.tags import TAGGING
-from univocal.engine.admission import Gate
 from univocal.engine.audience import Audience
-from univocal.engine.hits import Hits
-from univocal.engine.outcome import Handling, cache_status
-from univocal.engine.plan import plan_of
-from univocal.engine.runtime import Limits, Runtime, builtin_profiles
-from univocal.engine.trust import networks
 from univocal.http.fields import without
 from univocal.http.messages import Received, Response
+from univocal.judge.admission import Gate
+from univocal.judge.handling import Handling, cache_status
+from univocal.judge.hits import Hits
+from univocal.judge.plan import plan_of
+from univocal.judge.profiles import builtin_profiles
+from univocal.judge.runtime import Limits, Runtime
+from univocal.judge.trust import networks
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of
 from univocal.uri.site import Route, Site
@@ -175,7 +176,7 @@ def test_a_hit_is_what_the_gate_decides(name, target, fields, scheme, client, no
     runtime, received = gate.runtime, Received(b"GET", target, scheme, client)
     plan, said = plan_of(tuple(name for name, _ in fields)), [value for _, value in fields]
     ordinary = plan is not None and plan.suits(said)
-    hit = Hits(gate, NOBODY).find(received, plan, said, now) if ordinary else None
+    hit = Hits(gate).find(received, plan, said, now) if ordinary else None
     if hit is None:
         return
     admission = gate.admit(received, [(each.lower(), said.rstrip(b" \t")) for each, said in fields], now)
@@ -207,7 +208,7 @@ ORDINARY = [
 def test_what_is_ordinary_is_found(name):
     """So the property above says something of each runtime."""
     gate = GATES[name]
-    hits = Hits(gate, NOBODY)
+    hits = Hits(gate)
     found = []
     for target, _, _ in STORED:
         plan = plan_of(tuple(each for each, _ in ORDINARY))
@@ -229,7 +230,7 @@ def test_what_is_ordinary_is_found(name):
 def test_a_reload_is_heeded():
     """What a target comes to is remembered for the runtime that it was found by."""
     gate = gate_of(RUNTIMES["plain"])
-    hits, received = Hits(gate, NOBODY), Received(b"GET", b"/a", b"http", None)
+    hits, received = Hits(gate), Received(b"GET", b"/a", b"http", None)
     plan = plan_of((b"Host",))
     assert hits.find(received, plan, [b"a.example"], NOW) is not None
     gate.runtime = RUNTIMES["bypass"]
@@ -240,7 +241,7 @@ def test_a_reload_is_heeded():
 
 def test_what_clients_choose_is_remembered_in_bounded_number():
     gate = GATES["plain"]
-    hits = Hits(gate, NOBODY)
+    hits = Hits(gate)
     plan = plan_of((b"Host",))
     for number in range(20_000):
         assert hits.find(Received(b"GET", b"/%d" % number), plan, [b"a.example"], NOW) is None

@@ -9,9 +9,11 @@ import pytest
 from neighbours import House, PlayedClient
 from univocal.cache.decide import Refuse, Reuse
 from univocal.engine.audience import Audience
-from univocal.engine.outcome import Handling, Outcome, Times, cache_status
-from univocal.engine.purge import Purged, order_by_name
+from univocal.engine.outcome import Outcome, Times
+from univocal.engine.purge import Purged
 from univocal.http.messages import Fields, Received
+from univocal.judge.handling import Handling, cache_status
+from univocal.judge.orders import order_by_name
 
 SITES = House().engine.gate.runtime.sites
 RECEIVED = Received(b"GET", b"/a", b"http", "127.0.0.1")

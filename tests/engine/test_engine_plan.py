@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from univocal.engine.plan import plan_of
+from univocal.judge.plan import plan_of
 
 BROWSER = (b"Host", b"User-Agent", b"Accept", b"Accept-Encoding", b"Cookie", b"Connection", b"Referer")
 

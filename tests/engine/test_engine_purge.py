@@ -10,11 +10,12 @@ import pytest
 
 from neighbours import HOST, PROFILE, House, PlayedClient
 from univocal.cache.rules import Rules
-from univocal.engine.purge import Order, carry_out, may_purge, order_by_name, order_of, ordered
-from univocal.engine.runtime import Access, Runtime
-from univocal.engine.trust import LOOPBACK, Peer, networks
+from univocal.engine.purge import carry_out
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Fields, Received
+from univocal.judge.orders import Order, may_purge, order_by_name, order_of, ordered
+from univocal.judge.runtime import Access, Runtime
+from univocal.judge.trust import LOOPBACK, Peer, networks
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Selector, Tags
 from univocal.store.tiers import MemoryTier

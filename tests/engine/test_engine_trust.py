@@ -2,9 +2,9 @@
 
 import pytest
 
-from univocal.engine.trust import LikelyProxies, believe, family_named, networks, within
 from univocal.http.errors import ConfigurationError
 from univocal.http.messages import Received
+from univocal.judge.trust import LikelyProxies, believe, family_named, networks, within
 
 TRUSTED = networks(["10.0.0.0/8", "2001:db8::/32"])
 HOST = (b"host", b"own.example")

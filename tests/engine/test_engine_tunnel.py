@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal.engine.tunnel import LINGER, Tunnel
+from univocal.forward.tunnel import LINGER, Tunnel
 from univocal.http.upgrade import Switched
 
 TEXT = b"\x81\x02hi"

@@ -16,7 +16,7 @@ import uvicorn
 from authority import Authority
 from support import Clock
 from univocal import CacheMiddleware, ReverseProxy, Rules, Runtime
-from univocal.engine.runtime import builtin_profiles
+from univocal.judge.profiles import builtin_profiles
 from univocal.origin.server import Timeouts
 from univocal.origin.transport import OriginTransport
 

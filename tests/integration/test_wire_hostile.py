@@ -12,8 +12,9 @@ import pytest
 
 from univocal import CacheMiddleware, ReverseProxy
 from univocal.cache.rules import Rules
-from univocal.engine.runtime import Runtime, builtin_profiles
 from univocal.http.framing import ReadLimits
+from univocal.judge.profiles import builtin_profiles
+from univocal.judge.runtime import Runtime
 from univocal.origin.transport import OriginTransport
 from univocal.server.direct import DirectProtocol
 from univocal.server.turn import Works

@@ -3,7 +3,8 @@
 import pytest
 
 from univocal.cache.rules import Rules
-from univocal.engine.runtime import Runtime, builtin_profiles
+from univocal.judge.profiles import builtin_profiles
+from univocal.judge.runtime import Runtime
 from univocal.uri.sites import resolve
 from univocal.uri.target import Canonical
 

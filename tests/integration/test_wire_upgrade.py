@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from univocal import CacheMiddleware, ReverseProxy, Rules, Runtime
-from univocal.engine.runtime import Limits, builtin_profiles
 from univocal.http.framing import ReadLimits
+from univocal.judge.profiles import builtin_profiles
+from univocal.judge.runtime import Limits
 from univocal.origin.transport import OriginTransport
 from univocal.server.clients import Clients, ConnectionLimits
 from univocal.server.direct import DirectProtocol

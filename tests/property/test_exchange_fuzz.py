@@ -8,7 +8,8 @@ import pytest
 
 from univocal.cache import decide, facts, storing
 from univocal.cache.vary import selection
-from univocal.engine import exchange, flight, upstream
+from univocal.engine import exchange, flight
+from univocal.forward import upstream
 from univocal.http import forward
 from univocal.origin.response_reader import Progress, ResponseReader
 from univocal.server.turn import Turn

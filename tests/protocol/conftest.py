@@ -13,11 +13,12 @@ from uvicorn.server import ServerState
 from support import idle
 from univocal.asgi.application import Application
 from univocal.cache.rules import Rules
-from univocal.engine.admission import Gate
 from univocal.engine.engine import Engine
-from univocal.engine.runtime import Limits, Runtime, builtin_profiles
 from univocal.http.extensions import EARLY_HINT, INTERIM
 from univocal.http.framing import ReadLimits
+from univocal.judge.admission import Gate
+from univocal.judge.profiles import builtin_profiles
+from univocal.judge.runtime import Limits, Runtime
 from univocal.server.direct import DirectProtocol
 from univocal.server.protocol import ExactProtocol
 from univocal.server.turn import Works
@@ -168,13 +169,14 @@ class Recorder:
 class Behind:
     """An ASGI application as the origin server of a `DirectProtocol` (an `Origin`)."""
 
-    def __init__(self, app):
-        self.app = app
+    def __init__(self, app, gate):
+        self.app, self.gate = app, gate
 
     def ask(self, request, content, answer):
         scope = {"type": "http", "http_version": "1.1", "client": ("192.0.2.1", 4711)}
         scope["extensions"] = {INTERIM: {}, EARLY_HINT: {}}
-        return Application(self.app, scope).ask(request, content, answer)
+        admission = self.gate.admit(request.received, request.fields, 0.0)
+        return Application(self.app, scope, admission).ask(request, content, answer)
 
 
 def works(app, limits, clock):
@@ -184,7 +186,8 @@ def works(app, limits, clock):
     runtime = Runtime.everywhere(profile, Rules(bypass=("*",)), limits=bounds, cache_status="off")
     gate = Gate(runtime, tiers_of(MemoryStore()))
     return Works(
-        Engine(gate, clock=lambda: 1_790_000_000.0 + clock.now, call_later=clock.call_later), Behind(app)
+        Engine(gate, clock=lambda: 1_790_000_000.0 + clock.now, call_later=clock.call_later),
+        Behind(app, gate),
     )
 
 

@@ -44,9 +44,17 @@ FLOORS = {
     "cache": 2,
     "origin": 2,
     "store": 3,
-    "engine": 4,
-    "asgi": 5,
-    "server": 5,
+    "forward": 3,
+    "judge": 4,
+    "engine": 5,
+    "asgi": 6,
+    "server": 6,
+}
+# Rooms that know no more than these of the rooms below them.
+KNOWN = {
+    "store": {"cache", "http"},
+    "forward": {"origin", "uri", "http"},
+    "judge": {"uri", "cache", "store", "http"},
 }
 PURE_ROOMS = ("http", "uri", "cache")
 # The program's own floors; the two modules beside its rooms are on the ground.
@@ -140,6 +148,12 @@ def from_above(name, package, floors):
 @pytest.mark.parametrize("name", [name for name in LIBRARY_MODULES if room(name) in FLOORS])
 def test_a_module_imports_from_its_own_room_and_from_lower_floors(name):
     assert from_above(name, "univocal", FLOORS) == []
+
+
+@pytest.mark.parametrize("name", [name for name in LIBRARY_MODULES if room(name) in KNOWN])
+def test_a_room_imports_only_from_the_rooms_that_it_needs(name):
+    others = {room(each) for each in imported(name) if under(each, "univocal")} - {room(name)}
+    assert others <= KNOWN[room(name)]
 
 
 @pytest.mark.parametrize("name", [name for name in APPLICATION_MODULES if room(name) in PROGRAM_FLOORS])

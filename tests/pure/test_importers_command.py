@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from univocal.engine.runtime import builtin_profiles, read_profiles
+from univocal.judge.profiles import builtin_profiles, read_profiles
 from univocal_app.commands.cli import main
 
 RING = "size_t ring[256] = {" + ",".join(map(str, builtin_profiles()["mediawiki"].ring.forms)) + "};"

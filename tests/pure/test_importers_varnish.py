@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal.engine.runtime import builtin_profiles
 from univocal.http.errors import ConfigurationError
+from univocal.judge.profiles import builtin_profiles
 from univocal.uri.profile import parse
 from univocal.uri.ring import DECODE, ENCODE, KEEP, RINGS, DecoderRing
 from univocal_app.importers.imported import Source

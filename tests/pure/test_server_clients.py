@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from univocal.engine.trust import networks
+from univocal.judge.trust import networks
 from univocal.server.clients import Clients, ConnectionLimits
 
 

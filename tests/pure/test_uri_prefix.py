@@ -2,7 +2,7 @@
 
 import pytest
 
-from univocal.engine.runtime import builtin_profiles
+from univocal.judge.profiles import builtin_profiles
 from univocal.uri.pipeline import Rejected
 from univocal.uri.prefix import beginnings
 from univocal.uri.profile import parse

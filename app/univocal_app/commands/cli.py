@@ -13,8 +13,8 @@ from typing import Annotated, Final, NoReturn
 
 import typer
 
-from univocal.engine.runtime import builtin_profiles
 from univocal.http.errors import ConfigurationError, Objections
+from univocal.judge.profiles import builtin_profiles
 from univocal_app.commands import learn as learning
 from univocal_app.commands import purge as purging
 from univocal_app.commands import reload as reloading

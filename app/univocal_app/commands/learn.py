@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 import typer
 
-from univocal.engine.runtime import builtin_profiles
 from univocal.http.authority import parse_authority
+from univocal.judge.profiles import builtin_profiles
 from univocal.uri.profile import Profile
 from univocal_app.commands.progress import progress
 from univocal_app.config.values import size as parse_size

@@ -20,8 +20,8 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from univocal.cache.rules import SETTINGS, SettingError
-from univocal.engine.trust import Family
 from univocal.http.errors import ConfigurationError, Objections
+from univocal.judge.trust import Family
 from univocal.origin.balance import Choice
 from univocal.origin.health import HealthRule, statuses
 from univocal_app.config.values import (

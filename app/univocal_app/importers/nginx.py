@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from univocal.engine.runtime import builtin_profiles
+from univocal.judge.profiles import builtin_profiles
 from univocal.uri.profile import parse
 from univocal_app.importers.imported import Imported, Note, Source
 from univocal_app.importers.nginx_locations import LocationReading, host_field, left_out, read_server

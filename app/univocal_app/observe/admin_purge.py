@@ -14,10 +14,11 @@ from starlette.types import ASGIApp
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.scope import received
 from univocal.engine.outcome import Outcome, Times
-from univocal.engine.purge import PURGES, Purged, carry_out, foresee, may_purge, ordered
-from univocal.engine.trust import Peer
+from univocal.engine.purge import Purged, carry_out, foresee
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Fields
+from univocal.judge.orders import PURGES, may_purge, ordered
+from univocal.judge.trust import Peer
 from univocal_app.observe.admin_hosts import Hosts
 from univocal_app.observe.admin_problems import FRESH, bad_request, refusal
 

@@ -9,8 +9,8 @@ from starlette.types import ASGIApp
 from univocal.asgi.messages import send_problem
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.scope import received
-from univocal.engine.purge import may_purge
 from univocal.http.accept import prefers_html
+from univocal.judge.orders import may_purge
 from univocal_app.observe.admin_hosts import Hosts
 from univocal_app.observe.admin_page import ASSETS, locked
 

@@ -30,7 +30,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from univocal.engine.outcome import Outcome
-from univocal.engine.roles import OriginRequest
+from univocal.forward.roles import OriginRequest
 from univocal.http.errors import Failure
 from univocal.http.messages import Fields
 from univocal.store.memory import MemoryStore

@@ -26,13 +26,12 @@ from opentelemetry.trace import (
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
-from univocal.cache.decide import Reuse
-from univocal.engine.attempt import Watch
 from univocal.engine.outcome import Outcome
-from univocal.engine.roles import OriginRequest
+from univocal.forward.roles import OriginRequest
 from univocal.http.errors import Failure
 from univocal.http.fields import first
 from univocal.http.messages import Fields, Received
+from univocal.http.roles import Watch
 from univocal_app.observe.metrics import FAMILIES, Metrics
 
 __all__ = ["Telemetry"]
@@ -95,11 +94,9 @@ class Telemetry:
 
     def watch(self, request: OriginRequest) -> Watch:
         """Watch a request to origin servers, whose spans are below that of its exchange."""
-        received, fields = request.admission.received, request.admission.request.fields
+        received, fields = request.received, request.fields
         context = _context(first(fields, b"traceparent"), first(fields, b"tracestate"))
-        if not isinstance(
-            request.admission.decision, Reuse
-        ):  # else it is a refresh, which no exchange waits for
+        if not request.background:
             span = self._span_of(received, context)
             context = set_span_in_context(span, context)
         return _Watch(self, self._metrics.watch(request), context, _name(request.method))

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Final
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.reverse_proxy import Origins, ReverseProxy
 from univocal.engine.outcome import Outcome
-from univocal.engine.runtime import Access, Limits, Runtime, builtin_profiles, read_profiles
-from univocal.engine.trust import networks
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.http.framing import ReadLimits
 from univocal.http.messages import Received
+from univocal.judge.profiles import builtin_profiles, read_profiles
+from univocal.judge.runtime import Access, Limits, Runtime
+from univocal.judge.trust import networks
 from univocal.server.clients import Clients, ConnectionLimits
 from univocal.server.direct import DirectProtocol
 from univocal.server.protocol import ExactProtocol

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from univocal.asgi.reverse_proxy import ReverseProxy
-from univocal.engine.upstream import Upstream
+from univocal.forward.upstream import Upstream
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.origin.addresses import unix_socket
 from univocal.origin.balance import Balancing

@@ -14,8 +14,8 @@ from hashlib import sha256
 from typing import Final, Protocol, TypeAlias
 
 from univocal.asgi.reverse_proxy import ReverseProxy
-from univocal.engine.runtime import Runtime
 from univocal.http.errors import ConfigurationError, Objections, UnivocalError
+from univocal.judge.runtime import Runtime
 from univocal.store.purge_selectors import Profiles
 from univocal.uri.site import Site
 from univocal_app.config.changes import FIXED, changes, value_at

@@ -10,12 +10,13 @@ from typing import Final
 from univocal.asgi.messages import App, Message, Scope, fields_of
 from univocal.asgi.scope import respell
 from univocal.engine.broadcast import CutShortError
-from univocal.engine.roles import OriginRequest
+from univocal.forward.roles import OriginRequest
 from univocal.http.errors import RefusedError
 from univocal.http.extensions import EARLY_HINT, INTERIM
 from univocal.http.forward import framed_anew, one_length
 from univocal.http.messages import Response
 from univocal.http.roles import Answer, Asked, Content
+from univocal.judge.admission import Admission
 
 __all__ = ["Application"]
 
@@ -36,17 +37,18 @@ class ClientLeftError(OSError):
 
 
 class Application:
-    """Asks an ASGI application for the requests of one scope (an `Origin`, see engine/roles.py)."""
+    """Asks an ASGI application for the requests of one scope (an `Origin`, see forward/roles.py)."""
 
-    __slots__ = ("_app", "_scope")
+    __slots__ = ("_admission", "_app", "_scope")
 
-    def __init__(self, app: App, scope: Scope) -> None:
+    def __init__(self, app: App, scope: Scope, admission: Admission) -> None:
+        self._admission = admission
         self._app = app
         self._scope = scope
 
     def ask(self, request: OriginRequest, content: Content | None, answer: Answer) -> Asked:
         """Call the application in a task of its own, with a canonical scope."""
-        scope = respell(self._scope, request.admission, request.method, framed_anew(request.fields))
+        scope = respell(self._scope, self._admission, request.method, framed_anew(request.fields))
         return _Call(self._app, scope, content, answer)
 
 

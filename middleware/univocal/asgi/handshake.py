@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from univocal.asgi.messages import Message, Scope, Send, send_problem
-from univocal.engine.admission import Admission
-from univocal.engine.outcome import Handling, Outcome, Times
+from univocal.engine.outcome import Outcome, Times
+from univocal.judge.admission import Admission
+from univocal.judge.handling import Handling
 
 __all__ = ["DENIAL", "WatchedSocket", "denial", "refuse_handshake"]
 

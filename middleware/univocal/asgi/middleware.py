@@ -18,22 +18,23 @@ from univocal.asgi.scope import adds_date, below_root, received, respell
 from univocal.cache.decide import Refuse
 from univocal.cache.rules import Rules
 from univocal.cache.stored import head_fields
-from univocal.engine.admission import Admission, Gate
 from univocal.engine.audience import Listener
 from univocal.engine.engine import Engine
 from univocal.engine.exchange import Exchange
-from univocal.engine.forwarding import Forwarding
-from univocal.engine.hits import Hit
 from univocal.engine.outcome import Outcome, Times
-from univocal.engine.plan import plan_of
-from univocal.engine.purge import Purged, carry_out, ordered
-from univocal.engine.roles import Origin
-from univocal.engine.runtime import Access, Runtime
-from univocal.engine.trust import LOOPBACK, Family, family_named, networks
+from univocal.engine.purge import Purged, carry_out
+from univocal.forward.forwarding import Forwarding
+from univocal.forward.roles import Origin
 from univocal.http.client_counts import client_name
 from univocal.http.messages import Fields, Received
 from univocal.http.problem import fault, problem
 from univocal.http.upgrade import WEBSOCKET
+from univocal.judge.admission import Admission, Gate
+from univocal.judge.hits import Hit
+from univocal.judge.orders import ordered
+from univocal.judge.plan import plan_of
+from univocal.judge.runtime import Access, Runtime
+from univocal.judge.trust import LOOPBACK, Family, family_named, networks
 from univocal.store.memory import MemoryStore
 from univocal.store.redis.tier import SharedStore
 from univocal.store.tiers import Tiers, tiers_of
@@ -152,7 +153,7 @@ class CacheMiddleware:
             return
         admission = self._admit(scope, line, begun[0])
         client = ScopeClient(scope, send, dated=adds_date(receive, send))
-        origin: Origin = self._forwarding or Application(self.app, scope)
+        origin: Origin = self._forwarding or Application(self.app, scope, admission)
 
         def left() -> None:
             exchange.cancel()
@@ -202,7 +203,7 @@ class CacheMiddleware:
             await send({"type": "http.response.start", "status": stored.status, "headers": headers})
             await send({"type": "http.response.body", "body": stored.body})
         finally:
-            self.engine.hits.tell(hit, line, *begun)
+            self.engine.audience.announce_hit(hit, line, *begun)
 
     def _admit(self, scope: Scope, line: Received, now: float) -> Admission:
         """Ask the gate; refuse a target, too, that would leave the application's root path."""

@@ -7,11 +7,10 @@ from typing import NamedTuple
 from univocal.asgi.client import ScopeClient
 from univocal.asgi.messages import Scope
 from univocal.asgi.scope import CANONICAL, received
-from univocal.engine.upstream import Sender
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Fields, Response
 from univocal.http.problem import fault, problem
-from univocal.http.roles import Asked
+from univocal.http.roles import Asked, Sender
 from univocal.uri.target import origin_target
 
 __all__ = ["Relay", "asked_for"]

@@ -12,10 +12,10 @@ from univocal.asgi.reception import Reception
 from univocal.asgi.relay import Relay, asked_for
 from univocal.asgi.scope import CANONICAL
 from univocal.asgi.websocket import relay_websocket
-from univocal.engine.attempt import Watch
-from univocal.engine.forwarding import Forwarding
-from univocal.engine.roles import OriginRequest
-from univocal.engine.upstream import Upstream
+from univocal.forward.forwarding import Forwarding
+from univocal.forward.roles import OriginRequest
+from univocal.forward.upstream import Upstream
+from univocal.http.roles import Watch
 from univocal.origin.server import OriginServer, Timeouts
 from univocal.uri.target import Canonical
 
@@ -77,7 +77,7 @@ class ReverseProxy:
 class Origins:
     """Several origins behind one door: each request goes to the upstream of its route.
 
-    Where a runtime has upstreams of its own (see engine.runtime), those go first.
+    Where a runtime has upstreams of its own (see judge.runtime), those go first.
     """
 
     def __init__(

@@ -10,12 +10,12 @@ from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from univocal.asgi.messages import Scope
-from univocal.engine.admission import Admission
 from univocal.http.authority import of_socket
 from univocal.http.extensions import EARLY_HINT, EXTENSION, INTERIM
 from univocal.http.forward import sender_fields
 from univocal.http.grammar import split_absolute
 from univocal.http.messages import Field, Fields, Received
+from univocal.judge.admission import Admission
 from univocal.uri.target import Canonical
 
 __all__ = ["CANONICAL", "adds_date", "below_root", "received", "respell"]

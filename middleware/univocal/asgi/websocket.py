@@ -11,7 +11,7 @@ from univocal.asgi.client import ScopeClient
 from univocal.asgi.handshake import DENIAL, denial
 from univocal.asgi.messages import Message, Receive, Scope, Send
 from univocal.asgi.relay import Relay, asked_for
-from univocal.engine.upstream import Upstream
+from univocal.forward.upstream import Upstream
 from univocal.http.fields import without
 from univocal.http.messages import Fields, Response, values
 from univocal.http.upgrade import WEBSOCKET, Switching

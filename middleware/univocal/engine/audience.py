@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
+from univocal.cache.decide import Reuse
 from univocal.cache.stored import Stored
 from univocal.engine.outcome import Outcome, Times
-from univocal.engine.roles import CallLater
+from univocal.http.messages import Received
+from univocal.http.roles import CallLater
+from univocal.judge.hits import Hit, Tally
 
-__all__ = ["ALIKE", "Audience", "Listener", "Tally"]
+__all__ = ["ALIKE", "Audience", "Listener"]
 
 logger: Final = logging.getLogger("univocal")
 
@@ -26,18 +30,6 @@ OCTETS: Final = 4 << 20
 # loop once they are due.
 FEW: Final = 4
 SLICE: Final = 128
-
-
-class Tally:
-    """The ordinary hits of one stored response by one spelling, in one second."""
-
-    __slots__ = ("count", "outcome", "seconds", "stored")
-
-    def __init__(self) -> None:
-        self.stored: Stored | None = None  # None: there are none
-        self.outcome: Outcome | None = None  # of the first
-        self.count = 0
-        self.seconds = 0.0  # that all of them took
 
 
 class Audience:
@@ -58,7 +50,7 @@ class Audience:
     ) -> None:
         self.listeners, self.counters = list(listeners), list(counters)
         self.since = self.until = 0.0
-        self._tallies: list[Tally] = []
+        self._tallies: dict[Tally, Outcome] = {}  # with the outcome of the first hit of each
         self._octets = 0  # of content, in them
         # What counters are to hear next: the first of some that are alike, how many, and their seconds.
         self._ended: deque[tuple[Outcome, int, float]] = deque()
@@ -80,6 +72,37 @@ class Audience:
         """Tell the listeners alone of an exchange: it is counted already."""
         _tell(outcome, self.listeners)
 
+    def announce_hit(self, hit: Hit, received: Received, begun: float, ticks: float) -> None:
+        """Tell of a hit that was answered; it began at `begun`, when the performance counter said `ticks`."""
+        seconds = time.perf_counter() - ticks
+        stored, age, canonical, client, told, tally, plan, values = hit
+        counted = tally.stored is stored and seconds < ALIKE and self.since <= begun < self.until
+        if counted:
+            tally.count += 1
+            tally.seconds += seconds
+        if (counted and not self.listeners) or not (self.listeners or self.counters):
+            return
+        outcome = Outcome(
+            canonical.site.name,
+            received,
+            canonical,
+            Reuse(stored, age, "hit", False),
+            stored.status,
+            len(stored.body),
+            Times(begun, seconds, seconds),
+            client,
+            told.handling,
+            (),
+            None if plan.agent < 0 else values[plan.agent],
+            None if plan.referrer < 0 else values[plan.referrer],
+            None if plan.trace < 0 else values[plan.trace],
+            None if plan.trace_state < 0 else values[plan.trace_state],
+        )
+        if counted or not self.counters:
+            self.tell_listeners(outcome)
+        else:
+            self.hit(outcome, stored, tally)
+
     def hit(self, outcome: Outcome, stored: Stored, tally: Tally) -> None:
         """Tell the listeners of an ordinary hit, and begin the tally of those that are alike.
 
@@ -97,12 +120,12 @@ class Audience:
             return
         if self.listeners:
             self.tell_listeners(outcome)
-        if tally.outcome is None:
-            self._tallies.append(tally)
-        else:  # of another stored response
-            self._octets -= tally.outcome.bytes
-            self._ended.append((tally.outcome, tally.count, tally.seconds))
-        tally.stored, tally.outcome, tally.count, tally.seconds = stored, outcome, 1, seconds
+        before = self._tallies.get(tally)
+        if before is not None:  # of another stored response
+            self._octets -= before.bytes
+            self._ended.append((before, tally.count, tally.seconds))
+        self._tallies[tally] = outcome
+        tally.stored, tally.count, tally.seconds = stored, 1, seconds
         self._octets += outcome.bytes
         if self._ended:
             self._go_on(FEW)
@@ -117,10 +140,9 @@ class Audience:
 
     def _end_tallies(self) -> None:
         """Let the counters hear next of what has been counted together until now."""
-        for tally in self._tallies:
-            assert tally.outcome is not None
-            self._ended.append((tally.outcome, tally.count, tally.seconds))
-            tally.stored = tally.outcome = None
+        for tally, outcome in self._tallies.items():
+            self._ended.append((outcome, tally.count, tally.seconds))
+            tally.stored = None
         self._tallies.clear()
         self._octets = 0
 

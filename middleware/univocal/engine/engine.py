@@ -6,12 +6,12 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-from univocal.engine.admission import Gate
 from univocal.engine.audience import Audience, Listener
 from univocal.engine.flight import Flights
-from univocal.engine.hits import Hits
-from univocal.engine.roles import CallLater, Due
 from univocal.http.client_counts import ClientCounts
+from univocal.http.roles import CallLater, Due
+from univocal.judge.admission import Gate
+from univocal.judge.hits import Hits
 
 __all__ = ["Engine"]
 
@@ -41,6 +41,6 @@ class Engine:
         self.clock = clock
         self.call_later = call_later
         self.flights = Flights(gate, clock, call_later)
-        self.hits = Hits(gate, self.audience)
+        self.hits = Hits(gate)
         self.under_way = ClientCounts()
         self.tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references

@@ -13,22 +13,24 @@ from univocal.cache.decide import Forward, Refuse, Reuse, Validate, reuse_on_err
 from univocal.cache.represent import not_modified, represent
 from univocal.cache.stored import Stored
 from univocal.cache.tags import TAGGING
-from univocal.engine.admission import Admission
 from univocal.engine.broadcast import WINDOW, CutShortError, Reader
 from univocal.engine.engine import Engine
 from univocal.engine.flight import Flight
 from univocal.engine.landing import Failed, Found, Relayed, Renewed
-from univocal.engine.outcome import Handling, Outcome, Times, cache_status
-from univocal.engine.purge import Order, Purged, carry_out
+from univocal.engine.outcome import Outcome, Times
+from univocal.engine.purge import Purged, carry_out
 from univocal.engine.queues import Place
 from univocal.engine.recording import Recording
-from univocal.engine.roles import Due, Origin
+from univocal.forward.roles import Origin
 from univocal.http.client_counts import client_name
 from univocal.http.errors import Failure, RefusedError
 from univocal.http.fields import without
 from univocal.http.messages import Fields, Response, values
 from univocal.http.problem import problem
-from univocal.http.roles import Client, Content
+from univocal.http.roles import Client, Content, Due
+from univocal.judge.admission import Admission
+from univocal.judge.handling import Handling, cache_status
+from univocal.judge.orders import Order
 from univocal.store.loans import Loan
 
 __all__ = ["Exchange"]

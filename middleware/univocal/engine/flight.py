@@ -11,15 +11,15 @@ from typing import Final
 from univocal.cache.decide import Forward, Reuse, Validate, forwarded_fields, revalidation
 from univocal.cache.stored import Stored
 from univocal.cache.validation import SAFE_METHODS
-from univocal.engine.admission import Admission, Gate, obsolete
 from univocal.engine.broadcast import WINDOW, Broadcast, CutShortError, Reader
 from univocal.engine.landing import Failed, Found, Landing, Passenger, Relayed, Renewed
 from univocal.engine.queues import Queues
 from univocal.engine.recording import Recording, State
-from univocal.engine.roles import CallLater, Due, Origin, OriginRequest
+from univocal.forward.roles import Origin, OriginRequest
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Fields, Request, Response
-from univocal.http.roles import Asked, Content
+from univocal.http.roles import Asked, CallLater, Content, Due
+from univocal.judge.admission import Admission, Gate, obsolete
 from univocal.store.tiers import Tiers
 
 __all__ = ["Flight", "Flights", "for_refresh"]
@@ -227,7 +227,15 @@ class Flight:
         fields = forwarded_fields(admission.request, decision)
         found = admission.canonical
         assert found is not None
-        request = OriginRequest(admission.request.method, fields, found, admission)
+        request = OriginRequest(
+            admission.request.method,
+            fields,
+            found,
+            admission.received,
+            admission.peer.chain,
+            admission.runtime.upstreams,
+            background=self._alone is not None and not self.broadcast.readers,
+        )
         try:
             asked = self._origin.ask(request, self._content, self)
         except Exception:

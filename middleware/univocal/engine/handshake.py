@@ -7,11 +7,11 @@ from typing import Any, Protocol, cast
 
 from univocal.engine.exchange import Exchange
 from univocal.engine.flight import Flight
-from univocal.engine.outcome import Handling
-from univocal.engine.tunnel import Tunnel
+from univocal.forward.tunnel import Tunnel
 from univocal.http.messages import Fields, Response
 from univocal.http.roles import Client
 from univocal.http.upgrade import WEBSOCKET, Line, Switching
+from univocal.judge.handling import Handling
 
 __all__ = ["Handshake", "SwitchingClient"]
 

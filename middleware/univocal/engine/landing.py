@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from univocal.cache.stored import Stored
-from univocal.engine.admission import Admission
 from univocal.engine.broadcast import Taker
 from univocal.http.messages import Fields, Response
+from univocal.judge.admission import Admission
 
 __all__ = ["Failed", "Found", "Landing", "Passenger", "Relayed", "Renewed"]
 

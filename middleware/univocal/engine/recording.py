@@ -13,9 +13,9 @@ from univocal.cache.ordinary import is_ordinary, oddities
 from univocal.cache.stored import Stored
 from univocal.cache.storing import Unstorable, complete, may_store
 from univocal.cache.validation import combine, freshen
-from univocal.engine.admission import Admission
 from univocal.http.fields import content_length
 from univocal.http.messages import Request, Response
+from univocal.judge.admission import Admission
 from univocal.store.purge_selectors import Keys
 from univocal.store.tiers import Tiers
 

@@ -7,11 +7,23 @@ more should come for now; `resume` then says when it may.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
+from univocal.http.errors import Failure
 from univocal.http.messages import Fields, Response
 
-__all__ = ["Answer", "Asked", "Client", "Content", "ContentSink"]
+__all__ = [
+    "Answer",
+    "Asked",
+    "CallLater",
+    "Client",
+    "Content",
+    "ContentSink",
+    "Due",
+    "NextHop",
+    "Sender",
+    "Watch",
+]
 
 
 class Client(Protocol):
@@ -101,3 +113,64 @@ class Content(Protocol):
 
     def detach(self) -> None:
         """Push no more: what still comes is of no use."""
+
+
+class Sender(NamedTuple):
+    """The client as a request tells of it: its address, scheme and HTTP version.
+
+    `chain` has the addresses that a trusted proxy named; `upgrade` is the protocol that the client asks for.
+    """
+
+    client: str | None
+    scheme: bytes
+    chain: tuple[bytes, ...] = ()
+    version: bytes = b"1.1"
+    upgrade: bytes = b""
+
+
+class Watch(Protocol):
+    """A listener on a request's way to origin servers, that hears what each of them answers."""
+
+    def sending(self, origin: str, fields: Fields) -> Fields:
+        """Take note that the origin server with this URL is asked next; gives the fields that go out."""
+        ...
+
+    def answered(self, origin: str, status: int) -> None:
+        """Take note of the status in a response's head; 0: there was none, and there will be none."""
+        ...
+
+    def failed(self, failure: Failure) -> None:
+        """Take note of a failure, before the head of a response or after it."""
+        ...
+
+
+class NextHop(Protocol):
+    """The origin servers of a route, one of which answers each request."""
+
+    def send(
+        self,
+        method: bytes,
+        target: bytes,
+        fields: Fields,
+        sender: Sender,
+        content: Content | None,
+        answer: Answer,
+        watch: Watch | None = None,
+        key: bytes = b"",
+    ) -> Asked:
+        """Send a request, its target byte for byte; the response is pushed to `answer`.
+
+        A hash chooses the origin server by `key`.
+        """
+        ...
+
+
+class Due(Protocol):
+    """A call that is to come."""
+
+    def cancel(self) -> None:
+        """Do not call."""
+
+
+CallLater: TypeAlias = Callable[[float, Callable[[], None]], Due]
+"""Calls after so many seconds."""

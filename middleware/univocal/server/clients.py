@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from univocal.engine.trust import Networks, within
 from univocal.http.client_counts import ClientCounts, client_name
 from univocal.http.framing import ReadLimits
+from univocal.judge.trust import Networks, within
 
 __all__ = ["Clients", "ConnectionLimits", "Guest"]
 

@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any, Final, cast
 
 from univocal.engine.handshake import Handshake
-from univocal.engine.hits import Hit
-from univocal.engine.plan import plan_of
 from univocal.http.authority import of_socket
 from univocal.http.framing import ReadLimits, is_authority
 from univocal.http.messages import Received
 from univocal.http.upgrade import Switched, asked_upgrade
+from univocal.judge.hits import Hit
+from univocal.judge.plan import plan_of
 from univocal.server.bounds import BETWEEN, NEVER, PIECE
 from univocal.server.clients import Clients
 from univocal.server.glance import CertifiedGlance, Glance
@@ -109,7 +109,7 @@ class DirectProtocol(ExactProtocol):
         hit = hits.find(received, plan, values, begun)
         if hit is not None:
             self._reply(hit)
-            hits.tell(hit, received, begun, ticks)
+            engine.audience.announce_hit(hit, received, begun, ticks)
         elif not is_authority(values[plan.host]):
             return False  # the other way refuses it, and closes the connection
         else:

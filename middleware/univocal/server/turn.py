@@ -11,14 +11,14 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 from univocal.engine.engine import Engine
 from univocal.engine.exchange import Exchange
 from univocal.engine.handshake import Handshake
-from univocal.engine.plan import Plan
-from univocal.engine.roles import Origin
+from univocal.forward.roles import Origin
 from univocal.http.fields import imf_fixdate
 from univocal.http.messages import Fields, Received
 from univocal.http.problem import FAULT, fault
 from univocal.http.roles import ContentSink
 from univocal.http.status import reason_phrase
 from univocal.http.upgrade import Line, Switched
+from univocal.judge.plan import Plan
 
 __all__ = ["Turn", "Works"]
 

@@ -16,10 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from univocal.cache.decide import Forward
-from univocal.engine.outcome import Handling, Outcome, Times
-from univocal.engine.purge import Order, Purged
+from univocal.engine.outcome import Outcome, Times
+from univocal.engine.purge import Purged
 from univocal.http.errors import ConfigurationError
 from univocal.http.messages import Received
+from univocal.judge.handling import Handling
+from univocal.judge.orders import Order
 from univocal.store.purge_selectors import Keys
 from univocal_app.observe import accesslog
 from univocal_app.observe.accesslog import BATCH, AccessLog, as_combined, as_json, open_log

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from univocal.engine.runtime import builtin_profiles
+from univocal.judge.profiles import builtin_profiles
 
 Fixture = Callable[..., Any]
 

@@ -13,8 +13,9 @@ from starlette.requests import Request
 
 from univocal import Outcome
 from univocal.engine.audience import Listener
-from univocal.engine.outcome import Handling, Times
+from univocal.engine.outcome import Times
 from univocal.http.messages import Received
+from univocal.judge.handling import Handling
 from univocal_app.observe import event_relay
 from univocal_app.observe.accesslog import as_json
 from univocal_app.observe.admin_events import Events

@@ -18,11 +18,12 @@ from prometheus_client.parser import text_string_to_metric_families as prometheu
 from univocal import MemoryStore, Outcome
 from univocal.cache.decide import Forward
 from univocal.cache.stored import Stored
-from univocal.engine.audience import Tally
-from univocal.engine.outcome import Handling, Times
+from univocal.engine.outcome import Times
 from univocal.engine.purge import Purged
 from univocal.http.errors import Failure
 from univocal.http.messages import Received
+from univocal.judge.handling import Handling
+from univocal.judge.hits import Tally
 from univocal_app.config.tables import validate
 from univocal_app.observe.counts import STEP, Counts
 from univocal_app.observe.metrics import BOUNDS, FAMILIES, REQUESTS, SECONDS, Metrics, written

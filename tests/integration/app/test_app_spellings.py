@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from univocal import CacheMiddleware, MemoryStore, Outcome
-from univocal.engine.outcome import Handling, Times
+from univocal.engine.outcome import Times
 from univocal.http.messages import Received
+from univocal.judge.handling import Handling
 from univocal.store.purge_selectors import url_of
 from univocal.uri.pipeline import canonical_target
 from univocal.uri.profile import parse

@@ -15,9 +15,10 @@ import pytest
 
 from support import Clock
 from univocal import CacheMiddleware, MemoryStore, Outcome
-from univocal.engine.outcome import Handling, Times
-from univocal.engine.upstream import Upstream
+from univocal.engine.outcome import Times
+from univocal.forward.upstream import Upstream
 from univocal.http.messages import Received
+from univocal.judge.handling import Handling
 from univocal.origin.balance import MemberState
 from univocal.origin.server import OriginServer
 from univocal.uri.sites import resolve

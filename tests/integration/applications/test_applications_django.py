@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.ports import free_port
-from univocal.engine.runtime import builtin_profiles
+from univocal.judge.profiles import builtin_profiles
 from univocal.uri.pipeline import canonical_target
 
 pytest.importorskip("django", reason="needs Django (univocal[clients])")

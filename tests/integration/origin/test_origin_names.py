@@ -10,7 +10,8 @@ import pytest
 from authority import Authority
 from neighbours import PlayedAnswer
 from support import hello, silent
-from univocal.engine.upstream import Sender, Upstream
+from univocal.forward.upstream import Upstream
+from univocal.http.roles import Sender
 from univocal.origin.balance import Balance, Balancing, Member, MemberState
 from univocal.origin.health import HealthRule
 from univocal.origin.resolving import resolved

@@ -15,7 +15,7 @@ from tests.ports import free_port
 from univocal import CacheMiddleware
 from univocal.asgi.reverse_proxy import Origins, ReverseProxy
 from univocal.engine.outcome import Outcome
-from univocal.engine.roles import OriginRequest
+from univocal.forward.roles import OriginRequest
 from univocal.http.errors import Failure
 from univocal.http.messages import Fields
 from univocal.origin.server import Timeouts

@@ -23,7 +23,7 @@ from typing import BinaryIO
 
 import pytest
 
-from univocal.engine.runtime import builtin_profiles
+from univocal.judge.profiles import builtin_profiles
 from univocal.uri.pipeline import Rejected, canonical_target
 from univocal.uri.profile import Profile, parse
 

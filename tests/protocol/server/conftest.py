@@ -8,12 +8,13 @@ import pytest
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.reverse_proxy import ReverseProxy
 from univocal.cache.rules import Rules
-from univocal.engine.admission import Gate
 from univocal.engine.engine import Engine
-from univocal.engine.runtime import Runtime, builtin_profiles
-from univocal.engine.trust import networks
 from univocal.http.forward import request_has_content
 from univocal.http.messages import Response
+from univocal.judge.admission import Gate
+from univocal.judge.profiles import builtin_profiles
+from univocal.judge.runtime import Runtime
+from univocal.judge.trust import networks
 from univocal.server.turn import Works
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of

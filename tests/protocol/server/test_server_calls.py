@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from univocal.cache.rules import Rules
-from univocal.engine.runtime import Runtime, builtin_profiles
+from univocal.judge.profiles import builtin_profiles
+from univocal.judge.runtime import Runtime
 
 HOST = b"Host: a.example\r\n"
 BROWSER = (

@@ -10,8 +10,8 @@ import uvloop
 from uvicorn.server import ServerState
 
 from tests.protocol.server.conftest import RUNTIMES, Played
-from univocal.engine.admission import Gate
 from univocal.engine.engine import Engine
+from univocal.judge.admission import Gate
 from univocal.server.direct import DirectProtocol
 from univocal.server.protocol import ExactProtocol
 from univocal.server.turn import Works

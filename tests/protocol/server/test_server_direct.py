@@ -4,8 +4,9 @@ import pytest
 
 from univocal.asgi import application
 from univocal.cache.rules import Rules
-from univocal.engine.runtime import Runtime, builtin_profiles
 from univocal.http.framing import ReadLimits
+from univocal.judge.profiles import builtin_profiles
+from univocal.judge.runtime import Runtime
 from univocal.server.bounds import PIECE
 
 HOST = b"Host: a.example\r\n"

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from authority import Authority
-from univocal.engine.runtime import builtin_profiles
 from univocal.http.framing import ReadLimits
+from univocal.judge.profiles import builtin_profiles
 from univocal.server.certificates import SUITS, Certificates
 from univocal.server.clients import Clients, ConnectionLimits
 from univocal.server.tls import TlsConnection

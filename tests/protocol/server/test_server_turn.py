@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from univocal.engine.admission import Gate
 from univocal.engine.engine import Engine
-from univocal.engine.runtime import Limits
 from univocal.http.messages import Response
+from univocal.judge.admission import Gate
+from univocal.judge.runtime import Limits
 from univocal.server.turn import HIGH_WATER, Works
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of

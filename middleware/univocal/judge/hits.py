@@ -9,32 +9,41 @@ request takes the long way by `Gate.admit`, which would give the same answer.
 from __future__ import annotations
 
 import sys
-import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
 from univocal.cache.codings import reduce_codings
-from univocal.cache.decide import Reuse, at_once
+from univocal.cache.decide import at_once
 from univocal.cache.stored import Stored
 from univocal.cache.tags import TAGGING
-from univocal.engine.admission import Gate, admitted
-from univocal.engine.audience import ALIKE, Audience, Tally
-from univocal.engine.outcome import Handling, Outcome, Times, cache_status
-from univocal.engine.plan import Plan
-from univocal.engine.trust import within
 from univocal.http.messages import Fields, Received, Request
+from univocal.judge.admission import Gate, admitted
+from univocal.judge.handling import Handling, cache_status
+from univocal.judge.plan import Plan
+from univocal.judge.trust import within
 from univocal.uri.sites import resolve
 from univocal.uri.target import Canonical
 
-__all__ = ["Hit", "HitFields", "Hits"]
+__all__ = ["Hit", "HitFields", "Hits", "Tally"]
 
 # The latest targets are remembered, so many of at most so many octets: some 10 MB, whatever clients ask for.
 _MOST_FOUND: Final = 16_384
 _LONGEST: Final = 256
 # Content of more octets is sent by an exchange, piece by piece, as the client takes it.
 _LARGEST: Final = 256 * 1024
+
+
+class Tally:
+    """The ordinary hits of one stored response by one spelling, in one second, for the audience."""
+
+    __slots__ = ("count", "seconds", "stored")
+
+    def __init__(self) -> None:
+        self.stored: Stored | None = None  # None: there are none
+        self.count = 0
+        self.seconds = 0.0  # that all of them took
 
 
 class Hit(NamedTuple):
@@ -59,13 +68,12 @@ class HitFields(NamedTuple):
 
 
 class Hits:
-    """Finds the stored response for an ordinary request, and tells the audience of it."""
+    """Finds the stored response for an ordinary request."""
 
-    __slots__ = ("_audience", "_found", "_gate", "_runtime")
+    __slots__ = ("_found", "_gate", "_runtime")
 
-    def __init__(self, gate: Gate, audience: Audience) -> None:
+    def __init__(self, gate: Gate) -> None:
         self._gate = gate
-        self._audience = audience
         self._runtime = gate.runtime  # the one that `_found` is of
         # By target, host and scheme.
         self._found: OrderedDict[tuple[bytes, bytes, bytes], _Found] = OrderedDict()
@@ -139,38 +147,6 @@ class Hits:
                 self._found.popitem(last=False)
             self._found[target, host, scheme] = found
         return found
-
-    def tell(self, hit: Hit, received: Received, begun: float, ticks: float) -> None:
-        """Let the audience know of a hit that was answered."""
-        seconds = time.perf_counter() - ticks
-        stored, age, canonical, client, told, tally, plan, values = hit
-        audience = self._audience
-        counted = tally.stored is stored and seconds < ALIKE and audience.since <= begun < audience.until
-        if counted:
-            tally.count += 1
-            tally.seconds += seconds
-        if (counted and not audience.listeners) or not (audience.listeners or audience.counters):
-            return
-        outcome = Outcome(
-            canonical.site.name,
-            received,
-            canonical,
-            Reuse(stored, age, "hit", False),
-            stored.status,
-            len(stored.body),
-            Times(begun, seconds, seconds),
-            client,
-            told.handling,
-            (),
-            None if plan.agent < 0 else values[plan.agent],
-            None if plan.referrer < 0 else values[plan.referrer],
-            None if plan.trace < 0 else values[plan.trace],
-            None if plan.trace_state < 0 else values[plan.trace_state],
-        )
-        if counted or not audience.counters:
-            audience.tell_listeners(outcome)
-        else:
-            audience.hit(outcome, stored, tally)
 
 
 class _Found(NamedTuple):

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from univocal.engine.attempt import Watch
-from univocal.engine.roles import OriginRequest
-from univocal.engine.upstream import Sender, Upstream
-from univocal.http.roles import Answer, Asked, Content
+from univocal.forward.roles import OriginRequest
+from univocal.forward.upstream import Upstream
+from univocal.http.roles import Answer, Asked, Content, Sender, Watch
 from univocal.uri.target import origin_target
 
 __all__ = ["Forwarding"]
 
 
 class Forwarding:
-    """Asks the origin servers that a request's route names (an `Origin`, see engine/roles.py).
+    """Asks the origin servers that a request's route names (an `Origin`, see forward/roles.py).
 
     `upstreams` are by the name that routes call them; the one named "" serves every other route. Those of the
     runtime that a request began with go first: under the same name a reload may bring another. `watch` gives
@@ -31,17 +30,14 @@ class Forwarding:
 
     def ask(self, request: OriginRequest, content: Content | None, answer: Answer) -> Asked:
         """Send a request; its response is pushed to `answer`."""
-        found, admission = request.canonical, request.admission
-        upstreams = admission.runtime.upstreams or self._upstreams
-        upstream = upstreams.get(found.route.upstream) or upstreams[""]
-        received = admission.received
-        sender = Sender(
-            received.client, found.scheme, admission.peer.chain, received.version, received.upgrade
-        )
+        canonical, received = request.canonical, request.received
+        next_hops = request.next_hops or self._upstreams
+        next_hop = next_hops.get(canonical.route.upstream) or next_hops[""]
+        sender = Sender(received.client, canonical.scheme, request.chain, received.version, received.upgrade)
         watch = None if self._watch is None else self._watch(request)
-        target = origin_target(found)
-        return upstream.send(
-            request.method, target, request.fields, sender, content, answer, watch, found.key
+        target = origin_target(canonical)
+        return next_hop.send(
+            request.method, target, request.fields, sender, content, answer, watch, canonical.key
         )
 
     async def aclose(self) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from univocal.engine.roles import CallLater, Due
 from univocal.http.frames import GOING_AWAY, FrameCounter, close_frame
+from univocal.http.roles import CallLater, Due
 from univocal.http.upgrade import Line
 
 __all__ = ["LINGER", "Tunnel"]

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import time
 from functools import lru_cache
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from univocal.http.errors import Failure, RefusedError
 from univocal.http.fields import imf_fixdate
 from univocal.http.forward import response_fields
 from univocal.http.messages import Fields, Response
-from univocal.http.roles import Answer, Content
+from univocal.http.roles import Answer, Content, Watch
 from univocal.http.upgrade import Switching, switching_fields, upgrade_fields
 from univocal.origin.balance import Balance, Member
 from univocal.origin.request_head import IDEMPOTENT
 from univocal.origin.server import OriginServer, Pending
 
-__all__ = ["Attempt", "Outgoing", "Watch"]
+__all__ = ["Attempt", "Outgoing"]
 
 # An origin server's failures: `overloaded` is none of its doing, and `bad-target` is the request's fault.
 _FAILURES: Final = frozenset({"origin-unreachable", "origin-timeout", "origin-bad-response"})
@@ -32,22 +32,6 @@ class Outgoing(NamedTuple):
     key: bytes  # by which a hash chooses
     own_host: bool = False
     upgrade: bytes = b""  # the protocol that it asks to switch to
-
-
-class Watch(Protocol):
-    """The one who watches a request on its way to origin servers, and hears what each of them answers."""
-
-    def sending(self, origin: str, fields: Fields) -> Fields:
-        """Take note that the origin server with this URL is asked next; gives the fields that go out."""
-        ...
-
-    def answered(self, origin: str, status: int) -> None:
-        """Take note of the status in a response's head; 0: there was none, and there will be none."""
-        ...
-
-    def failed(self, failure: Failure) -> None:
-        """Take note of a failure, before the head of a response or after it."""
-        ...
 
 
 class Attempt:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
-from univocal.engine.attempt import Attempt, Outgoing, Watch
+from univocal.forward.attempt import Attempt, Outgoing
 from univocal.http.errors import RefusedError
 from univocal.http.fields import first
 from univocal.http.forward import (
@@ -18,25 +18,15 @@ from univocal.http.forward import (
     request_has_content,
 )
 from univocal.http.messages import Fields, Response
-from univocal.http.roles import Answer, Asked, Content
+from univocal.http.roles import Answer, Asked, Content, Sender, Watch
 from univocal.origin.balance import Balance, Balancing, Member
 from univocal.origin.health import HealthRule
 from univocal.origin.server import OriginServer
 from univocal.origin.upkeep import Upkeep
 
-__all__ = ["Sender", "Upstream"]
+__all__ = ["Upstream"]
 
 _ALLOWED: Final = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
-
-
-class Sender(NamedTuple):
-    """The asker: its address, scheme and version of HTTP, and the addresses told by a trusted proxy."""
-
-    client: str | None
-    scheme: bytes
-    chain: tuple[bytes, ...] = ()
-    version: bytes = b"1.1"
-    upgrade: bytes = b""  # the protocol that it asks to switch to
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

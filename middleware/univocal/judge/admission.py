@@ -15,15 +15,15 @@ from univocal.cache.stored import Stored
 from univocal.cache.storing import shares_with_credentials
 from univocal.cache.validation import CLIENT_CONDITIONS, invalidates
 from univocal.cache.vary import selecting_fields, selection
-from univocal.engine.plan import Plan
-from univocal.engine.purge import PURGES, Order, order_of
-from univocal.engine.runtime import Runtime
-from univocal.engine.trust import LikelyProxies, Peer, believe
 from univocal.http.errors import RefusedError, by_rank, status_of
 from univocal.http.fields import ENCODINGS, content_length
 from univocal.http.forward import end_to_end, passes, strip_untrusted
 from univocal.http.framing import is_ambiguous
 from univocal.http.messages import Fields, Received, Request, Response
+from univocal.judge.orders import PURGES, Order, order_of
+from univocal.judge.plan import Plan
+from univocal.judge.runtime import Runtime
+from univocal.judge.trust import LikelyProxies, Peer, believe
 from univocal.store.purge_selectors import Keys, Selector, Tags
 from univocal.store.tiers import Tiers
 from univocal.uri.pipeline import Rejected

@@ -1,0 +1,1 @@
+"""The judgement of a request: who asks, what for, and what is decided."""

@@ -1,0 +1,299 @@
+"""PURGE: the right to purge, and the order. Both are the same for the methods and the admin listener."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from ipaddress import ip_address
+from typing import Final
+
+from univocal.http.errors import RefusedError
+from univocal.http.grammar import split_absolute
+from univocal.http.messages import Fields, Received, values
+from univocal.judge.runtime import Runtime
+from univocal.judge.trust import Peer, within
+from univocal.store.patterns import compiled
+from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, Tags
+from univocal.uri.pipeline import Rejected
+from univocal.uri.prefix import Beginning, beginnings
+from univocal.uri.sites import resolve, resolve_url, url_octets
+from univocal.uri.target import Canonical, path_tags
+
+__all__ = [
+    "PURGES",
+    "Order",
+    "may_purge",
+    "order_by_name",
+    "order_of",
+    "ordered",
+]
+
+PURGES: Final = frozenset((b"PURGE", b"BAN"))
+
+# What names tags in a PURGE: Varnish's xkey module, Fastly's and Cloudflare's fields.
+TAG_FIELDS: Final = (b"xkey-purge", b"xkey-softpurge", b"xkey", b"surrogate-key", b"cache-tag")
+SOFT_FIELDS: Final = (b"soft-purge", b"fastly-soft-purge")
+# How many URLs are dealt with before the event loop gets to do something else: some 10 ms of work.
+_SLICE: Final = 100
+_ESCAPED: Final = re.compile(rb"%[0-9A-Fa-f]{2}")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A purge as the store can carry it out, and its description in words."""
+
+    selector: Selector
+    by: str  # "key", "urls", "tag", "prefix", "pattern" or "all"
+    names: tuple[str, ...]  # canonical URLs, tags, the prefix or the pattern; "*" for all
+    canonical: Canonical | None = None  # of a purge by one URL
+    also: tuple[Selector, ...] = ()  # the rest of many URLs, and what is derived: see [[tags]] of a profile
+
+    @property
+    def value(self) -> str:
+        """The value that the answer shows: the name, or the number of URLs."""
+        return str(len(self.names)) if self.by == "urls" else " ".join(self.names)
+
+    @property
+    def told(self) -> dict[str, object]:
+        """The members of an answer that name what is purged."""
+        return {"key": self.value} if self.by == "key" else {"by": self.by, "value": self.value}
+
+
+# Who may
+
+
+def may_purge(
+    peer: Peer, fields: Fields, runtime: Runtime, names: Collection[bytes] = (b"localhost",)
+) -> bool:
+    """Tell whether this client may purge: by the token, compared in constant time, or by its own address.
+
+    A browser's address is not that of the author of the page it shows: a page's request counts only if the
+    page comes from here: from an address, or from one of these `names`, which nobody else points anywhere.
+    """
+    given = [
+        value[7:].strip() for value in values(fields, b"authorization") if value[:7].lower() == b"bearer "
+    ]
+    if runtime.access.token and len(given) == 1 and hmac.compare_digest(given[0], runtime.access.token):
+        return True
+    return peer.known and within(peer.client, runtime.access.networks) and not _from_elsewhere(fields, names)
+
+
+# What browsers say of a request that no other site has caused (Fetch Metadata §2.3).
+_OWN: Final = frozenset((b"same-origin", b"none"))
+
+
+def _from_elsewhere(fields: Fields, names: Collection[bytes]) -> bool:
+    """Tell whether a browser sends this for the page of another site.
+
+    The page's host must be the request's, and an address or one of `names`: any other name can be pointed
+    anywhere (DNS rebinding).
+    """
+    if not _OWN.issuperset(values(fields, b"sec-fetch-site")):
+        return True
+    origins, hosts = values(fields, b"origin"), values(fields, b"host")
+    if not origins:
+        return False
+    if len(origins) > 1 or len(hosts) != 1 or origins[0].partition(b"://")[2] != hosts[0]:
+        return True
+    host = hosts[0].decode("latin-1")
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+    try:
+        return not ip_address(name.strip("[]"))
+    except ValueError:
+        return hosts[0].partition(b":")[0] not in names
+
+
+# What goes
+
+
+def order_of(received: Received, fields: Fields, peer: Peer, runtime: Runtime) -> Order:
+    """The order that a PURGE or BAN gives. Raises RefusedError for its sender (403), then for its target.
+
+    With `X-Purge-Method: regex`, as WordPress's plugins send it, and with BAN the target is a pattern for the
+    paths of its host; with `X-Purge-Method: prefix` it is how they begin.
+    """
+    if not may_purge(peer, fields, runtime):
+        raise RefusedError("purge-forbidden")
+    soft = any(value.strip() == b"1" for name in SOFT_FIELDS for value in values(fields, name))
+    soft = soft or bool(values(fields, b"xkey-softpurge"))
+    named = [(name, value) for name in TAG_FIELDS for value in values(fields, name)]
+    if named:  # with no tag in them they mean nothing, and not the target
+        tags = [tag for name, value in named for tag in _tags_in(name, value)]
+        return Order(Tags(frozenset(tags), soft=soft), "tag", tuple(tag.decode("latin-1") for tag in tags))
+    # PURGE removes both schemes, so an absolute-form may name either: the connection's does not matter.
+    said = received.target.partition(b"://")[0].lower()
+    scheme = said if said in {b"http", b"https"} else peer.scheme
+    how = [value.strip().lower() for value in values(fields, b"x-purge-method")]
+    if received.method == b"BAN" or how == [b"regex"]:
+        return order_of_paths(received.target, peer.hosts, scheme, runtime, soft=soft)
+    if how == [b"prefix"]:
+        return _order_of_beginning(received.target, peer.hosts, scheme, runtime, soft=soft)
+    found = accepted(resolve(received.target, peer.hosts, scheme, runtime.sites, encodings=peer.encodings))
+    return order_of_urls([found], "key", runtime, soft=soft)
+
+
+def _tags_in(name: bytes, value: bytes) -> list[bytes]:
+    """The tags that a field's value names: Cache-Tag has commas between them, the others blanks."""
+    if name != b"cache-tag":
+        return value.split()
+    return [tag for part in value.split(b",") if (tag := part.strip(b" \t"))]
+
+
+async def ordered(asked: Mapping[str, object], runtime: Runtime) -> Order:
+    """Make the order as `order_by_name` does, many URLs in slices: other requests are served in between.
+
+    One URL that is refused refuses all of them. Raises what `order_by_name` does.
+    """
+    urls = asked.get("urls")
+    if not isinstance(urls, list) or len(urls) <= _SLICE:
+        return order_by_name(asked, runtime)
+    names, selectors, seen = list[str](), list[Selector](), set[bytes]()
+    for start in range(0, len(urls), _SLICE):
+        order = order_by_name({**asked, "urls": urls[start : start + _SLICE]}, runtime)
+        names += order.names
+        for selector in (order.selector, *order.also):
+            if isinstance(selector, Keys):  # what is marked stale twice counts once
+                selectors.append(replace(selector, names=selector.names - seen))
+                seen |= selector.names
+            else:
+                selectors.append(selector)
+        await asyncio.sleep(0)
+    return Order(selectors[0], "urls", tuple(names), also=tuple(selectors[1:]))
+
+
+def order_by_name(asked: Mapping[str, object], runtime: Runtime) -> Order:
+    """The order that one of `url`, `urls`, `prefix`, `pattern`, `tag`, `all`, and `soft`, gives.
+
+    Raises RefusedError for a URL that the canonicalizer refuses, ValueError for anything that names no purge.
+    """
+    soft = asked.get("soft", False)
+    (name,) = [name for name in asked if name != "soft"] if len(asked.keys() - {"soft"}) == 1 else [""]
+    match name, asked.get(name):
+        case _ if not isinstance(soft, bool):
+            raise ValueError("soft is true or false")
+        case "url", str(url):
+            return order_of_urls([_named(url, runtime)], "key", runtime, soft=soft)
+        case "urls", list(urls) if urls and all(isinstance(url, str) for url in urls):
+            return order_of_urls([_named(url, runtime) for url in urls], "urls", runtime, soft=soft)
+        case "prefix", str(prefix):
+            return order_of_prefix(_octets(prefix), runtime, soft=soft)
+        case "tag", str(tag) if tag:
+            return Order(Tags(frozenset((_octets(tag),)), soft=soft), "tag", (tag,))
+        case "pattern", str(expression):
+            return Order(compiled(expression, soft=soft), "pattern", (expression,))
+        case "all", True:
+            return Order(Everything(soft=soft), "all", ("*",))
+        case _:
+            raise ValueError("one of url, urls (a list), prefix, pattern, tag, or all: true")
+
+
+def _named(url: str, runtime: Runtime) -> Canonical:
+    return accepted(resolve_url(_octets(url), runtime.sites))
+
+
+def _octets(name: str) -> bytes:
+    octets = url_octets(name)
+    if octets is None:
+        raise ValueError("half of a surrogate pair is no text")
+    return octets
+
+
+# What URLs, prefixes and paths come to
+
+
+def accepted(found: Canonical | Rejected) -> Canonical:
+    """The canonical URL. Raises RefusedError if there is none."""
+    if isinstance(found, Rejected):
+        raise RefusedError(found.reason, found.reasons)
+    return found
+
+
+def _both_schemes(found: Canonical, runtime: Runtime) -> list[Canonical]:
+    other = b"http" if found.scheme == b"https" else b"https"
+    twin = resolve(found.target, [found.authority], other, runtime.sites)
+    return [found, twin] if isinstance(twin, Canonical) else [found]
+
+
+def order_of_urls(found: Sequence[Canonical], by: str, runtime: Runtime, *, soft: bool) -> Order:
+    """Every response of these URLs, under both schemes, and what is derived from them."""
+    meant = {twin.key: twin for each in found for twin in _both_schemes(each, runtime)}
+    derived = _derived(meant.values(), soft=soft)
+    keys = frozenset(key for key, each in meant.items() if not (soft and _is_among(each, derived)))
+    names = tuple(each.url.decode("latin-1") for each in found)
+    return Order(Keys(keys, soft=soft), by, names, found[0] if by == "key" else None, also=derived)
+
+
+def _derived(meant: Iterable[Canonical], *, soft: bool) -> tuple[Tags, ...]:
+    """Selectors of the responses that are derived from these URLs: they have their paths as tags."""
+    paths: dict[bytes, set[bytes]] = {}
+    for each in meant:
+        if each.route.profile.tags:
+            paths.setdefault(_origin(each), set()).add(each.target.partition(b"?")[0])
+    return tuple(Tags(frozenset(names), soft, origin) for origin, names in paths.items())
+
+
+def _is_among(found: Canonical, derived: Iterable[Tags]) -> bool:
+    """Tell whether responses of a URL have one of the tags: marked stale by that, they count once."""
+    own = path_tags(found.target, found.route.profile)
+    return any(tags.origin == _origin(found) and not own.isdisjoint(tags.names) for tags in derived)
+
+
+def _origin(found: Canonical | Beginning) -> bytes:
+    return b"%b %b" % (found.scheme, found.authority)
+
+
+def order_of_prefix(prefix: bytes, runtime: Runtime, *, soft: bool) -> Order:
+    """Every response of the URLs that begin like `prefix`. Raises RefusedError, ValueError."""
+    begun = beginnings(prefix, runtime.sites)
+    if isinstance(begun, Rejected):
+        raise RefusedError(begun.reason, begun.reasons)
+    names = {b"%b %b" % (_origin(each), each.target) for each in begun}
+    # The URL that ends where they begin is one of them, though it may be spelled without that end: "/d/" for
+    # "/d/index.html", to which a query can be added.
+    whole = resolve_url(prefix, runtime.sites)
+    keys = frozenset[bytes]()
+    if isinstance(whole, Canonical) and not whole.target.startswith(begun[0].target):
+        twins = _both_schemes(whole, runtime)
+        keys = frozenset(twin.key for twin in twins)
+        if b"?" not in prefix:
+            names |= {b"%b %b?" % (_origin(twin), twin.target) for twin in twins}
+    selector = Prefix(frozenset(names), soft=soft)
+    return Order(selector, "prefix", (begun[0].url.decode("latin-1"),), also=(Keys(keys, soft=soft),))
+
+
+def _order_of_beginning(
+    target: bytes, hosts: Sequence[bytes], scheme: bytes, runtime: Runtime, *, soft: bool
+) -> Order:
+    """Every response of the URLs that begin like a request's target. Raises RefusedError."""
+    if split_absolute(target) is None:
+        root = accepted(resolve(b"/", hosts, scheme, runtime.sites))
+        if not target.startswith(b"/"):
+            raise RefusedError("no-leading-slash")
+        target = b"%b://%b%b" % (root.scheme, root.authority, target)
+    try:
+        return order_of_prefix(target, runtime, soft=soft)
+    except ValueError as error:
+        raise RefusedError("bad-target") from error
+
+
+def order_of_paths(
+    target: bytes, hosts: Sequence[bytes], scheme: bytes, runtime: Runtime, *, soft: bool
+) -> Order:
+    """Every response of a host whose target begins as a pattern describes. Raises RefusedError."""
+    absolute = split_absolute(target)
+    root, path = (b"%b://%b/" % absolute[:2], absolute.rest) if absolute is not None else (b"/", target)
+    found = accepted(resolve(root, hosts, scheme, runtime.sites))
+    if not path.startswith(b"/"):
+        raise RefusedError("no-leading-slash")
+    # Canonical URLs are what a pattern is searched in: the octets that it spells out become canonical, too.
+    ring = found.route.profile.ring
+    path = _ESCAPED.sub(lambda octet: re.escape(ring.canonical(octet[0])), path)
+    try:
+        compiled(path.decode("latin-1"))  # by itself, so that it cannot end the group that it is put into
+        expression = (rb"^https?://%b(?:%b)" % (re.escape(found.authority), path)).decode("latin-1")
+        return Order(compiled(expression, soft=soft), "pattern", (expression,))
+    except ValueError as error:
+        raise RefusedError("bad-target") from error

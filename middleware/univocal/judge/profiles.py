@@ -1,0 +1,93 @@
+"""Profiles by name and from files, with the rules that they bring; those that come with univocal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache, lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from univocal.cache.rules import Rules
+from univocal.http.errors import ConfigurationError, ProfileError
+from univocal.uri.profile import FileName, Profile, ProfileName, Shelf, chosen_profile, parse, put_shelf
+from univocal.uri.sites import Sites
+
+__all__ = [
+    "builtin_profiles",
+    "canonicalize",
+    "profile_rules",
+    "read_profiles",
+]
+
+
+def profile_rules(profile: Profile, own: Mapping[str, Any] = MappingProxyType({})) -> Rules:
+    """The rules that a profile has as defaults, under settings of one's `own`. Raises ProfileError."""
+    try:
+        return Rules.read({**profile.cache, **own}, f"profile {profile.name}")
+    except ConfigurationError as error:
+        raise ProfileError(error.source, error.key, error.found, error.allowed) from None
+
+
+def read_profiles(directories: Iterable[Path], known: Mapping[str, Profile]) -> dict[str, Profile]:
+    """The `known` profiles and those in every `*.toml` of `directories`. Raises ProfileError."""
+    texts: dict[str, str] = {}
+    for directory in directories:
+        if not directory.is_dir():
+            raise ProfileError(str(directory), "", "no directory", "a directory of profiles (*.toml)")
+        try:
+            files = sorted(file for file in directory.iterdir() if file.suffix == ".toml")
+        except OSError as error:
+            raise ProfileError(str(directory), "", error.strerror, "a readable directory") from None
+        for file in files:
+            texts[file.stem] = _text(file)
+    profiles = parse(texts, known)
+    for profile in profiles.values():
+        profile_rules(profile)
+    return dict(known) | profiles
+
+
+def _read_file(file: str | FileName, known: Mapping[str, Profile]) -> Profile:
+    path = Path(file)
+    profile = parse({path.stem: _text(path)}, known)[path.stem]
+    profile_rules(profile)
+    return profile
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProfileError(str(file), "", str(error), "a readable TOML file in UTF-8") from None
+
+
+def builtin_profiles() -> dict[str, Profile]:
+    """The profiles that come with univocal, by name."""
+    return dict(_builtin())
+
+
+@cache
+def _builtin() -> Mapping[str, Profile]:
+    """The same, read once in a process: making their tables takes twenty milliseconds."""
+    library = Path(__file__).parents[1]
+    packaged = library / "profiles"
+    directory = packaged if packaged.is_dir() else library.parents[1] / "profiles"
+    return read_profiles([directory], {})
+
+
+def canonicalize(url: str | bytes, profile: ProfileName) -> str:
+    """The one spelling of an absolute `url` to origins of this profile, percent-encoded.
+
+    Hosts may be U-labels, and bytes beyond ASCII may stand bare, as in `Sites.canonicalize`. Raises
+    RefusedError for a URL that is refused and for anything that is no http or https URL; ConfigurationError
+    for a profile that there is not.
+    """
+    return _everywhere(chosen_profile(profile, "canonicalize")).canonicalize(url)
+
+
+@lru_cache(maxsize=128)
+def _everywhere(profile: Profile) -> Sites:
+    return Sites.everywhere(profile)
+
+
+put_shelf(Shelf(_builtin, _read_file))
