@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from univocal.cache.decide import Decision, Refuse, Reuse
+from univocal.cache.decide import Decision, Refuse
 from univocal.engine.purge import Purged
 from univocal.http.errors import Failure
 from univocal.http.fields import firsts
