@@ -16,6 +16,7 @@ from tools.differential.script import Ask, Fields, content_of, label_of
 __all__ = ["Got", "How", "Level", "Said", "Verdict", "how", "judge"]
 
 SLACK = 1.1  # seconds: whole seconds in Age and in clocks
+COLLAPSED = 0.5
 MEMBER = re.compile(r'\s*([^\s=,;"]+)\s*(?:=\s*("(?:[^"\\]|\\.)*"|[^,]*))?\s*(?:,|$)')
 # RFC 9110 §15.1
 HEURISTIC = {200, 203, 204, 206, 300, 301, 308, 404, 405, 410, 414, 501}
@@ -135,6 +136,12 @@ class State(NamedTuple):
         """The least age that it can have (RFC 9111 §4.2.3)."""
         return max(0.0, now - self.last.sent) + (seconds(values(self.last.fields, "age")) or 0)
 
+    def updated(self, said: Said) -> State:
+        """The state after a response whose fields replace those of the same names (§3.2)."""
+        new = {name for name, _ in said.fields}
+        old = tuple(pair for pair in self.fields if pair[0] not in new)
+        return State(self.first, said, (*old, *said.fields))
+
     def oldest(self, now: float) -> float:
         return now - self.last.came + (seconds(values(self.fields, "age")) or 0) + 1
 
@@ -154,15 +161,20 @@ def states(history: Sequence[Said], version: int, label: str, status: int) -> It
     for said in history:
         if (said.version, said.label) != (version, label) or said.ask.method not in {"GET", "HEAD"}:
             continue
-        # RFC 9111 §4.3.5: a 200 to HEAD with the same validators updates what a GET has brought.
-        freshens = said.ask.method == "HEAD" and values(said.fields, "etag") and said.status == status
-        if chain and (said.status == 304 or freshens) and chain[-1].first.ask.method == "GET":
-            new = {name for name, _ in said.fields}
-            old = tuple(pair for pair in chain[-1].fields if pair[0] not in new)
-            chain.append(State(chain[-1].first, said, (*old, *said.fields)))
-        elif said.status == status or (said.status == 206 and status == 200):
+        if said.status == 304 or freshens(said, status):
+            latest = {state.first: state for state in chain if state.first.ask.method == "GET"}
+            chain += [state.updated(said) for state in latest.values()]
+        if said.status == status or (said.status == 206 and status == 200):
             chain.append(State(said, said, said.fields))
     return reversed(chain)
+
+
+def freshens(said: Said, status: int) -> bool:
+    """Whether it is a response to HEAD that updates what a GET has brought (RFC 9111 §4.3.5)."""
+    asked = said.ask.field("if-none-match") or said.ask.field("if-modified-since")
+    return (
+        said.ask.method == "HEAD" and said.status == status and bool(values(said.fields, "etag") or not asked)
+    )
 
 
 def how(history: Sequence[Said], got: Got) -> How:
@@ -297,7 +309,9 @@ def weight(verdicts: Sequence[Verdict]) -> int:
 def judged_age(state: State, got: Got) -> Iterator[Verdict]:
     value = values(got.fields, "age")
     if not value:
-        yield Verdict(Level.MUST, "no Age in a hit", "§5.1")
+        # A response that another request is just being answered with need not have been stored.
+        if state.age(got.sent) > COLLAPSED:
+            yield Verdict(Level.MUST, "no Age in a hit", "§5.1")
         return
     least, most = state.age(got.sent) - SLACK, state.oldest(got.received) + SLACK
     if not least <= int(value) <= most:
@@ -432,7 +446,8 @@ def speaks_for(said: Said, state: State, vary: str, ask: Ask) -> bool:
 def shared(said: Said) -> bool:
     """Whether a response may be stored, and answer others than whom it was sent to."""
     kept = directives(said.fields)
-    held = {"no-store", "private", "no-cache"} & set(kept) or "*" in values(said.fields, "vary")
+    held = bool({"no-store", "private", "no-cache"} & set(kept)) or "*" in values(said.fields, "vary")
+    held = held or bool(values(said.fields, "set-cookie"))
     return (
         said.status in HEURISTIC - {206}
         and said.ask.method == "GET"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
 import shutil
 import sys
 import tempfile
@@ -55,6 +56,22 @@ def univocal(settings: str) -> Callable[[Place], list[str]]:
     return command
 
 
+def shared(place: Place) -> list[str]:
+    """`univocal serve` with a Redis of its own, which ends with it."""
+    port = free_port()
+    redis = f"redis-server --port {port} --bind 127.0.0.1 --save '' --maxmemory 64mb"
+    serve = univocal(f'store = "redis://127.0.0.1:{port}/0"')(place)
+    redis += " --maxmemory-policy allkeys-lru >redis.log"
+    return ["sh", "-c", f"{redis} & sleep 1; exec {shlex.join(serve)}"]
+
+
+def mounted(place: Place) -> list[str]:
+    """CacheMiddleware around ReverseProxy, under uvicorn."""
+    place.write("origin", f"http://127.0.0.1:{place.origin}")
+    factory = ["--factory", "tools.differential.mounted:application", "--port", str(place.port)]
+    return [sys.executable, "-m", "uvicorn", *factory, "--no-access-log", "--log-level", "warning"]
+
+
 def varnish(place: Place) -> list[str]:
     options = [option for setting in VARNISH for option in ("-p", setting)]
     options += ["-j", "none", "-T", "none", "-n", str(place.folder / "work"), "-s", "malloc,256m"]
@@ -78,6 +95,8 @@ def nginx(place: Place) -> list[str]:
 CACHES: dict[str, Callable[[Place], list[str]]] = {
     "univocal": univocal(""),
     "explicit": univocal(EXPLICIT),
+    "shared": shared,
+    "mounted": mounted,
     "varnish": varnish,
     "nginx": nginx,
 }
@@ -85,7 +104,8 @@ CACHES: dict[str, Callable[[Place], list[str]]] = {
 
 def missing(name: str) -> bool:
     """Whether the program of a cache is not installed."""
-    return name in {"varnish", "nginx"} and shutil.which({"varnish": "varnishd"}.get(name, name)) is None
+    program = {"varnish": "varnishd", "nginx": "nginx", "shared": "redis-server"}.get(name)
+    return program is not None and shutil.which(program) is None
 
 
 # Messages --------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Plays random sequences of exchanges to univocal, Varnish and nginx, and judges their answers by RFC 9111.
 
-    python -m tools.differential.run [--sequences 3000] [--seed 0] [--peers varnish,nginx] [--replay 0.17]
+    python -m tools.differential.run [--sequences N] [--seed N] [--ours NAMES] [--peers NAMES] [--replay NAME]
 
 Each cache has its own origin server, and all of these follow the same script: representations change, expire,
 are confirmed or die, and all content names its version and variant. A small oracle judges each response.
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tools.differential.oracle import Level, Verdict, how, judge
-from tools.differential.playing import CACHES, Behind, Played, missing, play, started
+from tools.differential.playing import Behind, Played, missing, play, started
 from tools.differential.script import Answer, Ask, Step, drawn
 
 __all__ = ["Tally", "judged", "main", "smaller", "tallied"]
@@ -29,7 +29,8 @@ __all__ = ["Tally", "judged", "main", "smaller", "tallied"]
 Steps: TypeAlias = tuple[Step, ...]
 Caches: TypeAlias = dict[str, tuple[int, Behind]]
 Shows: TypeAlias = Callable[[Steps], Awaitable[Played | None]]
-OURS = ("univocal", "explicit")
+OURS = ("univocal", "explicit", "shared", "mounted")
+PEERS = ("varnish", "nginx")
 AT_ONCE = 48  # sequences; each takes some seconds of waiting
 ROUNDS = 25  # to make a sequence smaller
 WRONG = {Level.MUST, Level.LAW}
@@ -137,9 +138,9 @@ def count(results: dict[str, Played | str], steps: Steps, tally: Tally) -> None:
             kept = tally.examples.setdefault((name, verdict), (steps, played))
             if len(steps) < len(kept[0]):
                 tally.examples[name, verdict] = steps, played
-    ours = results["univocal"]
+    ours = results[next(iter(results))]
     for name, played in results.items():
-        if name not in OURS and isinstance(played, Played) and isinstance(ours, Played):
+        if name in PEERS and isinstance(played, Played) and isinstance(ours, Played):
             compare(steps, name, ours, played, tally)
 
 
@@ -273,8 +274,7 @@ async def show(cache: tuple[int, Behind], steps: Steps) -> None:
     print(played if isinstance(played, str) else "\n".join(transcript(played, steps)), flush=True)
 
 
-async def run(options: argparse.Namespace) -> int:
-    names = [*OURS, *(peer for peer in options.peers.split(",") if peer)]
+async def run(options: argparse.Namespace, names: Sequence[str]) -> int:
     async with started(names) as caches:
         if options.replay:
             for name, cache in caches.items():
@@ -285,7 +285,10 @@ async def run(options: argparse.Namespace) -> int:
         tally = await tallied(caches, sequences)
         await report(caches, tally)
     wrong = sum(
-        number for name in OURS for verdict, number in tally.verdicts[name].items() if verdict.level in WRONG
+        number
+        for name in set(OURS) & set(names)
+        for verdict, number in tally.verdicts[name].items()
+        if verdict.level in WRONG
     )
     print(f"{tally.sequences} sequences of seed {options.seed}; univocal was wrong {wrong} times")
     return bool(wrong)
@@ -295,13 +298,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--sequences", type=int, default=3000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--ours",
+        default="univocal,explicit",
+        help="of univocal, explicit (settings), shared (Redis), mounted",
+    )
     parser.add_argument("--peers", default="varnish,nginx", help="of varnish and nginx; empty for none")
     parser.add_argument("--replay", help="the name of one sequence: SEED.NUMBER")
     options = parser.parse_args()
-    for peer in filter(None, options.peers.split(",")):
-        if peer not in CACHES or missing(peer):
-            parser.error(f"{peer} is not installed, or no peer; allowed: varnish, nginx")
-    return asyncio.run(run(options))
+    ours, peers = ([name for name in each.split(",") if name] for each in (options.ours, options.peers))
+    if not ours or not set(ours) <= set(OURS) or not set(peers) <= set(PEERS):
+        parser.error(f"allowed: --ours {','.join(OURS)} (at least one) --peers {','.join(PEERS)}")
+    if absent := [name for name in (*ours, *peers) if missing(name)]:
+        parser.error(f"not installed: what {', '.join(absent)} needs")
+    return asyncio.run(run(options, [*ours, *peers]))
 
 
 if __name__ == "__main__":
