@@ -1,6 +1,7 @@
 """The laws of canonicalization, over every built-in profile and over generated ones."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, unquote_to_bytes
 
@@ -11,9 +12,11 @@ from starlette.routing import Match, Mount
 from starlette.routing import Route as StarletteRoute
 
 from univocal.http.errors import ProfileError
-from univocal.uri.pipeline import Rejected, canonical_target, explain_target
+from univocal.uri.pipeline import Rejected, canonical_target, explain_target, split
 from univocal.uri.profile import Profile, parse
+from univocal.uri.rewrite import rewriter
 from univocal.uri.ring import KEEP
+from univocal.uri.segments import add_trailing_slash
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites, resolve
 from univocal.uri.target import Canonical, origin_target
@@ -228,6 +231,29 @@ def test_law_1_the_canonical_form_of_a_canonical_form_is_itself(target: bytes, p
     canonical = canonical_target(target, profile)
     if not isinstance(canonical, Rejected):
         assert canonical_target(canonical, profile) is canonical
+
+
+@given(TARGETS, profiles())
+def test_law_1_both_sides_of_a_rewrite_are_one_whatever_else_is_set(target: bytes, profile: Profile) -> None:
+    plain = replace(profile, rewrites=(), trailing_slash="keep", index_names=())
+    spelled = canonical_target(target, plain)
+    assume(not isinstance(spelled, Rejected) and not spelled.partition(b"?")[0].endswith(b"/"))
+    assert isinstance(spelled, bytes)
+    one, other = (canonical_target(each, profile) for each in (spelled, rewriter(profile.rewrites)(spelled)))
+    if not isinstance(one, Rejected) and not isinstance(other, Rejected):
+        assert one == other
+
+
+@given(TARGETS, profiles())
+def test_law_1_a_slash_that_is_added_changes_nothing(target: bytes, profile: Profile) -> None:
+    spelled = canonical_target(target, replace(profile, trailing_slash="keep", rewrites=(), index_names=()))
+    assume(not isinstance(spelled, Rejected))
+    assert isinstance(spelled, bytes)
+    path, query = split(spelled)
+    adding = replace(profile, trailing_slash="add")
+    one, other = (canonical_target(each + query, adding) for each in (path, add_trailing_slash(path)))
+    if not isinstance(one, Rejected) and not isinstance(other, Rejected):
+        assert one == other
 
 
 @given(TARGETS, ANY)

@@ -157,3 +157,43 @@ def test_a_refused_target_is_explained_all_the_same() -> None:
     assert result == Rejected("control-character", ("control-character", "dot-segment"))
     assert stages[-1].after == b"/a/../A%00"
     assert explain_target(b"a", BUILT_IN["asgi"])[0] == []
+
+
+STORY = '[[rewrite]]\nfrom = "/story_"\nto = "/story?id="\nat = "%s"\n'
+
+
+@pytest.mark.parametrize("at", ["anywhere", "start", "path"])
+@pytest.mark.parametrize(
+    ("slash", "spellings", "canonical"),
+    [
+        ("keep", [b"/story_xyz", b"/story?id=xyz"], b"/story?id=xyz"),
+        ("add", [b"/story_xyz", b"/story_xyz/", b"/story?id=xyz", b"/story/?id=xyz"], b"/story/?id=xyz"),
+        ("remove", [b"/story_xyz", b"/story_xyz/", b"/story?id=xyz", b"/story/?id=xyz"], b"/story?id=xyz"),
+        ("add", [b"/story_x.y", b"/story?id=x.y"], b"/story/?id=x.y"),
+        ("add", [b"/story_x.y/"], b"/story/?id=x.y/"),  # a slash that nobody adds is part of the name
+        ("add", [b"/a", b"/a/", b"/a/index.html", b"/a/index", b"/a/index/"], b"/a/"),
+        ("remove", [b"/a", b"/a/", b"/a/index.html", b"/a/index.html/"], b"/a"),
+    ],
+)
+def test_a_rewrite_and_a_trailing_slash_make_one_of_all_spellings(
+    at: str, slash: str, spellings: list[bytes], canonical: bytes
+) -> None:
+    profile = own(
+        f'path.trailing_slash = "{slash}"\npath.index_names = ["index.html", "index"]\n' + STORY % at
+    )
+    assert {canonical_target(spelling, profile) for spelling in spellings} == {canonical}
+    assert canonical_target(canonical, profile) is canonical
+
+
+@pytest.mark.parametrize(
+    ("rule", "target", "canonical"),
+    [
+        ('from = "/en/"\nto = "/"\nat = "prefix"', b"/en/", b"/"),
+        ('from = "/en/"\nto = "/"\nat = "prefix"', b"/en/a", b"/a/"),
+        ('from = "/old/"\nto = "/new"\nat = "end"', b"/old", b"/new/"),
+        ('from = ".html"\nat = "suffix"', b"/a.html", b"/a/"),
+    ],
+)
+def test_rules_meet_paths_with_the_slash_that_is_added(rule: str, target: bytes, canonical: bytes) -> None:
+    profile = own(f'path.trailing_slash = "add"\n[[rewrite]]\n{rule}\n')
+    assert canonical_target(target, profile) == canonical

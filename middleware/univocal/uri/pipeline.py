@@ -12,9 +12,9 @@ from univocal.http.errors import by_rank
 from univocal.uri.charset import UTF_8
 from univocal.uri.profile import Profile
 from univocal.uri.query import BARE, Query, query_steps
-from univocal.uri.rewrite import rewriter
+from univocal.uri.rewrite import Rewrite, rewriter
 from univocal.uri.ring import spellings
-from univocal.uri.segments import path_steps
+from univocal.uri.segments import add_trailing_slash, path_steps
 from univocal.uri.suspicious import UTF_8_ESCAPES, Inspector, is_utf_8
 
 __all__ = ["Declared", "Rejected", "Stage", "canonical_target", "explain_target", "rejected", "split"]
@@ -160,13 +160,38 @@ def _transcodes(profile: Profile) -> bool:
 def _steps(
     profile: Profile, declared: Declared
 ) -> Iterator[tuple[str, Callable[[bytes, bytes], _Parts], bool]]:
+    adds = profile.trailing_slash == "add"
     for name, respell, lossy in path_steps(profile, declared[0]):
-        yield name, _on_path(respell), lossy
+        step = _on_path(respell)
+        if adds and name == "index-names":
+            yield name, _before_the_slash(step), lossy
+        elif not (adds and name == "trailing-slash"):
+            yield name, step, lossy
     if profile.rewrites:
-        rewrite = rewriter(profile.rewrites)
-        yield "rewrite", lambda path, query: split(rewrite(path + query)), True
+        rewrite = _on_target(rewriter(profile.rewrites))
+        yield "rewrite", _before_the_slash(rewrite) if adds else rewrite, True
+    if adds:  # last: a rule may make a query of a path's end, and the slash belongs to the path
+        yield "trailing-slash", _on_path(add_trailing_slash), True
     for name, respell, lossy in query_steps(profile.query, profile.charset, declared[1]):
         yield name, _on_query(respell), lossy
+
+
+def _on_target(rewrite: Rewrite) -> Callable[[bytes, bytes], _Parts]:
+    return lambda path, query: split(rewrite(path + query))
+
+
+def _before_the_slash(respell: Callable[[bytes, bytes], _Parts]) -> Callable[[bytes, bytes], _Parts]:
+    """Respell a path without the slash that is added to it; if nothing changes, the path with that slash."""
+
+    def respelled(path: bytes, query: bytes) -> _Parts:
+        bare = path[:-1]
+        if add_trailing_slash(bare) == path:
+            parts = respell(bare, query)
+            if parts != (bare, query):
+                return parts
+        return respell(path, query)
+
+    return respelled
 
 
 def _on_path(respell: Callable[[bytes], bytes]) -> Callable[[bytes, bytes], _Parts]:

@@ -19,7 +19,7 @@ __all__ = ["FileName", "Profile", "ProfileName", "Shelf", "chosen_profile", "par
 
 # Part of every digest: to be raised when the same settings come to mean something else, so that a shared
 # store never answers with what an older univocal keyed.
-_VERSION: Final = 1
+_VERSION: Final = 2
 
 _SUB_DELIMS: Final = b"!$&'()*+,;="
 

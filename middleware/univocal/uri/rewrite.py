@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-__all__ = ["Rule", "first_overlap", "rewriter"]
+__all__ = ["Rewrite", "Rule", "first_overlap", "rewriter"]
 
 
 @dataclass(frozen=True, slots=True)
