@@ -147,6 +147,7 @@ def profiles(draw: st.DrawFn) -> Profile:
         "merge_slashes": draw(st.booleans()),
         "dot_segments": draw(st.sampled_from(["rfc3986", "servlet", "keep"])),
         "parameters": draw(st.sampled_from(["keep", "strip"])),
+        "raw": draw(st.sampled_from(["encode", "encode", "refuse"])),
     }
     sequences = draw(st.lists(st.sampled_from(REASONS), unique=True, max_size=3))
     tables: dict[str, object] = {"path": path, "reject": {"sequences": sequences}}

@@ -197,3 +197,27 @@ def test_a_rewrite_and_a_trailing_slash_make_one_of_all_spellings(
 def test_rules_meet_paths_with_the_slash_that_is_added(rule: str, target: bytes, canonical: bytes) -> None:
     profile = own(f'path.trailing_slash = "add"\n[[rewrite]]\n{rule}\n')
     assert canonical_target(target, profile) == canonical
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize(
+    ("raw", "escaped"),
+    [
+        (b"/\xc3\xa9", b"/%C3%A9"),
+        (b"/a?b=\xc3\xa9&\xc3\xa9=1", b"/a?b=%C3%A9&%C3%A9=1"),
+        (b"/\xe2\x82\xac/b", b"/%E2%82%AC/b"),
+    ],
+)
+def test_bytes_beyond_ascii_are_their_escapes(name: str, raw: bytes, escaped: bytes) -> None:
+    profile = BUILT_IN[name]
+    assert canonical_target(raw, profile) == canonical_target(escaped, profile)
+    refusing = parse({"own": f'extends = "{name}"\npath.raw = "refuse"'}, BUILT_IN)["own"]
+    assert canonical_target(raw, refusing) == Rejected("bad-target", ("bad-target",))
+    assert canonical_target(escaped, refusing) == canonical_target(escaped, profile)
+
+
+@pytest.mark.parametrize("octet", [*range(0x20), 0x7F])
+def test_a_control_character_is_refused_beside_bytes_beyond_ascii(octet: int) -> None:
+    result = canonical_target(b"/\xc3\xa9%c" % octet, BUILT_IN["rfc3986"])
+    assert isinstance(result, Rejected)
+    assert result.reason == "control-character"

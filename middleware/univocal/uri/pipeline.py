@@ -83,6 +83,7 @@ class _Pipeline:
         "_inspect",
         "_minds_utf_8",
         "_refuses_fragment",
+        "_refuses_raw",
         "_steps",
         "_turns",
         "plain",
@@ -96,6 +97,7 @@ class _Pipeline:
         self._again = tuple(_Step(*step) for step in _steps(profile, ("", "")))
         self._turns = _MOST_TURNS if _is_restless(profile) else 1
         self._refuses_fragment = "fragment" in profile.sequences
+        self._refuses_raw = profile.raw == "refuse"
         listed = frozenset(profile.sequences)
         # Whether octets are UTF-8 is for whoever makes UTF-8 of them to ask afterwards.
         self._minds_utf_8 = "bad-utf-8" in listed and _transcodes(profile)
@@ -115,6 +117,8 @@ class _Pipeline:
             reasons |= {"fragment"} if self._refuses_fragment else set()
             if stages is not None:
                 stages.append(Stage("fragment", target, received, lossy=True))
+        if self._refuses_raw and not received.isascii():
+            reasons.add("bad-target")
         reasons |= self._misdeclared(received)
         for turn in range(self._turns):
             respelled = self._turn(received, reasons, stages, only_changes=turn > 0)

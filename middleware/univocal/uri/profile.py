@@ -38,6 +38,7 @@ class Profile:
     parameter_delimiters: bytes
     trailing_slash: str
     index_names: tuple[bytes, ...]
+    raw: str
     query: Query
     charset: Charset
     rewrites: tuple[Rule, ...]
@@ -164,6 +165,7 @@ def _build(name: str, tables: Tables) -> Profile:
         parameter_delimiters=_octets(source, "path.parameter_delimiters", path["parameter_delimiters"]),
         trailing_slash=path["trailing_slash"],
         index_names=tuple(ring.canonical(_spelled(name, "path", charset)) for name in path["index_names"]),
+        raw=path["raw"],
         query=_query(source, complete["query"], charset),
         charset=charset,
         rewrites=_rewrites(source, complete["rewrite"], ring),

@@ -80,6 +80,7 @@ _TABLES: Final[dict[str, dict[str, _Setting]]] = {
         "parameter_delimiters": _text(";"),
         "trailing_slash": _choice("keep", "add", "remove"),
         "index_names": _list([], "a list of names of files", _is_segment),
+        "raw": _choice("encode", "refuse"),
     },
     "query": {
         "ring": _RING,

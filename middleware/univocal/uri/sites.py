@@ -300,7 +300,8 @@ def _accepted(
         if not reasons:
             return target, ()
         target = rejected(*reasons)
-    if route.profile.mode != "observe" or not received.startswith(b"/") or _UNSPEAKABLE.search(received):
+    unobservable = _UNSPEAKABLE.search(received) or "bad-target" in target.reasons
+    if route.profile.mode != "observe" or not received.startswith(b"/") or unobservable:
         return target, ()
     if route.upstream_path and strays(received, site, route):
         return target, ()  # there is no prefix to replace, or the result would leave the upstream's path
