@@ -173,3 +173,28 @@ async def test_a_purge_that_is_not_confirmed_is_a_503() -> None:
     await asyncio.gather(*house.engine.tasks)
     assert (client.status, house.outcomes[0].reasons) == (503, ("shared-store-unavailable",))
     house.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize(
+    ("named", "value"),
+    [
+        ({"url": "http://b\u00fccher.example/\u00e9"}, "http://xn--bcher-kva.example/%C3%A9"),
+        ({"url": "HTTP://B\u00dcCHER.example:80/\udcff"}, "http://xn--bcher-kva.example/%FF"),
+        ({"url": "http://xn--bcher-kva.example/%c3%a9"}, "http://xn--bcher-kva.example/%C3%A9"),
+        ({"prefix": "http://b\u00fccher.example/\u00e9/"}, "http://xn--bcher-kva.example/%C3%A9/"),
+        ({"prefix": "http://b\u00fccher.example:8080"}, "http://xn--bcher-kva.example:8080/"),
+    ],
+)
+def test_a_purge_takes_urls_as_people_write_them(named: dict[str, object], value: str) -> None:
+    order = order_by_name(named, RUNTIME)
+    assert order.value == value
+    assert order.selector == order_by_name(dict.fromkeys(named, value), RUNTIME).selector
+
+
+@pytest.mark.parametrize(
+    "host", ["b\u00fccher..example", "\u00fc" * 64, "a\u00fc b", "\u00e9@b\u00fccher.example"]
+)
+def test_a_host_that_cannot_be_is_no_purge(host: str) -> None:
+    for named in ("url", "prefix"):
+        with pytest.raises(RefusedError):
+            order_by_name({named: f"http://{host}/"}, RUNTIME)
