@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
+import socket
 import socketserver
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support import head_of, serving
+from tests.ports import free_port
 
 Fixture = Callable[..., Any]
 
@@ -67,7 +73,7 @@ def before(start: Fixture, tmp_path: Path) -> Fixture:
             f'[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n[origin]\n{origin}\n[cache]\n{rules}\n'
             f'[[sites]]\nhosts = ["en.example"]\nupstream = "http://{host}:{port}"\n'
         )
-        return start("serve", "--config", str(file)).proxy
+        return start("serve", "--config", str(file))
 
     return before
 
@@ -76,7 +82,7 @@ def before(start: Fixture, tmp_path: Path) -> Fixture:
 def test_content_that_stalls_holds_the_first_client_alone(
     before: Fixture, stalling: StallingOrigin, ask: Fixture, rules: str
 ) -> None:
-    front = before(stalling, rules=rules)
+    front = before(stalling, rules=rules).proxy
     with ThreadPoolExecutor(8) as clients:
         first = clients.submit(ask, front, "/", "en.example")
         assert stalling.stalled.wait(10)
@@ -90,3 +96,146 @@ def test_content_that_stalls_holds_the_first_client_alone(
         stalling.go.set()
         assert first.result().body == BODY
     assert stalling.asked <= 6
+
+
+# Origin servers with few workers, of which a connection that is kept holds one
+
+WORKERS, SECONDS, AT_ONCE = 10, 0.05, 40
+
+
+class PreforkOrigin:
+    """Serves as many connections as it has workers, each until it is closed; the others wait in the queue."""
+
+    def __init__(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=511)
+        self.server_address = self.listener.getsockname()
+        self.accepted = 0
+        for _ in range(WORKERS):
+            threading.Thread(target=self._work, daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            try:
+                connection = self.listener.accept()[0]
+            except OSError:
+                return
+            self.accepted += 1
+            connection.settimeout(5)
+            with contextlib.suppress(OSError), connection, connection.makefile("rb") as stream:
+                while head_of(stream):
+                    time.sleep(SECONDS)
+                    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()  # what workers serve still ends with univocal
+
+
+@pytest.fixture
+def prefork() -> Iterator[PreforkOrigin]:
+    with contextlib.closing(PreforkOrigin()) as server:
+        yield server
+
+
+APACHE = """
+ServerRoot {directory}
+ServerName en.example
+PidFile {directory}/pid
+DefaultRuntimeDir {directory}
+Mutex file:{directory} default
+Listen 127.0.0.1:{port}
+ErrorLog {directory}/error.log
+LoadModule mpm_prefork_module {modules}/mod_mpm_prefork.so
+LoadModule authz_core_module {modules}/mod_authz_core.so
+LoadModule alias_module {modules}/mod_alias.so
+LoadModule cgi_module {modules}/mod_cgi.so
+{user}
+StartServers {workers}
+MinSpareServers {workers}
+MaxSpareServers {workers}
+ServerLimit {workers}
+MaxRequestWorkers {workers}
+KeepAlive On
+KeepAliveTimeout 5
+ScriptAlias / {directory}/page/
+"""
+
+
+@dataclass
+class Apache:
+    """Debian's Apache with its prefork workers, before a script."""
+
+    server_address: tuple[str, int]
+
+
+@pytest.fixture
+def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apache]:
+    program, modules = shutil.which("apache2", path="/usr/sbin:/usr/bin"), Path("/usr/lib/apache2/modules")
+    if program is None:
+        pytest.skip("needs apache2 (Debian package apache2)")
+    directory = tmp_path_factory.mktemp("apache")
+    for each in (directory, *directory.parents[:2]):
+        each.chmod(0o755)
+    script = directory / "page"
+    script.write_text(f"#!/bin/sh\nsleep {SECONDS}\nprintf 'Content-Length: 5\\r\\n\\r\\nhello'\n")
+    script.chmod(0o755)
+    port, user = free_port(), "User www-data\nGroup www-data" if os.getuid() == 0 else ""
+    (directory / "httpd.conf").write_text(
+        APACHE.format(directory=directory, port=port, modules=modules, user=user, workers=WORKERS)
+    )
+    # Its end is that of its process group: not that of the tests.
+    command = [program, "-DFOREGROUND", "-f", str(directory / "httpd.conf")]
+    process = subprocess.Popen(command, process_group=0)
+    try:
+        for _ in range(200):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                break
+            time.sleep(0.02)
+        yield Apache(("127.0.0.1", port))
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def seconds_at_once(ask: Fixture, running: Any) -> float:
+    """The seconds that forty requests at once take, at best; then the proxy holds no worker any more."""
+
+    def answers(number: int) -> bool:
+        return b"hello" in ask(running.proxy, f"/{time.monotonic()}/{number}", "en.example").body
+
+    times = []
+    with ThreadPoolExecutor(AT_ONCE) as clients:
+        for _ in range(4):
+            begun = time.monotonic()
+            assert all(clients.map(answers, range(AT_ONCE)))
+            times.append(time.monotonic() - begun)
+            assert times[-1] < 4, "they wait until a connection that is kept has been idle for long"
+    assert running.end() == 0
+    return min(times)
+
+
+@pytest.mark.parametrize("name", ["prefork", "apache"])
+def test_forty_requests_at_once_wait_for_no_idle_connection(
+    before: Fixture, ask: Fixture, request: pytest.FixtureRequest, name: str
+) -> None:
+    server = request.getfixturevalue(name)
+    few = seconds_at_once(ask, before(server, "max_connections = 8"))
+    many = seconds_at_once(ask, before(server))
+    assert many < 2 * few
+
+
+def test_requests_in_turn_share_a_connection(before: Fixture, ask: Fixture, prefork: PreforkOrigin) -> None:
+    front = before(prefork).proxy
+    for number in range(10):
+        assert ask(front, f"/{number}", "en.example").body == b"hello"
+    assert prefork.accepted == 1
+
+
+def test_no_connection_is_kept_where_none_may_be_idle(
+    before: Fixture, ask: Fixture, prefork: PreforkOrigin
+) -> None:
+    front = before(prefork, "max_idle = 0").proxy
+    for number in range(3):
+        assert ask(front, f"/{number}", "en.example").body == b"hello"
+    assert prefork.accepted == 3

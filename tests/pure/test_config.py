@@ -40,6 +40,7 @@ http2 = true
 connect_timeout = 5
 read_timeout = 0.5
 max_connections = 1000
+max_idle = 0
 health = { path = "/healthz?a", interval = 5, timeout = 2, status = "200-399", rises = 2, falls = 3 }
 [cache]
 store = "memory"

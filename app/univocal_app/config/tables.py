@@ -134,6 +134,7 @@ class OriginTable(Table):
     connect_timeout: Duration = 5
     read_timeout: Duration = 60
     max_connections: Annotated[int, Field(ge=1)] = 1000
+    max_idle: Annotated[int, Field(ge=0)] = 1000
     choice: Choice = "least-requests"
     retries: Annotated[int, Field(ge=0)] = 1
     retry_budget: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.2

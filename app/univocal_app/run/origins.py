@@ -205,9 +205,16 @@ class _Way:
         objections.conclude()
         if table.transport == "own":
             return OriginTransport(
-                ssl_context=context, max_connections=table.max_connections, idle_timeout=IDLE
+                ssl_context=context,
+                max_connections=table.max_connections,
+                max_idle=table.max_idle,
+                idle_timeout=IDLE,
             )
-        limits = httpx.Limits(max_connections=table.max_connections, keepalive_expiry=IDLE)
+        limits = httpx.Limits(
+            max_connections=table.max_connections,
+            max_keepalive_connections=table.max_idle,
+            keepalive_expiry=IDLE,
+        )
         verify = True if context is None else context
         return httpx.AsyncHTTPTransport(
             verify=verify, http2=table.http2, limits=limits, trust_env=False, uds=unix_socket(url)

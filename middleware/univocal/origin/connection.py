@@ -36,7 +36,7 @@ class Phase(Enum):
 
 
 _IDLE, _BUSY, _CLOSED = Phase.IDLE, Phase.BUSY, Phase.CLOSED
-_COMPLETE = Progress.COMPLETE
+_HEAD, _COMPLETE = Progress.HEAD, Progress.COMPLETE
 
 
 class Keeper(Protocol):
@@ -44,6 +44,9 @@ class Keeper(Protocol):
 
     def put_back(self, connection: Connection) -> None:
         """Take a connection back that has served its request and can serve another."""
+
+    def answered(self, connection: Connection) -> None:
+        """Take note that a connection has brought the head of its first response."""
 
     def lost(self, connection: Connection) -> None:
         """Take note that a connection is closed: there is room for another."""
@@ -125,6 +128,7 @@ class Connection(asyncio.Protocol):
         self._full = False  # the origin takes no more for now
         self._paused = False  # the answer takes no more for now
         self._reused = False
+        self._unanswered = True  # no response has come over it
         self._transport: asyncio.Transport
 
     # What the pool calls.
@@ -266,6 +270,9 @@ class Connection(asyncio.Protocol):
         reader.feed(data)
         if self._request is not request:
             return  # whoever was told of a part had enough
+        if self._unanswered and reader.stage is not _HEAD:
+            self._unanswered = False
+            self._keeper.answered(self)
         if reader.stage is _COMPLETE:
             self._finish(request)
         elif reader.fault:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import TypeAlias
 
 from univocal.origin.client_library import httpx
 from univocal.origin.connection import Connection, Keeper, PendingRequest, Phase
-from univocal.origin.timeouts import Timeouts
+from univocal.origin.first_answers import FirstAnswers
+from univocal.origin.timeouts import Timeouts, Timer
 
 __all__ = ["Elsewhere", "Open", "Pool"]
 
@@ -21,13 +23,26 @@ class Pool:
     """At most `max_connections` to one origin; idle ones are taken last in, first out.
 
     So the warmest serves next, and a connection that only a peak needed is idle for `idle_timeout` seconds
-    and closed. `open_connection` opens one for its keeper and raises httpx.ConnectError.
+    and closed. At most `max_idle` are idle. None is kept while the first request of a newer connection waits
+    for too long: the origin server may have no worker for it but the one that this connection holds.
+    `open_connection` opens one for its keeper and raises httpx.ConnectError.
     """
 
-    def __init__(self, open_connection: Open, max_connections: int, idle_timeout: float) -> None:
+    def __init__(
+        self,
+        open_connection: Open,
+        max_connections: int,
+        idle_timeout: float,
+        max_idle: int | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
         self._open_connection = open_connection
         self._free = max_connections
         self._idle_timeout = idle_timeout
+        self._max_idle = max_connections if max_idle is None else max_idle
+        self._loop = loop or asyncio.get_running_loop()
+        self._new: FirstAnswers[Connection] = FirstAnswers()
+        self._relief = Timer(self._loop, self._relieve)
         self._open: set[Connection] = set()
         self._idle: dict[Connection, None] = {}
         self._waiting: OrderedDict[asyncio.Future[Connection | None], None] = OrderedDict()
@@ -86,6 +101,9 @@ class Pool:
         self._open.add(connection)
         if connection.closed:
             self.lost(connection)
+        else:
+            self._new.sent(connection, self._loop.time())
+            self._look_after_new()
         return connection
 
     def retire(self) -> None:
@@ -97,6 +115,7 @@ class Pool:
     def close(self) -> None:
         """Close every connection and send away who waits for one."""
         self._closed = True
+        self._relief.close()
         while self._waiting:
             turn, _ = self._waiting.popitem()
             if not turn.done():
@@ -116,17 +135,30 @@ class Pool:
 
     def put_back(self, connection: Connection) -> None:
         """Take `connection`, which can serve the next request."""
-        if self._waiting and not self._closed:
+        if self._closed:
+            connection.close()
+        elif self._new.waiting and self._is_held_up():
+            self._let_go(connection)
+        elif self._waiting:
             self._pass_on(connection)
-        elif self._closed or self._retired:
+        elif self._retired or not self._max_idle:
             connection.close()
         else:
+            if len(self._idle) == self._max_idle:
+                self._make_room()
             self._idle[connection] = None
             connection.stand_by(self._idle_timeout)
+            if self._new.waiting:
+                self._look_after_new()
+
+    def answered(self, connection: Connection) -> None:
+        """Take note of the first answer on `connection`."""
+        self._new.answered(connection, self._loop.time())
 
     def withdraw(self, connection: Connection) -> None:
         """Forget `connection`, which can serve no more."""
         self._idle.pop(connection, None)
+        self._new.waiting.pop(connection, None)
 
     def lost(self, connection: Connection) -> None:
         """Take note that `connection` is closed: there is room for another."""
@@ -165,6 +197,33 @@ class Pool:
             connection.send(request)
         finally:
             self._opening.discard(request)
+
+    def _is_held_up(self) -> bool:
+        """Tell whether a new connection waits for too long, so that another is to be closed for it."""
+        new = self._new
+        # An answer that has come and is not yet read is late by our own doing.
+        return self._loop.time() >= new.due and not next(iter(new.waiting)).has_ended()
+
+    def _let_go(self, connection: Connection) -> None:
+        """Close a connection, so that one that is held up is served."""
+        self._new.relieved(self._loop.time())
+        connection.close()
+
+    def _look_after_new(self) -> None:
+        """Let idle connections go in time, if the new ones wait for too long."""
+        if self._idle and self._new.due < inf:
+            self._relief.set(max(self._new.due - self._loop.time(), 0))
+
+    def _relieve(self) -> None:
+        """Close as many connections that are idle as there are new ones held up."""
+        new = self._new
+        if not (self._idle and new.waiting):
+            return
+        count = new.held_up(self._loop.time())
+        if count and self._is_held_up():
+            for connection in tuple(self._idle)[:count]:
+                self._let_go(connection)
+        self._relief.set(new.patience if count else new.due - self._loop.time())
 
     def _make_room(self) -> None:
         """Close the connection that has been idle longest: another is worth more."""

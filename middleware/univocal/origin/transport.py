@@ -56,8 +56,8 @@ class Endpoint(NamedTuple):
 class OriginTransport(httpx.AsyncBaseTransport):
     """Sends requests to origin servers over connections that are kept alive (RFC 9112).
 
-    `max_connections` is per origin; a connection is idle for `idle_timeout` seconds at most, which should
-    be less than origins grant; a response's head has at most `max_head` octets. Without `ssl_context`
+    `max_connections` is per origin; of these at most `max_idle` are kept without a request, for
+    `idle_timeout` seconds at most, which should be less than origins grant; a response's head has at most `max_head` octets. Without `ssl_context`
     certificates are verified against the system's authorities. `uds` is the path of a Unix socket for
     every origin. Of a name with several addresses each is tried when the one before has failed or has had
     a quarter of a second, IPv6 and IPv4 by turns, and the first that connects serves (RFC 8305); `resolve`
@@ -77,6 +77,7 @@ class OriginTransport(httpx.AsyncBaseTransport):
         ssl_context: ssl.SSLContext | None = None,
         uds: str | None = None,
         max_connections: int = 1000,
+        max_idle: int | None = None,
         idle_timeout: float = 4.0,
         max_head: int = 64 * 1024,
         resolve: Resolve = resolved,
@@ -84,6 +85,7 @@ class OriginTransport(httpx.AsyncBaseTransport):
         self._ssl_context = ssl_context
         self.uds = uds
         self._max_connections = max_connections
+        self._max_idle = max_idle
         self._idle_timeout = idle_timeout
         self._max_head = max_head
         self._resolve = resolve
@@ -202,7 +204,7 @@ class OriginTransport(httpx.AsyncBaseTransport):
         async def open_connection(keeper: Keeper) -> Connection:
             return await self._open(keeper, endpoint)
 
-        pool = Pool(open_connection, self._max_connections, self._idle_timeout)
+        pool = Pool(open_connection, self._max_connections, self._idle_timeout, self._max_idle)
         if self._retired:
             pool.retire()
         return pool

@@ -153,6 +153,9 @@ class Kept:
     def withdraw(self, connection):
         self.calls.append("withdraw")
 
+    def answered(self, connection):
+        self.calls.append("answered")
+
     def lost(self, connection):
         self.calls.append("lost")
 

@@ -13,13 +13,26 @@ from univocal.origin.failures import ClosedError
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
 
 
+def test_the_keeper_hears_of_the_first_final_head_alone(connection, keeper, send):
+    send()
+    connection.data_received(b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\n")
+    assert keeper.calls == []
+    connection.data_received(b"Content-Length: 5\r\n\r\n")
+    assert keeper.calls == ["answered"]
+    connection.data_received(b"hello")
+    send()
+    connection.data_received(OK + b"hello")
+    assert keeper.calls == ["answered", "put back", "put back"]
+
+
 def test_a_response_of_one_segment(connection, wire, keeper, clock, answer, send):
     request = send()
     assert wire.sent == b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
     assert (connection.phase, request.connection) == (Phase.BUSY, connection)
     connection.data_received(OK + b"hello")
     assert answer.calls == [("start", 200, [(b"content-length", b"5")]), ("write", b"hello"), ("finish",)]
-    assert (connection.phase, keeper.calls, request.connection) == (Phase.IDLE, ["put back"], None)
+    assert (connection.phase, request.connection) == (Phase.IDLE, None)
+    assert keeper.calls == ["answered", "put back"]
     assert clock.armed == 2  # for the response, and nearer for being idle
 
 

@@ -49,9 +49,9 @@ class Opening:
         return await self.asked[-1]
 
 
-def make(size):
+def make(size, **how):
     opening = Opening()
-    pool = Pool(opening, size, 4.0)
+    pool = Pool(opening, size, 4.0, **how)
     return pool, opening
 
 
@@ -328,3 +328,186 @@ async def test_a_pool_that_is_retired_serves_who_asks_and_keeps_nothing():
         assert connection.closed
     await turns()
     assert len(pool) == 0
+
+
+# Origin servers with few workers, of which a connection that is kept holds one
+
+
+class Few:
+    """An origin server with a few workers; each serves one connection until that is closed, in order.
+
+    Its time is the clock's: it answers each request after `seconds`.
+    """
+
+    def __init__(self, clock, workers, seconds, size=1000, **how):
+        self.clock, self.workers, self.seconds = clock, workers, seconds
+        self.queue, self.served, self.due, self.done = [], [], [], []
+        self.opened = 0
+        self.pool = Pool(self.open, size, 4.0, loop=clock, **how)
+
+    async def open(self, keeper):
+        self.opened += 1
+        connection = Worked(keeper, self)
+        self.queue.append(connection)
+        return connection
+
+    def begun(self, connection):
+        """A request has come, or a worker."""
+        if connection in self.served and connection.request is not None:
+            self.due.append((self.clock.now + self.seconds, connection))
+
+    async def go_on(self):
+        """Let the next thing happen: an answer, or a timer."""
+        while True:
+            await turns()
+            self.served = [each for each in self.served if not each.closed]
+            if not self.queue or len(self.served) >= self.workers:
+                break
+            self.served.append(self.queue.pop(0))
+            self.begun(self.served[-1])
+        self.due.sort(key=lambda each: each[0])
+        timers = [when for when, _ in self.clock.timers]
+        if self.due and self.due[0][0] <= min(timers, default=self.due[0][0]):
+            self.clock.now, connection = self.due.pop(0)
+            connection.answer()
+        else:
+            self.clock.pass_to(min(timers))
+
+    async def answers(self, count):
+        """Send so many requests at once; the seconds until all are answered."""
+        begun, self.done = self.clock.now, []
+        for _ in range(count):
+            self.pool.send(Request())
+        while len(self.done) < count:
+            await self.go_on()
+        return self.clock.now - begun
+
+
+class Worked(Connection):
+    """A connection to such a server."""
+
+    def __init__(self, pool, server):
+        super().__init__(pool)
+        self.server, self.request, self.idle = server, None, None
+
+    def send(self, request):
+        self.request = request
+        self.phase = Phase.BUSY
+        self.server.begun(self)
+
+    def stand_by(self, seconds):
+        super().stand_by(seconds)
+        clock, since = self.server.clock, self.server.clock.now
+        self.idle = since
+        clock.call_at(since + seconds, lambda: self.idle == since and not self.request and self.close())
+
+    def answer(self):
+        self.server.done.append(self.request)
+        self.request = None
+        self.pool.answered(self)
+        self.pool.put_back(self)
+
+
+@pytest.mark.parametrize("seconds", [0.02, 0.05, 1.0])
+@pytest.mark.parametrize("count", [40, 400])
+async def test_many_requests_at_once_take_no_longer_than_they_must(clock, seconds, count):
+    server = Few(clock, 10, seconds)
+    for _ in range(5):
+        assert await server.answers(count) < seconds * (count / 10 + 2.5)
+
+
+async def test_few_connections_that_serve_all_are_kept(clock):
+    server = Few(clock, 10, 0.05, size=8)
+    for _ in range(3):
+        assert await server.answers(40) == pytest.approx(0.25)
+    assert server.opened == 8
+
+
+async def test_requests_in_turn_share_a_connection(clock):
+    server = Few(clock, 10, 0.05)
+    for _ in range(20):
+        await server.answers(1)
+    assert server.opened == 1
+
+
+async def test_a_server_that_serves_all_at_once_keeps_its_connections(clock):
+    server = Few(clock, 1000, 0.05)
+    for _ in range(20):
+        assert await server.answers(40) == pytest.approx(0.05)
+    assert server.opened == 40
+
+
+async def test_an_answer_that_takes_long_costs_a_connection_or_two(clock):
+    server = Few(clock, 1000, 0.05)
+    await server.answers(1)
+    server.seconds = 30
+    for _ in range(2):
+        server.pool.send(Request())  # the second over a new connection
+    await turns()
+    server.seconds = 0.05
+    for _ in range(100):
+        await server.answers(4)
+    assert server.opened <= 2 + 4 + 2
+
+
+async def test_answers_that_become_slower_for_good_do_not_end_the_keeping(clock):
+    server = Few(clock, 1000, 0.001)
+    await server.answers(10)
+    server.seconds = 0.5
+    for _ in range(10):
+        await server.answers(20)
+    opened = server.opened
+    for _ in range(10):
+        await server.answers(20)
+    assert server.opened == opened
+
+
+async def test_an_answer_that_is_not_read_yet_waits_for_no_worker(clock):
+    pool, opening = make(9, loop=clock)
+    first = await opened(pool, opening)
+    clock.now = 1
+    pool.answered(first)
+    second = await opened(pool, opening)
+    clock.now, second.ended = 9, True
+    pool.put_back(first)
+    assert not first.closed
+    second.ended = False
+    clock.pass_to(11)
+    assert first.closed
+
+
+async def test_a_connection_in_the_servers_queue_goes_before_who_waits_for_one(clock):
+    pool, opening = make(2, loop=clock)
+    first = await opened(pool, opening)
+    clock.now = 1
+    pool.answered(first)
+    second = await opened(pool, opening)
+    [task] = waiting(pool, 1)
+    await turns()
+    clock.now = 9
+    pool.put_back(first)
+    await turns()
+    assert (first.closed, second.closed) == (True, False)
+    opening.asked[-1].set_result(third := Connection(pool))
+    assert await task is third
+
+
+async def test_no_more_are_idle_than_may_be():
+    pool, opening = make(5, max_idle=2)
+    connections = [await opened(pool, opening) for _ in range(3)]
+    for connection in connections:
+        pool.put_back(connection)
+    assert [connection.closed for connection in connections] == [True, False, False]
+    await turns()
+    assert len(pool) == 2
+
+
+async def test_none_is_idle_where_none_may_be():
+    pool, opening = make(1, max_idle=0)
+    connection = await opened(pool, opening)
+    [task] = waiting(pool, 1)
+    await turns()
+    pool.put_back(connection)
+    assert await task is connection
+    pool.put_back(connection)
+    assert connection.closed
