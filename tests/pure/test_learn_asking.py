@@ -156,9 +156,9 @@ def test_what_came_packed_is_compared_as_a_whole() -> None:
 @pytest.mark.parametrize(
     ("coding", "content", "found"),
     [
-        ("gzip", gzip.compress(b"of words"), [b"of", b"words"]),
-        ("X-Gzip", gzip.compress(b"of words"), [b"of", b"words"]),
-        ("gzip", gzip.compress(b"of words")[:-9], [b"of", b"words"]),
+        ("gzip", gzip.compress(b"of words", mtime=0), [b"of", b"words"]),
+        ("X-Gzip", gzip.compress(b"of words", mtime=0), [b"of", b"words"]),
+        ("gzip", gzip.compress(b"of words", mtime=0)[:-9], [b"of", b"words"]),
         ("gzip", b"no gzip", None),
         ("br", b"of words", None),
     ],
