@@ -1,7 +1,7 @@
-"""New connections whose request waits for its answer: which of them does the origin server not serve yet? Pure.
+"""New connections that wait for their first answer: which does the origin server not serve yet? Pure.
 
-An origin server with few workers (Apache's prefork, a thread for each connection) leaves further connections in
-its system's queue until one that it serves has ended. A connection that is kept and idle holds a worker.
+An origin server with few workers (Apache's prefork, a thread for each connection) leaves further connections
+in its system's queue until one that it serves has ended. A connection that is kept and idle holds a worker.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class FirstAnswers(Generic[Link]):
     """The new connections that may be in the origin server's queue, oldest first, and since when.
 
     The queue is served in order: an answer on a newer connection shows that none of the older ones is in it,
-    however long their answers take. An interim response is no answer: a server in front of the workers sends it.
-    Times are seconds of any one clock.
+    however long their answers take. An interim response is no answer: a server in front of the workers may
+    send it. Times are seconds of any one clock.
     """
 
     __slots__ = ("_closed", "_usual", "waiting")

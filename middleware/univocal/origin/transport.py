@@ -57,11 +57,11 @@ class OriginTransport(httpx.AsyncBaseTransport):
     """Sends requests to origin servers over connections that are kept alive (RFC 9112).
 
     `max_connections` is per origin; of these at most `max_idle` are kept without a request, for
-    `idle_timeout` seconds at most, which should be less than origins grant; a response's head has at most `max_head` octets. Without `ssl_context`
-    certificates are verified against the system's authorities. `uds` is the path of a Unix socket for
-    every origin. Of a name with several addresses each is tried when the one before has failed or has had
-    a quarter of a second, IPv6 and IPv4 by turns, and the first that connects serves (RFC 8305); `resolve`
-    finds them. One transport serves one event loop.
+    `idle_timeout` seconds at most, which should be less than origins grant. A response's head has at most
+    `max_head` octets. Without `ssl_context` certificates are verified against the system's authorities.
+    `uds` is the path of a Unix socket for every origin. Of a name with several addresses each is tried when
+    the one before has failed or has had a quarter of a second, IPv6 and IPv4 by turns, and the first that
+    connects serves (RFC 8305); `resolve` finds them. One transport serves one event loop.
 
     As an httpx transport it reads of `request.extensions`: "target" (bytes), which goes out as it is;
     "timeout" (a dict of seconds: connect, read, write, pool); "informational", called with the status and
