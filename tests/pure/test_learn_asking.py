@@ -236,3 +236,21 @@ def test_where_a_redirect_leads(location: bytes, target: bytes | None) -> None:
 def test_a_host_may_be_called_as_the_scheme() -> None:
     answer = Reply(301, ((b"location", b"http://http/b"),))
     assert led_to("http://http", answer, b"/a") == b"/b"
+
+
+def test_another_name_of_the_host_is_asked_at_the_same_server_and_pace() -> None:
+    hosts, clock = [], Clock()
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        hosts.append((request.url.host, request.headers["host"], clock.now))
+        return answered(b"User-agent: *\nDisallow: /private", content_type="text/plain")
+
+    own = Asker(ORIGIN, 1, clock=clock, sleep=clock.sleep, transport=httpx.MockTransport(handle))
+    own.get(b"/")
+    other = own.named("http://www.en.example")
+    other.read_robots()
+    with pytest.raises(Forbidden):
+        other.get(b"/private")
+    assert [host[:2] for host in hosts] == [("en.example", "en.example"), ("en.example", "www.en.example")]
+    assert hosts[1][2] - hosts[0][2] >= 1
+    assert (own.asked, other.asked) == (1, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from collections.abc import Callable
 from urllib.parse import unquote_to_bytes
 
@@ -12,6 +13,7 @@ import pytest
 from univocal.uri.profile import parse
 from univocal.uri.segments import remove_dot_segments
 from univocal_app.learn.likeness import Reply, Template
+from univocal_app.learn.names import namesake
 from univocal_app.learn.probe import Report, probe
 from univocal_app.learn.written import folded
 
@@ -261,3 +263,94 @@ def test_where_two_slashes_begin_a_host_dot_segments_are_left_alone(*, reads_hos
     assert folded(profile, b"/wiki/plain", b"/wiki/x/../plain") is not reads_hosts
     assert ("dot-segment" in profile.sequences) is reads_hosts
     assert folded(profile, b"/wiki/x,y", b"/wiki/x%2Cy")
+
+
+def tomcat_like(pages: list[bytes]) -> Callable[[bytes], Reply]:
+    """Tomcat with static files: it refuses %2F, and redirects a directory without its slash."""
+
+    def origin(target: bytes) -> Reply:
+        path = target.partition(b"?")[0]
+        if b"%2F" in path.upper():
+            return Reply(400, HTML, b"invalid")
+        segments: list[bytes] = []
+        for segment in unquote_to_bytes(path)[1:].split(b"/"):
+            if segment == b"..":
+                if not segments:
+                    return Reply(400, HTML, b"invalid")
+                segments.pop()
+            elif segment != b".":
+                segments.append(segment)
+        path = b"/" + b"/".join(segments)
+        if path in pages:
+            return Reply(200, HTML, text(path, 60).encode())
+        return Reply(302, ((b"location", path + b"/"),)) if path + b"/" in pages else NOT_FOUND
+
+    return origin
+
+
+@pytest.mark.parametrize("pages", [[b"/docs/", b"/docs/a.html", b"/docs/b.html"], [b"/docs/", b"/shop/"]])
+def test_a_form_that_is_refused_hides_none_that_are_the_same(pages: list[bytes]) -> None:
+    """A ".." that is redirected to its directory led to where the slash is missing, as in servlets."""
+    report = probed(tomcat_like(pages), pages)
+    assert verdicts(report)["dot-segments"] == "same"
+    profile = parse({"learned": report.profile})["learned"]
+    assert profile.dot_segments == "servlet"
+    assert folded(profile, b"/docs/x/./../y", b"/docs/y")
+    assert not folded(profile, b"/docs/x%2F../y", b"/docs/y")
+
+
+# Names.
+
+
+def named(own: Callable[[bytes], Reply], other: Callable[[bytes], Reply], origin: str) -> Report:
+    pages = PLAIN[:4]
+    return probe(
+        origin,
+        pages,
+        lambda target, _: own(target),
+        lambda: 0,
+        lambda _: None,
+        lambda target, _: other(target),
+    )
+
+
+def redirecting(origin: bytes) -> Callable[[bytes], Reply]:
+    return lambda target: Reply(301, ((b"location", origin + target),))
+
+
+def elsewhere(target: bytes) -> Reply:
+    found = article(target)
+    return Reply(found.status, HTML, text(b"another" + target, 60).encode())
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "verdict", "said"),
+    [
+        (article, redirecting(b"http://en.example"), "same", "www.en.example is en.example"),
+        (article, redirecting(b"https://en.example"), "same", "www.en.example is en.example"),
+        (redirecting(b"http://www.en.example"), article, "same", "en.example is www.en.example"),
+        (article, article, "same", "www.en.example is en.example"),
+        (article, elsewhere, "different", ""),
+        (article, lambda _: NOT_FOUND, "different", ""),
+        (article, redirecting(b""), "different", ""),
+        (article, lambda _: Reply(0), "unknown", ""),
+    ],
+)
+def test_which_of_www_and_bare_leads_to_the_other(own, other, verdict, said) -> None:
+    report = named(own, other, "http://en.example")
+    assert verdicts(report)["www"] == verdict
+    assert re.findall(r"# Hosts: (.*): an entry of `aliases`\.", report.profile) == ([said] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("origin", "other"),
+    [
+        ("http://en.example", "http://www.en.example"),
+        ("https://www.en.example:8443", "https://en.example:8443"),
+        ("http://127.0.0.1:9000", None),
+        ("http://[::1]:9000", None),
+        ("http://localhost:9000", None),
+    ],
+)
+def test_a_name_has_another_and_an_address_has_none(origin: str, other: str | None) -> None:
+    assert namesake(origin) == other

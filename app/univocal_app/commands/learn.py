@@ -21,6 +21,7 @@ from univocal_app.learn.asking import Asker, OriginError, Remembered, rememberin
 from univocal_app.learn.corpus import Corpus, read
 from univocal_app.learn.discover import Discovery, discover, measured, validated
 from univocal_app.learn.logs import LogError, entries, host_of, seconds
+from univocal_app.learn.names import namesake
 from univocal_app.learn.probe import ProbePlan, Report, plan, probe
 from univocal_app.learn.questions import questions, risks
 from univocal_app.learn.replaying import Replay, sites_of
@@ -109,10 +110,31 @@ def _probed(base: str, sample: Sample, rate: float, resume: Path | None, *, quie
         tell = stack.enter_context(progress("asking", number, quiet=quiet))
         try:
             asker.read_robots()
-            return probe(base, sample.targets, remembering(asker.get, kept), lambda: asker.asked, tell)
+            other = _under_its_other_name(asker, base)
+            return probe(
+                base,
+                sample.targets,
+                remembering(asker.get, kept),
+                lambda: asker.asked + (other.asked if other else 0),
+                tell,
+                remembering(other.get) if other else None,
+            )
         except OriginError as error:
             typer.echo(f"univocal: {error}", err=True)
             raise typer.Exit(1) from None
+
+
+def _under_its_other_name(asker: Asker, base: str) -> Asker | None:
+    """An asker of the same server with "www." before its host or without it; None if there may be none."""
+    other = namesake(base)
+    if other is None:
+        return None
+    asked = asker.named(other)
+    try:
+        asked.read_robots()
+    except OriginError:
+        return None
+    return asked
 
 
 def _planned(planned: ProbePlan) -> str:

@@ -9,6 +9,7 @@ import re
 import time
 import zlib
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -75,6 +76,13 @@ class Asker:
     def close(self) -> None:
         """Close the connection."""
         self._transport.close()
+
+    def named(self, origin: str) -> Asker:
+        """Another asker of the same server, under the name of `origin`, that keeps to the same pace."""
+        other = copy(self)
+        other.origin, other._host = origin, urlsplit(origin).netloc
+        other.asked, other._robots = 0, None
+        return other
 
     def get(self, target: bytes) -> Reply:
         """The answer to a GET of `target`.

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from univocal.uri.pipeline import canonical_target, split
 from univocal.uri.profile import Profile
+from univocal_app.learn.names import WWW, examine_names
 from univocal_app.learn.questions import CUSTOMIZABLE, Pair, Question, invented, names_of, questions, risks
 from univocal_app.learn.sample import varied
 from univocal_app.learn.verdicts import Evidence, Fetch, Finding, Judge, concluded, examine
@@ -134,8 +135,18 @@ def plan(origin: str, sample: Sequence[bytes]) -> ProbePlan:
     return ProbePlan(origin, pairs)
 
 
-def probe(origin: str, sample: Sequence[bytes], fetch: Fetch, asked: Callable[[], int], tell: Tell) -> Report:
-    """Ask every question; `tell` hears of each that is answered, `asked` counts the requests so far."""
+def probe(
+    origin: str,
+    sample: Sequence[bytes],
+    fetch: Fetch,
+    asked: Callable[[], int],
+    tell: Tell,
+    namesake: Fetch | None = None,
+) -> Report:
+    """Ask every question; `tell` hears of each that is answered, `asked` counts the requests so far.
+
+    `namesake` asks the same server under the host's other name, with "www." or without.
+    """
     varying = varied(sample)
     judge = Judge(fetch, origin, varying)
     ordered = _followed(varying, fetch, judge)
@@ -145,6 +156,9 @@ def probe(origin: str, sample: Sequence[bytes], fetch: Fetch, asked: Callable[[]
         found = _answered(question, judge, ordered, findings)
         findings[question.name] = found
         tell(f"{found.name}: {found.verdict}")
+    if namesake is not None:
+        findings[WWW] = examine_names(judge, origin, namesake, varying)
+        tell(f"{WWW}: {findings[WWW].verdict}")
     alarms = []
     for question in risks():
         found = examine(judge, question, ordered, _PAGES, _TRIES)
@@ -252,6 +266,9 @@ def _trailing_of(judge: Judge, path: bytes, query: bytes) -> Evidence | None:
         return Evidence(pair, mine.verdict, "either" if mine.verdict == "same" else mine.why)
     if mine.verdict == "same":
         way = "rfc3986" if own == with_slash else "servlet"
+        if mine.canonical is not None and alike.canonical is not None:
+            # A redirect to the page: the ".." led to its other spelling, which is redirected, too.
+            way = "servlet" if own == with_slash else "rfc3986"
         return Evidence(Pair(own, past, (), "trailing"), "same", way)
     return _elsewhere(judge, pair, own == without, without, past)
 

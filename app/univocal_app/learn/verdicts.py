@@ -193,6 +193,10 @@ class Judge:
     def _fits(page: Page, answer: Reply) -> bool:
         return answer.status == 200 and page.template.fits(words(answer))
 
+    def fits(self, target: bytes, answer: Reply) -> bool:
+        """The answer is the target's page."""
+        return self._fits(self.page(target), answer)
+
     def answer(self, target: bytes) -> Reply:
         """The first answer to a target."""
         return self._fetch(target, 0)

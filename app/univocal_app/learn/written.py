@@ -12,6 +12,7 @@ from univocal.http.errors import ProfileError
 from univocal.http.grammar import unescape
 from univocal.uri.pipeline import canonical_target, split
 from univocal.uri.profile import Profile, parse
+from univocal_app.learn.names import WWW, alias_of
 from univocal_app.learn.questions import CUSTOMIZABLE
 from univocal_app.learn.verdicts import CONFIDENCE, Evidence, Finding, verdict_of
 from univocal_app.terminal import printable
@@ -297,13 +298,15 @@ def written(findings: Mapping[str, Finding], origin: str, requests: int) -> str:
             "Each line tells what was found: same, different or unknown. What is unknown became no rule.",
         ]
     }
+    if WWW in findings and (names := alias_of(findings[WWW], origin)):
+        remarks[""].append(f"Hosts: {names[0]} is {names[1]}: an entry of `aliases`.")
     for finding in findings.values():
         key = _KEYS.get(finding.name)
         if finding.name.startswith("ring:"):
             key = "path.decode"
         elif finding.name.startswith("unused:"):
             key = "query.drop"
-        elif finding.name in {"unreserved", "escape-case", "case", "plus-space"}:
+        elif finding.name in {"unreserved", "escape-case", "case", "plus-space", WWW}:
             key = ""
         if key is not None:
             remarks.setdefault(key, []).append(_remark(finding))

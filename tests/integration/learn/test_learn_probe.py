@@ -78,6 +78,7 @@ def test_tomcat(tomcat, probed, verdicts, apart):
     assert "dot-segment-parameter" in {risk.name for risk in report.risks}
     profile = parse({"learned": report.profile})["learned"]
     assert (profile.parameters, profile.merge_slashes) == ("strip", True)
+    assert profile.dot_segments == "servlet"
     assert "dot-segment-parameter" in profile.sequences
     wrong, folded = apart(tomcat, report.profile, sample)
     assert wrong == []
