@@ -15,9 +15,11 @@ import typer
 
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.judge.profiles import builtin_profiles
+from univocal.judge.runtime import Runtime
 from univocal_app.commands import learn as learning
 from univocal_app.commands import purge as purging
 from univocal_app.commands import reload as reloading
+from univocal_app.commands.canonicalize import canonicalize_files
 from univocal_app.commands.endings import ClosedOutput
 from univocal_app.commands.environment import PREFIX, refuse_settings, unknown
 from univocal_app.commands.log import log_command
@@ -232,20 +234,47 @@ def explain(
     query_encoding: Annotated[str, typer.Option(metavar="CHARSET", help="A URI-Query-Encoding sent.")] = "",
 ) -> None:
     """Show what becomes of a URL, stage by stage. Exit status: 0 accepted, 1 rejected, 2 usage."""
-    if profile is not None and config is not None:
-        _usage("either --profile or --config, which has a profile for each site")
-    if config is not None:
-        configuration, source = read(config), str(config)
-    else:
-        configuration, source = _everywhere(["http://127.0.0.1"], profile), COMMAND_LINE
+    runtime = _runtime(profile, config)
     try:
         encodings = (path_encoding.encode(), query_encoding.encode())
-        runtime = runtime_of(configuration, source)
         explanation = explaining.explain(url, runtime.sites, encodings, runtime.rules_of)
     except ValueError as error:
         _usage(str(error))
     typer.echo(explanation.as_json() if as_json else explanation.as_text())
     raise typer.Exit(0 if explanation.accepted else 1)
+
+
+@app.command()
+def canonicalize(
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="FILE", help="URLs, one a line; - is standard input.")
+    ] = None,
+    *,
+    profile: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The profile to read them by (rfc3986).")
+    ] = None,
+    config: Config = None,
+    as_json: Annotated[bool, typer.Option("--json", help="An object a line, for programs.")] = False,
+) -> None:
+    """Write the canonical URL for each line that is read, an empty line for a URL that is refused.
+
+    Exit status: 0 all accepted, 1 some refused (the reasons are on standard error), 2 usage.
+    """
+    sites = _runtime(profile, config).sites
+    try:
+        accepted = canonicalize_files(files or ["-"], sites, as_json=as_json)
+    except ValueError as error:
+        _usage(str(error))
+    raise typer.Exit(0 if accepted else 1)
+
+
+def _runtime(profile: str | None, config: Path | None) -> Runtime:
+    """What a request would see of a file, or of one profile for every host."""
+    if profile is not None and config is not None:
+        _usage("either --profile or --config, which has a profile for each site")
+    if config is not None:
+        return runtime_of(read(config), str(config))
+    return runtime_of(_everywhere(["http://127.0.0.1"], profile), COMMAND_LINE)
 
 
 def _typed(context: typer.Context, name: str) -> bool:
