@@ -37,7 +37,7 @@ from univocal.uri.target import Canonical
 from univocal_app.config.tables import validate
 from univocal_app.observe.accesslog import open_log
 from univocal_app.observe.metrics import Metrics
-from univocal_app.processes import Commons
+from univocal_app.processes.commons import Commons
 from univocal_app.run.assemble import House, assemble
 
 HERE = "benchmarks/observe.py"

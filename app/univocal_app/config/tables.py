@@ -25,6 +25,7 @@ from univocal.judge.trust import Family
 from univocal.origin.balance import Choice
 from univocal.origin.health import HealthRule, statuses
 from univocal_app.config.values import (
+    WHOLE,
     Address,
     Duration,
     HostName,
@@ -54,6 +55,7 @@ __all__ = [
     "SiteTable",
     "Table",
     "parsed",
+    "settings_of",
     "validate",
 ]
 
@@ -266,6 +268,11 @@ def validate(settings: Mapping[str, Any], source: str) -> Configuration:
         allowed = '1, or more with a shared store: cache.store = "redis://HOST:PORT/DB"'
         raise ConfigurationError(source, "server.workers", workers, allowed)
     return configuration
+
+
+def settings_of(configuration: Configuration) -> dict[str, Any]:
+    """The settings that `validate` makes the same configuration of; passwords are among them."""
+    return configuration.model_dump(mode="json", exclude_unset=True, context=WHOLE)
 
 
 def _reason(error: OSError | UnicodeDecodeError) -> str:

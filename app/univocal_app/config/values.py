@@ -7,7 +7,7 @@ import ipaddress
 import re
 from typing import Annotated, Final, NamedTuple, TypeAlias
 
-from pydantic import Field, PlainSerializer, PlainValidator
+from pydantic import Field, PlainSerializer, PlainValidator, SerializationInfo
 
 from univocal.cache.rules import SettingError
 from univocal.http.authority import parse_authority
@@ -17,6 +17,7 @@ from univocal.origin.health import statuses
 from univocal.store.redis import url as address
 
 __all__ = [
+    "WHOLE",
     "Address",
     "Duration",
     "HostName",
@@ -239,6 +240,13 @@ def masked(text: str) -> str:
     return address.masked(text)
 
 
+WHOLE: Final = "whole"  # as the context of a dump: with the passwords
+
+
+def _written_store(url: str, info: SerializationInfo) -> str:
+    return url if info.context == WHOLE else masked(url)
+
+
 class Only:
     """A setting of which this version knows one value."""
 
@@ -263,6 +271,6 @@ HostName: TypeAlias = Annotated[str, PlainValidator(host_name)]
 Target: TypeAlias = Annotated[str, PlainValidator(target)]
 Statuses: TypeAlias = Annotated[str, PlainValidator(status_codes)]
 Variable: TypeAlias = Annotated[str, PlainValidator(variable)]
-Store: TypeAlias = Annotated[str, PlainValidator(store), PlainSerializer(masked)]
+Store: TypeAlias = Annotated[str, PlainValidator(store), PlainSerializer(_written_store)]
 UpgradeName: TypeAlias = Annotated[str, PlainValidator(upgrade_name)]
 Prefix: TypeAlias = Annotated[str, PlainValidator(prefix)]

@@ -19,7 +19,7 @@ from typing import BinaryIO, Final, Literal, NamedTuple, TypeAlias, cast
 from univocal.engine.outcome import Outcome
 from univocal.engine.purge import Purged
 from univocal.http.errors import ConfigurationError, Failure
-from univocal_app.processes import Commons
+from univocal_app.processes.commons import Commons
 
 __all__ = ["AccessLog", "Outlet", "as_combined", "as_json", "check_log", "open_log", "outlet_of"]
 

@@ -6,8 +6,7 @@ While nobody follows, nothing of it is among the listeners, so that an exchange 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -16,10 +15,10 @@ from univocal.engine.audience import Listener
 from univocal.engine.outcome import Outcome
 from univocal.http.errors import RefusedError
 from univocal_app.observe.admin_problems import FRESH, bad_request, refusal
-from univocal_app.observe.event_relay import Gathering, report
-from univocal_app.observe.events import Follower, Wanted, event_of
+from univocal_app.observe.events import Event, Follower, Wanted, event_of
+from univocal_app.processes.messages import EventBatch
 
-__all__ = ["FOLLOWERS", "Events"]
+__all__ = ["FOLLOWERS", "Events", "Reporters"]
 
 FOLLOWERS: Final = 16  # at the same time: half of the admin listener's connections
 
@@ -30,8 +29,18 @@ _FIELDS: Final = {
 }
 
 
+class Reporters(Protocol):
+    """Other processes, whose exchanges are followed here."""
+
+    async def follow(self) -> None:
+        """Have all of them report; returns when they do, or some seconds later."""
+
+    def unfollow(self) -> None:
+        """Have none of them report."""
+
+
 class Events:
-    """All who follow what this process handles, and what others do that report to it.
+    """All who follow what this process handles, and what the `reporters` do, where there are any.
 
     `listeners` are those of the engine: this is among them while somebody follows.
     """
@@ -39,7 +48,7 @@ class Events:
     def __init__(self, listeners: list[Listener]) -> None:
         self._listeners = listeners
         self._followers = set[Follower]()
-        self._gathering: Gathering | None = None
+        self.reporters: Reporters | None = None
         self._closed = False
 
     def __call__(self, outcome: Outcome) -> None:
@@ -47,22 +56,19 @@ class Events:
         for follower in self._followers:
             follower.offer(event)
 
-    async def gather(self, directory: Path) -> None:
-        """Hear of the events of the processes that `report` in this directory, while somebody follows."""
-        self._gathering = Gathering(lambda: self._followers)
-        await self._gathering.start(directory)
-
-    async def report(self, directory: Path) -> None:
-        """Send the events of this process to the one that gathers, while somebody follows there."""
-        await report(directory, self._listeners)
+    def relay(self, batch: EventBatch) -> None:
+        """Tell those who follow of what a reporter has sent."""
+        for follower in self._followers:
+            if batch.lost:
+                follower.lose(batch.lost)
+            for site, status, cache, data in batch.events:
+                follower.offer(Event(site, status, cache, data.encode()))
 
     def close(self) -> None:
         """End every stream: the program ends."""
         self._closed = True
         for follower in self._followers:
             follower.end()
-        if self._gathering is not None:
-            self._gathering.close()
 
     async def answer(self, request: Request) -> Response:
         """The stream for one more follower; 503 if there are too many, 400 for a filter that is none."""
@@ -80,8 +86,8 @@ class Events:
         follower = Follower(wanted)
         self._join(follower)
         try:
-            if self._gathering is not None:
-                await self._gathering.on()
+            if self.reporters is not None:
+                await self.reporters.follow()
         except BaseException:
             self._leave(follower)
             raise
@@ -96,8 +102,8 @@ class Events:
         self._followers.discard(follower)
         if not self._followers and self in self._listeners:
             self._listeners.remove(self)
-            if self._gathering is not None:
-                self._gathering.off()
+            if self.reporters is not None:
+                self.reporters.unfollow()
 
 
 class _Stream(StreamingResponse):

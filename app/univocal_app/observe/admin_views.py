@@ -50,11 +50,8 @@ class Views:
         return [self.stats, self.top, self.spellings]
 
     def look(self) -> None:
-        """Tell the other processes what they have asked: a worker calls this every second or so."""
+        """Read what is stored in this process."""
         self.stats.look()
-        self.top.hand_over()
-        self.spellings.hand_over()
-        self.origin_states.hand_over()
 
     async def answer_stats(self, _: Request) -> Response:
         """The numbers since the start and by second."""

@@ -36,7 +36,7 @@ from univocal.http.messages import Fields
 from univocal.store.memory import MemoryStore
 from univocal.store.redis.tier import SharedStore
 from univocal_app.observe.counts import Counts, Name, numbers_of
-from univocal_app.processes import Commons
+from univocal_app.processes.commons import Commons
 
 __all__ = ["FAMILIES", "Family", "Metrics", "written"]
 

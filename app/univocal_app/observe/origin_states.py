@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from univocal.origin.balance import Member, MemberState
 from univocal.origin.server import OriginServer
-from univocal_app.observe.survey import Row, Survey
-from univocal_app.processes import Commons
+from univocal_app.observe.survey import Survey
+from univocal_app.processes.messages import Row
 
 __all__ = ["List", "Listed", "OriginStates", "states_of"]
 
@@ -39,20 +39,20 @@ def states_of(listed: Iterable[Listed]) -> dict[tuple[str, str], bool]:
 
 
 class OriginStates:
-    """The numbers of all origin servers that `listed` gives; with `commons` those of all processes there.
+    """The numbers of all origin servers that `listed` gives, in all processes.
 
     Of several processes, one that finds a server ejected or down tells its state.
     """
 
-    def __init__(self, listed: List, commons: Commons | None = None) -> None:
+    def __init__(self, listed: List, survey: Survey | None = None) -> None:
         self._listed = listed
-        self._survey = Survey("origins", commons, self._rows)
-        self.hand_over = self._survey.hand_over
+        self._survey = survey or Survey()
+        self._survey.add("origins", self._rows)
 
     async def told(self) -> list[dict[str, Any]]:
         """The list that `GET /-/origins` answers with."""
         found: dict[Row, list[Row]] = {}
-        for row in await self._survey.rows():
+        for row in await self._survey.rows("origins"):
             found.setdefault(row[:4], []).append(row[4:])
         return [_written(key, rows) for key, rows in found.items()]
 

@@ -11,8 +11,8 @@ from urllib.parse import unquote_to_bytes
 
 from univocal.engine.outcome import Outcome
 from univocal.store.purge_selectors import located, url_of
-from univocal_app.observe.survey import Row, Survey
-from univocal_app.processes import Commons
+from univocal_app.observe.survey import Survey
+from univocal_app.processes.messages import Row
 
 __all__ = ["Missed", "Neighbour", "PurgeMisses", "neighbours"]
 
@@ -51,14 +51,14 @@ class Neighbour:
 class PurgeMisses:
     """Remembers the names by which purges removed nothing; it is told of purges alone.
 
-    With `commons` each process remembers for itself, and `last` asks all of them.
+    Each process remembers for itself, and by the `survey` all of them are asked.
     """
 
-    def __init__(self, commons: Commons | None = None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, survey: Survey | None = None, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._missed: dict[tuple[str, str], tuple[int, int]] = {}  # count and time, the latest at the end
-        self._survey = Survey("purge-misses", commons, self._rows)
-        self.hand_over = self._survey.hand_over
+        self._survey = survey or Survey()
+        self._survey.add("purge-misses", self._rows)
 
     def __call__(self, outcome: Outcome) -> None:
         purged = outcome.purged
@@ -81,7 +81,7 @@ class PurgeMisses:
     async def last(self, most: int) -> list[Missed]:
         """The names that were missed last, of all processes that answer in time."""
         found = dict[tuple[str, str], Missed]()
-        for by, name, count, at in await self._survey.rows():
+        for by, name, count, at in await self._survey.rows("purge-misses"):
             assert isinstance(by, bytes)
             assert isinstance(name, bytes)
             named = by.decode(), name.decode("utf-8", "surrogatepass")

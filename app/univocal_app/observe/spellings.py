@@ -8,8 +8,8 @@ from typing import Final, TypeAlias
 
 from univocal.engine.outcome import Outcome
 from univocal_app.observe.frequent import Frequent
-from univocal_app.observe.survey import Row, Survey, summed
-from univocal_app.processes import Commons
+from univocal_app.observe.survey import Survey, summed
+from univocal_app.processes.messages import Row
 
 __all__ = ["Counted", "Spellings"]
 
@@ -25,13 +25,13 @@ _PAGES: Final = frozenset({200, 304})
 class Spellings:
     """The spellings by which clients got a page with GET, by the key under which it is stored.
 
-    With `commons` each process counts for itself, and `gathered` asks all of them.
+    Each process counts for itself, and by the `survey` all of them are asked.
     """
 
-    def __init__(self, commons: Commons | None = None) -> None:
+    def __init__(self, survey: Survey | None = None) -> None:
         self._counts = Frequent[tuple[bytes, bytes]](MOST)
-        self._survey = Survey("spellings", commons, self._rows)
-        self.hand_over = self._survey.hand_over
+        self._survey = survey or Survey()
+        self._survey.add("spellings", self.counted)
 
     def __call__(self, outcome: Outcome) -> None:
         canonical, received = outcome.canonical, outcome.received
@@ -45,16 +45,13 @@ class Spellings:
         """The spellings that this process has counted."""
         return [(key, target, count) for (key, target), count in self._counts]
 
-    def _rows(self) -> list[Row]:
-        return list(self.counted())
-
     async def gathered(self) -> list[Counted]:
         """The `MOST` spellings that were asked for most, of all processes that answer in time."""
-        return await asyncio.to_thread(_summed, await self._survey.rows())
+        return await asyncio.to_thread(_summed, await self._survey.rows("spellings"))
 
     async def by_key(self) -> dict[bytes, list[tuple[bytes, int]]]:
         """The spellings of each key with their counts: the key of most spellings and the most asked first."""
-        return await asyncio.to_thread(_by_key, await self._survey.rows())
+        return await asyncio.to_thread(_by_key, await self._survey.rows("spellings"))
 
 
 # In threads: of many spellings this takes longer than others may wait.

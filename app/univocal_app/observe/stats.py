@@ -20,7 +20,7 @@ from univocal.engine.outcome import Outcome
 from univocal.http.errors import REASONS
 from univocal.store.memory import MemoryStore
 from univocal_app.observe.counts import Counts, numbers_of
-from univocal_app.processes import Commons
+from univocal_app.processes.commons import Commons
 
 __all__ = ["Stats"]
 

@@ -11,8 +11,8 @@ from univocal.store.purge_selectors import url_of
 from univocal_app.observe.frequent import Frequent
 from univocal_app.observe.purge_misses import PurgeMisses
 from univocal_app.observe.spellings import Spellings
-from univocal_app.observe.survey import Row, Survey, summed
-from univocal_app.processes import Commons
+from univocal_app.observe.survey import Survey, summed
+from univocal_app.processes.messages import Row
 
 __all__ = ["MEASURES", "Measure", "Top"]
 
@@ -27,22 +27,21 @@ LONGEST: Final = 512  # octets of a canonical target, and of an example; a key t
 class Top:
     """The keys at the top by each measure, the reasons for which hosts were refused, and purges in vain.
 
-    The spellings are those that `spellings` counts. With `commons` each process counts for itself, and `top`
-    asks all of them.
+    The spellings are those that `spellings` counts. Each process counts for itself, and by the `survey` all
+    of them are asked.
     """
 
-    def __init__(self, spellings: Spellings, commons: Commons | None = None) -> None:
+    def __init__(self, spellings: Spellings, survey: Survey | None = None) -> None:
         self._spellings = spellings
-        self.purges = PurgeMisses(commons)
+        self._survey = survey = survey or Survey()
+        self.purges = PurgeMisses(survey)
         self._requests, self._misses, self._bytes = (Frequent[bytes](MOST) for _ in range(3))
         self._refused = Frequent[tuple[bytes, bytes]](REFUSALS)
         self._examples: dict[tuple[bytes, bytes], bytes] = {}
-        self._surveys = {
-            "requests": Survey("requests", commons, lambda: list(self._requests)),
-            "misses": Survey("misses", commons, lambda: list(self._misses)),
-            "bytes": Survey("bytes", commons, lambda: list(self._bytes)),
-            "refused": Survey("refused", commons, self._refusals),
-        }
+        survey.add("requests", lambda: self._requests)
+        survey.add("misses", lambda: self._misses)
+        survey.add("bytes", lambda: self._bytes)
+        survey.add("refused", self._refusals)
 
     def __call__(self, outcome: Outcome) -> None:
         canonical = outcome.canonical
@@ -72,21 +71,15 @@ class Top:
     def _refusals(self) -> list[Row]:
         return [(*named, self._examples.get(named, b""), count) for named, count in self._refused]
 
-    def hand_over(self) -> None:
-        """Answer another process, if it has asked: a worker calls this every second or so."""
-        for survey in self._surveys.values():
-            survey.hand_over()
-        self.purges.hand_over()
-
     async def keys(self) -> list[bytes]:
         """The keys that are counted by now, those that are asked for most first."""
-        return [key for (key,), _ in summed(await self._surveys["requests"].rows()).most_common()]
+        return [key for (key,), _ in summed(await self._survey.rows("requests")).most_common()]
 
     async def top(self, by: Measure, count: int) -> list[dict[str, Any]]:
         """The first `count` by a measure, as `GET /-/top` answers."""
         if by == "spellings":
             return await self._folded(count)
-        rows = await self._surveys[by].rows()
+        rows = await self._survey.rows(by)
         if by == "refused":
             return _refused(rows, count)
         return [{"key": _url(key), "count": number} for (key,), number in summed(rows).most_common(count)]

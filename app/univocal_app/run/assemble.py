@@ -42,8 +42,9 @@ from univocal_app.observe.metrics import Metrics
 from univocal_app.observe.origin_states import Listed, OriginStates, states_of
 from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.stats import Stats
+from univocal_app.observe.survey import Survey
 from univocal_app.observe.top import Top
-from univocal_app.processes import Commons
+from univocal_app.processes.commons import Commons
 from univocal_app.run.certificates import CertificateFiles, contexts_of
 from univocal_app.run.descriptors import ADMIN, Share, raise_limit, share
 from univocal_app.run.origins import (
@@ -91,6 +92,7 @@ class House:
     origins: Origins
     metrics: Metrics
     views: Views
+    survey: Survey
     events: Events
     log: AccessLog
     clients: Clients
@@ -209,13 +211,14 @@ def assemble(configuration: Configuration, source: str, commons: Commons | None 
     def states() -> dict[tuple[str, str], bool]:
         return states_of(servers())
 
-    metrics, spellings = Metrics(memory, shared, commons, connections, states), Spellings(commons)
+    survey = Survey()
+    metrics, spellings = Metrics(memory, shared, commons, connections, states), Spellings(survey)
     views = Views(
         Stats(memory, commons),
-        Top(spellings, commons),
+        Top(spellings, survey),
         spellings,
         lambda: places_of(house.configuration),
-        OriginStates(servers, commons),
+        OriginStates(servers, survey),
     )
     proxy = CacheMiddleware(origins, runtime=runtime, store=store, counters=[metrics, *views.listeners])
     telemetry = telemetry_of(configuration, source, metrics, commons)
@@ -225,8 +228,8 @@ def assemble(configuration: Configuration, source: str, commons: Commons | None 
     certificates = contexts_of(configuration, source)
     files = CertificateFiles(configuration, source, runtime.sites, certificates) if certificates else None
     written = source, configuration, Running.of(recipes, proxies), dict(contents_of(configuration, source))
-    observers = metrics, views, events, log
-    house = House(*written, proxy, origins, *observers, clients, shared, files, telemetry)
+    observers = metrics, views, survey, events
+    house = House(*written, proxy, origins, *observers, log, clients, shared, files, telemetry)
     house.seat_log()
     return house
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from univocal.http.errors import ConfigurationError
 from univocal_app.config.tables import Configuration
 from univocal_app.observe.metrics import Metrics
-from univocal_app.processes import Commons
+from univocal_app.processes.commons import Commons
 
 if TYPE_CHECKING:
     from univocal_app.observe.telemetry import Telemetry

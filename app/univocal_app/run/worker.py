@@ -3,24 +3,48 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import socket
-from contextlib import suppress
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from univocal.http.errors import ConfigurationError
-from univocal_app.config.tables import Configuration
-from univocal_app.processes import Commons
+from univocal_app.config.tables import Configuration, validate
+from univocal_app.observe.event_report import EventReport
+from univocal_app.processes.channel import Channel, connect
+from univocal_app.processes.commons import Commons
+from univocal_app.processes.messages import (
+    Adopt,
+    Alive,
+    Ask,
+    Done,
+    Drop,
+    Follow,
+    FromParent,
+    Look,
+    MessageError,
+    Prepare,
+    Reopen,
+    Row,
+    Rows,
+    Unfollow,
+    from_parent,
+)
 from univocal_app.run.assemble import House, assemble
-from univocal_app.run.channel import Frames, Look, Message, Prepare, Told, Word, frame
 from univocal_app.run.reload import Prepared, adopt, prepare
 from univocal_app.run.serve import Serving, run
 
 __all__ = ["BEAT", "Task"]
 
+logger: Final = logging.getLogger("univocal")
+
 BEAT: Final = 1.0  # seconds between two signs of life
+PAGE: Final = 250  # rows of an answer that are sent together, a millisecond's work
+
+_NOTHING_PREPARED: Final = ConfigurationError("worker", "", None, "a configuration that is prepared")
 
 
 @dataclass(frozen=True)
@@ -32,87 +56,110 @@ class Task:
     front: socket.socket
     directory: Path
 
-    def __call__(self, name: str, channel: socket.socket) -> None:
-        """Serve until the parent says so, or is gone."""
+    def __call__(self, name: str, bound: socket.socket) -> None:
+        """Serve until the parent says so, or is gone; `bound` is this end of the channel."""
         house = assemble(self.configuration, self.source, Commons(self.directory, name))
 
         async def start() -> None:
+            await worker.listen(bound)
             await house.start()
-            await house.events.report(self.directory)
 
         serving = Serving([house.front(self.front)], start, house.aclose, patience=house.patience)
-        worker = _Hearing(house, serving, channel)
+        worker = Worker(house, serving)
 
         def attend(serving: Serving) -> None:
-            loop = asyncio.get_running_loop()
-            loop.add_signal_handler(signal.SIGTERM, serving.leave)
-            worker.begin()
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.leave)
 
-        def live() -> None:
-            house.look()
-            worker.say(Word.ALIVE)
-            asyncio.get_running_loop().call_later(BEAT, live)
-
-        run(serving, live, attend, {signal.SIGUSR1: house.log.reopen})
+        run(serving, worker.live, attend, {signal.SIGUSR1: house.log.reopen})
 
 
-class _Hearing:
+class Worker:
     """A worker's end of the channel: it does what the parent says, and ends with it."""
 
-    def __init__(self, house: House, serving: Serving, channel: socket.socket) -> None:
-        self._house, self._serving, self._channel = house, serving, channel
-        self._frames = Frames()
+    def __init__(self, house: House, serving: Serving) -> None:
+        self._house, self._serving = house, serving
         self._prepared: Prepared | None = None
-        self._task: asyncio.Task[None] | None = None
-        channel.setblocking(False)
+        self._changing: asyncio.Task[None] | None = None  # the last of those that follow one another
+        self._answering: asyncio.Task[None] | None = None
 
-    def begin(self) -> None:
-        """Listen from now on."""
-        asyncio.get_running_loop().add_reader(self._channel, self._hear)
+    async def listen(self, bound: socket.socket) -> None:
+        """Hear the parent from now on."""
+        self._channel: Channel[FromParent] = await connect(bound, from_parent, self.hear, self._over)
+        self._report = EventReport(self._house.proxy.engine.audience.listeners, self._channel)
 
-    def say(self, message: Message) -> None:
-        """Tell the parent, if it listens."""
-        with suppress(OSError):
-            self._channel.send(frame(message))
+    def live(self) -> None:
+        """Give signs of life from now on, and write down what is counted."""
+        self._house.look()
+        if not self._channel.waiting:  # or the parent has not heard the last
+            self._channel.say(Alive())
+        asyncio.get_running_loop().call_later(BEAT, self.live)
 
-    def _hear(self) -> None:
-        octets = b""
-        with suppress(ConnectionError):
-            octets = self._channel.recv(65536)
-        if not octets:
-            asyncio.get_running_loop().remove_reader(self._channel)
-            self._serving.end()
-        for message in self._frames.feed(octets):
-            if message is Word.REOPEN:
-                self._house.log.reopen()
-            elif isinstance(message, Look):
-                self._house.look()
-                self.say(message)
-            else:
-                self._task = asyncio.get_running_loop().create_task(self._obey(message, self._task))
-
-    async def _obey(self, message: Message, before: asyncio.Task[None] | None) -> None:
-        if before is not None:
-            await before
+    def hear(self, message: FromParent) -> None:
+        """Do what the parent says."""
         match message:
-            case Prepare(configuration):
+            case Reopen():
+                self._house.log.reopen()
+            case Look(number=number):
+                self._house.look()
+                self._channel.say(Done(number=number))
+            case Follow(number=number):
+                self._report.begin()
+                self._channel.say(Done(number=number))
+            case Unfollow():
+                self._report.end()
+            case Ask(number=number, about=about):
+                self._house.proxy.engine.audience.settle()
+                answer = self._answer(number, self._house.survey.own(about))
+                self._answering = _after(self._answering, answer)
+            case Prepare() | Adopt() | Drop():
+                self._changing = _after(self._changing, self._change(message))
+
+    def _over(self, error: MessageError | None) -> None:
+        if error is not None:
+            logger.error("the parent's message is none: %s", error)
+        self._serving.end()
+
+    async def _answer(self, number: int, rows: list[Row]) -> None:
+        for first in range(0, len(rows), PAGE):
+            await self._channel.taken()
+            self._channel.say(Rows.of(number, rows[first : first + PAGE]))
+            await asyncio.sleep(0)  # in which clients are served
+        self._channel.say(Done(number=number))
+
+    async def _change(self, message: Prepare | Adopt | Drop) -> None:
+        match message:
+            case Prepare(number=number, configuration=settings):
                 self._forget()
                 try:
-                    self._prepared = await asyncio.to_thread(prepare, self._house, configuration)
+                    self._prepared = await asyncio.to_thread(self._prepare, settings)
                 except ConfigurationError as error:
-                    self.say(Told(error))
+                    self._channel.say(Done.but_for(number, error))
                 else:
-                    self.say(Told())
-            case Word.ADOPT if self._prepared is not None:
+                    self._channel.say(Done(number=number))
+            case Adopt(number=number) if self._prepared is not None:
                 prepared, self._prepared = self._prepared, None
                 await adopt(self._house, prepared)
-                self.say(Told())
-            case Word.ADOPT:  # it has begun since the others were asked, by what was in force then
-                self.say(Told(ConfigurationError("worker", "", None, "a configuration that is prepared")))
-            case _:
+                self._channel.say(Done(number=number))
+            case Adopt(number=number):  # it began after the others were asked, by what was in force then
+                self._channel.say(Done.but_for(number, _NOTHING_PREPARED))
+            case Drop():
                 self._forget()
+
+    def _prepare(self, settings: dict[str, Any]) -> Prepared:
+        return prepare(self._house, validate(settings, self._house.source))
 
     def _forget(self) -> None:
         if self._prepared is not None:
             self._prepared.drop()
             self._prepared = None
+
+
+def _after(before: asyncio.Task[None] | None, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    """Do some work after what is under way."""
+
+    async def both() -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        await work
+
+    return asyncio.get_running_loop().create_task(both())

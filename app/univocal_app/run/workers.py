@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import multiprocessing
 import signal
@@ -16,11 +17,28 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from univocal.http.errors import ConfigurationError, Objections
-from univocal_app.config.tables import Configuration
+from univocal_app.config.tables import Configuration, settings_of
 from univocal_app.observe.admin_life import Life, NotTakenError
-from univocal_app.processes import PARENT, Commons
+from univocal_app.processes.channel import Channel, WorkerAnswer, WorkerAnswers, connect
+from univocal_app.processes.commons import PARENT, Commons
+from univocal_app.processes.messages import (
+    Adopt,
+    Alive,
+    Ask,
+    Asking,
+    Drop,
+    EventBatch,
+    Follow,
+    FromWorker,
+    Look,
+    MessageError,
+    Prepare,
+    Reopen,
+    Row,
+    Unfollow,
+    from_worker,
+)
 from univocal_app.run.assemble import assemble
-from univocal_app.run.channel import Frames, Look, Message, Prepare, Told, Word, frame
 from univocal_app.run.reload import Read, Reload
 from univocal_app.run.serve import HELD, Serving, run
 from univocal_app.run.systemd import Notices
@@ -34,6 +52,7 @@ SILENCE: Final = 30.0  # seconds without one after which a worker is taken for h
 START: Final = 60.0  # seconds that a worker has to start, in which it gives none
 PAUSE: Final = 1.0  # seconds before a worker that ended is replaced
 LOOK: Final = 2.0  # seconds that a worker has to write down what it has counted
+PATIENCE: Final = 3.0  # seconds that a worker has to tell what it has counted, or to send its exchanges
 ANSWER: Final = 30.0  # seconds that a worker has to prepare a configuration, or to put it into force
 
 _IN_TIME: Final = "a worker that reads the configuration in time: this one did not answer"
@@ -97,13 +116,13 @@ def supervise(program: Program) -> None:
         def task() -> Task:
             return Task(house.configuration, source, program.front, directory)
 
-        workers = Workers(count, task, house.forget)
+        workers = Workers(count, task, house.forget, house.events.relay)
+        house.survey.others = house.events.reporters = workers
         reload = Reload(house, program.read, program.tell, program.notices, workers)
         life = Life(lambda: workers.accepting, lambda: serving.is_leaving, reload, workers.look)
 
         async def start() -> None:
             await house.start()
-            await house.events.gather(directory)
             await workers.start()
 
         def ending(at_once: bool) -> None:
@@ -132,65 +151,46 @@ def supervise(program: Program) -> None:
 
 @dataclass(eq=False)
 class _Worker:
-    """One process, and the channel on which it gives signs of life."""
+    """One process, and this end of the channel to it."""
 
     process: multiprocessing.process.BaseProcess
-    channel: asyncio.StreamWriter
-    answer: asyncio.Future[Told] | None = None  # to what it was asked
-    looks: dict[int, asyncio.Future[None]] = field(default_factory=dict)  # that it was asked for
+    relay: Callable[[EventBatch], None]
+    answers: WorkerAnswers = field(default_factory=WorkerAnswers)
+    news: asyncio.Event = field(default_factory=asyncio.Event)  # a message, or the end of them
+    is_over: bool = False
+    error: MessageError | None = None  # why it is over
+
+    async def connect(self, bound: socket.socket) -> None:
+        self.channel: Channel[FromWorker] = await connect(bound, from_worker, self._hear, self._over)
 
     def end(self, *, at_once: bool) -> None:
         if at_once:
             self.process.kill()
-        elif not self.channel.is_closing():
-            self.channel.write_eof()
+        else:
+            self.channel.end()
 
-    def send(self, message: Message) -> None:
-        if not self.channel.is_closing():
-            self.channel.write(frame(message))
+    async def ask(self, message: Asking, seconds: float) -> WorkerAnswer:
+        """Send a message and return its answer. Raises TimeoutError if there is none in time, or no more."""
+        return await self.answers.to(message, self.channel, seconds)
 
-    async def ask(self, message: Message) -> Told:
-        """Send a message and return the answer. Raises TimeoutError if there is none in time, or no more."""
-        self.answer = asyncio.get_running_loop().create_future()
-        self.send(message)
-        try:
-            return await asyncio.wait_for(self.answer, ANSWER)
-        finally:
-            self.answer = None
+    def _hear(self, message: FromWorker) -> None:
+        self.news.set()
+        if isinstance(message, EventBatch):
+            self.relay(message)
+        elif not isinstance(message, Alive):
+            self.answers.hear(message)
 
-    async def look(self, number: int) -> None:
-        """Have it write down what it has counted; returns when it has, or soon after it should have."""
-        self.looks[number] = asyncio.get_running_loop().create_future()
-        self.send(Look(number))
-        try:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self.looks[number], LOOK)
-        finally:
-            del self.looks[number]
-
-    def hear(self, message: Message) -> None:
-        if isinstance(message, Look):
-            self._end_look(message.number)
-        if isinstance(message, Told) and self.answer is not None and not self.answer.done():
-            self.answer.set_result(message)
-
-    def _end_look(self, number: int) -> None:
-        look = self.looks.get(number)
-        if look is not None and not look.done():
-            look.set_result(None)
-
-    def lost(self) -> None:
-        """Take note that it says no more."""
-        for number in self.looks:
-            self._end_look(number)
-        if self.answer is not None and not self.answer.done():
-            self.answer.set_exception(TimeoutError("it has ended"))
+    def _over(self, error: MessageError | None) -> None:
+        self.is_over, self.error = True, error
+        self.answers.end()
+        self.news.set()
 
 
 class Workers:
-    """The processes that run `target()(name, channel)`, each under a name from "1" to "count".
+    """The processes that run `target()(name, socket)`, each under a name from "1" to "count".
 
-    Call `start` and `aclose` in one event loop. `forget` is called with the name of each that has ended.
+    The socket is a worker's end of its channel. Call `start` and `aclose` in one event loop. `forget` is
+    called with the name of each that has ended, `relay` with the exchanges of each while they are followed.
     """
 
     def __init__(
@@ -198,14 +198,16 @@ class Workers:
         count: int,
         target: Callable[[], Callable[[str, socket.socket], None]],
         forget: Callable[[str], None] = lambda _: None,
+        relay: Callable[[EventBatch], None] = lambda _: None,
         *,
         silence: float = SILENCE,
     ) -> None:
-        self._target, self._forget, self._silence = target, forget, silence
+        self._target, self._forget, self._relay, self._silence = target, forget, relay, silence
         self._names = [str(number) for number in range(1, count + 1)]
         self._there: dict[str, _Worker] = {}
         self._accepting = set[str]()
-        self._looks = 0  # by now
+        self._numbers = itertools.count(1)  # of what is asked
+        self._follows = False
         self._tasks: list[asyncio.Task[None]] = []
         self._started, self._end = asyncio.Event(), asyncio.Event()
 
@@ -231,48 +233,63 @@ class Workers:
     def reopen(self) -> None:
         """Let them open their logs anew."""
         for worker in self._there.values():
-            worker.send(Word.REOPEN)
+            worker.channel.say(Reopen())
 
     async def look(self) -> None:
         """Have each write down all that has ended by now; one that does not answer soon is not waited for."""
-        self._looks += 1
-        there = list(self._there.values())
-        await asyncio.gather(*(worker.look(self._looks) for worker in there))
+        await self._ask(Look(number=next(self._numbers)), LOOK)
+
+    async def rows(self, about: str) -> list[Row]:
+        """The rows that the workers have counted about something, of all that answer in time."""
+        answers = await self._ask(Ask(number=next(self._numbers), about=about), PATIENCE)
+        return [row for answer in answers.values() if isinstance(answer, WorkerAnswer) for row in answer.rows]
+
+    async def follow(self) -> None:
+        """Have each send its exchanges, those that come later, too; returns when they do, or soon after."""
+        self._follows = True
+        await self._ask(Follow(number=next(self._numbers)), PATIENCE)
+
+    def unfollow(self) -> None:
+        """Have none of them send its exchanges."""
+        self._follows = False
+        for worker in self._there.values():
+            worker.channel.say(Unfollow())
 
     async def prepare(self, configuration: Configuration) -> None:
         """Let each prepare a configuration, or none. Raises ConfigurationError with what any objects to."""
-        objections = Objections()
-        asked = dict(self._there)
-        answers = await asyncio.gather(
-            *(worker.ask(Prepare(configuration)) for worker in asked.values()), return_exceptions=True
-        )
-        for name, answer in zip(asked, answers, strict=True):
-            if isinstance(answer, Told):
-                objections.errors += [] if answer.error is None else [answer.error, *answer.error.beside]
-            elif self._there.get(name) is asked[name]:  # who takes the place of another reads it himself
+        objections, there = Objections(), dict(self._there)
+        message = Prepare(number=next(self._numbers), configuration=settings_of(configuration))
+        for name, answer in (await self._ask(message, ANSWER)).items():
+            if isinstance(answer, WorkerAnswer):
+                objections.errors += answer.done.errors
+            elif isinstance(answer, MessageError):
+                objections.errors.append(ConfigurationError(f"worker {name}", "", None, str(answer)))
+            elif self._there.get(name) is there[name]:  # who takes the place of another reads it himself
                 objections.errors.append(ConfigurationError(f"worker {name}", "", None, _IN_TIME))
         if objections.errors:
-            for worker in asked.values():
-                worker.send(Word.DROP)
+            for worker in there.values():
+                worker.channel.say(Drop())
         objections.conclude()
 
     async def adopt(self) -> None:
         """Let each put into force what is prepared; one that does not is replaced. Raises NotTakenError."""
-        asked = dict(self._there)
-        answers = await asyncio.gather(
-            *(worker.ask(Word.ADOPT) for worker in asked.values()), return_exceptions=True
-        )
-        failed = [
-            name
-            for name, answer in zip(asked, answers, strict=True)
-            if not (isinstance(answer, Told) and answer.error is None)
-        ]
-        for name in failed:
-            asked[name].end(at_once=True)
+        there, failed = dict(self._there), list[str]()
+        for name, answer in (await self._ask(Adopt(number=next(self._numbers)), ANSWER)).items():
+            if not isinstance(answer, WorkerAnswer) or answer.done.errors:
+                there[name].end(at_once=True)
+                failed.append(name)
         if failed:
             raise NotTakenError(
                 f"replaced, since they did not take the new configuration: worker {', '.join(failed)}"
             )
+
+    async def _ask(self, message: Asking, seconds: float) -> dict[str, WorkerAnswer | BaseException]:
+        """The answer of each worker that there is now, or why there is none."""
+        there = dict(self._there)
+        answers = await asyncio.gather(
+            *(worker.ask(message, seconds) for worker in there.values()), return_exceptions=True
+        )
+        return dict(zip(there, answers, strict=True))
 
     async def aclose(self) -> None:
         """End them, and wait until none is left."""
@@ -311,20 +328,22 @@ class Workers:
             raise
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        reader, channel = await asyncio.open_connection(sock=ours)
-        self._there[name] = worker = _Worker(process, channel)
+        worker = _Worker(process, self._relay)
+        await worker.connect(ours)
+        self._there[name] = worker
+        if self._follows:
+            worker.channel.say(Follow(number=next(self._numbers)))
         if self._end.is_set():  # meanwhile
             worker.end(at_once=False)
         try:
-            await self._listen(worker, name, reader)
+            await self._listen(worker, name)
         except TimeoutError:
             logger.error("worker %s has given no sign of life for %g seconds", name, self._patience(name))
             process.kill()
         finally:
             self._accepting.discard(name)
             del self._there[name]
-            worker.lost()
-            channel.close()
+            worker.channel.close()
             await asyncio.to_thread(process.join, self._silence)
             process.kill()  # should it hang on its way out
             await asyncio.to_thread(process.join)
@@ -335,25 +354,26 @@ class Workers:
     def _patience(self, name: str) -> float:
         return self._silence if name in self._accepting else max(START, self._silence)
 
-    async def _listen(self, worker: _Worker, name: str, reader: asyncio.StreamReader) -> None:
+    async def _listen(self, worker: _Worker, name: str) -> None:
         """Listen until the worker has ended, which closes its end of the channel. Raises TimeoutError."""
-        silent, frames = False, Frames()
-        while True:
+        silent = False
+        while not worker.is_over:
             try:
-                said = await asyncio.wait_for(reader.read(65536), BEAT if silent else self._patience(name))
+                await asyncio.wait_for(worker.news.wait(), BEAT if silent else self._patience(name))
             except TimeoutError:
                 if silent:
                     raise
                 silent = True  # or it was this process that stood still, and signs of life wait to be read
                 continue
-            if not said:
-                return
+            worker.news.clear()
             silent = False
-            for message in frames.feed(said):
-                worker.hear(message)
-            self._accepting.add(name)
+            if not worker.is_over:
+                self._accepting.add(name)
             if self.accepting == len(self._names):
                 self._started.set()
+        if worker.error is not None:
+            logger.error("worker %s sent what is no message: %s", name, worker.error)
+            worker.process.kill()
 
 
 def _fate(status: int | None) -> str:

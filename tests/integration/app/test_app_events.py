@@ -1,11 +1,9 @@
-"""Events for those who follow: what is chosen, what waits, what is lost; and between processes."""
+"""Events for those who follow: what is chosen, what waits, what is lost; and what other processes report."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,11 +14,10 @@ from univocal.engine.audience import Listener
 from univocal.engine.outcome import Times
 from univocal.http.messages import Received
 from univocal.judge.handling import Handling
-from univocal_app.observe import event_relay
 from univocal_app.observe.accesslog import as_json
 from univocal_app.observe.admin_events import Events
-from univocal_app.observe.event_relay import Gathering, report
 from univocal_app.observe.events import ROOM, Event, Follower, Wanted, event_of
+from univocal_app.processes.messages import EventBatch
 
 
 def outcome(number: int = 0, status: int = 200, handling: Handling = Handling(hit=True)) -> Outcome:  # noqa: B008
@@ -35,12 +32,6 @@ def outcome(number: int = 0, status: int = 200, handling: Handling = Handling(hi
         client=None,
         handling=handling,
     )
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110  (another task does it)
-            await asyncio.sleep(0.01)
 
 
 async def taken(follower: Follower) -> list[tuple[str, Any]]:
@@ -152,72 +143,41 @@ async def test_a_question_for_the_head_alone_ends_at_once() -> None:
 # ── several processes ───────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.fixture
-async def gathering(tmp_path: Path) -> AsyncIterator[tuple[Gathering, list[Follower], Path]]:
-    followers: list[Follower] = []
-    gathering = Gathering(lambda: followers)
-    await gathering.start(tmp_path)
-    yield gathering, followers, tmp_path
-    gathering.close()
+class Reporting:
+    """Other processes, which take note of whether they are to report."""
+
+    def __init__(self) -> None:
+        self.follows = list[bool]()
+
+    async def follow(self) -> None:
+        self.follows.append(True)
+
+    def unfollow(self) -> None:
+        self.follows.append(False)
 
 
-async def test_a_process_reports_while_somebody_follows(gathering: Any) -> None:
-    gathers, followers, directory = gathering
-    one: list[Listener] = []
-    two: list[Listener] = []
-    await report(directory, one)
-    await report(directory, two)
-    await until(lambda: len(gathers._reporters) == 2)
-    assert one == two == []
-    followers.append(Follower(Wanted()))
-    await gathers.on()
-    assert (len(one), len(two)) == (1, 1)
-    one[0](outcome(1))
-    two[0](outcome(2, status=404))
-    await until(lambda: followers[0]._waiting.count(b"data") == 2)
-    told = await taken(followers.pop())
-    assert sorted(event["target"] for _, event in told) == ["/1", "/2"]
-    gathers.off()
-    await until(lambda: not one and not two)
+async def test_others_report_from_the_first_who_follows_to_the_last() -> None:
+    events, others = Events([]), Reporting()
+    events.reporters = others
+    scope = {"type": "http", "method": "GET", "path": "/-/events", "query_string": b"", "headers": []}
+    one, two = [await events.answer(Request(scope)) for _ in range(2)]
+    assert others.follows == [True, True]  # each is told when all of them report
+
+    async def gone() -> Any:
+        return {"type": "http.disconnect"}
+
+    async def send(_: Any) -> None:
+        await asyncio.sleep(0)
+
+    await one(scope, gone, send)
+    assert others.follows == [True, True]
+    await two(scope, gone, send)
+    assert others.follows == [True, True, False]
 
 
-async def test_a_process_that_comes_while_somebody_follows_reports_too(gathering: Any) -> None:
-    _, followers, directory = gathering
-    followers.append(Follower(Wanted()))
-    listeners: list[Listener] = []
-    await report(directory, listeners)
-    await until(lambda: listeners)
-    listeners[0](outcome(7))
-    await until(lambda: b"data" in followers[0]._waiting)
-    ((_, event),) = await taken(followers.pop())
-    assert event["target"] == "/7"
-
-
-async def test_a_process_whose_events_are_not_taken_loses_some_and_says_so(
-    gathering: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gathers, followers, directory = gathering
-    monkeypatch.setattr(event_relay, "MOST", 2000)
-    listeners: list[Listener] = []
-    await report(directory, listeners)
-    await until(lambda: gathers._reporters)
-    followers.append(Follower(Wanted()))
-    await gathers.on()
-    for number in range(100):  # within one turn of the event loop
-        listeners[0](outcome(number))
-    await asyncio.sleep(0)
-    listeners[0](outcome(100))
-    await until(lambda: b'"/100"' in followers[0]._waiting)
-    told = await taken(followers[0])
-    kept = sum(name == "message" for name, _ in told)
-    assert [event["lost"] for name, event in told if name == "lost"] == [101 - kept]
-
-
-async def test_who_cannot_be_connected_goes_on_without(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    deep = tmp_path / ("x" * 100)
-    deep.mkdir()
-    await Gathering(list).start(deep)
-    await report(deep, [])
-    assert "/-/events tells nothing of what workers do" in caplog.text
+async def test_what_others_report_reaches_all_who_follow() -> None:
+    events = Events([])
+    events._followers = {Follower(Wanted()), Follower(Wanted.by([], ["404"], []))}
+    events.relay(EventBatch(lost=2, events=[("en.example", "200", "hit", "{}")]))
+    told = sorted([await taken(follower) for follower in events._followers], key=len)
+    assert told == [[("lost", {"lost": 2})], [("lost", {"lost": 2}), ("message", {})]]

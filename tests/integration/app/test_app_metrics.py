@@ -27,7 +27,7 @@ from univocal.judge.hits import Tally
 from univocal_app.config.tables import validate
 from univocal_app.observe.counts import STEP, Counts
 from univocal_app.observe.metrics import BOUNDS, FAMILIES, REQUESTS, SECONDS, Metrics, written
-from univocal_app.processes import Commons
+from univocal_app.processes.commons import Commons
 from univocal_app.run.assemble import assemble
 
 

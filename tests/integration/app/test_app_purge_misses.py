@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from support import OtherProcesses
 from univocal import CacheMiddleware, MemoryStore, Outcome
 from univocal.engine.outcome import Times
 from univocal.engine.purge import Purged
@@ -23,8 +22,8 @@ from univocal_app.observe.metrics import Metrics
 from univocal_app.observe.purge_misses import Missed, PurgeMisses, neighbours
 from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.stats import Stats
+from univocal_app.observe.survey import Survey
 from univocal_app.observe.top import Top
-from univocal_app.processes import Commons
 from univocal_app.run.assemble import runtime_of
 
 HOSTS = ["en.example", "www.en.example"]
@@ -172,18 +171,10 @@ async def test_what_removed_something_or_was_not_confirmed_is_no_miss() -> None:
     assert await misses.last(10) == []
 
 
-async def test_every_process_is_asked(tmp_path: Path) -> None:
-    parent, *workers = (
-        PurgeMisses(Commons(tmp_path, name), clock=lambda: 1.0) for name in ("parent", "1", "2")
-    )
-    for name in ("parent", "1", "2"):
-        (tmp_path / f"{name}.counts").touch()
+async def test_the_misses_of_each_process_are_added_up() -> None:
+    surveys = [Survey() for _ in range(3)]
+    parent, *workers = (PurgeMisses(survey, clock=lambda: 1.0) for survey in surveys)
+    surveys[0].others = OtherProcesses(*surveys[1:])
     for each in workers:
         each(missing("tag", "Ключ"))
-    asking = asyncio.create_task(parent.last(5))
-    async with asyncio.timeout(20):
-        while not asking.done():
-            await asyncio.sleep(0.01)
-            for each in workers:
-                each.hand_over()
-    assert asking.result() == [Missed("tag", "Ключ", 2, 1)]
+    assert await parent.last(5) == [Missed("tag", "Ключ", 2, 1)]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support import OtherProcesses
 from univocal import CacheMiddleware, MemoryStore, Outcome
 from univocal.engine.outcome import Times
 from univocal.http.messages import Received
@@ -24,17 +23,16 @@ from univocal.uri.profile import parse
 from univocal.uri.sites import Sites, resolve
 from univocal.uri.target import Canonical
 from univocal_app.config.tables import validate
-from univocal_app.observe import survey
 from univocal_app.observe.admin import admin
 from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_life import Life
 from univocal_app.observe.admin_views import Views
 from univocal_app.observe.frequent import Frequent
 from univocal_app.observe.metrics import Metrics
-from univocal_app.observe.spellings import LONGEST, MOST, Counted, Spellings
+from univocal_app.observe.spellings import LONGEST, MOST, Spellings
 from univocal_app.observe.stats import Stats
+from univocal_app.observe.survey import Survey
 from univocal_app.observe.top import Top
-from univocal_app.processes import Commons
 from univocal_app.run.assemble import runtime_of
 
 SETTINGS = {"sites": [{"hosts": ["en.example"], "profile": "mediawiki", "upstream": "http://127.0.0.1:1"}]}
@@ -115,35 +113,14 @@ def test_what_is_asked_for_often_stays_among_a_flood(sites: Sites) -> None:
     assert MOST / 20 <= counts[b"/often"] <= MOST / 20 + 6
 
 
-async def test_each_process_is_asked(sites: Sites, tmp_path: Path) -> None:
-    parent, *workers = (Spellings(Commons(tmp_path, name)) for name in ("parent", "1", "2"))
-    for name in ("parent", "1", "2"):
-        (tmp_path / f"{name}.counts").touch()
-    for spellings in workers:
-        spellings(outcome(sites, b"/a"))
-        spellings.hand_over()  # nobody has asked
-    assert not [name for name in os.listdir(tmp_path) if name.endswith(".spellings")]
-
-    async def gathered() -> list[Counted]:
-        asking = asyncio.create_task(parent.gathered())
-        while not asking.done():
-            await asyncio.sleep(0.01)
-            for spellings in workers:
-                spellings.hand_over()
-        return asking.result()
-
-    assert [each[1:] for each in await gathered()] == [(b"/a", 2)]
-    workers[0](outcome(sites, b"/b"))
-    assert [each[1:] for each in await gathered()] == [(b"/a", 2), (b"/b", 1)]
-
-
-async def test_a_process_that_does_not_answer_is_not_waited_for_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(survey, "PATIENCE", 0.2)
-    (tmp_path / "1.counts").touch()
-    async with asyncio.timeout(10):
-        assert await Spellings(Commons(tmp_path, "parent")).gathered() == []
+async def test_the_spellings_of_each_process_are_added_up(sites: Sites) -> None:
+    ours, theirs = Survey(), Survey()
+    parent, worker = Spellings(ours), Spellings(theirs)
+    ours.others = OtherProcesses(theirs)
+    for target in (b"/a", b"/b", b"/b"):
+        worker(outcome(sites, target))
+    parent(outcome(sites, b"/a"))
+    assert sorted(each[1:] for each in await parent.gathered()) == [(b"/a", 2), (b"/b", 2)]
 
 
 # The admin listener

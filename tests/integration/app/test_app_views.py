@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 import tracemalloc
 from dataclasses import replace
@@ -13,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from support import Clock
+from support import Clock, OtherProcesses
 from univocal import CacheMiddleware, MemoryStore, Outcome
 from univocal.engine.outcome import Times
 from univocal.forward.upstream import Upstream
@@ -32,8 +31,9 @@ from univocal_app.observe.metrics import Metrics
 from univocal_app.observe.origin_states import Listed, OriginStates
 from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.stats import KEPT, SPAN, Stats
+from univocal_app.observe.survey import Survey
 from univocal_app.observe.top import Top
-from univocal_app.processes import Commons
+from univocal_app.processes.commons import Commons
 from univocal_app.run.assemble import runtime_of
 
 SETTINGS = {"sites": [{"hosts": ["en.example"], "profile": "mediawiki", "upstream": "http://127.0.0.1:1"}]}
@@ -323,16 +323,12 @@ async def test_refusals_take_bounded_memory(monkeypatch: pytest.MonkeyPatch, hou
 
 async def test_every_process_is_counted(house: Any, tmp_path: Path, clock: Clock) -> None:
     proxy, _ = house
-    names = ("parent", "1", "2")
-    views = []
-    for name in names:
-        commons = Commons(tmp_path, name)
-        spellings = Spellings(commons)
-        states = OriginStates(tuple, commons)
-        views.append(
-            Views(Stats(MemoryStore(), commons, clock), Top(spellings, commons), spellings, list, states)
-        )
-        (tmp_path / f"{name}.counts").touch()
+    surveys, views = [Survey() for _ in range(3)], []
+    for name, survey in zip(("parent", "1", "2"), surveys, strict=True):
+        spellings = Spellings(survey)
+        stats = Stats(MemoryStore(), Commons(tmp_path, name), clock)
+        views.append(Views(stats, Top(spellings, survey), spellings, list))
+    surveys[0].others = OtherProcesses(*surveys[1:])
     parent, *workers = views
     for each in workers:
         for listener in each.listeners:
@@ -341,13 +337,7 @@ async def test_every_process_is_counted(house: Any, tmp_path: Path, clock: Clock
     stats = parent.stats.told()
     assert stats["totals"]["requests"] == stats["series"][0]["requests"] == 2
     assert stats["totals"]["stored"]["max_bytes"] == 2 * (256 << 20)
-    asking = asyncio.create_task(parent.top.top("requests", 5))
-    async with asyncio.timeout(20):
-        while not asking.done():
-            await asyncio.sleep(0.01)
-            for each in workers:
-                each.look()
-    assert asking.result() == [{"key": "http://en.example/wiki/A", "count": 2}]
+    assert await parent.top.top("requests", 5) == [{"key": "http://en.example/wiki/A", "count": 2}]
     again = Stats(MemoryStore(), Commons(tmp_path, "1"), clock)  # a worker that takes the place of another
     again(outcome(proxy, b"/wiki/A", clock()))
     parent.stats.forget("2")
@@ -356,17 +346,17 @@ async def test_every_process_is_counted(house: Any, tmp_path: Path, clock: Clock
     assert stats["totals"]["stored"]["max_bytes"] == 256 << 20
 
 
-async def test_the_origin_servers_of_every_process_are_one_list(tmp_path: Path) -> None:
-    names, told = ("parent", "1", "2"), []
-    for name in names:
-        (tmp_path / f"{name}.counts").touch()
+async def test_the_origin_servers_of_every_process_are_one_list() -> None:
+    surveys, told = [Survey() for _ in range(3)], []
+    surveys[0].others = OtherProcesses(*surveys[1:])
+    for survey in surveys:
         servers = [OriginServer(f"http://{host}.example") for host in "ab"]
         upstream = Upstream.of(servers)
         listed = [
             Listed("sites[0]", "en.example", member.server.url + "/x", member)
             for member in upstream.balance.members
         ]
-        told.append((OriginStates(partial(tuple, listed), Commons(tmp_path, name)), upstream.balance))
+        told.append((OriginStates(partial(tuple, listed), survey), upstream.balance))
     (parent, _), *workers = told
     for number, (_, balance) in enumerate(workers, 1):
         for asker in range(number):
@@ -376,15 +366,10 @@ async def test_the_origin_servers_of_every_process_are_one_list(tmp_path: Path) 
     first, second = workers[0][1].members
     workers[0][1].mark(second, time.monotonic(), up=False)
     first.enter(MemberState.EJECTED, time.monotonic() - 1000)
-    asking = asyncio.create_task(parent.told())
-    async with asyncio.timeout(20):
-        while not asking.done():
-            await asyncio.sleep(0.01)
-            for states, _ in workers:
-                states.hand_over()
+    found = await parent.told()
     now = time.time()
-    since = [each.pop("since") for each in asking.result()]
-    assert asking.result() == [
+    since = [each.pop("since") for each in found]
+    assert found == [
         {"site": "en.example", "url": "http://a.example/x", "state": "ejected", "requests": 2, "failures": 2,
          "under_way": 2},
         {"site": "en.example", "url": "http://b.example/x", "state": "down", "requests": 1, "failures": 1,

@@ -1,4 +1,4 @@
-"""The processes of one program have a directory in common."""
+"""A directory that the processes of one program have in common."""
 
 from __future__ import annotations
 

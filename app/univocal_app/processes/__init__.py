@@ -1,0 +1,1 @@
+"""The processes of one program: what they share, and how they talk."""

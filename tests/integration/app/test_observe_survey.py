@@ -1,0 +1,56 @@
+"""Questions that every process answers."""
+
+from __future__ import annotations
+
+import asyncio
+
+from univocal_app.observe.survey import Survey, summed
+from univocal_app.processes.messages import Row
+
+
+class Others:
+    """Other processes, which answer when they are let."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.answer = asyncio.Event()
+
+    async def rows(self, about: str) -> list[Row]:
+        self.asked.append(about)
+        await self.answer.wait()
+        return [(b"other", 2)]
+
+
+async def test_a_process_alone_answers_by_itself() -> None:
+    survey = Survey()
+    survey.add("keys", lambda: iter([(b"a", 1)]))
+    assert await survey.rows("keys") == survey.own("keys") == [(b"a", 1)]
+    assert survey.own("unknown") == []
+
+
+async def test_the_rows_of_others_are_behind_its_own() -> None:
+    survey, others = Survey(), Others()
+    survey.add("keys", lambda: [(b"a", 1)])
+    survey.others = others
+    others.answer.set()
+    assert await survey.rows("keys") == [(b"a", 1), (b"other", 2)]
+
+
+async def test_whoever_asks_meanwhile_gets_the_same_answer() -> None:
+    survey, others = Survey(), Others()
+    survey.others = others
+    asking = [asyncio.create_task(survey.rows("keys")) for _ in range(3)]
+    other = asyncio.create_task(survey.rows("other"))
+    await asyncio.sleep(0)
+    asking[0].cancel()  # its client has left
+    await asyncio.sleep(0)
+    others.answer.set()
+    assert [await each for each in asking[1:]] == [[(b"other", 2)]] * 2
+    await other
+    assert others.asked == ["keys", "other"]
+    await survey.rows("keys")
+    assert others.asked == ["keys", "other", "keys"]
+
+
+def test_numbers_are_added_up_for_what_stands_before_them() -> None:
+    assert summed([(b"a", b"x", 1), (b"b", b"x", 5), (b"a", b"x", 2)]) == {(b"a", b"x"): 3, (b"b", b"x"): 5}
