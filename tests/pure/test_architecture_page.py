@@ -12,7 +12,7 @@ import re
 
 import pytest
 
-from pure.test_architecture import FLOORS, LIBRARY, LIBRARY_MODULES, PROGRAM_FLOORS, ROOT
+from pure.test_architecture import APPLICATION_MODULES, FLOORS, LIBRARY, LIBRARY_MODULES, PROGRAM_FLOORS, ROOT
 from univocal.engine.flight import _Phase
 from univocal.engine.landing import Landing
 from univocal.engine.recording import _NEXT, State
@@ -33,9 +33,10 @@ WORDS = QUOTED - PATHS - NAMES - STATES
 
 
 def defined():
-    """The classes and functions of the library, by name; several where a name has several."""
+    """The classes and functions of the library, and those by which processes talk; by name, maybe several."""
     found = {}
-    for name in LIBRARY_MODULES:
+    talking = (name for name in APPLICATION_MODULES if name.startswith("univocal_app.processes"))
+    for name in (*LIBRARY_MODULES, *talking):
         for key, value in vars(importlib.import_module(name)).items():
             if getattr(value, "__module__", None) == name:
                 found.setdefault(key, []).append(value)
@@ -81,7 +82,7 @@ def test_a_path_leads_somewhere(path):
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))
-def test_a_name_is_defined_in_the_library(name):
+def test_a_name_is_defined_in_the_code(name):
     assert exists(name)
 
 

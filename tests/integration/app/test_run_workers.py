@@ -13,7 +13,7 @@ import pytest
 
 from univocal.http.errors import ConfigurationError
 from univocal_app.config.tables import validate
-from univocal_app.processes.channel import Channel, connect
+from univocal_app.processes.channel import MOST_WAITING, Channel, connect
 from univocal_app.processes.messages import (
     Alive,
     Ask,
@@ -31,10 +31,8 @@ from univocal_app.processes.messages import (
 from univocal_app.run import workers as module
 from univocal_app.run.workers import Workers
 
-CONFIGURATION = validate(
-    {"cache": {"store": "redis://u:password@h/0"}, "sites": [{"hosts": ["*"], "upstream": "http://h"}]},
-    "test",
-)
+SITE = {"hosts": ["*"], "upstream": "http://h"}
+CONFIGURATION = validate({"cache": {"store": "redis://u:password@h/0"}, "sites": [SITE]}, "test")
 
 
 class Played:
@@ -42,9 +40,8 @@ class Played:
 
     channel: Channel[Any]
 
-    def __init__(self, args: tuple[str, socket.socket], **_: Any) -> None:
-        self.name, bound = args
-        self.socket = bound.dup()
+    def __init__(self, name: str, bound: socket.socket) -> None:
+        self.name, self.socket = name, bound.dup()
         self.heard: list[Any] = []
         self.exitcode: int | None = None
 
@@ -92,8 +89,8 @@ class Stage:
         self.ended: list[str] = []
         self.workers = Workers(2, lambda: lambda *_: None, self.ended.append, self.batches.append)
 
-    def process(self, **how: Any) -> Played:
-        self.processes.append(Played(**how))
+    def process(self, *, args: tuple[str, socket.socket], **_: Any) -> Played:
+        self.processes.append(Played(*args))
         return self.processes[-1]
 
     async def start(self) -> tuple[Played, Played]:
@@ -109,9 +106,7 @@ class Stage:
 @pytest.fixture
 async def stage(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
     played = Stage()
-    monkeypatch.setattr(
-        module, "_NEW", SimpleNamespace(Process=lambda target, **how: played.process(args=how["args"]))
-    )
+    monkeypatch.setattr(module, "_NEW", SimpleNamespace(Process=played.process))
     monkeypatch.setattr(module, "PAUSE", 0.01)
     yield played
     played.workers.end(at_once=True)
@@ -225,4 +220,4 @@ async def test_messages_to_a_worker_that_hangs_are_bounded(stage: Stage) -> None
     for _ in range(100_000):
         stage.workers.unfollow()
     waiting = stage.workers._there[first.name].channel.waiting
-    assert waiting <= 2 << 20 | len(frame(Unfollow()))
+    assert waiting <= MOST_WAITING + len(frame(Unfollow()))
