@@ -326,7 +326,7 @@ class SlowTier(MemoryTier):
 
     def forget(self, selector: Selector) -> None:
         """Purge what other nodes store."""
-        left = (one for one in self.elsewhere if not matches(selector, one.key, one.tags, one.search))
+        left = (one for one in self.elsewhere if not matches(selector, one.key, one))
         self.elsewhere[:] = left
 
     def end(self, lease: TierLease, then: Callable[[], None]) -> None:

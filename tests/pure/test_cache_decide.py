@@ -512,11 +512,16 @@ def test_a_post_keeps_its_conditions() -> None:
 
 
 def test_what_was_served_stale_is_fetched_again_whole() -> None:
-    request = asked((b"foo", b"1"), (b"range", b"bytes=0-1"), (CC, b"max-stale"), *CONDITIONS, method=b"HEAD")
-    again, decision = revalidation(request, stored("max-age=60", TAG))
-    assert (again.method, again.fields) == (b"GET", [(b"foo", b"1")])
-    assert outcome(decision) == "validate stale"
-    assert outcome(revalidation(request, stored())[1]) == "forward stale"
+    ours = [(b"accept", b"text/html"), (b"foo", b"1")]
+    of_one = [(b"cookie", b"a=b"), (b"authorization", b"x"), (b"x-api-key", b"1"), (b"range", b"bytes=0-1")]
+    request = asked(*ours, *of_one, (CC, b"max-stale"), *CONDITIONS, method=b"HEAD")
+    old = stored("max-age=60", TAG)
+    varied = replace(old, vary=((b"foo", b"1"),))
+    again, decision = revalidation(request, varied, Rules())
+    assert (again.method, again.fields) == (b"GET", ours)
+    assert outcome(decision) == "validate stale or stale"
+    assert revalidation(request, old, Rules())[0].fields == ours[:1]
+    assert outcome(revalidation(request, stored(), Rules())[1]) == "forward stale or stale"
 
 
 @pytest.mark.parametrize("status", [301, 404, 503])

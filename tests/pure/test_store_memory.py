@@ -12,7 +12,7 @@ from support import NOW, stored_response
 from univocal.cache.stored import Stored
 from univocal.http.messages import Field
 from univocal.store.memory import MemoryStore
-from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Selector, Tags
+from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Selector, Tags, Variants
 
 DIGEST = b"0123456789abcdef"
 
@@ -260,13 +260,28 @@ def test_the_log_of_purges_is_bounded_and_forgets_on_the_safe_side(count: int, l
     store.release(new)
 
 
-def test_what_may_no_longer_be_stored_takes_its_predecessor_along() -> None:
+def test_a_response_for_one_exchange_is_not_stored() -> None:
     store = MemoryStore()
     once = stored(key())
     once.reusable = False
     assert put(store, stored(key()))
     assert not put(store, once)
-    assert not store.lookup(key())
+    assert store.lookup(key()) != (once,)
+
+
+def test_variants_are_removed_up_to_a_time() -> None:
+    store = MemoryStore()
+    names = [((b"foo", value),) for value in (b"1", b"2")]
+    for vary in names:
+        assert put(store, replace(stored(key()), vary=vary))
+    assert store.purge(Variants(frozenset({(key(), names[0])}), NOW - 1), NOW) == 0
+    lease = store.begin(key(), NOW)
+    assert store.purge(Variants(frozenset({(key(), names[0])}), NOW), NOW) == 1
+    assert [one.vary for one in store.lookup(key())] == [names[1]]
+    assert not store.holds(lease, replace(stored(key()), vary=names[0]))
+    assert store.holds(lease, replace(stored(key()), vary=names[0], response_time=NOW + 1))
+    assert store.holds(lease, replace(stored(key()), vary=names[1]))
+    assert store.holds(lease)
 
 
 def test_content_under_way_is_bounded() -> None:

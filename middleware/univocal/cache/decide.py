@@ -30,6 +30,7 @@ __all__ = [
     "decide",
     "forwarded_fields",
     "is_plain",
+    "keeps_conditions",
     "reuse_on_error",
     "revalidation",
     "select",
@@ -57,13 +58,15 @@ class Validate(NamedTuple):
 class Forward(NamedTuple):
     """Ask the origin; without `may_store` its response is not stored, whatever it says.
 
-    `unstorable` is the token that says why not.
+    `unstorable` is the token that says why not. With `passes_conditions` the client's own conditions go to
+    the origin server.
     """
 
     reason: str
     may_store: bool
     fallback: Stored | None
     unstorable: str = ""
+    passes_conditions: bool = False
 
 
 class Refuse(NamedTuple):
@@ -288,10 +291,26 @@ def reuse_on_error(
     return None
 
 
-def revalidation(request: Request, stored: Stored) -> tuple[Request, Decision]:
-    """The request and the decision with which a response served stale is fetched again in the background."""
-    fields = without(request.fields, [*READS])
-    return replace(request, method=b"GET", fields=fields), _ask(stored, "stale", True, None)
+def revalidation(request: Request, stored: Stored, rules: Rules) -> tuple[Request, Decision]:
+    """The request and the decision with which a response served stale is fetched again in the background.
+
+    The request is our own: of the client's fields it has the selecting and the ordinary ones. So what comes
+    holds for all whom the stored response answers, and no client provokes it.
+    """
+    carried = (rules.ordinary | {name for name, _ in stored.vary}) - READS
+    fields = [field for field in request.fields if field[0] in carried]
+    usable = stored.stale_usable or stored.stale_if_error > 0
+    return replace(request, method=b"GET", fields=fields), _ask(
+        stored, "stale", True, stored if usable else None
+    )
+
+
+def keeps_conditions(request: Request, decision: Decision) -> bool:
+    """The client's If-None-Match and If-Modified-Since are answered here, by what is stored (§4.3.2)."""
+    if isinstance(decision, Validate):
+        return True
+    stores = isinstance(decision, Forward) and decision.may_store and not decision.passes_conditions
+    return stores and request.method in {b"GET", b"HEAD"}
 
 
 def forwarded_fields(request: Request, decision: Decision) -> Fields:
@@ -305,6 +324,6 @@ def forwarded_fields(request: Request, decision: Decision) -> Fields:
         # To complete a 206 its own range is asked for, not the client's.
         own = {b"range", b"if-range"} if decision.reason == "partial" else set()
         fields = [*without(fields, CLIENT_CONDITIONS | own), *decision.fields]
-    elif isinstance(decision, Forward) and decision.may_store and request.method in {b"GET", b"HEAD"}:
+    elif keeps_conditions(request, decision):
         fields = without(fields, CLIENT_CONDITIONS)
     return without(fields, [b"range", b"if-range"]) if excessive(fields) else fields

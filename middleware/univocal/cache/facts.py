@@ -21,8 +21,8 @@ from univocal.cache.rules import Rules
 from univocal.cache.stored import Selecting, Stored, render_head
 from univocal.cache.tags import TAGGING, tags
 from univocal.cache.vary import IMPERSONAL, UNCREDENTIALED, selection
-from univocal.http.fields import entity_tag, every, first, firsts, http_date, imf_fixdate, members, without
-from univocal.http.forward import HOP_BY_HOP
+from univocal.http.fields import entity_tag, first, firsts, http_date, imf_fixdate, members, without
+from univocal.http.forward import HOP_BY_HOP, connection_options
 from univocal.http.messages import Fields, Request, Response, values
 
 __all__ = [
@@ -139,8 +139,7 @@ def storable_fields(fields: Fields, told: ToldByResponse) -> Fields:
     named, withheld = told.named, told.directives.withheld
     if _DROPPED.isdisjoint(named) and not withheld:
         return fields
-    options = every(fields, named, b"connection")
-    connected = {option.lower() for line in options for option in members(line)}
+    connected = connection_options(fields) if b"connection" in named else frozenset[bytes]()
     return without(fields, _DROPPED | connected | withheld)
 
 

@@ -18,7 +18,15 @@ from univocal.http.fields import content_length_value, first, firsts
 from univocal.http.grammar import TOKEN_OCTETS
 from univocal.http.messages import Fields, Request, Response
 
-__all__ = ["Unstorable", "complete", "may_set_cookies", "may_store", "shares_with_credentials", "verdict"]
+__all__ = [
+    "Unstorable",
+    "complete",
+    "forbids_storing",
+    "may_set_cookies",
+    "may_store",
+    "shares_with_credentials",
+    "verdict",
+]
 
 # Statuses that only update what is stored (304), that must not be stored (RFC 6585: 428, 429, 431, 511), or
 # whose definition speaks of one client's request, of what is in no key: its credentials (401, 407), the
@@ -79,7 +87,7 @@ def verdict(key: bytes, fetched: Fetched, rules: Rules) -> Stored | Unstorable:
 def _forbidden(key: bytes, fetched: Fetched, told: ToldByResponse, rules: Rules) -> str:
     """The reason for which RFC 9111 §3 says MUST NOT, or the rules do, or ""."""
     request, response, _, _ = fetched
-    directives, status = told.directives, response.status
+    status = response.status
     # the request method is understood by the cache
     if request.method not in _READING and not _post_allows(key, fetched, told):
         return "method"
@@ -90,6 +98,20 @@ def _forbidden(key: bytes, fetched: Fetched, told: ToldByResponse, rules: Rules)
     # understands the response status code
     if status == 206 and content_range(response.fields) is None:
         return "partial"
+    if reason := _directed(told.directives, status):
+        return reason
+    # if the cache is shared: the Authorization header field is not present in the request or a response
+    # directive is present that explicitly allows shared caching (§3.5)
+    if not _shared(told.directives) and first(request.fields, b"authorization") is not None:
+        return "authorization"
+    # and of ours: an error that one request's own fields may have provoked is not everybody's
+    if status >= 400 and rules.errors == "safe" and status not in _SAFE and status not in rules.ttl_by_status:
+        return "error"
+    return ""
+
+
+def _directed(directives: ResponseDirectives, status: int) -> str:
+    """The directive that forbids a shared cache to store the response, or ""."""
     if directives.must_understand:
         # and then no-store does not count (§5.2.2.3)
         if status not in _UNDERSTOOD:
@@ -99,16 +121,13 @@ def _forbidden(key: bytes, fetched: Fetched, told: ToldByResponse, rules: Rules)
         return "no-store"
     # if the cache is shared: the private response directive is either not present or allows a shared cache to
     # store a modified response
-    if directives.private:
-        return "private"
-    # if the cache is shared: the Authorization header field is not present in the request or a response
-    # directive is present that explicitly allows shared caching (§3.5)
-    if not _shared(directives) and first(request.fields, b"authorization") is not None:
-        return "authorization"
-    # and of ours: an error that one request's own fields may have provoked is not everybody's
-    if status >= 400 and rules.errors == "safe" and status not in _SAFE and status not in rules.ttl_by_status:
-        return "error"
-    return ""
+    return "private" if directives.private else ""
+
+
+def forbids_storing(response: Response, rules: Rules) -> bool:
+    """The origin server lets no shared cache use this response for others, whoever asked."""
+    directives = told_by(response, rules).directives
+    return bool(_directed(directives, response.status)) or vary_names(response.fields) is None
 
 
 def _unkeepable(response: Response, assessed: Assessed) -> str:

@@ -15,6 +15,7 @@ __all__ = [
     "IMPERSONAL",
     "LONGEST",
     "UNCREDENTIALED",
+    "could_answer",
     "matches",
     "selecting_fields",
     "selection",
@@ -118,6 +119,17 @@ def matches(stored: Stored, request: Request, presented: dict[bytes, bytes | Non
         ):
             return False
     return True
+
+
+def could_answer(stored: Stored, request: Request) -> bool:
+    """The request selects the response by its Vary, whomever the rules keep it for besides.
+
+    So the answer to this request is about that response, too.
+    """
+    if not stored.vary or matches(stored, request):
+        return True
+    names = (_RECEIVED, *(vary_names(stored.fields) or ()))
+    return all(_selecting(name, request) == value for name, value in stored.vary if name in names)
 
 
 def _selecting(name: bytes, request: Request) -> bytes | None:

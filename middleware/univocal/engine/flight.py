@@ -8,7 +8,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Final
 
-from univocal.cache.decide import Forward, Reuse, Validate, forwarded_fields, revalidation
+from univocal.cache.decide import Forward, Reuse, Validate, forwarded_fields, keeps_conditions, revalidation
 from univocal.cache.stored import Stored
 from univocal.cache.validation import SAFE_METHODS
 from univocal.engine.broadcast import WINDOW, Broadcast, CutShortError, Reader
@@ -17,7 +17,7 @@ from univocal.engine.queues import Queues
 from univocal.engine.recording import Recording, State
 from univocal.forward.roles import Origin, OriginRequest
 from univocal.http.errors import RefusedError
-from univocal.http.messages import Fields, Request, Response
+from univocal.http.messages import Fields, Response
 from univocal.http.roles import Asked, CallLater, Content, Due
 from univocal.judge.admission import Admission, Gate, obsolete
 from univocal.store.tiers import Tiers
@@ -72,8 +72,7 @@ class Flights:
     def refresh(self, admission: Admission, origin: Origin) -> None:
         """Fetch a response that was served stale again, in the background (RFC 5861 §3).
 
-        Not if that is under way, nor if it was purged or replaced while it was being served, nor if what
-        came not long ago could not be stored.
+        Not if that is under way, nor if it was purged or replaced while it was being served.
         """
         now = self.clock()
         stale = self.gate.again(admission, now).decision
@@ -81,8 +80,6 @@ class Flights:
             return
         again = for_refresh(replace(admission, decision=stale))
         key = stale.stored.key
-        if self.tiers.memory.is_uncacheable(key, now):
-            return
         name = self.gate.flight_name(again, now)
         if key in self._refreshing or (name is not None and name in self._named):
             return
@@ -294,7 +291,10 @@ class Flight:
             if not recording.joinable:
                 self._let_go()
         if recording is None or recording.answers:
-            if recording is not None and response.status == 304 and _is_ours(self.admission):
+            decision = self.admission.decision
+            assert isinstance(decision, Validate | Forward)
+            ours = recording is not None and keeps_conditions(self.admission.request, decision)
+            if response.status == 304 and ours:
                 self._fail(RefusedError("origin-bad-response"))  # it is the answer to no condition of ours
                 return
             self._land(Relayed(response))
@@ -469,6 +469,8 @@ class Flight:
         """Go on only as long as somebody reads."""
         self._alone = None
         if not self.broadcast.readers:
+            if self.recording is not None:
+                self.recording.give_up()
             self._give_up()
 
     def _give_up(self) -> None:
@@ -483,11 +485,6 @@ class Flight:
 def for_refresh(admission: Admission) -> Admission:
     """The request by which a response that is served stale is fetched again."""
     assert isinstance(admission.decision, Reuse)
-    request, decision = revalidation(admission.request, admission.decision.stored)
-    return replace(admission, request=request, decision=decision)
-
-
-def _is_ours(admission: Admission) -> bool:
-    """True if the client's own conditions were kept from the origin server."""
-    request: Request = admission.request
-    return request.method in {b"GET", b"HEAD"}
+    stored, rules = admission.decision.stored, admission.rules
+    request, decision = revalidation(admission.request, stored, rules)
+    return replace(admission, request=request, decision=decision, ours=True)

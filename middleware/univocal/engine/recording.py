@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final
 
-from univocal.cache.decide import Decision, Forward, Validate, reuse_on_error, select
-from univocal.cache.ordinary import is_ordinary, oddities
+from univocal.cache.decide import Decision, Forward, Validate, reuse_on_error
+from univocal.cache.ordinary import oddities
 from univocal.cache.stored import Stored
 from univocal.cache.storing import Unstorable, complete, may_store
+from univocal.cache.succession import (
+    Effect,
+    Findings,
+    Requester,
+    changes_use,
+    effect_of,
+    foremost,
+    likeness_of,
+    requester_of,
+    selected,
+    tells_of_resource,
+)
 from univocal.cache.validation import combine, freshen
 from univocal.http.fields import content_length
 from univocal.http.messages import Request, Response
 from univocal.judge.admission import Admission
-from univocal.store.purge_selectors import Keys
+from univocal.store.purge_selectors import Variants
 from univocal.store.tiers import Tiers
 
 __all__ = ["Recording", "State"]
@@ -173,6 +184,7 @@ class Recording:
             if sum(map(_cost, self._chunks)) + cost > memory.max_object_bytes:
                 why = "too-large"
                 memory.mark_uncacheable(self._key, self._clock() + UNCACHEABLE)
+            self._remove(self._selected())  # it could be stored but for its size
             self.drop(why)
         return False
 
@@ -199,10 +211,22 @@ class Recording:
         if self.storing is not None:
             self.content = body
             stored = complete(self.storing, body)
+            held = self._tiers.held(self.lease)
+            if held and stored is not None and self.current:
+                self._supersede(selected(self._admission.request, held), stored)
             self.committed = stored is not None and self._tiers.commit(self.lease, stored)
+            if isinstance(self._decision, Forward) and self._decision.passes_conditions:
+                odd = oddities(self._admission.request, self._admission.rules.ordinary)
+                self._tiers.memory.forget_uncacheable(self._key, odd)
             if not self.committed:
                 self.unstorable = "incomplete" if stored is None else "purged"
         then()
+
+    def give_up(self) -> None:
+        """Wait no longer for the rest of the content, which is as good as too large."""
+        if self.state is State.KEPT:
+            self._remove(self._selected())
+        self.unstorable = self.unstorable or "too-large"
 
     def fail(self) -> None:
         """Take note that the rest of the content does not come."""
@@ -226,7 +250,7 @@ class Recording:
         elif response.status == 304:
             admission, now = self._admission, self._clock()
             updated = freshen(told_of, admission.request, response, admission.rules, self.began, now)
-            self._renew(updated)
+            self._renew(updated, told_of)
         else:
             self._partial = response
             self._become(State.COMPLETING)
@@ -235,16 +259,19 @@ class Recording:
         admission, part, now = self._admission, self._partial, self._clock()
         assert part is not None
         request, rules = admission.request, admission.rules
-        self._renew(combine(old, request, part, body, rules, self.began, now) if kept else None)
+        self._renew(combine(old, request, part, body, rules, self.began, now) if kept else None, old)
 
-    def _renew(self, updated: Stored | None) -> None:
+    def _renew(self, updated: Stored | None, old: Stored) -> None:
         if updated is None:
             self._become(State.MISMATCHED)
             return
         self._become(State.RENEWED)
         self.updated = updated
-        if updated.reusable or (self._decision.reason == "stale" and not self._is_of_one):
-            self._tiers.commit(self.lease, updated)
+        answer = Findings(b"GET", 304, self._requester)
+        if not updated.reusable:
+            changed = changes_use(old, updated, self._admission.rules)
+            answer = answer._replace(unstorable="renewed", changes_use=changed)
+        self._carry_out(effect_of(answer), [old, *self._selected()], updated)
 
     def _judge(self, response: Response, now: float) -> None:
         """Judge a response that speaks for itself."""
@@ -254,7 +281,12 @@ class Recording:
                 State.MISMATCHED
             )  # the range was ours: whoever asked for the whole learns nothing of it
             return
-        verdict = self._verdict(response, now)
+        verdict = self._consider(response, now)
+        if isinstance(verdict, Stored):
+            verdict = self._set_room_aside(verdict, response)
+        held = self._tiers.held(self.lease)
+        if held:
+            verdict = self._outdate(held, response, verdict, now)
         if isinstance(verdict, Unstorable):
             self.unstorable = verdict.reason
             self._become(State.PASSED_ON)
@@ -265,45 +297,89 @@ class Recording:
         if not self.stored_at_head:
             self.unstorable = "purged"
 
-    def _verdict(self, response: Response, now: float) -> Stored | Unstorable:
-        """The response as it would be stored, with room for what its head announces; or why it is not."""
-        decision = self._decision
-        if isinstance(decision, Forward) and not decision.may_store:
-            return Unstorable(decision.unstorable)
-        if (
-            self._admission.request.method == b"HEAD"
-            and response.status == 200
-            and self._learn(response, now)
-        ):
-            return Unstorable("head")
-        storing = self._consider(response, now)
-        if isinstance(storing, Unstorable):
-            return storing
-        # It is known now that it will be stored: room for its content is set aside.
+    def _set_room_aside(self, storing: Stored, response: Response) -> Stored | Unstorable:
+        """The response with room for the content that its head announces; or why there is none."""
         length = 0 if storing.bodiless else content_length(response.fields) or 0
         if storing.cost + length > self._tiers.memory.max_object_bytes:
             return Unstorable("too-large")
+        if not self._tiers.reserve(self.lease, length):
+            return Unstorable("no-room")
         self._ahead = length
-        return storing if self._tiers.reserve(self.lease, length) else Unstorable("no-room")
+        return storing
 
-    def _learn(self, response: Response, now: float) -> bool:
-        """Let the answer to a HEAD freshen the stored answer to a GET, or end it (RFC 9111 §4.3.5)."""
-        request, rules = self._admission.request, self._admission.rules
-        if self._is_of_one:
-            return False
-        stored = select(replace(request, method=b"GET"), self._tiers.held(self.lease))
-        if stored is None or not stored.whole or stored.status != 200:
-            return False
-        updated = freshen(stored, request, response, rules, self.began, now)
-        if updated is not None and updated.reusable:
-            self._tiers.commit(self.lease, updated)
-        else:
-            self._tiers.drop(self.lease, Keys(frozenset((self._key,)), soft=updated is None), now)
-        return True
+    def _outdate(
+        self, held: Sequence[Stored], response: Response, verdict: Stored | Unstorable, now: float
+    ) -> Stored | Unstorable:
+        """Let the answer have its effect on older responses; the verdict about it itself after that."""
+        admission, older = self._admission, selected(self._admission.request, held)
+        # A 304 to a client's own condition is not about what is stored here.
+        if not older or (response.status == 304 and self._passes_conditions):
+            return verdict
+        method, old = admission.request.method, foremost(older)
+        answer = Findings(
+            method,
+            response.status,
+            self._requester,
+            isinstance(self._decision, Validate),
+            verdict.reason if isinstance(verdict, Unstorable) else "",
+            likeness_of(old, response),
+            old.whole and old.status == 200,
+        )
+        effect, renewed = effect_of(answer), None
+        if effect is Effect.CONFIRMS:
+            renewed = freshen(old, admission.request, response, admission.rules, self.began, now)
+            effect = Effect.AGES if renewed is None else effect
+            effect = Effect.ENDS if renewed is not None and not renewed.reusable else effect
+        self._carry_out(effect, older, renewed)
+        if effect is Effect.REPLACES or isinstance(verdict, Unstorable):
+            return verdict  # what it replaces goes when all of it has come
+        self._tiers.reserve(self.lease, -self._ahead)
+        self._ahead = 0
+        return Unstorable("head" if method == b"HEAD" else "partial")
+
+    def _carry_out(self, effect: Effect, older: list[Stored], renewed: Stored | None = None) -> None:
+        """Have all nodes do to older responses what an answer does to them."""
+        match effect:
+            case Effect.CONFIRMS:
+                assert renewed is not None
+                self._supersede(older, renewed)
+                self._tiers.commit(self.lease, renewed)
+            case Effect.ENDS | Effect.AGES:
+                self._remove(older, soft=effect is Effect.AGES)
+            case Effect.REPLACES | Effect.LEAVES:
+                pass
+
+    def _supersede(self, older: list[Stored], stored: Stored) -> None:
+        """Remove older responses in whose place another is about to be stored."""
+        place = stored.key, stored.vary
+        gone = [
+            one
+            for one in older
+            if one.response_time <= stored.response_time
+            and ((one.key, one.vary) != place or (one.whole and not stored.whole))
+        ]
+        if gone:
+            self._remove(gone)
+
+    def _remove(self, older: list[Stored], *, soft: bool = False) -> None:
+        if not older:
+            return
+        now = self._clock()
+        names = frozenset((one.key, one.vary) for one in older)
+        # Another node's clock may be ahead.
+        until = max(now, *(one.response_time for one in older))
+        self._tiers.drop(self.lease, Variants(names, until, soft=soft), now)
+
+    def _selected(self) -> list[Stored]:
+        """The stored responses that the request selects."""
+        held = self._tiers.held(self.lease)
+        return selected(self._admission.request, held) if held else []
 
     def _consider(self, response: Response, now: float) -> Stored | Unstorable:
         """The response as it would be stored; or why it is not, which is remembered if it is so for all."""
         decision, request, rules = self._decision, self._admission.request, self._admission.rules
+        if response.status == 304 and self._passes_conditions:
+            return self._consider_304(response, now)
         if reuse_on_error(decision, request, rules, response.status, now) is not None:
             return Unstorable("error")  # what something stale is served for does not replace it
         memory = self._tiers.memory
@@ -314,20 +390,29 @@ class Recording:
                 return verdict
             verdict = Unstorable("too-large")
         # What one client's request brought about says nothing of what others get.
-        elif _is_personal(request) or request.method != b"GET" or not _of_the_resource(response.status):
+        elif _is_personal(request) or request.method != b"GET" or not tells_of_resource(response.status):
             return verdict
-        elif decision.reason == "stale" and not self._is_of_one:
-            # The origin no longer lets this be stored: what is stale is not to be served in its place.
-            self._tiers.drop(self.lease, Keys(frozenset((self._key,))), now)
         # A cookie may have brought it about: whoever has none of that name goes on waiting for others.
         memory.mark_uncacheable(self._key, now + UNCACHEABLE, oddities(request, rules.ordinary))
         return verdict
 
+    def _consider_304(self, response: Response, now: float) -> Unstorable:
+        """Hear from the answer to a client's own condition whether a 200 could be stored again."""
+        request, rules = self._admission.request, self._admission.rules
+        whole = Response(200, response.fields)
+        verdict = may_store(self._key, request, whole, rules, self.began, now)
+        if isinstance(verdict, Stored) and verdict.lifetime > 0:
+            self._tiers.memory.forget_uncacheable(self._key, oddities(request, rules.ordinary))
+        return Unstorable("unstorable-before")
+
     @property
-    def _is_of_one(self) -> bool:
-        """The request has something of its own, so that its response tells nothing of what others get."""
-        request, ordinary = self._admission.request, self._admission.rules.ordinary
-        return _is_personal(request) or not is_ordinary(request, ordinary)
+    def _passes_conditions(self) -> bool:
+        return isinstance(self._decision, Forward) and self._decision.passes_conditions
+
+    @property
+    def _requester(self) -> Requester:
+        admission = self._admission
+        return Requester.OURSELVES if admission.ours else requester_of(admission.request, admission.rules)
 
 
 def _cost(chunk: bytes) -> int:
@@ -344,8 +429,3 @@ def _told_of(decision: Decision, status: int) -> Stored | None:
     if not isinstance(decision, Validate):
         return None
     return decision.stored if status == 304 or (decision.reason == "partial" and status == 206) else None
-
-
-def _of_the_resource(status: int) -> bool:
-    """True if a status tells of the resource, not of this request or a bad moment of the origin."""
-    return status < 400 or status in {404, 410}

@@ -17,6 +17,7 @@ __all__ = [
     "HOP_BY_HOP",
     "METHOD_OVERRIDES",
     "MOST_PASSES",
+    "connection_options",
     "end_to_end",
     "forwards_left",
     "framed_anew",
@@ -142,7 +143,7 @@ def request_fields(
     dropped = {b"host", *_untrusted(named.keys() - _ORDINARY, method)}
     dropped |= HOP_BY_HOP & named.keys()
     if b"connection" in named:
-        dropped |= _connection_options(fields)
+        dropped |= connection_options(fields)
     forwarded = [(b"host", host), *[field for field in fields if field[0] not in dropped]]
     if b"transfer-encoding" in named:
         # RFC 9112 §6.3: Transfer-Encoding overrides Content-Length, and the coding is this hop's own.
@@ -178,7 +179,7 @@ def response_fields(
         fields = framed
     dropped = HOP_BY_HOP & named.keys()
     if b"connection" in dropped:
-        dropped |= _connection_options(fields)
+        dropped |= connection_options(fields)
     if trailers:
         dropped -= {b"trailer"}
     if status == 204 or status < 200:
@@ -195,7 +196,7 @@ def end_to_end(fields: Sequence[Field]) -> Fields:
 
     A cache that chose a variant by such a field would keep what the origin server answered without it.
     """
-    named = _connection_options(fields) - HOP_BY_HOP
+    named = connection_options(fields) - HOP_BY_HOP
     return [field for field in fields if field[0] not in named] if named else list(fields)
 
 
@@ -287,8 +288,11 @@ def one_length(fields: Sequence[Field]) -> Fields | None:
     return framed
 
 
-def _connection_options(fields: Sequence[Field]) -> frozenset[bytes]:
-    """The names that Connection may and does name, lower case."""
+def connection_options(fields: Sequence[Field]) -> frozenset[bytes]:
+    """The names of fields that Connection makes this hop's own, lower case (RFC 9110 §7.6.1).
+
+    A field that is meant for all recipients is none of them, even if Connection names it.
+    """
     lines = [value for name, value in fields if name == b"connection"]
     if len(lines) == 1 and len(lines[0]) <= 64:
         return _options_in(lines[0])

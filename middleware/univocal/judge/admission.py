@@ -53,6 +53,7 @@ class Admission:
     rules: Rules
     decision: Judgement
     reasons: tuple[str, ...] = ()  # why it is refused, or would be (mode "observe")
+    ours: bool = False  # a request of our own, to fetch a stored response again
 
     def refused(self, reasons: Sequence[str]) -> Admission:
         """The same request, refused."""
@@ -116,7 +117,7 @@ class Gate:
         if isinstance(decision, Reuse | Validate):
             decision.stored.used = now
         if isinstance(decision, Forward) and decision.may_store and self._passes(found, request, rules, now):
-            return decision._replace(may_store=False, unstorable="unstorable-before")
+            return decision._replace(passes_conditions=True)
         return decision
 
     def _passes(self, found: Canonical, request: Request, rules: Rules, now: float) -> bool:

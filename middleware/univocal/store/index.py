@@ -16,16 +16,12 @@ __all__ = ["Alike", "Index"]
 class Index:
     """The keys of stored responses by their tags and variances."""
 
-    __slots__ = ("_alike", "_tagged")
+    __slots__ = ("_alike", "_tagged", "paths")
 
     def __init__(self) -> None:
         self._tagged: dict[bytes, set[bytes]] = {}
         self._alike = Alike()
-
-    @property
-    def has_alike(self) -> bool:
-        """True if any key may stand for others."""
-        return bool(self._alike)
+        self.paths = self._alike.paths  # empty: no key stands for others
 
     def admits(self, stored: Stored) -> bool:
         """Tell whether there is room for a response of this variance."""
@@ -73,35 +69,32 @@ MOST_VARIANCES: Final = 16
 class Alike:
     """The keys of stored responses by path, variance, and a digest of the query that the variance leaves."""
 
-    __slots__ = ("_paths",)
+    __slots__ = ("paths",)
 
     def __init__(self) -> None:
-        self._paths: dict[bytes, dict[NoVarySearch, dict[bytes, bytes]]] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._paths)
+        self.paths: Final[dict[bytes, dict[NoVarySearch, dict[bytes, bytes]]]] = {}
 
     def keys(self, key: bytes) -> Iterator[tuple[bytes, NoVarySearch]]:
         """The keys under which a response for `key` may be stored, each with the variance by which it may."""
         path, query = split_key(key)
-        for variance, keys in self._paths.get(path, {}).items():
+        for variance, keys in self.paths.get(path, {}).items():
             other = keys.get(_digest(variance, query))
             if other is not None:
                 yield other, variance
 
     def admits(self, key: bytes, variance: NoVarySearch) -> bool:
         """Tell whether there is room for a response of this variance."""
-        variances = self._paths.get(split_key(key)[0], {})
+        variances = self.paths.get(split_key(key)[0], {})
         return variance in variances or len(variances) < MOST_VARIANCES
 
     def known(self, key: bytes, variance: NoVarySearch) -> NoVarySearch:
         """The variance itself, or the equal one that other responses of this path have: kept once."""
-        return next((each for each in self._paths.get(split_key(key)[0], ()) if each == variance), variance)
+        return next((each for each in self.paths.get(split_key(key)[0], ()) if each == variance), variance)
 
     def add(self, key: bytes, variance: NoVarySearch) -> bytes | None:
         """Let a response stand for all keys its variance makes the same; returns the key that did before."""
         path, query = split_key(key)
-        keys = self._paths.setdefault(path, {}).setdefault(variance, {})
+        keys = self.paths.setdefault(path, {}).setdefault(variance, {})
         digest = _digest(variance, query)
         other = keys.get(digest)
         keys[digest] = key
@@ -111,14 +104,14 @@ class Alike:
         """Let a key, of whose responses none has this variance any longer, stand for no others."""
         path, query = split_key(key)
         digest = _digest(variance, query)
-        variances = self._paths[path]
+        variances = self.paths[path]
         keys = variances[variance]
         if keys[digest] == key:
             del keys[digest]
         if not keys:
             del variances[variance]
         if not variances:
-            del self._paths[path]
+            del self.paths[path]
 
 
 def _digest(variance: NoVarySearch, query: bytes) -> bytes:

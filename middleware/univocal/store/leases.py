@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Final
 
 from univocal.cache.stored import Stored
-from univocal.store.purge_selectors import Everything, LocalSelector, Pattern, matches, may_match
+from univocal.store.purge_selectors import Everything, LocalSelector, Pattern, Variants, matches, may_match
 
 __all__ = ["Lease", "Leases"]
 
@@ -109,7 +109,9 @@ class Leases:
         """
         if not lease.live or lease.began < self._forgotten:
             return False
-        known = None if stored is None else (stored.key, stored.tags, stored.search)
+        known: tuple[object, ...] | None = None
+        if stored is not None:
+            known = stored.key, stored.tags, stored.search, stored.vary, stored.response_time
         if known != lease.known:
             lease.known, lease.passed = known, lease.began
         if not self._log or self._log[-1][0] <= lease.passed:
@@ -129,7 +131,7 @@ def _concerns(selector: LocalSelector, key: bytes, stored: Stored | None) -> boo
     """Tell whether a purge is about the response that came under a lease of this key, or may come."""
     if stored is None:
         return may_match(selector, key)
-    return any(matches(selector, each, stored.tags, stored.search) for each in {key, stored.key})
+    return any(matches(selector, each, stored) for each in {key, stored.key})
 
 
 def _weight(selector: LocalSelector) -> int:
@@ -137,6 +139,10 @@ def _weight(selector: LocalSelector) -> int:
     match selector:
         case Everything():
             return _SELECTOR_COST
+        case Variants(names):
+            selecting = [field for _, vary in names for field in vary]
+            octets = sum(len(name) + len(value or b"") for name, value in selecting)
+            return _SELECTOR_COST + octets + sum(_NAME_COST + len(key) for key, _ in names)
         case Pattern(steps=steps):
             return _SELECTOR_COST + _PATTERN_COST + _STEP_COST * steps
         case _:

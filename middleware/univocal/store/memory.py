@@ -15,7 +15,7 @@ from univocal.store.eviction import Entry, Sieve, Walk, least_used
 from univocal.store.index import Index
 from univocal.store.leases import Lease, Leases
 from univocal.store.loans import Loan, Loans
-from univocal.store.purge_selectors import Everything, Keys, LocalSelector, Pattern, Tags, matches
+from univocal.store.purge_selectors import Everything, Keys, LocalSelector, Pattern, Tags, Variants, matches
 
 __all__ = ["MemoryStats", "MemoryStore"]
 
@@ -75,6 +75,7 @@ class MemoryStore:
         self._entries: dict[bytes, Entry] = {}
         self._sieve = Sieve()
         self._index = Index()
+        self._alike = self._index.paths
         self._bans = Bans()
         self._round = 0  # the number of the ban up to which the sweep under way tests
         self._bytes = self._responses = self._evictions = 0
@@ -102,7 +103,7 @@ class MemoryStore:
         if entry is not None:
             entry.visited = True
             return entry.variants
-        return self._lookup_alike(key) if self._index.has_alike else ()
+        return self._lookup_alike(key) if self._alike else ()
 
     def _lookup_alike(self, key: bytes) -> Sequence[Stored]:
         """The stored responses of another key that No-Vary-Search makes the same."""
@@ -150,10 +151,7 @@ class MemoryStore:
         """Store a response; False if it was purged since the lease began, is too large or not to be kept."""
         if not self._leases.holds(lease, stored):
             return False
-        if not stored.reusable:
-            self._drop(stored.key, self._variants(stored.key))
-            return False
-        if stored.cost > self.max_object_bytes or self._holds_better(stored):
+        if not stored.reusable or stored.cost > self.max_object_bytes or self._holds_better(stored):
             return False
         if not self._index.admits(stored):
             return False
@@ -270,6 +268,8 @@ class MemoryStore:
                 keys = {
                     each for key in wanted for each in (key, *(other for other, _ in self._index.alike(key)))
                 }
+            case Variants(names):
+                keys = {key for key, _ in names}
             case Tags(wanted) if self._index.count(wanted) <= _PURGED:
                 keys = self._index.tagged(wanted)
             case _:
@@ -324,6 +324,10 @@ class MemoryStore:
         self._uncacheable.move_to_end(marked)
         while len(self._uncacheable) > _MARKER_LIMIT:
             self._uncacheable.popitem(last=False)
+
+    def forget_uncacheable(self, key: bytes, odd: frozenset[bytes]) -> None:
+        """Take note that a response to such a request could be stored."""
+        self._uncacheable.pop(hash((key, odd)), None)
 
     def is_uncacheable(self, key: bytes, now: float, odd: frozenset[bytes] = _NOTHING) -> bool:
         """Tell whether a response to such a request, not long ago, could not be stored."""
@@ -412,7 +416,7 @@ class MemoryStore:
 
 
 def _meant(entry: Entry, selector: LocalSelector) -> list[Stored]:
-    return [one for one in entry.variants if matches(selector, entry.key, one.tags, one.search)]
+    return [one for one in entry.variants if matches(selector, entry.key, one)]
 
 
 def _some(walk: Walk) -> Iterator[Entry]:

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from univocal.cache.no_vary_search import NoVarySearch, split_key
+from univocal.cache.no_vary_search import split_key
+from univocal.cache.stored import Selecting, Stored
 
 __all__ = [
     "Everything",
@@ -17,6 +18,7 @@ __all__ = [
     "Profiles",
     "Selector",
     "Tags",
+    "Variants",
     "located",
     "matches",
     "may_match",
@@ -60,6 +62,15 @@ class Pattern:
 
 
 @dataclass(frozen=True, slots=True)
+class Variants:
+    """The responses with these keys and selecting header fields that came at `until` (seconds) or before."""
+
+    names: frozenset[tuple[bytes, Selecting]]
+    until: float
+    soft: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Everything:
     """All responses."""
 
@@ -74,7 +85,7 @@ class Profiles:
     soft: bool = False
 
 
-Selector: TypeAlias = Keys | Tags | Prefix | Pattern | Everything
+Selector: TypeAlias = Keys | Variants | Tags | Prefix | Pattern | Everything
 LocalSelector: TypeAlias = Selector | Profiles
 
 
@@ -89,15 +100,22 @@ def url_of(key: bytes) -> bytes:
     return b"%b://%b%b" % (scheme, authority, target)
 
 
-def matches(selector: LocalSelector, key: bytes, tags: frozenset[bytes], search: NoVarySearch | None) -> bool:
-    """Tell whether a response of this key, tags and variance is meant: one test for purge and commit."""
+def matches(selector: LocalSelector, key: bytes, stored: Stored | None) -> bool:
+    """Tell whether a response stored under this key is meant: one test for purge and commit.
+
+    With None, nothing is known of the response but its key.
+    """
     match selector:
         case Keys(keys):
+            search = stored.search if stored is not None else None
             return key in keys or (
                 search is not None and any(search.equivalent(key, other) for other in keys)
             )
+        case Variants(names, until):
+            return stored is not None and stored.response_time <= until and (key, stored.vary) in names
         case Tags(wanted, _, origin):
-            return not tags.isdisjoint(wanted) and (not origin or located(key).startswith(origin + b" "))
+            tagged = stored is not None and not stored.tags.isdisjoint(wanted)
+            return tagged and (not origin or located(key).startswith(origin + b" "))
         case Prefix(prefixes):
             return located(key).startswith(tuple(prefixes))
         case Pattern(_, found):
@@ -109,7 +127,7 @@ def matches(selector: LocalSelector, key: bytes, tags: frozenset[bytes], search:
 
 
 def may_match(selector: LocalSelector, key: bytes) -> bool:
-    """Tell whether a response of this key may be meant; its tags and variance are not known yet."""
+    """Tell whether a response of this key that has not come yet may be meant."""
     match selector:
         case Keys(keys):
             path, _ = split_key(key)
@@ -117,4 +135,4 @@ def may_match(selector: LocalSelector, key: bytes) -> bool:
         case Tags(_, _, origin):
             return not origin or located(key).startswith(origin + b" ")
         case _:
-            return matches(selector, key, frozenset(), None)
+            return matches(selector, key, None)

@@ -66,7 +66,7 @@ class Tiers(ABC):
 
     @abstractmethod
     def held(self, lease: TierLease) -> Sequence[Stored]:
-        """The responses of the lease's key that were stored when the origin was asked."""
+        """The responses of the lease's key that are stored, as far as is known here, newest first."""
 
     @abstractmethod
     def commit(self, lease: TierLease, stored: Stored) -> bool:
@@ -298,8 +298,11 @@ class SharedTier(Tiers):
         return SharedLease(key, self.memory.begin(key, now), "")
 
     def held(self, lease: TierLease) -> Sequence[Stored]:
-        seen = _shared(lease).seen
-        return self.memory.lookup(lease.key) if seen is None else seen
+        held, shared = self.memory.lookup(lease.key), _shared(lease)
+        if shared.seen is None:
+            return held
+        # What memory held before may have been purged elsewhere.
+        return [*(one for one in held if one.response_time >= shared.local.time), *shared.seen]
 
     def commit(self, lease: TierLease, stored: Stored) -> bool:
         _shared(lease).owed.append(stored)

@@ -15,7 +15,7 @@ import re
 from hashlib import sha256
 from typing import Final
 
-from univocal.cache.stored import Part, Stored
+from univocal.cache.stored import Part, Selecting, Stored
 
 __all__ = ["FORMAT", "decode", "encode", "usable_until", "variant"]
 
@@ -42,9 +42,9 @@ def usable_until(stored: Stored) -> float:
     return min(max(stored.fresh_until, stored.response_time) + window, stored.response_time + LIMIT)
 
 
-def variant(stored: Stored) -> bytes:
+def variant(vary: Selecting) -> bytes:
     """A digest of the selecting header fields, 16 octets, which tells the responses of one key apart."""
-    selecting = [piece for name, value in stored.vary for piece in (name, _optional(value))]
+    selecting = [piece for name, value in vary for piece in (name, _optional(value))]
     return sha256(b"".join(map(_netstring, selecting))).digest()[:16]
 
 

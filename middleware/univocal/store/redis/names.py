@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Selector, Tags
+from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Selector, Tags, Variants
 from univocal.store.redis.codec import FORMAT
 
 __all__ = ["MARKER", "Banned", "Fruitless", "Moved", "Names"]
@@ -103,7 +103,7 @@ class Names:
                 return [b"%bx:b%b%b" % (self.root, how, expression.encode())]
             case Everything():
                 return [b"%bx:a%b" % (self.root, how)]
-            case Keys():
+            case Keys() | Variants():
                 return []
 
     def heard(self, name: bytes) -> Selector | Banned | Fruitless | Moved | None:

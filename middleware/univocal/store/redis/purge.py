@@ -14,11 +14,13 @@ from univocal.store.purge_selectors import (
     Prefix,
     Selector,
     Tags,
+    Variants,
     located,
     matches,
     url_of,
 )
-from univocal.store.redis.scripts import COUNT, DROP, NOTE, PURGE_KEYS
+from univocal.store.redis.codec import variant
+from univocal.store.redis.scripts import COUNT, DROP, NOTE, PURGE_KEYS, PURGE_VARIANTS
 
 if TYPE_CHECKING:
     from univocal.store.redis.commands import Link
@@ -46,6 +48,12 @@ async def purge(link: Link, selector: Selector, now: float, spared: tuple[bytes,
         for keys in _batches(selector.names):
             count += await link.run(PURGE_KEYS, [lock, *map(names.entry, keys)], [token, soft])
         return count
+    if isinstance(selector, Variants):
+        until = repr(float(selector.until)).encode()
+        for key in {key for key, _ in selector.names}:
+            meant = [variant(vary) for other, vary in selector.names if other == key]
+            count += await link.run(PURGE_VARIANTS, [names.entry(key)], [soft, until, *meant])
+        return count
     origin, meant = b"", list[bytes]()
     if isinstance(selector, Tags):
         origin, meant = selector.origin, sorted(selector.names)
@@ -68,6 +76,8 @@ async def count(link: Link, selector: Selector) -> int:
         case Keys(keys):
             for some in _batches(keys):
                 total += await link.run(COUNT, [names.entry(key) for key in some], [])
+        case Variants(named):
+            total = await count(link, Keys(frozenset(key for key, _ in named)))
         case Tags(tags, _, origin):
             before = list[bytes]()  # what has one of these was counted with it
             for tag in sorted(tags):
@@ -100,7 +110,7 @@ async def _candidates(link: Link, selector: _Walked) -> AsyncIterator[list[bytes
             for prefix in sorted(prefixes):
                 only = Prefix(frozenset((prefix,)))
                 async for entries in link.scan(names.pattern(prefix), _STEP):
-                    yield [name for name in entries if matches(only, names.key(name), frozenset(), None)]
+                    yield [name for name in entries if matches(only, names.key(name), None)]
         case Pattern(_, found):
             async for entries in link.scan(names.pattern(b""), _STEP):
                 yield [

@@ -27,6 +27,7 @@ __all__ = [
     "MOVED",
     "NOTE",
     "PURGE_KEYS",
+    "PURGE_VARIANTS",
     "RELEASE",
     "VERIFY",
 ]
@@ -60,5 +61,6 @@ COMMIT: Final = _script("commit", "namespace", "entries", "leases")
 RELEASE: Final = _script("release", "namespace", "leases")
 NOTE: Final = _script("note", "namespace", "leases")
 PURGE_KEYS: Final = _script("purge_keys", "namespace", "entries", "leases")
+PURGE_VARIANTS: Final = _script("purge_variants", "namespace", "entries")
 DROP: Final = _script("drop", "namespace", "entries")
 COUNT: Final = _script("count", "namespace", "entries")

@@ -18,12 +18,11 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from univocal.cache.stored import Stored
-from univocal.http.errors import RefusedError
 from univocal.http.messages import Request
 from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
 from univocal.store.patterns import compiled
-from univocal.store.purge_selectors import Keys, Pattern, Selector, located
+from univocal.store.purge_selectors import Pattern, Selector, located
 from univocal.store.redis.attachment import Attachment
 from univocal.store.redis.bell import UnavailableError, Waits
 from univocal.store.redis.codec import encode, usable_until, variant
@@ -264,8 +263,6 @@ class SharedStore:
         """
         link, now = self._attachment.link, self.clock()
         if not stored.reusable:
-            with suppress(RefusedError):
-                await self.purge(Keys(frozenset((stored.key,))), now)
             return False
         if link is None or not lease.token:
             return self._keep(lease.local, stored)
@@ -293,7 +290,15 @@ class SharedStore:
         keys = [names.lock(key), names.log, names.entry(key)]
         origin = b" ".join(located(key).split(b" ")[:2])
         bounds = [keep, self.memory.max_variants, MOST_OCTETS]
-        return keys, [token, variant(stored), described, stored.body, *bounds, origin, *sorted(stored.tags)]
+        return keys, [
+            token,
+            variant(stored.vary),
+            described,
+            stored.body,
+            *bounds,
+            origin,
+            *sorted(stored.tags),
+        ]
 
     async def _confirm(self, link: Link, stored: Stored, described: bytes) -> None:
         """Put into memory what was just stored in Redis, if it is still there.
@@ -303,7 +308,7 @@ class SharedStore:
         """
         lease = self.memory.begin(stored.key, self.clock())
         try:
-            if await link.run(DESCRIBED, [link.names.entry(stored.key)], [variant(stored)]) == described:
+            if await link.run(DESCRIBED, [link.names.entry(stored.key)], [variant(stored.vary)]) == described:
                 self.memory.commit(lease, stored)
         except UnavailableError:
             pass

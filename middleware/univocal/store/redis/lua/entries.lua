@@ -63,7 +63,7 @@ end
 local function purge(entry, soft, concerned)
   local gone, kept, found = {}, {}, 0
   for variant, one in pairs(responses(entry)) do
-    if not concerned(one) then
+    if not concerned(one, variant) then
       kept[variant] = one
     elseif soft ~= '' and one.fresh then
       kept[variant], found = one, found + 1
