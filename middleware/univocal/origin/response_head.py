@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["ORDINARY", "whole_head"]
+__all__ = ["ORDINARY", "empty_lines", "may_end", "whole_head"]
 
 # The beginnings of a final response's head that needs no second look.
 ORDINARY: Final = tuple(b"HTTP/1.%d %d" % (minor, hundreds) for minor in (1, 0) for hundreds in (2, 3, 4, 5))
@@ -19,12 +19,23 @@ _LATER_VERSION: Final = re.compile(rb"HTTP/1\.[2-9](?= )")
 _LENGTH: Final = re.compile(rb"(?i)\r\ncontent-length:([^\r\n]*)")
 
 
+def empty_lines(octets: bytes) -> int:
+    """The octets of the empty lines with which `octets` begin."""
+    return _EMPTY_LINES.match(octets).end()  # type: ignore[union-attr]
+
+
+def may_end(octets: bytearray, before: int) -> bool:
+    """Tell whether an empty line ends behind the first `before` octets."""
+    tail = octets[max(before - 3, 0) :]
+    return b"\n\r\n" in tail or b"\n\n" in tail
+
+
 def whole_head(octets: bytes) -> tuple[bytes, int] | None:
     """The head with which `octets` begin, as RFC 9112 has it, and how many octets it took; None: not whole.
 
     Raises ValueError, with the reason, where these are no octets of HTTP/1, or can be read in two ways.
     """
-    start = _EMPTY_LINES.match(octets).end()  # type: ignore[union-attr]
+    start = empty_lines(octets)
     begins = octets[start : start + len(_BEGINNING)]
     if not _BEGINNING.startswith(begins) and begins != b"\r":
         raise ValueError("no head of HTTP/1")

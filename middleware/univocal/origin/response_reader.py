@@ -14,14 +14,11 @@ import httptools
 from univocal.http.fields import LENGTH_DIGITS
 from univocal.http.messages import Fields, Response, values
 from univocal.http.upgrade import Line, Switching
-from univocal.origin.response_head import ORDINARY, whole_head
+from univocal.origin.response_head import ORDINARY, empty_lines, may_end, whole_head
 
 __all__ = ["Progress", "ResponseReader"]
 
 MAX_INTERIM: Final = 32
-# A chunk of fewer octets is passed on together with those that came in the same read.
-_CRUMB: Final = 512
-
 _BLANK_LINE: Final = b"\r\n\r\n"
 _VERSIONS: Final = {"1.0": b"HTTP/1.0", "1.1": b"HTTP/1.1"}
 
@@ -62,11 +59,10 @@ class ResponseReader:
     """
 
     __slots__ = (
-        "_barren", "_chunked", "_closes", "_content", "_crumbs", "_ended", "_expects", "_fields", "_head",
-        "_held", "_interims",
-        "_is_head", "_line", "_max_head", "_parser", "_persists", "_sink", "_surplus", "_upgrades", "_write",
-        "began", "continued", "error", "fault", "on_message_begin", "progress", "reusable", "stage",
-        "takes", "trailers", "version",
+        "_barren", "_closes", "_content", "_ended", "_ends", "_expects", "_fields", "_head", "_held",
+        "_interims", "_is_head", "_line", "_looked", "_max_head", "_parser", "_persists", "_pieces", "_sink",
+        "_surplus", "_upgrades", "_write", "began", "continued", "error", "fault", "on_body",
+        "on_message_begin", "progress", "reusable", "stage", "takes", "trailers", "version",
     )  # fmt: skip
 
     def __init__(self, max_head: int, line: Line | None = None) -> None:
@@ -75,7 +71,10 @@ class ResponseReader:
         # Holds something between the end of a message and the beginning of the next: so the parser
         # tells of a beginning without a call into Python.
         self._ended: list[bool] = []
-        self._crumbs: list[bytes] = []  # small chunks of the octets that are being read
+        # The content in the octets that are being read: chunks may have one octet, and a call into Python for
+        # each of them would keep others waiting.
+        self._pieces: list[bytes] = []
+        self.on_body: Callable[[bytes], None] = self._pieces.append
         self.on_message_begin: Callable[[], None] = self._ended.clear
         self._parser = self._new_parser()
 
@@ -89,7 +88,9 @@ class ResponseReader:
         self._fields: Fields = []
         self.trailers: Fields = self._fields
         self._content = b""  # its last octets
+        self._ends: int | None = None  # the pieces before this one are of this response, which has ended
         self._held = bytearray()  # of a head that is not yet whole
+        self._looked = 0  # octets of it in which its end was looked for
         self._persists = self._surplus = self._closes = False
         self._interims = self._barren = 0
         self.stage = _HEAD
@@ -111,7 +112,7 @@ class ResponseReader:
         else:
             try:
                 if self.stage is Progress.TUNNEL:
-                    self.on_body(data)
+                    self._pass_through(data)
                 else:
                     self._parser.feed_data(data)
             except httptools.HttpParserError as error:
@@ -120,8 +121,8 @@ class ResponseReader:
                     self._feed_heads(data)  # perhaps it is spelled as in old times
                 else:
                     self._stopped(error)
-        if self._crumbs:
-            self._gather()
+        if self._pieces:
+            self._pass_on_content()
         if self.stage is _COMPLETE:
             follows = not self._ended or (data[-1] in b"\r\n" and self._blank_lines_follow(data))
             self.reusable = self._persists and not (follows or self._surplus)
@@ -134,8 +135,10 @@ class ResponseReader:
     def _feed_heads(self, data: bytes) -> None:
         """Read the final response's head, interim ones before it, and what stands behind it."""
         if self._held:
+            before = len(self._held)
             self._held += data
-            if b"\n" not in data:
+            # All of it is looked at again only when it has doubled, or may be whole.
+            if len(self._held) < 2 * self._looked and not may_end(self._held, before):
                 return
             data = bytes(self._held)
             self._held.clear()
@@ -146,7 +149,8 @@ class ResponseReader:
                 self.fault = str(error)
                 return
             if whole is None:
-                self._held += data
+                self._held += data[empty_lines(data) :]
+                self._looked = len(self._held)
                 return
             # A new one: behind an interim response nothing counts that it said of the connection.
             self._parser = self._new_parser()
@@ -158,7 +162,7 @@ class ResponseReader:
     def _parse(self, octets: bytes) -> None:
         try:
             if self.stage is Progress.TUNNEL:
-                self.on_body(octets)
+                self._pass_through(octets)
             else:
                 self._parser.feed_data(octets)
         except httptools.HttpParserUpgrade:
@@ -193,7 +197,7 @@ class ResponseReader:
         """Read no more, and let go of all that knows the reader: circles wait for the garbage collector."""
         self.stage = Progress.STOPPED
         self._line = None
-        self._parser = self._sink = self._write = cast("Any", None)
+        self._parser = self._sink = self._write = self.on_body = cast("Any", None)
 
     def divert(self, write: Callable[[bytes], bool]) -> None:
         """Let `write` take the octets of another protocol that stand behind a 101."""
@@ -235,7 +239,6 @@ class ResponseReader:
                 self.fault = "a Content-Length that is none"
                 return
         self.stage = Progress.TUNNEL if status == 101 else _CONTENT
-        self._chunked = coded is not None
         # RFC 9112 §6.1: the framing of a coded HTTP/1.0 message is faulty
         faulty = version == b"HTTP/1.0" and coded is not None
         # What an origin server sends behind a response that has no content would be read as the next one. It
@@ -253,36 +256,32 @@ class ResponseReader:
         if self._is_head:
             self._end_without_content()
 
-    def on_body(self, content: bytes) -> None:
-        stage = self.stage
-        if stage is _CONTENT or stage is Progress.TUNNEL:
-            self.progress = True
-            self._content = content
-            if self._chunked and len(content) < _CRUMB and stage is _CONTENT:
-                self._crumbs.append(content)
-                return
-            if self._crumbs:
-                self._gather()
-                if self.stage is not stage:
-                    return  # whoever is told of them had enough
-            self.takes = self._write(content)
-        elif stage is _COMPLETE:
-            self._surplus = True
+    def _pass_through(self, octets: bytes) -> None:
+        """Pass on what is another protocol's."""
+        self.progress = True
+        self.takes = self._write(octets)
 
-    def _gather(self) -> None:
-        """Tell of small chunks that came together as of one: thousands of them would keep others waiting."""
-        crumbs, self._crumbs = self._crumbs, []
-        if self.stage is Progress.STOPPED or self.error is not None:
-            return
-        try:
-            self.takes = self._write(b"".join(crumbs))
-        except Exception as error:
-            self.stage = Progress.STOPPED  # it is no whole response, though its end has come
-            self._surplus, self.fault, self.error = True, self.fault or "the sink failed", error
+    def _pass_on_content(self) -> None:
+        """Tell of the content that came in one read as of one piece."""
+        pieces = self._pieces
+        if self._ends is not None:
+            self._surplus = self._surplus or len(pieces) > self._ends
+            del pieces[self._ends :]
+            self._ends = 0
+        if pieces and (self.stage is _CONTENT or self.stage is _COMPLETE) and self.error is None:
+            self.progress = True
+            self._content = pieces[-1]
+            try:
+                self.takes = self._write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+            except Exception as error:
+                self.stage = Progress.STOPPED  # it is no whole response, though its end has come
+                self._surplus, self.fault, self.error = True, self.fault or "the sink failed", error
+        pieces.clear()
 
     def on_message_complete(self) -> None:
         if self.stage is _CONTENT:
             self.stage = _COMPLETE
+            self._ends = len(self._pieces)
             self._ended.append(True)
             self._fields = []
 
@@ -302,6 +301,7 @@ class ResponseReader:
         """The response to HEAD ends here, of which httptools has no notion (RFC 9110 §9.3.2)."""
         if self.stage is not Progress.STOPPED:
             self.stage = _COMPLETE
+            self._ends = 0
             self._ended.append(True)
             self._fields = []
 

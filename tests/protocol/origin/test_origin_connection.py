@@ -352,7 +352,7 @@ def test_a_response_whose_content_cannot_be_kept_is_not_told_as_whole(connection
     assert answer.calls[1:] == [("fail", MemoryError)]
 
 
-def test_who_has_had_enough_of_small_chunks_gets_none_of_the_large_one_behind_them(connection, send, answer):
+def test_who_has_had_enough_gets_none_of_what_comes_in_the_next_read(connection, send, answer):
     got = []
 
     def write(chunk):
@@ -363,5 +363,21 @@ def test_who_has_had_enough_of_small_chunks_gets_none_of_the_large_one_behind_th
     answer.write = write
     request = send()
     connection.data_received(CHUNKED + b"5\r\nhello\r\n400\r\n" + b"b" * 1024 + b"\r\n")
-    assert got == [b"hello"]
+    connection.data_received(b"5\r\nhello\r\n0\r\n\r\n")
+    assert got == [b"hello" + b"b" * 1024]
     assert answer.names == ["start"]
+
+
+@pytest.mark.parametrize("chunk", [b"1\r\nx\r\n", b"1;a=b\r\nx\r\n", b"4\r\n\r\n\r\n\r\n"])
+def test_a_thousand_chunks_take_no_more_calls_than_one(connection, answer, send, chunk):
+    send()
+    connection.data_received(CHUNKED + chunk)
+    counts = []
+    for number in (1, 1000):
+        calls, octets = [], chunk * number
+        sys.setprofile(lambda frame, event, _, calls=calls: event == "call" and calls.append(frame))
+        connection.data_received(octets)
+        sys.setprofile(None)
+        counts.append(len(calls))
+    assert counts[0] == counts[1]
+    assert answer.content.count(chunk[-3:-2]) >= 1001

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from univocal.origin.response_head import whole_head
 from univocal.origin.response_reader import MAX_INTERIM, Progress, ResponseReader
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -252,6 +253,31 @@ def test_a_head_as_large_as_allowed():
     reader.feed(OK + b"A: %b\r\nContent-Length: 1\r\n\r\na" % value)
     assert reader.stage is Progress.COMPLETE
     assert told.heads[0][1][0] == (b"a", value)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        OK + b"a: b\r\n" * 9000 + b"\r\n",
+        b"HTTP/1.1 200 OK\n" + b"a: b\n" * 9000 + b"\n",
+        b"\r\n" * 25_000 + OK + b"\r\n",
+    ],
+    ids=["CRLF", "LF", "empty lines before it"],
+)
+def test_a_head_in_small_pieces_is_looked_at_a_few_times(monkeypatch, head):
+    looked = []
+
+    def counted(octets):
+        looked.append(len(octets))
+        return whole_head(octets)
+
+    monkeypatch.setattr("univocal.origin.response_reader.whole_head", counted)
+    reader, told = ResponseReader(1 << 16), Told()
+    reader.expect(told)
+    for octets in by_sevens(head):
+        reader.feed(octets)
+    assert [status for status, _ in told.heads] == [200]
+    assert sum(looked) < 4 * len(head)
 
 
 def test_content_is_not_counted_as_head():
