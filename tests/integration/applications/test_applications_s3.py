@@ -26,6 +26,7 @@ CREDENTIALS = Credentials("AKIDEXAMPLE", "a secret that both know")
 KEYS = [
     "plain.txt", "a//b", "/begins", "a/./b", "a/../b", "..", "a/..", ".", "ends/", "a b", "a+b", "a(b)'c!*",
     "100%", "%41", "a%2Fb", "naïve/Straße.txt", "a;b=c,d@e:f$g&h", "[x]", "q?x=1#y", "~tilde-_.", "a\\b",
+    "tab\there", "line\r\nfeed", "\x01\x1f\x7f",
 ]  # fmt: skip
 
 
