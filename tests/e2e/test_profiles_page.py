@@ -104,6 +104,25 @@ def test_the_tag_of_a_thumbnail(text):
     assert path_tags(b"/thumb/3/37/F.jpg/200px-F.jpg", profile) == {b"/3/37/F.jpg"}
 
 
+def test_every_setting_has_a_source(text):
+    sources = rows(section(text, "Where the rules come from"))
+    named = [name for row in sources for name in re.findall("`([^`]+)`", row[0])]
+    tables = [f"{table}.{name}" for table, settings in _TABLES.items() for name in settings]
+    assert named == [*(name for name in tables if not name.startswith("reject")), *_ARRAYS, *tables[-2:]]
+    assert all(source for _, source in sources)
+
+
+def test_what_the_servlet_specification_leaves_open_are_settings(text):
+    told = section(text, "What the Servlet specification leaves open")
+    (settings,) = blocks(told, "toml")
+    profiles = [BUILT_IN["servlet"], parse({"mine": settings}, BUILT_IN)["mine"]]
+    for _, target, *cells in rows(told):
+        for cell, profile in zip(cells, profiles, strict=True):
+            result = canonical_target(target.strip("`").encode(), profile)
+            expected = re.findall("`([^`]+)`", cell)[0]
+            assert (result.reason if isinstance(result, Rejected) else result.decode()) == expected
+
+
 # Rings, reasons, profiles.
 
 

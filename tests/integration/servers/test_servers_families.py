@@ -31,7 +31,7 @@ APACHE_MODULES = Path("/usr/lib/apache2/modules")
 PHP_PACKAGES = Path("/usr/share/php")
 
 # RFC 3986 lets these stand bare in no path; univocal escapes them, and some servers refuse them.
-NEVER_BARE = re.compile(rb'["<>\[\]\\^`{|}]')
+NEVER_BARE = re.compile(rb'[\x80-\xFF"<>\[\]\\^`{|}]')
 STRAY = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
@@ -216,7 +216,7 @@ def is_readable(target):
         unquote_to_bytes(query).decode()
     except UnicodeDecodeError:
         return False
-    return target.isascii() and not STRAY.search(query)
+    return query.isascii() and not STRAY.search(query)
 
 
 def seen(family, answer):
