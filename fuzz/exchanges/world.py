@@ -453,12 +453,18 @@ def played(world: World) -> Iterator[None]:
         stack.callback(uvicorns.setLevel, uvicorns.level)
         uvicorns.setLevel(logging.CRITICAL)
         stack.enter_context(patch.object(Exchange, "_fail", failed))
-        for module in ("forward.attempt", "server.turn", "server.direct", "engine.exchange"):
+        for module in (
+            "forward.attempt",
+            "server.turn",
+            "server.direct",
+            "engine.exchange",
+            "engine.account",
+        ):
             stack.enter_context(patch(f"univocal.{module}.time", world.clock))
         # So that little content is much.
         stack.enter_context(patch("univocal.engine.flight.Broadcast", partial(Broadcast, window=120)))
         stack.enter_context(patch("univocal.engine.broadcast.FAR_BEHIND", 400))
-        stack.enter_context(patch("univocal.engine.exchange.WINDOW", 100))
+        stack.enter_context(patch("univocal.engine.stored_content.WINDOW", 100))
         logger.addHandler(handler)
         stack.callback(logger.removeHandler, handler)
         yield

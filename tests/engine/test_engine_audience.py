@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neighbours import FRESH, HOST, House
-from univocal.engine import audience, exchange
+from univocal.engine import account, audience
 from univocal.engine.audience import ALIKE, FEW, MOST, OCTETS, SLICE
 from univocal.http.messages import Received
 from univocal.judge.plan import plan_of
@@ -41,7 +41,7 @@ class Watched(House):
 
 @pytest.fixture
 def house(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
-    monkeypatch.setattr(exchange, "time", SimpleNamespace(perf_counter=lambda: 0.0))  # others take no time
+    monkeypatch.setattr(account, "time", SimpleNamespace(perf_counter=lambda: 0.0))  # others take no time
     made = Watched()
     made.store_away(b"content")
     made.hit()  # the first of a second is counted by itself

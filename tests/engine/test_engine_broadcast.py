@@ -68,7 +68,7 @@ def test_each_reader_gets_everything_in_order_and_the_end_once(told: Told) -> No
     for _ in range(4):
         sinks[1].reader.resume()
     assert (sinks[1].chunks, sinks[1].ends) == ([b"a", b"b"], [None])
-    assert (told.deserted, told.broadcast.readers, told.broadcast.held) == (1, 0, 0)
+    assert (told.deserted, len(told.broadcast.readers), told.broadcast.held) == (1, 0, 0)
 
 
 def test_nobody_reads_before_it_resumes(told: Told) -> None:
@@ -246,4 +246,4 @@ def test_every_reader_gets_a_prefix_and_those_who_stay_get_all(
         while not sink.ends:
             sink.reader.resume()
         assert b"".join(sink.chunks) == written
-    assert (told.broadcast.readers, told.broadcast.held) == (0, 0)
+    assert (len(told.broadcast.readers), told.broadcast.held) == (0, 0)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from neighbours import House, PlayedClient
+from neighbours import FRESH, House, PlayedClient
 from univocal.cache.rules import Rules
 from univocal.engine.broadcast import FAR_BEHIND, WINDOW
+from univocal.engine.exchange import _NEXT, Step
 from univocal.http.errors import RefusedError
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
@@ -272,3 +273,20 @@ def test_what_is_only_observed_is_never_answered_by_another_resource(age: int, f
         house.origin.last.answers(status=503, fields=[])
     assert (ordinary.status, ordinary.body) == (200, b"another")
     house.assert_nothing_is_left()
+
+
+def test_an_exchange_refuses_a_step_that_may_not_follow() -> None:
+    house = House()
+    exchange = house.ask().exchange
+    assert exchange is not None
+    house.origin.last.answers(b"content", fields=FRESH)
+    assert exchange.over
+    with pytest.raises(RuntimeError, match="does not go from OVER to SENDING"):
+        exchange._respond(200, [], b"")
+
+
+def test_every_step_but_the_last_leads_to_the_end() -> None:
+    reached = {Step.RECEIVED}
+    while more := {after for step in reached for after in _NEXT[step]} - reached:
+        reached |= more
+    assert reached | {Step.OVER} == set(Step) == set(_NEXT)

@@ -293,7 +293,7 @@ def small_windows() -> Iterator[None]:
     with (
         patch("univocal.engine.flight.Broadcast", partial(Broadcast, window=60)),
         patch("univocal.engine.broadcast.FAR_BEHIND", 100),
-        patch("univocal.engine.exchange.WINDOW", 60),
+        patch("univocal.engine.stored_content.WINDOW", 60),
     ):
         yield
 

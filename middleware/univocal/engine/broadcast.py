@@ -58,7 +58,8 @@ class Reader:
     def resume(self) -> None:
         """Go on: the sink takes more."""
         self.blocked = self.awaits_more = False
-        self.go_on()
+        if self.index < self._broadcast.count or self._broadcast.ended:
+            self.go_on()
 
     def await_more(self) -> None:
         """Begin with the next chunk, or at the end: what is there says nothing of whether more comes."""
@@ -81,7 +82,7 @@ class Reader:
                 self.pass_on(cast.chunk(self.index))
             cast.passed()
         if cast.ended and not self.blocked and self.index == cast.count:
-            self._end(cast.error)
+            self._end(cast.error if cast.failed else None)
 
     def pass_on(self, chunk: bytes) -> None:
         """Pass on the next chunk."""
@@ -124,11 +125,13 @@ class Broadcast:
         "_dropped",
         "_error",
         "_full",
-        "_readers",
         "_room",
         "_traceback",
+        "count",
         "ended",
+        "failed",
         "kept",
+        "readers",
         "size",
         "window",
     )
@@ -142,22 +145,14 @@ class Broadcast:
         self.kept = False
         self.size = 0  # octets written
         self.ended = False
+        self.failed = False  # it ended with an error
         self._full = False
         self._error: BaseException | None = None
         self._traceback: TracebackType | None = None
         self._chunks: deque[bytes] = deque()
         self._dropped = 0  # chunks that every reader has passed on
-        self._readers: list[Reader] = []
-
-    @property
-    def count(self) -> int:
-        """Chunks written."""
-        return self._dropped + len(self._chunks)
-
-    @property
-    def readers(self) -> int:
-        """The number of readers."""
-        return len(self._readers)
+        self.count = 0  # chunks written
+        self.readers: list[Reader] = []
 
     @property
     def held(self) -> int:
@@ -173,16 +168,16 @@ class Broadcast:
     def join(self, sink: Taker) -> Reader:
         """A new reader, from the first octet on: possible while nothing has been dropped."""
         reader = Reader(self, sink)
-        self._readers.append(reader)
+        self.readers.append(reader)
         return reader
 
     def leave(self, reader: Reader) -> None:
         """Wait for this reader no longer."""
-        if reader in self._readers:
-            self._readers.remove(reader)
+        if reader in self.readers:
+            self.readers.remove(reader)
             if self._chunks or self._full:
                 self.passed()
-            if not self._readers:
+            if not self.readers:
                 self._deserted()
 
     def write(self, chunk: bytes) -> bool:
@@ -190,12 +185,13 @@ class Broadcast:
         if not chunk:
             return True
         self.size += len(chunk)
-        readers = self._readers
+        readers = self.readers
         if len(readers) == 1 and not self.kept and not self._chunks and not readers[0].blocked:
-            self._dropped += 1
+            self._dropped = self.count = self.count + 1
             readers[0].pass_on(chunk)  # straight through: nobody else wants it
             return True
         self._chunks.append(chunk)
+        self.count += 1
         for reader in tuple(readers):
             if reader.awaits_more:
                 reader.resume()
@@ -204,18 +200,18 @@ class Broadcast:
         if self.kept:
             return True
         self.passed()
-        if not self._readers:
+        if not self.readers:
             return True
-        if len(self._readers) > 1:
+        if len(self.readers) > 1:
             self._leave_behind()
         self._full = self.size - self._fastest() > self.window
         return not self._full
 
     def end(self, error: BaseException | None = None) -> None:
         """Take note that no more will come; every reader hears of the `error`, if any, after the rest."""
-        self.ended = True
+        self.ended, self.failed = True, error is not None
         self._error, self._traceback = error, error.__traceback__ if error is not None else None
-        for reader in tuple(self._readers):
+        for reader in tuple(self.readers):
             if reader.awaits_more:
                 reader.no_more(error)
             else:
@@ -228,7 +224,7 @@ class Broadcast:
 
     def hand_over(self, content: bytes) -> None:
         """Let those go who stand still: what they have yet to read is a part of what was kept."""
-        for reader in tuple(self._readers):
+        for reader in tuple(self.readers):
             reader.hand_over(content)
 
     def forget(self) -> None:
@@ -242,23 +238,23 @@ class Broadcast:
     def passed(self) -> None:
         """Drop the chunks that every reader has passed on, unless they are kept, and let the writer go on."""
         if self._chunks and not self.kept:
-            last = min((reader.index for reader in self._readers), default=self.count)
+            last = min((reader.index for reader in self.readers), default=self.count)
             while self._dropped < last:
                 self._chunks.popleft()
                 self._dropped += 1
-        if self._full and (not self._readers or self.size - self._fastest() <= self.window):
+        if self._full and (not self.readers or self.size - self._fastest() <= self.window):
             self._full = False
             self._room()
 
     def is_unread(self) -> bool:
         """True if content is more than a window ahead of every reader, though there is one."""
-        return bool(self._readers) and self.size - self._fastest() > self.window
+        return bool(self.readers) and self.size - self._fastest() > self.window
 
     def _fastest(self) -> int:
-        return max((reader.position for reader in self._readers), default=self.size)
+        return max((reader.position for reader in self.readers), default=self.size)
 
     def _leave_behind(self) -> None:
         """Let go of those who hold more than their share: one client that does not read stops no other."""
-        for reader in tuple(self._readers):
+        for reader in tuple(self.readers):
             if self.size - reader.position > FAR_BEHIND:
                 reader.outpaced()

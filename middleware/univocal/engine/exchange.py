@@ -4,72 +4,92 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
+from enum import Enum
 from types import TracebackType
-from typing import Final, cast
+from typing import Final
 
 from univocal.cache.decide import Forward, Refuse, Reuse, Validate, reuse_on_error
 from univocal.cache.represent import not_modified, represent
 from univocal.cache.stored import Stored
 from univocal.cache.tags import TAGGING
-from univocal.engine.broadcast import WINDOW, CutShortError, Reader
+from univocal.engine.account import Account
+from univocal.engine.broadcast import CutShortError
 from univocal.engine.engine import Engine
 from univocal.engine.flight import Flight
 from univocal.engine.landing import Failed, Found, Relayed, Renewed
-from univocal.engine.outcome import Outcome, Times
 from univocal.engine.purge import Purged, carry_out
-from univocal.engine.queues import Place
-from univocal.engine.recording import Recording
+from univocal.engine.stored_content import StoredContent
+from univocal.engine.waiting import Waiting
 from univocal.forward.roles import Origin
 from univocal.http.client_counts import client_name
-from univocal.http.errors import Failure, RefusedError
+from univocal.http.errors import RefusedError
 from univocal.http.fields import without
 from univocal.http.messages import Fields, Response, values
 from univocal.http.problem import problem
-from univocal.http.roles import Client, Content, Due
+from univocal.http.roles import Client, Content
 from univocal.judge.admission import Admission
 from univocal.judge.handling import Handling, cache_status
 from univocal.judge.orders import Order
-from univocal.store.loans import Loan
 
-__all__ = ["Exchange"]
+__all__ = ["Exchange", "Step"]
 
 FETCHED: Final = frozenset((b"GET", b"HEAD"))  # their answers are for all who ask at the same time
+
+
+class Step(Enum):
+    """The steps of an exchange."""
+
+    RECEIVED = "the decision is there, and nothing is done yet"
+    PURGING = "a purge is carried out"
+    WAITING = "the flight that it leads or follows has not landed"
+    QUEUED = "the answer that it shared has failed, and others ask before it"
+    RECALLING = "the shared tier is asked for a stale response in the place of an error"
+    HOLDING = "another request's response is there, and goes out once its content goes on"
+    RELAYING = "a flight's content goes out as it comes"
+    SENDING = "content that is all there goes out as the client takes it"
+    OVER = "the client has its answer, or has left"
+
+
+# The steps that may follow each. OVER, too, follows every other.
+_NEXT: Final[Mapping[Step, frozenset[Step]]] = {
+    Step.RECEIVED: frozenset((Step.PURGING, Step.WAITING, Step.SENDING)),
+    Step.PURGING: frozenset((Step.SENDING,)),
+    Step.WAITING: frozenset(
+        (Step.WAITING, Step.QUEUED, Step.RECALLING, Step.HOLDING, Step.RELAYING, Step.SENDING)
+    ),
+    Step.QUEUED: frozenset((Step.WAITING, Step.SENDING)),
+    Step.RECALLING: frozenset((Step.WAITING, Step.QUEUED, Step.HOLDING, Step.RELAYING, Step.SENDING)),
+    Step.HOLDING: frozenset((Step.QUEUED, Step.RELAYING, Step.SENDING)),
+    Step.RELAYING: frozenset((Step.SENDING,)),
+    Step.SENDING: frozenset(),
+    Step.OVER: frozenset(),
+}
 
 
 class Exchange:
     """One request: begun by a door for its client, told of when the client takes more or leaves.
 
+    The door calls `begin`, then `resume` whenever the client takes more, and `cancel` when the client leaves.
+    A flight that it leads or follows calls `interim` any number of times, `landed` once, then `write` for
+    each chunk and `ended` at last; `rest` in the place of those if all of the content is there.
+
     `error` is an error of the application behind, with its traceback; the door raises it again.
     """
 
     __slots__ = (
+        "_account",
         "_client",
         "_content",
-        "_counted",
         "_engine",
-        "_failure",
-        "_first",
-        "_flight",
-        "_follows",
-        "_handling",
-        "_head",
-        "_loan",
+        "_held",
         "_origin",
-        "_pending",
-        "_place",
-        "_purged",
-        "_reader",
-        "_reasons",
-        "_recording",
-        "_status",
-        "_ticks",
-        "_timer",
+        "_sending",
+        "_step",
+        "_wait",
         "admission",
-        "begun",
         "error",
-        "octets",
         "over",
     )
 
@@ -87,29 +107,20 @@ class Exchange:
         self._client = client
         self._origin = origin
         self._content = content
-        self.begun, self._ticks = begun or (engine.clock(), time.perf_counter())
-        self._first = 0.0
-        self._status = 0
-        self.octets = 0
-        self._handling = Handling()
-        self._failure: Failure | None = None
-        self._reasons = admission.reasons
-        self._purged: Purged | None = None
-        self._counted = ""  # the name of the client that it is counted for
-        self._flight: Flight | None = None
-        self._reader: Reader | None = None
-        self._recording: Recording | None = None  # of the response that is said to be stored
-        self._follows = False
-        self._head: Response | None = None  # of another's response, which waits for content that comes
-        self._timer: Due | None = None
-        self._place: Place | None = None  # to ask by itself, after another's request has failed
-        # Of content that is all there, what the client did not take; it may outlive what is stored.
-        self._pending: memoryview | None = None
-        self._loan: Loan | None = None
+        self._step = Step.RECEIVED
+        self._account = Account(begun or (engine.clock(), time.perf_counter()), admission.reasons)
+        self._wait = Waiting()
+        self._held: Response | None = None  # another request's response, which waits for content that comes
+        self._sending: StoredContent | None = None
         self.over = False
         self.error: tuple[BaseException, TracebackType | None] | None = None
 
-    # What the door calls
+    def _go(self, step: Step) -> None:
+        if step not in _NEXT[self._step]:
+            raise RuntimeError(f"an exchange does not go from {self._step.name} to {step.name}")
+        self._step = step
+
+    # Calls of the door
 
     def begin(self) -> None:
         """Carry out the decision."""
@@ -118,11 +129,11 @@ class Exchange:
         if limit and not self._may_begin(limit):
             self._refuse(("too-many-requests",))
             return
-        found = admission.canonical
+        canonical = admission.canonical
         decision = admission.decision
-        if found is not None and found.redirect and not isinstance(decision, Refuse | Order):
-            fields = [(b"location", found.url), (b"content-length", b"0")]
-            self._respond(found.redirect, fields, b"")
+        if canonical is not None and canonical.redirect and not isinstance(decision, Refuse | Order):
+            fields = [(b"location", canonical.url), (b"content-length", b"0")]
+            self._respond(canonical.redirect, fields, b"")
             return
         match decision:
             case Reuse():
@@ -135,7 +146,7 @@ class Exchange:
             case Validate() | Forward(may_store=True) if admission.request.method in FETCHED:
                 self._fetch()
             case _:
-                self._handling = Handling(fwd=decision.reason)
+                self._account.handling = Handling(fwd=decision.reason)
                 self._lead(None, self._content)
 
     def _may_begin(self, limit: int) -> bool:
@@ -144,19 +155,17 @@ class Exchange:
         name = client_name(admission.peer.client or admission.received.client)
         if name and not self._engine.under_way.add_below(limit, name):
             return False
-        self._counted = name
+        self._account.client = name
         return True
 
     def resume(self) -> None:
         """Send more: the client takes it."""
-        if self.over:
-            return
-        if self._pending is not None:
-            if self._loan is not None:
-                self._engine.gate.tiers.memory.taken(self._loan)
-            self._send_stored(self._pending)
-        elif self._reader is not None and self._status:
-            self._reader.resume()
+        match self._step:
+            case Step.SENDING if self._sending is not None:
+                if self._sending.resume():
+                    self._finish()
+            case Step.RELAYING if self._wait.reader is not None:
+                self._wait.reader.resume()
 
     def cancel(self) -> None:
         """Give up: the client has left."""
@@ -166,7 +175,7 @@ class Exchange:
 
     def give_up(self, status: int) -> None:
         """Give up: the door itself answers, because of a fault of ours."""
-        self._status = self._status or status
+        self._account.status = self._account.status or status
         self.cancel()
 
     def refuse(self, reasons: Sequence[str]) -> None:
@@ -178,31 +187,34 @@ class Exchange:
     # Answers of our own, and stored ones
 
     def _refuse(self, reasons: Sequence[str]) -> None:
-        self._reasons = tuple(reasons)
-        self._handling = Handling(detail=reasons[0])
-        if self._status:
+        account = self._account
+        account.reasons = tuple(reasons)
+        account.handling = Handling(detail=reasons[0])
+        if account.status:
             self._cut()  # too late for another status: the response ends without its end
             return
-        told = problem(reasons, self.admission.request.fields)
+        answer = problem(reasons, self.admission.request.fields)
         # After ambiguous framing nobody knows where the next request begins (RFC 9112 §6.3).
         close = [(b"connection", b"close")] if reasons[0] == "bad-framing" else []
-        self._respond(told.status, [*told.fields, *close], told.body)
+        self._respond(answer.status, [*answer.fields, *close], answer.body)
 
     def _purge(self, order: Order) -> None:
         """Carry out a PURGE, which may take more than a moment."""
-        self._purged = Purged(order)
+        self._go(Step.PURGING)
+        self._account.purged = Purged(order)
         task = asyncio.get_running_loop().create_task(self._carry_out(order))
         self._engine.tasks.add(task)
         task.add_done_callback(self._engine.tasks.discard)
 
     async def _carry_out(self, order: Order) -> None:
+        account = self._account
         try:
-            self._purged = await carry_out(order, self._engine.gate.tiers, self.begun)
+            purged = account.purged = await carry_out(order, self._engine.gate.tiers, account.begun)
         except RefusedError as refused:
             if not self.over:
                 self._refuse(refused.reasons)
             return
-        body = self._purged.body()
+        body = purged.body()
         fields = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         if not self.over:
             self._respond(200, fields, body)
@@ -212,39 +224,24 @@ class Exchange:
         decision = admission.decision
         assert isinstance(decision, Reuse)
         shown = represent(admission.request, decision.stored, decision.age, self._engine.clock())
-        self._handling = handling
+        self._account.handling = handling
         self._respond(shown.status, [*shown.fields, *self._cache_status()], shown.body)
 
     def _respond(self, status: int, fields: Fields, body: bytes | memoryview) -> None:
+        self._go(Step.SENDING)
         self._start(status, fields)
-        self._send_stored(memoryview(body))
-
-    def _send_stored(self, content: memoryview) -> None:
-        """Send content in pieces, as the client takes it: of each connection no more than one piece waits."""
-        more = True
-        while more and len(content) and not self.over:  # it may leave within each call
-            piece, content = content[:WINDOW], content[WINDOW:]
-            self.octets += len(piece)
-            # The last piece goes on its own: it must not hold all the content for who does not read.
-            shared = len(content) or len(piece) == len(cast("bytes", piece.obj))
-            more = self._client.write(piece if shared else bytes(piece))
-        if self.over:
-            return
-        if len(content):
-            self._wait_with(content)
-        else:
-            self._pending = None
+        if not len(body) or (not self.over and self._outgoing().send(memoryview(body))):
             self._finish()
 
-    def _wait_with(self, content: memoryview) -> None:
-        """Hold content until the client takes more, or until others need the memory more."""
-        self._pending = content
-        found = self.admission.canonical
-        if self._loan is None and found is not None:
-            memory, whole = self._engine.gate.tiers.memory, cast("bytes", content.obj)
-            self._loan = memory.lend(found.key, whole, lambda: self.refuse(("overloaded",)))
+    def _outgoing(self) -> StoredContent:
+        memory, canonical = self._engine.gate.tiers.memory, self.admission.canonical
+        key = None if canonical is None else canonical.key
+        self._sending = sending = StoredContent(
+            self._client, self._account, memory, key, lambda: self.refuse(("overloaded",))
+        )
+        return sending
 
-    # What the origin is asked for
+    # The flight that answers
 
     def _fetch(self) -> None:
         """Join the flight of the key, or lead one."""
@@ -258,44 +255,45 @@ class Exchange:
 
     def _join(self, flight: Flight) -> None:
         """Wait for another's answer once, and ask by itself if that does not satisfy this request."""
-        engine, name = self._engine, flight.name
-        self._follows, self._flight = True, flight
-        self._reader = flight.join(self)
+        self._go(Step.WAITING)
+        engine, wait, name = self._engine, self._wait, flight.name
+        wait.follows, wait.flight = True, flight
+        wait.reader = flight.join(self)
         if flight.landing is not None:
             self.landed()
             return
         timeout = self.admission.runtime.limits.collapse_timeout
-        self._timer = engine.call_later(timeout, lambda: self._forward(name))
+        wait.timer = engine.call_later(timeout, lambda: self._forward(name))
 
-    def _forward(self, name: object | None) -> None:
+    def _forward(self, name: Hashable | None) -> None:
         """Stop waiting for another's answer: use a response stored by now, or ask the origin server."""
         engine = self._engine
         self._leave()
-        self._follows = False
+        self._wait.follows = False
         self.admission = engine.gate.again(self.admission, engine.clock())  # it has waited
         match self.admission.decision:
-            case Reuse() as found:
-                self._reuse(Handling.of_hit(found))
+            case Reuse() as reuse:
+                self._reuse(Handling.of_hit(reuse))
                 self._refresh()
             case Refuse(reason=reason):
                 self._refuse((reason,))
             case _:
                 self._lead(name)
 
-    def _forward_in_turn(self, flight: Flight) -> None:
+    def _queue(self, flight: Flight) -> None:
         """Ask by itself after a failure that the leader may have brought about alone, or after a stall.
 
         A thousand may have followed it, so a few ask at a time. The others wait, and take what those bring.
         """
         self._leave()
-        self._follows = False
-        self._place = place = self._engine.flights.queues.place(
-            flight.name, lambda: self._go(place, flight.name)
-        )
+        self._go(Step.QUEUED)
+        wait = self._wait
+        wait.follows = False
+        wait.place = place = self._engine.flights.queues.place(flight.name, lambda: self._ask_in_turn(flight))
         place.begin()
 
-    def _go(self, place: Place, name: Hashable | None) -> None:
-        engine = self._engine
+    def _ask_in_turn(self, failed: Flight) -> None:
+        engine, wait, name = self._engine, self._wait, failed.name
         self.admission = again = engine.gate.again(self.admission, engine.clock())
         flight = engine.flights.joinable(name)
         if flight is not None and flight.landing is not None:
@@ -304,15 +302,17 @@ class Exchange:
         elif isinstance(again.decision, Reuse | Refuse) or not engine.gate.flight_name(again, engine.clock()):
             self._forward(None)
         else:
-            # Who has to wait for long holds up nobody else.
-            self._timer = engine.call_later(again.runtime.limits.collapse_timeout, place.end)
+            assert wait.place is not None
+            # A request that has to wait for long holds up no other.
+            wait.timer = engine.call_later(again.runtime.limits.collapse_timeout, wait.place.end)
             self._lead(name if flight is None else None)
 
-    def _lead(self, name: object | None, content: Content | None = None) -> None:
-        flights = self._engine.flights
-        self._failure = None  # another's, if there was one
-        self._flight = flight = Flight(flights, self.admission, self._origin, name, content)
-        self._reader = flight.join(self, leads=True)
+    def _lead(self, name: Hashable | None, content: Content | None = None) -> None:
+        self._go(Step.WAITING)
+        flights, wait = self._engine.flights, self._wait
+        self._account.failure = None  # another's, if there was one
+        wait.flight = flight = Flight(flights, self.admission, self._origin, name, content)
+        wait.reader = flight.join(self, leads=True)
         flights.launch(flight)
         flight.begin()
 
@@ -323,36 +323,26 @@ class Exchange:
 
     def _leave(self) -> None:
         """Wait for the flight no longer."""
-        self._stop_waiting()
-        reader, self._reader, self._flight = self._reader, None, None
-        self._head = None
-        if reader is not None:
-            reader.leave()
+        self._held = None
+        self._wait.leave()
 
-    def _stop_waiting(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        place, self._place = self._place, None
-        if place is not None:
-            place.end()
-
-    # What the flight says
+    # Calls of the flight
 
     def interim(self, status: int, fields: Fields) -> None:
         if not self.over:
             self._client.interim(status, fields)
 
     def landed(self) -> None:
-        self._stop_waiting()
-        flight = self._flight
+        wait = self._wait
+        wait.stop()
+        flight = wait.flight
         if flight is None:
             return  # the client has left
-        if not self._follows:
+        if not wait.follows:
             self.admission = flight.admission
         match flight.landing:
             case Failed(error):
-                self._failure = error.failure if isinstance(error, RefusedError) else None
+                self._account.failure = error.failure if isinstance(error, RefusedError) else None
                 self._recall(flight, None, lambda: self._be_refused(flight, error))
             case Relayed(response) if response.status >= 500:
                 self._recall(flight, response.status, lambda: self._relay(flight, response))
@@ -364,21 +354,21 @@ class Exchange:
                 self._take_found(admission)
 
     def _recall(self, flight: Flight, status: int | None, otherwise: Callable[[], None]) -> None:
-        """Serve something stale in place of an error, if there is any (RFC 9111 §4.2.4, RFC 5861 §4)."""
+        """Serve a stale response in place of an error, if there is any (RFC 9111 §4.2.4, RFC 5861 §4)."""
         engine = self._engine
         again = engine.gate.again(self.admission, engine.clock())
         had, has = _has_fallback(self.admission), _has_fallback(again)
 
         def recalled(held: Sequence[Stored]) -> None:
-            if self._flight is not flight:
+            if self._wait.flight is not flight:
                 return  # the client has left meanwhile
-            found = engine.gate.again(again, engine.clock(), held)
-            self._instead(found, status, otherwise)
+            self._instead(engine.gate.again(again, engine.clock(), held), status, otherwise)
 
         if had and not has:
-            found = again.canonical
-            assert found is not None
-            engine.gate.tiers.recall(found.key, again.request, engine.clock(), recalled)
+            self._go(Step.RECALLING)
+            canonical = again.canonical
+            assert canonical is not None
+            engine.gate.tiers.recall(canonical.key, again.request, engine.clock(), recalled)
         else:
             self._instead(again, status, otherwise)
 
@@ -393,9 +383,9 @@ class Exchange:
         if stale is None:
             otherwise()
             return
-        told = 0 if self._follows else status or 0
-        fwd = _reason(self.admission)
-        handling = Handling(fwd=fwd, fwd_status=told, collapsed=self._follows, detail=stale.reason)
+        follows, fwd = self._wait.follows, _reason(self.admission)
+        fwd_status = 0 if follows else status or 0
+        handling = Handling(fwd=fwd, fwd_status=fwd_status, collapsed=follows, detail=stale.reason)
         self.admission = replace(again, decision=stale)
         self._leave()
         self._reuse(handling)
@@ -405,17 +395,17 @@ class Exchange:
 
     def _be_refused(self, flight: Flight, error: Exception) -> None:
         provoked = not isinstance(error, RefusedError) or error.provoked
-        if self._follows and provoked:
-            self._forward_in_turn(flight)
+        if self._wait.follows and provoked:
+            self._queue(flight)
         else:
             self._fail(error)
 
     def _relay(self, flight: Flight, response: Response) -> None:
         """Pass the origin server's own response on as it comes."""
         recording = flight.recording
-        if not self._follows:
+        if not self._wait.follows:
             kept = recording is not None and recording.stored_at_head
-            self._recording = recording if kept else None
+            self._account.recording = recording if kept else None
             handling = Handling(fwd=_reason(self.admission), stored=kept, unstorable=_unstorable(flight))
             self._stream(flight, response, handling)
             return
@@ -423,7 +413,7 @@ class Exchange:
         whole = storing is not None and storing.whole and not values(self.admission.request.fields, b"range")
         again = self._satisfied_by(storing) if storing is not None and whole else None
         if storing is None and self._engine.gate.flight_name(self.admission, self._engine.clock()):
-            self._forward_in_turn(flight)  # it was so for the leader: nothing says that it is for others
+            self._queue(flight)  # it was so for the leader: nothing says that it is for others
             return
         if storing is None or again is None:
             self._forward(None)
@@ -436,7 +426,7 @@ class Exchange:
     def _take_renewed(self, flight: Flight, stored: Stored, status: int) -> None:
         """Answer with a stored response that the origin server has confirmed or completed."""
         fwd = _reason(self.admission)
-        if not self._follows:
+        if not self._wait.follows:
             age = stored.age(self._engine.clock())
             decision = Reuse(stored, age, fwd, revalidate_in_background=False)
             again: Admission | None = replace(flight.admission, decision=decision)
@@ -453,7 +443,7 @@ class Exchange:
     def _take_found(self, admission: Admission) -> None:
         """Answer with what another node has stored."""
         assert isinstance(admission.decision, Reuse)
-        again = self._satisfied_by(admission.decision.stored) if self._follows else admission
+        again = self._satisfied_by(admission.decision.stored) if self._wait.follows else admission
         if again is None:
             self._forward(None)
             return
@@ -470,7 +460,7 @@ class Exchange:
         return again if again is not None and isinstance(again.decision, Reuse) else None
 
     def _stream(self, flight: Flight, response: Response, handling: Handling) -> None:
-        self._handling = handling
+        self._account.handling = handling
         if flight.recording is not None and flight.recording.storing is not None:
             # The client's conditions were kept from the origin: they are answered here (RFC 9111 §4.3.2).
             unchanged = not_modified(self.admission.request, response, self._engine.clock())
@@ -479,59 +469,63 @@ class Exchange:
                 self._leave()
                 self._respond(unchanged.status, [*unchanged.fields, *self._cache_status()], b"")
                 return
-        if self._follows:
+        if self._wait.follows:
             self._await_content(flight, response)
             return
+        self._go(Step.RELAYING)
         self._start(response.status, [*response.fields, *self._cache_status()])
-        if self._reader is not None:  # else the client has left
-            self._reader.resume()
+        if self._wait.reader is not None:  # else the client has left
+            self._wait.reader.resume()
 
     def _await_content(self, flight: Flight, response: Response) -> None:
         """Send another's response from the moment its content goes on, and nothing of it before that.
 
         A client that has been sent a head cannot be answered otherwise any more, should the content stall.
         """
-        reader, engine = self._reader, self._engine
-        assert reader is not None
-        self._head = response
+        self._go(Step.HOLDING)
+        wait, engine = self._wait, self._engine
+        assert wait.reader is not None
+        self._held = response
         timeout = self.admission.runtime.limits.collapse_timeout
-        self._timer = engine.call_later(timeout, lambda: self._overtake(flight))
-        reader.await_more()
+        wait.timer = engine.call_later(timeout, lambda: self._overtake(flight))
+        wait.reader.await_more()
 
     def _overtake(self, flight: Flight) -> None:
         """Ask by itself: the content that this request waits for has stalled."""
         flight.overtake()
-        self._forward_in_turn(flight)
+        self._queue(flight)
 
     def _start_following(self, response: Response) -> None:
         """Send the head of another's response, whose content goes on."""
-        self._head = None
-        self._stop_waiting()
+        self._go(Step.RELAYING)
+        self._held = None
+        self._wait.stop()
         self._start(response.status, [*response.fields, *self._cache_status()])
 
     def write(self, chunk: bytes) -> bool:
-        if self._head is not None:
-            self._start_following(self._head)
+        if self._held is not None:
+            self._start_following(self._held)
             if self.over:
                 return False  # the client has left
-        self.octets += len(chunk)
+        self._account.octets += len(chunk)
         return self._client.write(chunk)
 
     def rest(self, content: memoryview) -> bool:
-        if not self._status:
+        if self._step is not Step.RELAYING:
             return False  # its head waits for another's word
-        self._reader = self._flight = None
-        self._wait_with(content)
+        self._go(Step.SENDING)
+        self._wait.reader = self._wait.flight = None
+        self._outgoing().hold(content)
         return True
 
     def ended(self, error: BaseException | None) -> None:
-        flight, head = self._flight, self._head
-        if flight is not None and head is not None:
+        wait, held = self._wait, self._held
+        if wait.flight is not None and held is not None:
             if error is not None:
-                self._forward_in_turn(flight)
+                self._queue(wait.flight)
                 return
-            self._start_following(head)
-        self._reader = self._flight = None
+            self._start_following(held)
+        wait.reader = wait.flight = None
         if error is None:
             self._finish()
         else:
@@ -542,26 +536,26 @@ class Exchange:
             return
         self._leave()
         if isinstance(error, RefusedError):
-            self._failure = error.failure
+            self._account.failure = error.failure
             self._refuse(error.reasons)
             return
         if not isinstance(error, CutShortError):
             self.error = error, error.__traceback__
-        elif not self._status:
+        elif not self._account.status:
             self._refuse(("origin-bad-response",))
             return
         self._cut()
 
-    # What the client gets
+    # The client's side
 
     def _cache_status(self) -> Fields:
-        found = self.admission.canonical
-        assert found is not None
-        return cache_status(self._handling, found, self.admission.runtime.cache_status)
+        canonical = self.admission.canonical
+        assert canonical is not None
+        return cache_status(self._account.handling, canonical, self.admission.runtime.cache_status)
 
     def _start(self, status: int, fields: Fields) -> None:
-        self._status = status
-        self._first = time.perf_counter()
+        self._account.status = status
+        self._account.first = time.perf_counter()
         if self.admission.rules.strip_tags:
             fields = without(fields, TAGGING)
         self._client.start(status, fields)
@@ -578,31 +572,14 @@ class Exchange:
     def _end(self) -> None:
         if self.over:
             return
-        self.over = True
-        if self._loan is not None:
-            self._engine.gate.tiers.memory.give_back(self._loan)
-            self._loan = self._pending = None
-        if self._counted:
-            self._engine.under_way.remove(self._counted)
-        audience = self._engine.audience
-        if not (audience.listeners or audience.counters):
-            return
-        now = time.perf_counter()
-        if self._recording is not None and not self._recording.stored:
-            why = self._recording.unstorable  # it was too large, cut, or purged
-            self._handling = self._handling._replace(stored=False, unstorable=why)
-        times = Times(self.begun, (self._first or now) - self._ticks, now - self._ticks)
-        outcome = Outcome.of(
-            self.admission,
-            self._handling,
-            self._status,
-            self.octets,
-            times,
-            self._reasons,
-            self._failure,
-            self._purged,
-        )
-        audience.announce(outcome)
+        self._step, self.over = Step.OVER, True
+        if self._sending is not None:
+            self._sending.close()
+        engine = self._engine
+        if self._account.client:
+            engine.under_way.remove(self._account.client)
+        if engine.audience.listeners or engine.audience.counters:
+            engine.audience.announce(self._account.outcome(self.admission))
 
 
 def _has_fallback(admission: Admission) -> bool:

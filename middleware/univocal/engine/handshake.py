@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, Protocol, cast
 
-from univocal.engine.exchange import Exchange
+from univocal.engine.exchange import Exchange, Step
 from univocal.engine.flight import Flight
 from univocal.forward.tunnel import Tunnel
 from univocal.http.messages import Fields, Response
@@ -50,7 +50,7 @@ class Handshake(Exchange):
     def _end(self) -> None:
         if self._tunnel is not None:
             self._tunnel.close()
-            self.octets = self._tunnel.octets
+            self._account.octets = self._tunnel.octets
         super()._end()
 
     def _relay(self, flight: Flight, response: Response) -> None:
@@ -58,11 +58,12 @@ class Handshake(Exchange):
             super()._relay(flight, response)
             return
         runtime = self.admission.runtime
-        self._handling = Handling(fwd="bypass")
-        self._status = response.status
-        self._first = time.perf_counter()
-        assert self._reader is not None
-        self._reader.resume()  # it hears of the end
+        self._go(Step.RELAYING)
+        account, reader = self._account, self._wait.reader
+        account.handling = Handling(fwd="bypass")
+        account.status, account.first = response.status, time.perf_counter()
+        assert reader is not None
+        reader.resume()  # it hears of the end
         near = cast("SwitchingClient", self._client).switch([*response.fields, *self._cache_status()])
         self._tunnel = Tunnel(
             near,

@@ -212,7 +212,8 @@ def strip_untrusted(fields: Sequence[Field], method: bytes = b"GET") -> Fields:
 
 def speaks_for_another(names: AbstractSet[bytes]) -> bool:
     """Tell whether one of these field names (lower case) says that somebody else made the request."""
-    return any(_tells_the_sender(name[:64]) for name in names - _ORDINARY)  # no known one is so long
+    unusual = names - _ORDINARY
+    return bool(unusual) and any(_tells_the_sender(name[:64]) for name in unusual)  # no known one is so long
 
 
 def forwards_left(method: bytes, fields: Sequence[Field]) -> Fields | None:

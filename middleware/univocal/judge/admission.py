@@ -122,7 +122,7 @@ class Gate:
 
     def _passes(self, found: Canonical, request: Request, rules: Rules, now: float) -> bool:
         """True if a client's own conditions go to the origin: not long ago its answer could not be stored."""
-        conditional = any(name in CLIENT_CONDITIONS for name, _ in request.fields)
+        conditional = not CLIENT_CONDITIONS.isdisjoint([name for name, _ in request.fields])
         odd = oddities(request, rules.ordinary) if conditional else frozenset[bytes]()
         return conditional and self.tiers.memory.is_uncacheable(found.key, now, odd)
 
