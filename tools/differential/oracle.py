@@ -298,7 +298,8 @@ def judged_hit(before: Sequence[Said], history: Sequence[Said], source: Said, go
     verdicts, state = min(possible, key=lambda pair: weight(pair[0]))
     yield from verdicts
     if weight(verdicts) < WEIGHTS[Level.LAW]:
-        yield from judged_age(state, got)
+        # Several states may answer. The fields are of one of them.
+        yield from judged_age(next((of for _, of in possible if of.last is source), state), got)
 
 
 def weight(verdicts: Sequence[Verdict]) -> int:
@@ -345,7 +346,7 @@ def judged_state(state: State, before: Sequence[Said], during: Sequence[Said], g
     # What is fresh may answer in place of an error, whatever the client would rather have.
     if not any(exchange.failed for exchange in during):
         yield from judged_directives(state, got)
-    yield from contradicted(state, before, got)
+    yield from contradicted(state, before, during, got)
 
 
 def judged_freshness(
@@ -365,7 +366,7 @@ def judged_freshness(
     window = seconds(said.get("stale-while-revalidate"))
     most = seconds(directives(got.ask.fields).get("max-stale"))
     asked = "max-stale" in directives(got.ask.fields) and (most is None or stale_for <= most + SLACK)
-    forbidden = FORBID_STALE & set(said)
+    forbidden = {name for name in FORBID_STALE & set(said) if name != "no-cache" or not said[name]}
     if forbidden - {"s-maxage"}:
         yield Verdict(Level.MUST, f"stale in spite of {min(forbidden)}{renewed}", "§4.2.4")
     elif (window is not None and stale_for <= window) or asked:
@@ -392,9 +393,10 @@ def judged_directives(state: State, got: Got) -> Iterator[Verdict]:
         yield Verdict(Level.SHOULD, "a client's min-fresh is ignored", "§5.2.1.3")
 
 
-def contradicted(state: State, before: Sequence[Said], got: Got) -> Iterator[Verdict]:
+def contradicted(state: State, before: Sequence[Said], during: Sequence[Said], got: Got) -> Iterator[Verdict]:
     """An older response answers though the origin server has said something else since."""
     vary = values(state.fields, "vary")
+    stale = any(said.failed for said in during) or "stale-while-revalidate" in directives(state.fields)
     for said in before:
         if said.came < state.last.sent or said is state.last:
             continue
@@ -410,7 +412,7 @@ def contradicted(state: State, before: Sequence[Said], got: Got) -> Iterator[Ver
             continue
         if said.failed or said.status == 429 or not speaks_for(said, state, vary, got.ask):
             continue
-        yield Verdict(*contradiction(said, state))
+        yield Verdict(*contradiction(said, state, stale=stale))
         return
 
 
@@ -446,6 +448,9 @@ def speaks_for(said: Said, state: State, vary: str, ask: Ask) -> bool:
 def shared(said: Said) -> bool:
     """Whether a response may be stored, and answer others than whom it was sent to."""
     kept = directives(said.fields)
+    asked = "authorization" in dict(said.ask.fields)
+    if asked and not {"public", "s-maxage", "must-revalidate"} & set(kept):
+        return False
     held = bool({"no-store", "private", "no-cache"} & set(kept)) or "*" in values(said.fields, "vary")
     held = held or bool(values(said.fields, "set-cookie"))
     return (
@@ -456,7 +461,7 @@ def shared(said: Said) -> bool:
     )
 
 
-def contradiction(said: Said, state: State) -> tuple[Level, str, str]:
+def contradiction(said: Said, state: State, *, stale: bool) -> tuple[Level, str, str]:
     """How much a contradiction weighs: what only one client's request brought about ends nothing."""
     kept = directives(said.fields)
     what = "304" if said.status == 304 else "404 or 410" if said.status in {404, 410} else str(said.status)
@@ -476,6 +481,13 @@ def contradiction(said: Said, state: State) -> tuple[Level, str, str]:
     )
     if (odd or other) and not shared(said):
         return Level.FREE, f"older after a {what} to an odd {said.ask.method}", "allowed"
+    # One client's request can bring about an error that is nobody else's: a field that is too long.
+    reload = said.ask.field("cache-control") or said.ask.field("pragma")
+    if reload and said.status >= 400 and said.status not in {404, 410}:
+        return Level.FREE, f"older after a {what} to a client's reload", "allowed"
+    # RFC 9111 §4.3.5: what a HEAD contradicts is stale, and may be served stale.
+    if said.ask.method == "HEAD" and stale:
+        return Level.FREE, f"stale after a {what} to a HEAD", "allowed"
     return Level.LAW, f"older after a {what} to a {said.ask.method}", "§4, §4.3.3, §4.3.4"
 
 
