@@ -25,9 +25,19 @@ def empty_lines(octets: bytes) -> int:
 
 
 def may_end(octets: bytearray, before: int) -> bool:
-    """Tell whether an empty line ends behind the first `before` octets."""
-    tail = octets[max(before - 3, 0) :]
-    return b"\n\r\n" in tail or b"\n\n" in tail
+    """Tell whether what stands behind the first `before` octets may make a head whole, or show a fault.
+
+    That is the end of the first line, an empty line, or a line end of the other kind.
+    """
+    line_end = octets.find(b"\n")
+    if line_end < 0 or line_end >= before:
+        return line_end >= 0
+    tail = octets[max(before - 3, line_end - 1) :]
+    if tail[0] == 0x0A:
+        del tail[0]  # without its CR
+    if octets[line_end - 1] != 0x0D:
+        return b"\n\n" in octets[before - 1 :] or b"\r" in tail
+    return b"\n\r\n" in octets[before - 2 :] or tail.count(b"\n") != tail.count(b"\r\n")
 
 
 def whole_head(octets: bytes) -> tuple[bytes, int] | None:
