@@ -3,7 +3,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import unquote, unquote_to_bytes
+from urllib.parse import unquote, unquote_to_bytes, urljoin
 
 import pytest
 from hypothesis import assume, given
@@ -18,8 +18,8 @@ from univocal.uri.rewrite import rewriter
 from univocal.uri.ring import KEEP
 from univocal.uri.segments import add_trailing_slash
 from univocal.uri.site import Route, Site
-from univocal.uri.sites import Sites, resolve
-from univocal.uri.target import Canonical, origin_target
+from univocal.uri.sites import Sites, resolve, resolve_url
+from univocal.uri.target import Canonical, origin_target, reference
 
 ROOT = Path(__file__).parents[2]
 BUILT_IN = parse({path.stem: path.read_text() for path in (ROOT / "profiles").glob("*.toml")})
@@ -435,6 +435,19 @@ def sites(draw: st.DrawFn) -> Sites:
 HOSTS = st.sampled_from(
     [b"one.example", b"ONE.example.:80", b"a.many.example:443", b"alias.example:8080", b"alias.example"]
 )
+
+
+@given(TARGETS, ANY)
+def test_a_client_that_is_told_of_a_spelling_is_not_told_again(target: bytes, profile: Profile) -> None:
+    telling = Sites((), Site("s", (), (Route(b"/", profile, ""),), canonical=301))
+    found = resolve(target, [b"a.example"], b"http", telling)
+    assume(isinstance(found, Canonical) and found.respelled)
+    assert isinstance(found, Canonical)
+    told = reference(found).decode("ascii")
+    followed = urljoin("http://a.example/x/y?z", told) if told.startswith("/") else told
+    again = resolve_url(followed.encode("ascii"), telling)
+    assert isinstance(again, Canonical)
+    assert (again.respelled, again.key) == (False, found.key)
 
 
 @given(TARGETS, HOSTS, st.sampled_from([b"http", b"https"]), sites())

@@ -60,6 +60,7 @@ token_env = "UNIVOCAL_PURGE_TOKEN"
 hosts = ["en.example", "*.wiki.example"]
 aliases = ["www.en.example", "192.0.2.7"]
 alias_answer = 308
+canonical = "link"
 scheme = "https"
 tls_cert = "en.pem"
 tls_key = "en.key"
@@ -93,6 +94,7 @@ def test_the_whole_file() -> None:
     assert health is not None
     assert health.rule == HealthRule(b"/healthz?a", 5, 2, frozenset(range(200, 400)), 2, 3)
     assert site.alias_answer == 308
+    assert site.canonical == "link"
     assert site.cache.ttl_by_status == {"404": 5}
     assert site.routes[0].upstream is not None
     assert site.routes[0].upstream == UpstreamSetting((Weighted("http://127.0.0.1:9002"),), "/v1/")
@@ -190,6 +192,7 @@ def test_defaults_are_those_of_the_contract() -> None:
         ("[purge]\ntoken = 'secret'\n" + SITE, "purge.token", "secret", "allow, token_env"),
         (SITE + "profile = 3", "sites[0].profile", 3, "a text"),
         (SITE + "alias_answer = 302", "sites[0].alias_answer", 302, "'serve', 301 or 308"),
+        (SITE + "canonical = 302", "sites[0].canonical", 302, "'serve', 301, 308 or 'link'"),
         (SITE + "[sites.cache]\nmax_bytes = 1", "sites[0].cache.max_bytes", 1, "ttl, ttl_by_status"),
         *(
             (f"[origin]\nhealth = {{ {settings} }}\n" + SITE, f"origin.health{key}", found, allowed)

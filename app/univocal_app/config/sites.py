@@ -77,6 +77,7 @@ class SiteReader:
             aliases=() if everywhere else tuple(table.aliases),
             alias_answer=0 if table.alias_answer == "serve" else table.alias_answer,
             scheme=table.scheme.encode(),
+            canonical=table.canonical,
         )
 
     def _profile(self, name: str, place: str) -> Profile:

@@ -210,6 +210,7 @@ class SiteTable(Table):
     hosts: Annotated[list[str], Field(min_length=1)]
     aliases: list[str] = []
     alias_answer: Literal["serve", 301, 308] = "serve"
+    canonical: Literal["serve", 301, 308, "link"] = "serve"
     scheme: Literal["keep", "http", "https"] = "keep"
     tls_cert: str = ""
     tls_key: str = ""

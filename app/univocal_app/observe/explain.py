@@ -14,7 +14,7 @@ from univocal.uri.pipeline import Rejected, Stage, explain_target
 from univocal.uri.profile import Profile
 from univocal.uri.segments import routing_view
 from univocal.uri.sites import Sites, a_labels, declared_charsets, resolve_url
-from univocal.uri.target import Canonical, origin_target
+from univocal.uri.target import Canonical, origin_target, reference
 from univocal_app.terminal import printable, table, written
 
 __all__ = ["Explanation", "Url", "explain"]
@@ -107,6 +107,8 @@ class Explanation:
                 return [("redirect", f"{status} to {printable(found.url)}")]
             case found:
                 verdict = [("canonical", printable(found.url)), ("key", printable(found.key))]
+                if found.respelled and found.site.canonical in {301, 308}:
+                    verdict.append(("a GET gets", f"{found.site.canonical} to {printable(reference(found))}"))
                 if (sent := origin_target(found)) != found.target:
                     verdict.append(("origin gets", printable(sent)))
                 if changed := self.rules.changed():

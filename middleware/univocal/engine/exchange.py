@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
@@ -32,9 +33,11 @@ from univocal.http.roles import Client, Content
 from univocal.judge.admission import Admission
 from univocal.judge.handling import Handling, cache_status
 from univocal.judge.orders import Order
+from univocal.uri.target import Canonical, reference
 
 __all__ = ["Exchange", "Step"]
 
+_NAMES_CANONICAL: Final = re.compile(rb"(?i);\s*rel\s*=\s*\"?[^\";,]*\bcanonical\b").search
 FETCHED: Final = frozenset((b"GET", b"HEAD"))  # their answers are for all who ask at the same time
 
 
@@ -131,10 +134,11 @@ class Exchange:
             return
         canonical = admission.canonical
         decision = admission.decision
-        if canonical is not None and canonical.redirect and not isinstance(decision, Refuse | Order):
-            fields = [(b"location", canonical.url), (b"content-length", b"0")]
-            self._respond(canonical.redirect, fields, b"")
-            return
+        if canonical is not None and not isinstance(decision, Refuse | Order):
+            status, location = _redirection(admission, canonical)
+            if status:
+                self._respond(status, [(b"location", location), (b"content-length", b"0")], b"")
+                return
         match decision:
             case Reuse():
                 self._reuse(Handling.of_hit(decision))
@@ -558,6 +562,8 @@ class Exchange:
         self._account.first = time.perf_counter()
         if self.admission.rules.strip_tags:
             fields = without(fields, TAGGING)
+        if 200 <= status < 300:
+            fields = _with_link(fields, self.admission)
         self._client.start(status, fields)
 
     def _finish(self) -> None:
@@ -600,3 +606,26 @@ def _unstorable(flight: Flight) -> str:
 def _reason(admission: Admission) -> str:
     assert not isinstance(admission.decision, Order)
     return admission.decision.reason
+
+
+def _redirection(admission: Admission, found: Canonical) -> tuple[int, bytes]:
+    """The status and Location of a redirect to the canonical URL; status 0: the request is answered."""
+    if found.redirect:
+        return found.redirect, found.url
+    status = found.site.canonical if _is_told(admission, found) else "link"
+    return (0, b"") if isinstance(status, str) else (status, reference(found))
+
+
+def _with_link(fields: Fields, admission: Admission) -> Fields:
+    """A response's fields and a Link to the canonical URL (RFC 6596), where the origin server names none."""
+    found = admission.canonical
+    if found is None or found.site.canonical != "link" or not _is_told(admission, found):
+        return fields
+    if any(_NAMES_CANONICAL(value) for value in values(fields, b"link")):
+        return fields
+    return [*fields, (b"link", b'<%b>; rel="canonical"' % found.url)]
+
+
+def _is_told(admission: Admission, found: Canonical) -> bool:
+    """Tell whether the client is told of the canonical URL: it asks for a page by another spelling."""
+    return found.respelled and admission.request.method in FETCHED and not admission.received.upgrade

@@ -131,7 +131,7 @@ class Hits:
         if not isinstance(resolved, Canonical) or 0 < limits.max_target < len(target):
             return None
         rules = runtime.rules_of(resolved)
-        special = resolved.observed or resolved.redirect or resolved.received
+        special = resolved.observed or resolved.redirect or resolved.received or resolved.respelled
         if special or rules.passes_path(resolved.target):
             return None
         found = _Found(

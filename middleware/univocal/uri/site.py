@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -57,7 +58,8 @@ class Site:
 
     `hosts` are names, "*.suffix" patterns or addresses, with or without a port; `aliases` are exact and
     become hosts[0], or are answered with `alias_answer` (301 or 308). `scheme` is b"keep", or what it is
-    unified to, b"http" or b"https".
+    unified to, b"http" or b"https". A GET of another spelling than the canonical one is answered like that
+    one, or as `canonical` says: redirected (301 or 308), or with a Link field ("link", RFC 6596).
     """
 
     name: str
@@ -66,6 +68,7 @@ class Site:
     aliases: tuple[str, ...] = ()
     alias_answer: int = 0
     scheme: bytes = b"keep"
+    canonical: Literal["serve", "link", 301, 308] = "serve"
 
     def __post_init__(self) -> None:
         longest_first = tuple(sorted(self.routes, key=lambda route: len(route.prefix), reverse=True))
@@ -87,6 +90,7 @@ class Site:
         aliases: Sequence[str] = (),
         alias_answer: Literal["serve", 301, 308] = "serve",
         scheme: Literal["keep", "http", "https"] = "keep",
+        canonical: Literal["serve", "link", 301, 308] = "serve",
     ) -> Site:
         """The site of these `hosts`, as `[[sites]]` of a file describes one.
 
@@ -95,10 +99,14 @@ class Site:
         """
         names = (hosts,) if isinstance(hosts, str) else tuple(hosts)
         source = f"site {names[0]}" if names else "site"
-        if not names or scheme not in {"keep", "http", "https"} or alias_answer not in {"serve", 301, 308}:
-            found = (names, scheme, alias_answer)
-            allowed = "a host; scheme: keep, http or https; alias_answer: serve, 301 or 308"
-            raise ConfigurationError(source, "hosts, scheme, alias_answer", found, allowed)
+        for key, found, allowed in (
+            ("hosts", names, "a host name or address, with or without a port, or *.name"),
+            ("scheme", scheme, "keep, http or https"),
+            ("alias_answer", alias_answer, "serve, 301 or 308"),
+            ("canonical", canonical, "serve, link, 301 or 308"),
+        ):
+            if not found or (key != "hosts" and str(found) not in re.split(", | or ", allowed)):
+                raise ConfigurationError(source, key, found, allowed)
         own = {"/": profile, **routes}
         return cls(
             name=names[0],
@@ -110,6 +118,7 @@ class Site:
             aliases=tuple(aliases),
             alias_answer=0 if alias_answer == "serve" else alias_answer,
             scheme=scheme.encode(),
+            canonical=canonical,
         )
 
     def route_of(self, view: bytes) -> Route:

@@ -15,7 +15,7 @@ from univocal.uri.pipeline import Declared, Rejected, canonical_target, rejected
 from univocal.uri.profile import Profile, ProfileName, chosen_profile
 from univocal.uri.segments import routing_view
 from univocal.uri.site import Route, Site
-from univocal.uri.target import Canonical, strays
+from univocal.uri.target import Canonical, strays, survives_clients
 
 __all__ = ["EVERYWHERE", "Sites", "a_labels", "declared_charsets", "resolve", "resolve_url", "url_octets"]
 
@@ -283,10 +283,21 @@ def _of_site(
     if isinstance(target, Rejected):
         return target
     key = b"%b %b %b %b" % (route.profile.digest, scheme, authority, target)
-    came = received.partition(b"#")[0] if route.forward == "received" else b""
+    whole = received.partition(b"#")[0]
+    came = whole if route.forward == "received" else b""
     if _UNSPEAKABLE.search(came):
         return rejected("control-character")
-    return Canonical(scheme, authority, target, key, site, route, observed, redirect, came)
+    respelled = site.canonical != "serve" and whole != target and _is_settled(target, declared, site, route)
+    return Canonical(scheme, authority, target, key, site, route, observed, redirect, came, respelled)
+
+
+def _is_settled(target: bytes, declared: Declared, site: Site, route: Route) -> bool:
+    """Tell whether clients may be told of a canonical target: what they then ask for is that (law 1)."""
+    return (
+        declared == _UNDECLARED
+        and survives_clients(target)
+        and _accepted(target, declared, site, route) == (target, ())
+    )
 
 
 def _accepted(

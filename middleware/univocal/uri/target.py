@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
 from univocal.http.fields import ENCODINGS
 from univocal.uri.pipeline import split
@@ -18,7 +19,9 @@ __all__ = [
     "encoding_fields",
     "origin_target",
     "path_tags",
+    "reference",
     "strays",
+    "survives_clients",
 ]
 
 
@@ -29,7 +32,8 @@ class Canonical:
     `key` is injective: none of the four parts that it joins holds a blank. If `observed` is not empty,
     `target` is the received one and the request goes past the cache. `redirect` is 0, or the status with
     which an alias is sent to `url`. `received` is what the origin gets where a route forwards targets as
-    they came: an answer to it answers no other spelling.
+    they came: an answer to it answers no other spelling. `respelled` is True where the site's `canonical`
+    tells clients of the one spelling, and the target came in another.
     """
 
     scheme: bytes
@@ -41,11 +45,37 @@ class Canonical:
     observed: tuple[str, ...] = ()
     redirect: int = 0
     received: bytes = b""
+    respelled: bool = False
 
     @property
     def url(self) -> bytes:
         """The absolute URL."""
         return b"%b://%b%b" % (self.scheme, self.authority, b"" if self.target == b"*" else self.target)
+
+
+# Clients send these as they stand in a reference: RFC 3986's path and query, "[" and "]". Browsers encode
+# a "'" in a query and remove dot segments.
+_UNCHANGED: Final = re.compile(
+    rb"(?:/(?!\.{1,2}(?:/|\?|\Z))(?:[A-Za-z0-9._~!$&'()*+,;=:@\[\]-]|%[0-9A-F]{2})*)+"
+    rb"(?:\?(?:[A-Za-z0-9._~!$&()*+,;=:@/?\[\]-]|%[0-9A-F]{2})*)?"
+)
+
+
+def survives_clients(target: bytes) -> bool:
+    """Tell whether clients that are sent to `target` ask for exactly that (RFC 3986 §5.2, WHATWG URL)."""
+    return _UNCHANGED.fullmatch(target) is not None
+
+
+# "//" would name a host, and some clients, as Python's urljoin, lose these when they resolve a reference.
+_UNEVEN: Final = re.compile(rb"//|;|\?\Z")
+
+
+def reference(canonical: Canonical) -> bytes:
+    """A reference to a canonical target, under the scheme and host by which a client came (RFC 3986 §4.2).
+
+    The absolute URL where not every client resolves a shorter one alike.
+    """
+    return canonical.url if _UNEVEN.search(canonical.target) else canonical.target
 
 
 def origin_target(canonical: Canonical) -> bytes:
