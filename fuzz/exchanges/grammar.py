@@ -32,6 +32,9 @@ RULES: tuple[dict[str, Any], ...] = (
     {"grace": 20},
     {"client_directives": "ignore"},
     {"errors": "explicit", "set_cookie": "explicit"},
+    # The number of each request is no field of its own: what it brings holds for all.
+    {"ordinary_fields": ["x-id"]},
+    {"ordinary_fields": ["x-id"], "grace": 20},
 )
 
 

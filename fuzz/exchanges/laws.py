@@ -6,7 +6,7 @@ import json
 import re
 from collections import Counter
 
-from fuzz.exchanges.grammar import HOST, POISON, SPELLINGS, Ask
+from fuzz.exchanges.grammar import HOST, ODD, POISON, SPELLINGS, Ask
 from fuzz.exchanges.messages import Lines, Message, UnreadableError, age, lifetime, responses, unstorable
 from fuzz.exchanges.replies import Of
 from fuzz.exchanges.world import Client, Served, World, WrongError, address
@@ -150,6 +150,7 @@ def judge_answer(
         judge_sharing(ask, answer, served)
     if b"; hit" in status:
         judge_freshness(world, ask, answer, served, client.wire.written(answer.at))
+        judge_succession(world, world.asked_at[name], answer, served)
 
 
 def judge_sharing(ask: Ask, answer: Message, served: Served) -> None:
@@ -236,6 +237,53 @@ def judge_freshness(world: World, ask: Ask, answer: Message, served: Served, now
         raise wrong("freshness", f"stale for {stale_for}: {answer}")
     if stale_for > max(1 + window, world.rules.grace) and b"max-stale" not in asked:
         raise wrong("freshness", f"stale for {stale_for}: {answer}")
+
+
+def judge_succession(world: World, asked: int, answer: Message, served: Served) -> None:
+    """No newer answer to a request that selects it has contradicted what is answered from the store."""
+    for later in world.served:
+        newer = served.headed_at < later.headed_at < later.done_at < asked
+        same = later.request.target == served.request.target
+        if newer and same and contradicts(world, later, served, answer):
+            raise wrong("succession", f"{answer} in spite of {later.response()} to {later.request}")
+
+
+PASSING = {b"authorization", b"if-match", b"if-unmodified-since", b"range"}
+"""A request with one of these goes past the cache, or asks for something else."""
+
+
+def contradicts(world: World, later: Served, served: Served, answer: Message) -> bool:
+    """A complete answer says, to whoever asked, that an older response is not to be used any more."""
+    came, request = later.response(), later.request
+    names = {name for name, _ in request.fields}
+    if came is None or not came.complete or request.method != b"GET" or names & PASSING:
+        return False
+    if later.sending is None or later.sending.mutated or later.sending.surplus:
+        return False
+    if served.sending is None or later.sending.of.version < served.sending.of.version:
+        return False  # it was purged, or made obsolete, while it came
+    if b"no-store" in request.directives or any(
+        request.every(name) != served.request.every(name) for name in varies(answer)
+    ):
+        return False
+    told = came.directives
+    private = b"private" in told and told[b"private"] is None
+    if came.status == 304:
+        forbids = (b"no-store" in told and b"must-understand" not in told) or private
+        others = came.field(b"vary") is not None and varies(came) != varies(answer)
+        return came.field(b"etag") == answer.field(b"etag") is not None and (forbids or others)
+    ordinary = b"x-id" in world.rules.ordinary and not names & {b"cookie", *dict(ODD)}
+    if ordinary and (came.status < 400 or came.status in {404, 410}):
+        return True
+    shared = came.status == 200 and not unstorable(request, came, heeds=world.heeds)
+    plain = came.field(b"set-cookie") is None and b"*" not in varies(came)
+    return shared and plain and bool(lifetime(came, later.received))
+
+
+def varies(answer: Message) -> set[bytes]:
+    """The names in a response's Vary."""
+    line = (answer.field(b"vary") or b"").lower()
+    return {name.strip() for name in line.split(b",")} - {b""}
 
 
 def ask_directives(ask: Ask) -> dict[bytes, bytes | None]:

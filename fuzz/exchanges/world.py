@@ -93,6 +93,7 @@ class Served:
         self.number, self.wire, self.request, self.asked = number, wire, request, asked
         self.received = asked  # when the final response's head was there
         self.headed = False
+        self.headed_at = self.done_at = 0  # of all that happens, the number
         self.sending: Sending | None = None
         self.pieces: deque[bytes] = deque()
         self.octets = b""  # all that was sent so far
@@ -162,6 +163,8 @@ class World:
         self.versions = dict.fromkeys(SPELLINGS.values(), 1)
         self.least = dict.fromkeys(SPELLINGS.values(), 1)
         self.errors: list[BaseException | str] = []
+        self.happened = 0
+        self.asked_at: dict[bytes, int] = {}
 
     # Steps
 
@@ -197,6 +200,8 @@ class World:
             client = self.clients[ask.client] = self.connect(address(ask.client))
         name = b"%d" % len(self.asks)
         self.asks[name], self.began[name] = ask, self.clock.now
+        self.happened += 1
+        self.asked_at[name] = self.happened
         head = [
             b"%b %b HTTP/1.%d" % (ask.method, ask.target, not ask.old),
             b"Host: " + HOST,
@@ -251,11 +256,15 @@ class World:
             served.octets += piece
             if not served.headed and served.response() is not None:
                 served.headed, served.received = True, self.clock.now
+                self.happened += 1
+                served.headed_at = self.happened
             wire.protocol.data_received(piece)
             if served.headed and sent.changes and not sent.mutated:
                 self.least[sent.of.target] = max(self.least.get(sent.of.target, 0), sent.of.version)
         if served.pieces or wire.closed:
             return
+        self.happened += 1
+        served.done_at = self.happened
         if sent.end == "reset":
             wire.lose(ConnectionResetError("reset"))
         elif sent.end == "close":

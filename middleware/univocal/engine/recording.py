@@ -210,17 +210,30 @@ class Recording:
             return
         if self.storing is not None:
             self.content = body
-            stored = complete(self.storing, body)
-            held = self._tiers.held(self.lease)
-            if held and stored is not None and self.current:
-                self._supersede(selected(self._admission.request, held), stored)
-            self.committed = stored is not None and self._tiers.commit(self.lease, stored)
-            if isinstance(self._decision, Forward) and self._decision.passes_conditions:
-                odd = oddities(self._admission.request, self._admission.rules.ordinary)
-                self._tiers.memory.forget_uncacheable(self._key, odd)
-            if not self.committed:
-                self.unstorable = "incomplete" if stored is None else "purged"
+            self._store(complete(self.storing, body))
         then()
+
+    def _store(self, stored: Stored | None) -> None:
+        """Store the complete response in the place of older ones, unless a newer one is stored."""
+        self.committed = False
+        if stored is None:
+            self.unstorable = "incomplete"
+            return
+        held = self._tiers.held(self.lease)
+        if held and self.current:
+            others, now = selected(self._admission.request, held), self._clock()
+            # Another node's clock may be ahead.
+            newer = [one for one in others if stored.response_time < one.response_time <= now]
+            if any(one.whole for one in newer):
+                self.unstorable = "outdated"
+                return
+            self._supersede([one for one in others if one not in newer], stored)
+        self.committed = self._tiers.commit(self.lease, stored)
+        if not self.committed:
+            self.unstorable = "purged"
+        if isinstance(self._decision, Forward) and self._decision.passes_conditions:
+            odd = oddities(self._admission.request, self._admission.rules.ordinary)
+            self._tiers.memory.forget_uncacheable(self._key, odd)
 
     def give_up(self) -> None:
         """Wait no longer for the rest of the content, which is as good as too large."""
@@ -352,12 +365,7 @@ class Recording:
     def _supersede(self, older: list[Stored], stored: Stored) -> None:
         """Remove older responses in whose place another is about to be stored."""
         place = stored.key, stored.vary
-        gone = [
-            one
-            for one in older
-            if one.response_time <= stored.response_time
-            and ((one.key, one.vary) != place or (one.whole and not stored.whole))
-        ]
+        gone = [one for one in older if (one.key, one.vary) != place or (one.whole and not stored.whole)]
         if gone:
             self._remove(gone)
 
