@@ -32,6 +32,10 @@ def described(fields: Fields, request: Request | None = None, **rules: float) ->
             [(b"e", b"")],
         ),
         (
+            [(b"connection", b"vary, ETag, b"), (b"vary", b"a"), (b"etag", b'"1"'), (b"b", b"1")],
+            [(b"vary", b"a"), (b"etag", b'"1"')],
+        ),
+        (
             [(b"cache-control", b'private="set-cookie"'), (b"set-cookie", b"a")],
             [(b"cache-control", b'private="set-cookie"')],
         ),
