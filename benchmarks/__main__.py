@@ -23,9 +23,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import uri
+from benchmarks.content import Costs, cost_of_content
 from benchmarks.machine import Cores, tool_version, whole_machine
 from benchmarks.measuring import Settings, Stage, measure, participants
-from benchmarks.plan import CANONICAL, MEASUREMENTS, MEMORY
+from benchmarks.plan import CANONICAL, CONTENT, MEASUREMENTS, MEMORY
 from benchmarks.report import Circumstances, is_ours, markdown, svg
 from benchmarks.servers import PEERS, ROOT, Place
 
@@ -49,6 +50,7 @@ def main() -> int:
     stage = measured(settings, chosen)
     os.sched_setaffinity(0, allowed)
     uris = canonicalization(*((1, 2_000) if options.short else (2, 20_000))) if CANONICAL in chosen else []
+    costs = costs_of_content(2 if options.short else 8) if CONTENT in chosen else []
     circumstances = Circumstances(
         date=datetime.datetime.now(datetime.UTC).date().isoformat(),
         machine=whole_machine(),
@@ -58,7 +60,7 @@ def main() -> int:
         versions=versions(),
         settings=settings,
     )
-    page = markdown(stage.results, uris, circumstances, "benchmarks.svg")
+    page = markdown(stage.results, uris, costs, circumstances, "benchmarks.svg")
     print(page)
     if into := options.into or (None if options.only or options.short else ROOT / "docs"):
         into.mkdir(parents=True, exist_ok=True)
@@ -90,7 +92,7 @@ def measured(settings: Settings, chosen: Sequence[str]) -> Stage:
     cores.stay_with_the_load()
     wanted = {name for each in chosen for name in participants(each)}
     names = [name for name in PEERS if name in wanted and PEERS[name].version()]
-    once = {MEMORY, CANONICAL}
+    once = {MEMORY, CANONICAL, CONTENT}
     with tempfile.TemporaryDirectory(prefix="benchmark-", dir=scratch()) as folder:
         stage = Stage(settings, cores, Path(folder))
         with stage.started(names):
@@ -115,6 +117,12 @@ def canonicalization(rounds: int, calls: int) -> list[uri.Row]:
     received = uri.targets(seed=1)
     lists = {name: uri.split(profile, received) for name, profile in profiles.items()}
     return list(uri.rows(profiles, lists, rounds, calls))
+
+
+def costs_of_content(megabytes: int) -> list[Costs]:
+    """The rows of content.py."""
+    with tempfile.TemporaryDirectory(prefix="benchmark-") as folder:
+        return list(cost_of_content(Path(folder), megabytes))
 
 
 def command_lines() -> dict[str, str]:

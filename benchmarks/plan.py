@@ -8,6 +8,7 @@ from typing import Literal
 __all__ = [
     "CANONICAL",
     "COMPARISONS",
+    "CONTENT",
     "LATENCY",
     "LATENT",
     "LOADS",
@@ -56,10 +57,11 @@ LATENCY = "latency"
 MEMORY = "memory"
 START = "start"
 CANONICAL = "canonicalization"
+CONTENT = "content"
 LATENT = CACHES
 WEIGHED = ("univocal", "varnish")
 STARTED = ("univocal", "middleware", "bare", "nginx", "varnish")
-MEASUREMENTS = (*LOADS, LATENCY, MEMORY, START, CANONICAL)
+MEASUREMENTS = (*LOADS, LATENCY, MEMORY, START, CANONICAL, CONTENT)
 
 
 @dataclass(frozen=True)

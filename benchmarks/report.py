@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.chart import Bar, Group, draw
+from benchmarks.content import Costs, dearest, shown
 from benchmarks.figures import Figure, by_clock, by_cpu, figure, number, ratio
 from benchmarks.measuring import Results, Settings
 from benchmarks.plan import COMPARISONS, LATENCY, LOADS, MEMORY, MOUNTED, START, Comparison
@@ -57,7 +58,9 @@ class Circumstances:
     settings: Settings
 
 
-def markdown(results: Results, uris: Sequence[Row], circumstances: Circumstances, chart: str) -> str:
+def markdown(
+    results: Results, uris: Sequence[Row], costs: Sequence[Costs], circumstances: Circumstances, chart: str
+) -> str:
     """The page; `chart` is the name of the SVG file beside it."""
     sections = [
         INTRODUCTION,
@@ -71,6 +74,8 @@ def markdown(results: Results, uris: Sequence[Row], circumstances: Circumstances
     ]
     if uris:
         sections += [*canonicalization(uris)]
+    if costs:
+        sections += [*content(costs)]
     return "\n".join([*sections, *told(results, circumstances)])
 
 
@@ -148,6 +153,16 @@ def canonicalization(uris: Sequence[Row]) -> Iterator[str]:
         for row in uris
     ]
     yield table(["", "canonical already", "respelled"], rows, "lrr")
+
+
+def content(costs: Sequence[Costs]) -> Iterator[str]:
+    yield "## Content by its kind\n"
+    yield "CPU milliseconds of `univocal serve` for a megabyte on the wire (`benchmarks/content.py`).\n"
+    yield "*ended*: univocal closes the connection instead.\n"
+    rows = [[each.kind, shown(each.request), shown(each.response)] for each in costs]
+    columns = [each.request for each in costs], [each.response for each in costs]
+    ratios = ["the dearest over the cheapest", *(number(dearest(column)) for column in columns)]
+    yield table(["", "requests", "responses"], [*rows, ratios], "lrr")
 
 
 def told(results: Results, circumstances: Circumstances) -> Iterator[str]:

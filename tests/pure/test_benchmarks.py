@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
+import h11
 import pytest
 
 from benchmarks import uri, wrk
 from benchmarks.chart import SPACE, Bar, Group, draw
+from benchmarks.content import KINDS, MEGABYTE, Costs
 from benchmarks.contents import BROWSER, CONTENTS
 from benchmarks.figures import Figure, by_clock, by_cpu, figure, number, ratio
 from benchmarks.measuring import Results, Sample, Settings, participants
@@ -185,7 +187,11 @@ def test_the_page_and_the_chart_tell_what_there_is_and_what_is_missing() -> None
             results.add("latency", server, turn, Sample(value / 1e5))
     results.failures["hits-1", "hishel"] = "no hit"
     rows = [uri.Row("univocal", 0.5, 1.5), uri.Row("yarl", missing="not installed")]
-    page = markdown(results, rows, CIRCUMSTANCES, "benchmarks.svg")
+    costs = [Costs("letters", 2.0, 1.0), Costs("chunks", 4.0, 3.0), Costs("empty lines", None)]
+    page = markdown(results, rows, costs, CIRCUMSTANCES, "benchmarks.svg")
+    assert "| chunks | 4.00 | 3.00 |" in page
+    assert "| empty lines | ended | – |" in page
+    assert "| the dearest over the cheapest | 2.00 | 3.00 |" in page
     assert "| Hits, 1 KiB, 1 field | nginx proxy_cache | 0.505 (0.500–0.510) |" in page
     assert "| univocal serve | 101 (100–102) | 101 (100–102) | 50% |" in page
     assert "| univocal serve | 1.01 (1.00–1.02) |" in page  # ms
@@ -204,3 +210,17 @@ def test_the_page_and_the_chart_tell_what_there_is_and_what_is_missing() -> None
     assert all(told in long for told in ("bare application", "p99 at a fixed rate"))
     assert not any(told in short for told in ("bare application", "CacheMiddleware", "p99 at a fixed rate"))
     assert "0.505 ×" in short
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_content_is_a_megabyte_that_another_parser_reads(kind: str) -> None:
+    message = KINDS[kind]()
+    assert MEGABYTE * 0.95 < len(message.wire) < MEGABYTE * 1.05
+    parser = h11.Connection(h11.SERVER)
+    parser.receive_data(b"POST / HTTP/1.1\r\nHost: en.example\r\n%b\r\n\r\n" % message.field)
+    assert isinstance(parser.next_event(), h11.Request)
+    parser.receive_data(message.wire)
+    while isinstance(event := parser.next_event(), h11.Data):
+        pass
+    assert isinstance(event, h11.EndOfMessage)
+    assert parser.trailing_data[0] == b""
