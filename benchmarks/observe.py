@@ -36,7 +36,7 @@ from univocal.uri.sites import Sites, resolve
 from univocal.uri.target import Canonical
 from univocal_app.config.tables import validate
 from univocal_app.observe.accesslog import open_log
-from univocal_app.observe.metrics import Metrics
+from univocal_app.observe.figures import Figures
 from univocal_app.processes.commons import Commons
 from univocal_app.run.assemble import House, assemble
 
@@ -173,8 +173,8 @@ def main() -> None:
             "log json, workers": open_log(str(directory / "shared"), "json", HERE, commons),
             "log combined": open_log(str(directory / "combined"), "combined", HERE),
             "log off": open_log("off", "json", HERE),
-            "metrics": Metrics(MemoryStore()),
-            "metrics, workers": Metrics(MemoryStore(), commons=commons),
+            "figures": Figures(MemoryStore()),
+            "figures, workers": Figures(MemoryStore(), commons=commons),
         }
         for told, listener in listeners.items():
             print(f"{told:<18}{asyncio.run(microseconds(listener, calls)):6.2f} µs", flush=True)

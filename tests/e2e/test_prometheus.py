@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.ports import free_port
-from univocal_app.observe.metrics import FAMILIES, written
+from univocal_app.observe.families import FAMILIES, written
 
 Fixture = Callable[..., Any]
 

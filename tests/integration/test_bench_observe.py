@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 ROWS = [
-    *("nothing", "log json", "log json, workers", "log combined", "log off", "metrics", "metrics, workers"),
+    *("nothing", "log json", "log json, workers", "log combined", "log off", "figures", "figures, workers"),
     *("hit, one page", "hit, 1,000 pages"),
 ]
 

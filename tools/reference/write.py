@@ -18,7 +18,7 @@ import typer
 
 from univocal.http.errors import REASONS
 from univocal_app.commands.cli import app
-from univocal_app.observe.metrics import FAMILIES, written
+from univocal_app.observe.families import FAMILIES, written
 
 __all__ = ["PAGE", "TABLES", "with_tables"]
 

@@ -46,12 +46,8 @@ class Views:
 
     @property
     def listeners(self) -> list[Listener]:
-        """All that count."""
-        return [self.stats, self.top, self.spellings]
-
-    def look(self) -> None:
-        """Read what is stored in this process."""
-        self.stats.look()
+        """Those of them that count."""
+        return [self.top, self.spellings]
 
     async def answer_stats(self, _: Request) -> Response:
         """The numbers since the start and by second."""

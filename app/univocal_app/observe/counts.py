@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import mmap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
-__all__ = ["Counts", "Name", "numbers", "numbers_of"]
+__all__ = ["Counts", "Name", "grouped", "numbers", "numbers_of"]
 
 Name: TypeAlias = tuple[str, ...]
 
@@ -29,6 +29,7 @@ class Counts:
     def __init__(self, file: Path | None = None) -> None:
         self._file = file
         self._places: dict[Name, int] = {}
+        self._kinds: dict[str, list[tuple[Name, int, int]]] = {}  # by the first word of a name
         self._memory: bytearray | mmap.mmap = bytearray()
         self._end = 0  # the cell after the last record
         if file is None or not file.exists() or file.stat().st_size < STEP:
@@ -36,12 +37,17 @@ class Counts:
         else:
             self._use(_mapped(file, mmap.ACCESS_WRITE))
         for name, first, count in _records(self._memory):
-            self._places[name], self._end = first, first + count
+            self._take(name, first, count)
 
     def place(self, name: Name, count: int = 1) -> int:
         """The index of the first of `count` numbers under a name; those that are new are zero."""
         first = self._places.get(name)
         return self._add(name, count) if first is None else first
+
+    def of(self, kind: str) -> Iterator[tuple[Name, Sequence[float]]]:
+        """The numbers under each name that begins with this word, and the rest of the name."""
+        for rest, first, count in self._kinds.get(kind, ()):
+            yield rest, self.cells[first : first + count]
 
     def __iter__(self) -> Iterator[tuple[Name, list[float]]]:
         return numbers(self._memory)
@@ -56,8 +62,12 @@ class Counts:
         lengths = memoryview(self._memory).cast("q")
         lengths[begin + 1] = count
         lengths[begin] = len(octets)  # last: a process may be killed before
-        self._places[name], self._end = first, first + count
+        self._take(name, first, count)
         return first
+
+    def _take(self, name: Name, first: int, count: int) -> None:
+        self._places[name], self._end = first, first + count
+        self._kinds.setdefault(name[0], []).append((name[1:], first, count))
 
     def _grow(self) -> None:
         if self._file is None:
@@ -70,6 +80,14 @@ class Counts:
     def _use(self, memory: bytearray | mmap.mmap) -> None:
         self._memory = memory
         self.cells: memoryview[float] = memoryview(memory).cast("d")
+
+
+def grouped(numbers: Mapping[Name, Sequence[float]]) -> Callable[[str], list[tuple[Name, Sequence[float]]]]:
+    """The function that `Counts.of` is, for numbers that were read."""
+    kinds: dict[str, list[tuple[Name, Sequence[float]]]] = {}
+    for (kind, *rest), values in numbers.items():
+        kinds.setdefault(kind, []).append((tuple(rest), values))
+    return lambda kind: kinds.get(kind, [])
 
 
 def numbers(memory: bytes | bytearray | mmap.mmap) -> Iterator[tuple[Name, list[float]]]:

@@ -32,7 +32,8 @@ from univocal.http.errors import Failure
 from univocal.http.fields import first
 from univocal.http.messages import Fields, Received
 from univocal.http.roles import Watch
-from univocal_app.observe.metrics import FAMILIES, Metrics
+from univocal_app.observe.families import FAMILIES
+from univocal_app.observe.metrics import Metrics
 
 __all__ = ["Telemetry"]
 
@@ -99,7 +100,7 @@ class Telemetry:
         if not request.background:
             span = self._span_of(received, context)
             context = set_span_in_context(span, context)
-        return _Watch(self, self._metrics.watch(request), context, _name(request.method))
+        return _Watch(self, self._metrics.figures.watch(request), context, _name(request.method))
 
     def _span_of(self, received: Received, context: Context) -> Span:
         """The span of the exchange that this request began."""

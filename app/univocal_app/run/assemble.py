@@ -38,6 +38,7 @@ from univocal_app.observe.admin import admin
 from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_life import Life
 from univocal_app.observe.admin_views import Views
+from univocal_app.observe.figures import Figures
 from univocal_app.observe.metrics import Metrics
 from univocal_app.observe.origin_states import Listed, OriginStates, states_of
 from univocal_app.observe.spellings import Spellings
@@ -138,15 +139,13 @@ class House:
         (audience.counters if self.log.purges_only else audience.listeners).insert(0, self.log)
 
     def look(self) -> None:
-        """Let other processes know of this one; a worker calls this every second or so."""
+        """Write down all that has ended by now, and how this process is."""
         self.proxy.engine.audience.settle()
-        self.metrics.look()
-        self.views.look()
+        self.metrics.figures.look()
 
     def forget(self, process: str) -> None:
         """Take note that another process has ended."""
-        self.metrics.forget(process)
-        self.views.stats.forget(process)
+        self.metrics.figures.forget(process)
 
     def _refused(self, received: Received, reasons: tuple[str, ...]) -> None:
         sites = self.proxy.gate.runtime.sites
@@ -167,8 +166,7 @@ class House:
 
     def _keep_looking(self) -> None:
         """Look again and again, for the thread that sends the metrics."""
-        self.proxy.engine.audience.settle()
-        self.metrics.look()
+        self.look()
         asyncio.get_running_loop().call_later(LOOK, self._keep_looking)
 
     async def aclose(self) -> None:
@@ -180,10 +178,9 @@ class House:
             if self.shared is not None:
                 await self.shared.aclose()
         finally:
-            self.proxy.engine.audience.settle()
+            self.look()
             self.log.finish()
             if self.telemetry is not None:
-                self.metrics.look()
                 await asyncio.to_thread(self.telemetry.close)
 
 
@@ -199,7 +196,7 @@ def assemble(configuration: Configuration, source: str, commons: Commons | None 
     recipes, proxies = recipes_of(configuration, source), proxies_of(configuration, source)
     runtime = runtime_of(configuration, source, proxies)
     # The metrics tell of the connections, too, which come later.
-    origins = Origins(proxies, lambda request: (telemetry or metrics).watch(request))  # noqa: PLW0108
+    origins = Origins(proxies, lambda request: (telemetry or figures).watch(request))  # noqa: PLW0108
     clients = Clients(connection_limits(configuration), lambda: proxy.gate.runtime.trusted)
 
     def connections() -> dict[str, int]:
@@ -208,19 +205,13 @@ def assemble(configuration: Configuration, source: str, commons: Commons | None 
     def servers() -> Iterable[Listed]:
         return listed(house.configuration, origins.proxies)
 
-    def states() -> dict[tuple[str, str], bool]:
-        return states_of(servers())
-
-    survey = Survey()
-    metrics, spellings = Metrics(memory, shared, commons, connections, states), Spellings(survey)
+    figures = Figures(memory, shared, commons, connections, lambda: states_of(servers()))
+    metrics, survey = Metrics(figures), Survey()
+    spellings, states = Spellings(survey), OriginStates(servers, survey)
     views = Views(
-        Stats(memory, commons),
-        Top(spellings, survey),
-        spellings,
-        lambda: places_of(house.configuration),
-        OriginStates(servers, survey),
+        Stats(figures), Top(spellings, survey), spellings, lambda: places_of(house.configuration), states
     )
-    proxy = CacheMiddleware(origins, runtime=runtime, store=store, counters=[metrics, *views.listeners])
+    proxy = CacheMiddleware(origins, runtime=runtime, store=store, counters=[figures, *views.listeners])
     telemetry = telemetry_of(configuration, source, metrics, commons)
     if telemetry is not None:
         proxy.engine.audience.listeners.append(telemetry)

@@ -15,6 +15,7 @@ from univocal_app.observe.admin import admin
 from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_life import Life
 from univocal_app.observe.admin_views import Views
+from univocal_app.observe.figures import Figures
 from univocal_app.observe.metrics import Metrics
 from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.stats import Stats
@@ -50,11 +51,12 @@ async def house(heard: list[Outcome], monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("UNIVOCAL_PURGE_TOKEN", "s3cret")
     configuration = validate(SETTINGS, "univocal.toml")
     store = MemoryStore()
-    metrics = Metrics(store)
+    figures = Figures(store)
+    metrics = Metrics(figures)
     spellings = Spellings()
-    views = Views(Stats(store), Top(spellings), spellings, list)
+    views = Views(Stats(figures), Top(spellings), spellings, list)
     runtime = runtime_of(configuration, "univocal.toml")
-    listeners = [metrics, *views.listeners, heard.append]
+    listeners = [figures, *views.listeners, heard.append]
     proxy = CacheMiddleware(origin, runtime=runtime, store=store, listeners=listeners)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(proxy)) as browser:
         for path in ("/wiki/A", "/wiki/B/C", "/w/D", "/w/E"):

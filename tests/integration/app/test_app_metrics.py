@@ -26,7 +26,9 @@ from univocal.judge.handling import Handling
 from univocal.judge.hits import Tally
 from univocal_app.config.tables import validate
 from univocal_app.observe.counts import STEP, Counts
-from univocal_app.observe.metrics import BOUNDS, FAMILIES, REQUESTS, SECONDS, Metrics, written
+from univocal_app.observe.families import BOUNDS, FAMILIES, REQUESTS, SECONDS, written
+from univocal_app.observe.figures import Figures
+from univocal_app.observe.metrics import Metrics
 from univocal_app.processes.commons import Commons
 from univocal_app.run.assemble import assemble
 
@@ -107,18 +109,18 @@ OTHERS = re.compile(
 )
 
 
-def counters(metrics: Metrics) -> list[str]:
+def counters(metrics: Figures) -> list[str]:
     """What exchanges are counted by."""
     return [line for line in text_of(metrics).splitlines() if not OTHERS.match(line)]
 
 
-def text_of(metrics: Metrics) -> str:
-    return metrics.exposition()[0].decode()
+def text_of(figures: Figures) -> str:
+    return Metrics(figures).exposition()[0].decode()
 
 
 @given(st.lists(OUTCOMES, max_size=20))
 def test_the_text_is_what_prometheus_client_writes(outcomes: list[Outcome]) -> None:
-    metrics, reference = Metrics(MemoryStore()), Reference()
+    metrics, reference = Figures(MemoryStore()), Reference()
     for each in outcomes:
         metrics(each)
         reference(each)
@@ -126,7 +128,7 @@ def test_the_text_is_what_prometheus_client_writes(outcomes: list[Outcome]) -> N
 
 
 def test_the_gauges_are_those_of_now() -> None:
-    lines = text_of(Metrics(MemoryStore())).splitlines()
+    lines = text_of(Figures(MemoryStore())).splitlines()
     assert gauges(lines) == ["univocal_stored_responses 0.0", "univocal_stored_bytes 0.0"]
     assert "# TYPE univocal_stored_responses gauge" in lines
     assert "univocal_shared_store_connected" not in "".join(lines)
@@ -144,9 +146,8 @@ class Store(MemoryStore):
 
     @property
     def stats(self) -> Any:
-        return type(
-            "Stats", (), {"entries": self.entries, "bytes": 100 * self.entries, "evictions": self.evictions}
-        )()
+        numbers = {"responses": self.entries, "bytes": 100 * self.entries, "evictions": self.evictions}
+        return SimpleNamespace(**numbers)
 
 
 class Shared:
@@ -158,14 +159,14 @@ class Shared:
 def start(tmp_path: Path) -> Any:
     """start(name): the metrics of a process of this name, with so many responses in its store."""
 
-    def start(name: str, entries: int = 0, connected: bool = True) -> Metrics:
+    def start(name: str, entries: int = 0, connected: bool = True) -> Figures:
         shared: Any = Shared(connected)
-        return Metrics(Store(entries), shared, Commons(tmp_path, name))
+        return Figures(Store(entries), shared, Commons(tmp_path, name))
 
     return start
 
 
-def told(metrics: Metrics, name: str) -> float:
+def told(metrics: Figures, name: str) -> float:
     """The sum of a metric over all its labels."""
     text = text_of(metrics)
     return sum(float(value) for value in re.findall(rf"(?m)^{name}(?:\{{[^}}]*\}})? (\S+)$", text))
@@ -242,7 +243,7 @@ def test_numbers_stay_when_the_memory_grows(tmp_path: Path, shared: bool) -> Non
 def test_a_file_whose_process_was_killed_early_is_used(tmp_path: Path, size: int) -> None:
     file = tmp_path / "1.counts"
     file.write_bytes(bytes(size))
-    reader = Metrics(MemoryStore(), commons=Commons(tmp_path, "parent"))
+    reader = Figures(MemoryStore(), commons=Commons(tmp_path, "parent"))
     assert told(reader, "univocal_requests_total") == 0
     counts = Counts(file)
     counts.cells[counts.place(("a",))] += 1
@@ -261,7 +262,7 @@ def test_a_record_that_was_cut_off_is_none(tmp_path: Path) -> None:
 
 
 def test_failures_of_origin_servers_are_counted_by_site_origin_and_reason() -> None:
-    metrics = Metrics(MemoryStore())
+    metrics = Figures(MemoryStore())
     failure = Failure("http://127.0.0.1:9000", "127.0.0.1:9000", "refused", "Connection refused")
     for _ in range(2):
         metrics.failed("en.example", failure)
@@ -273,7 +274,7 @@ def test_failures_of_origin_servers_are_counted_by_site_origin_and_reason() -> N
 
 
 def test_purges_are_counted_by_what_they_named() -> None:
-    metrics = Metrics(MemoryStore())
+    metrics = Figures(MemoryStore())
     for count, by in ((3, "tag"), (0, "tag"), (None, "tag"), (1, "key")):
         order: Any = type("Order", (), {"by": by})()
         metrics(outcome()._replace(decision=None, purged=Purged(order, count)))
@@ -286,22 +287,22 @@ def test_purges_are_counted_by_what_they_named() -> None:
 
 
 def test_evictions_of_those_that_have_ended_stay(tmp_path: Path) -> None:
-    parent, store = Metrics(Store(0), commons=Commons(tmp_path, "parent")), Store(5)
+    parent, store = Figures(Store(0), commons=Commons(tmp_path, "parent")), Store(5)
     store.evictions = 7
-    Metrics(store, commons=Commons(tmp_path, "1")).look()
+    Figures(store, commons=Commons(tmp_path, "1")).look()
     assert told(parent, "univocal_evictions_total") == 7
     parent.forget("1")
     assert (told(parent, "univocal_evictions_total"), told(parent, "univocal_stored_responses")) == (7, 0)
     store.evictions = 2
-    Metrics(store, commons=Commons(tmp_path, "1")).look()
+    Figures(store, commons=Commons(tmp_path, "1")).look()
     assert told(parent, "univocal_evictions_total") == 9
 
 
 def test_processes_are_told_as_one(tmp_path: Path) -> None:
-    parent = Metrics(Store(0), commons=Commons(tmp_path, "parent"))
+    parent = Figures(Store(0), commons=Commons(tmp_path, "parent"))
     alone = told(parent, "process_resident_memory_bytes")
     began = told(parent, "process_start_time_seconds")
-    Metrics(Store(0), commons=Commons(tmp_path, "1")).look()
+    Figures(Store(0), commons=Commons(tmp_path, "1")).look()
     assert alone > 1 << 20
     assert told(parent, "process_resident_memory_bytes") > 1.5 * alone
     assert told(parent, "process_start_time_seconds") == began
@@ -323,9 +324,9 @@ def test_processes_are_told_as_one(tmp_path: Path) -> None:
     ],
 )
 def test_openmetrics_for_whoever_asks(accept: str, media_type: str, end: str) -> None:
-    metrics = Metrics(MemoryStore())
+    metrics = Figures(MemoryStore())
     metrics(outcome(reasons=("bad-host",)))
-    text, told_type = metrics.exposition(accept)
+    text, told_type = Metrics(metrics).exposition(accept)
     assert told_type.startswith(media_type)
     assert text.decode().endswith(end)
     parse = openmetrics if end != "\n" else prometheus
@@ -341,7 +342,7 @@ def test_openmetrics_for_whoever_asks(accept: str, media_type: str, end: str) ->
 
 
 def test_requests_to_origin_servers_and_the_seconds_that_each_took() -> None:
-    metrics, url = Metrics(MemoryStore()), "http://127.0.0.1:9000"
+    metrics, url = Figures(MemoryStore()), "http://127.0.0.1:9000"
     for status, seconds in ((200, 0.002), (200, 0.3), (503, 0.7), (0, 5.0)):
         metrics.answered("en.example", url, status, seconds)
     lines = text_of(metrics).splitlines()
@@ -357,8 +358,8 @@ def test_requests_to_origin_servers_and_the_seconds_that_each_took() -> None:
 def test_origin_servers_that_are_up_in_every_process(tmp_path: Path) -> None:
     one, two = "http://127.0.0.1:9001", "http://127.0.0.1:9002"
     here, there = {("a", one): True, ("a", two): True}, {("a", one): True, ("a", two): False}
-    parent = Metrics(Store(0), commons=Commons(tmp_path, "parent"), origins=lambda: here)
-    worker = Metrics(Store(0), commons=Commons(tmp_path, "1"), origins=lambda: there)
+    parent = Figures(Store(0), commons=Commons(tmp_path, "parent"), origins=lambda: here)
+    worker = Figures(Store(0), commons=Commons(tmp_path, "1"), origins=lambda: there)
 
     def up() -> dict[str, float]:
         worker.look()

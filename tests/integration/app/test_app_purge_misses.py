@@ -18,6 +18,7 @@ from univocal_app.observe.admin import admin
 from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_life import Life
 from univocal_app.observe.admin_views import Views
+from univocal_app.observe.figures import Figures
 from univocal_app.observe.metrics import Metrics
 from univocal_app.observe.purge_misses import Missed, PurgeMisses, neighbours
 from univocal_app.observe.spellings import Spellings
@@ -42,10 +43,11 @@ async def origin(scope: Any, receive: Any, send: Any) -> None:
 @pytest.fixture
 def house() -> tuple[CacheMiddleware, Any]:
     spellings, store = Spellings(), MemoryStore()
-    views = Views(Stats(store), Top(spellings), spellings, [])
-    proxy = CacheMiddleware(origin, runtime=RUNTIME, store=store, listeners=views.listeners)
+    figures = Figures(store)
+    views = Views(Stats(figures), Top(spellings), spellings, [])
+    proxy = CacheMiddleware(origin, runtime=RUNTIME, store=store, listeners=[figures, *views.listeners])
     return proxy, admin(
-        proxy, lambda: CONFIGURATION, Metrics(store), views, Events(proxy.engine.audience.listeners), Life()
+        proxy, lambda: CONFIGURATION, Metrics(figures), views, Events(proxy.engine.audience.listeners), Life()
     )
 
 

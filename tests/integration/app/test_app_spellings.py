@@ -27,6 +27,7 @@ from univocal_app.observe.admin import admin
 from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_life import Life
 from univocal_app.observe.admin_views import Views
+from univocal_app.observe.figures import Figures
 from univocal_app.observe.frequent import Frequent
 from univocal_app.observe.metrics import Metrics
 from univocal_app.observe.spellings import LONGEST, MOST, Spellings
@@ -134,11 +135,12 @@ async def page(scope: Any, receive: Any, send: Any) -> None:
 @pytest.fixture
 def house() -> tuple[CacheMiddleware, Any]:
     spellings, store = Spellings(), MemoryStore()
-    views = Views(Stats(store), Top(spellings), spellings, list)
+    figures = Figures(store)
+    views = Views(Stats(figures), Top(spellings), spellings, list)
     runtime = runtime_of(CONFIGURATION, "univocal.toml")
-    proxy = CacheMiddleware(page, runtime=runtime, store=store, listeners=views.listeners)
+    proxy = CacheMiddleware(page, runtime=runtime, store=store, listeners=[figures, *views.listeners])
     return proxy, admin(
-        proxy, lambda: CONFIGURATION, Metrics(store), views, Events(proxy.engine.audience.listeners), Life()
+        proxy, lambda: CONFIGURATION, Metrics(figures), views, Events(proxy.engine.audience.listeners), Life()
     )
 
 

@@ -22,6 +22,7 @@ from univocal import CacheMiddleware, MemoryStore
 from univocal.asgi.reverse_proxy import Origins, ReverseProxy
 from univocal.http.errors import ConfigurationError
 from univocal_app.config.tables import validate
+from univocal_app.observe.figures import Figures
 from univocal_app.observe.metrics import Metrics
 from univocal_app.observe.telemetry import MOST, Telemetry
 from univocal_app.run import telemetry as module
@@ -42,14 +43,14 @@ class Stage:
         self.exporter, self.reader = InMemorySpanExporter(), InMemoryMetricReader()
         spans = TracerProvider(sampler=sampler)
         spans.add_span_processor(SimpleSpanProcessor(self.exporter))
-        self.metrics = Metrics(MemoryStore())
+        self.metrics = Metrics(Figures(MemoryStore()))
         self.telemetry = Telemetry(spans, MeterProvider([self.reader]), self.metrics)
         proxy = ReverseProxy("http://127.0.0.1:9000", httpx.MockTransport(self.answer))
         self.app = CacheMiddleware(
             Origins({"": proxy}, self.telemetry.watch),
             profile="mediawiki",
             listeners=[self.telemetry],
-            counters=[self.metrics],
+            counters=[self.metrics.figures],
         )
 
     async def answer(self, request: httpx.Request) -> httpx.Response:
@@ -210,7 +211,7 @@ async def test_metrics_are_those_that_prometheus_gets_and_two_histograms(stage: 
     for target in ("/wiki/A", "/wiki/A", "/wiki/%00"):
         await stage.ask(target)
     stage.app.engine.audience.settle()
-    stage.metrics.look()
+    stage.metrics.figures.look()
     requests = {
         (point.attributes["cache"], point.attributes["status"]): point.value
         for point in stage.told("univocal.requests")
@@ -229,7 +230,7 @@ SITES = {"sites": [{"hosts": ["en.example"], "upstream": "http://127.0.0.1:1"}]}
 
 
 def test_it_is_off_and_not_even_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert telemetry_of(validate(SITES, "test"), "test", Metrics(MemoryStore())) is None
+    assert telemetry_of(validate(SITES, "test"), "test", Metrics(Figures(MemoryStore()))) is None
     code = "import sys, univocal_app.run.workers, univocal_app.commands.cli; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert not [name for name in loaded.split() if name.startswith("opentelemetry")]
@@ -238,5 +239,7 @@ def test_it_is_off_and_not_even_imported(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_without_the_extra_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_spec", lambda _: None)
     with pytest.raises(ConfigurationError, match=r"pip install 'univocal\[otel\]'") as refused:
-        telemetry_of(validate({**SITES, "server": {"otel": True}}, "test"), "test", Metrics(MemoryStore()))
+        telemetry_of(
+            validate({**SITES, "server": {"otel": True}}, "test"), "test", Metrics(Figures(MemoryStore()))
+        )
     assert refused.value.key == "server.otel"

@@ -27,10 +27,12 @@ from univocal_app.observe.admin import admin
 from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_life import Life
 from univocal_app.observe.admin_views import Views
+from univocal_app.observe.figures import Figures
 from univocal_app.observe.metrics import Metrics
 from univocal_app.observe.origin_states import Listed, OriginStates
+from univocal_app.observe.series import KEPT, SPAN
 from univocal_app.observe.spellings import Spellings
-from univocal_app.observe.stats import KEPT, SPAN, Stats
+from univocal_app.observe.stats import Stats
 from univocal_app.observe.survey import Survey
 from univocal_app.observe.top import Top
 from univocal_app.processes.commons import Commons
@@ -60,11 +62,14 @@ def house(clock: Clock) -> tuple[CacheMiddleware, Any]:
 def house_of(store: MemoryStore, clock: Clock) -> tuple[CacheMiddleware, Any]:
     spellings = Spellings()
     place = {"site": "en.example", "url": "http://127.0.0.1:1"}
-    views = Views(Stats(store, clock=clock), Top(spellings), spellings, lambda: [place])
+    figures = Figures(store)
+    views = Views(Stats(figures, clock), Top(spellings), spellings, lambda: [place])
     runtime = runtime_of(CONFIGURATION, "univocal.toml")
-    proxy = CacheMiddleware(origin, runtime=runtime, store=store, counters=views.listeners, clock=clock)
+    proxy = CacheMiddleware(
+        origin, runtime=runtime, store=store, counters=[figures, *views.listeners], clock=clock
+    )
     return proxy, admin(
-        proxy, lambda: CONFIGURATION, Metrics(store), views, Events(proxy.engine.audience.listeners), Life()
+        proxy, lambda: CONFIGURATION, Metrics(figures), views, Events(proxy.engine.audience.listeners), Life()
     )
 
 
@@ -323,25 +328,24 @@ async def test_refusals_take_bounded_memory(monkeypatch: pytest.MonkeyPatch, hou
 
 async def test_every_process_is_counted(house: Any, tmp_path: Path, clock: Clock) -> None:
     proxy, _ = house
-    surveys, views = [Survey() for _ in range(3)], []
-    for name, survey in zip(("parent", "1", "2"), surveys, strict=True):
-        spellings = Spellings(survey)
-        stats = Stats(MemoryStore(), Commons(tmp_path, name), clock)
-        views.append(Views(stats, Top(spellings, survey), spellings, list))
+    surveys = [Survey() for _ in range(3)]
+    tops = [Top(Spellings(survey), survey) for survey in surveys]
+    figures = [Figures(MemoryStore(), commons=Commons(tmp_path, name)) for name in ("parent", "1", "2")]
     surveys[0].others = OtherProcesses(*surveys[1:])
-    parent, *workers = views
-    for each in workers:
-        for listener in each.listeners:
-            listener(outcome(proxy, b"/wiki/A", clock()))
-        each.look()
-    stats = parent.stats.told()
+    for worker, top in zip(figures[1:], tops[1:], strict=True):
+        worker(outcome(proxy, b"/wiki/A", clock()))
+        top(outcome(proxy, b"/wiki/A", clock()))
+        worker.look()
+    figures[0].look()  # the parent stores nothing for clients
+    shown = Stats(figures[0], clock)
+    stats = shown.told()
     assert stats["totals"]["requests"] == stats["series"][0]["requests"] == 2
     assert stats["totals"]["stored"]["max_bytes"] == 2 * (256 << 20)
-    assert await parent.top.top("requests", 5) == [{"key": "http://en.example/wiki/A", "count": 2}]
-    again = Stats(MemoryStore(), Commons(tmp_path, "1"), clock)  # a worker that takes the place of another
+    assert await tops[0].top("requests", 5) == [{"key": "http://en.example/wiki/A", "count": 2}]
+    again = Figures(MemoryStore(), commons=Commons(tmp_path, "1"))  # it takes the place of another
     again(outcome(proxy, b"/wiki/A", clock()))
-    parent.stats.forget("2")
-    stats = parent.stats.told()
+    figures[0].forget("2")
+    stats = shown.told()
     assert stats["totals"]["requests"] == stats["series"][0]["requests"] == 3
     assert stats["totals"]["stored"]["max_bytes"] == 256 << 20
 

@@ -1,0 +1,99 @@
+"""The names, the labels and the meaning of all metrics: as `/metrics` and the reference have them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, Literal, NamedTuple
+
+__all__ = ["BOUNDS", "FAMILIES", "Family", "written"]
+
+REQUESTS: Final = "univocal_requests"
+REFUSED: Final = "univocal_refused"
+BYTES: Final = "univocal_sent_bytes"
+COLLAPSED: Final = "univocal_collapsed"
+PURGES: Final = "univocal_purges"
+EVICTIONS: Final = "univocal_evictions"
+ORIGIN_REQUESTS: Final = "univocal_origin_requests"
+ORIGIN_ERRORS: Final = "univocal_origin_errors"
+ORIGIN_SECONDS: Final = "univocal_origin_seconds"
+ORIGIN_UP: Final = "univocal_origin_up"
+CPU: Final = "process_cpu_seconds"
+SECONDS: Final = "univocal_request_seconds"
+ENTRIES: Final = "univocal_stored_responses"
+OCTETS: Final = "univocal_stored_bytes"
+CONNECTED: Final = "univocal_shared_store_connected"
+CONNECTIONS: Final = "univocal_connections"
+STARTED: Final = "process_start_time_seconds"
+BUILD: Final = "univocal_build"
+
+
+class Family(NamedTuple):
+    """One name of a metric; a counter's has "_total" at its end when it is told."""
+
+    kind: Literal["counter", "histogram", "gauge", "info"]
+    documentation: str
+    labels: tuple[str, ...] = ()
+    of_several: Callable[[Iterable[float]], float] = sum  # the number of several processes
+
+
+FAMILIES: Final = {
+    REQUESTS: Family(
+        "counter",
+        "Requests (without PURGE, BAN) by site, by hit or why they were forwarded, and by status class",
+        ("site", "cache", "status"),
+    ),
+    REFUSED: Family(
+        "counter",
+        "Requests that were refused, or would have been (mode observe), by reason",
+        ("site", "reason"),
+    ),
+    BYTES: Family("counter", "Octets of content sent to clients", ("site",)),
+    COLLAPSED: Family("counter", "Requests that were answered by what another one brought", ("site",)),
+    PURGES: Family("counter", "Purges that were carried out, by what they named", ("by",)),
+    EVICTIONS: Family("counter", "Stored responses that gave way to others in memory"),
+    ORIGIN_REQUESTS: Family(
+        "counter",
+        "Requests to origin servers, by the class of the status; none: no response came",
+        ("site", "origin", "status"),
+    ),
+    ORIGIN_ERRORS: Family(
+        "counter",
+        "Requests that an origin server did not answer, or not to the end, by reason",
+        ("site", "origin", "reason"),
+    ),
+    CPU: Family("counter", "Seconds of processor time, of all processes"),
+    SECONDS: Family(
+        "histogram",
+        "Seconds from a request's head (not of PURGE, BAN) to its response's last octet",
+        ("cache",),
+    ),
+    ORIGIN_SECONDS: Family(
+        "histogram", "Seconds from a request to an origin server to the head of its response", ("site",)
+    ),
+    ENTRIES: Family("gauge", "Stored responses in memory"),
+    OCTETS: Family("gauge", "What the stored responses cost in memory"),
+    CONNECTED: Family("gauge", "Whether the shared store tells this node what is purged", of_several=min),
+    CONNECTIONS: Family("gauge", "Open connections, by side: of clients, to origin servers", ("side",)),
+    ORIGIN_UP: Family(
+        "gauge",
+        "1 for an origin server that is up, 0 for one that is ejected or down",
+        ("site", "origin"),
+        min,
+    ),
+    STARTED: Family("gauge", "Seconds since the epoch when the first process began", of_several=min),
+    "process_resident_memory_bytes": Family("gauge", "Octets of memory that are in use, of all processes"),
+    "process_virtual_memory_bytes": Family("gauge", "Octets of virtual memory, of all processes"),
+    "process_open_fds": Family("gauge", "Open descriptors, of all processes"),
+    "process_max_fds": Family("gauge", "Descriptors that there may be, of all processes"),
+    BUILD: Family("info", "The version of univocal and of Python", ("version", "python")),
+}
+
+# The upper bounds of the buckets of a histogram, in seconds; behind them is one without a bound.
+BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+
+
+def written(name: str) -> str:
+    """The name of a family as it is told, with its labels: as the reference has it."""
+    family = FAMILIES[name]
+    told = name + {"counter": "_total", "info": "_info"}.get(family.kind, "")
+    return f"{told}{{{','.join(family.labels)}}}" if family.labels else told

@@ -1,0 +1,241 @@
+"""The figures of a process: a listener that counts each Outcome once, for `/metrics` and for `/-/stats`.
+
+Each of several processes of one program counts in a file of a directory, which any of them reads and sums.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from prometheus_client.process_collector import ProcessCollector
+
+from univocal.cache.decide import Reuse
+from univocal.engine.outcome import Outcome
+from univocal.forward.roles import OriginRequest
+from univocal.http.errors import REASONS, Failure
+from univocal.http.messages import Fields
+from univocal.store.memory import MemoryStore
+from univocal.store.redis.tier import SharedStore
+from univocal_app.observe.counts import Counts, Name, numbers_of
+from univocal_app.observe.families import (
+    BOUNDS,
+    BYTES,
+    COLLAPSED,
+    CONNECTED,
+    CONNECTIONS,
+    CPU,
+    ENTRIES,
+    EVICTIONS,
+    FAMILIES,
+    OCTETS,
+    ORIGIN_ERRORS,
+    ORIGIN_REQUESTS,
+    ORIGIN_SECONDS,
+    ORIGIN_UP,
+    PURGES,
+    REFUSED,
+    REQUESTS,
+    SECONDS,
+)
+from univocal_app.observe.series import FINE_BOUNDS, MAX_BYTES, REFUSALS, STALE, Series
+from univocal_app.processes.commons import Commons
+
+__all__ = ["Figures", "OriginWatch"]
+
+_STALE: Final = frozenset({"stale-while-revalidate", "stale-if-error", "disconnected"})
+_REFUSAL: Final = {reason: place for place, reason in enumerate(REASONS)}
+# The kinds of numbers that are no more when their process is not.
+_GAUGES: Final = {MAX_BYTES, *(name for name, family in FAMILIES.items() if family.kind == "gauge")}
+
+
+class Figures:
+    """The numbers that a process counts; with `commons` in a file, for all processes there.
+
+    No name holds what a client sent: sites, origin servers, fixed words, status classes.
+    """
+
+    def __init__(
+        self,
+        store: MemoryStore,
+        shared: SharedStore | None = None,
+        commons: Commons | None = None,
+        connections: Callable[[], Mapping[str, int]] = dict,
+        origins: Callable[[], Mapping[tuple[str, str], bool]] = dict,
+    ) -> None:
+        """Count for a process; `origins` tells which are up, by site and the origin server's URL."""
+        self._store, self._shared = store, shared
+        self._connections, self._origins = connections, origins
+        self._directory = None if commons is None else commons.directory
+        self._serves = commons is None or not commons.leads  # clients, whose responses are stored
+        self._counts = Counts(None if commons is None else _file(commons.directory, commons.process))
+        for name in (ENTRIES, OCTETS, MAX_BYTES):  # which a thread may look at
+            self._counts.place((name,))
+        # The numbers that others that had this process's name have counted before.
+        self._evicted, self._cpu = (
+            self._counts.cells[self._counts.place((name,))] for name in (EVICTIONS, CPU)
+        )
+        self._process = ProcessCollector(registry=None)
+        # By site, handling and class of status: the places of the requests, the bytes and the seconds.
+        self._places: dict[tuple[str, str, int], tuple[int, int, int]] = {}
+        # Likewise by site, origin server and class of status, of requests to it; the seconds by site.
+        self._origin_places: dict[tuple[str, str, int], tuple[int, int]] = {}
+        self._refusals = self._counts.place((REFUSALS,), len(REASONS))
+        self._series, self._second = Series(self._counts), -1
+
+    def __call__(self, outcome: Outcome) -> None:
+        times = outcome.times
+        # Two clocks agree so far on when an exchange ended; by more, and one was set back.
+        if not self._second - 0.01 <= times.start + times.total < self._second + 1:
+            self._begin(int(times.start + times.total))
+        if outcome.decision is not None:
+            self._requested(outcome)
+        elif outcome.bytes:  # the answer to a purge, which asks for no resource
+            self._add(BYTES, outcome.site, by=outcome.bytes)
+        if outcome.reasons:
+            for reason in outcome.reasons:
+                self._add(REFUSED, outcome.site, reason)
+            if outcome.status >= 400 and outcome.reasons[0] in _REFUSAL:
+                self._counts.cells[self._refusals + _REFUSAL[outcome.reasons[0]]] += 1
+        if outcome.purged is not None and outcome.purged.count is not None:
+            self._add(PURGES, outcome.purged.order.by)
+
+    def _requested(self, outcome: Outcome) -> None:
+        handling, times = outcome.handling, outcome.times
+        seconds = times.total if outcome.status != 101 else times.first  # a tunnel lasts as long as it likes
+        handled = "hit" if handling.hit else handling.fwd or "none"
+        key = outcome.site, handled, outcome.status // 100
+        requests, sent, buckets = self._places.get(key) or self._place(*key)
+        cells = self._counts.cells
+        count = outcome.alike
+        cells[requests] += count
+        cells[sent] += outcome.bytes * count
+        cells[buckets] += seconds * count
+        cells[buckets + 1 + bisect_left(FINE_BOUNDS, seconds)] += count
+        if handling.collapsed:
+            self._add(COLLAPSED, outcome.site)
+        decision = outcome.decision
+        if type(decision) is Reuse and decision.reason in _STALE:
+            self._add(STALE)
+
+    def _begin(self, second: int) -> None:
+        self._look_at_store()
+        self._series.begin(second)
+        self._second = second
+
+    def each(self) -> Iterator[dict[Name, Sequence[float]]]:
+        """The numbers of each process by their names, as they left them."""
+        if self._directory is None:
+            self._look_at_store()
+            yield dict(self._counts)
+            return
+        for file in sorted(self._directory.glob("*.counts")):
+            yield dict(numbers_of(file))
+
+    def forget(self, process: str) -> None:
+        """Take note that a process of the commons has ended: its counts stay, what it stored is gone."""
+        assert self._directory is not None
+        file = _file(self._directory, process)
+        if file.exists():
+            ended = Counts(file)
+            for name, _ in ended:
+                if name[0] in _GAUGES:
+                    ended.cells[ended.place(name)] = math.nan
+
+    def watch(self, request: OriginRequest) -> OriginWatch:
+        """Count what becomes of a request to origin servers, also if no client waits for it."""
+        return OriginWatch(self, request.canonical.site.name)
+
+    def answered(self, site: str, origin: str, status: int, seconds: float) -> None:
+        """Count a response's head, which took so many seconds; with status 0, that none came."""
+        key = site, origin, status // 100
+        requests, buckets = self._origin_places.get(key) or self._origin_place(*key)
+        cells = self._counts.cells
+        cells[requests] += 1
+        if status:
+            cells[buckets] += seconds
+            cells[buckets + 1 + bisect_left(BOUNDS, seconds)] += 1
+
+    def _origin_place(self, site: str, origin: str, hundreds: int) -> tuple[int, int]:
+        place = self._counts.place
+        found = self._origin_places[site, origin, hundreds] = (
+            place((ORIGIN_REQUESTS, site, origin, f"{hundreds}xx" if hundreds else "none")),
+            place((ORIGIN_SECONDS, site), 2 + len(BOUNDS)),
+        )
+        return found
+
+    def failed(self, site: str, failure: Failure) -> None:
+        """Count a request that an origin server did not answer, or not to the end."""
+        self._add(ORIGIN_ERRORS, site, failure.origin, failure.reason)
+
+    def _add(self, *name: str, by: int = 1) -> None:
+        place = self._counts.place(name)
+        self._counts.cells[place] += by
+
+    def _place(self, site: str, handled: str, hundreds: int) -> tuple[int, int, int]:
+        place = self._counts.place
+        found = self._places[site, handled, hundreds] = (
+            place((REQUESTS, site, handled, f"{hundreds}xx" if hundreds else "none")),
+            place((BYTES, site)),
+            place((SECONDS, handled), 2 + len(FINE_BOUNDS)),  # the sum of all before the numbers of each
+        )
+        return found
+
+    def look(self) -> None:
+        """Read what is not counted here; `each` does it for its own process alone."""
+        self._look_at_store()
+        if self._shared is not None:
+            self._set(CONNECTED, self._shared.connected)
+        for side, number in self._connections().items():
+            self._set(CONNECTIONS, number, side)
+        up = self._origins()
+        for name, *labels in [name for name, _ in self._counts if name[0] == ORIGIN_UP]:
+            if tuple(labels) not in up:  # any more
+                self._set(name, math.nan, *labels)
+        for (site, origin), is_up in up.items():
+            self._set(ORIGIN_UP, is_up, site, origin)
+        for family in self._process.collect():
+            (sample,) = family.samples
+            self._set(family.name, sample.value + (self._cpu if family.name == CPU else 0))
+
+    def _look_at_store(self) -> None:
+        stats = self._store.stats
+        self._set(ENTRIES, stats.responses)
+        self._set(OCTETS, stats.bytes)
+        if self._serves:
+            self._set(MAX_BYTES, self._store.max_bytes)
+        self._set(EVICTIONS, self._evicted + stats.evictions)
+
+    def _set(self, name: str, value: float, *labels: str) -> None:
+        place = self._counts.place((name, *labels))
+        self._counts.cells[place] = value
+
+
+class OriginWatch:
+    """One request on its way to origin servers (a `Watch`): the seconds that each of them takes."""
+
+    __slots__ = ("_begun", "_figures", "_site")
+
+    def __init__(self, figures: Figures, site: str) -> None:
+        self._figures, self._site, self._begun = figures, site, 0.0
+
+    def sending(self, _: str, fields: Fields) -> Fields:
+        """Begin to count."""
+        self._begun = time.perf_counter()
+        return fields
+
+    def answered(self, origin: str, status: int) -> None:
+        """Count the head of a response, or that there is none."""
+        self._figures.answered(self._site, origin, status, time.perf_counter() - self._begun)
+
+    def failed(self, failure: Failure) -> None:
+        """Count a failure."""
+        self._figures.failed(self._site, failure)
+
+
+def _file(directory: Path, process: str) -> Path:
+    return directory / f"{process}.counts"

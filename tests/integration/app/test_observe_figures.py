@@ -1,0 +1,173 @@
+"""What is counted once is told twice: by `/metrics` and by `/-/stats`, with the same numbers."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support import Clock
+from univocal import MemoryStore, Outcome
+from univocal.cache.decide import Forward
+from univocal.engine.outcome import Times
+from univocal.http.messages import Received
+from univocal.judge.handling import Handling
+from univocal_app.observe.counts import Counts
+from univocal_app.observe.families import BOUNDS, BYTES, SECONDS
+from univocal_app.observe.figures import Figures
+from univocal_app.observe.metrics import Metrics
+from univocal_app.observe.series import FINE_BOUNDS, KEPT, Series, Sums, sums_by_second, sums_of
+from univocal_app.observe.stats import Stats
+from univocal_app.processes.commons import Commons
+
+START = 1_000_000.0
+
+
+def outcome(
+    site: str = "en.example",
+    handling: Handling = Handling(hit=True),  # noqa: B008
+    status: int = 200,
+    sent: int = 12,
+    seconds: float = 0.002,
+    reasons: tuple[str, ...] = (),
+    alike: int = 1,
+    start: float = START,
+) -> Outcome:
+    return Outcome(
+        site=site,
+        received=Received(b"GET", b"/a"),
+        canonical=None,
+        decision=Forward("uri-miss", may_store=False, fallback=None),
+        status=status,
+        bytes=sent,
+        times=Times(start, 0.0, seconds),
+        client=None,
+        handling=handling,
+        reasons=reasons,
+        alike=alike,
+    )
+
+
+OUTCOMES = st.lists(
+    st.builds(
+        outcome,
+        site=st.sampled_from(["", "a.example", "b.example"]),
+        handling=st.builds(
+            Handling, hit=st.booleans(), fwd=st.sampled_from(["", "stale"]), collapsed=st.booleans()
+        ),
+        status=st.sampled_from([0, 200, 304, 404]),
+        sent=st.integers(0, 2**40),
+        seconds=st.floats(0, 200),
+        alike=st.integers(1, 1000),
+        start=st.sampled_from([START, START + 1, START + 3]),
+    ),
+    max_size=20,
+)
+
+
+def told(figures: Figures, name: str) -> float:
+    """The sum of a metric over all its labels."""
+    text = Metrics(figures).exposition()[0].decode()
+    return sum(float(value) for value in re.findall(rf"(?m)^{name}(?:\{{[^}}]*\}})? (\S+)$", text))
+
+
+@given(OUTCOMES)
+def test_both_tell_the_same_numbers(outcomes: list[Outcome]) -> None:
+    figures, clock = Figures(MemoryStore()), Clock()
+    stats = Stats(figures, clock)
+    for each in outcomes:
+        figures(each)
+    clock.now += 300
+    shown = stats.told()
+    totals, series = shown["totals"], shown["series"]
+    assert totals["requests"] == told(figures, "univocal_requests_total")
+    assert totals["requests"] == told(figures, "univocal_request_seconds_count")
+    assert totals["bytes"] == told(figures, "univocal_sent_bytes_total")
+    assert totals["collapsed"] == told(figures, "univocal_collapsed_total")
+    assert totals["hits"] == sum(each.alike for each in outcomes if each.handling.hit)
+    assert totals["requests"] == sum(each.alike for each in outcomes)
+    for key in ("requests", "hits", "bytes"):
+        in_time = [each for each in series if each["at"] >= START]
+        assert sum(each[key] for each in in_time) <= totals[key]
+
+
+@pytest.mark.parametrize(("status", "told_by_stats"), [(400, {"bad-host": 1}), (200, {})])
+def test_a_refusal_that_is_only_observed_is_a_metric_alone(
+    status: int, told_by_stats: dict[str, int]
+) -> None:
+    figures = Figures(MemoryStore())
+    figures(outcome(status=status, reasons=("bad-host", "bad-target")))
+    assert Stats(figures, Clock()).told()["totals"]["refused"] == told_by_stats
+    assert told(figures, "univocal_refused_total") == 2
+
+
+def test_the_seconds_that_metrics_tell_are_among_those_that_are_counted() -> None:
+    assert set(BOUNDS) <= set(FINE_BOUNDS)
+    assert list(FINE_BOUNDS) == sorted(set(FINE_BOUNDS))
+    assert all(later / earlier < 1.34 for earlier, later in itertools.pairwise(FINE_BOUNDS))
+
+
+def test_a_worker_that_is_killed_leaves_its_figures(tmp_path: Path) -> None:
+    parent, worker = (Figures(MemoryStore(), commons=Commons(tmp_path, name)) for name in ("parent", "1"))
+    for second in range(3):
+        worker(outcome(start=START + second))
+    parent.forget("1")  # it had no time to say or write anything
+    other = Figures(MemoryStore(), commons=Commons(tmp_path, "1"))
+    other(outcome(start=START + 2))
+    clock = Clock()
+    stats = Stats(parent, clock)
+    clock.now += 3
+    shown = stats.told()
+    assert shown["totals"]["requests"] == told(parent, "univocal_requests_total") == 4
+    assert [second["requests"] for second in shown["series"]] == [1, 1, 2, 0]
+
+
+def test_figures_of_many_sites_stay_in_their_seconds() -> None:
+    """The memory grows meanwhile, several times."""
+    figures, clock = Figures(MemoryStore()), Clock()
+    stats = Stats(figures, clock)
+    for second in range(3):
+        for number in range(2000):
+            figures(outcome(site=f"s{number}.example", start=START + second, sent=1))
+    clock.now += 3
+    shown = stats.told()
+    assert shown["totals"]["bytes"] == told(figures, "univocal_sent_bytes_total") == 6000
+    assert [second["bytes"] for second in shown["series"]] == [2000, 2000, 2000, 0]
+
+
+# ── the rows of seconds ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def counted(counts: Counts, sent: int) -> None:
+    counts.cells[counts.place((BYTES, "a"))] += sent
+    counts.cells[counts.place((SECONDS, "hit"), 2 + len(FINE_BOUNDS)) + 1] += 1
+
+
+def test_a_second_has_what_was_counted_between_it_and_the_next() -> None:
+    counts = Counts()
+    series = Series(counts)
+    for second in (7, 8, 11):
+        series.begin(second)
+        counted(counts, second)
+    found = {second: sums[Sums.BYTES] for second, sums in sums_by_second(counts.of)}
+    assert found == {7: 7, 8: 8, 11: 11}
+    assert sums_of(counts.of)[Sums.HITS] == 3
+
+
+def test_the_oldest_seconds_give_way(tmp_path: Path) -> None:
+    counts = Counts(tmp_path / "1.counts")
+    series = Series(counts)
+    for second in range(KEPT):
+        series.begin(second)
+        counted(counts, 1)
+    series = Series(Counts(tmp_path / "1.counts"))  # another goes on
+    for second in range(KEPT, KEPT + 5):
+        series.begin(second)
+        counted(counts, 1)
+    seconds: list[Any] = [second for second, _ in sums_by_second(counts.of)]
+    assert seconds == list(range(5, KEPT + 5))
