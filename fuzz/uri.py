@@ -265,9 +265,9 @@ def laws_4_and_5(target: bytes, sites: Sites, sent: dict[bytes, object], chance:
         return f"law 4: {to_origin!r} is sent"
     if found.observed:
         return ""
-    if found.route.upstream_path:
-        if leaves(to_origin.partition(b"?")[0], found.route):
-            return f"law 4: {to_origin!r} is not under {found.route.upstream_path!r}"
+    if found.upstream_path:
+        if leaves(to_origin.partition(b"?")[0], found):
+            return f"law 4: {to_origin!r} is not under {found.upstream_path!r}"
     elif found.received:  # as it came: each spelling has an answer of its own under the one key
         to_origin = found.target
     elif to_origin != found.target:
@@ -287,17 +287,17 @@ def laws_4_and_5(target: bytes, sites: Sites, sent: dict[bytes, object], chance:
 DECLARED = (("", ""), ("utf-8", ""), ("windows-1251", "utf-8"), ("", "euc-jp"), ("koi8-r", "iso-8859-5"))
 
 
-def leaves(path: bytes, route: Route) -> bool:
+def leaves(path: bytes, found: Canonical) -> bool:
     """Whether a path has dot segments that were to be removed, or is outside its upstream's without them."""
     segments: list[bytes] = []
     for segment in path.split(b"/")[1:]:
-        if segment in {b".", b".."} and route.profile.dot_segments != "keep":
+        if segment in {b".", b".."} and found.route.profile.dot_segments != "keep":
             return True
         if segment == b"..":
             segments = segments[:-1]
         elif segment != b".":
             segments.append(segment)
-    under = [each for each in route.upstream_path.partition(b"{")[0].split(b"/") if each]
+    under = [each for each in found.upstream_path.partition(b"{")[0].split(b"/") if each]
     return segments[: len(under)] != under
 
 

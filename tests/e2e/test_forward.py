@@ -16,9 +16,9 @@ Fixture = Callable[..., Any]
 def serve(start: Fixture, origin: Any, tmp_path: Path) -> Fixture:
     """`univocal serve` with one site; "@" in the settings is the origin's URL."""
 
-    def serve(settings: str) -> tuple[str, int]:
+    def serve(settings: str, host: str = "en.example") -> tuple[str, int]:
         file = tmp_path / "univocal.toml"
-        head = '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n[[sites]]\nhosts = ["en.example"]\n'
+        head = f'[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n[[sites]]\nhosts = ["{host}"]\n'
         file.write_text(head + settings.replace("@", origin.url))
         address: tuple[str, int] = start("serve", "--config", str(file)).proxy
         return address
@@ -66,6 +66,19 @@ def test_a_template_never_lets_anything_into_the_request_line(
     answer = ask(proxy, target, "en.example")
     assert answer.status == (200 if sent else 400)
     assert [line.split(b" ")[1] for line in origin.lines] == ([sent] if sent else [])
+
+
+def test_one_site_serves_all_hosts_of_a_pattern_by_their_names(
+    serve: Fixture, origin: Any, ask: Fixture
+) -> None:
+    proxy = serve('profile = "restbase"\nupstream = "@/{host}/v1/"\n', host="*.wiki.example")
+    for host in ("en.wiki.example", "de.wiki.example"):
+        assert ask(proxy, "/page/A%2fB%28", host).status == 200
+    assert ask(proxy, "/page/A%2fB%28", "wiki.example").status == 421
+    assert [line.split(b" ")[1] for line in origin.lines] == [
+        b"/en.wiki.example/v1/page/A%2FB(",
+        b"/de.wiki.example/v1/page/A%2FB(",
+    ]
 
 
 def test_received_goes_with_no_path_on_the_upstream(univocal: Fixture, tmp_path: Path) -> None:

@@ -426,7 +426,7 @@ PREFIXES = [b"/a/", b"/a", b"/A/4/", b"/..a/", b"/~"]
 @st.composite
 def sites(draw: st.DrawFn) -> Sites:
     prefixes = draw(st.lists(st.sampled_from(PREFIXES), unique=True, max_size=3))
-    upstream_paths = st.sampled_from([b"", b"/", b"/v1", b"/v1/"])
+    upstream_paths = st.sampled_from([b"", b"/", b"/v1", b"/v1/", b"/{host}/v1/", b"/{host}{path}"])
     routes = [Route(prefix, draw(ANY), "o", draw(upstream_paths)) for prefix in [b"/", *prefixes]]
     scheme = draw(st.sampled_from([b"keep", b"http", b"https"]))
     return Sites([Site("s", ("one.example", "*.many.example"), tuple(routes), ("alias.example",), 0, scheme)])
@@ -467,7 +467,8 @@ def test_laws_4_and_5(target: bytes, host: bytes, scheme: bytes, some: Sites) ->
     )
     assert canonical.key.count(b" ") == 3
     sent = origin_target(canonical)
-    if canonical.route.upstream_path:
-        assert sent.startswith(canonical.route.upstream_path.rstrip(b"/"))
+    if canonical.upstream_path:
+        assert sent.startswith(canonical.upstream_path.partition(b"{")[0].rstrip(b"/"))
+        assert b"{" not in canonical.upstream_path.replace(b"{path}", b"")
     else:
         assert sent == canonical.target

@@ -213,6 +213,12 @@ def test_defaults_are_those_of_the_contract() -> None:
         ("[origin]\nhealth = '/'\n" + SITE, "origin.health", "/", "a table"),
         ("[origin]\nhealth = 0\n" + SITE, "origin.health", 0, "a table"),
         (SITE + "[sites.origin]\nhealth = { path = 1 }", "sites[0].origin.health.path", 1, "a path"),
+        (
+            "[[sites]]\nhosts = ['a']\nupstream = 'http://{host}/'",
+            "sites[0].upstream",
+            "http://{host}/",
+            "an http",
+        ),
         (SITE + "[[sites.routes]]\npath = 'a'", "sites[0].routes[0].path", "a", "begins with a slash"),
         (SITE + "[[sites.routes]]\nprofile = 'asgi'", "sites[0].routes[0].path", None, "no default"),
         ("[[sites]]\nhosts = []\nupstream = 'http://a'", "sites[0].hosts", [], "at least one"),

@@ -432,3 +432,71 @@ def test_what_is_remembered_is_bounded() -> None:
     assert sites._remembered.cache_info().currsize == before
     first = resolve(b"/%41", [b"a"], b"http", ANY)
     assert resolve(b"/%41", [b"a"], b"http", ANY) is first
+
+
+def templated(upstream_path: bytes, *hosts: str, others: tuple[Site, ...] = ()) -> Sites:
+    """Sites of which one serves `hosts` by a path with the request's host in it."""
+    routes = (
+        Route(b"/", BUILT_IN["restbase"], "o"),
+        Route(b"/api/", BUILT_IN["restbase"], "o", upstream_path),
+    )
+    default = Site("d", (), routes) if not hosts else None
+    return Sites([Site("s", hosts, routes), *others] if hosts else others, default)
+
+
+@pytest.mark.parametrize(
+    ("upstream_path", "patterns", "host", "sent"),
+    [
+        (b"/{host}/v1/", ["*.wiki.example"], b"en.wiki.example", b"/en.wiki.example/v1/a%2Fb?c"),
+        (b"/{host}/v1/", ["wiki.example"], b"WIKI.example.:80", b"/wiki.example/v1/a%2Fb?c"),
+        (b"/{host}/v1/", ["wiki.example"], b"wiki.example:8080", b"/wiki.example/v1/a%2Fb?c"),
+        (b"/{1}.wiki.org/v1/", ["*.wiki.example"], b"en.wiki.example", b"/en.wiki.org/v1/a%2Fb?c"),
+        (b"/{1}/v1/", ["*.wiki.example"], b"en.m.wiki.example", b"/en.m/v1/a%2Fb?c"),
+        (b"/{1}/v1/", ["*.example", "*.wiki.example"], b"en.wiki.example", b"/en/v1/a%2Fb?c"),
+        (b"/{1}/v1/", ["*.example", "*.wiki.example:81"], b"en.wiki.example", b"/en.wiki/v1/a%2Fb?c"),
+        (b"/{1}/v1/", ["*.example", "*.wiki.example:81"], b"en.wiki.example:81", b"/en/v1/a%2Fb?c"),
+        (b"/{host}/{1}/{host}", ["*.b"], b"a.b", b"/a.b/a/a.b/a%2Fb?c"),
+        (b"/{host}{path}", ["*.b"], b"a.b", b"/a.b/api/a%2Fb?c"),
+        (b"/{1}/", [], b"en.wiki.example", b"/en.wiki.example/a%2Fb?c"),  # every host
+        (b"/{host}/", [], b"[::1]:81", b"/%5B::1%5D/a%2Fb?c"),
+    ],
+)
+def test_the_upstreams_path_holds_the_requests_host(
+    upstream_path: bytes, patterns: list[str], host: bytes, sent: bytes
+) -> None:
+    sites = templated(upstream_path, *patterns)
+    canonical = accepted(resolve(b"/api/a%2fb?c", [host], b"http", sites))
+    assert origin_target(canonical) == sent
+    assert origin_target(accepted(resolve_url(canonical.url, sites))) == sent
+    assert origin_target(accepted(resolve(b"/a", [host], b"http", sites))) == b"/a"
+
+
+@pytest.mark.parametrize(
+    "host", [b"..wiki.example", b".wiki.example", b"%2e%2e.wiki.example", b"a/b.wiki.example", b"*"]
+)
+def test_no_host_is_a_dot_segment_or_holds_a_slash(host: bytes) -> None:
+    sites = templated(b"/{1}/", "*.wiki.example")
+    assert reason(resolve(b"/api/a", [host], b"http", sites)) in {"bad-host", "unknown-host"}
+
+
+@pytest.mark.parametrize("target", [b"/api/../x", b"/api/..%2fx", b"/api/a/../../x"])
+def test_no_target_leaves_the_path_of_its_host(target: bytes) -> None:
+    found = resolve(target, [b"en.wiki.example"], b"http", templated(b"/{1}/v1/", "*.wiki.example"))
+    assert isinstance(found, Rejected) or origin_target(found) in {b"/x", b"/en/v1/..%2Fx"}
+
+
+@pytest.mark.parametrize(
+    ("upstream_path", "hosts"),
+    [
+        (b"/{1}/", ["wiki.example"]),
+        (b"/{1}/", ["*.wiki.example", "wiki.example"]),
+        (b"/{2}/", ["*.wiki.example"]),
+        (b"/{Host}/", ["*.wiki.example"]),
+        (b"/{host", ["*.wiki.example"]),
+        (b"/../{host}/", ["*.wiki.example"]),
+    ],
+)
+def test_a_template_that_cannot_be_filled_is_refused(upstream_path: bytes, hosts: list[str]) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        templated(upstream_path, *hosts)
+    assert refused.value.key == "upstream"

@@ -11,10 +11,13 @@ from univocal.http.errors import ConfigurationError
 from univocal.uri.profile import Profile, ProfileName, chosen_profile
 from univocal.uri.segments import is_under, routing_view
 
-__all__ = ["PLACE", "Route", "Site"]
+__all__ = ["HOST", "PLACE", "STAR", "Route", "Site"]
 
 
-PLACE: Final = b"{path}"  # where a canonical path goes in an upstream's
+# In the path of an upstream: the canonical path, the site's host, and the part of it that "*" stands for.
+PLACE: Final = b"{path}"
+HOST: Final = b"{host}"
+STAR: Final = b"{1}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,8 @@ class Route:
     """A path prefix, how targets under it are read, and where they go.
 
     `upstream` names an origin; with an `upstream_path`, that replaces the prefix on the way there, or the
-    canonical path takes the place of the `{path}` in it. With `forward` "received", which goes with no
+    canonical path takes the place of the `{path}` in it; `{host}` and `{1}` stand for the request's host and
+    the part of it that the site's "*" matches. With `forward` "received", which goes with no
     `upstream_path`, the origin gets the target as it came; the canonical one is the key nevertheless.
     """
 
@@ -42,14 +46,20 @@ class Route:
             allowed = '"canonical" where the profile has a [charset]'
             raise ConfigurationError("routes", "forward", self.forward, allowed)
         # In place of "{path}" any segment may stand, so what follows it must not become a dot segment.
-        upstream_path = (self.upstream_path or b"/").replace(PLACE, b"/", 1).replace(b"//", b"/")
+        upstream_path = (self.filled(b"h", b"h") or b"/").replace(PLACE, b"/", 1).replace(b"//", b"/")
         for key, path in (("path", self.prefix), ("upstream", upstream_path)):
             if not path.startswith(b"/") or b"?" in path or b"#" in path or routing_view(path) != path:
                 allowed = "a path that begins with '/', percent-encoded, without dot segments, '?' and '#'"
+                allowed += "; {path}, {host} and {1} in an upstream's" if key == "upstream" else ""
                 raise ConfigurationError("routes", key, path.decode("latin-1"), allowed)
         if self.profile.ring.canonical(self.prefix) != self.prefix:
             allowed = f"a path as the profile {self.profile.name} spells it"
             raise ConfigurationError("routes", "path", self.prefix.decode("latin-1"), allowed)
+
+    def filled(self, host: bytes, star: bytes) -> bytes:
+        """The path of the upstream for a request to `host`, in which "*" matched `star`."""
+        path = self.upstream_path
+        return path.replace(HOST, host).replace(STAR, star) if b"{" in path else path
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +89,13 @@ class Site:
             raise ConfigurationError(
                 f"site {self.name}", "routes", found, "distinct prefixes, '/' among them"
             )
+        exact = [host for host in self.hosts if not host.startswith("*.")]
+        for route in longest_first:
+            if exact and STAR in route.upstream_path:
+                allowed = f"no {{1}}, since {exact[0]!r} has no '*'"
+                raise ConfigurationError(
+                    f"site {self.name}", "upstream", route.upstream_path.decode(), allowed
+                )
 
     @classmethod
     def of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
@@ -123,15 +124,31 @@ class Sites:
         without.
         """
         found = self._exact.get((host, port)) or self._exact.get((host, None))
-        dot = host.find(b".")
-        while not found and dot >= 0:
+        if not found and (dot := self._star(host, port)) >= 0:
             suffix = host[dot + 1 :]
             found = self._suffixes.get((suffix, port)) or self._suffixes.get((suffix, None))
-            dot = host.find(b".", dot + 1)
         if found:
             site, real = found
             return (site, (host, port)) if real is None else (site, (real[0], real[1] or port))
         return (self.default, (host, port)) if self.default else None
+
+    def _star(self, host: bytes, port: int) -> int:
+        """The length of what "*" stands for in the longest pattern that owns `host`; -1 if none does."""
+        dot = host.find(b".")
+        while dot >= 0:
+            suffix = host[dot + 1 :]
+            if (suffix, port) in self._suffixes or (suffix, None) in self._suffixes:
+                break
+            dot = host.find(b".", dot + 1)
+        return dot
+
+    def upstream_path(self, route: Route, host: bytes, port: int) -> bytes:
+        """The path of a route's upstream for a request that is served as `host` and `port`."""
+        if b"{" not in route.upstream_path:
+            return route.upstream_path
+        dot = self._star(host, port)
+        star = host if dot < 0 else host[:dot]
+        return route.filled(*(text.replace(b"[", b"%5B").replace(b"]", b"%5D") for text in (host, star)))
 
     def owner(self, hosts: Sequence[bytes], scheme: bytes) -> tuple[str, str]:
         """The name of the site that serves a Host field's value, or "", and that value.
@@ -258,7 +275,10 @@ def _resolve(
         return rejected("unknown-host")
     site, served_as = located
     redirect = site.alias_answer if served_as != (authority[0], port) else 0
-    return _of_site(received, declared, site, redirect, *_served(site, served_as, scheme))
+    found = _of_site(received, declared, site, redirect, *_served(site, served_as, scheme))
+    if isinstance(found, Canonical) and (path := sites.upstream_path(found.route, *served_as)):
+        return replace(found, upstream_path=path)
+    return found
 
 
 def _served(site: Site, served_as: tuple[bytes, int], scheme: bytes) -> tuple[bytes, bytes]:

@@ -33,7 +33,8 @@ class Canonical:
     `target` is the received one and the request goes past the cache. `redirect` is 0, or the status with
     which an alias is sent to `url`. `received` is what the origin gets where a route forwards targets as
     they came: an answer to it answers no other spelling. `respelled` is True where the site's `canonical`
-    tells clients of the one spelling, and the target came in another.
+    tells clients of the one spelling, and the target came in another. `upstream_path` is the route's, for
+    this authority.
     """
 
     scheme: bytes
@@ -46,6 +47,7 @@ class Canonical:
     redirect: int = 0
     received: bytes = b""
     respelled: bool = False
+    upstream_path: bytes = b""
 
     @property
     def url(self) -> bytes:
@@ -83,9 +85,9 @@ def origin_target(canonical: Canonical) -> bytes:
     if canonical.received:
         return canonical.received
     path, query = split(canonical.target)
-    if not canonical.route.upstream_path or path == b"*":
+    if not canonical.upstream_path or path == b"*":
         return canonical.target
-    return _at_upstream(path, canonical.route) + query
+    return _at_upstream(path, canonical.route.prefix, canonical.upstream_path) + query
 
 
 def encoding_fields(canonical: Canonical) -> list[tuple[bytes, bytes]]:
@@ -109,18 +111,20 @@ def strays(target: bytes, site: Site, route: Route) -> list[str]:
         site.route_of(routing_view(path)) is route and is_under(path, route.prefix)
     ):
         return ["crosses-route"]
-    root = route.upstream_path.partition(PLACE)[0]
-    if root and not is_under(routing_view(_at_upstream(path, route)), root):
+    # Any host does: none is a dot segment, or holds a slash.
+    upstream_path = route.filled(b"h", b"h")
+    root = upstream_path.partition(PLACE)[0]
+    if root and not is_under(routing_view(_at_upstream(path, route.prefix, upstream_path)), root):
         return ["above-root"]
     return []
 
 
-def _at_upstream(path: bytes, route: Route) -> bytes:
-    before, place, after = route.upstream_path.partition(PLACE)
+def _at_upstream(path: bytes, prefix: bytes, upstream_path: bytes) -> bytes:
+    before, place, after = upstream_path.partition(PLACE)
     if place:
         return before.rstrip(b"/") + path + after
-    rest = path[len(route.prefix.rstrip(b"/")) :]
-    return route.upstream_path.rstrip(b"/") + rest if rest else route.upstream_path
+    rest = path[len(prefix.rstrip(b"/")) :]
+    return upstream_path.rstrip(b"/") + rest if rest else upstream_path
 
 
 def path_tags(target: bytes, profile: Profile) -> frozenset[bytes]:
