@@ -13,7 +13,8 @@ import re
 import pytest
 
 from pure.test_architecture import APPLICATION_MODULES, FLOORS, LIBRARY, LIBRARY_MODULES, PROGRAM_FLOORS, ROOT
-from univocal.engine.flight import _Phase
+from univocal.engine.exchange import Step
+from univocal.engine.flight import Phase
 from univocal.engine.landing import Landing
 from univocal.engine.recording import _NEXT, State
 from univocal.http.errors import REASONS
@@ -143,9 +144,15 @@ def test_the_states_of_a_recording_are_these():
     ]
 
 
+def test_the_steps_of_an_exchange_are_these():
+    assert [(name.strip("`"), meaning) for name, meaning in rows("| step | meaning |")] == [
+        (step.name, step.value) for step in Step
+    ]
+
+
 def test_the_phases_of_a_flight_are_these():
     assert [(phase.strip("`"), meaning) for phase, meaning in rows("| phase |")] == [
-        (phase.name, phase.value) for phase in _Phase
+        (phase.name, phase.value) for phase in Phase
     ]
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 from typing import Final
 
 from univocal.cache.decide import Forward, Reuse, Validate, forwarded_fields, keeps_conditions, revalidation
@@ -22,14 +23,12 @@ from univocal.http.roles import Asked, CallLater, Content, Due
 from univocal.judge.admission import Admission, Gate, obsolete
 from univocal.store.tiers import Tiers
 
-__all__ = ["Flight", "Flights", "for_refresh"]
-
-_NO_RESPONSE: Final = Response(0, [])
+__all__ = ["Flight", "Flights", "Phase", "for_refresh"]
 
 logger: Final = logging.getLogger("univocal")
 
 
-class _Phase(Enum):
+class Phase(Enum):
     """The phases of a flight."""
 
     BEGUN = "the store is asked"
@@ -38,6 +37,20 @@ class _Phase(Enum):
     ANSWERING = "content comes"
     SETTLING = "all of the response is there, and the store takes it"
     OVER = "nothing more comes"
+    RECORDED = "the lease is ended, and readers may still take what was kept"
+
+
+# The phases that may follow each.
+_NEXT: Final[Mapping[Phase, tuple[Phase, ...]]] = {
+    Phase.BEGUN: (Phase.ASKED, Phase.OVER),
+    Phase.ASKED: (Phase.JUDGING, Phase.OVER),
+    Phase.JUDGING: (Phase.ANSWERING, Phase.OVER),
+    Phase.ANSWERING: (Phase.ASKED, Phase.SETTLING, Phase.OVER),
+    Phase.SETTLING: (Phase.ASKED, Phase.OVER),
+    Phase.OVER: (Phase.RECORDED,),
+    Phase.RECORDED: (),
+}
+_ENDED: Final = (Phase.OVER, Phase.RECORDED)
 
 
 class Flights:
@@ -96,6 +109,10 @@ class Flight:
 
     It begins its lease in one go with the judgement of `admission`: no purge comes between the two. If the
     answer may not be stored, there is no recording, and nobody joins.
+
+    Passengers `join`, then the flight begins with `begin`. The origin calls `interim` any number of times,
+    `start` once, `write` for each chunk, and `finish` or `fail` at last. Each passenger is called once with
+    `landed`, at the head, or at the end where a stored response is validated.
     """
 
     __slots__ = (
@@ -108,8 +125,6 @@ class Flight:
         "_over",
         "_passengers",
         "_phase",
-        "_recorded",
-        "_response",
         "admission",
         "broadcast",
         "landing",
@@ -131,12 +146,10 @@ class Flight:
         self._origin = origin
         self._content = content
         self._over = over
-        self._phase = _Phase.BEGUN
+        self._phase = Phase.BEGUN
         self._held: list[bytes | Exception | None] = []  # what came while the store was asked; None: the end
         self._asked: Asked | None = None
         self._passengers: list[tuple[Passenger, Reader]] = []  # until it has landed
-        self._response = _NO_RESPONSE
-        self._recorded = False  # the lease is ended; what was reserved may still be read
         self.admission = admission
         self.name = name
         self.leader: Passenger | None = None
@@ -146,6 +159,11 @@ class Flight:
         decision = admission.decision
         records = isinstance(decision, Validate) or (isinstance(decision, Forward) and decision.may_store)
         self.recording = Recording(flights.tiers, admission, flights.clock) if records else None
+
+    def _move(self, phase: Phase) -> None:
+        if phase not in _NEXT[self._phase]:
+            raise RuntimeError(f"a flight does not go from {self._phase.name} to {phase.name}")
+        self._phase = phase
 
     def begin(self) -> None:
         """Ask the store's other tier, then the origin server."""
@@ -172,7 +190,7 @@ class Flight:
 
     def go_on_alone(self) -> None:
         """Go on though nobody reads, to store what comes, for `Limits.unread_timeout` seconds at most."""
-        if self._alone is None and self._phase is not _Phase.OVER:
+        if self._alone is None and self._phase not in _ENDED:
             seconds = self.admission.runtime.limits.unread_timeout
             self._alone = self._flights.call_later(seconds, self._expired)
 
@@ -182,7 +200,7 @@ class Flight:
         What they get is newer than this response, whose content may still come for those who have its head.
         """
         recording = self.recording
-        if self._phase is _Phase.ANSWERING and recording is not None and recording.state is State.KEPT:
+        if self._phase is Phase.ANSWERING and recording is not None and recording.state is State.KEPT:
             recording.drop("incomplete")
             self.broadcast.kept = False
             self._let_go()
@@ -204,10 +222,10 @@ class Flight:
         return for_refresh(again) if self.unattended and stale else again
 
     def _filled(self, satisfied: bool) -> None:
-        if self._phase is _Phase.OVER:
+        if self._phase in _ENDED:
             self._record()  # the lease came when nobody wanted it any more
         elif satisfied:
-            self._phase = _Phase.OVER
+            self._move(Phase.OVER)
             self._land(Found(self.admission))
             self._end(None)
         else:
@@ -220,7 +238,7 @@ class Flight:
         assert isinstance(decision, Validate | Forward)
         if self.recording is not None:
             self.recording.restart(decision)
-        self._phase = _Phase.ASKED
+        self._move(Phase.ASKED)
         fields = forwarded_fields(admission.request, decision)
         found = admission.canonical
         assert found is not None
@@ -240,7 +258,7 @@ class Flight:
             self._fail(RefusedError("origin-unreachable"))
             return
         # Within the call the last client may have left, or an answer may have made it ask for something else.
-        if self._phase is _Phase.OVER or self.admission is not admission:
+        if self._phase in _ENDED or self.admission is not admission:
             asked.cancel()
         else:
             self._asked = asked
@@ -264,28 +282,29 @@ class Flight:
             self.leader.interim(status, fields)
 
     def start(self, response: Response) -> None:
-        if self._phase is _Phase.OVER:
+        if self._phase in _ENDED:
             return
-        self._phase = _Phase.JUDGING
-        self._response = response
+        self._move(Phase.JUDGING)
         if self.admission.request.method in SAFE_METHODS:
-            self._record_head()
+            self._record_head(response)
             return
         lease = self.recording.lease if self.recording is not None else None
         selectors = obsolete(self.admission, response)
-        self._flights.tiers.invalidate(selectors, self._flights.clock(), lease, self._record_head)
+        self._flights.tiers.invalidate(
+            selectors, self._flights.clock(), lease, partial(self._record_head, response)
+        )
 
-    def _record_head(self) -> None:
+    def _record_head(self, response: Response) -> None:
         if self.recording is None:
-            self._started()
+            self._started(response)
         else:
-            self.recording.start(self._response, self._started)
+            self.recording.start(response, partial(self._started, response))
 
-    def _started(self) -> None:
-        if self._phase is _Phase.OVER:
+    def _started(self, response: Response) -> None:
+        if self._phase in _ENDED:
             return
-        self._phase = _Phase.ANSWERING
-        recording, response = self.recording, self._response
+        self._move(Phase.ANSWERING)
+        recording = self.recording
         if recording is not None:
             self.broadcast.kept = recording.state is State.KEPT
             if not recording.joinable:
@@ -306,7 +325,7 @@ class Flight:
         held, self._held = self._held, []
         more = True
         for each in held:
-            if self._phase is not _Phase.ANSWERING:
+            if self._phase is not Phase.ANSWERING:
                 return
             match each:
                 case None:
@@ -319,10 +338,10 @@ class Flight:
             self._asked.resume()
 
     def write(self, chunk: bytes) -> bool:
-        if self._phase is _Phase.JUDGING:
+        if self._phase is Phase.JUDGING:
             self._held.append(chunk)
             return False
-        if self._phase is _Phase.OVER:
+        if self._phase in _ENDED:
             return True
         recording = self.recording
         dropped = False
@@ -346,13 +365,13 @@ class Flight:
         return more
 
     def finish(self) -> None:
-        if self._phase is _Phase.JUDGING:
+        if self._phase is Phase.JUDGING:
             self._held.append(None)
             return
-        if self._phase is _Phase.OVER:
+        if self._phase in _ENDED:
             return
         self._asked = None
-        self._phase = _Phase.SETTLING
+        self._move(Phase.SETTLING)
         if self.recording is None:
             self._end(None)
         else:
@@ -361,21 +380,21 @@ class Flight:
     def _finished(self) -> None:
         recording = self.recording
         assert recording is not None
-        if self._phase is _Phase.OVER:
+        if self._phase in _ENDED:
             return
         if recording.state is State.MISMATCHED:
             self._ask_again()
             return
-        self._phase = _Phase.OVER
+        self._move(Phase.OVER)
         if recording.updated is not None:
             self._land(Renewed(recording.updated, recording.status))
         self._end(None)
 
     def fail(self, error: Exception) -> None:
-        if self._phase is _Phase.JUDGING:
+        if self._phase is Phase.JUDGING:
             self._held.append(error)
             return
-        if self._phase is _Phase.OVER:
+        if self._phase in _ENDED:
             return
         self._asked = None
         if not self.broadcast.readers and not isinstance(error, RefusedError | CutShortError):
@@ -383,10 +402,12 @@ class Flight:
         self._fail(error)
 
     def _fail(self, error: Exception) -> None:
+        if self._phase in _ENDED:
+            return
         if self._asked is not None:
             self._asked.cancel()
             self._asked = None
-        self._phase = _Phase.OVER
+        self._move(Phase.OVER)
         self._flights.ended(self)  # who comes now asks anew
         if self.landing is None:
             self._land(Failed(error))
@@ -403,7 +424,8 @@ class Flight:
 
     def _end(self, error: BaseException | None) -> None:
         """Tell the readers that nothing more comes; until all nodes have the response, it can be joined."""
-        self._phase = _Phase.OVER
+        if self._phase is not Phase.OVER:
+            self._move(Phase.OVER)
         if self._alone is not None:
             self._alone.cancel()
             self._alone = None
@@ -419,11 +441,13 @@ class Flight:
             self._flights.tiers.end(self.recording.lease, self._recorded_all)
 
     def _recorded_all(self) -> None:
-        self._recorded = True
+        if self._phase is Phase.OVER:  # else the lease came late, and is ended a second time
+            self._move(Phase.RECORDED)
         self._flights.ended(self)
-        self.broadcast.close()
-        if self.recording is not None and self.recording.content is not None:
-            self.broadcast.hand_over(self.recording.content)
+        if self.broadcast.readers:
+            self.broadcast.close()
+            if self.recording is not None and self.recording.content is not None:
+                self.broadcast.hand_over(self.recording.content)
         if not self.broadcast.readers:
             self._release()
 
@@ -452,15 +476,14 @@ class Flight:
             self._asked.resume()
 
     def _deserted(self) -> None:
-        if self._phase is _Phase.OVER:
-            if self._recorded:
-                self._release()
-        elif not self.unattended:
+        if self._phase is Phase.RECORDED:
+            self._release()
+        elif self._phase is not Phase.OVER and not self.unattended:
             self._give_up()
 
     def _is_unwanted(self, little: int) -> bool:
         """True if nobody reads, nothing is stored, and more than a `little` content has come for nobody."""
-        if self.broadcast.readers or self._phase is not _Phase.ANSWERING:
+        if self.broadcast.readers or self._phase is not Phase.ANSWERING:
             return False
         stores = self.recording is not None and self.recording.state is not State.PASSED_ON
         return not stores and self.broadcast.size > little
