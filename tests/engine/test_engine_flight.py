@@ -6,7 +6,7 @@ import pytest
 
 from neighbours import FRESH, House, PlayedClient, PlayedRequest, SlowTier
 from univocal.engine.broadcast import WINDOW, CutShortError
-from univocal.engine.flight import _NEXT, Flight, Phase
+from univocal.engine.flight import _NEXT, Flight, FlightPhase
 from univocal.engine.queues import AT_ONCE
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Field
@@ -940,12 +940,12 @@ def test_a_flight_refuses_a_phase_that_may_not_follow() -> None:
     flight = house.origin.last.answer
     assert isinstance(flight, Flight)
     with pytest.raises(RuntimeError, match="does not go from ASKED to SETTLING"):
-        flight._move(Phase.SETTLING)
+        flight._move(FlightPhase.SETTLING)
 
 
 def test_every_phase_can_be_reached_and_the_last_ends_it() -> None:
-    reached = {Phase.BEGUN}
+    reached = {FlightPhase.BEGUN}
     while more := {after for phase in reached for after in _NEXT[phase]} - reached:
         reached |= more
-    assert reached == set(Phase) == set(_NEXT)
-    assert [phase for phase in Phase if not _NEXT[phase]] == [Phase.RECORDED]
+    assert reached == set(FlightPhase) == set(_NEXT)
+    assert [phase for phase in FlightPhase if not _NEXT[phase]] == [FlightPhase.RECORDED]

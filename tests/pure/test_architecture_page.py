@@ -14,7 +14,7 @@ import pytest
 
 from pure.test_architecture import APPLICATION_MODULES, FLOORS, LIBRARY, LIBRARY_MODULES, PROGRAM_FLOORS, ROOT
 from univocal.engine.exchange import Step
-from univocal.engine.flight import Phase
+from univocal.engine.flight import FlightPhase
 from univocal.engine.landing import Landing
 from univocal.engine.recording import _NEXT, State
 from univocal.http.errors import REASONS
@@ -152,7 +152,7 @@ def test_the_steps_of_an_exchange_are_these():
 
 def test_the_phases_of_a_flight_are_these():
     assert [(phase.strip("`"), meaning) for phase, meaning in rows("| phase |")] == [
-        (phase.name, phase.value) for phase in Phase
+        (phase.name, phase.value) for phase in FlightPhase
     ]
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from support import KEY, NOW
-from univocal.cache.facts import Fetched, assess, describe, is_personal, storable_fields, told_by
+from univocal.cache.facts import Fetched, assess, describe, storable_fields, told_by
+from univocal.cache.personal import is_personal
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.http.fields import imf_fixdate

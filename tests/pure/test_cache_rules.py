@@ -16,8 +16,8 @@ from univocal.http.messages import Request
     [(b"/cart", True), (b"/cart?x", True), (b"/cart/x", False), (b"/a/b.php?c", True), (b"/b.php5", False)],
 )
 def test_globs_on_the_path(target: bytes, passes: bool) -> None:
-    assert Rules(bypass=("/cart", "*.php")).passes_path(target) is passes
-    assert not Rules().passes_path(target)
+    assert Rules(bypass=("/cart", "*.php")).bypasses_path(target) is passes
+    assert not Rules().bypasses_path(target)
 
 
 def test_the_policy_reads_cookies_where_a_rule_is_about_them() -> None:
@@ -28,8 +28,8 @@ def test_the_policy_reads_cookies_where_a_rule_is_about_them() -> None:
 
 def test_cookies_by_name() -> None:
     rules = Rules(bypass_cookies=("session?",), strip_cookies=("_*",))
-    assert rules.passes_cookies([(b"cookie", b"a=session1; session2=x")])
-    assert not rules.passes_cookies([(b"cookie", b"a=session1; session=x")])
+    assert rules.bypasses_cookies([(b"cookie", b"a=session1; session2=x")])
+    assert not rules.bypasses_cookies([(b"cookie", b"a=session1; session=x")])
     assert rules.strips(b"_ga")
     assert not rules.strips(b"ga_")
     request = Request(b"GET", b"/", [(b"cookie", b"_a=1"), (b"x", b"1"), (b"cookie", b"b=2; _c=3")])

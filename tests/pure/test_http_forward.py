@@ -11,11 +11,11 @@ from univocal.http.forward import (
     forwards_left,
     framed_anew,
     one_length,
-    passes,
     request_fields,
     request_has_content,
     response_fields,
     strip_untrusted,
+    times_here,
 )
 from univocal.http.messages import Fields, values
 
@@ -376,4 +376,4 @@ def test_the_memory_of_what_a_client_is_told_as_cannot_be_changed() -> None:
     ],
 )
 def test_how_often_a_request_has_passed(lines: list[bytes], count: int) -> None:
-    assert passes([(b"via", line) for line in lines]) == count
+    assert times_here([(b"via", line) for line in lines]) == count

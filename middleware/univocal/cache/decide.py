@@ -11,11 +11,12 @@ from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 
 from univocal.cache.directives import RequestDirectives, request_directives
+from univocal.cache.personal import IMPERSONAL, UNCREDENTIALED
 from univocal.cache.ranges import asked_ranges, cut, excessive
 from univocal.cache.rules import READS, Rules
 from univocal.cache.stored import Stored
 from univocal.cache.validation import CLIENT_CONDITIONS, completion, conditions
-from univocal.cache.vary import IMPERSONAL, UNCREDENTIALED, matches
+from univocal.cache.vary import matches
 from univocal.http.fields import first, without
 from univocal.http.forward import METHOD_OVERRIDES
 from univocal.http.messages import Fields, Request
@@ -112,11 +113,13 @@ def decide(request: Request, variants: Sequence[Stored], rules: Rules, now: floa
         return _posted(request, rules) if method == b"POST" else _METHOD
     if is_plain(request.fields, rules):
         return (
-            _BYPASS if rules.passes_path(request.target) else _answer(request, variants, _NO_DIRECTIVES, now)
+            _BYPASS
+            if rules.bypasses_path(request.target)
+            else _answer(request, variants, _NO_DIRECTIVES, now)
         )
     honoured = rules.client_directives == "honour"
     asked = request_directives(request.fields) if honoured else _NO_DIRECTIVES
-    decision = _past(request, rules) or _answer(request, variants, asked, now)
+    decision = _bypass(request, rules) or _answer(request, variants, asked, now)
     if isinstance(decision, Forward) and asked.no_store and not decision.unstorable:
         decision = decision._replace(unstorable="request-no-store")
     if isinstance(decision, Validate | Forward) and _signs_conditions(request.fields):
@@ -141,7 +144,7 @@ def _signs_conditions(fields: Fields) -> bool:
 def _posted(request: Request, rules: Rules) -> Forward:
     """A POST is always forwarded; what answers it may be stored as the answer to a GET of the same URI."""
     fields = request.fields
-    if rules.passes_path(request.target) or rules.passes_cookies(fields):
+    if rules.bypasses_path(request.target) or rules.bypasses_cookies(fields):
         return _BYPASS
     # §5.2.1.5: with no-store in a request a cache MUST NOT store any part of it or of any response to it
     forbidden = rules.client_directives == "honour" and request_directives(fields).no_store
@@ -150,11 +153,11 @@ def _posted(request: Request, rules: Rules) -> Forward:
     return _METHOD if any(name in _NOT_A_POST for name, _ in fields) else _POST
 
 
-def _past(request: Request, rules: Rules) -> Forward | None:
+def _bypass(request: Request, rules: Rules) -> Forward | None:
     """A GET or HEAD passes the cache by the rules, for its content, or with preconditions for the origin."""
     fields = request.fields
     content = first(fields, b"content-length") not in {None, b"0"} or first(fields, b"transfer-encoding")
-    if content or rules.passes_path(request.target) or rules.passes_cookies(fields):
+    if content or rules.bypasses_path(request.target) or rules.bypasses_cookies(fields):
         return _BYPASS
     return _CONDITIONAL if any(name in _FOR_ORIGIN for name, _ in fields) else None
 

@@ -15,12 +15,12 @@ from univocal.cache.freshness import (
     initial_age,
 )
 from univocal.cache.no_vary_search import no_vary_search
-from univocal.cache.ordinary import PERSONAL, is_ordinary
+from univocal.cache.personal import IMPERSONAL, UNCREDENTIALED, is_for_everybody, is_ordinary
 from univocal.cache.ranges import content_range
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Selecting, Stored, render_head
 from univocal.cache.tags import TAGGING, tags
-from univocal.cache.vary import IMPERSONAL, UNCREDENTIALED, selection
+from univocal.cache.vary import selection
 from univocal.http.fields import entity_tag, first, firsts, http_date, imf_fixdate, members, without
 from univocal.http.forward import HOP_BY_HOP, connection_options
 from univocal.http.messages import Fields, Request, Response, values
@@ -31,8 +31,6 @@ __all__ = [
     "ToldByResponse",
     "assess",
     "describe",
-    "for_everybody",
-    "is_personal",
     "storable_fields",
     "told_by",
 ]
@@ -87,7 +85,7 @@ def assess(fetched: Fetched, told: ToldByResponse, rules: Rules) -> Assessed:
         return Assessed(told, fields, found, explicit, True, explicit)
     assignable = (
         not directives.malformed
-        and for_everybody(request, fields, rules)
+        and is_for_everybody(request, fields, tells_cookies=rules.tells_cookies)
         and not contradicts(request.target, first(fields, b"content-type"))
     )
     if not assignable:
@@ -99,23 +97,6 @@ def assess(fetched: Fetched, told: ToldByResponse, rules: Rules) -> Assessed:
     return Assessed(
         told, fields, found, None, True, lifetime, UNCREDENTIALED if rules.tells_cookies else IMPERSONAL
     )
-
-
-def for_everybody(request: Request, fields: Fields, rules: Rules) -> bool:
-    """Neither request nor response hints at one client: asked if the origin server does not say for whom."""
-    if rules.tells_cookies:
-        personal = first(request.fields, b"authorization") is not None
-    else:
-        personal = is_personal(request)
-    return not personal and first(fields, b"set-cookie") is None
-
-
-def is_personal(request: Request) -> bool:
-    """The request says who asks."""
-    for name, _ in request.fields:  # noqa: SIM110  (a generator costs three times as much)
-        if name in PERSONAL:
-            return True
-    return False
 
 
 def _assigned_lifetime(fetched: Fetched, told: ToldByResponse, rules: Rules) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal, NamedTuple
 
-from univocal.cache.ordinary import ORDINARY, PERSONAL
+from univocal.cache.personal import ORDINARY, PERSONAL
 from univocal.http.errors import ConfigurationError
 from univocal.http.fields import cookie_names, first
 from univocal.http.globs import compile_globs
@@ -204,11 +204,11 @@ class Rules:
         settings = {name: (getattr(self, name), getattr(DEFAULTS, name)) for name in SETTINGS}
         return {name: value for name, (value, default) in settings.items() if value != default}
 
-    def passes_path(self, target: bytes) -> bool:
+    def bypasses_path(self, target: bytes) -> bool:
         """Requests for this target go past the cache."""
         return self._bypass is not None and bool(self._bypass.fullmatch(target.partition(b"?")[0]))
 
-    def passes_cookies(self, fields: Fields) -> bool:
+    def bypasses_cookies(self, fields: Fields) -> bool:
         """A cookie of the request sends it past the cache, or it has too many for their names to be read."""
         pattern = self._bypass_cookies
         if pattern is None and not self.takes_cookies:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from univocal.cache.directives import ResponseDirectives, response_directives
-from univocal.cache.facts import Assessed, Fetched, ToldByResponse, assess, describe, for_everybody, told_by
+from univocal.cache.facts import Assessed, Fetched, ToldByResponse, assess, describe, told_by
 from univocal.cache.freshness import HEURISTIC_STATUS, explicit_lifetime
-from univocal.cache.ordinary import is_ordinary
+from univocal.cache.personal import is_for_everybody, is_ordinary
 from univocal.cache.ranges import content_range
 from univocal.cache.rules import Rules
 from univocal.cache.stored import NO_CONTENT, Stored, with_content
@@ -195,7 +195,7 @@ def _unlicensed(fetched: Fetched, assessed: Assessed, rules: Rules) -> str:
         return ""
     spoken = assessed.explicit is not None or assessed.told.directives.no_cache
     impersonal = spoken or is_ordinary(fetched.request, rules.ordinary)
-    if impersonal and for_everybody(fetched.request, assessed.fields, rules):
+    if impersonal and is_for_everybody(fetched.request, assessed.fields, tells_cookies=rules.tells_cookies):
         return ""
     # The rules have a lifetime, but not for one who may be somebody.
     cookie = first(fetched.request.fields, b"cookie") is not None

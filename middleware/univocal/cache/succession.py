@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
-from univocal.cache.ordinary import is_ordinary
+from univocal.cache.personal import is_ordinary
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import forbids_storing

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from univocal.cache.facts import Fetched, assess, describe, is_personal, storable_fields, told_by
-from univocal.cache.ordinary import oddities
+from univocal.cache.facts import Fetched, assess, describe, storable_fields, told_by
+from univocal.cache.personal import CREDENTIALS, is_personal, oddities
 from univocal.cache.ranges import content_range, missing
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored, with_content
@@ -96,7 +96,7 @@ def _rebuilt(stored: Stored, fetched: Fetched, updated: Response, rules: Rules, 
     aged = Response(updated.status, [*without(updated.fields, [b"date"]), *dated])
     request = fetched.request
     # What whoever validates has of its own does not make content personal that the origin has just confirmed.
-    own = oddities(request, rules.ordinary) - {b"authorization"}
+    own = oddities(request, rules.ordinary) - CREDENTIALS
     impersonal = replace(request, method=b"GET", fields=without(request.fields, own))
     news = fetched._replace(request=impersonal, response=aged)
     judged = verdict(stored.key, news, rules)

@@ -12,9 +12,7 @@ from univocal.http.grammar import TOKEN
 from univocal.http.messages import Fields, Request, values
 
 __all__ = [
-    "IMPERSONAL",
     "LONGEST",
-    "UNCREDENTIALED",
     "could_answer",
     "matches",
     "selecting_fields",
@@ -22,12 +20,6 @@ __all__ = [
     "vary_names",
     "weights",
 ]
-
-UNCREDENTIALED: Final[Selecting] = ((b"authorization", None),)
-"""The selecting header fields that keep a response for requests without credentials."""
-
-IMPERSONAL: Final[Selecting] = (*UNCREDENTIALED, (b"cookie", None))
-"""The selecting header fields that keep a response for requests that do not say who asks."""
 
 # Fields that an intermediary writes per client: what the origin saw of them is not what the request had.
 _PER_CLIENT: Final = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip"})

@@ -23,12 +23,12 @@ from univocal.http.roles import Asked, CallLater, Content, Due
 from univocal.judge.admission import Admission, Gate, obsolete
 from univocal.store.tiers import Tiers
 
-__all__ = ["Flight", "Flights", "Phase", "for_refresh"]
+__all__ = ["Flight", "FlightPhase", "Flights", "for_refresh"]
 
 logger: Final = logging.getLogger("univocal")
 
 
-class Phase(Enum):
+class FlightPhase(Enum):
     """The phases of a flight."""
 
     BEGUN = "the store is asked"
@@ -41,16 +41,16 @@ class Phase(Enum):
 
 
 # The phases that may follow each.
-_NEXT: Final[Mapping[Phase, tuple[Phase, ...]]] = {
-    Phase.BEGUN: (Phase.ASKED, Phase.OVER),
-    Phase.ASKED: (Phase.JUDGING, Phase.OVER),
-    Phase.JUDGING: (Phase.ANSWERING, Phase.OVER),
-    Phase.ANSWERING: (Phase.ASKED, Phase.SETTLING, Phase.OVER),
-    Phase.SETTLING: (Phase.ASKED, Phase.OVER),
-    Phase.OVER: (Phase.RECORDED,),
-    Phase.RECORDED: (),
+_NEXT: Final[Mapping[FlightPhase, tuple[FlightPhase, ...]]] = {
+    FlightPhase.BEGUN: (FlightPhase.ASKED, FlightPhase.OVER),
+    FlightPhase.ASKED: (FlightPhase.JUDGING, FlightPhase.OVER),
+    FlightPhase.JUDGING: (FlightPhase.ANSWERING, FlightPhase.OVER),
+    FlightPhase.ANSWERING: (FlightPhase.ASKED, FlightPhase.SETTLING, FlightPhase.OVER),
+    FlightPhase.SETTLING: (FlightPhase.ASKED, FlightPhase.OVER),
+    FlightPhase.OVER: (FlightPhase.RECORDED,),
+    FlightPhase.RECORDED: (),
 }
-_ENDED: Final = (Phase.OVER, Phase.RECORDED)
+_ENDED: Final = (FlightPhase.OVER, FlightPhase.RECORDED)
 
 
 class Flights:
@@ -146,7 +146,7 @@ class Flight:
         self._origin = origin
         self._content = content
         self._over = over
-        self._phase = Phase.BEGUN
+        self._phase = FlightPhase.BEGUN
         self._held: list[bytes | Exception | None] = []  # what came while the store was asked; None: the end
         self._asked: Asked | None = None
         self._passengers: list[tuple[Passenger, Reader]] = []  # until it has landed
@@ -160,7 +160,7 @@ class Flight:
         records = isinstance(decision, Validate) or (isinstance(decision, Forward) and decision.may_store)
         self.recording = Recording(flights.tiers, admission, flights.clock) if records else None
 
-    def _move(self, phase: Phase) -> None:
+    def _move(self, phase: FlightPhase) -> None:
         if phase not in _NEXT[self._phase]:
             raise RuntimeError(f"a flight does not go from {self._phase.name} to {phase.name}")
         self._phase = phase
@@ -200,7 +200,7 @@ class Flight:
         What they get is newer than this response, whose content may still come for those who have its head.
         """
         recording = self.recording
-        if self._phase is Phase.ANSWERING and recording is not None and recording.state is State.KEPT:
+        if self._phase is FlightPhase.ANSWERING and recording is not None and recording.state is State.KEPT:
             recording.drop("incomplete")
             self.broadcast.kept = False
             self._let_go()
@@ -225,7 +225,7 @@ class Flight:
         if self._phase in _ENDED:
             self._record()  # the lease came when nobody wanted it any more
         elif satisfied:
-            self._move(Phase.OVER)
+            self._move(FlightPhase.OVER)
             self._land(Found(self.admission))
             self._end(None)
         else:
@@ -238,7 +238,7 @@ class Flight:
         assert isinstance(decision, Validate | Forward)
         if self.recording is not None:
             self.recording.restart(decision)
-        self._move(Phase.ASKED)
+        self._move(FlightPhase.ASKED)
         fields = forwarded_fields(admission.request, decision)
         found = admission.canonical
         assert found is not None
@@ -284,7 +284,7 @@ class Flight:
     def start(self, response: Response) -> None:
         if self._phase in _ENDED:
             return
-        self._move(Phase.JUDGING)
+        self._move(FlightPhase.JUDGING)
         if self.admission.request.method in SAFE_METHODS:
             self._record_head(response)
             return
@@ -303,7 +303,7 @@ class Flight:
     def _started(self, response: Response) -> None:
         if self._phase in _ENDED:
             return
-        self._move(Phase.ANSWERING)
+        self._move(FlightPhase.ANSWERING)
         recording = self.recording
         if recording is not None:
             self.broadcast.kept = recording.state is State.KEPT
@@ -325,7 +325,7 @@ class Flight:
         held, self._held = self._held, []
         more = True
         for each in held:
-            if self._phase is not Phase.ANSWERING:
+            if self._phase is not FlightPhase.ANSWERING:
                 return
             match each:
                 case None:
@@ -338,7 +338,7 @@ class Flight:
             self._asked.resume()
 
     def write(self, chunk: bytes) -> bool:
-        if self._phase is Phase.JUDGING:
+        if self._phase is FlightPhase.JUDGING:
             self._held.append(chunk)
             return False
         if self._phase in _ENDED:
@@ -365,13 +365,13 @@ class Flight:
         return more
 
     def finish(self) -> None:
-        if self._phase is Phase.JUDGING:
+        if self._phase is FlightPhase.JUDGING:
             self._held.append(None)
             return
         if self._phase in _ENDED:
             return
         self._asked = None
-        self._move(Phase.SETTLING)
+        self._move(FlightPhase.SETTLING)
         if self.recording is None:
             self._end(None)
         else:
@@ -385,13 +385,13 @@ class Flight:
         if recording.state is State.MISMATCHED:
             self._ask_again()
             return
-        self._move(Phase.OVER)
+        self._move(FlightPhase.OVER)
         if recording.updated is not None:
             self._land(Renewed(recording.updated, recording.status))
         self._end(None)
 
     def fail(self, error: Exception) -> None:
-        if self._phase is Phase.JUDGING:
+        if self._phase is FlightPhase.JUDGING:
             self._held.append(error)
             return
         if self._phase in _ENDED:
@@ -407,7 +407,7 @@ class Flight:
         if self._asked is not None:
             self._asked.cancel()
             self._asked = None
-        self._move(Phase.OVER)
+        self._move(FlightPhase.OVER)
         self._flights.ended(self)  # who comes now asks anew
         if self.landing is None:
             self._land(Failed(error))
@@ -424,8 +424,8 @@ class Flight:
 
     def _end(self, error: BaseException | None) -> None:
         """Tell the readers that nothing more comes; until all nodes have the response, it can be joined."""
-        if self._phase is not Phase.OVER:
-            self._move(Phase.OVER)
+        if self._phase is not FlightPhase.OVER:
+            self._move(FlightPhase.OVER)
         if self._alone is not None:
             self._alone.cancel()
             self._alone = None
@@ -441,8 +441,8 @@ class Flight:
             self._flights.tiers.end(self.recording.lease, self._recorded_all)
 
     def _recorded_all(self) -> None:
-        if self._phase is Phase.OVER:  # else the lease came late, and is ended a second time
-            self._move(Phase.RECORDED)
+        if self._phase is FlightPhase.OVER:  # else the lease came late, and is ended a second time
+            self._move(FlightPhase.RECORDED)
         self._flights.ended(self)
         if self.broadcast.readers:
             self.broadcast.close()
@@ -476,14 +476,14 @@ class Flight:
             self._asked.resume()
 
     def _deserted(self) -> None:
-        if self._phase is Phase.RECORDED:
+        if self._phase is FlightPhase.RECORDED:
             self._release()
-        elif self._phase is not Phase.OVER and not self.unattended:
+        elif self._phase is not FlightPhase.OVER and not self.unattended:
             self._give_up()
 
     def _is_unwanted(self, little: int) -> bool:
         """True if nobody reads, nothing is stored, and more than a `little` content has come for nobody."""
-        if self.broadcast.readers or self._phase is not Phase.ANSWERING:
+        if self.broadcast.readers or self._phase is not FlightPhase.ANSWERING:
             return False
         stores = self.recording is not None and self.recording.state is not State.PASSED_ON
         return not stores and self.broadcast.size > little

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Final
 
 from univocal.cache.decide import Decision, Forward, Validate, reuse_on_error
-from univocal.cache.ordinary import oddities
+from univocal.cache.personal import SINGLE, has_any, oddities
 from univocal.cache.stored import Stored
 from univocal.cache.storing import Unstorable, complete, may_store
 from univocal.cache.succession import (
@@ -25,7 +25,7 @@ from univocal.cache.succession import (
 )
 from univocal.cache.validation import combine, freshen
 from univocal.http.fields import content_length
-from univocal.http.messages import Request, Response
+from univocal.http.messages import Response
 from univocal.judge.admission import Admission
 from univocal.store.purge_selectors import Variants
 from univocal.store.tiers import Tiers
@@ -34,8 +34,6 @@ __all__ = ["Recording", "State"]
 
 # Seconds for which requests do not wait for one another, once a response could not be stored.
 UNCACHEABLE: Final = 120.0
-# Fields that make a response one client's own.
-_PERSONAL: Final = frozenset((b"authorization", b"range"))
 
 
 class State(Enum):
@@ -398,7 +396,7 @@ class Recording:
                 return verdict
             verdict = Unstorable("too-large")
         # What one client's request brought about says nothing of what others get.
-        elif _is_personal(request) or request.method != b"GET" or not tells_of_resource(response.status):
+        elif has_any(request, SINGLE) or request.method != b"GET" or not tells_of_resource(response.status):
             return verdict
         # A cookie may have brought it about: whoever has none of that name goes on waiting for others.
         memory.mark_uncacheable(self._key, now + UNCACHEABLE, oddities(request, rules.ordinary))
@@ -426,10 +424,6 @@ class Recording:
 def _cost(chunk: bytes) -> int:
     """The octets that a chunk takes, with the object's own: a body in crumbs is larger than its content."""
     return sys.getsizeof(chunk) + 8
-
-
-def _is_personal(request: Request) -> bool:
-    return not _PERSONAL.isdisjoint([name for name, _ in request.fields])
 
 
 def _told_of(decision: Decision, status: int) -> Stored | None:

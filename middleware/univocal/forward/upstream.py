@@ -13,9 +13,9 @@ from univocal.http.fields import first
 from univocal.http.forward import (
     MOST_PASSES,
     forwards_left,
-    passes,
     request_fields,
     request_has_content,
+    times_here,
 )
 from univocal.http.messages import Fields, Response
 from univocal.http.roles import Answer, Asked, Content, Sender, Watch
@@ -123,7 +123,7 @@ class Upstream:
         counted = forwards_left(method, fields)
         if counted is None:
             return _answer_here(answer)
-        if passes(counted) > MOST_PASSES:
+        if times_here(counted) > MOST_PASSES:
             return _refuse_here(answer)
         authority = first(counted, b"host") or b""
         headers = request_fields(

@@ -22,13 +22,13 @@ __all__ = [
     "forwards_left",
     "framed_anew",
     "one_length",
-    "passes",
     "request_fields",
     "request_has_content",
     "response_fields",
     "sender_fields",
     "speaks_for_another",
     "strip_untrusted",
+    "times_here",
 ]
 
 _PSEUDONYM: Final = b"univocal"
@@ -236,7 +236,7 @@ def forwards_left(method: bytes, fields: Sequence[Field]) -> Fields | None:
     return counted
 
 
-def passes(fields: Sequence[Field]) -> int:
+def times_here(fields: Sequence[Field]) -> int:
     """The number of times that a request has come through a proxy of this pseudonym (RFC 9110 §7.6.3)."""
     return sum([len(_PASS.findall(value)) for value in values(fields, b"via")])
 

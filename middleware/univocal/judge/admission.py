@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from univocal.cache.codings import reduce_codings
 from univocal.cache.decide import Decision, Forward, Refuse, Reuse, Validate, decide
-from univocal.cache.ordinary import oddities
+from univocal.cache.personal import oddities
 from univocal.cache.rules import DEFAULTS, Rules, strip_cookies
 from univocal.cache.stored import Stored
 from univocal.cache.storing import shares_with_credentials
@@ -17,7 +17,7 @@ from univocal.cache.validation import CLIENT_CONDITIONS, invalidates
 from univocal.cache.vary import selecting_fields, selection
 from univocal.http.errors import RefusedError, by_rank, status_of
 from univocal.http.fields import ENCODINGS, content_length
-from univocal.http.forward import end_to_end, passes, strip_untrusted
+from univocal.http.forward import end_to_end, strip_untrusted, times_here
 from univocal.http.framing import is_ambiguous
 from univocal.http.messages import Fields, Received, Request, Response
 from univocal.judge.orders import PURGES, Order, order_of
@@ -34,7 +34,7 @@ __all__ = ["Admission", "Gate", "Judgement", "admitted", "obsolete"]
 
 _OURS: Final = frozenset((b"host", *ENCODINGS))  # fields that are written anew
 _FRAMING: Final = frozenset((b"content-length", b"transfer-encoding"))
-_CIRCLING: Final = 3  # passes: more than a proxy before a proxy before the origin server takes
+_CIRCLING: Final = 3  # times here: more than a proxy before a proxy before the origin server takes
 _HAS_SCHEME: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*:").match
 
 Judgement: TypeAlias = Decision | Order
@@ -98,8 +98,8 @@ class Gate:
         request = Request(received.method, found.target, told, tags, found.received)
         if rules.takes_cookies:
             request = strip_cookies(request, rules)
-        if _passes_by(received, found):
-            decision = _past(received, request, rules, now)
+        if _goes_past(received, found):
+            decision = _bypassing(received, request, rules, now)
         else:
             decision = self._decide(found, request, rules, now)
         return Admission(received, runtime, peer, found, request, rules, decision, found.observed)
@@ -116,11 +116,15 @@ class Gate:
         decision = decide(request, self.tiers.lookup(found.key, now), rules, now)
         if isinstance(decision, Reuse | Validate):
             decision.stored.used = now
-        if isinstance(decision, Forward) and decision.may_store and self._passes(found, request, rules, now):
+        if (
+            isinstance(decision, Forward)
+            and decision.may_store
+            and self._conditions_go_on(found, request, rules, now)
+        ):
             return decision._replace(passes_conditions=True)
         return decision
 
-    def _passes(self, found: Canonical, request: Request, rules: Rules, now: float) -> bool:
+    def _conditions_go_on(self, found: Canonical, request: Request, rules: Rules, now: float) -> bool:
         """True if a client's own conditions go to the origin: not long ago its answer could not be stored."""
         conditional = not CLIENT_CONDITIONS.isdisjoint([name for name, _ in request.fields])
         odd = oddities(request, rules.ordinary) if conditional else frozenset[bytes]()
@@ -133,7 +137,7 @@ class Gate:
         begins later knows nothing of the purges between them. What passes the cache by goes on doing so.
         """
         assert admission.canonical is not None
-        if _passes_by(admission.received, admission.canonical):
+        if _goes_past(admission.received, admission.canonical):
             return admission
         variants = self.tiers.lookup(admission.canonical.key, now) if held is None else held
         return replace(admission, decision=decide(admission.request, variants, admission.rules, now))
@@ -152,7 +156,7 @@ class Gate:
         names = {name for name, _ in request.fields}
         if request.method != b"GET" or own_word or b"range" in names:
             return None
-        if b"via" in names and passes(request.fields) >= _CIRCLING:
+        if b"via" in names and times_here(request.fields) >= _CIRCLING:
             return None
         memory = self.tiers.memory
         if memory.is_uncacheable(found.key, now, oddities(request, admission.rules.ordinary)):
@@ -168,7 +172,7 @@ class Gate:
         return found.key, selecting_fields(tuple(name for name, _ in variants[0].vary), request)
 
 
-def _passes_by(received: Received, found: Canonical) -> bool:
+def _goes_past(received: Received, found: Canonical) -> bool:
     """True of a request that nothing stored answers: a handshake, and whatever has no one spelling.
 
     What a connection becomes is no answer to anybody else. A target that is only observed is of no resource
@@ -177,7 +181,7 @@ def _passes_by(received: Received, found: Canonical) -> bool:
     return bool(received.upgrade or found.observed or found.target == b"*")
 
 
-def _past(received: Received, request: Request, rules: Rules, now: float) -> Decision:
+def _bypassing(received: Received, request: Request, rules: Rules, now: float) -> Decision:
     """The decision about a request that passes the cache by."""
     decision = decide(request, (), rules, now) if received.upgrade else None
     if isinstance(decision, Refuse):  # only-if-cached

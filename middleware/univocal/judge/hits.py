@@ -132,7 +132,7 @@ class Hits:
             return None
         rules = runtime.rules_of(resolved)
         special = resolved.observed or resolved.redirect or resolved.received or resolved.respelled
-        if special or rules.passes_path(resolved.target):
+        if special or rules.bypasses_path(resolved.target):
             return None
         found = _Found(
             resolved,

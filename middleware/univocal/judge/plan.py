@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from univocal.cache.ordinary import PERSONAL
+from univocal.cache.personal import PERSONAL
 from univocal.cache.rules import READS
 from univocal.http.fields import ENCODINGS
 from univocal.http.forward import speaks_for_another, strip_untrusted

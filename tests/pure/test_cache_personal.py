@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from univocal.cache.ordinary import ORDINARY, is_ordinary, oddities
+from univocal.cache.personal import ORDINARY, is_ordinary, oddities
 from univocal.cache.rules import Rules
 from univocal.http.errors import ConfigurationError
 from univocal.http.messages import Fields, Request
