@@ -66,6 +66,7 @@ class Assessed(NamedTuple):
     licensed: bool  # the origin gave a lifetime, the rules did, or it said that the response is public
     lifetime: float
     kept_for: Selecting = ()  # what requests must have in common with it beyond what its Vary names
+    deceptive: bool = False  # the rules would have given a lifetime, but for its Content-Type
 
 
 def told_by(response: Response, rules: Rules) -> ToldByResponse:
@@ -83,14 +84,11 @@ def assess(fetched: Fetched, told: ToldByResponse, rules: Rules) -> Assessed:
     explicit = explicit_lifetime(directives, named, response_time)
     if explicit is not None:
         return Assessed(told, fields, found, explicit, True, explicit)
-    assignable = (
-        not directives.malformed
-        and is_for_everybody(request, fields, tells_cookies=rules.tells_cookies)
-        and not contradicts(request.target, first(fields, b"content-type"))
-    )
-    if not assignable:
+    if directives.malformed or not is_for_everybody(request, fields, tells_cookies=rules.tells_cookies):
         return Assessed(told, fields, found, None, False, 0)
     lifetime = _assigned_lifetime(fetched, told, rules)
+    if contradicts(request.target, first(fields, b"content-type")):
+        return Assessed(told, fields, found, None, False, 0, deceptive=lifetime > 0)
     if directives.public or lifetime <= 0:
         return Assessed(told, fields, found, None, directives.public, lifetime)
     # Nothing but the rules lets it be shared: it is for none whose answer they would not let be stored.

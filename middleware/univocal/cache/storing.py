@@ -75,13 +75,19 @@ def verdict(key: bytes, fetched: Fetched, rules: Rules) -> Stored | Unstorable:
         return Unstorable(reason)
     assessed = assess(fetched, told, rules)
     if reason := _unkeepable(fetched.response, assessed) or _unlicensed(fetched, assessed, rules):
-        return Unstorable(reason)
+        return Unstorable("deceptive-type" if assessed.deceptive and reason in _WITHOUT_LIFETIME else reason)
     stored = describe(key, fetched, assessed, rules)
     # A response that is stale at once and cannot be validated would never be of use.
     usable = assessed.lifetime > 0 and not told.directives.no_cache
     validatable = stored.etag is not None or stored.last_modified is not None
     windows = stored.stale_while_revalidate > 0 or stored.stale_if_error > 0
-    return stored if usable or validatable or windows else Unstorable("no-freshness")
+    if usable or validatable or windows:
+        return stored
+    return Unstorable("deceptive-type" if assessed.deceptive else "no-freshness")
+
+
+# The reasons that a lifetime by the rules would have removed.
+_WITHOUT_LIFETIME: Final = frozenset(("status-no-freshness", "personal"))
 
 
 def _forbidden(key: bytes, fetched: Fetched, told: ToldByResponse, rules: Rules) -> str:

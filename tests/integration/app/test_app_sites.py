@@ -197,6 +197,8 @@ def test_limits_trust_and_purge(monkeypatch: pytest.MonkeyPatch) -> None:
         (SITE + '[[sites.routes]]\npath = "/a"\nprofile = "x"', "sites[0].routes[0].profile", "x"),
         (SITE + '[[sites.routes]]\npath = "/a"\n' * 2, "sites[0].routes", "/a"),
         (SITE.replace("9001", "9001/../c"), "sites[0].upstream", "/../c"),
+        (SITE.replace("9001", "9001/{1}/"), "sites[0].upstream", "/{1}/"),
+        (SITE.replace("9001", "9001/{2}/"), "sites[0].upstream", "/{2}/"),
     ],
 )
 def test_the_place_of_what_cannot_be(text: str, key: str, said: str) -> None:
