@@ -218,8 +218,9 @@ def law_2(target: bytes, profile: Profile, declared: tuple[str, str]) -> str:
             case "ring" | "query":
                 same = before == after
             case "charset" | "query-charset":
-                high = bytes(range(0x80, 0x100))
-                same = before.translate(None, high) == after.translate(None, high)
+                # A second octet may be one of ASCII, from 0x40 on, and no delimiter.
+                delimiting = bytes(range(0x40, 0x100))
+                same = before.translate(None, delimiting) == after.translate(None, delimiting)
             case _:
                 same = not (escapes(stage.after) - escapes(stage.before))
         if not same:

@@ -180,8 +180,8 @@ QUERY_SETTINGS = st.fixed_dictionaries(
 )
 CHARSET_SETTINGS = st.fixed_dictionaries(
     {
-        "path": st.sampled_from(["", "windows-1251", "euc-jp", "iso-8859-1"]),
-        "query": st.sampled_from(["", "windows-1251", "euc-kr"]),
+        "path": st.sampled_from(["", "windows-1251", "euc-jp", "shift_jis", "gbk"]),
+        "query": st.sampled_from(["", "windows-1251", "euc-kr", "big5"]),
         "origin": st.sampled_from(["utf-8", "utf-8", "legacy"]),
     }
 )

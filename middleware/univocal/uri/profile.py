@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from univocal.http.errors import ConfigurationError, Objections, ProfileError, by_rank
-from univocal.uri.charset import CHARSETS, Charset
+from univocal.uri.charset import CHARSETS, Charset, part_transcoder
 from univocal.uri.query import Query
 from univocal.uri.rewrite import Rule, first_overlap
 from univocal.uri.ring import DECODE, ENCODE, RINGS, DecoderRing
@@ -154,6 +154,7 @@ def _build(name: str, tables: Tables) -> Profile:
     path = complete["path"]
     ring = _path_ring(source, path)
     charset = Charset(**complete["charset"])
+    transcode = part_transcoder(charset.path, charset.origin, "")
     profile = Profile(
         name=name,
         summary=tables.get("summary", ""),
@@ -164,7 +165,7 @@ def _build(name: str, tables: Tables) -> Profile:
         parameters=path["parameters"],
         parameter_delimiters=_octets(source, "path.parameter_delimiters", path["parameter_delimiters"]),
         trailing_slash=path["trailing_slash"],
-        index_names=tuple(ring.canonical(_spelled(name, "path", charset)) for name in path["index_names"]),
+        index_names=tuple(transcode(ring.canonical(name.encode())) for name in path["index_names"]),
         raw=path["raw"],
         query=_query(source, complete["query"], charset),
         charset=charset,
