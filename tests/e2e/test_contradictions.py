@@ -154,7 +154,27 @@ def test_a_304_that_forbids_storing_ends_the_response_in_the_background(site: Si
     assert site.becomes(b"new")
 
 
+def test_a_full_answer_to_a_range_request_ends_the_response(site: Site) -> None:
+    site.replies = [
+        (200, FRESH + 'ETag: "1"\r\n', b"old"),
+        (200, "Cache-Control: no-cache\r\n", b"new"),
+        (200, FRESH, b"newer"),
+    ]
+    site.ask()
+    assert site.ask(RELOAD + 'Range: bytes=0-1\r\nIf-Range: "9"\r\n').body == b"new"
+    assert site.ask().body == b"newer"
+
+
 # HEAD
+
+
+def test_a_head_does_not_displace_what_a_get_has_brought(site: Site) -> None:
+    gone = 'Cache-Control: max-age=600\r\nETag: "2"\r\n'
+    site.replies = [(200, FRESH + "Vary: Accept, X-Var\r\n", b"old"), (404, gone, b"gone")]
+    site.ask()
+    assert site.ask("X-Var: b\r\n").body == b"gone"
+    assert site.ask(RELOAD + "Accept: text/html\r\n", method="HEAD").status == 404
+    assert site.ask().body == b"gone"
 
 
 def test_a_200_to_a_conditional_head_confirms_nothing(site: Site) -> None:

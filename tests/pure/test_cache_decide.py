@@ -411,6 +411,14 @@ def test_what_is_served_in_place_of_an_error(
         assert reused.age == 60 + late
 
 
+def test_a_stored_error_takes_no_newer_errors_place() -> None:
+    failed = stored("max-age=60, stale-if-error=600", TAG, status=503, errors="explicit")
+    rules, now = Rules(errors="explicit"), NOW + 65
+    decision = decide(asked(), [failed], rules, now)
+    assert reuse_on_error(decision, asked(), rules, 503, now) is None
+    assert reuse_on_error(decision, asked(), rules, None, now) is not None
+
+
 @pytest.mark.parametrize(
     ("directives", "told", "expected"),
     [

@@ -86,6 +86,9 @@ def test_an_answer_to_a_get_has_one_effect(
         (200, SOMEBODY, {"likeness": SAME}, LEAVES),
         (200, SOMEBODY, {"conditional": True, "unstorable": "private"}, LEAVES),
         (404, ANYBODY, {}, REPLACES),
+        (404, ANYBODY, {"likeness": OTHER}, REPLACES),
+        (404, ANYBODY, {"likeness": SAME}, LEAVES),
+        (404, SOMEBODY, {"likeness": SAME}, LEAVES),
         (404, ANYBODY, {"unstorable": "no-freshness"}, AGES),
         (404, SOMEBODY, {"unstorable": "no-freshness"}, LEAVES),
         (405, ANYBODY, {"unstorable": "error"}, LEAVES),
@@ -127,17 +130,23 @@ def test_validators_and_length_say_how_like_two_responses_are(
 
 
 @pytest.mark.parametrize(
-    ("fields", "requester"),
+    ("fields", "status", "requester"),
     [
-        ([(b"accept", b"text/html"), (b"host", b"en.example")], ANYBODY),
-        ([(b"cookie", b"a=b")], SOMEBODY),
-        ([(b"authorization", b"x")], SOMEBODY),
-        ([(b"x-api-key", b"1")], SOMEBODY),
-        ([(b"range", b"bytes=0-1")], SOMEBODY),
+        ([(b"accept", b"text/html"), (b"host", b"en.example")], 200, ANYBODY),
+        ([(b"cookie", b"a=b")], 200, SOMEBODY),
+        ([(b"authorization", b"x")], 200, SOMEBODY),
+        ([(b"x-api-key", b"1")], 200, SOMEBODY),
+        ([(b"range", b"bytes=0-1")], 206, SOMEBODY),
+        ([(b"range", b"bytes=0-1")], 416, SOMEBODY),
+        ([(b"range", b"bytes=0-1"), (b"if-range", b'"1"')], 200, ANYBODY),
+        ([(b"range", b"bytes=0-1")], 404, ANYBODY),
+        ([(b"accept", b"text/html")], 206, ANYBODY),
     ],
 )
-def test_a_request_with_fields_of_its_own_is_somebodys(fields: list[Field], requester: Requester) -> None:
-    assert requester_of(Request(b"GET", b"/a", fields), Rules()) is requester
+def test_a_request_with_fields_of_its_own_is_somebodys(
+    fields: list[Field], status: int, requester: Requester
+) -> None:
+    assert requester_of(Request(b"GET", b"/a", fields), status, Rules()) is requester
 
 
 def test_a_request_selects_responses_that_are_kept_for_others() -> None:

@@ -289,7 +289,8 @@ def reuse_on_error(
     within = stale_for <= max(stored.stale_if_error, (asked or 0) if stored.stale_usable else 0)
     if status is None and (stored.stale_usable or within):
         return Reuse(stored, stored.age(now), "disconnected", False)
-    if status in _ERRORS and within:
+    # A stored error is no better than a newer one.
+    if status in _ERRORS and within and stored.status not in _ERRORS:
         return Reuse(stored, stored.age(now), "stale-if-error", False)
     return None
 

@@ -115,7 +115,8 @@ def _effect_of_head(answer: Findings) -> Effect:
     somebody = answer.requester is Requester.SOMEBODY
     if answer.status != 200:
         if not answer.unstorable:
-            return Effect.REPLACES
+            # The answer to a GET has content besides.
+            return Effect.LEAVES if answer.likeness is Likeness.SAME else Effect.REPLACES
         return Effect.AGES if answer.status in {404, 410} and not somebody else Effect.LEAVES
     if somebody and answer.unstorable:
         return Effect.LEAVES
@@ -133,9 +134,10 @@ def tells_of_resource(status: int) -> bool:
     return status < 400 or status in {404, 410}
 
 
-def requester_of(request: Request, rules: Rules) -> Requester:
-    """The sender of a client's request: somebody, if it has anything that another's would not have."""
-    own = any(name == b"range" for name, _ in request.fields) or not is_ordinary(request, rules.ordinary)
+def requester_of(request: Request, status: int, rules: Rules) -> Requester:
+    """The sender of a client's request: somebody, if fields of its own may have brought the status about."""
+    partial = status in {206, 416} and any(name == b"range" for name, _ in request.fields)
+    own = partial or not is_ordinary(request, rules.ordinary)
     return Requester.SOMEBODY if own else Requester.ANYBODY
 
 

@@ -278,7 +278,7 @@ class Recording:
             return
         self._become(State.RENEWED)
         self.updated = updated
-        answer = Findings(b"GET", 304, self._requester)
+        answer = Findings(b"GET", 304, self._requester(304))
         if not updated.reusable:
             changed = changes_use(old, updated, self._admission.rules)
             answer = answer._replace(unstorable="renewed", changes_use=changed)
@@ -330,7 +330,7 @@ class Recording:
         answer = Findings(
             method,
             response.status,
-            self._requester,
+            self._requester(response.status),
             isinstance(self._decision, Validate),
             verdict.reason if isinstance(verdict, Unstorable) else "",
             likeness_of(old, response),
@@ -415,10 +415,11 @@ class Recording:
     def _passes_conditions(self) -> bool:
         return isinstance(self._decision, Forward) and self._decision.passes_conditions
 
-    @property
-    def _requester(self) -> Requester:
+    def _requester(self, status: int) -> Requester:
         admission = self._admission
-        return Requester.OURSELVES if admission.ours else requester_of(admission.request, admission.rules)
+        if admission.ours:
+            return Requester.OURSELVES
+        return requester_of(admission.request, status, admission.rules)
 
 
 def _cost(chunk: bytes) -> int:
