@@ -46,7 +46,8 @@ class Pool:
         self._open: set[Connection] = set()
         self._idle: dict[Connection, None] = {}
         self._waiting: OrderedDict[asyncio.Future[Connection | None], None] = OrderedDict()
-        self._opening: set[PendingRequest] = set()
+        # The requests that wait for one to be opened, and since when: for ever, where no other is as good.
+        self._opening: dict[PendingRequest, float] = {}
         self._closed = self._retired = False
 
     def __len__(self) -> int:
@@ -141,6 +142,8 @@ class Pool:
             self._let_go(connection)
         elif self._waiting:
             self._pass_on(connection)
+        elif self._opening and (stuck := self._stuck()) is not None:
+            self._hand_over(connection, stuck)
         elif self._retired or not self._max_idle:
             connection.close()
         else:
@@ -148,7 +151,7 @@ class Pool:
                 self._make_room()
             self._idle[connection] = None
             connection.stand_by(self._idle_timeout)
-            if self._new.waiting:
+            if self._new.waiting or self._opening:
                 self._look_after_new()
 
     def answered(self, connection: Connection) -> None:
@@ -176,17 +179,18 @@ class Pool:
     def _open_for(
         self, request: PendingRequest, *, fresh: bool = False, elsewhere: Elsewhere | None = None
     ) -> None:
-        self._opening.add(request)
-        sending = self._send_when_open(request, fresh, elsewhere)
+        since = inf if fresh else self._loop.time()
+        self._opening[request] = since
+        sending = self._send_when_open(request, since, elsewhere)
         request.opening = asyncio.get_running_loop().create_task(sending)
 
     async def _send_when_open(
-        self, request: PendingRequest, fresh: bool, elsewhere: Elsewhere | None
+        self, request: PendingRequest, since: float, elsewhere: Elsewhere | None
     ) -> None:
         seconds = request.timeouts
         try:
             if elsewhere is None:
-                connection = await self.connect(seconds.connect, seconds.pool, fresh=fresh)
+                connection = await self.connect(seconds.connect, seconds.pool, fresh=since == inf)
             else:
                 connection = await elsewhere(seconds)
         except httpx.TransportError as error:
@@ -196,7 +200,29 @@ class Pool:
             request.opening = None
             connection.send(request)
         finally:
-            self._opening.discard(request)
+            if self._opening.get(request) == since:  # else it was handed over, and is repeated
+                del self._opening[request]
+
+    def _stuck(self) -> PendingRequest | None:
+        """The request whose connection has been opening for longer than an answer may take.
+
+        Servers whose queue is full take no more connections, and each is tried again after seconds.
+        """
+        patience, now = self._new.patience, self._loop.time()
+        for request, since in self._opening.items():
+            if since + patience <= now and request.opening is not None:
+                return request
+            if since < inf:
+                break
+        return None
+
+    def _hand_over(self, connection: Connection, request: PendingRequest) -> None:
+        """Send a request whose connection is still opening over one that is there, and open it no further."""
+        opening, request.opening = request.opening, None
+        del self._opening[request]
+        assert opening is not None
+        opening.cancel()
+        connection.send(request)
 
     def _is_held_up(self) -> bool:
         """Tell whether a new connection waits for too long, so that another is to be closed for it."""
@@ -210,20 +236,26 @@ class Pool:
         connection.close()
 
     def _look_after_new(self) -> None:
-        """Let idle connections go in time, if the new ones wait for too long."""
-        if self._idle and self._new.due < inf:
-            self._relief.set(max(self._new.due - self._loop.time(), 0))
+        """Let idle connections go in time, if new ones or those that open wait for too long."""
+        due = min(self._new.due, min(self._opening.values(), default=inf) + self._new.patience)
+        if self._idle and due < inf:
+            self._relief.set(max(due - self._loop.time(), 0))
 
     def _relieve(self) -> None:
-        """Close as many connections that are idle as there are new ones held up."""
-        new = self._new
-        if not (self._idle and new.waiting):
-            return
-        count = new.held_up(self._loop.time())
+        """Close as many idle connections as there are new ones held up; use the rest for those that open."""
+        new, now = self._new, self._loop.time()
+        count = new.held_up(now)
         if count and self._is_held_up():
             for connection in tuple(self._idle)[:count]:
                 self._let_go(connection)
-        self._relief.set(new.patience if count else new.due - self._loop.time())
+        while self._idle and (stuck := self._stuck()) is not None:
+            idle = self.take_idle()
+            if idle is not None:
+                self._hand_over(idle, stuck)
+        if self._idle and count:
+            self._relief.set(new.patience)
+        else:
+            self._look_after_new()
 
     def _make_room(self) -> None:
         """Close the connection that has been idle longest: another is worth more."""

@@ -511,3 +511,40 @@ async def test_none_is_idle_where_none_may_be():
     assert await task is connection
     pool.put_back(connection)
     assert connection.closed
+
+
+async def test_a_request_whose_connection_does_not_open_gets_one_that_is_there(clock):
+    pool, opening = make(9, loop=clock)
+    first = await opened(pool, opening)
+    clock.now = 1
+    pool.answered(first)
+    requests = [Request(), Request()]
+    for request in requests:
+        pool.send(request)
+    await turns()
+    pool.put_back(first)
+    assert first.sent == []
+    clock.pass_to(2)  # the patience is a second at most
+    assert first.sent == requests[:1]
+    pool.put_back(first)
+    assert first.sent == requests
+    await turns()
+    assert [each.cancelled() for each in opening.asked[1:]] == [True, True]
+    pool.put_back(first)
+    assert pool.take_idle() is first
+    assert len(pool) == 1
+
+
+async def test_a_request_that_is_repeated_waits_for_a_connection_of_its_own(clock):
+    pool, opening = make(9, loop=clock)
+    first = await opened(pool, opening)
+    pool.answered(first)
+    pool.repeat(request := Request())
+    await turns()
+    clock.now = 9
+    pool.put_back(first)
+    clock.pass_to(10)
+    assert first.sent == []
+    opening.asked[-1].set_result(second := Connection(pool))
+    await turns()
+    assert second.sent == [request]
