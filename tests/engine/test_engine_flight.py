@@ -949,3 +949,18 @@ def test_every_phase_can_be_reached_and_the_last_ends_it() -> None:
         reached |= more
     assert reached == set(FlightPhase) == set(_NEXT)
     assert [phase for phase in FlightPhase if not _NEXT[phase]] == [FlightPhase.RECORDED]
+
+
+def test_a_refresh_that_does_not_end_ends_the_old_response(refreshing: House) -> None:
+    refreshing.origin.last.start()
+    refreshing.origin.last.write(b"ne")
+    refreshing.timers.wait(3600)
+    assert refreshing.origin.last.cancelled
+    assert not refreshing.stored()
+    refreshing.assert_nothing_is_left()
+
+
+def test_a_refresh_that_is_cut_leaves_the_old_response(refreshing: House) -> None:
+    refreshing.origin.last.start()
+    refreshing.origin.last.fail(RefusedError("origin-bad-response"))
+    assert refreshing.stored() == [b"old"]

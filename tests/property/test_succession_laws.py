@@ -1,0 +1,113 @@
+"""Whatever clients ask and the origin server answers: nothing that was contradicted answers again."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neighbours import House, PlayedClient, PlayedRequest
+from univocal.cache.rules import Rules
+from univocal.http.messages import Field, Fields, values
+from univocal.store.memory import MemoryStore
+
+LARGEST = 4_000
+CONTROLS = [
+    b"max-age=600",
+    b"max-age=1, stale-while-revalidate=600",
+    b"max-age=1, stale-if-error=600",
+    b"no-cache",
+    b"no-store",
+    b"private",
+]
+STATUSES = [200, 200, 200, 200, 403, 404, 410, 429, 503]
+TAGS = [b"", b'"1"', b'"1"', b'W/"1"', b'"2"']
+VARIES = [b"", b"", b"x-var", b"*"]
+
+REPLIES = st.tuples(
+    st.sampled_from(STATUSES), st.sampled_from(CONTROLS), st.sampled_from(TAGS), st.sampled_from(VARIES)
+)
+ASKS = st.tuples(
+    st.sampled_from([b"GET", b"GET", b"GET", b"HEAD"]),
+    st.sampled_from([b"", b"a", b"b"]),  # X-Var
+    st.booleans(),  # with a cookie
+    st.booleans(),  # with no-cache
+)
+STEPS = st.tuples(ASKS, REPLIES, st.sampled_from([10, LARGEST + 1]), st.sampled_from([0, 3, 30]))
+RULES = [
+    Rules(ordinary_fields=(b"x-var",)),
+    Rules(ordinary_fields=(b"x-var",), errors="explicit", set_cookie="explicit", heuristic=True),
+]
+
+
+class Life:
+    """One client after another asks for one page; answers are numbered by their field `number`."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.house = House(store=MemoryStore(max_object_bytes=LARGEST), rules=rules)
+        self.house.origin.script = self.answer
+        self.answered: list[tuple[PlayedRequest, int, Fields]] = []
+        self.reply, self.size = (200, b"", b"", b""), 0
+
+    def answer(self, asked: PlayedRequest) -> None:
+        status, control, tag, vary = self.reply
+        fields = [(b"number", b"%d" % len(self.answered)), (b"cache-control", control)]
+        fields += [(b"etag", tag)] if tag else []
+        fields += [(b"vary", vary)] if vary else []
+        if status == 200 and tag and asked.field(b"if-none-match") == tag:
+            status = 304
+        elif self.size > LARGEST:
+            fields.append((b"content-length", b"%d" % self.size))
+        body = b"" if status == 304 or asked.request.method == b"HEAD" else bytes(self.size)
+        self.answered.append((asked, status, fields))
+        asked.answers(body, status=status, fields=fields)
+
+    def step(self, ask: tuple[bytes, bytes, bool, bool], reply: tuple[int, bytes, bytes, bytes]) -> None:
+        method, var, cookie, reload = ask
+        self.reply = reply
+        fields: list[Field] = [(b"x-var", var)] if var else []
+        fields += [(b"cookie", b"a=b")] if cookie else []
+        fields += [(b"cache-control", b"no-cache")] if reload else []
+        before = len(self.answered)
+        self.check(self.house.ask(b"/a", method, *fields), before)
+
+    def check(self, client: PlayedClient, before: int) -> None:
+        """What came from the store is contradicted by no answer that came between."""
+        number = values(client.fields, b"number")
+        if not number or int(number[0]) >= before:
+            return
+        first = int(number[0])
+        for later in range(first + 1, before):
+            assert not self.contradicts(later, first, client.fields), (first, later)
+
+    def contradicts(self, later: int, first: int, shown: Fields) -> bool:
+        asked, status, fields = self.answered[later]
+        old = self.answered[first][0]
+        told, tag = dict(fields), values(shown, b"etag")
+        named = values(shown, b"vary")
+        if named and asked.field(b"x-var") != old.field(b"x-var"):
+            return False  # another variant
+        forbidden = told[b"cache-control"] in {b"no-store", b"private"} or told.get(b"vary") == b"*"
+        if status == 304:
+            moved = b"vary" in told and [told[b"vary"]] != named
+            return tag == [told[b"etag"]] and (forbidden or moved)
+        ours = asked.request.background
+        ordinary = asked.field(b"cookie") is None
+        if asked.request.method == b"HEAD":
+            conditional = asked.field(b"if-none-match") is not None
+            return conditional and ordinary and status == 200 and b"etag" not in told
+        if status == 200 and not forbidden and b"max-age" in told[b"cache-control"]:
+            return True  # it was stored in its place, or was too large for that
+        failed = status >= 500 or status == 429
+        return not failed and (ours or (ordinary and status in {200, 404, 410}))
+
+
+@given(st.sampled_from(RULES), st.lists(STEPS, min_size=2, max_size=8))
+def test_nothing_that_was_contradicted_answers_again(
+    rules: Rules,
+    steps: list[tuple[tuple[bytes, bytes, bool, bool], tuple[int, bytes, bytes, bytes], int, int]],
+) -> None:
+    life = Life(rules)
+    for ask, reply, size, seconds in steps:
+        life.size = size
+        life.step(ask, reply)
+        life.house.timers.wait(seconds + 0.001)
