@@ -106,8 +106,8 @@ WORKERS, SECONDS, AT_ONCE = 10, 0.05, 40
 class PreforkOrigin:
     """Serves as many connections as it has workers, each until it is closed; the others wait in the queue."""
 
-    def __init__(self) -> None:
-        self.listener = socket.create_server(("127.0.0.1", 0), backlog=511)
+    def __init__(self, backlog: int) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=backlog)
         self.server_address = self.listener.getsockname()
         self.accepted = 0
         for _ in range(WORKERS):
@@ -134,7 +134,14 @@ class PreforkOrigin:
 
 @pytest.fixture
 def prefork() -> Iterator[PreforkOrigin]:
-    with contextlib.closing(PreforkOrigin()) as server:
+    with contextlib.closing(PreforkOrigin(backlog=511)) as server:
+        yield server
+
+
+@pytest.fixture
+def full() -> Iterator[PreforkOrigin]:
+    """One whose queue is soon full, as that of the standard library's servers."""
+    with contextlib.closing(PreforkOrigin(backlog=5)) as server:
         yield server
 
 
@@ -215,7 +222,7 @@ def seconds_at_once(ask: Fixture, running: Any) -> float:
     return min(times)
 
 
-@pytest.mark.parametrize("name", ["prefork", "apache"])
+@pytest.mark.parametrize("name", ["prefork", "full", "apache"])
 def test_forty_requests_at_once_wait_for_no_idle_connection(
     before: Fixture, ask: Fixture, request: pytest.FixtureRequest, name: str
 ) -> None:
