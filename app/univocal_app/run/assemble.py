@@ -57,6 +57,7 @@ from univocal_app.run.origins import (
     proxies_of,
     recipes_of,
 )
+from univocal_app.run.repeating import Repeating
 from univocal_app.run.serve import Patience, Served
 from univocal_app.run.telemetry import telemetry_of
 
@@ -100,6 +101,9 @@ class House:
     shared: SharedStore | None = None
     certificates: CertificateFiles | None = None
     telemetry: Telemetry | None = None
+
+    def __post_init__(self) -> None:
+        self.looking = Repeating(LOOK, self.look)
 
     def front(self, bound: socket) -> Served:
         """The proxy on its socket, over TLS if there are certificates."""
@@ -162,15 +166,12 @@ class House:
         if self.shared is not None:
             await self.shared.start()
         if self.telemetry is not None:
-            self._keep_looking()
-
-    def _keep_looking(self) -> None:
-        """Look again and again, for the thread that sends the metrics."""
-        self.look()
-        asyncio.get_running_loop().call_later(LOOK, self._keep_looking)
+            self.look()  # again and again, for the thread that sends the metrics
+            self.looking.begin()
 
     async def aclose(self) -> None:
         """Close the connections to origin servers and to the shared store, and write the log to its end."""
+        self.looking.end()
         if self.certificates is not None:
             self.certificates.end()
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import ssl
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from univocal.http.errors import ConfigurationError, Objections
 from univocal.server.certificates import Certificates
 from univocal.uri.sites import Sites
 from univocal_app.config.tables import Configuration, ServerTable
+from univocal_app.run.repeating import Repeating
 
 __all__ = ["CertificateFiles", "Contexts", "contexts_of", "digest_of", "load_pair", "reason_of"]
 
@@ -125,7 +125,7 @@ class CertificateFiles:
 
     def __init__(self, configuration: Configuration, source: str, sites: Sites, contexts: Contexts) -> None:
         self._source = source
-        self._timer: asyncio.TimerHandle | None = None
+        self._watching = Repeating(PERIOD, self.look)
         self.adopt(configuration, sites, contexts)
 
     def current(self) -> Certificates:
@@ -165,17 +165,11 @@ class CertificateFiles:
 
     def watch(self) -> None:
         """Look every few seconds, in the event loop that runs."""
-        self._timer = asyncio.get_running_loop().call_later(PERIOD, self._beat)
-
-    def _beat(self) -> None:
-        self.look()
-        self.watch()
+        self._watching.begin()
 
     def end(self) -> None:
         """Watch no more."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._watching.end()
 
 
 def _stamp_of(file: Path) -> tuple[int, int, int] | None:

@@ -35,6 +35,7 @@ from univocal_app.processes.messages import (
 )
 from univocal_app.run.assemble import House, assemble
 from univocal_app.run.reload import Prepared, adopt, prepare
+from univocal_app.run.repeating import Repeating
 from univocal_app.run.serve import Serving, run
 
 __all__ = ["BEAT", "Task"]
@@ -81,6 +82,7 @@ class Worker:
         self._prepared: Prepared | None = None
         self._changing: asyncio.Task[None] | None = None  # the last of those that follow one another
         self._answering: asyncio.Task[None] | None = None
+        self._living = Repeating(BEAT, self._beat)
 
     async def listen(self, bound: socket.socket) -> None:
         """Hear the parent from now on."""
@@ -89,10 +91,8 @@ class Worker:
 
     def live(self) -> None:
         """Give signs of life from now on, and write down what is counted."""
-        self._house.look()
-        if not self._channel.waiting:  # or the parent has not heard the last
-            self._channel.say(Alive())
-        asyncio.get_running_loop().call_later(BEAT, self.live)
+        self._beat()
+        self._living.begin()
 
     def hear(self, message: FromParent) -> None:
         """Do what the parent says."""
@@ -113,6 +113,11 @@ class Worker:
                 self._answering = _after(self._answering, answer)
             case Prepare() | Adopt() | Drop():
                 self._changing = _after(self._changing, self._change(message))
+
+    def _beat(self) -> None:
+        self._house.look()
+        if not self._channel.waiting:  # or the parent has not heard the last
+            self._channel.say(Alive())
 
     def _over(self, error: MessageError | None) -> None:
         if error is not None:

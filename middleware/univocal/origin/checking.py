@@ -8,8 +8,8 @@ from typing import Final, Protocol
 
 from univocal.http.messages import Fields, Response
 from univocal.http.roles import Answer, Asked, Content
+from univocal.http.timer import Timer
 from univocal.origin.health import HealthRule
-from univocal.origin.timeouts import Timer
 
 __all__ = ["Check", "Checked", "check_fields"]
 

@@ -12,12 +12,13 @@ from enum import Enum
 from typing import Protocol
 
 from univocal.http.roles import Answer, Content
+from univocal.http.timer import Timer
 from univocal.http.upgrade import Switched
 from univocal.origin.client_library import httpx
 from univocal.origin.failures import ClosedError
 from univocal.origin.request_head import RequestHead
 from univocal.origin.response_reader import Progress, ResponseReader
-from univocal.origin.timeouts import Timeouts, Timer
+from univocal.origin.timeouts import Timeouts
 from univocal.origin.upload import Sending, Upload
 
 __all__ = ["Connection", "Keeper", "PendingRequest", "Phase", "StaleConnectionError"]

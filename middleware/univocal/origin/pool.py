@@ -8,10 +8,11 @@ from collections.abc import Awaitable, Callable
 from math import inf
 from typing import TypeAlias
 
+from univocal.http.timer import Timer
 from univocal.origin.client_library import httpx
 from univocal.origin.connection import Connection, Keeper, PendingRequest, Phase
 from univocal.origin.first_answers import FirstAnswers
-from univocal.origin.timeouts import Timeouts, Timer
+from univocal.origin.timeouts import Timeouts
 
 __all__ = ["Elsewhere", "Open", "Pool"]
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from ipaddress import ip_address
 from typing import Any, Final, TypeAlias
 
-from univocal.origin.timeouts import Timer
+from univocal.http.timer import Timer
 
 __all__ = ["AGAIN", "Found", "NameWatch", "Resolve", "is_name", "resolved", "told"]
 

@@ -1,0 +1,82 @@
+"""A timer for what is waited for again and again: the next response, the next bytes, the next look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from univocal.http.roles import Due
+
+__all__ = ["Schedule", "Timer"]
+
+_NEVER: Final = float("inf")
+
+
+class Schedule(Protocol):
+    """A clock that calls, as asyncio's event loop is one; `time` and `when` are its own seconds."""
+
+    def time(self) -> float:
+        """The time now."""
+        ...
+
+    def call_at(self, when: float, callback: Callable[[], Any], /) -> Due:
+        """Call at a time."""
+        ...
+
+
+class Timer:
+    """Calls `action` once when the time set is over, unless it was set anew or cleared.
+
+    Setting it to a later time or clearing it is an assignment: the call that is scheduled already looks again
+    when it comes. So a busy connection schedules one now and then, not one per request.
+    """
+
+    __slots__ = ("_action", "_armed", "_due", "_schedule", "_when")
+
+    def __init__(self, schedule: Schedule, action: Callable[[], object]) -> None:
+        self._schedule = schedule
+        self._action = action
+        self._when = self._armed = _NEVER
+        self._due: Due | None = None
+
+    def set(self, seconds: float | None) -> None:
+        """Let the time be over in `seconds` from now; None: never."""
+        if seconds is None:
+            self._when = _NEVER
+            return
+        self._when = when = self._schedule.time() + seconds
+        if when < self._armed:
+            self._arm(when)
+
+    def clear(self) -> None:
+        """Let the time never be over."""
+        self._when = _NEVER
+
+    def close(self) -> None:
+        """Clear it for good, and leave nothing scheduled. It lets its owner go: no circle is left."""
+        self._when = self._armed = _NEVER
+        self._action = _nothing
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+
+    def _arm(self, when: float) -> None:
+        if self._due is not None:
+            self._due.cancel()
+        self._armed = when
+        self._due = self._schedule.call_at(when, self._look)
+
+    def _look(self) -> None:
+        self._due = None
+        self._armed = _NEVER
+        if self._when == _NEVER:
+            return
+        if self._when > self._schedule.time():
+            self._arm(self._when)
+            return
+        self._when = _NEVER
+        self._action()
+
+
+def _nothing() -> None:
+    """Stand in for the action of a timer that is closed."""
