@@ -11,7 +11,7 @@ from univocal.engine.outcome import Outcome, Times
 from univocal.judge.admission import Admission
 from univocal.judge.handling import Handling
 
-__all__ = ["DENIAL", "WatchedSocket", "denial", "refuse_handshake"]
+__all__ = ["DENIAL", "WatchedSend", "denial", "refuse_handshake"]
 
 DENIAL: Final = "websocket.http.response"  # the ASGI extension by which a handshake gets an HTTP response
 
@@ -33,7 +33,7 @@ async def refuse_handshake(scope: Scope, send: Send, reasons: Sequence[str]) -> 
         await send({"type": "websocket.close", "code": 1008})
 
 
-class WatchedSocket:
+class WatchedSend:
     """A `send` that notes what the client is told: a status, and the octets of messages or content."""
 
     __slots__ = ("_begun", "_first", "_octets", "_send", "_status", "_ticks")
@@ -51,9 +51,9 @@ class WatchedSocket:
                 self._start(101)
             case "websocket.close" if not self._status:
                 self._start(403)  # ASGI: the server's own refusal
-            case "websocket.http.response.start":
+            case "websocket.http.response.start" | "http.response.start":
                 self._start(message["status"])
-            case "websocket.http.response.body":
+            case "websocket.http.response.body" | "http.response.body":
                 self._octets += len(message.get("body", b""))
             case "websocket.send":
                 text: str | None = message.get("text")

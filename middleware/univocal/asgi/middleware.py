@@ -9,10 +9,11 @@ from functools import lru_cache
 
 from univocal.asgi.application import Application
 from univocal.asgi.client import ScopeClient
-from univocal.asgi.handshake import WatchedSocket, refuse_handshake
+from univocal.asgi.handshake import WatchedSend, refuse_handshake
 from univocal.asgi.lifetime import StoreLifetime
 from univocal.asgi.messages import App, Receive, Scope, Send
 from univocal.asgi.reception import Reception
+from univocal.asgi.refused import answer_refused, may_be_answered
 from univocal.asgi.reverse_proxy import Origins, ReverseProxy
 from univocal.asgi.scope import adds_date, below_root, received, respell
 from univocal.cache.decide import Refuse
@@ -53,9 +54,10 @@ class CacheMiddleware:
     `root_path`. `rules` say what is cached, in place of the profiles' own. `trusted_proxies` and
     `purge_allow` are networks ("10.0.0.0/8"). A proxy in front that is among the former is believed, by what
     it says in the fields of `forwarded`: "x-forwarded" (X-Forwarded-For, -Host, -Proto) or "forwarded" (RFC
-    7239). With a `purge_token`, whoever sends it as a bearer token may purge too. `store` may be shared among
-    middlewares of one event loop; as the URL of a Redis it is shared by all processes, and connects itself. A
-    `runtime` replaces profile, rules and networks (`univocal serve` builds one from its file). Listeners are
+    7239). `on_refused` is an ASGI application that answers what is refused for its URL (400, 421), in place
+    of problem+json. With a `purge_token`, whoever sends it as a bearer token may purge too. `store` may be
+    shared among middlewares of one event loop; as the URL of a Redis it is shared by all processes, and
+    connects itself. A `runtime` replaces profile, rules and networks (`univocal serve` builds one from its file). Listeners are
     called with each Outcome; counters, too, but of ordinary hits that are alike with one for
     many (`alike`), a second later at most. Raises ConfigurationError.
     """
@@ -74,6 +76,7 @@ class CacheMiddleware:
         forwarded: Family = "x-forwarded",
         purge_allow: Iterable[str] = LOOPBACK,
         purge_token: str = "",
+        on_refused: App | None = None,
         runtime: Runtime | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -96,6 +99,7 @@ class CacheMiddleware:
         self.gate = Gate(runtime, self.tiers)
         self.engine = Engine(self.gate, tuple(listeners), clock, counters=tuple(counters))
         self._forwarding = _forwarding_of(app)
+        self._on_refused = on_refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer an http or websocket scope; any other passes."""
@@ -152,6 +156,9 @@ class CacheMiddleware:
             await self._answer_at_once(hit, line, begun, send, dated=adds_date(receive, send))
             return
         admission = self._admit(scope, line, begun[0])
+        if self._on_refused is not None and may_be_answered(admission):
+            await self._refuse(scope, receive, send, admission, begun)
+            return
         client = ScopeClient(scope, send, dated=adds_date(receive, send))
         origin: Origin = self._forwarding or Application(self.app, scope, admission)
 
@@ -182,6 +189,17 @@ class CacheMiddleware:
                 await client.give_up(fault(scope["headers"]))
             error, traceback = exchange.error
             raise error.with_traceback(traceback)
+
+    async def _refuse(
+        self, scope: Scope, receive: Receive, send: Send, admission: Admission, begun: tuple[float, float]
+    ) -> None:
+        """Let the user's application answer a request that is refused for its URL."""
+        assert self._on_refused is not None
+        watched = WatchedSend(send, begun)
+        try:
+            await answer_refused(self._on_refused, scope, receive, watched, admission)
+        finally:
+            self.engine.audience.announce(watched.outcome(admission, admission.reasons))
 
     def _hit(self, scope: Scope, line: Received, now: float) -> Hit | None:
         """Find the stored response for an ordinary request, if it can be sent as it is."""
@@ -224,7 +242,7 @@ class CacheMiddleware:
             counted = client_name(admission.peer.client or line.client)
             if counted and not engine.under_way.add_below(limit, counted):
                 counted, reasons = "", ("too-many-requests",)
-        watched = WatchedSocket(send, begun)
+        watched = WatchedSend(send, begun)
         try:
             if reasons:
                 await refuse_handshake(scope, watched, reasons)
