@@ -57,9 +57,9 @@ class CacheMiddleware:
     7239). `on_refused` is an ASGI application that answers what is refused for its URL (400, 421), in place
     of problem+json. With a `purge_token`, whoever sends it as a bearer token may purge too. `store` may be
     shared among middlewares of one event loop; as the URL of a Redis it is shared by all processes, and
-    connects itself. A `runtime` replaces profile, rules and networks (`univocal serve` builds one from its file). Listeners are
-    called with each Outcome; counters, too, but of ordinary hits that are alike with one for
-    many (`alike`), a second later at most. Raises ConfigurationError.
+    connects itself. A `runtime` replaces profile, rules and networks (`univocal serve` builds one from its
+    file). Listeners are called with each Outcome; counters, too, but of ordinary hits that are alike with one
+    for many (`alike`), a second later at most. Raises ConfigurationError.
     """
 
     def __init__(
