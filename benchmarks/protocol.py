@@ -20,7 +20,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from univocal.server.bounds import BETWEEN
+from univocal.server.http1.head_reader import ReceivedHead
 from univocal.server.protocol import ExactProtocol
 
 try:
@@ -66,10 +66,8 @@ class Callbacks:
 class Ready(ExactProtocol):
     """ExactProtocol with an answer that needs no application."""
 
-    def _hand_over(self, method: bytes, version: str) -> None: ...
-
-    def on_message_complete(self) -> None:
-        self._phase = BETWEEN
+    def _take(self, head: ReceivedHead) -> None:  # noqa: ARG002
+        self._reader.accept()
         self.transport.write(ANSWER)
 
 

@@ -2,10 +2,10 @@
 
     python fuzz/protocol.py --seconds 60 [--seed 7]
 
-DirectProtocol answers half of them at a glance wherever it may. What several take for a request must be the
-same request; what ExactProtocol takes and h11 does not must be one of the known leniencies of llhttp,
-`LENIENCIES`; how the octets are cut into pieces must not matter; every answer must be one that h11 can read.
-Refusing more than h11 is no disagreement. Exit status: 0 none, 1 some.
+A connection before an engine answers half of them at a glance wherever it may. What several take for a
+request must be the same request; what ExactProtocol takes and h11 does not must be one of the known
+leniencies, `LENIENCIES`; how the octets are cut into pieces must not matter; every answer must be one that
+h11 can read. Refusing more than h11 is no disagreement. Exit status: 0 none, 1 some.
 """
 
 # ruff: noqa: S311, T201
@@ -21,7 +21,7 @@ import random
 import re
 import sys
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -44,9 +44,12 @@ from univocal.judge.hits import Hit, HitFields, Hits, Tally
 from univocal.judge.plan import Plan
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
-from univocal.server.direct import DirectProtocol
+from univocal.server.http1.connection import Http1Connection
+from univocal.server.listener import Listener
 from univocal.server.protocol import ExactProtocol
-from univocal.server.turn import Works
+from univocal.server.roles import Responder
+from univocal.server.service import EngineService
+from univocal.server.turn import Turn
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of
 
@@ -230,9 +233,10 @@ class Harness:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
         await send({"type": "http.response.body", "body": b""})
 
-    def protocol(self) -> ExactProtocol:
+    def protocol(self) -> Http1Connection:
         """A new connection."""
-        return ExactProtocol(self.config, ServerState(), {}, limits=PATIENT)
+        self.state = ServerState()
+        return ExactProtocol(self.config, self.state, {}, limits=PATIENT)
 
     async def read(self, pieces: list[bytes]) -> Reading:
         """What the protocol makes of these pieces."""
@@ -252,7 +256,7 @@ class Harness:
             reading.end = "refused" if b'"reason"' in reading.sent else "closed"
         transport.closed = True
         protocol.connection_lost(None)
-        await asyncio.gather(*protocol.tasks)
+        await asyncio.gather(*self.state.tasks)
         return reading
 
     async def _settle(self, transport: _Transport) -> None:
@@ -263,16 +267,14 @@ class Harness:
             still, seen = (still + 1, seen) if now == seen else (0, now)
 
 
-class _Connection(DirectProtocol):
-    """Keeps the versions of the requests that it hands over; they begin in that order."""
+class _Service(EngineService):
+    """Keeps the version of the request whose turn it is."""
 
-    def __init__(self, *arguments: object, **named: object) -> None:
-        super().__init__(*arguments, **named)  # type: ignore[arg-type]
-        self.versions: deque[str] = deque()
+    version = b""
 
-    def _hand_over(self, method: bytes, version: str) -> None:
-        self.versions.append(version)
-        super()._hand_over(method, version)
+    def respond(self, turn: Turn) -> Responder:
+        self.version = turn.received.version
+        return super().respond(turn)
 
 
 class _Open(Gate):
@@ -325,16 +327,15 @@ class DirectHarness(Harness):
         self.engine.hits = self.hits = _AllHits(self.gate, self)
         self.at_a_glance = 0
 
-    def protocol(self) -> ExactProtocol:
-        self.connection = _Connection(
-            self.config, ServerState(), {}, limits=PATIENT, works=Works(self.engine, self)
-        )
-        return self.connection
+    def protocol(self) -> Http1Connection:
+        self.service = _Service(self.engine, self)
+        self.state = ServerState()
+        return Http1Connection(Listener(self.service, PATIENT), self.config, self.state, {})
 
     def ask(self, request: OriginRequest, content: Content | None, answer: Answer) -> Asked:  # noqa: ARG002
         """Answer once the content is complete."""
         method, target, fields = self.gate.head
-        version = b"1.1" if self.gate.plan is not None else self.connection.versions.popleft().encode()
+        version = self.service.version
         assert content is not None
         return _Taken(self.reading, (method, target, version, comparable(target, fields)), content, answer)
 
@@ -510,7 +511,7 @@ async def fuzz(
             if not readable(other.sent, other.requests):
                 wrong = f"h11 cannot read {other.sent!r}"
             if differ(whole, other):
-                wrong = f"ExactProtocol's {whole} is DirectProtocol's {other} of {way}"
+                wrong = f"ExactProtocol's {whole} is an engine's {other} of {way}"
         seen["at a glance"] = direct.at_a_glance
         if wrong:
             found.append((data, wrong))

@@ -43,8 +43,9 @@ from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
 from univocal.origin.balance import Balance
 from univocal.origin.server import OriginServer, Timeouts
-from univocal.server.direct import DirectProtocol
-from univocal.server.turn import Works
+from univocal.server.http1.connection import Http1Connection
+from univocal.server.listener import Listener
+from univocal.server.service import EngineService
 from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of
@@ -225,8 +226,8 @@ class World:
 
     def connect(self, peer: str) -> Client:
         client = Client(Wire(self.clock, peer))
-        works = Works(self.engine, self.forwarding)
-        protocol = DirectProtocol(CONFIG, ServerState(), {}, self.clock, works=works)  # type: ignore[arg-type]
+        listener = Listener(EngineService(self.engine, self.forwarding))
+        protocol = Http1Connection(listener, CONFIG, ServerState(), {}, self.clock)  # type: ignore[arg-type]
         client.wire.protocol = protocol
         protocol.connection_made(client.wire)
         self.all_clients.append(client)
@@ -462,13 +463,8 @@ def played(world: World) -> Iterator[None]:
         stack.callback(uvicorns.setLevel, uvicorns.level)
         uvicorns.setLevel(logging.CRITICAL)
         stack.enter_context(patch.object(Exchange, "_fail", failed))
-        for module in (
-            "forward.attempt",
-            "server.turn",
-            "server.direct",
-            "engine.exchange",
-            "engine.account",
-        ):
+        servers = ("server.turn", "server.service", "server.http1.connection")
+        for module in ("forward.attempt", "engine.exchange", "engine.account", *servers):
             stack.enter_context(patch(f"univocal.{module}.time", world.clock))
         # So that little content is much.
         stack.enter_context(patch("univocal.engine.flight.Broadcast", partial(Broadcast, window=120)))

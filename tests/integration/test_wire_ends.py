@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from univocal import CacheMiddleware, MemoryStore, ReverseProxy
-from univocal.http.framing import ReadLimits
 from univocal.origin.transport import OriginTransport
-from univocal.server.direct import DirectProtocol
-from univocal.server.turn import Works
+from univocal.server.http1.connection import Http1Connection
+from univocal.server.listener import Listener
+from univocal.server.service import EngineService
 
 MIB = 1 << 20
 SWR = b'Cache-Control: max-age=1, stale-while-revalidate=600\r\nETag: "1"\r\n'
@@ -63,9 +63,9 @@ async def house(request: Any, serve: Any, clock: Any) -> Any:
             stack.push_async_callback(proxy.aclose)
             store = MemoryStore(max_bytes=16 * MIB, max_object_bytes=MIB)
             app = CacheMiddleware(proxy, store=store, clock=clock)
-            works = Works(app.engine, proxy.forwarding)
+            listener = Listener(EngineService(app.engine, proxy.forwarding))
             if request.param == "direct":
-                return await serve(app, http=DirectProtocol.with_works(works, ReadLimits())), origin
+                return await serve(app, http=Http1Connection.of(listener)), origin
             return await serve(app), origin
 
         yield start

@@ -12,12 +12,12 @@ import pytest
 
 from univocal import CacheMiddleware, ReverseProxy
 from univocal.cache.rules import Rules
-from univocal.http.framing import ReadLimits
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
 from univocal.origin.transport import OriginTransport
-from univocal.server.direct import DirectProtocol
-from univocal.server.turn import Works
+from univocal.server.http1.connection import Http1Connection
+from univocal.server.listener import Listener
+from univocal.server.service import EngineService
 
 VARIANTS = 64
 CEILING = 20_000  # calls, of Python's and of C's, both ends of the wire included: a few milliseconds
@@ -55,8 +55,8 @@ async def proxy(request: Any, serve: Any, origin: Any, reply: Any) -> Any:
     forwarding = ReverseProxy(f"http://127.0.0.1:{origin.port}", OriginTransport())
     runtime = Runtime.everywhere(builtin_profiles()["asgi"], Rules(accept_encoding="keep"))
     app = CacheMiddleware(forwarding, runtime=runtime)
-    works = Works(app.engine, forwarding.forwarding)
-    http = DirectProtocol.with_works(works, ReadLimits()) if request.param == "direct" else None
+    listener = Listener(EngineService(app.engine, forwarding.forwarding))
+    http = Http1Connection.of(listener) if request.param == "direct" else None
     yield await (serve(app, http=http) if http is not None else serve(app))
     await forwarding.aclose()
 

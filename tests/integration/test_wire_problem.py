@@ -9,11 +9,11 @@ import pytest
 
 from univocal import CacheMiddleware, ReverseProxy
 from univocal.cache.rules import Rules
-from univocal.http.framing import ReadLimits
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
-from univocal.server.direct import DirectProtocol
-from univocal.server.turn import Works
+from univocal.server.http1.connection import Http1Connection
+from univocal.server.listener import Listener
+from univocal.server.service import EngineService
 
 BROWSER = "Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 PROGRAM = "Accept: */*"
@@ -24,8 +24,8 @@ async def proxy(request: Any, serve: Any, unused_port: int) -> Any:
     """A proxy whose origin server is not there."""
     forwarding = ReverseProxy(f"http://127.0.0.1:{unused_port}")
     app = CacheMiddleware(forwarding, runtime=Runtime.everywhere(builtin_profiles()["mediawiki"], Rules()))
-    works = Works(app.engine, forwarding.forwarding)
-    http = DirectProtocol.with_works(works, ReadLimits()) if request.param == "direct" else None
+    listener = Listener(EngineService(app.engine, forwarding.forwarding))
+    http = Http1Connection.of(listener) if request.param == "direct" else None
     yield await (serve(app, http=http) if http is not None else serve(app))
     await forwarding.aclose()
 

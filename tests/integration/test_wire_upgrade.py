@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from univocal import CacheMiddleware, ReverseProxy, Rules, Runtime
-from univocal.http.framing import ReadLimits
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Limits
 from univocal.origin.transport import OriginTransport
 from univocal.server.clients import Clients, ConnectionLimits
-from univocal.server.direct import DirectProtocol
-from univocal.server.turn import Works
+from univocal.server.http1.connection import Http1Connection
+from univocal.server.listener import Listener
+from univocal.server.service import EngineService
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="  # RFC 6455 §1.3
 ACCEPT = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
@@ -130,8 +130,9 @@ async def house(serve: Any) -> Any:
             runtime = Runtime.everywhere(profile, rules or Rules(), limits=Limits(**limits))
             runtime = replace(runtime, upgrades=frozenset(upgrades))
             app = CacheMiddleware(proxy, runtime=runtime, listeners=[outcomes.append])
-            works, clients = Works(app.engine, proxy.forwarding), Clients()
-            front = await serve(app, http=DirectProtocol.with_works(works, ReadLimits(), None, clients))
+            service, clients = EngineService(app.engine, proxy.forwarding), Clients()
+            listener = Listener(service, clients=clients)
+            front = await serve(app, http=Http1Connection.of(listener))
             upstream = proxy.upstream
             made = House(front.port, app.engine, front.server, clients, upstream, arrived, outcomes)
             stack.callback(lambda: [writer.close() for writer in made.opened])

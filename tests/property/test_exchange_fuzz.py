@@ -57,7 +57,7 @@ def as_if_complete(reader):
 
 def twice(turn, finish=Turn.finish):
     finish(turn)
-    turn._protocol.transport.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+    turn._stream.transport.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
 
 
 def used_again(reader, data, feed=ResponseReader.feed):

@@ -19,9 +19,10 @@ from univocal.http.framing import ReadLimits
 from univocal.judge.admission import Gate
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Limits, Runtime
-from univocal.server.direct import DirectProtocol
+from univocal.server.http1.connection import ConnectionState, Http1Connection
+from univocal.server.listener import Listener
 from univocal.server.protocol import ExactProtocol
-from univocal.server.turn import Works
+from univocal.server.service import EngineService
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of
 
@@ -106,6 +107,9 @@ class Transport(asyncio.Transport):
     def is_closing(self):
         return self.closed
 
+    def set_protocol(self, protocol):
+        self.protocol = protocol
+
     def pause_reading(self):
         self.paused, self.pauses = True, self.pauses + 1
 
@@ -167,7 +171,7 @@ class Recorder:
 
 
 class Behind:
-    """An ASGI application as the origin server of a `DirectProtocol` (an `Origin`)."""
+    """An ASGI application as the origin server of an `EngineService` (an `Origin`)."""
 
     def __init__(self, app, gate):
         self.app, self.gate = app, gate
@@ -185,7 +189,7 @@ def works(app, limits, clock):
     profile = builtin_profiles()["asgi"]
     runtime = Runtime.everywhere(profile, Rules(bypass=("*",)), limits=bounds, cache_status="off")
     gate = Gate(runtime, tiers_of(MemoryStore()))
-    return Works(
+    return EngineService(
         Engine(gate, clock=lambda: 1_790_000_000.0 + clock.now, call_later=clock.call_later),
         Behind(app, gate),
     )
@@ -218,7 +222,9 @@ class Wire:
         told = {"limits": limits, "tell": tell, "clients": clients}
         if direct:
             self.works = works(app, limits, self.clock)
-            self.protocol = DirectProtocol(self.config, self.state, {}, self.clock, works=self.works, **told)
+            self.protocol = Http1Connection(
+                Listener(self.works, **told), self.config, self.state, {}, self.clock
+            )
         else:
             self.protocol = ExactProtocol(self.config, self.state, {}, self.clock, **told)
         self.protocol.connection_made(self.transport)
@@ -292,7 +298,7 @@ async def connect():
 
     yield connected
     for each in made:
-        if each.protocol.parser is not None:
+        if each.protocol.life is not ConnectionState.LOST:
             each.hang_up()
 
 

@@ -8,7 +8,9 @@ import pytest
 import uvicorn
 
 from univocal.http.framing import ReadLimits
-from univocal.server.bounds import LINGER, PIECE
+from univocal.server.http1 import connection
+from univocal.server.http1.connection import LINGER
+from univocal.server.listener import PIECE
 from univocal.server.protocol import ExactProtocol
 
 HOST = b"Host: a.example\r\n"
@@ -65,14 +67,14 @@ async def test_what_is_pipelined_waits_unparsed_and_unread(wire, gate):
     flood = b"".join(get(b"/%d" % number) for number in range(many))
     await client.feed(flood)
     assert client.transport.paused
-    assert len(client.protocol.pipeline) <= 1
+    assert len(client.protocol.turns) <= 2
     for number in range(200):
         gate.let(b"/%d" % number)
     await client.settle()
     while len(gate.begun) < 201:
         await client.settle()
     assert client.transport.paused
-    assert len(client.protocol.pipeline) <= 1
+    assert len(client.protocol.turns) <= 2
     assert [answer.body for answer in client.answers()] == [b"/%d" % number for number in range(200)]
 
 
@@ -258,7 +260,7 @@ async def test_limits_come_by_a_factory_that_survives_pickling():
     state = uvicorn.Server(config).server_state
     protocol = config.http_protocol_class(config=config, server_state=state, app_state={})
     assert isinstance(protocol, ExactProtocol)
-    assert protocol.limits.max_target == 5
+    assert protocol.listener.limits.max_target == 5
 
 
 # Time
@@ -505,7 +507,7 @@ async def test_a_fault_of_ours_is_not_put_on_the_client(wire, recorder, monkeypa
     def broken(*_):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(client.protocol, "_fields", broken)
+    monkeypatch.setattr(connection, "_fields", broken)
     await client.feed(get(fields=b"Range: bytes=0-1\r\n"))
     (answer,) = client.answers()
     assert (answer.status, answer.problem["reason"], client.open) == (500, "internal-error", False)

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from univocal.http.framing import WATCHED
-from univocal.server.glance import Glance
-from univocal.server.protocol import ExactProtocol
+from univocal.server.http1.chunks import ChunkReader
+from univocal.server.http1.glance import Glance
+from univocal.server.http1.head_reader import HeadReader
+from univocal.server.http1.request_reader import RequestPhase, RequestReader
+from univocal.server.listener import Listener
 from univocal.server.turn import Turn
 
 SOURCE = Path(__file__).parents[2] / "fuzz" / "protocol.py"
@@ -33,31 +36,33 @@ def test_h11_and_we_agree(fuzzer):
     assert min(seen["requests"], seen["refused"], seen["more"], seen["closed"], seen["at a glance"]) > 0
 
 
-def no_faults(self, method, version):
-    return ()
+def no_faults(self, *_):
+    return []
 
 
 def content_ends_with_the_head(self):
-    self._framing = b""
-    super(ExactProtocol, self).on_message_complete()
+    self._heads.take(has_content=False)
+    self.phase = RequestPhase.BETWEEN
+    return False
 
 
 def trailers_are_fields(self, name, value):
-    self.headers.append((name.lower(), value.strip()))
-    if name.lower() in WATCHED:
-        self._watched.append(self.headers[-1])
+    field = (name.lower(), value.strip())
+    self.known.fields.append(field)
+    if field[0] in WATCHED:
+        self.known.watched.append(field)
 
 
 @pytest.mark.parametrize(
-    ("name", "broken"),
+    ("owner", "name", "broken"),
     [
-        ("_faults", no_faults),
-        ("on_message_complete", content_ends_with_the_head),
-        ("on_header", trailers_are_fields),
+        (Listener, "faults", no_faults),
+        (RequestReader, "accept", content_ends_with_the_head),
+        (HeadReader, "on_header", trailers_are_fields),
     ],
 )
-def test_a_broken_protocol_is_noticed(fuzzer, monkeypatch, name, broken):
-    monkeypatch.setattr(ExactProtocol, name, broken)
+def test_a_broken_protocol_is_noticed(fuzzer, monkeypatch, owner, name, broken):
+    monkeypatch.setattr(owner, name, broken)
     found, _ = fuzzer.findings(1, streams=600, most=1)
     assert found
 
@@ -71,12 +76,17 @@ def loses_repeated_fields(self, data):
     return first[4:-9], tuple(fields), tuple(fields.values())
 
 
+def loses_an_octet(self, octets, at, read=ChunkReader.read):
+    content, at = read(self, octets, at)
+    return content[1:], at
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "broken"),
     [
         (Glance, "read", loses_repeated_fields),
-        (Turn, "received", lambda self, chunk: None),
-        (Turn, "complete", lambda self: None),
+        (Turn, "receive", lambda self, chunk: None),
+        (ChunkReader, "read", loses_an_octet),
     ],
 )
 def test_a_broken_door_is_noticed(fuzzer, monkeypatch, owner, name, broken):

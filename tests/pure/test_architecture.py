@@ -200,6 +200,37 @@ def test_a_library_that_may_be_changed_for_another_is_imported_in_one_room(packa
     assert outside == []
 
 
+def test_nothing_private_of_uvicorn_is_used():
+    """The program uses its `Server` and `Config`; the library makes classes for its `http` setting."""
+    imports = [(name, each) for name in ALL for each in imported(name) if under(each, "uvicorn")]
+    # That for HTTP/2 stands on a class of uvicorn's.
+    deep = [(name, each) for name, each in imports if each != "uvicorn" and name != "univocal.server.h2"]
+    assert deep == []
+
+
+def attributes(name):
+    """The classes of a module, with the attributes that they write of `self`."""
+    for node in ast.walk(tree_of(name)):
+        if isinstance(node, ast.ClassDef):
+            inner = [each for each in ast.walk(node) if isinstance(each, ast.Attribute)]
+            yield (
+                node.name,
+                {
+                    each.attr
+                    for each in inner
+                    if isinstance(each.ctx, ast.Store)
+                    and isinstance(each.value, ast.Name)
+                    and each.value.id == "self"
+                },
+            )
+
+
+@pytest.mark.parametrize("name", [name for name in LIBRARY_MODULES if under(name, "univocal.server")])
+def test_no_class_of_the_server_has_more_than_sixteen_attributes(name):
+    if name != "univocal.server.h2":  # which adds to a class of uvicorn's
+        assert {owner: len(own) for owner, own in attributes(name) if len(own) > 16} == {}
+
+
 def test_the_client_library_is_imported_in_one_line_and_its_client_is_not_used():
     importing = [name for name in ALL if any(under(each, "httpx") for each in imported(name))]
     assert importing == ["univocal.origin.client_library"]

@@ -22,10 +22,11 @@ from univocal.judge.profiles import builtin_profiles, read_profiles
 from univocal.judge.runtime import Access, Limits, Runtime
 from univocal.judge.trust import networks
 from univocal.server.clients import Clients, ConnectionLimits
-from univocal.server.direct import DirectProtocol
+from univocal.server.http1.connection import Http1Connection
+from univocal.server.listener import Listener
 from univocal.server.protocol import ExactProtocol
+from univocal.server.service import EngineService
 from univocal.server.tls import TlsConnection
-from univocal.server.turn import Works
 from univocal.store.memory import MemoryStore
 from univocal.store.redis.tier import SharedStore
 from univocal.uri.profile import Profile
@@ -97,7 +98,7 @@ class House:
     survey: Survey
     events: Events
     log: AccessLog
-    clients: Clients
+    listener: Listener
     shared: SharedStore | None = None
     certificates: CertificateFiles | None = None
     telemetry: Telemetry | None = None
@@ -107,16 +108,14 @@ class House:
 
     def front(self, bound: socket) -> Served:
         """The proxy on its socket, over TLS if there are certificates."""
-        works = Works(self.proxy.engine, self.origins.forwarding)
-        limits, told = read_limits(self.configuration.server), self._refused
-        protocol = DirectProtocol.with_works(works, limits, told, self.clients)
+        protocol = Http1Connection.of(self.listener)
         if self.certificates is not None:
             current, protocols = self.certificates.current, {"http/1.1": protocol}
             if self.configuration.server.http2:
                 from univocal.server.h2 import BoundedH2Protocol  # noqa: PLC0415 - an extra
 
-                protocols["h2"] = BoundedH2Protocol.with_limits(limits, told, self.clients)
-            protocol = TlsConnection.with_protocols(current, protocols, limits, told, self.clients)
+                protocols["h2"] = BoundedH2Protocol.of(self.listener)
+            protocol = TlsConnection.with_protocols(current, protocols, self.listener)
         return Served(self.proxy, bound, protocol)
 
     def back(self, bound: socket, life: Life | None = None) -> Served:
@@ -127,7 +126,7 @@ class House:
 
         app = admin(self.proxy, in_force, self.metrics, self.views, self.events, life or Life())
         clients = Clients(ConnectionLimits(ADMIN))
-        return Served(app, bound, ExactProtocol.with_limits(ReadLimits(), self._refused, clients))
+        return Served(app, bound, ExactProtocol.with_limits(ReadLimits(), self.listener.tell, clients))
 
     def patience(self) -> Patience:
         """The times of an end, as they are now."""
@@ -150,10 +149,6 @@ class House:
     def forget(self, process: str) -> None:
         """Take note that another process has ended."""
         self.metrics.figures.forget(process)
-
-    def _refused(self, received: Received, reasons: tuple[str, ...]) -> None:
-        sites = self.proxy.gate.runtime.sites
-        self.proxy.engine.audience.announce(Outcome.refused(received, reasons, time.time(), sites))
 
     async def start(self) -> None:
         """Look after the origin servers, and connect to the shared store, before clients are answered.
@@ -198,10 +193,9 @@ def assemble(configuration: Configuration, source: str, commons: Commons | None 
     runtime = runtime_of(configuration, source, proxies)
     # The metrics tell of the connections, too, which come later.
     origins = Origins(proxies, lambda request: (telemetry or figures).watch(request))  # noqa: PLW0108
-    clients = Clients(connection_limits(configuration), lambda: proxy.gate.runtime.trusted)
 
     def connections() -> dict[str, int]:
-        return {"client": len(clients), "origin": origins.connections}
+        return {"client": len(listener.clients), "origin": origins.connections}
 
     def servers() -> Iterable[Listed]:
         return listed(house.configuration, origins.proxies)
@@ -213,6 +207,7 @@ def assemble(configuration: Configuration, source: str, commons: Commons | None 
         Stats(figures), Top(spellings, survey), spellings, lambda: places_of(house.configuration), states
     )
     proxy = CacheMiddleware(origins, runtime=runtime, store=store, counters=[figures, *views.listeners])
+    listener = _listener(configuration, proxy, origins)
     telemetry = telemetry_of(configuration, source, metrics, commons)
     if telemetry is not None:
         proxy.engine.audience.listeners.append(telemetry)
@@ -221,9 +216,21 @@ def assemble(configuration: Configuration, source: str, commons: Commons | None 
     files = CertificateFiles(configuration, source, runtime.sites, certificates) if certificates else None
     written = source, configuration, Running.of(recipes, proxies), dict(contents_of(configuration, source))
     observers = metrics, views, survey, events
-    house = House(*written, proxy, origins, *observers, log, clients, shared, files, telemetry)
+    house = House(*written, proxy, origins, *observers, log, listener, shared, files, telemetry)
     house.seat_log()
     return house
+
+
+def _listener(configuration: Configuration, proxy: CacheMiddleware, origins: Origins) -> Listener:
+    """What the connections of the proxy's clients share."""
+
+    def refused(received: Received, reasons: tuple[str, ...]) -> None:
+        sites = proxy.gate.runtime.sites
+        proxy.engine.audience.announce(Outcome.refused(received, reasons, time.time(), sites))
+
+    service = EngineService(proxy.engine, origins.forwarding)
+    clients = Clients(connection_limits(configuration), lambda: proxy.gate.runtime.trusted)
+    return Listener(service, read_limits(configuration.server), refused, clients)
 
 
 def share_of(configuration: Configuration) -> Share:

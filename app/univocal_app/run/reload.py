@@ -96,7 +96,8 @@ async def adopt(house: House, prepared: Prepared) -> None:
     house.running = Running.of(prepared.recipes, prepared.proxies)
     house.proxy.gate.runtime = prepared.runtime
     house.origins.change(prepared.proxies)
-    house.clients.change(connection_limits(configuration), read_limits(configuration.server))
+    house.listener.bound_by(read_limits(configuration.server))
+    house.listener.clients.limits = connection_limits(configuration)
     if house.certificates is not None and prepared.certificates is not None:
         house.certificates.adopt(configuration, prepared.runtime.sites, prepared.certificates)
     if prepared.outlet is not None:

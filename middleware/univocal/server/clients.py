@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from univocal.http.client_counts import ClientCounts, client_name
-from univocal.http.framing import ReadLimits
 from univocal.judge.trust import Networks, within
 
 __all__ = ["Clients", "ConnectionLimits", "Guest"]
@@ -48,9 +47,6 @@ class Guest(Protocol):
     def give_way(self) -> None:
         """Close, for another that has come."""
 
-    def bound_by(self, limits: ReadLimits) -> None:
-        """Have these limits on what is read from now on."""
-
 
 class Clients:
     """The connections to one listener; `trusted` are proxies, which stand for many clients each."""
@@ -67,7 +63,6 @@ class Clients:
         self._noted: list[tuple[float, int, Guest]] = []
         self._number = 0
         self._said = set[str]()
-        self._reading: ReadLimits | None = None  # None: each has its own
 
     def __len__(self) -> int:
         return len(self._guests)
@@ -78,8 +73,6 @@ class Clients:
         Returns the reason for which its request will be refused, "" for none; ask `objection` by then.
         """
         limits = self.limits
-        if self._reading is not None:
-            guest.bound_by(self._reading)
         if 0 < limits.connections <= len(self._guests):
             self._say("max_connections", limits.connections, "those longest without a request give way")
             self._make_room(guest.rested)
@@ -93,12 +86,6 @@ class Clients:
             self._say("max_connections_per_client", limits.per_client, "the rest are answered with 429")
         self._note(_FIRST if objection else guest.rested, guest)
         return objection
-
-    def change(self, limits: ConnectionLimits, reading: ReadLimits) -> None:
-        """Have other limits, those that are connected already as well."""
-        self.limits, self._reading = limits, reading
-        for guest in self._guests:
-            guest.bound_by(reading)
 
     def leave(self, guest: Guest) -> None:
         """Take note that a connection is closed, or no longer ours; a second time does nothing."""

@@ -8,9 +8,8 @@ import struct
 import sys
 import termios
 from collections.abc import Callable
-from typing import Any
 
-__all__ = ["Delivering", "Delivery"]
+__all__ = ["Delivery"]
 
 
 class Delivery:
@@ -74,22 +73,3 @@ class Delivery:
         except OSError:
             return waiting
         return waiting + int(struct.unpack("i", queued)[0])
-
-
-class Delivering(asyncio.Protocol):
-    """A connection whose `delivery` is watched as long as its transport takes no more."""
-
-    delivery: Delivery
-    transport: Any  # uvicorn's classes say which
-
-    def forsake(self) -> None:
-        """Give a client up that takes nothing."""
-        self.transport.abort()
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self.delivery.watch(self.forsake)
-
-    def resume_writing(self) -> None:
-        self.delivery.moved()
-        super().resume_writing()

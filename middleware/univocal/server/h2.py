@@ -26,9 +26,9 @@ from univocal.http.framing import MIN_RATE, ReadLimits, faults, field_octets, sp
 from univocal.http.messages import Fields, Received, values
 from univocal.http.problem import Problem, problem
 from univocal.server.certificates import SUITS
-from univocal.server.clients import Clients
 from univocal.server.complaints import COMPLAINTS
-from univocal.server.delivery import Delivering, Delivery
+from univocal.server.delivery import Delivery
+from univocal.server.listener import Listener
 
 __all__ = ["OVERRIDES", "RELIES_ON", "BoundedH2Protocol"]
 
@@ -58,11 +58,10 @@ NO_ERROR, ENHANCE_YOUR_CALM = 0, 11  # RFC 9113 §7
 EXTENDED_CONNECT: Final = b"\x00\x08\x00\x00\x00\x01"
 
 
-class BoundedH2Protocol(Delivering, ZttpH2Protocol):
-    """uvicorn's protocol for HTTP/2 with the bounds that `BoundedConnection` has for HTTP/1.
+class BoundedH2Protocol(ZttpH2Protocol):
+    """uvicorn's protocol for HTTP/2 with the bounds that `Http1Connection` has."""
 
-    The parameters are those of `BoundedConnection.with_limits`.
-    """
+    delivery: Delivery
 
     def __init__(
         self,
@@ -71,13 +70,11 @@ class BoundedH2Protocol(Delivering, ZttpH2Protocol):
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
-        limits: ReadLimits,
-        tell: Callable[[Received, tuple[str, ...]], None],
-        clients: Clients,
+        listener: Listener,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.access_log = False
-        self._limits, self._tell, self._clients = limits, tell, clients
+        self._listener, self._clients = listener, listener.clients
         self._suits: Callable[[bytes], bool] | None = None
         self._objection = ""
         self._answered = self._cancelled = 0
@@ -86,14 +83,17 @@ class BoundedH2Protocol(Delivering, ZttpH2Protocol):
         self.rested = 0.0
 
     @classmethod
-    def with_limits(
-        cls,
-        limits: ReadLimits,
-        tell: Callable[[Received, tuple[str, ...]], None],
-        clients: Clients,
-    ) -> type[asyncio.Protocol]:
+    def of(cls, listener: Listener) -> type[asyncio.Protocol]:
         """A protocol for `TlsConnection`."""
-        return cast("type[asyncio.Protocol]", partial(cls, limits=limits, tell=tell, clients=clients))
+        return cast("type[asyncio.Protocol]", partial(cls, listener=listener))
+
+    @property
+    def _limits(self) -> ReadLimits:
+        return self._listener.limits
+
+    def _tell(self, received: Received, reasons: tuple[str, ...]) -> None:
+        if self._listener.tell is not None:
+            self._listener.tell(received, reasons)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -116,12 +116,19 @@ class BoundedH2Protocol(Delivering, ZttpH2Protocol):
         for cycle in self.cycles.values():
             cast("BoundedCycle", cycle).credit.set()
 
-    # A client among others
+    def forsake(self) -> None:
+        """Give a client up that takes nothing."""
+        self.transport.abort()
 
-    def bound_by(self, limits: ReadLimits) -> None:
-        """Have these limits from now on; a wait that has begun goes on as it is."""
-        self._limits = limits
-        self.delivery.seconds = limits.send_timeout
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.delivery.watch(self.forsake)
+
+    def resume_writing(self) -> None:
+        self.delivery.moved()
+        super().resume_writing()
+
+    # A client among others
 
     def is_resting(self) -> bool:
         """Tell whether no stream is open."""

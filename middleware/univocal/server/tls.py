@@ -14,13 +14,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, cast
 
-from uvicorn.config import Config
-from uvicorn.server import ServerState
-
-from univocal.http.framing import ReadLimits
 from univocal.http.messages import Received
 from univocal.server.certificates import SUITS, Certificates
-from univocal.server.clients import Clients
+from univocal.server.listener import Listener
+from univocal.server.roles import ServerState
 
 __all__ = ["TlsConnection", "TlsTransport"]
 
@@ -37,23 +34,21 @@ class TlsConnection(asyncio.Protocol):
 
     def __init__(
         self,
-        config: Config,
+        config: Any,
         server_state: ServerState,
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         certificates: Callable[[], Certificates],
         protocols: Mapping[str, Callable[..., Any]],
-        limits: ReadLimits,
-        tell: Callable[[Received, tuple[str, ...]], None],
-        clients: Clients,
+        listener: Listener,
     ) -> None:
         self._loop = loop = _loop or asyncio.get_running_loop()
-        self._connections = cast("set[Any]", server_state.connections)
+        self._connections = server_state.connections
         self._protocols = protocols
         self._named = {"config": config, "server_state": server_state, "app_state": app_state, "_loop": loop}
         self._certificates = certificates()
-        self._limits, self._tell, self._clients = limits, tell, clients
+        self._listener = listener
         self._timer: asyncio.TimerHandle | None = None
         self._peer: str | None = None
         self._transport: TlsTransport
@@ -64,17 +59,13 @@ class TlsConnection(asyncio.Protocol):
         cls,
         certificates: Callable[[], Certificates],
         protocols: Mapping[str, Any],
-        limits: ReadLimits,
-        tell: Callable[[Received, tuple[str, ...]], None],
-        clients: Clients,
+        listener: Listener,
     ) -> type[asyncio.Protocol]:
         """A protocol for uvicorn's `http`; each connection asks `certificates` for those that are in force.
 
-        `tell` hears of each handshake that takes too long.
+        `listener.tell` hears of each handshake that takes too long.
         """
-        made = partial(
-            cls, certificates=certificates, protocols=protocols, limits=limits, tell=tell, clients=clients
-        )
+        made = partial(cls, certificates=certificates, protocols=protocols, listener=listener)
         return cast("type[asyncio.Protocol]", made)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -83,9 +74,9 @@ class TlsConnection(asyncio.Protocol):
         self._peer = str(peer[0]) if isinstance(peer, tuple) else None
         self.rested = self._loop.time()
         self._connections.add(self)
-        self._clients.enter(self, self._peer)
-        if self._limits.header_timeout:
-            self._timer = self._loop.call_later(self._limits.header_timeout, self._late)
+        self._listener.clients.enter(self, self._peer)
+        if self._listener.limits.header_timeout:
+            self._timer = self._loop.call_later(self._listener.limits.header_timeout, self._late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._part()
@@ -93,7 +84,7 @@ class TlsConnection(asyncio.Protocol):
 
     def _part(self) -> None:
         """Be no longer who stands for this connection."""
-        self._clients.leave(self)
+        self._listener.clients.leave(self)
         self._connections.discard(self)
         if self._timer is not None:
             self._timer.cancel()
@@ -137,16 +128,13 @@ class TlsConnection(asyncio.Protocol):
         """Close, for another client that has come."""
         self._transport.abort()
 
-    def bound_by(self, limits: ReadLimits) -> None:
-        """Have these limits: a handshake's time is that of a head."""
-        self._limits = limits
-
     def shutdown(self) -> None:
         """Close, as the server ends: uvicorn calls this."""
         self._transport.abort()
 
     def _late(self) -> None:
-        self._tell(Received(b"", b"", b"https", self._peer), ("request-timeout",))
+        if self._listener.tell is not None:
+            self._listener.tell(Received(b"", b"", b"https", self._peer), ("request-timeout",))
         self._transport.abort()
 
 

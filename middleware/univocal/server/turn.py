@@ -1,369 +1,289 @@
-"""A request's turn on a client's connection: it frames and writes its response (RFC 9112)."""
+"""A request's turn, whatever version of HTTP it came by: the client of its responder (RFC 9110)."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, Protocol, cast
+from enum import Enum
+from typing import Final, Protocol
 
-from univocal.engine.engine import Engine
-from univocal.engine.exchange import Exchange
 from univocal.engine.handshake import Handshake
-from univocal.forward.roles import Origin
 from univocal.http.fields import imf_fixdate
 from univocal.http.messages import Fields, Received
-from univocal.http.problem import FAULT, fault
-from univocal.http.roles import ContentSink
-from univocal.http.status import reason_phrase
-from univocal.http.upgrade import Line, Switched
+from univocal.http.problem import FAULT, Problem, fault
+from univocal.http.upgrade import Line
+from univocal.judge.hits import Hit
 from univocal.judge.plan import Plan
+from univocal.server.peer import ClientPeer
+from univocal.server.request_content import RequestContent
+from univocal.server.roles import Responder, Stream
 
-__all__ = ["Turn", "Works"]
+__all__ = ["Service", "Turn", "TurnState"]
 
 logger: Final = logging.getLogger("univocal")
 
-# Octets of a request's content that wait for the origin server.
-HIGH_WATER: Final = 64 * 1024
-
 _FRAMING: Final = frozenset((b"content-length", b"transfer-encoding"))
+_LENGTH: Final = frozenset((b"content-length",))
 _CODING: Final = frozenset((b"transfer-encoding",))
-_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_CLOSE: Final = (b"connection", b"close")
 
 
-class ClientWire(Protocol):
-    """The part of a client's connection that a turn needs."""
+class TurnState(Enum):
+    """The stages of a turn, in order; each may be followed by a later one alone."""
 
-    transport: Any
-    flow: Any
-    loop: Any
+    WAITING = "the requests before it are answered first"
+    BEGUN = "its responder is asked"
+    STARTED = "the response's head was sent"
+    ANSWERED = "the response has ended"
+    GONE = "the client has left, or its content was faulty: nothing more is sent"
 
-    def on_response_complete(self) -> None:
-        """Go on with the next request."""
 
-    def close(self) -> None:
-        """Close once the client has taken all that was written."""
+# Looking up an enumeration's member costs a call in Python 3.11.
+_WAITING, _BEGUN, _STARTED, _ANSWERED, _GONE = TurnState
 
-    def switch(self, end: Any) -> Switched:
-        """Give the connection to another protocol."""
+
+class Service(Protocol):
+    """The one that answers the requests of a listener: an engine, or an ASGI application."""
+
+    clock: Callable[[], float]  # seconds since the epoch
+    dates: bool  # a response without a Date gets one (RFC 9110 §6.6.1)
+    tell: Callable[
+        [Hit, Received, float, float], None
+    ]  # hears of a hit that was sent: see `Audience.announce_hit`
+
+    def upgrade(self, received: Received, fields: Fields) -> bytes:
+        """The protocol that a request asks to switch to, b"" where it gets none. Raises RefusedError."""
         ...
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Take note that the connection is closed."""
+    def respond(self, turn: Turn) -> Responder:
+        """Make the one who answers a turn, whose time has come."""
+        ...
 
+    def at_a_glance(
+        self, received: Received, names: tuple[bytes, ...], values: tuple[bytes, ...], now: float
+    ) -> Hit | Plan | None:
+        """A stored response for a GET without content: see `univocal.judge.hits`.
 
-class Works(NamedTuple):
-    """The engine behind a connection, and the origin that answers in its stead."""
-
-    engine: Engine
-    origin: Origin
-
-
-class Silence:
-    """A stand-in for the event by which uvicorn wakes an application: nobody waits here."""
-
-    def set(self) -> None:
-        """Wake nobody."""
-
-
-_SILENCE: Final = Silence()
+        `names` are as they came, `values` those of each. A Plan: there is no hit, and a Turn with this plan
+        saves the gate what the names rule out; None: the request is out of the ordinary, and is to be judged
+        (`Listener.faults`) like any other.
+        """
+        ...
 
 
 class Turn:
-    """One request of a connection: its client and its content (see http.roles).
+    """One request of a connection: a `Client` (see http.roles), whose response goes to a `Stream`.
 
-    The attributes up to `disconnected` are those that uvicorn's protocol reads of its own cycles.
+    The order of its calls is that of `univocal.server.roles`. `content` is None where the request has none:
+    its head is all of it. `refusal` answers in a responder's place. `keep_alive`: another request may follow
+    on this connection; where a stream is all that ends, it means nothing.
     """
 
     __slots__ = (
-        "_begun",
-        "_body_left",
-        "_chunked",
-        "_chunks",
-        "_close_delimited",
-        "_fields",
-        "_full",
-        "_head",
-        "_is_head",
-        "_old",
-        "_pending",
-        "_plan",
-        "_protocol",
-        "_received",
-        "_sink",
-        "_taken",
-        "_unwanted",
-        "_works",
-        "disconnected",
-        "exchange",
+        "_has_content",
+        "_responder",
+        "_service",
+        "_stream",
+        "content",
+        "fields",
         "keep_alive",
-        "message_event",
-        "more_body",
-        "response_complete",
-        "response_started",
-        "waiting_for_100_continue",
+        "max_content",
+        "plan",
+        "received",
+        "refusal",
+        "state",
     )
 
     def __init__(
         self,
-        protocol: ClientWire,
-        works: Works,
+        stream: Stream,
+        service: Service,
         received: Received,
         fields: Fields,
         *,
-        version: str = "1.1",
-        keep_alive: bool = True,
-        expects_continue: bool = False,
         plan: Plan | None = None,
+        content: RequestContent | None = None,
+        keep_alive: bool = True,
+        refusal: Problem | None = None,
     ) -> None:
-        self.response_complete = self.response_started = self.disconnected = False
-        self.more_body = plan is None  # the head of an ordinary request is all of it
+        self._stream = stream
+        self._service = service
+        self.received = received
+        self.fields = fields
+        self.plan = plan
+        self.content = content
         self.keep_alive = keep_alive
-        self.waiting_for_100_continue = expects_continue
-        self.message_event = _SILENCE
-        self.exchange: Exchange | None = None
-        self._protocol = protocol
-        self._works = works
-        self._received = received
-        self._fields = fields
-        self._plan = plan
-        self._old = version == "1.0"
-        self._is_head = received.method == b"HEAD"
-        self._chunked = self._close_delimited = False
-        self._body_left = True  # the response may have content
-        self._head = b""  # of the response, until there is something to send with it
-        self._chunks: deque[bytes] = deque()  # of the request's content, which nobody has taken yet
-        self._pending = 0  # octets in them
-        self._taken = 0  # octets of the request's content so far
-        self._sink: ContentSink | None = None
-        self._begun: Callable[[], None] | None = None  # who hears that content has come
-        self._full = False  # the sink takes no more for now
-        self._unwanted = False  # nobody takes what still comes
+        self.refusal = refusal
+        self.max_content = 0  # octets of the request's content, once its responder says so; 0 is no limit
+        self.state = _WAITING
+        self._responder: Responder | None = None
+        self._has_content = True  # the response may have
+
+    @property
+    def peer(self) -> ClientPeer:
+        """The client at the other end of the connection."""
+        return self._stream.peer
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more of the response is sent."""
+        return self.state is _ANSWERED or self.state is _GONE
+
+    # What the connection calls
 
     def begin(self) -> None:
-        """Let the engine answer: it is this request's turn."""
-        engine = self._works.engine
-        begun = engine.clock(), time.perf_counter()
-        admission = engine.gate.admit(self._received, self._fields, begun[0], self._plan)
-        kind = Handshake if self._received.upgrade else Exchange
-        exchange = self.exchange = kind(engine, self, admission, self._works.origin, self, begun)
-        if self._taken and self._too_large():
-            exchange.refuse(("body-too-large",))  # it has come while others were answered
+        """Let the service answer: it is this request's turn."""
+        self.state = _BEGUN
+        if self.refusal is not None:
+            self.answer(self.refusal)
+            return
+        try:
+            responder = self._responder = self._service.respond(self)
+            content = self.content
+            if content is not None and 0 < self.max_content < content.octets:
+                responder.refuse(("body-too-large",))  # it has come while others were answered
+            else:
+                responder.begin()
+        except Exception as error:
+            self.fail(error)
+
+    def resume(self) -> None:
+        """Take note that the client takes more of the response."""
+        if self._responder is not None:
+            self._responder.resume()
+
+    def receive(self, chunk: bytes) -> None:
+        """Take content that has come."""
+        content = self.content
+        if content is None or self.state is _ANSWERED or content.is_unwanted:
+            return
+        content.octets += len(chunk)
+        if 0 < self.max_content < content.octets and self._responder is not None:
+            self._responder.refuse(("body-too-large",))
         else:
-            exchange.begin()
+            content.push(chunk)
+
+    def complete(self) -> None:
+        """Take note that the content is complete."""
+        if self.content is not None:
+            self.content.end()
 
     def end(self, reasons: Sequence[str] = ()) -> None:
         """Give up: the client has left, or its content is faulty, of which the connection tells it."""
-        self.disconnected = True
-        self._chunks.clear()
-        exchange, self.exchange = self.exchange, None
-        if exchange is not None and reasons:
-            exchange.refuse(reasons)
-        elif exchange is not None:
-            exchange.cancel()
-            self._sink = None
+        if self.state is _ANSWERED:
+            return
+        self.state = _GONE
+        content, responder, self._responder = self.content, self._responder, None
+        if content is not None:
+            content.forget()
+        if responder is not None and reasons:
+            responder.refuse(reasons)
+        elif responder is not None:
+            responder.cancel()
+        if content is not None:
+            content.drop()
+
+    def send_away(self) -> None:
+        """End what has no end of its own, since this server goes down."""
+        if isinstance(self._responder, Handshake):
+            self._responder.send_away()
 
     def fail(self, error: BaseException | None) -> None:
         """Answer that there is a fault here, or cut an answer that has begun."""
         logger.error("a request could not be answered", exc_info=error)
-        exchange, self.exchange = self.exchange, None
-        if exchange is not None:
-            exchange.give_up(FAULT.status)
-        if self.response_started:
+        responder, self._responder = self._responder, None
+        if responder is not None:
+            responder.give_up(FAULT.status)
+        if self.state is _STARTED:
             self.cut()
-            return
-        self.keep_alive = False
-        told = fault(self._fields)
-        self.start(told.status, told.fields)
-        self.write(told.body)
+        else:
+            self.answer(fault(self.fields), _CLOSE)
+
+    def answer(self, problem: Problem, *more: tuple[bytes, bytes]) -> None:
+        """Answer with a problem, without a responder."""
+        self.start(problem.status, [*problem.fields, *more])
+        self.write(problem.body)
         self.finish()
 
-    # The response
+    # The response: what the responder calls
 
     def interim(self, status: int, fields: Fields) -> None:
-        # RFC 9110 §15.2: HTTP/1.0 has no interim responses. A 100 is for who waits for one (§10.1.1).
-        if self._old or self.response_started or (status == 100 and not self.waiting_for_100_continue):
+        """Send a 1xx response (RFC 9110 §15.2); HTTP/1.0 has none, and a 100 is for who waits for one."""
+        if self.state is not _BEGUN or self.received.version == b"1.0":
             return
         if status == 100:
-            self.waiting_for_100_continue = False
-        lines = [b"%b: %b\r\n" % field for field in fields if field[0] not in _FRAMING]
-        self._protocol.transport.write(b"".join((_status_line(status), b"\r\n", *lines, b"\r\n")))
+            content = self.content
+            if content is None or not content.awaits_continue:
+                return
+            content.awaits_continue = False
+        self._stream.interim(status, [field for field in fields if field[0] not in _FRAMING])
+
+    def start(self, status: int, fields: Fields) -> None:
+        """Send the final response's head, and decide whether it has content."""
+        if self.state is _GONE:
+            return
+        self.state = _STARTED
+        has_content = self._has_content = not (self.received.method == b"HEAD" or status in {204, 304})
+        names = {name for name, _ in fields}
+        kept = fields
+        if b"transfer-encoding" in names or (status == 204 and b"content-length" in names):
+            dropped = self._foreign_framing(status)
+            kept = [field for field in fields if field[0] not in dropped]
+            names -= dropped
+        if b"date" not in names and self._service.dates:
+            kept = [*kept, (b"date", imf_fixdate(time.time()))]
+        content = self.content
+        if content is not None and content.awaits_continue:
+            content.awaits_continue = False
+            if not content.is_complete and b"connection" not in names:
+                # RFC 9110 §10.1.1: without a 100 the client may leave its content out, and what comes next on
+                # this connection could be either.
+                kept = [*kept, _CLOSE]
+                names.add(b"connection")
+        self._stream.start(status, kept, names, has_content)
+
+    def _foreign_framing(self, status: int) -> frozenset[bytes]:
+        """The names of framing that is not the response's, of one that has some.
+
+        The coding is the stream's own, and goes before a length (RFC 9112 §6.3); a 204 has no length
+        (RFC 9110 §8.6). The answer to HEAD may say what that to GET would have (RFC 9112 §6.1).
+        """
+        if self._has_content or status == 204:
+            return _FRAMING
+        return _CODING if status == 304 or self.received.version == b"1.0" else _LENGTH
+
+    def write(self, chunk: bytes | memoryview) -> bool:
+        """Send content; False: no more until the responder's `resume`."""
+        if self.state is _STARTED and self._has_content:
+            return self._stream.write(chunk)
+        return True
+
+    def finish(self) -> None:
+        """End the response."""
+        if self.state is _STARTED:
+            self.state, self._responder = _ANSWERED, None
+            if self.content is not None:
+                self.content.drop()
+            self._stream.finish()
+
+    def cut(self) -> None:
+        """End the response where it is, so that the client sees it; one that has not begun is a fault."""
+        if self.state is _STARTED:
+            # Objects in a circle wait for the garbage collector.
+            self.state, self._responder = _ANSWERED, None
+            if self.content is not None:
+                self.content.drop()
+            self._stream.cut()
+        elif self.state is _BEGUN:
+            responder = self._responder
+            self.fail(None if responder is None or responder.error is None else responder.error[0])
 
     def switch(self, fields: Fields) -> Line:
         """Send a 101, behind which the connection is another protocol's (see engine.handshake)."""
-        self.response_started = True
-        lines = [b"%b: %b\r\n" % field for field in fields]
-        self._protocol.transport.write(b"".join((_status_line(101), b"\r\n", *lines, b"\r\n")))
-        return self._protocol
+        return self.give_away(fields)
 
-    def start(self, status: int, fields: Fields) -> None:
-        if self.disconnected:
-            return
-        self.response_started = True
-        if self.waiting_for_100_continue and self.more_body:
-            # RFC 9110 §10.1.1: without a 100 the client may leave its content out, and what comes next on
-            # this connection could be either.
-            self.keep_alive = False
-        self.waiting_for_100_continue = False
-        names = {name for name, _ in fields}
-        kept = fields
-        self._body_left = not (self._is_head or status in {204, 304})
-        if b"transfer-encoding" in names or (status == 204 and b"content-length" in names):
-            # The coding is this connection's own, below, and goes before a length (RFC 9112 §6.3); a 204 has
-            # no length (RFC 9110 §8.6).
-            dropped = _FRAMING if self._body_left or status == 204 else _CODING
-            kept = [field for field in fields if field[0] not in dropped]
-            names -= dropped
-        head = b"\r\n".join([_status_line(status), *map(b": ".join, kept), b""])
-        if b"date" not in names:  # RFC 9110 §6.6.1
-            head += b"date: %b\r\n" % imf_fixdate(time.time())
-        if self._body_left and b"content-length" not in names:
-            if self._old:  # RFC 9112 §6.1: no coding for a client that cannot know it
-                self._close_delimited, self.keep_alive = True, False
-            else:
-                self._chunked = True
-                head += b"transfer-encoding: chunked\r\n"
-        if b"connection" in names:  # our own word: of a response that ends the connection
-            self.keep_alive = False
-        elif not self.keep_alive:
-            head += b"connection: close\r\n"
-        self._head = head + b"\r\n"
-        if self._body_left:
-            self._protocol.loop.call_soon(self._show)
-
-    def _show(self) -> None:
-        """Send a head whose content has not come with it: the client may wait for it (an event stream's)."""
-        if self._head and not self.disconnected:
-            self._protocol.transport.write(self._head)
-            self._head = b""
-
-    def write(self, chunk: bytes | memoryview) -> bool:
-        protocol = self._protocol
-        if self.disconnected:
-            return True
-        if self._chunked and chunk:
-            protocol.transport.write(b"%b%x\r\n%b\r\n" % (self._head, len(chunk), bytes(chunk)))
-        elif not self._body_left:
-            return True
-        elif self._head:
-            protocol.transport.write(self._head + bytes(chunk))
-        else:
-            protocol.transport.write(chunk)
-        self._head = b""
-        return not protocol.flow.write_paused
-
-    def finish(self) -> None:
-        if self.disconnected:
-            return
-        last = self._head + b"0\r\n\r\n" if self._chunked else self._head
-        self._head = b""
-        transport = self._protocol.transport
-        if last:
-            transport.write(last)
-        self._over()
-        if not self.keep_alive:
-            transport.close()
-        self._protocol.on_response_complete()
-
-    def _over(self) -> None:
-        """Let go of the exchange: objects in a circle wait for the garbage collector."""
-        self.response_complete = True
-        self.exchange = self._sink = None
-
-    def cut(self) -> None:
-        exchange = self.exchange
-        if self.disconnected:
-            return
-        if not self.response_started:
-            self.fail(None if exchange is None or exchange.error is None else exchange.error[0])
-            return
-        transport = self._protocol.transport
-        if self._head:
-            transport.write(self._head)
-            self._head = b""
-        self._over()
-        if self._close_delimited or self._protocol.flow.write_paused:
-            transport.abort()  # an orderly end would say that this was all, or wait for who reads nothing
-        else:
-            self._protocol.close()
-
-    # The request's content
-
-    def received(self, chunk: bytes) -> None:
-        """Take content that has come."""
-        if self.response_complete or self._unwanted:
-            return
-        self._taken += len(chunk)
-        if self._too_large():
-            cast("Exchange", self.exchange).refuse(("body-too-large",))
-        elif self._sink is not None and not self._full:
-            if not self._sink.write(chunk):
-                self._full = True
-                self._protocol.flow.pause_reading()
-        else:
-            self._chunks.append(chunk)
-            self._pending += len(chunk)
-            if self._full or self._pending > HIGH_WATER:
-                self._protocol.flow.pause_reading()
-            self._tell()
-
-    def _too_large(self) -> bool:
-        exchange = self.exchange
-        return exchange is not None and 0 < exchange.admission.runtime.limits.max_body < self._taken
-
-    def complete(self) -> None:
-        """Take note that the content is complete."""
-        self.more_body = False
-        if not self._chunks:
-            self._finish_content()
-        self._tell()
-
-    def _finish_content(self) -> None:
-        sink, self._sink = self._sink, None
-        if sink is not None:
-            sink.finish()
-
-    def when_begun(self, call: Callable[[], None] | None) -> None:
-        self._begun = call
-        if call is not None and (self._chunks or not self.more_body):
-            self._protocol.loop.call_soon(self._tell)
-
-    def _tell(self) -> None:
-        begun, self._begun = self._begun, None
-        if begun is not None:
-            begun()
-
-    def attach(self, sink: ContentSink) -> None:
-        self._sink = sink
-        if self.waiting_for_100_continue and self.more_body and not self._chunks:
-            self._protocol.transport.write(_CONTINUE)
-        self.waiting_for_100_continue = False
-        self.resume()
-
-    def resume(self) -> None:
-        chunks = self._chunks
-        self._full = False
-        while chunks and self._sink is not None:
-            chunk = chunks.popleft()
-            self._pending -= len(chunk)
-            if not self._sink.write(chunk):
-                self._full = True
-                break
-        if chunks or self._sink is None:
-            return
-        if not self.more_body:
-            self._finish_content()
-        elif not self._full:
-            self._protocol.flow.resume_reading()
-
-    def detach(self) -> None:
-        self._sink = None
-        self._unwanted = True
-        self._chunks.clear()
-        self._pending = 0
-        self._protocol.flow.resume_reading()
-
-
-def _status_line(status: int) -> bytes:
-    return b"HTTP/1.1 %d %b" % (status, reason_phrase(status))
+    def give_away(self, fields: Fields | None) -> Line:
+        """Give the connection to another protocol; None: that sends a 101 of its own."""
+        self.state = _STARTED
+        return self._stream.upgrade(fields)

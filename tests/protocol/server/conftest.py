@@ -15,7 +15,7 @@ from univocal.judge.admission import Gate
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
 from univocal.judge.trust import networks
-from univocal.server.turn import Works
+from univocal.server.service import EngineService
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of
 from univocal.uri.site import Route, Site
@@ -151,7 +151,7 @@ class Door:
 
     def client(self, **settings):
         if self._direct:
-            works = Works(self.engine, self.origin)
+            works = EngineService(self.engine, self.origin)
             return self._connect(None, direct=True, works=lambda *_: works, **settings)
         return self._connect(self._app, **settings)
 

@@ -12,9 +12,10 @@ from uvicorn.server import ServerState
 from tests.protocol.server.conftest import RUNTIMES, Played
 from univocal.engine.engine import Engine
 from univocal.judge.admission import Gate
-from univocal.server.direct import DirectProtocol
+from univocal.server.http1.connection import Http1Connection
+from univocal.server.listener import Listener
 from univocal.server.protocol import ExactProtocol
-from univocal.server.turn import Works
+from univocal.server.service import EngineService
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of
 
@@ -55,8 +56,8 @@ def maker(door):
     engine = Engine(Gate(RUNTIMES["plain"], tiers_of(MemoryStore())), (lambda _outcome: None,))
     origin = Played()
     origin.held = deque(maxlen=0)  # it keeps nothing of what it was asked
-    works = Works(engine, origin)
-    return lambda: DirectProtocol(config, state, {}, works=works)
+    listener = Listener(EngineService(engine, origin))
+    return lambda: Http1Connection(listener, config, state, {})
 
 
 async def visit(port, sent):

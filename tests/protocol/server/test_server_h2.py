@@ -2,6 +2,7 @@
 
 import asyncio
 import struct
+from types import SimpleNamespace
 
 import h2.config
 import h2.connection
@@ -15,6 +16,7 @@ from univocal.http.framing import ReadLimits
 from univocal.server.certificates import SUITS
 from univocal.server.clients import Clients, ConnectionLimits
 from univocal.server.h2 import AHEAD, CANCELLED, BoundedH2Protocol
+from univocal.server.listener import Listener
 
 LIMITS = ReadLimits()
 ASKED = [(b":method", b"GET"), (b":scheme", b"https"), (b":authority", b"en.example"), (b":path", b"/a?")]
@@ -66,9 +68,12 @@ class Client:
             config,
             ServerState(),
             {},
-            limits=limits,
-            tell=lambda received, reasons: self.refusals.append((received, reasons)),
-            clients=Clients() if clients is None else clients,
+            listener=Listener(
+                SimpleNamespace(),
+                limits,
+                lambda received, reasons: self.refusals.append((received, reasons)),
+                clients,
+            ),
         )
         self.server.connection_made(self.socket)
         self.h2 = h2.connection.H2Connection(

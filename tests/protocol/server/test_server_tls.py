@@ -11,6 +11,7 @@ from univocal.http.framing import ReadLimits
 from univocal.judge.profiles import builtin_profiles
 from univocal.server.certificates import SUITS, Certificates
 from univocal.server.clients import Clients, ConnectionLimits
+from univocal.server.listener import Listener
 from univocal.server.tls import TlsConnection
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites
@@ -146,9 +147,12 @@ class Wire:
                 each: lambda each=each, **named: Behind(self.made, (each, named))
                 for each in ("http/1.1", "h2")
             },
-            limits=ReadLimits(header_timeout=7),
-            tell=lambda received, reasons: self.refusals.append((received, reasons)),
-            clients=self.clients,
+            listener=Listener(
+                SimpleNamespace(),
+                ReadLimits(header_timeout=7),
+                lambda received, reasons: self.refusals.append((received, reasons)),
+                self.clients,
+            ),
         )
         self.server.connection_made(self.socket)
         context = authority.client()

@@ -8,7 +8,8 @@ from univocal.engine.engine import Engine
 from univocal.http.messages import Response
 from univocal.judge.admission import Gate
 from univocal.judge.runtime import Limits
-from univocal.server.turn import HIGH_WATER, Works
+from univocal.server.request_content import HIGH_WATER
+from univocal.server.service import EngineService
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of
 
@@ -81,7 +82,7 @@ def facing(connect, passing):
     def client(origin, max_body=0, **settings):
         def works(_app, _limits, clock):
             gate = Gate(replace(passing, limits=Limits(max_body)), tiers_of(MemoryStore()))
-            return Works(Engine(gate, call_later=clock.call_later), origin)
+            return EngineService(Engine(gate, call_later=clock.call_later), origin)
 
         return connect(None, direct=True, works=works, **settings)
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import httptools
 
-from univocal.server.llhttp import new_parser
+from univocal.server.http1.llhttp import new_parser
 
 __all__ = ["CertifiedGlance", "Glance"]
 

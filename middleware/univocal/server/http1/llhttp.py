@@ -1,6 +1,7 @@
 """llhttp, by httptools: its settings, the reasons for which it stops, and what it does not tell.
 
-It knows a list of methods, takes RTSP for HTTP, and does not say where in the octets a message ended.
+It knows a list of methods, takes RTSP for HTTP, and does not say where in the octets a message ended: so it
+is fed heads alone, each up to its end.
 """
 
 from __future__ import annotations
@@ -16,12 +17,10 @@ from univocal.http.errors import RefusedError
 __all__ = [
     "METHODS",
     "PLACEHOLDER",
-    "MessageEnds",
     "new_parser",
     "split_method",
     "version_of",
     "why",
-    "without_empty_lines",
 ]
 
 # What needs no second look.
@@ -46,7 +45,6 @@ _METHOD: Final = re.compile(rb"([A-Z][A-Z_-]*)( .*)?", re.DOTALL)
 _REQUEST_LINES: Final = re.compile(rb"(?:^|\n)[A-Z_-]+ +[!-~]*([^!-~ ])")
 _UNPRINTABLE: Final = re.compile(rb"[^!-~ \r\n]+")
 
-_EMPTY_LINES: Final = re.compile(rb"(?:\r?\n)*")
 _LINE_END: Final = re.compile(rb" HTTP/1\.(?:(0)|[1-9])\r\n\Z")
 
 
@@ -67,49 +65,6 @@ def version_of(line: bytes) -> str:
     """
     found = _LINE_END.search(line)
     return "" if found is None else "1.0" if found[1] else "1.1"
-
-
-def without_empty_lines(octets: bytes) -> bytes:
-    """The octets from a request line on: empty lines may stand before it (RFC 9112 §2.2)."""
-    return octets[_EMPTY_LINES.match(octets).end() :]  # type: ignore[union-attr]
-
-
-class MessageEnds:
-    """Finds where a message may end, so that the next one is fed to the parser from its first octet on.
-
-    A head ends with an empty line; chunked content with a last chunk or a trailer, and an empty line. Other
-    content is counted: `counted` octets of it are to come. A place too many does no harm.
-    """
-
-    __slots__ = ("_before", "counted")
-
-    def __init__(self) -> None:
-        self.counted = 0
-        self._before = b""  # the last octets before those that are asked about
-
-    def behind(self, octets: bytes, start: int, *, in_content: bool) -> int:
-        """The place up to which the octets from `start` on are of one message; the next call begins there."""
-        if self.counted:
-            end = min(start + self.counted, len(octets))
-            self.counted -= end - start
-        elif start:
-            end = _blank_line(octets, start, in_content=in_content)
-        else:
-            seen = self._before + octets  # an empty line may have begun there
-            end = _blank_line(seen, 0, in_content=in_content) - len(self._before)
-        self._before = (self._before + octets[max(end - 3, start) : end])[-3:]
-        return end
-
-
-def _blank_line(octets: bytes, start: int, *, in_content: bool) -> int:
-    """The place behind an empty line that may end a message, or the octets' end."""
-    while (found := octets.find(b"\r\n\r\n", start)) >= 0:
-        line = octets.rfind(b"\n", 0, found) + 1
-        # Within content most empty lines are the content's own; a line that began earlier may be anything.
-        if not in_content or line == 0 or octets[line] == 0x30 or octets.find(b":", line, found) >= 0:
-            return found + 4
-        start = found + 2
-    return len(octets)
 
 
 def split_method(octets: bytes) -> tuple[bytes, bytes] | None:

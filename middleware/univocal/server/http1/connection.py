@@ -1,0 +1,621 @@
+"""A client's connection by HTTP/1.1: what asyncio calls (RFC 9112)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Collection, Sequence
+from enum import Enum
+from functools import partial
+from typing import Any, Final, NamedTuple, cast
+
+from univocal.http.authority import of_socket
+from univocal.http.errors import RefusedError
+from univocal.http.framing import MIN_RATE, split_target
+from univocal.http.messages import Fields, Received, values
+from univocal.http.problem import FAULT, Problem
+from univocal.http.upgrade import Line, Switched
+from univocal.judge.hits import Hit
+from univocal.server.complaints import COMPLAINTS
+from univocal.server.deadlines import NEVER, Deadlines
+from univocal.server.delivery import Delivery
+from univocal.server.flow import Flow
+from univocal.server.http1.glance import CertifiedGlance, Glance
+from univocal.server.http1.head_reader import ReceivedHead
+from univocal.server.http1.request_reader import END, RequestPhase, RequestReader
+from univocal.server.http1.response import ResponseFraming, interim_head
+from univocal.server.listener import Listener
+from univocal.server.peer import ClientPeer, peer_of
+from univocal.server.request_content import RequestContent
+from univocal.server.roles import ServerState
+from univocal.server.turn import Turn, TurnState
+
+__all__ = ["LINGER", "ConnectionState", "Http1Connection"]
+
+logger: Final = logging.getLogger("univocal")
+
+LINGER: Final = 2.0  # seconds in which a client may still read why it was refused (RFC 9112 §9.6)
+# Seconds before the end of a shutdown's time at which tunnels are ended, so that clients can hear of it.
+FAREWELL: Final = 1.0
+
+# Steps that one connection may take before others have their turn, a millisecond or two. A hit is one step; a
+# piece of content, or a request that takes the long way, is this many.
+_AT_ONCE: Final = 128
+_LONG: Final = 16
+# Content of more octets is not copied to stand behind its head.
+JOINED: Final = 8 * 1024
+# Whether `_work` is to be called: by whoever has work for it, by nobody since it is, by the event loop.
+_IDLE, _WORKING, _SCHEDULED = range(3)
+
+
+class ConnectionState(Enum):
+    """The stages of a connection."""
+
+    OPEN = "requests are read and answered"
+    UNDECIDED = "a handshake waits for its answer: what comes may be another protocol's"
+    REFUSING = "nothing more is read; a refusal is the last answer"
+    LINGERING = "that was sent, and the client may still read it"
+    SWITCHED = "the connection is another protocol's"
+    LOST = "there is no connection any more"
+
+
+_OPEN, _UNDECIDED, _REFUSING, _LINGERING, _SWITCHED, _LOST = ConnectionState
+
+_BETWEEN, _HEAD, _WAITING = RequestPhase.BETWEEN, RequestPhase.HEAD, TurnState.WAITING
+
+# What may follow each stage.
+MOVES: Final[dict[ConnectionState, frozenset[ConnectionState]]] = {
+    _OPEN: frozenset((_UNDECIDED, _REFUSING, _LOST)),
+    _UNDECIDED: frozenset((_OPEN, _SWITCHED, _LOST)),
+    _REFUSING: frozenset((_LINGERING, _LOST)),
+    _LINGERING: frozenset((_LOST,)),
+    _SWITCHED: frozenset((_LOST,)),
+    _LOST: frozenset((_LOST,)),
+}
+
+
+class _Server(NamedTuple):
+    """What uvicorn says of the server that a connection belongs to."""
+
+    config: Any  # uvicorn.Config
+    state: ServerState
+    loop: asyncio.AbstractEventLoop
+    keep_alive: float  # seconds
+
+
+class Http1Connection(asyncio.Protocol):
+    """Reads requests, gives each its turn, and frames their responses: a `Stream` for the turn that is first.
+
+    asyncio calls `connection_made`, then `data_received`, `pause_writing` and `resume_writing` in any order,
+    and `connection_lost`; uvicorn calls `shutdown`. Each of them ends in `_work`, which begins the turn that
+    is first, and reads on while no more than one request waits for another's answer. The turn that is first
+    calls back: `interim`, `start`, `write`, and `finish` or `cut`, which takes it out of the queue.
+
+    `life` moves as `MOVES` says. What is read next is the reader's `phase`; a request is under way as long as
+    there are `turns`, of which the last one's content, if any, may still come.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_deadlines",
+        "_delivery",
+        "_flow",
+        "_framing",
+        "_glance",
+        "_incoming",
+        "_objection",
+        "_pace",
+        "_reader",
+        "_server",
+        "life",
+        "listener",
+        "peer",
+        "rested",
+        "transport",
+        "turns",
+    )
+
+    def __init__(
+        self,
+        listener: Listener,
+        config: Any,
+        server_state: ServerState,
+        app_state: dict[str, Any],  # noqa: ARG002 - a service's, if anybody's
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        loop = _loop or asyncio.get_running_loop()
+        keep_alive = max(config.timeout_keep_alive, 0.001)  # uvicorn's 0 is no time, not all time
+        self._server = _Server(config, server_state, loop, keep_alive)
+        self.listener = listener
+        self._reader = RequestReader(listener)
+        self._framing = ResponseFraming()
+        self._deadlines = Deadlines(loop, self._late)
+        self._delivery: Delivery
+        self._flow: Flow
+        self._glance: Glance | None = None
+        self._incoming: Turn | None = None  # whose content is being read
+        self._objection = ""  # the reason for which this is one connection too many
+        self._pace = _IDLE
+        self.life = _OPEN
+        self.peer: ClientPeer
+        self.rested = 0.0  # the loop's time since which no request is under way, if none is
+        self.transport: asyncio.Transport
+        self.turns: deque[Turn] = deque()  # that are not answered: one at a time, the first first
+
+    @classmethod
+    def of(cls, listener: Listener) -> type[asyncio.Protocol]:
+        """The connections of a listener, as uvicorn's `http` setting takes them."""
+        return cast("type[asyncio.Protocol]", partial(cls, listener))
+
+    # What asyncio and uvicorn call
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        listener, server = self.listener, self._server
+        self.transport = transport
+        self.peer = peer = peer_of(transport)
+        self._flow = Flow(transport)
+        self._delivery = Delivery(transport, server.loop, listener.limits.send_timeout)
+        server.state.connections.add(self)
+        self.rested = server.loop.time()
+        self._objection = listener.clients.enter(self, peer.address)
+        self._deadlines.wait(listener.limits.header_timeout)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self._move(_LOST)
+        self.listener.clients.leave(self)
+        self._server.state.connections.discard(self)
+        self._deadlines.stop()
+        self._delivery.stop()
+        self._reader.stop()
+        turns, self._incoming = [*self.turns], None
+        self.turns.clear()
+        for turn in turns:
+            turn.end()
+
+    def data_received(self, data: bytes) -> None:
+        # Most of what comes is one head that is all of its request, on a connection that rests.
+        if self._reader.octets or not self._glance_at(data):
+            self._reader.push(data)
+            self._work()
+
+    def pause_writing(self) -> None:
+        self._flow.write_paused = True
+        self._watch()
+
+    def resume_writing(self) -> None:
+        self._delivery.moved()
+        self._flow.write_paused = False
+        if self.turns:
+            self.turns[0].resume()
+        self._work()
+
+    def shutdown(self) -> None:
+        """Close after what is under way; a tunnel, which has no end, before the time for that is over."""
+        if not self.turns:
+            self.transport.close()
+            return
+        self.turns[-1].keep_alive = False
+        if self.turns[0].received.upgrade:
+            seconds = self._server.config.timeout_graceful_shutdown or 0
+            self._server.loop.call_later(max(0, seconds - FAREWELL), self.turns[0].send_away)
+
+    # A client among others (`Guest`)
+
+    def is_resting(self) -> bool:
+        """Tell whether no request is under way; one whose head is not complete is not."""
+        return not (self.turns or self._reader.octets)
+
+    def give_way(self) -> None:
+        """Close, for another client that has come; say why, if a request has begun to arrive."""
+        if self.life is _OPEN and self._reader.phase is _HEAD:
+            self._refuse(("request-timeout",))
+            self._work()
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            self.transport.close()
+
+    # Work: turns begin, and requests are read
+
+    def _work(self) -> None:
+        """Begin the turn that is first, and read on, for as long as others may wait."""
+        if self._pace != _IDLE:
+            return
+        self._pace = _WORKING
+        reader, steps, starved = self._reader, 0, False
+        try:
+            while steps < _AT_ONCE and not starved:
+                if self.turns and self.turns[0].state is _WAITING and not self._flow.write_paused:
+                    self.turns[0].begin()
+                    steps += _LONG
+                elif not (reader.octets or self._incoming):
+                    starved = True
+                elif not self._takes_more():
+                    break
+                elif self._glance_on():
+                    steps += 1
+                else:
+                    starved = not self._read()
+                    steps += _LONG
+        finally:
+            self._pace = _IDLE
+            if reader.octets:
+                reader.drop()
+        if self.life is _OPEN or self.life is _UNDECIDED:
+            self._pause(starved)
+
+    def _work_on(self) -> None:
+        self._pace = _IDLE
+        if self.life is not _LOST and not self.transport.is_closing():
+            self._work()
+
+    def _takes_more(self) -> bool:
+        """Tell whether what comes next may be read: one that waits for another's response is enough."""
+        waits = len(self.turns) > 1 and self._incoming is None
+        return self.life is _OPEN and not (waits or self.transport.is_closing())
+
+    def _pause(self, starved: bool) -> None:
+        """Work is done for now: see to it that it goes on, and that the client does."""
+        reader, deadlines = self._reader, self._deadlines
+        begins = bool(self.turns) and self.turns[0].state is _WAITING and not self._flow.write_paused
+        if not starved and (begins or (reader.octets and self._takes_more())):
+            self._pace = _SCHEDULED
+            self._server.loop.call_soon(self._work_on)
+        held = len(self.turns) > 1 or (not starved and bool(reader.octets))
+        if held is not self._flow.held:
+            self._flow.hold(held)
+        limits = self.listener.limits
+        if self._incoming is not None:
+            if deadlines.due == NEVER or deadlines.arrived >= MIN_RATE * limits.content_timeout:
+                self._await_content()
+        elif reader.phase is _HEAD and deadlines.due == NEVER:
+            deadlines.wait(limits.header_timeout)
+
+    def _read(self) -> bool:
+        """Read on by one step; False: more octets are needed."""
+        reader = self._reader
+        before = reader.phase
+        try:
+            event = reader.next()
+            if isinstance(event, bytes):
+                self._deadlines.arrived += len(event)
+                if self._incoming is not None:
+                    self._incoming.receive(event)
+            elif isinstance(event, ReceivedHead):
+                self._take(event)
+            elif event is END:
+                self._complete()
+            elif before is _BETWEEN and reader.phase is _HEAD:
+                self._deadlines.rest()  # its time begins with its first octet
+        except RefusedError as refused:
+            self._refuse(refused.reasons)
+            return True
+        except Exception as error:
+            logger.error("a request could not be answered", exc_info=error)
+            self._end_with(FAULT)
+            return True
+        return event is not None
+
+    def _take(self, head: ReceivedHead) -> None:
+        """Judge a head, and give its request a turn."""
+        listener, peer = self.listener, self.peer
+        received, fields = self._received(head), _fields(head)
+        octets = head.octets + len(fields)  # each line is counted with a blank behind its colon
+        reasons = listener.faults(received, fields, peer, head.watched, octets)
+        reasons.extend(self._objections())
+        if reasons:
+            raise RefusedError(reasons[0], reasons)
+        if received.version == b"1.0" and peer.server is not None:
+            received.server = of_socket(*peer.server)
+        if head.upgrades and not self.turns:
+            received.upgrade = listener.service.upgrade(received, fields)
+            if received.upgrade:
+                self._move(_UNDECIDED)
+        content = None
+        self._deadlines.rest()
+        if self._reader.accept():
+            # RFC 9110 §10.1.1: HTTP/1.0 knows no such expectation.
+            expects = any(value.lower() == b"100-continue" for value in values(head.watched, b"expect"))
+            content = RequestContent(self, expects_continue=expects and received.version == b"1.1")
+        turn = Turn(self, listener.service, received, fields, content=content, keep_alive=head.keep_alive)
+        self._incoming = None if content is None else turn
+        self.turns.append(turn)
+
+    def _received(self, head: ReceivedHead) -> Received:
+        peer = self.peer
+        return Received(head.method, head.target, peer.scheme, peer.address, head.version.encode())
+
+    def _objections(self) -> Sequence[str]:
+        """The reasons for which the connection is not for any request."""
+        if self._objection:
+            self._objection = self.listener.clients.objection(self)
+            if self._objection:
+                return (self._objection,)
+        config, state, _, _ = self._server
+        limit = config.limit_concurrency
+        if limit is None or max(len(state.connections), len(state.tasks)) < limit:
+            return ()
+        COMPLAINTS.note("Exceeded concurrency limit.")
+        return ("overloaded",)
+
+    def _complete(self) -> None:
+        """Take note that a request's content is complete."""
+        turn, self._incoming = self._incoming, None
+        self._deadlines.rest()
+        if turn is None:
+            return
+        is_over = turn.is_over
+        turn.keep_alive = turn.keep_alive and self._reader.head.keep_alive
+        turn.complete()
+        if is_over and not turn.keep_alive:
+            self.transport.close()
+        elif is_over:
+            self._deadlines.wait(self._server.keep_alive)
+
+    # Hits, at a glance
+
+    def _glance_on(self) -> bool:
+        """Answer the next request at a glance, if all of its head is there; False: nothing is done."""
+        if self.turns:
+            return False
+        head = self._reader.whole_head(self.listener.longest_glance)
+        if not head or not self._glance_at(head):
+            return False
+        self._reader.skip(len(head))
+        return True
+
+    def _glance_at(self, data: bytes) -> bool:
+        """Answer an ordinary GET whose head is all of these octets, or begin its turn.
+
+        False: nothing has been done, and the octets are to be read like any others.
+        """
+        listener = self.listener
+        if (
+            len(data) > listener.longest_glance
+            or not data.endswith(b"\r\n\r\n")
+            or self.turns
+            or self._reader.phase is not _BETWEEN
+            or self.life is not _OPEN
+            or self._objection
+            or self._flow.write_paused
+            or self.transport.is_closing()
+            or self._server.config.limit_concurrency is not None
+        ):
+            return False
+        ticks = time.perf_counter()
+        glance, self._glance = (
+            self._glance,
+            None,
+        )  # its parser may wait for more of a message it does not take
+        if glance is None:
+            suits = self.peer.suits
+            glance = Glance() if suits is None else CertifiedGlance(suits)
+        read = glance.read(data)
+        if read is None or len(read[1]) > listener.most_fields:
+            return False
+        target, names, field_values = read
+        service, peer = listener.service, self.peer
+        received = Received(b"GET", target, peer.scheme, peer.address)
+        begun = service.clock()
+        seen = service.at_a_glance(received, names, field_values, begun)
+        if seen is None:
+            return False
+        self._glance = glance
+        if isinstance(seen, Hit):
+            self._send(seen)
+            service.tell(seen, received, begun, ticks)
+        else:
+            self._deadlines.due = NEVER
+            self.turns.append(Turn(self, service, received, seen.fields(field_values), plan=seen))
+            self._work()
+        return True
+
+    def _send(self, hit: Hit) -> None:
+        stored, server = hit.stored, self._server
+        head = b"%bage: %d\r\n%b\r\n" % (stored.head, hit.age, hit.told.lines)
+        if len(stored.body) > JOINED:
+            self.transport.writelines((head, stored.body))
+        else:
+            self.transport.write(head + stored.body)
+        server.state.total_requests += 1
+        self.rested = self._deadlines.wait(server.keep_alive)
+
+    # Refusals, and the end
+
+    def _refuse(self, reasons: Sequence[str]) -> None:
+        """Answer with a problem once all before it is answered, and end the connection."""
+        known = None
+        if self._incoming is None:
+            head, limits = self._reader.head, self.listener.limits
+            known = self._received(head)
+            known.version = known.version or b"1.1"
+            known.target = known.target[: limits.max_target or None]
+            if known.target:
+                hosts = values(head.fields, b"host")
+                known.host = hosts[0] if len(hosts) == 1 else b""
+        self._end_with(self.listener.refuse(known, reasons), reasons)
+
+    def _end_with(self, answer: Problem, reasons: Sequence[str] = ()) -> None:
+        turn, self._incoming = self._incoming, None
+        self._reader.stop()
+        self._deadlines.rest()
+        self._flow.hold(False)
+        if turn is not None:
+            has_begun = turn.state is TurnState.STARTED or turn.state is TurnState.ANSWERED
+            if turn.state is not _WAITING:
+                turn.end(reasons)
+            if turn in self.turns:
+                self.turns.remove(turn)  # its turn is the refusal's
+            if has_begun:
+                self.close()  # cut short, as the client can see
+                return
+        self._move(_REFUSING)
+        fields = [*self._server.state.default_headers, *answer.fields]
+        refusal = Problem(answer.status, fields, answer.body)
+        nobody = Received(b"", b"")  # whatever its method and version are, the connection ends behind it
+        self.turns.append(Turn(self, self.listener.service, nobody, [], keep_alive=False, refusal=refusal))
+
+    def _linger(self) -> None:
+        """Leave the client time to read why it is refused."""
+        self._move(_LINGERING)
+        if not self.transport.can_write_eof():
+            self.close()
+            return
+        # Closing on octets that were not read resets the connection, and the client may lose the answer.
+        self.transport.write_eof()
+        self._flow.resume_reading()
+        self._deadlines.wait(LINGER)
+
+    def close(self) -> None:
+        """Close once the client has taken all that was written, and see to it that it takes it."""
+        self.transport.close()
+        if self.transport.get_write_buffer_size():
+            self._watch()
+
+    def _watch(self) -> None:
+        """See to it that the client takes what was written."""
+        self._delivery.seconds = self.listener.limits.send_timeout
+        self._delivery.watch(self._forsake)
+
+    def _forsake(self) -> None:
+        """Give a client up that takes nothing."""
+        reasons = ("request-timeout",)
+        turn = self.turns[0] if self.turns else None
+        if turn is not None and turn.state is not _WAITING:
+            turn.end(reasons)
+        elif self.listener.tell is not None:
+            nobody = Received(b"", b"", self.peer.scheme, self.peer.address)
+            self.listener.tell(nobody if turn is None else turn.received, reasons)
+        self.transport.abort()
+
+    def _late(self) -> None:
+        """Take note that the client has not gone on in its time."""
+        limits = self.listener.limits
+        phase, flow, turn = self._reader.phase, self._flow, self._incoming
+        if self.transport.is_closing():
+            return
+        if self.life is _LINGERING:
+            self.transport.abort()
+        elif self._pace == _SCHEDULED:
+            self._deadlines.wait(self._server.keep_alive)  # requests have come that are still to be read
+        elif phase is _BETWEEN:
+            self.close()  # nothing was asked
+        # It is the client that waits, for us to read or to ask.
+        elif phase is _HEAD and flow.read_paused:
+            self._deadlines.wait(limits.header_timeout)
+        elif turn is not None and (flow.read_paused or flow.paused_lately or _awaits_continue(turn)):
+            self._await_content()
+        else:
+            self._refuse(("request-timeout",))
+            self._work()
+
+    def _await_content(self) -> None:
+        """Give the client its time for the next octets of content."""
+        self._deadlines.arrived = 0
+        self._flow.paused_lately = self._flow.read_paused
+        self._deadlines.wait(self.listener.limits.content_timeout)
+
+    def _move(self, life: ConnectionState) -> None:
+        if life not in MOVES[self.life]:
+            raise RuntimeError(f"a connection is never {life.name} after {self.life.name}")
+        self.life = life
+
+    # What the turn that is first calls (`Stream`)
+
+    def interim(self, status: int, fields: Fields) -> None:
+        self.transport.write(interim_head(status, fields))
+
+    def start(self, status: int, fields: Fields, names: Collection[bytes], has_content: bool) -> None:
+        turn = self.turns[0]
+        turn.keep_alive = self._framing.start(
+            status,
+            fields,
+            names,
+            has_content=has_content,
+            is_old=turn.received.version == b"1.0",
+            keep_alive=turn.keep_alive,
+        )
+        if has_content:
+            self._server.loop.call_soon(self._show)
+
+    def _show(self) -> None:
+        """Send a head whose content has not come with it: the client may wait for it (an event stream's)."""
+        head = self._framing.take_head()
+        if head:
+            self.transport.write(head)
+
+    def write(self, chunk: bytes | memoryview) -> bool:
+        if chunk:
+            self.transport.write(self._framing.content(chunk))
+        return not self._flow.write_paused
+
+    def finish(self) -> None:
+        turn = self.turns.popleft()
+        server, transport = self._server, self.transport
+        last = self._framing.end()
+        if last:
+            transport.write(last)
+        server.state.total_requests += 1
+        self.rested = server.loop.time()
+        if turn.refusal is not None:
+            self._linger()
+            return
+        if self.life is _UNDECIDED:
+            self._move(_OPEN)
+        if not turn.keep_alive:
+            transport.close()
+        if transport.is_closing():
+            if transport.get_write_buffer_size():
+                self._watch()
+            return
+        if self._flow.read_paused:
+            self._flow.resume_reading()
+        if not self.turns and self._incoming is None and self._reader.phase is _BETWEEN:
+            self._deadlines.wait(server.keep_alive)
+        if self._pace == _IDLE:
+            self._work()
+
+    def cut(self) -> None:
+        self.turns.popleft()
+        self._show()
+        if self._framing.closes or self._flow.write_paused:
+            # An orderly end would say that this was all, or wait for a client that reads nothing.
+            self.transport.abort()
+        else:
+            self.close()
+
+    def pause(self) -> None:
+        self._flow.pause_reading()
+
+    def resume(self) -> None:
+        self._flow.resume_reading()
+
+    def upgrade(self, fields: Fields | None) -> Line:
+        if fields is not None:
+            self.transport.write(interim_head(101, fields))
+        return self
+
+    # A connection that may be given away (`Line`)
+
+    def switch(self, end: asyncio.Protocol) -> Switched:
+        """Give the connection to `end`, with what the client has sent behind its handshake."""
+        early = self._reader.rest()
+        self._move(_SWITCHED)
+        self._reader.stop()
+        self._deadlines.rest()
+        self._delivery.stop()
+        self.transport.set_protocol(end)
+        return Switched(self.transport, early, full=self._flow.write_paused)
+
+
+def _fields(head: ReceivedHead) -> Fields:
+    """The header fields; an absolute-form's authority replaces Host (RFC 9112 §3.2.2)."""
+    if head.target[:1] == b"/" or (authority := split_target(head.target).authority) is None:
+        return head.fields
+    return [(b"host", authority), *(field for field in head.fields if field[0] != b"host")]
+
+
+def _awaits_continue(turn: Turn) -> bool:
+    return turn.content is not None and turn.content.awaits_continue

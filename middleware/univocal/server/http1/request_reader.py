@@ -1,0 +1,256 @@
+"""The reader of requests: it takes bytes and gives heads and content, one after the other. It has no socket.
+
+llhttp reads the heads; content is counted, or taken apart by chunks, so that the end of each message is known
+to the octet, and that no content costs more than any other.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import Final, TypeAlias
+
+from univocal.http.errors import RefusedError
+from univocal.server.http1.chunks import ChunkReader
+from univocal.server.http1.head_reader import HeadReader, ReceivedHead
+from univocal.server.listener import PIECE, Listener
+
+__all__ = ["END", "End", "Event", "RequestPhase", "RequestReader"]
+
+# Octets of content that are given at once.
+_MOUTHFUL: Final = 64 * 1024
+_BLANK_LINE: Final = b"\r\n\r\n"
+_EMPTY_LINES: Final = b"\r\n" * 2048  # many of them are passed over at once
+_LINE_ENDS: Final = re.compile(rb"[\r\n]*")
+
+
+class RequestPhase(Enum):
+    """The parts of a request that may come next, and what may follow each."""
+
+    BETWEEN = "a request line, or empty lines before it"
+    HEAD = "more of a head"
+    JUDGING = "nothing, until its head is accepted"
+    COUNTED = "content of a known length"
+    CHUNKS = "chunked content"
+    TRAILERS = "the trailers of chunked content"
+    STOPPED = "nothing is read any more"
+
+
+# Looking up an enumeration's member costs a call in Python 3.11.
+_BETWEEN, _HEAD, _JUDGING, _COUNTED, _CHUNKS, _TRAILERS, _STOPPED = RequestPhase
+
+
+class End(Enum):
+    """The end of a request's content."""
+
+    END = "the content is complete"
+
+
+END: Final = End.END
+
+Event: TypeAlias = ReceivedHead | bytes | End
+
+
+class RequestReader:
+    """Reads requests: `push` what has come, then call `next` until it returns None: more octets are needed.
+
+    `next` gives a ReceivedHead, to be accepted once it has no fault; where content follows it, bytes, any
+    number of times, and END. It raises RefusedError, after which nothing more comes; `head` is the last
+    one, as far as it is known.
+
+    | phase    | what ends it                     | followed by             |
+    |----------|----------------------------------|-------------------------|
+    | BETWEEN  | an octet of a request line       | HEAD                    |
+    | HEAD     | an empty line                    | JUDGING                 |
+    | JUDGING  | `accept`                         | BETWEEN, COUNTED, CHUNKS |
+    | COUNTED  | all its octets                   | BETWEEN                 |
+    | CHUNKS   | the line of the last chunk       | TRAILERS                |
+    | TRAILERS | an empty line                    | BETWEEN                 |
+    | any      | `stop`, a refusal                | STOPPED                 |
+    """
+
+    __slots__ = ("_at", "_before", "_chunks", "_heads", "_left", "_listener", "_silence", "octets", "phase")
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener  # whose bounds may change
+        self.octets = b""  # that have come, and are not all read
+        self._at = 0  # those before this place are read
+        self._heads = HeadReader()
+        self._before = b""  # the last octets of a head, before that place
+        self._silence = 0  # octets of a head, or of trailers, so far
+        self._left = 0  # octets of counted content that are to come
+        self._chunks: ChunkReader | None = None
+        self.phase = _BETWEEN
+
+    @property
+    def head(self) -> ReceivedHead:
+        """The last head, as far as it is known."""
+        return self._heads.known
+
+    def push(self, octets: bytes) -> None:
+        """Take octets that have come."""
+        self.octets = self.octets[self._at :] + octets if self.octets else octets
+        self._at = 0
+
+    def drop(self) -> None:
+        """Let go of what is read, so that `octets` are those that wait."""
+        if self._at:
+            self.octets, self._at = self.octets[self._at :], 0
+
+    def next(self) -> Event | None:
+        """Read on: at most a head, or some content."""
+        while True:
+            phase = self.phase
+            if phase is _COUNTED:
+                return self._count() if self._left else self._end()
+            if phase is _CHUNKS:
+                content = self._take_chunks()
+                if content or self.phase is _CHUNKS:
+                    return content or None
+            elif phase is _BETWEEN:
+                if not self._skip_empty_lines():
+                    return None
+            elif phase is _HEAD:
+                if not self._read_head():
+                    return None
+                self.phase = _JUDGING
+                return self._heads.known
+            elif phase is _TRAILERS:
+                return self._end() if self._read_trailers() else None
+            else:
+                return None
+
+    def accept(self) -> bool:
+        """Go on behind a head that has no fault; True: content follows."""
+        length = self._heads.known.length
+        self._heads.take(has_content=length != 0)
+        if length is None:
+            self.phase, self._chunks = _CHUNKS, ChunkReader()
+        elif length:
+            self.phase, self._left = _COUNTED, length
+        else:
+            self.phase = _BETWEEN
+        return length != 0
+
+    def whole_head(self, most: int) -> bytes:
+        """The next head, if all of it is there, nothing stands before it, and it is no longer than `most`."""
+        if self.phase is not _BETWEEN:
+            return b""
+        end = self.octets.find(_BLANK_LINE, self._at, self._at + most)
+        return b"" if end < 0 else self.octets[self._at : end + 4]
+
+    def skip(self, octets: int) -> None:
+        """Take note that a whole head was read elsewhere."""
+        self._at += octets
+
+    def rest(self) -> bytes:
+        """Give up what has not been read."""
+        octets, self.octets = self.octets[self._at :], b""
+        self._at = 0
+        return octets
+
+    def stop(self) -> None:
+        """Read no more, and let go of the parser: circles wait for the garbage collector."""
+        self.phase = _STOPPED
+        self.octets, self._at = b"", 0
+        self._heads.stop()
+
+    # Heads
+
+    def _skip_empty_lines(self) -> bool:
+        """Go on to a request line (RFC 9112 §2.2); False: none has begun."""
+        octets, begin = self.octets, self._at
+        while octets.startswith(_EMPTY_LINES, begin):
+            begin += len(_EMPTY_LINES)
+        end = _LINE_ENDS.match(octets, begin).end()  # type: ignore[union-attr]
+        has_begun = end < len(octets)
+        self._at = begin
+        if end > begin:
+            lines = octets[begin:end]
+            lone = lines.replace(b"\r\n", b"").count(b"\r")
+            if lone > 1 or (lone and (has_begun or not lines.endswith(b"\r"))):
+                self._begin_head()
+                raise RefusedError("bad-framing")
+            self._at = end - lone  # of the last one more may come
+        if has_begun:
+            self._begin_head()
+        return has_begun
+
+    def _begin_head(self) -> None:
+        self.phase = _HEAD
+        self._heads.expect()
+        self._before, self._silence = b"", 0
+
+    def _read_head(self) -> bool:
+        """Feed llhttp the octets up to the next empty line, and none behind it; True: the head is whole."""
+        while self._at < len(self.octets):
+            octets = self.octets[self._at : self._end_of_head()]
+            if self._silence:
+                whole = self._feed(octets, octets)
+            else:
+                begun = self._heads.begin(octets, self._listener.limits.max_target)
+                if begun is None:
+                    return False
+                whole = self._feed(octets, begun)
+            if whole:
+                return True
+        return False
+
+    def _read_trailers(self) -> bool:
+        """Read what follows the last chunk; True: its end has come."""
+        if not self._silence:
+            first = self.octets[self._at : self._at + 2]
+            if first == b"\r\n":
+                self._at += 2
+                return True
+            if b"\r\n".startswith(first):
+                return False
+            self._heads.begin_trailers()
+        while self._at < len(self.octets):
+            octets = self.octets[self._at : self._end_of_head()]
+            if self._feed(octets, octets):
+                self._heads.take(has_content=False)
+                return True
+        return False
+
+    def _feed(self, octets: bytes, begun: bytes) -> bool:
+        """Read octets of a head, or of trailers, of which llhttp is fed those that have `begun`."""
+        self._before = (self._before + octets[-3:])[-3:]
+        self._at += len(octets)
+        self._silence += len(octets)
+        whole = self._heads.feed(begun)
+        if 0 < self._listener.max_silence < self._silence:
+            raise RefusedError("fields-too-large")
+        return whole
+
+    def _end_of_head(self) -> int:
+        """The place behind the empty line that ends a head, or up to which it is parsed for now."""
+        octets, at, before = self.octets, self._at, self._before
+        if before:  # an empty line may have begun there
+            found = (before + octets[at : at + 3]).find(_BLANK_LINE)
+            if found >= 0:
+                return at + found + 4 - len(before)
+        found = octets.find(_BLANK_LINE, at, at + PIECE)
+        return at + PIECE if found < 0 else found + 4
+
+    # Content
+
+    def _count(self) -> bytes | None:
+        octets, at = self.octets, self._at
+        end = min(len(octets), at + min(self._left, _MOUTHFUL))
+        self._left -= end - at
+        self._at = end
+        return (octets if end - at == len(octets) else octets[at:end]) or None
+
+    def _take_chunks(self) -> bytes:
+        chunks = self._chunks
+        assert chunks is not None
+        content, self._at = chunks.read(self.octets, self._at)
+        if chunks.is_over:
+            self.phase, self._chunks = _TRAILERS, None
+            self._before, self._silence = b"", 0
+        return content
+
+    def _end(self) -> End:
+        self.phase = _BETWEEN
+        return END

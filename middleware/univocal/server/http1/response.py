@@ -1,0 +1,90 @@
+"""The framing of responses by HTTP/1.1 (RFC 9112 §6). Pure: the octets to send are what its calls return."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import lru_cache
+from typing import Final
+
+from univocal.http.messages import Fields
+from univocal.http.status import reason_phrase
+
+__all__ = ["ResponseFraming", "interim_head"]
+
+_LAST_CHUNK: Final = b"0\r\n\r\n"
+
+
+def interim_head(status: int, fields: Fields) -> bytes:
+    """A 1xx response (RFC 9110 §15.2)."""
+    lines = [b"%b: %b\r\n" % field for field in fields]
+    return b"".join((_status_line(status), b"\r\n", *lines, b"\r\n"))
+
+
+class ResponseFraming:
+    """Frames one response after the other: `start`, then `content` any number of times, and `end`.
+
+    The head goes with the first octets of content, or by itself where `take_head` is called before.
+    `closes`: the connection's end is the content's (§6.3, rule 8).
+    """
+
+    __slots__ = ("_head", "_is_chunked", "closes")
+
+    def __init__(self) -> None:
+        self._head = b""  # that waits for something to go with it
+        self._is_chunked = False
+        self.closes = False
+
+    def start(
+        self,
+        status: int,
+        fields: Fields,
+        names: Collection[bytes],
+        *,
+        has_content: bool,
+        is_old: bool,
+        keep_alive: bool,
+    ) -> bool:
+        """Begin a response to HTTP/1.0 (`is_old`) or HTTP/1.1; False: the connection ends with it.
+
+        `names` are those of the fields, which have no framing but Content-Length.
+        """
+        head = b"\r\n".join([_status_line(status), *map(b": ".join, fields), b""])
+        self._is_chunked = self.closes = False
+        if has_content and b"content-length" not in names:
+            if is_old:  # RFC 9112 §6.1: no coding for a client that cannot know it
+                self.closes, keep_alive = True, False
+            else:
+                self._is_chunked = True
+                head += b"transfer-encoding: chunked\r\n"
+        if b"connection" in names and _closes(fields):
+            keep_alive = False
+        elif not keep_alive:
+            head += b"connection: close\r\n"
+        self._head = head + b"\r\n"
+        return keep_alive
+
+    def content(self, chunk: bytes | memoryview) -> bytes | memoryview:
+        """Octets of content, which there are some of."""
+        head, self._head = self._head, b""
+        if self._is_chunked:
+            return b"%b%x\r\n%b\r\n" % (head, len(chunk), bytes(chunk))
+        return head + bytes(chunk) if head else chunk
+
+    def end(self) -> bytes:
+        """The octets that are left at the end of a response."""
+        head, self._head = self._head, b""
+        return head + _LAST_CHUNK if self._is_chunked else head
+
+    def take_head(self) -> bytes:
+        """The head, if it has not gone yet."""
+        head, self._head = self._head, b""
+        return head
+
+
+def _closes(fields: Fields) -> bool:
+    return any(name == b"connection" and b"close" in value.lower() for name, value in fields)
+
+
+@lru_cache(maxsize=1024)
+def _status_line(status: int) -> bytes:
+    return b"HTTP/1.1 %d %b" % (status, reason_phrase(status))

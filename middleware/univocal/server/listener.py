@@ -1,0 +1,92 @@
+"""The listener, which all its connections share, and the bounds on a head, for every version of HTTP."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from univocal.http.framing import ReadLimits, faults, field_octets
+from univocal.http.messages import Fields, Received, values
+from univocal.http.problem import Problem, problem
+from univocal.server.clients import Clients
+from univocal.server.complaints import COMPLAINTS
+from univocal.server.peer import ClientPeer
+from univocal.server.turn import Service
+
+__all__ = ["PIECE", "READ_LIMITS", "Listener"]
+
+# Octets parsed at once. While a response is under way the next requests wait unparsed, so that what one
+# connection has had parsed ahead is bounded by this and not by what the kernel had ready.
+PIECE: Final = 16384
+READ_LIMITS: Final = ReadLimits()
+# Reasons that one client gives for many connections: each is said once, by `Clients`.
+_SAID: Final = frozenset(("too-many-requests", "overloaded"))
+
+
+class Listener:
+    """The service behind a listener, the bounds on requests, and the clients.
+
+    `tell` hears of each request that no responder gets: all that is known of it, and the reasons.
+    """
+
+    __slots__ = ("clients", "limits", "longest_glance", "max_silence", "most_fields", "service", "tell")
+
+    def __init__(
+        self,
+        service: Service,
+        limits: ReadLimits = READ_LIMITS,
+        tell: Callable[[Received, tuple[str, ...]], None] | None = None,
+        clients: Clients | None = None,
+    ) -> None:
+        self.service = service
+        self.tell = tell
+        self.clients = Clients() if clients is None else clients
+        self.bound_by(limits)
+
+    def bound_by(self, limits: ReadLimits) -> None:
+        """Have these limits from now on; a wait that has begun goes on as it is."""
+        self.limits = limits
+        bounded = limits.max_target and limits.max_field_bytes
+        # Octets that take a head, or a chunk's frame, no further.
+        self.max_silence = limits.max_target + limits.max_field_bytes + PIECE if bounded else 0
+        # A head of so few octets and fields is within all bounds.
+        self.longest_glance = min([PIECE, *filter(None, (limits.max_target, limits.max_field_bytes // 2))])
+        self.most_fields = limits.max_fields or PIECE
+
+    def faults(
+        self,
+        received: Received,
+        fields: Fields,
+        peer: ClientPeer,
+        watched: Fields | None = None,
+        octets: int = sys.maxsize,
+    ) -> list[str]:
+        """The reasons to refuse a head at once, the first of them by rank; none: it may have its turn.
+
+        `watched` are those of the fields that `framing.WATCHED` names, where they have been set aside, and
+        `octets` those that all fields take at most, where that is known.
+        """
+        limits, target = self.limits, received.target
+        framing = fields if watched is None else watched
+        reasons = [*faults(received.method, target, received.version.decode(), framing)]
+        if 0 < limits.max_target < len(target):
+            reasons.append("target-too-long")
+        # RFC 9110 §7.4: over another connection it may be known.
+        if peer.suits is not None and not all(map(peer.suits, values(fields, b"host"))):
+            reasons.append("unknown-host")
+        many = 0 < limits.max_fields < len(fields)
+        if many or (0 < limits.max_field_bytes < octets and field_octets(fields) > limits.max_field_bytes):
+            reasons.append("fields-too-large")
+        return reasons
+
+    def refuse(self, received: Received | None, reasons: Sequence[str]) -> Problem:
+        """Take note that a request gets no responder; returns what its client is answered.
+
+        None: a responder has had it, and tells of it.
+        """
+        if reasons[0] not in _SAID:
+            COMPLAINTS.note(f"Refused a request: {', '.join(reasons)}")
+        if self.tell is not None and received is not None:
+            self.tell(received, tuple(reasons))
+        return problem(reasons)

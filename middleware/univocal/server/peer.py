@@ -1,0 +1,31 @@
+"""The two ends of a client's connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from univocal.server.certificates import SUITS
+
+__all__ = ["ClientPeer", "peer_of"]
+
+
+class ClientPeer(NamedTuple):
+    """The client at the other end of a connection, and our address and name that it came by."""
+
+    client: tuple[str, int] | None
+    address: str | None  # the client's, without port
+    server: tuple[str, int | None] | None
+    scheme: bytes  # b"http" or b"https"
+    suits: Callable[[bytes], bool] | None  # hosts, the certificate that the client was shown; None: all
+
+
+def peer_of(transport: asyncio.BaseTransport) -> ClientPeer:
+    """The ends of a connection, as asyncio knows them; a Unix socket's have no port."""
+    name, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+    client = (str(name[0]), int(name[1])) if isinstance(name, tuple) else None
+    server = (str(own[0]), int(own[1])) if isinstance(own, tuple) else (own, None) if own else None
+    scheme = b"https" if transport.get_extra_info("sslcontext") else b"http"
+    address = None if client is None else client[0]
+    return ClientPeer(client, address, server, scheme, transport.get_extra_info(SUITS))

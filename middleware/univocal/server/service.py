@@ -1,0 +1,64 @@
+"""The engine as what answers the requests of a listener (a `Service`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from univocal.engine.engine import Engine
+from univocal.engine.exchange import Exchange
+from univocal.engine.handshake import Handshake
+from univocal.forward.roles import Origin
+from univocal.http.framing import is_authority
+from univocal.http.messages import Fields, Received
+from univocal.http.upgrade import asked_upgrade
+from univocal.judge.hits import Hit, Hits
+from univocal.judge.plan import Plan, plan_of
+from univocal.server.request_content import NO_CONTENT
+from univocal.server.roles import Responder
+from univocal.server.turn import Turn
+
+__all__ = ["EngineService"]
+
+
+class EngineService:
+    """Lets an engine answer, at a glance or by an exchange; `origin` answers what is not stored."""
+
+    __slots__ = ("_hits", "clock", "dates", "engine", "origin", "tell")
+
+    def __init__(self, engine: Engine, origin: Origin) -> None:
+        self.engine = engine
+        self.origin = origin
+        self.clock = engine.clock
+        self.dates = True
+        self._hits: Hits = engine.hits
+        self.tell: Callable[[Hit, Received, float, float], None] = engine.audience.announce_hit
+
+    def upgrade(self, received: Received, fields: Fields) -> bytes:
+        """The protocol that a request asks to switch to, if it is one of those that are passed on."""
+        allowed = self.engine.gate.runtime.upgrades
+        return asked_upgrade(received.method, received.version.decode(), fields, allowed)
+
+    def respond(self, turn: Turn) -> Responder:
+        """Judge a request, and make the exchange that answers it."""
+        engine, received = self.engine, turn.received
+        begun = engine.clock(), time.perf_counter()
+        admission = engine.gate.admit(received, turn.fields, begun[0], turn.plan)
+        turn.max_content = admission.runtime.limits.max_body
+        kind = Handshake if received.upgrade else Exchange
+        return kind(engine, turn, admission, self.origin, turn.content or NO_CONTENT, begun)
+
+    def at_a_glance(
+        self, received: Received, names: tuple[bytes, ...], values: tuple[bytes, ...], now: float
+    ) -> Hit | Plan | None:
+        """The hit for a GET without content; without one, its plan, or None if it is out of the ordinary."""
+        plan = plan_of(names)
+        if plan is None or not plan.suits(values):
+            return None
+        # Where another Host stands in for this one, it is at fault nevertheless.
+        if plan.forwarded and not is_authority(values[plan.host]):
+            return None
+        hit = self._hits.find(received, plan, values, now)
+        if hit is not None:
+            return hit
+        return plan if is_authority(values[plan.host]) else None  # else it is refused
