@@ -243,7 +243,8 @@ class Http1Connection(asyncio.Protocol):
             self._pace = _IDLE
             if reader.octets:
                 reader.drop()
-        if self.life is _OPEN or self.life is _UNDECIDED:
+        rests = starved and not self.turns and reader.phase is _BETWEEN and not self._flow.held
+        if not rests and (self.life is _OPEN or self.life is _UNDECIDED):
             self._pause(starved)
 
     def _work_on(self) -> None:
