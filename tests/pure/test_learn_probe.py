@@ -266,10 +266,10 @@ def test_where_two_slashes_begin_a_host_dot_segments_are_left_alone(*, reads_hos
 
 
 def tomcat_like(pages: list[bytes]) -> Callable[[bytes], Reply]:
-    """Tomcat with static files: it refuses %2F, and redirects a directory without its slash."""
+    """Tomcat with files: it refuses %2F, and redirects a directory to what was written and a slash."""
 
     def origin(target: bytes) -> Reply:
-        path = target.partition(b"?")[0]
+        path = written = target.partition(b"?")[0]
         if b"%2F" in path.upper():
             return Reply(400, HTML, b"invalid")
         segments: list[bytes] = []
@@ -283,7 +283,7 @@ def tomcat_like(pages: list[bytes]) -> Callable[[bytes], Reply]:
         path = b"/" + b"/".join(segments)
         if path in pages:
             return Reply(200, HTML, text(path, 60).encode())
-        return Reply(302, ((b"location", path + b"/"),)) if path + b"/" in pages else NOT_FOUND
+        return Reply(302, ((b"location", written + b"/"),)) if path + b"/" in pages else NOT_FOUND
 
     return origin
 

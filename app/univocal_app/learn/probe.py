@@ -186,10 +186,10 @@ def _answered(
     found = examine(judge, question, ordered, _PAGES, _TRIES)
     if question.name == "dot-segments" and found.verdict == "same":
         trailing = _trailing(judge, ordered)
-        evidence = [*found.evidence, *trailing]
-        found = concluded(question, evidence)
         if any(each.verdict == "different" for each in trailing):
-            found = Finding(question.name, "different", found.confidence, tuple(evidence))
+            # What is shown first is what decided.
+            return Finding(question.name, "different", found.confidence, (*trailing, *found.evidence))
+        return concluded(question, [*found.evidence, *trailing])
     return found
 
 
@@ -273,6 +273,13 @@ def _trailing_of(judge: Judge, path: bytes, query: bytes) -> Evidence | None:
     return _elsewhere(judge, pair, own == without, without, past)
 
 
+def _meet(judge: Judge, one: bytes | None, other: bytes | None) -> bool:
+    """Two redirects lead to one page, though the second may write the dot segments that it was asked with."""
+    if one is None or other is None:
+        return one is other
+    return one == other or (not judge.page(one).dumb and judge.fits(one, judge.answer(other)))
+
+
 def _elsewhere(
     judge: Judge, pair: Pair, slash_is_other: bool, without: bytes, past: bytes
 ) -> Evidence | None:
@@ -285,7 +292,9 @@ def _elsewhere(
     one, two = judge.answer(other), judge.answer(past)
     if one.failed or two.failed:
         return None
-    same = one.status == two.status != 200 and judge.leads_to(one, other) == judge.leads_to(two, past)
+    same = one.status == two.status != 200 and _meet(
+        judge, judge.leads_to(one, other), judge.leads_to(two, past)
+    )
     return Evidence(
         Pair(other, past, (), "trailing"), "same" if same else "different", way if same else "elsewhere"
     )

@@ -11,7 +11,10 @@ import org.apache.catalina.Context;
 import org.apache.catalina.connector.Connector;
 import org.apache.catalina.startup.Tomcat;
 
-/** A servlet with a page for each name it knows and 404 for others; prints its port; ends with its input. */
+/**
+ * A servlet with a page for each name it knows and 404 for others, and an application /files with static files;
+ * prints its port; ends with its input.
+ */
 public class Site {
     static class Pages extends HttpServlet {
         private final Set<String> names;
@@ -47,6 +50,11 @@ public class Site {
         Context context = tomcat.addContext("", base);
         Tomcat.addServlet(context, "pages", new Pages(Set.of(arguments[1].split(" "))));
         context.addServletMappingDecoded("/*", "pages");
+        Context files = tomcat.addContext("/files", new File(base, "files").getPath());
+        Tomcat.addServlet(files, "files", "org.apache.catalina.servlets.DefaultServlet");
+        files.addServletMappingDecoded("/", "files");
+        files.addWelcomeFile("index.html");
+        files.addMimeMapping("html", "text/html");
         tomcat.start();
         System.out.println(connector.getLocalPort());
         while (System.in.read() >= 0) {}

@@ -31,6 +31,7 @@ NAMES = [
     *("A(b)", "C!d", "E:f", "x,y", "it's", "a+b", "a=b", "p@q", "m*n", "[z]", "$5", "R&D", "s;t"),
     *("plain", "other", "third", "é"),
 ]
+FILES = ["/files/", "/files/a.html", "/files/b.html", "/files/more/", "/files/more/c.html"]
 UNTIL_THE_INPUT_ENDS = 'exec 3<&0; "$@" & server=$!; (cat <&3; kill $server) & wait $server'
 
 
@@ -164,7 +165,12 @@ def tomcat(directory: Path) -> Iterator[str]:
     if java is None or shutil.which("javac") is None:
         pytest.skip("needs java and its compiler (Debian package default-jdk-headless)")
     base = directory / "tomcat"
-    base.mkdir()
+    for name in FILES:
+        file = base / name.lstrip("/")
+        file = file / "index.html" if name.endswith("/") else file
+        file.parent.mkdir(parents=True, exist_ok=True)
+        chance = random.Random(name)
+        file.write_text(f"<h1>{name}</h1> {' '.join(str(chance.randrange(10_000)) for _ in range(60))}")
     names = " ".join(["/wiki/" + name for name in NAMES] + ["/docs/", "/docs/more/plain"])
     options = ["-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Dfile.encoding=UTF-8", "-Dsun.jnu.encoding=UTF-8"]
     process = subprocess.Popen(

@@ -22,6 +22,7 @@ NAMES = [
     *("A(b)", "C!d", "E:f", "x,y", "it's", "a+b", "a=b", "p@q", "m*n", "[z]", "$5", "R&D", "s;t"),
     *("plain", "other", "third", "é"),
 ]
+FILES = [b"/files/", b"/files/a.html", b"/files/b.html", b"/files/more/", b"/files/more/c.html"]
 SAFE = ":[]@!$&'()*+,;="
 SAMPLE = [f"/wiki/{quote(name, safe=SAFE)}".encode() for name in NAMES]
 RINGS = [f"ring:{octet:02X}" for octet in b":[]@!$&'()*+,;="]
@@ -83,6 +84,17 @@ def test_tomcat(tomcat, probed, verdicts, apart):
     wrong, folded = apart(tomcat, report.profile, sample)
     assert wrong == []
     assert folded > 500
+
+
+def test_static_files_of_tomcat(tomcat, probed, verdicts, apart):
+    """It redirects a directory without its slash, so that a ".." at the end seems to lead to two places."""
+    report = probed(tomcat, FILES)
+    same = ["unreserved", "escape-case", "merge-slashes", "dot-segments", "parameters", "empty-query"]
+    agrees(verdicts(report), same, ["ring:2F", "case"])
+    assert parse({"learned": report.profile})["learned"].dot_segments == "servlet"
+    wrong, folded = apart(tomcat, report.profile, FILES)
+    assert wrong == []
+    assert folded > 200
 
 
 # Applications
