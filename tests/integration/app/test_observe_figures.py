@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,11 +16,10 @@ from univocal.cache.decide import Forward
 from univocal.engine.outcome import Times
 from univocal.http.messages import Received
 from univocal.judge.handling import Handling
-from univocal_app.observe.counts import Counts
-from univocal_app.observe.families import BOUNDS, BYTES, SECONDS
+from univocal_app.observe.families import BOUNDS
 from univocal_app.observe.figures import Figures
 from univocal_app.observe.metrics import Metrics
-from univocal_app.observe.series import FINE_BOUNDS, KEPT, Series, Sums, sums_by_second, sums_of
+from univocal_app.observe.series import FINE_BOUNDS
 from univocal_app.observe.stats import Stats
 from univocal_app.processes.commons import Commons
 
@@ -138,36 +136,3 @@ def test_figures_of_many_sites_stay_in_their_seconds() -> None:
     shown = stats.told()
     assert shown["totals"]["bytes"] == told(figures, "univocal_sent_bytes_total") == 6000
     assert [second["bytes"] for second in shown["series"]] == [2000, 2000, 2000, 0]
-
-
-# ── the rows of seconds ─────────────────────────────────────────────────────────────────────────────────────
-
-
-def counted(counts: Counts, sent: int) -> None:
-    counts.cells[counts.place((BYTES, "a"))] += sent
-    counts.cells[counts.place((SECONDS, "hit"), 2 + len(FINE_BOUNDS)) + 1] += 1
-
-
-def test_a_second_has_what_was_counted_between_it_and_the_next() -> None:
-    counts = Counts()
-    series = Series(counts)
-    for second in (7, 8, 11):
-        series.begin(second)
-        counted(counts, second)
-    found = {second: sums[Sums.BYTES] for second, sums in sums_by_second(counts.of)}
-    assert found == {7: 7, 8: 8, 11: 11}
-    assert sums_of(counts.of)[Sums.HITS] == 3
-
-
-def test_the_oldest_seconds_give_way(tmp_path: Path) -> None:
-    counts = Counts(tmp_path / "1.counts")
-    series = Series(counts)
-    for second in range(KEPT):
-        series.begin(second)
-        counted(counts, 1)
-    series = Series(Counts(tmp_path / "1.counts"))  # another goes on
-    for second in range(KEPT, KEPT + 5):
-        series.begin(second)
-        counted(counts, 1)
-    seconds: list[Any] = [second for second, _ in sums_by_second(counts.of)]
-    assert seconds == list(range(5, KEPT + 5))

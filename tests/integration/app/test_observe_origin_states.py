@@ -1,0 +1,45 @@
+"""The origin servers of every site, how they are and how much they were asked, of all processes."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+from support import OtherProcesses
+from univocal.forward.upstream import Upstream
+from univocal.origin.balance import MemberState
+from univocal.origin.server import OriginServer
+from univocal_app.observe.origin_states import Listed, OriginStates
+from univocal_app.observe.survey import Survey
+
+
+async def test_the_origin_servers_of_every_process_are_one_list() -> None:
+    surveys, told = [Survey() for _ in range(3)], []
+    surveys[0].others = OtherProcesses(*surveys[1:])
+    for survey in surveys:
+        servers = [OriginServer(f"http://{host}.example") for host in "ab"]
+        upstream = Upstream.of(servers)
+        listed = [
+            Listed("sites[0]", "en.example", member.server.url + "/x", member)
+            for member in upstream.balance.members
+        ]
+        told.append((OriginStates(partial(tuple, listed), survey), upstream.balance))
+    (parent, _), *workers = told
+    for number, (_, balance) in enumerate(workers, 1):
+        for asker in range(number):
+            balance.take(asker, b"", 0)
+        for member in balance.members[:number]:
+            member.failures += 1
+    first, second = workers[0][1].members
+    workers[0][1].mark(second, time.monotonic(), up=False)
+    first.enter(MemberState.EJECTED, time.monotonic() - 1000)
+    found = await parent.told()
+    now = time.time()
+    since = [each.pop("since") for each in found]
+    assert found == [
+        {"site": "en.example", "url": "http://a.example/x", "state": "ejected", "requests": 2, "failures": 2,
+         "under_way": 2},
+        {"site": "en.example", "url": "http://b.example/x", "state": "down", "requests": 1, "failures": 1,
+         "under_way": 1},
+    ]  # fmt: skip
+    assert [now - 1020 < since[0] < now - 990, now - 20 < since[1] <= now] == [True, True]

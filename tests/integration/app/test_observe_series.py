@@ -1,0 +1,69 @@
+"""Sums by second, among the counts of a process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from univocal_app.observe.counts import Counts
+from univocal_app.observe.families import BYTES, ENTRIES, SECONDS
+from univocal_app.observe.series import (
+    FINE_BOUNDS,
+    KEPT,
+    Series,
+    Sums,
+    held_by_second,
+    stored_of,
+    sums_by_second,
+    sums_of,
+)
+
+
+def counted(counts: Counts, sent: int) -> None:
+    counts.cells[counts.place((BYTES, "a"))] += sent
+    counts.cells[counts.place((SECONDS, "hit"), 2 + len(FINE_BOUNDS)) + 1] += 1
+
+
+def test_a_second_has_what_was_counted_between_it_and_the_next() -> None:
+    counts = Counts()
+    series = Series(counts)
+    for second in (7, 8, 11):
+        series.begin(second)
+        counted(counts, second)
+    found = {second: sums[Sums.BYTES] for second, sums in sums_by_second(counts.of)}
+    assert found == {7: 7, 8: 8, 11: 11}
+    assert sums_of(counts.of)[Sums.HITS] == 3
+
+
+def test_the_oldest_seconds_give_way(tmp_path: Path) -> None:
+    counts = Counts(tmp_path / "1.counts")
+    series = Series(counts)
+    for second in range(KEPT):
+        series.begin(second)
+        counted(counts, 1)
+    series = Series(Counts(tmp_path / "1.counts"))  # another goes on
+    for second in range(KEPT, KEPT + 5):
+        series.begin(second)
+        counted(counts, 1)
+    seconds: list[Any] = [second for second, _ in sums_by_second(counts.of)]
+    assert seconds == list(range(5, KEPT + 5))
+
+
+def test_a_row_holds_what_was_stored_when_its_second_began() -> None:
+    counts = Counts()
+    series = Series(counts)
+    for second, responses in ((5, 1), (7, 4)):
+        counts.cells[counts.place((ENTRIES,))] = responses
+        series.begin(second)
+    counts.cells[counts.place((ENTRIES,))] = 9
+    held = held_by_second(counts.of, 3, 8)
+    assert [numbers[0] for numbers in held] == [1, 1, 4, 4, 9, 9]
+
+
+@pytest.mark.parametrize("left", [float("nan"), 0.0])
+def test_a_process_that_has_ended_holds_nothing(left: float) -> None:
+    counts = Counts()
+    counts.cells[counts.place((ENTRIES,))] = left
+    assert stored_of(counts.of) == [0.0, 0.0, 0.0, 0.0]
