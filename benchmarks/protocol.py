@@ -1,6 +1,6 @@
 """What a request costs in process under each of uvicorn's protocol classes: µs, with 1 and with 13 fields.
 
-    python benchmarks/protocol.py                (pip install zttp==0.0.35 adds the rows of zttp)
+    python benchmarks/protocol.py
 
 Three depths: the parser alone; a head judged and a ready answer written, with no task and no scope, which is
 what a hit can cost; and a whole request through an ASGI application that answers at once. The transport is
@@ -22,12 +22,6 @@ from uvicorn.server import ServerState
 
 from univocal.server.http1.head_reader import ReceivedHead
 from univocal.server.protocol import ExactProtocol
-
-try:
-    import zttp
-    from uvicorn.protocols.http.zttp_impl import ZttpProtocol
-except ImportError:
-    zttp = None  # type: ignore[assignment]
 
 ONE = b"GET /wiki/Steve_Fuller_(sociologist)?action=view HTTP/1.1\r\nHost: en.example\r\n\r\n"
 THIRTEEN = ONE[:-2] + (
@@ -90,44 +84,9 @@ def parser_httptools(request: bytes) -> Callable[[], object]:
     return lambda: parser.feed_data(request)
 
 
-def parser_zttp(request: bytes) -> Callable[[], object]:
-    connection = zttp.Connection(zttp.SERVER)
-
-    def parse() -> None:
-        connection.receive_event(request)
-        connection.start_next_cycle()
-
-    return parse
-
-
-def parser_zttp_listed(request: bytes) -> Callable[[], object]:
-    connection = zttp.Connection(zttp.SERVER)
-
-    def parse() -> None:
-        connection.receive_event(request).headers.to_list(lowercase_names=True)
-        connection.start_next_cycle()
-
-    return parse
-
-
 def ready_exact(request: bytes) -> Callable[[], object]:
     (protocol,) = protocols(Ready, 1)
     return lambda: protocol.data_received(request)  # type: ignore[attr-defined]
-
-
-def ready_zttp(request: bytes) -> Callable[[], object]:
-    """The same work: one Host that is one, the target, the fields that a policy reads."""
-    connection, transport, hosts = zttp.Connection(zttp.SERVER), NullTransport(), {b"en.example"}
-    names = (b"transfer-encoding", b"content-length", b"cache-control", b"cookie", b"range", b"authorization")
-
-    def serve() -> None:
-        event = connection.receive_event(request)
-        fields = event.headers
-        if event.target[:1] == b"/" and fields.get(b"host") in hosts and not any(map(fields.get, names)):
-            transport.write(ANSWER)
-        connection.start_next_cycle()
-
-    return serve
 
 
 def synchronous(make: Callable[[bytes], Callable[[], object]]) -> Callable[[bytes], Awaitable[float]]:
@@ -166,13 +125,6 @@ async def main() -> None:
         "ASGI: HttpToolsProtocol": through_asgi(HttpToolsProtocol),
         "ASGI: ExactProtocol": through_asgi(ExactProtocol),
     }
-    if zttp is not None:
-        rows |= {
-            "parser: zttp, fields untouched": synchronous(parser_zttp),
-            "parser: zttp, fields as a list": synchronous(parser_zttp_listed),
-            "ready answer: zttp": synchronous(ready_zttp),
-            "ASGI: ZttpProtocol": through_asgi(ZttpProtocol),
-        }
     print(f"{platform.python_implementation()} {platform.python_version()}, uvicorn {uvicorn.__version__}")
     print(f"{'µs per request':36}{'1 field':>10}{'13 fields':>12}")
     for name in sorted(rows):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import http.server
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import httpx
 import pytest
 
 from authority import Authority
+from support import serving
 
 Fixture = Callable[..., Any]
 
@@ -35,7 +37,7 @@ def proxy(start: Fixture, origin: Any, authority: Authority, tmp_path: Path) -> 
     file = tmp_path / "univocal.toml"
     pair = "tls_cert = '{0}/{1}.pem'\ntls_key = '{0}/{1}.key'\n"
     file.write_text(
-        "[server]\nlisten = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\nhttp2 = true\n"
+        "[server]\nlisten = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\nhttp2 = true\naccess_log = 'off'\n"
         + pair.format(authority.folder, "server")
         + f"[[sites]]\nhosts = ['*']\nupstream = '{origin.url}'\n"
         + f"[[sites]]\nhosts = ['a.example']\nupstream = '{origin.url}'\n"
@@ -131,13 +133,161 @@ def test_who_has_a_connection_open_keeps_nobody_from_ending(proxy: Any, authorit
         assert proxy.end(signal.SIGTERM) == 0
 
 
+class Store(http.server.BaseHTTPRequestHandler):
+    """An origin server that keeps what it is sent."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_PUT(self) -> None:
+        if "Content-Length" in self.headers:
+            content = self.rfile.read(int(self.headers["Content-Length"]))
+        else:
+            assert self.headers["Transfer-Encoding"] == "chunked"
+            content = b""
+            while size := int(self.rfile.readline(), 16):
+                content += self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()
+        self.server.kept[self.path] = content  # type: ignore[attr-defined]
+        self.send_response(200)
+        self.send_header("Content-Length", "4")
+        self.end_headers()
+        self.wfile.write(b"kept")
+
+    do_POST = do_PUT
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+class ManyAtOnce(http.server.ThreadingHTTPServer):
+    request_queue_size = 100
+
+
+@pytest.fixture
+def kept() -> Iterator[Any]:
+    """An origin server that keeps what it is sent, by path."""
+    with ManyAtOnce(("127.0.0.1", 0), Store) as server, serving(server):
+        server.kept = {}  # type: ignore[attr-defined]
+        server.url = f"http://127.0.0.1:{server.server_address[1]}"  # type: ignore[attr-defined]
+        yield server
+
+
+@pytest.fixture
+def storing(start: Fixture, kept: Any, authority: Authority, tmp_path: Path) -> Any:
+    file = tmp_path / "univocal.toml"
+    file.write_text(
+        "[server]\nlisten = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\nhttp2 = true\naccess_log = 'off'\n"
+        f"tls_cert = '{authority.folder}/server.pem'\ntls_key = '{authority.folder}/server.key'\n"
+        f"[[sites]]\nhosts = ['*']\nupstream = '{kept.url}'\n"
+    )
+    return start("serve", "--config", str(file))
+
+
+async def test_content_without_a_length_is_stored_whole(
+    storing: Any, kept: Any, authority: Authority
+) -> None:
+    content = os.urandom(300_000)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for start in range(0, len(content), 10_000):
+            yield content[start : start + 10_000]
+
+    url = f"https://127.0.0.1:{storing.proxy[1]}/file"
+    async with httpx.AsyncClient(http2=True, verify=authority.client(), timeout=TIMEOUT) as client:
+        answer = await client.put(url, content=pieces())
+    assert (answer.status_code, answer.http_version, answer.text) == (200, "HTTP/2", "kept")
+    assert kept.kept["/file"] == content
+
+
+def test_curl_uploads_what_it_reads_from_a_pipe(storing: Any, kept: Any, authority: Authority) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("needs curl (Debian package curl)")
+    content = b"0123456789" * 20_000
+    subprocess.run(
+        ["curl", "-sS", "--http2", "--cacert", str(authority.folder / "ca.pem"), "-T", "-",
+         f"https://127.0.0.1:{storing.proxy[1]}/piped"],
+        input=content, timeout=TIMEOUT, check=True, capture_output=True,
+    )  # fmt: skip
+    assert kept.kept["/piped"] == content
+
+
+def load(program: Any, *options: str) -> str:
+    """What h2load prints of its requests."""
+    if shutil.which("h2load") is None:
+        pytest.skip("needs h2load (Debian package nghttp2-client)")
+    url = f"https://127.0.0.1:{program.proxy[1]}/load"
+    done = subprocess.run(
+        ["h2load", *options, url], capture_output=True, text=True, timeout=10 * TIMEOUT, check=True
+    )
+    assert "Application protocol: h2" in done.stdout
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("requests:")]
+    return line
+
+
+def test_one_connection_serves_any_number_of_requests(proxy: Any) -> None:
+    line = load(proxy, "-n", "6000", "-c", "1", "-m", "10")
+    assert "6000 succeeded, 0 failed, 0 errored, 0 timeout" in line
+
+
+def test_uploads_by_many_streams_all_arrive(storing: Any, kept: Any, tmp_path: Path) -> None:
+    (tmp_path / "content").write_bytes(b"x" * 30_000)
+    line = load(storing, "-n", "400", "-c", "4", "-m", "10", "-d", str(tmp_path / "content"))
+    assert "400 succeeded, 0 failed" in line
+    assert kept.kept["/load"] == b"x" * 30_000
+
+
+def test_a_browser_asks_by_http_2(proxy: Any, origin: Any, tmp_path: Path) -> None:
+    if shutil.which("chromium") is None:
+        pytest.skip("needs chromium (Debian package chromium)")
+    page = b"<!doctype html><title>t</title><img src=/1><img src=/2><script src=/3></script><p>arrived"
+    kinds = {b"/": b"text/html", b"/1": b"image/png", b"/2": b"image/png", b"/3": b"text/javascript"}
+
+    def answer(head: bytes) -> bytes:
+        origin.seen.append(head)
+        path = head.split(b" ")[1]
+        content = page if path == b"/" else b""
+        fields = b"Content-Type: %b\r\nContent-Length: %d" % (kinds.get(path, b"text/plain"), len(content))
+        return b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\n%b\r\n\r\n%b" % (fields, content)
+
+    origin.answer = answer
+    done = subprocess.run(
+        ["chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+         "--no-proxy-server", "--ignore-certificate-errors", "--virtual-time-budget=5000", "--dump-dom",
+         f"--user-data-dir={tmp_path}/profile", f"https://127.0.0.1:{proxy.proxy[1]}/"],
+        capture_output=True, text=True, timeout=6 * TIMEOUT, check=False,
+    )  # fmt: skip
+    assert "arrived" in done.stdout
+    paths = {head.split(b" ")[1] for head in origin.seen}
+    assert paths >= {b"/", b"/1", b"/2", b"/3"}
+    assert all(b"via: 2 univocal\r\n" in head for head in origin.seen)
+
+
+def test_a_shutdown_lets_answers_finish(proxy: Any, origin: Any, authority: Authority) -> None:
+    """A client reads slowly; the server ends when it has read all."""
+    content = os.urandom(3_000_000)
+    origin.answer = lambda _: b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(content), content)
+    url = f"https://127.0.0.1:{proxy.proxy[1]}/slow"
+    got = b""
+    with (
+        httpx.Client(http2=True, verify=authority.client(), timeout=TIMEOUT) as client,
+        client.stream("GET", url) as answer,
+    ):
+        for number, piece in enumerate(answer.iter_raw(100_000)):
+            if number == 1:
+                proxy.process.send_signal(signal.SIGTERM)
+            got += piece
+    assert got == content
+    assert proxy.end() == 0
+
+
 @pytest.mark.parametrize(
     ("lines", "without", "said"),
     [
         ("", False, "true beside tls_cert"),
-        ("tls_cert = 'server.pem'\ntls_key = 'server.key'\n", True, "zttp"),
+        ("tls_cert = 'server.pem'\ntls_key = 'server.key'\n", True, "h2"),
     ],
-    ids=["without TLS", "without zttp"],
+    ids=["without TLS", "without h2"],
 )
 def test_http_2_needs(
     root: Path, authority: Authority, tmp_path: Path, lines: str, without: bool, said: str
@@ -148,7 +298,7 @@ def test_http_2_needs(
     )
     hidden = (
         "import importlib.util as u; f = u.find_spec\n"
-        "u.find_spec = lambda name, *rest: None if name == 'zttp' else f(name, *rest)\n"
+        "u.find_spec = lambda name, *rest: None if name == 'h2' else f(name, *rest)\n"
     )
     program = (hidden if without else "") + "from univocal_app.__main__ import main; main()"
     done = subprocess.run(

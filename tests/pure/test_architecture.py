@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.protocols.http.zttp_h2_impl import ZttpH2Protocol
 
 import univocal
 
@@ -307,7 +306,6 @@ ROLES = {name.split(".")[-1] for told in TOLD.values() for name, text in told.it
     *dir(asyncio.Protocol),
     *dir(asyncio.Transport),
     *dir(HttpToolsProtocol),
-    *dir(ZttpH2Protocol),
 }
 
 

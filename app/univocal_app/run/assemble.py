@@ -112,9 +112,9 @@ class House:
         if self.certificates is not None:
             current, protocols = self.certificates.current, {"http/1.1": protocol}
             if self.configuration.server.http2:
-                from univocal.server.h2 import BoundedH2Protocol  # noqa: PLC0415 - an extra
+                from univocal.server.http2.connection import Http2Connection  # noqa: PLC0415 - an extra
 
-                protocols["h2"] = BoundedH2Protocol.of(self.listener)
+                protocols["h2"] = Http2Connection.of(self.listener)
             protocol = TlsConnection.with_protocols(current, protocols, self.listener)
         return Served(self.proxy, bound, protocol)
 

@@ -86,8 +86,8 @@ def _context(*, http2: bool) -> ssl.SSLContext:
 def _check_http2(server: ServerTable, source: str) -> None:
     if server.http2 and not (server.tls_cert or server.tls_key):
         raise ConfigurationError(source, "server.http2", True, "false, or true beside tls_cert")
-    if server.http2 and find_spec("zttp") is None:
-        allowed = "false, as zttp is not installed: pip install 'univocal[http2]'"
+    if server.http2 and find_spec("h2") is None:
+        allowed = "false, as h2 is not installed: pip install 'univocal[http2]'"
         raise ConfigurationError(source, "server.http2", True, allowed)
 
 

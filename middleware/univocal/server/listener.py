@@ -69,7 +69,9 @@ class Listener:
         """
         limits, target = self.limits, received.target
         framing = fields if watched is None else watched
-        reasons = [*faults(received.method, target, received.version.decode(), framing)]
+        # RFC 9113 §8.1: HTTP/2 says of a message's end what its frames say, and has fields as HTTP/1.1 has.
+        version = "1.1" if received.version == b"2" else received.version.decode()
+        reasons = [*faults(received.method, target, version, framing)]
         if 0 < limits.max_target < len(target):
             reasons.append("target-too-long")
         # RFC 9110 §7.4: over another connection it may be known.

@@ -1,0 +1,438 @@
+"""A client's connection by HTTP/2: what asyncio calls, and what each event of its session does (RFC 9113)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, Final, cast
+
+from h2.errors import ErrorCodes
+from h2.events import (
+    DataReceived,
+    Event,
+    RemoteSettingsChanged,
+    RequestReceived,
+    StreamEnded,
+    StreamReset,
+    WindowUpdated,
+)
+
+from univocal.http.errors import by_rank
+from univocal.http.framing import ReadLimits
+from univocal.http.messages import Received, values
+from univocal.http.problem import Problem, problem
+from univocal.judge.hits import Hit
+from univocal.server.complaints import COMPLAINTS
+from univocal.server.deadlines import NEVER, Deadlines
+from univocal.server.http2.block import block_of, block_of_head
+from univocal.server.http2.head import Head, head_of
+from univocal.server.http2.output import Output
+from univocal.server.http2.pace import Pace
+from univocal.server.http2.session import MOST_STREAMS, Faulty, Session, SessionState
+from univocal.server.http2.stream import Http2Stream, ResponsePhase
+from univocal.server.listener import Listener
+from univocal.server.peer import ClientPeer, peer_of
+from univocal.server.request_content import RequestContent
+from univocal.server.roles import ServerState
+from univocal.server.turn import Turn
+
+__all__ = ["Http2Connection"]
+
+logger: Final = logging.getLogger("univocal")
+
+# Frames of one connection that are read before others have their turn: some milliseconds.
+_AT_ONCE: Final = 64
+# What a request costs a client's credit that is refused a stream, or is malformed.
+_IN_VAIN: Final = 10
+_CHUNKED: Final = (b"transfer-encoding", b"chunked")
+_TIMEOUT: Final = ("request-timeout",)
+
+
+class Http2Connection(asyncio.Protocol):
+    """A connection to a listener, made by uvicorn or by `TlsConnection`, and the Guest that it is there.
+
+    The order of calls is asyncio's; `shutdown` is uvicorn's, and lets what is under way finish. Streams call
+    `send_soon`, `flush_soon` and `close_stream`.
+    """
+
+    transport: asyncio.Transport
+    session: Session
+    peer: ClientPeer
+
+    def __init__(
+        self,
+        listener: Listener,
+        config: Any,
+        server_state: ServerState,
+        app_state: dict[str, Any],  # noqa: ARG002 - an ASGI application's
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self._listener = listener
+        self._limits = listener.limits  # those that the client was told
+        self._server_state = server_state
+        self._loop = _loop or asyncio.get_running_loop()
+        self._keep_alive = max(config.timeout_keep_alive, 0.001)  # uvicorn's 0 is no time, not all time
+        self._streams: dict[int, Http2Stream] = {}
+        self._gathered: dict[Http2Stream, list[DataReceived]] = {}  # content of the frames that are read
+        self._later: asyncio.Handle | None = None  # the next turn, in which reading goes on
+        self._deadlines = Deadlines(self._loop, self._late)
+        self._objection = ""  # the reason for which this is one connection too many
+        self.rested = 0.0
+
+    @classmethod
+    def of(cls, listener: Listener) -> type[asyncio.Protocol]:
+        """The connections of a listener, as `TlsConnection` takes them."""
+        return cast("type[asyncio.Protocol]", partial(cls, listener))
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.transport = transport
+        self.peer = peer_of(transport)
+        self.session = Session(self._loop.time(), _header_octets(self._limits))
+        self._pace = Pace(
+            self._loop, self._listener, self._streams, lambda: self._output.is_blocked, self._give_up
+        )
+        self._output = Output(
+            transport,
+            self._loop,
+            self.session,
+            self._limits.send_timeout,
+            self._settle,
+            self._pace.watch_windows,
+        )
+        self.rested = self._loop.time()
+        self._server_state.connections.add(self)
+        self._objection = self._listener.clients.enter(self, self.peer.address)
+        self._deadlines.wait(self._limits.header_timeout or self._keep_alive)
+        self.flush_soon()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self._server_state.connections.discard(self)
+        self._listener.clients.leave(self)
+        self._output.stop()
+        self._pace.stop()
+        self._deadlines.stop()
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        self._lose_streams()
+
+    def pause_writing(self) -> None:
+        self._output.block(self._forsake)
+
+    def resume_writing(self) -> None:
+        self._output.unblock()
+        if not self.session.is_read:
+            self._read_later()
+
+    def _forsake(self) -> None:
+        """Give a client up that takes nothing."""
+        self._lose_streams(_TIMEOUT)
+        self.transport.abort()
+
+    def _lose_streams(self, reasons: tuple[str, ...] = ()) -> None:
+        for stream in list(self._streams.values()):
+            stream.lose(reasons)
+
+    # A client among others
+
+    def is_resting(self) -> bool:
+        """Tell whether no stream is open."""
+        return not self._streams
+
+    def give_way(self) -> None:
+        """Close, for another client that has come."""
+        self.session.part()
+        self._lose_streams()
+        self._output.close()
+
+    def shutdown(self) -> None:
+        """Ask the client to go elsewhere, and close after what is under way (§6.8)."""
+        self.session.leave()
+        self.flush_soon()
+
+    # Frames
+
+    def data_received(self, data: bytes) -> None:
+        if self.session.state is SessionState.ENDED:
+            return
+        self.session.feed(data)
+        if self._later is None:
+            self._read()
+
+    def _read_later(self) -> None:
+        if self._later is None:
+            self._later = self._loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        self._later = None
+        if not self.transport.is_closing():
+            self._read()
+
+    def _read(self) -> None:
+        """Read frames, until none is left, or others have their turn, or the client takes no answers."""
+        try:
+            more = self._read_frames()
+        except Exception:
+            logger.exception("an HTTP/2 connection ended by a fault")
+            self.session.fail(ErrorCodes.INTERNAL_ERROR)
+            more = False
+        if self.session.state is SessionState.ENDED:
+            self._break_off()
+            return
+        if more:
+            self.transport.pause_reading()
+            self._read_later()
+        elif not self._output.is_blocked:
+            self.transport.resume_reading()
+        since = self.session.fields_since
+        if since is not None and self._limits.header_timeout:
+            self._deadlines.wait(since + self._limits.header_timeout - self._loop.time())
+        self.flush_soon()
+
+    def _read_frames(self) -> bool:
+        """Heed the events of the next frames; True: there may be more of them."""
+        session, now = self.session, self._loop.time()
+        for _ in range(_AT_ONCE):
+            if self._output.is_blocked:
+                break
+            events = session.next(now)
+            if events is None:
+                self._hand_over()
+                return False
+            for event in events:
+                self._heed(event, now)
+        self._hand_over()
+        return not self._output.is_blocked
+
+    def _heed(self, event: Event | Faulty, now: float) -> None:
+        match event:
+            case RequestReceived():
+                self._hand_over()
+                self._begin(event, now)
+            case WindowUpdated(stream_id=0) | RemoteSettingsChanged():
+                for stream in self._streams.values():
+                    if stream.awaits_window:
+                        self.send_soon(stream)
+            case DataReceived() | StreamEnded() | WindowUpdated() | StreamReset() | Faulty():
+                found = self._streams.get(event.stream_id)
+                if found is not None:
+                    self._heed_for(found, event, now)
+
+    def _heed_for(
+        self,
+        stream: Http2Stream,
+        event: DataReceived | StreamEnded | WindowUpdated | StreamReset | Faulty,
+        now: float,
+    ) -> None:
+        """Let an event take its effect on its stream."""
+        match event:
+            case DataReceived():
+                self._gathered.setdefault(stream, []).append(event)
+            case StreamEnded() if not stream.is_complete:
+                self._hand_over()
+                stream.complete()
+            case WindowUpdated() if stream.awaits_window:
+                self.send_soon(stream)
+            case StreamReset(remote_reset=remote):
+                self._discard(stream)
+                stream.lose()
+                self.session.charge(0 if remote else _IN_VAIN, now)  # its price is in that of the frame
+            case Faulty():
+                self._discard(stream)
+                stream.lose(("bad-framing",))
+                self.session.charge(_IN_VAIN, now)
+
+    def _hand_over(self) -> None:
+        """Hand over the content that has come, each stream's in one: frames may be of one octet."""
+        gathered, self._gathered = self._gathered, {}
+        for stream, events in gathered.items():
+            stream.receive(b"".join([event.data for event in events]), _octets(events))
+
+    def _discard(self, stream: Http2Stream) -> None:
+        """Let go of content that has come for a stream that has ended."""
+        self.session.consumed(stream.number, _octets(self._gathered.pop(stream, [])))
+
+    # Requests
+
+    def _begin(self, event: RequestReceived, now: float) -> None:
+        """Answer a request, or refuse it a stream."""
+        session, number = self.session, event.stream_id
+        if session.state is SessionState.PARTED or len(self._streams) >= MOST_STREAMS:
+            session.reset(number, ErrorCodes.REFUSED_STREAM)
+            session.charge(0 if session.state is SessionState.PARTED else _IN_VAIN, now)
+            return
+        if self._listener.limits is not self._limits:
+            session.leave()  # what it was told holds no longer: its next connection is told anew
+        self._deadlines.rest()
+        head = head_of(event.headers)
+        is_complete = event.stream_ended is not None
+        received = Received(head.method, head.target, self.peer.scheme, self.peer.address, b"2")
+        if is_complete and head.method == b"GET" and self._at_a_glance(number, head, received):
+            return
+        if is_complete and head.length:
+            head = head._replace(reasons=("bad-framing",), is_malformed=True)
+        self._answer(number, head, received, is_complete=is_complete, now=now)
+
+    def _at_a_glance(self, number: int, head: Head, received: Received) -> bool:
+        """Answer an ordinary GET; False: it is none, and nothing was done."""
+        listener, names, contents = self._listener, head.names, head.values
+        if head.reasons or self._objection or head.target[:1] != b"/" or len(names) > listener.most_fields:
+            return False
+        if sum(map(len, names)) + sum(map(len, contents)) + len(head.target) > listener.longest_glance:
+            return False
+        suits = self.peer.suits
+        if suits is not None and not (names[:1] == (b"host",) and suits(contents[0])):
+            return False
+        ticks, begun = time.perf_counter(), listener.service.clock()
+        found = listener.service.at_a_glance(received, names, contents, begun)
+        if found is None:
+            return False
+        if isinstance(found, Hit):
+            if self._reply(number, found):
+                listener.service.tell(found, received, begun, ticks)
+                return True
+            found = found.plan
+        stream = self._open(number, is_complete=True)
+        stream.turn = Turn(stream, listener.service, received, found.fields(contents), plan=found)
+        stream.turn.begin()
+        return True
+
+    def _reply(self, number: int, hit: Hit) -> bool:
+        """Send a stored response at once; False: the client does not take all of it now."""
+        session, stored = self.session, hit.stored
+        if len(stored.body) > session.window(number) or self._output.is_blocked:
+            return False
+        block = block_of_head(stored.head) + block_of([(b"age", b"%d" % hit.age), *hit.told.fields])
+        session.head(number, stored.status, block, ends=not stored.body)
+        if stored.body:
+            session.content(number, memoryview(stored.body), ends=True)
+        session.answered(number)
+        self._server_state.total_requests += 1
+        self.rested = self._loop.time()
+        return True
+
+    def _answer(self, number: int, head: Head, received: Received, *, is_complete: bool, now: float) -> None:
+        """Let the service answer, or refuse."""
+        fields = head.fields
+        stream = self._open(number, is_complete=is_complete, is_malformed=head.is_malformed)
+        refusal = self._refusal(head, received)
+        if refusal is not None or is_complete:
+            content = None
+        else:
+            if head.length is None:
+                fields = [
+                    *fields,
+                    _CHUNKED,
+                ]  # its end is the stream's; towards the origin server it is chunked
+            else:
+                self.session.expect(number, head.length)
+            expects = any(value.lower() == b"100-continue" for value in values(fields, b"expect"))
+            content = RequestContent(stream, expects_continue=expects)
+            self._pace.watch_content()
+        if head.is_malformed:
+            self.session.charge(_IN_VAIN, now)
+        stream.turn = Turn(stream, self._listener.service, received, fields, content=content, refusal=refusal)
+        stream.turn.begin()
+
+    def _refusal(self, head: Head, received: Received) -> Problem | None:
+        """The answer to a request that no responder gets."""
+        reasons = list(head.reasons)
+        if not head.is_malformed:
+            reasons += self._listener.faults(received, head.fields, self.peer)
+        if self._objection:
+            self._objection = self._listener.clients.objection(self)
+            reasons += filter(None, (self._objection,))
+        if not reasons:
+            return None
+        hosts = values(head.fields, b"host")
+        received.host = hosts[0] if len(hosts) == 1 else b""
+        received.target = received.target[: self._listener.limits.max_target or None]
+        return self._listener.refuse(received, by_rank(reasons))
+
+    def _open(self, number: int, *, is_complete: bool, is_malformed: bool = False) -> Http2Stream:
+        stream = Http2Stream(number, self, is_complete=is_complete, is_malformed=is_malformed)
+        self._streams[number] = stream
+        return stream
+
+    # What streams call
+
+    def send_soon(self, stream: Http2Stream) -> None:
+        """Let a stream send what it has in this turn of the event loop."""
+        self._output.send_soon(stream)
+
+    def flush_soon(self) -> None:
+        """Write what the session has to say in this turn of the event loop."""
+        self._output.flush_soon()
+
+    def close_stream(self, stream: Http2Stream) -> None:
+        """Let go of a stream whose response is over."""
+        self._streams.pop(stream.number, None)
+        self._output.forget(stream)
+        self._server_state.total_requests += 1
+        self.rested = self._loop.time()
+        if self._objection:
+            self.session.part()  # one connection too many: this was its last word
+        self.flush_soon()
+
+    # Time, and the end
+
+    def _settle(self) -> None:
+        """See to it that a connection without streams has an end, once all is written."""
+        if self.transport.is_closing() or self._streams or not self.session.is_read:
+            return
+        if self.session.is_left or self.session.state is not SessionState.OPEN:
+            self._close()
+        elif self._deadlines.due == NEVER:
+            self._deadlines.wait(self._keep_alive)
+
+    def _close(self) -> None:
+        self.session.part()
+        self._output.close()
+
+    def _late(self) -> None:
+        """End a connection on which nothing was asked, or not all of it."""
+        self._deadlines.rest()
+        if self.session.fields_since is not None:
+            self._listener.refuse(self._nothing(), _TIMEOUT)
+        elif self._streams:
+            return
+        self._lose_streams(_TIMEOUT)
+        self._close()
+
+    def _give_up(self, stream: Http2Stream) -> None:
+        """End a stream whose client does not go on; say why, if nothing was answered."""
+        turn = stream.turn
+        if turn is None or stream.phase is not ResponsePhase.ASKED:
+            stream.reset(ErrorCodes.CANCEL, _TIMEOUT)
+            return
+        turn.end(_TIMEOUT)
+        refusal = problem(_TIMEOUT, turn.fields)
+        stream.turn = Turn(stream, self._listener.service, turn.received, turn.fields, refusal=refusal)
+        stream.turn.begin()
+
+    def _break_off(self) -> None:
+        """End a connection in which there was an error (§5.4.1)."""
+        error = self.session.error
+        if error == ErrorCodes.ENHANCE_YOUR_CALM:
+            self._listener.refuse(self._nothing(), ("too-many-requests",))
+        COMPLAINTS.note(f"Ended an HTTP/2 connection: {getattr(error, 'name', error)}")
+        self._lose_streams()
+        self._output.close()
+
+    def _nothing(self) -> Received:
+        """What is known of a request that has not come."""
+        return Received(b"", b"", self.peer.scheme, self.peer.address, b"2")
+
+
+def _octets(events: Iterable[DataReceived]) -> int:
+    """The octets of windows that content took."""
+    return sum([event.flow_controlled_length for event in events])
+
+
+def _header_octets(limits: ReadLimits) -> int:
+    """The size of a request's fields that is allowed, as HPACK counts it (RFC 7541 §4.1)."""
+    octets = (limits.max_target or 65536) + (limits.max_field_bytes or 1024 * 1024)
+    return octets + 32 * (limits.max_fields or 1000)

@@ -1,0 +1,177 @@
+"""Frames as they come, before anything of them is believed: whole, of bounded size, at a price (RFC 9113 §4).
+
+h2 waits for a frame of 16 MiB before it says that it is too long, and answers any number of PINGs. So each
+frame is cut out here, and paid for from the client's `Credit`.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+__all__ = ["LONGEST", "Credit", "Flag", "Frame", "FrameReader", "FrameTooLongError", "Kind", "frame_of"]
+
+LONGEST: Final = 16384
+"""Octets of a frame's payload at most: SETTINGS_MAX_FRAME_SIZE as it is without being said (§6.5.2)."""
+
+_HEADER: Final = 9  # octets before the payload
+_PREFACE: Final = 24  # octets of the client's connection preface (§3.4)
+
+
+class Kind(IntEnum):
+    """The types of frames (§6)."""
+
+    DATA = 0
+    HEADERS = 1
+    PRIORITY = 2
+    RST_STREAM = 3
+    SETTINGS = 4
+    PUSH_PROMISE = 5
+    PING = 6
+    GOAWAY = 7
+    WINDOW_UPDATE = 8
+    CONTINUATION = 9
+
+
+class Flag(IntEnum):
+    """The flags that are read here (§6.1, §6.2)."""
+
+    END_STREAM = 0x1
+    ACK = 0x1
+    END_HEADERS = 0x4
+    PADDED = 0x8
+
+
+_OF_FIELDS: Final = (Kind.HEADERS, Kind.CONTINUATION)
+
+# What a client gains by sending a frame of each type, in credits: work or memory of ours that it does not
+# share. A type that is not listed costs one.
+_PRICES: Final = {
+    Kind.DATA: 0,  # paid for by windows, but for empty ones
+    Kind.HEADERS: 0,  # paid for by the number of streams
+    Kind.RST_STREAM: 10,  # CVE-2023-44487: the request was begun
+    Kind.SETTINGS: 10,  # each is acknowledged
+    Kind.CONTINUATION: 20,  # CVE-2024-27316: a section of fields needs no more than a few
+}
+
+
+class FrameTooLongError(Exception):
+    """A frame is longer than SETTINGS_MAX_FRAME_SIZE allows."""
+
+
+class Frame(NamedTuple):
+    """One frame; `octets` are all of it."""
+
+    kind: int
+    flags: int
+    stream: int  # its stream's identifier; 0 is the connection
+    length: int  # of its payload
+    octets: bytes
+
+    @property
+    def content(self) -> int:
+        """The octets of content in a DATA frame, without its padding (§6.1)."""
+        if self.flags & Flag.PADDED and self.length:
+            return self.length - 1 - self.octets[_HEADER]
+        return self.length
+
+    @property
+    def price(self) -> int:
+        """Its cost, in credits."""
+        if self.kind == Kind.DATA:
+            return 0 if self.content > 0 or self.flags & Flag.END_STREAM else 1
+        return _PRICES.get(self.kind, 1)  # type: ignore[call-overload, no-any-return]
+
+
+def frame_of(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    """A frame's octets."""
+    head = len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big")
+    return head + payload
+
+
+class FrameReader:
+    """Cuts a client's octets into frames; the preface is the first of them, of no kind."""
+
+    __slots__ = ("_in_fields", "_octets", "_start")
+
+    def __init__(self) -> None:
+        self._octets = b""
+        self._start = -_PREFACE  # of the next frame; negative: the preface comes first
+        self._in_fields = False  # a section of fields has begun and not ended
+
+    def feed(self, data: bytes) -> None:
+        """Take octets from the socket."""
+        if self._start > 0:
+            self._octets, self._start = self._octets[self._start :], 0
+        self._octets = self._octets + data if self._octets else data
+
+    @property
+    def is_empty(self) -> bool:
+        """No octet is left."""
+        return len(self._octets) <= max(self._start, 0)
+
+    @property
+    def awaits_fields(self) -> bool:
+        """A section of fields has begun to arrive, and its end has not come."""
+        octets, start = self._octets, self._start
+        begun = start >= 0 and len(octets) > start + 3 and octets[start + 3] == Kind.HEADERS
+        return self._in_fields or begun
+
+    def preface(self) -> bytes | None:
+        """The octets in the place of the preface, once; None: they have not come, or were given before."""
+        if self._start >= 0 or len(self._octets) < _PREFACE:
+            return None
+        self._start = _PREFACE
+        return self._octets[:_PREFACE]
+
+    def next(self) -> Frame | None:
+        """The next frame, None if it is not complete. Raises FrameTooLongError."""
+        octets, start = self._octets, self._start
+        if start < 0 or len(octets) < start + _HEADER:
+            return None
+        length = int.from_bytes(octets[start : start + 3], "big")
+        if length > LONGEST:
+            raise FrameTooLongError
+        end = start + _HEADER + length
+        if len(octets) < end:
+            return None
+        kind, flags = octets[start + 3], octets[start + 4]
+        stream = int.from_bytes(octets[start + 5 : start + 9], "big") & 0x7FFFFFFF
+        self._start = end
+        if kind in _OF_FIELDS:
+            self._in_fields = not flags & Flag.END_HEADERS
+        if start == 0 and end == len(octets):
+            self._octets, self._start = b"", 0
+            return Frame(kind, flags, stream, length, octets)
+        return Frame(kind, flags, stream, length, octets[start:end])
+
+
+class Credit:
+    """A client's account for frames that cost it nothing and us something, in credits.
+
+    A new connection has `MOST`; seconds, answers and content that was sent bring some back. A client that
+    asks for what it takes never comes near zero; a flood of PING or RST_STREAM does within `MOST` frames.
+    """
+
+    __slots__ = ("_left", "_since")
+
+    MOST: Final = 1000
+    A_SECOND: Final = 10
+    AN_ANSWER: Final = 12  # as much as cancelling a request costs, and two updates of windows
+    A_PIECE: Final = 2  # a frame of content that was sent, for which a client may update two windows
+
+    def __init__(self, now: float) -> None:
+        self._left = float(self.MOST)
+        self._since = now
+
+    def spend(self, price: int, now: float) -> bool:
+        """Pay for a frame; False: the client cannot."""
+        if not price:
+            return True
+        self._left = min(self.MOST, self._left + (now - self._since) * self.A_SECOND) - price
+        self._since = now
+        return self._left >= 0
+
+    def earn(self, gain: int) -> None:
+        """Give some back."""
+        self._left += gain

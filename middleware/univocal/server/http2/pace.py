@@ -1,0 +1,71 @@
+"""Streams that stand still are ended: each look at them compares with the one before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from univocal.http.framing import MIN_RATE
+from univocal.server.deadlines import NEVER, Deadlines
+from univocal.server.http2.stream import Http2Stream
+from univocal.server.listener import Listener
+
+__all__ = ["Pace"]
+
+
+class Pace:
+    """Looks at a connection's streams every `content_timeout` and every `send_timeout` seconds (see framing).
+
+    Content of a request that is waited for must have come in that time, MIN_RATE octets for each second; of a
+    response that waits for the client's window, something must have gone. While `is_blocked` says that the
+    transport takes nothing, nothing is read either, and no stream is to blame. `give_up` ends the others.
+    """
+
+    __slots__ = ("_content", "_give_up", "_is_blocked", "_listener", "_streams", "_windows")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        listener: Listener,
+        streams: Mapping[int, Http2Stream],
+        is_blocked: Callable[[], bool],
+        give_up: Callable[[Http2Stream], None],
+    ) -> None:
+        self._listener = listener
+        self._streams = streams
+        self._is_blocked = is_blocked
+        self._give_up = give_up
+        self._content = Deadlines(loop, self._look_at_content)
+        self._windows = Deadlines(loop, self._look_at_windows)
+
+    def watch_content(self) -> None:
+        """Begin to look at the content that comes, if nobody does."""
+        if self._content.due == NEVER:
+            self._content.wait(self._listener.limits.content_timeout)
+
+    def watch_windows(self) -> None:
+        """Begin to look at the content that waits for a window, if nobody does."""
+        if self._windows.due == NEVER:
+            self._windows.wait(self._listener.limits.send_timeout)
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._content.stop()
+        self._windows.stop()
+
+    def _look_at_content(self) -> None:
+        self._content.rest()
+        seconds = self._listener.limits.content_timeout
+        for stream in list(self._streams.values()):
+            if stream.is_slow(int(MIN_RATE * seconds)) and not self._is_blocked():
+                self._give_up(stream)
+        if any(not stream.is_complete for stream in self._streams.values()):
+            self._content.wait(seconds)
+
+    def _look_at_windows(self) -> None:
+        self._windows.rest()
+        for stream in list(self._streams.values()):
+            if stream.is_stuck() and not self._is_blocked():
+                self._give_up(stream)
+        if any(stream.awaits_window for stream in self._streams.values()):
+            self._windows.wait(self._listener.limits.send_timeout)

@@ -1,0 +1,370 @@
+"""One connection's state by RFC 9113, kept by h2: octets in, events out, octets to send. No socket, no clock.
+
+h2 decodes, encodes, counts windows and knows what each stream may do. What it leaves open, or does otherwise
+than a server for many clients must, is done here:
+
+- It ends the connection at its first GOAWAY, sent or received; here streams under way finish (§6.8).
+- It answers each frame for a stream that was reset; here such frames are dropped, as §5.4.2 wants it.
+- It ends the connection when a client opens too many streams, or when content has another length than its
+  request said; here that is the one stream's error (§5.1.2, §8.1.1).
+- It waits for any number of cheap frames: see `univocal.server.http2.frames`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from typing import Final, NamedTuple
+
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.errors import ErrorCodes
+from h2.events import Event, PingAckReceived, StreamReset, TrailersReceived
+from h2.exceptions import DenialOfServiceError, ProtocolError
+from h2.settings import SettingCodes, Settings
+from hpack.exceptions import HPACKError
+from hyperframe.frame import GoAwayFrame, WindowUpdateFrame
+
+from univocal.server.http2.block import NO_TABLE, block_of_status
+from univocal.server.http2.frames import (
+    LONGEST,
+    Credit,
+    Flag,
+    Frame,
+    FrameReader,
+    FrameTooLongError,
+    Kind,
+    frame_of,
+)
+from univocal.server.http2.head import is_trailer_section
+
+__all__ = ["MOST_STREAMS", "STREAM_WINDOW", "Faulty", "Session", "SessionState"]
+
+MOST_STREAMS: Final = 100
+"""Streams at the same time: SETTINGS_MAX_CONCURRENT_STREAMS."""
+
+STREAM_WINDOW: Final = 65535
+"""Octets of a request's content that may come before any of it is taken: the initial window (§6.9.2)."""
+
+# Streams whose last frames may still be under way after they were reset, or that h2 remembers as closed.
+_REMEMBERED: Final = 1000
+_HIGHEST: Final = 2**31 - 1
+_EMPTY: Final = 9  # octets of a DATA frame without content
+_GOAWAY: Final = 17  # octets of the frame that h2 ends a connection with
+_FAREWELL: Final = b"farewell"  # a PING whose acknowledgement says that the client has read the first GOAWAY
+
+H2Connection.MAX_CLOSED_STREAMS = _REMEMBERED  # h2's own setting: else each connection remembers 65,536
+
+
+class SessionState(Enum):
+    """The stages of a connection; `_NEXT` has the moves between them."""
+
+    OPEN = "requests are answered"
+    LEAVING = "the client was asked to send no more; what is on its way is answered (§6.8)"
+    PARTED = "the client knows the last request that is answered; later ones are refused"
+    ENDED = "nothing more is read"
+
+
+_NEXT: Final = {
+    SessionState.OPEN: frozenset((SessionState.LEAVING, SessionState.PARTED, SessionState.ENDED)),
+    SessionState.LEAVING: frozenset((SessionState.PARTED, SessionState.ENDED)),
+    SessionState.PARTED: frozenset((SessionState.ENDED,)),
+    SessionState.ENDED: frozenset[SessionState](),
+}
+
+
+class Faulty(NamedTuple):
+    """An event that h2 has not: a stream was reset, since its content is not as long as its request said."""
+
+    stream_id: int
+
+
+class Session:
+    """A server's side of one HTTP/2 connection.
+
+    The order of calls: `feed`, then `next` until it returns None, each time data comes; between them `head`,
+    `content`, `end`, `reset`, `consumed` for streams; `take` gives what is to be written.
+    """
+
+    __slots__ = (
+        "_credit",
+        "_dropped",
+        "_frames",
+        "_h2",
+        "_is_greeted",
+        "_lengths",
+        "_out",
+        "_unread",
+        "error",
+        "fields_since",
+        "is_left",
+        "state",
+        "unwritten",
+    )
+
+    def __init__(self, now: float, header_octets: int) -> None:
+        self.state = SessionState.OPEN
+        self.is_left = False  # the client opens no more streams: it has sent GOAWAY
+        self.error: ErrorCodes | None = None  # for which we have ended the connection
+        self.fields_since: float | None = (
+            None  # when a section of fields began of which there is more to come
+        )
+        self._frames = FrameReader()
+        self._credit = Credit(now)
+        self._lengths: dict[int, int] = {}  # octets of content that are to come, by stream
+        self._dropped: OrderedDict[int, None] = OrderedDict()  # streams that were reset here
+        self._unread = 0  # octets of content for these
+        self._is_greeted = False  # a section of fields was sent
+        self._out = b""  # what was written beside h2
+        self.unwritten = 0  # octets of content that `take` will give
+        self._h2 = _h2(header_octets)
+
+    # What comes
+
+    def feed(self, data: bytes) -> None:
+        """Take octets from the socket."""
+        self._frames.feed(data)
+        preface = self._frames.preface()
+        if preface is not None:
+            try:
+                self._h2.receive_data(preface)
+            except ProtocolError:
+                self.fail(ErrorCodes.PROTOCOL_ERROR)
+
+    def next(self, now: float) -> Sequence[Event | Faulty] | None:
+        """The events of the next frame, perhaps none; None: no frame is left."""
+        if self.state is SessionState.ENDED:
+            return None
+        try:
+            frame = self._frames.next()
+        except FrameTooLongError:
+            self.fail(ErrorCodes.FRAME_SIZE_ERROR)
+            return None
+        if frame is None:
+            waits = self._frames.awaits_fields
+            self.fields_since = (self.fields_since or now) if waits else None
+            return None
+        if not self._credit.spend(frame.price, now):
+            self.fail(ErrorCodes.ENHANCE_YOUR_CALM)
+            return None
+        return self._read(frame)
+
+    @property
+    def is_read(self) -> bool:
+        """Nothing of what came is left."""
+        return self._frames.is_empty
+
+    def _read(self, frame: Frame) -> Sequence[Event | Faulty]:
+        match frame.kind:
+            case Kind.SETTINGS if frame.flags & Flag.ACK and frame.length:
+                self.fail(ErrorCodes.FRAME_SIZE_ERROR)
+                return ()
+            case Kind.GOAWAY if frame.stream == 0 and frame.length >= 8:
+                self.is_left = True
+                return ()
+            case Kind.DATA if frame.stream in self._dropped:
+                self._drop(frame)
+                return ()
+            case Kind.DATA if frame.stream in self._lengths and not self._fits(frame):
+                self.reset(frame.stream, ErrorCodes.PROTOCOL_ERROR)
+                self._drop(frame)
+                return (Faulty(frame.stream),)
+        try:
+            events = self._h2.receive_data(frame.octets)
+        except ProtocolError as error:
+            self._move(SessionState.ENDED)
+            self.error = ErrorCodes(error.error_code)
+            denied = isinstance(error, DenialOfServiceError)
+            if isinstance(error.__context__, HPACKError | IndexError) and not denied:
+                self._say_otherwise(ErrorCodes.COMPRESSION_ERROR)  # §4.3
+            return ()
+        return list(self._heeded(events))
+
+    def _heeded(self, events: Sequence[Event]) -> Iterator[Event | Faulty]:
+        for event in events:
+            if isinstance(event, PingAckReceived):
+                if event.ping_data == _FAREWELL:
+                    self.part()
+            elif isinstance(event, TrailersReceived) and self._is_faulty(event):
+                self.reset(event.stream_id, ErrorCodes.PROTOCOL_ERROR)
+                yield Faulty(event.stream_id)
+                return
+            else:
+                if isinstance(event, StreamReset) and not event.remote_reset:
+                    self._remember(event.stream_id)
+                yield event
+
+    def _say_otherwise(self, error: ErrorCodes) -> None:
+        """Replace the GOAWAY that h2 has just written."""
+        self.error = error
+        self._out += self._h2.data_to_send()[:-_GOAWAY]
+        self._go_away(self._h2.highest_inbound_stream_id, error)
+
+    def _is_faulty(self, trailers: TrailersReceived) -> bool:
+        """Content is missing before trailers, or they are none."""
+        return bool(self._lengths.get(trailers.stream_id)) or not is_trailer_section(trailers.headers)
+
+    def _fits(self, frame: Frame) -> bool:
+        """Count content; False: it is not as long as its request said (§8.1.1)."""
+        if frame.content < 0:
+            return True  # more padding than payload: h2 ends the connection
+        left = self._lengths[frame.stream] - frame.content
+        self._lengths[frame.stream] = left
+        return left == 0 if frame.flags & Flag.END_STREAM else left >= 0
+
+    def _drop(self, frame: Frame) -> None:
+        """Give back the connection's window that content took which nobody reads (§5.1)."""
+        self._unread += frame.length
+        if self._unread >= LONGEST:
+            self._return_window()
+
+    def _return_window(self) -> None:
+        self._write(WindowUpdateFrame(0, window_increment=self._unread).serialize())
+        self._unread = 0
+
+    def expect(self, stream: int, length: int) -> None:
+        """Take note of the length of a request's content."""
+        self._lengths[stream] = length
+
+    def consumed(self, stream: int, octets: int) -> None:
+        """Let as much content come again: these octets of a stream's frames are taken."""
+        if octets and self.state is not SessionState.ENDED:
+            self._h2.acknowledge_received_data(octets, stream)
+
+    # What is sent
+
+    def head(self, stream: int, status: int, block: bytes, *, ends: bool = False) -> None:
+        """Send a response's head, or an interim response; its fields are those of `block`.
+
+        h2 would encode each field anew for each connection: a head goes beside it, and it hears of content.
+        """
+        octets = block_of_status(status) + block
+        if not self._is_greeted:
+            self._is_greeted, octets = True, NO_TABLE + octets
+        kind, flags, frames = Kind.HEADERS, int(Flag.END_STREAM) if ends else 0, b""
+        while len(octets) > LONGEST:
+            piece, octets = octets[:LONGEST], octets[LONGEST:]
+            frames += frame_of(kind, flags, stream, piece)
+            kind, flags = Kind.CONTINUATION, 0
+        self._write(frames + frame_of(kind, flags | Flag.END_HEADERS, stream, octets))
+        if ends:
+            self._h2.end_stream(stream)
+            self._out += self._h2.data_to_send()[:-_EMPTY]  # the flag has said it
+
+    def window(self, stream: int) -> int:
+        """The octets of content that the client takes now."""
+        return self._h2.local_flow_control_window(stream)
+
+    def content(self, stream: int, content: memoryview, *, ends: bool) -> None:
+        """Send content, which is within the window."""
+        longest = min(LONGEST, self._h2.max_outbound_frame_size)
+        self.unwritten += len(content)
+        while True:
+            piece, content = content[:longest], content[longest:]
+            if len(piece) >= 1024:  # who lets a window grow octet by octet earns nothing (CVE-2019-9511)
+                self._credit.earn(Credit.A_PIECE)
+            self._h2.send_data(stream, bytes(piece), end_stream=ends and not content)
+            if not content:
+                return
+
+    def end(self, stream: int) -> None:
+        """End a response whose content is all sent."""
+        self._h2.end_stream(stream)
+
+    def answered(self, stream: int) -> None:
+        """Take note that a stream is over on both sides."""
+        self._lengths.pop(stream, None)
+        self._credit.earn(Credit.AN_ANSWER)
+
+    def reset(self, stream: int, code: ErrorCodes) -> None:
+        """End a stream at once; its client may not know for a while."""
+        self._lengths.pop(stream, None)
+        if self.state is SessionState.ENDED:
+            return
+        self._h2.reset_stream(stream, code)
+        self._remember(stream)
+
+    def _remember(self, stream: int) -> None:
+        self._dropped[stream] = None
+        if len(self._dropped) > _REMEMBERED:
+            self._dropped.popitem(last=False)
+
+    def charge(self, price: int, now: float) -> None:
+        """Let the client pay for work that it had done in vain."""
+        if not self._credit.spend(price, now):
+            self.fail(ErrorCodes.ENHANCE_YOUR_CALM)
+
+    # The end
+
+    def leave(self) -> None:
+        """Ask the client to send no more requests; those that it has sent by then are answered."""
+        if self.state is SessionState.OPEN:
+            self._move(SessionState.LEAVING)
+            self._go_away(_HIGHEST)
+            self._h2.ping(_FAREWELL)
+
+    def part(self) -> None:
+        """Tell the client which request was the last that is answered."""
+        if self.state is SessionState.OPEN or self.state is SessionState.LEAVING:
+            self._move(SessionState.PARTED)
+            self._go_away(self._h2.highest_inbound_stream_id)
+
+    def fail(self, code: ErrorCodes) -> None:
+        """End the connection with an error (§5.4.1)."""
+        if self.state is not SessionState.ENDED:
+            self._move(SessionState.ENDED)
+            self.error = code
+            self._h2.close_connection(code)
+
+    def _go_away(self, last: int, code: ErrorCodes = ErrorCodes.NO_ERROR) -> None:
+        frame = GoAwayFrame(0, last_stream_id=last, error_code=code)
+        self._write(frame.serialize())
+
+    def _move(self, state: SessionState) -> None:
+        assert state in _NEXT[self.state], (self.state, state)
+        self.state = state
+
+    # Octets to write
+
+    def _write(self, octets: bytes) -> None:
+        self._out += self._h2.data_to_send() + octets
+
+    def take(self) -> bytes:
+        """All that is to be written now."""
+        self.unwritten = 0
+        if self._unread:
+            self._return_window()
+        if not self._out:
+            return self._h2.data_to_send()
+        out, self._out = self._out + self._h2.data_to_send(), b""
+        return out
+
+
+def _h2(header_octets: int) -> H2Connection:
+    """h2's connection, with our settings sent."""
+    config = H2Configuration(
+        client_side=False,
+        header_encoding=None,
+        # Fields are judged by http2.head, and those that are sent come from there or from the engine.
+        validate_inbound_headers=False,
+        normalize_inbound_headers=False,
+        validate_outbound_headers=False,
+        normalize_outbound_headers=False,
+    )
+    connection = H2Connection(config)
+    settings = {
+        SettingCodes.MAX_CONCURRENT_STREAMS: MOST_STREAMS,
+        SettingCodes.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
+        SettingCodes.MAX_HEADER_LIST_SIZE: header_octets,
+    }
+    connection.local_settings = Settings(client=False, initial_values=settings)
+    connection.initiate_connection()
+    # All streams together may have as much under way as each may: none holds another.
+    connection.increment_flow_control_window((MOST_STREAMS - 1) * STREAM_WINDOW)
+    # h2 ends the connection at once for what is more than is said here: streams too many, which a client
+    # may open before it has read this, and fields too large, which are refused with 431.
+    settings[SettingCodes.MAX_CONCURRENT_STREAMS] = _HIGHEST
+    connection.local_settings = Settings(client=False, initial_values=settings)
+    connection.decoder.max_header_list_size = 2 * header_octets
+    return connection

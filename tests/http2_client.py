@@ -1,0 +1,429 @@
+"""A client of HTTP/2 that sends whatever frames a test likes, and the connection that it talks to.
+
+Frames are written and read here octet by octet, so that nothing of the library under test judges itself; only
+sections of fields are hpack's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import hpack
+
+from univocal.cache.rules import Rules
+from univocal.engine.engine import Engine
+from univocal.http.framing import ReadLimits
+from univocal.http.messages import Response
+from univocal.judge.admission import Gate
+from univocal.judge.profiles import builtin_profiles
+from univocal.judge.runtime import Limits, Runtime
+from univocal.server.certificates import SUITS
+from univocal.server.clients import Clients
+from univocal.server.http2.connection import Http2Connection
+from univocal.server.listener import Listener
+from univocal.server.service import EngineService
+from univocal.store.memory import MemoryStore
+from univocal.store.tiers import tiers_of
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = (
+    range(10)
+)
+END_STREAM, ACK, END_HEADERS, PADDED, PRIORITIZED = 1, 1, 4, 8, 32
+NO_ERROR, PROTOCOL_ERROR, INTERNAL_ERROR, FLOW_CONTROL_ERROR = 0, 1, 2, 3
+STREAM_CLOSED, FRAME_SIZE_ERROR, REFUSED_STREAM, CANCEL = 5, 6, 7, 8
+COMPRESSION_ERROR, ENHANCE_YOUR_CALM = 9, 11
+MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE, MAX_HEADER_LIST_SIZE = 3, 4, 5, 6
+
+LIMITS, NO_LIMITS = ReadLimits(), Limits()
+NOW = 1_790_000_000.0  # September 2026
+HOST = b"en.example"
+GET = [(b":method", b"GET"), (b":scheme", b"https"), (b":path", b"/"), (b":authority", HOST)]
+POST = [(b":method", b"POST"), *GET[1:]]
+
+
+class Frame(NamedTuple):
+    kind: int
+    flags: int
+    stream: int
+    payload: bytes
+
+
+def frame(kind, flags=0, stream=0, payload=b""):
+    """A frame's octets."""
+    return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
+
+
+def settings(*pairs):
+    return frame(
+        SETTINGS,
+        payload=b"".join(key.to_bytes(2, "big") + number.to_bytes(4, "big") for key, number in pairs),
+    )
+
+
+def window_update(increment, stream=0):
+    return frame(WINDOW_UPDATE, stream=stream, payload=increment.to_bytes(4, "big"))
+
+
+def rst_stream(stream, code=CANCEL):
+    return frame(RST_STREAM, stream=stream, payload=code.to_bytes(4, "big"))
+
+
+def data(stream, content=b"", *, ends=False):
+    return frame(DATA, END_STREAM if ends else 0, stream, content)
+
+
+def block(fields):
+    """A section of fields that leaves no trace in a table."""
+    octets = b""
+    for name, value in fields:
+        octets += b"\x10" + _length(name) + name + _length(value) + value
+    return octets
+
+
+def _length(octets):
+    number = len(octets)
+    if number < 127:
+        return bytes((number,))
+    number -= 127
+    encoded = b"\x7f"
+    while number >= 128:
+        encoded += bytes((number % 128 + 128,))
+        number //= 128
+    return encoded + bytes((number,))
+
+
+def headers(stream, fields=GET, *, ends=True, flags=END_HEADERS):
+    return frame(HEADERS, flags | (END_STREAM if ends else 0), stream, block(fields))
+
+
+def changed(fields, **pseudo):
+    """`fields` with other values of pseudo-header fields; None: without it."""
+    named = {b":" + name.encode(): value for name, value in pseudo.items()}
+    kept = [(name, named.get(name, value)) for name, value in fields]
+    return [(name, value) for name, value in kept if value is not None]
+
+
+class Timer:
+    def __init__(self, due, callback, arguments):
+        self.due, self.callback, self.arguments, self.is_cancelled = due, callback, arguments, False
+
+    def cancel(self):
+        self.is_cancelled = True
+
+    def when(self):
+        return self.due
+
+
+class Clock:
+    """The part of an event loop that a connection uses, with a time of its own."""
+
+    def __init__(self):
+        self.now = 1000.0
+        self.timers = []
+
+    def time(self):
+        return self.now
+
+    def call_at(self, due, callback, *arguments):
+        timer = Timer(due, callback, arguments)
+        self.timers.append(timer)
+        return timer
+
+    def call_later(self, seconds, callback, *arguments):
+        return self.call_at(self.now + seconds, callback, *arguments)
+
+    def call_soon(self, callback, *arguments):
+        return asyncio.get_running_loop().call_soon(callback, *arguments)
+
+    def pass_time(self, seconds):
+        end = self.now + seconds
+        while due := [timer for timer in self.timers if timer.due <= end and not timer.is_cancelled]:
+            timer = min(due, key=Timer.when)
+            self.timers.remove(timer)
+            self.now = max(self.now, timer.due)
+            timer.callback(*timer.arguments)
+        self.now = end
+
+
+class Transport(asyncio.Transport):
+    """A transport whose client reads, until a test says that it `reads` no more."""
+
+    HIGH = 64 * 1024
+
+    def __init__(self, protocol, suits):
+        super().__init__(
+            {"peername": ("192.0.2.1", 4711), "sockname": ("192.0.2.2", 443), "sslcontext": self}
+        )
+        self._extra[SUITS] = suits
+        self.protocol = protocol
+        self.sent, self.waiting, self.writes = bytearray(), bytearray(), 0
+        self.reads, self.is_closed, self.is_aborted, self.is_paused = True, False, False, False
+
+    def write(self, octets):
+        assert not self.is_closed, "a write after the end"
+        self.writes += 1
+        if self.reads:
+            self.sent += octets
+            return
+        full = len(self.waiting) > self.HIGH
+        self.waiting += octets
+        if not full and len(self.waiting) > self.HIGH:
+            self.protocol.pause_writing()
+
+    def read_again(self):
+        """Let the client read what waits."""
+        full, self.reads = len(self.waiting) > self.HIGH, True
+        self.sent += self.waiting
+        self.waiting.clear()
+        if full:
+            self.protocol.resume_writing()
+
+    def get_write_buffer_size(self):
+        return len(self.waiting)
+
+    def close(self):
+        self.is_closed = True
+
+    def abort(self):
+        self.is_closed = self.is_aborted = True
+
+    def is_closing(self):
+        return self.is_closed
+
+    def pause_reading(self):
+        self.is_paused = True
+
+    def resume_reading(self):
+        self.is_paused = False
+
+
+class Page(NamedTuple):
+    """What the origin server answers."""
+
+    status: int = 200
+    fields: tuple = ((b"cache-control", b"no-store"),)
+    content: bytes = b"answer"
+    interims: tuple = ()
+    is_early: bool = False  # it answers before the request's content
+    is_cut: bool = False
+
+
+class Asked:
+    """A request that has come to the origin server: its target, fields and content."""
+
+    def __init__(self, origin, request, content, answer):
+        self._origin, self._answer = origin, answer
+        self.method, self.target = request.method, request.canonical.target
+        self.fields, self.content = list(request.fields), b""
+        self.chunks, self.is_complete, self.is_cancelled, self.is_paused = 0, False, False, False
+        self._incoming = content
+        page = self.page = origin.pages.get(self.target.partition(b"?")[0], Page())
+        self._left = page.content
+        for status, fields in page.interims:
+            answer.interim(status, list(fields))
+        if page.is_early:
+            self.answer()
+        elif content is None:
+            self.finish()
+        else:
+            content.attach(self)
+
+    def write(self, chunk):
+        self.content += chunk
+        self.chunks += 1
+        return self._origin.takes(self)
+
+    def finish(self):
+        self.is_complete = True
+        if not self._origin.holds:
+            self.answer()
+
+    def take_more(self):
+        self._incoming.resume()
+
+    def answer(self):
+        page, answer = self.page, self._answer
+        if self.is_cancelled:
+            return
+        fields = [(b"date", b"Mon, 21 Sep 2026 14:13:20 GMT"), *page.fields]
+        if page.status not in {204, 304} and not page.is_cut:
+            fields.append((b"content-length", b"%d" % len(page.content)))
+        answer.start(Response(page.status, fields))
+        if self.method == b"HEAD" or page.status in {204, 304}:
+            self._left = b""
+        self.is_paused = False
+        self.resume()
+
+    def pause(self):
+        self.is_paused = True
+
+    def resume(self):
+        self.is_paused = False
+        while self._left and not self.is_paused and not self.is_cancelled:
+            piece, self._left = self._left[:16384], self._left[16384:]
+            if not self._answer.write(piece):
+                self.is_paused = True
+        if self._left is not None and not self._left and not self.is_cancelled:
+            self._left = None
+            if self.page.is_cut:
+                self._answer.fail(ConnectionResetError())
+            else:
+                self._answer.finish()
+
+    def cancel(self):
+        self.is_cancelled = True
+
+
+class Origin:
+    """An origin server that answers `pages` by path; while it `holds`, when a test says so."""
+
+    def __init__(self):
+        self.pages, self.asked, self.holds, self.is_greedy = {}, [], False, True
+
+    def takes(self, asked):
+        return self.is_greedy
+
+    def ask(self, request, content, answer):
+        has_content = any(name in {b"content-length", b"transfer-encoding"} for name, _ in request.fields)
+        asked = Asked.__new__(Asked)
+        self.asked.append(asked)
+        asked.__init__(self, request, content if has_content else None, answer)
+        return asked
+
+
+class Server:
+    """A listener whose engine forwards to an `Origin`; each client of it is a connection."""
+
+    def __init__(self, *, limits=LIMITS, clients=None, rules=None, runtime_limits=NO_LIMITS):
+        self.origin, self.outcomes, self.refusals = Origin(), [], []
+        self.clock = Clock()
+        profile = builtin_profiles()["asgi"]
+        runtime = Runtime.everywhere(profile, rules or Rules(), limits=runtime_limits)
+        gate = Gate(runtime, tiers_of(MemoryStore()))
+        self.engine = Engine(gate, (self.outcomes.append,), lambda: NOW)
+        self.clients = Clients() if clients is None else clients
+        service = EngineService(self.engine, self.origin)
+        self.listener = Listener(
+            service, limits, lambda received, reasons: self.refusals.append((received, reasons)), self.clients
+        )
+        self.state = SimpleNamespace(connections=set(), tasks=set(), total_requests=0, default_headers=[])
+
+    def connect(self, *, suits=None, greets=True):
+        return Client(self, suits, greets)
+
+
+class Client:
+    """A client's end of one connection."""
+
+    def __init__(self, server, suits=None, greets=True):
+        config = SimpleNamespace(timeout_keep_alive=5, timeout_graceful_shutdown=10, limit_concurrency=None)
+        self.server, self.clock = server, server.clock
+        self.connection = Http2Connection(server.listener, config, server.state, {}, server.clock)
+        self.transport = Transport(self.connection, suits)
+        self.connection.connection_made(self.transport)
+        self.decoder = hpack.Decoder()
+        self.frames, self._unread, self._section = [], b"", b""
+        if greets:
+            self.give(PREFACE + settings())
+
+    def give(self, octets):
+        """Hand octets over, if the connection still reads."""
+        if not self.transport.is_closed:
+            self.connection.data_received(octets)
+
+    async def send(self, *frames):
+        """Send frames, and let everything happen that can."""
+        self.give(b"".join(frames))
+        return await self.settle()
+
+    async def settle(self):
+        for _ in range(12):
+            await asyncio.sleep(0)
+        self._unread += bytes(self.transport.sent)
+        self.transport.sent.clear()
+        return self._parse()
+
+    def _parse(self):
+        """The frames that have come since the last time; sections of fields become lists."""
+        new = []
+        octets = self._unread
+        while len(octets) >= 9 and len(octets) >= 9 + (size := int.from_bytes(octets[:3], "big")):
+            number = int.from_bytes(octets[5:9], "big")
+            new.append(Frame(octets[3], octets[4], number, octets[9 : 9 + size]))
+            octets = octets[9 + size :]
+        self._unread = octets
+        read = [
+            each._replace(payload=self._fields(each)) if each.kind in {HEADERS, CONTINUATION} else each
+            for each in new
+        ]
+        self.frames += read
+        return read
+
+    def _fields(self, each):
+        self._section += each.payload
+        if not each.flags & END_HEADERS:
+            return []
+        section, self._section = self._section, b""
+        return [tuple(field) for field in self.decoder.decode(section, raw=True)]
+
+    async def leave(self):
+        self.connection.connection_lost(None)
+        await asyncio.sleep(0)
+
+    # What has come
+
+    def of(self, stream, *kinds):
+        return [each for each in self.frames if each.stream == stream and (not kinds or each.kind in kinds)]
+
+    def head(self, stream):
+        """The status and the fields of the final response, None if it has not come."""
+        for each in self.of(stream, HEADERS):
+            fields = dict(each.payload)
+            if not fields.get(b":status", b"1").startswith(b"1"):
+                return int(fields.pop(b":status")), fields
+        return None
+
+    def content(self, stream):
+        return b"".join(each.payload for each in self.of(stream, DATA))
+
+    def response(self, stream):
+        """Status, fields, content."""
+        status, fields = self.head(stream)
+        return status, fields, self.content(stream)
+
+    def interims(self, stream):
+        found = [dict(each.payload) for each in self.of(stream, HEADERS)]
+        return [fields for fields in found if fields.get(b":status", b"").startswith(b"1")]
+
+    def has_ended(self, stream):
+        return any(each.flags & END_STREAM for each in self.of(stream, HEADERS, DATA))
+
+    def resets(self, stream):
+        return [int.from_bytes(each.payload, "big") for each in self.of(stream, RST_STREAM)]
+
+    @property
+    def goodbyes(self):
+        """The last stream and the code of each GOAWAY."""
+        found = [each.payload for each in self.frames if each.kind == GOAWAY]
+        return [(int.from_bytes(each[:4], "big"), int.from_bytes(each[4:8], "big")) for each in found]
+
+    @property
+    def error(self):
+        """The code with which the connection was ended; None: it stands."""
+        return self.goodbyes[-1][1] if self.goodbyes and self.transport.is_closed else None
+
+    def granted(self, stream=0):
+        """The octets of windows that were given, beyond the initial one."""
+        return sum(int.from_bytes(each.payload, "big") for each in self.of(stream, WINDOW_UPDATE))
+
+    async def ask(self, stream, fields=(), *, content=None, **pseudo):
+        """One exchange: status, fields and content of its response."""
+        base = changed(GET if content is None else POST, **pseudo)
+        frames = [headers(stream, [*base, *fields], ends=content is None)]
+        if content is not None:
+            frames.append(data(stream, content, ends=True))
+        await self.send(*frames)
+        return self.response(stream)

@@ -1,0 +1,423 @@
+"""What RFC 9113 §3 to §8 and RFC 7541 want of a server that is sent these frames."""
+
+import pytest
+
+from http2_client import (
+    ACK,
+    COMPRESSION_ERROR,
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    FLOW_CONTROL_ERROR,
+    FRAME_SIZE_ERROR,
+    GET,
+    GOAWAY,
+    HEADERS,
+    INITIAL_WINDOW_SIZE,
+    MAX_FRAME_SIZE,
+    PADDED,
+    PING,
+    POST,
+    PREFACE,
+    PRIORITIZED,
+    PRIORITY,
+    PROTOCOL_ERROR,
+    PUSH_PROMISE,
+    RST_STREAM,
+    SETTINGS,
+    STREAM_CLOSED,
+    WINDOW_UPDATE,
+    Page,
+    block,
+    changed,
+    data,
+    frame,
+    headers,
+    rst_stream,
+    settings,
+    window_update,
+)
+
+ENABLE_PUSH = 2
+LARGEST = 2**31 - 1
+OPEN = headers(1, POST, ends=False)  # a stream on which content may follow
+WHOLE = headers(1)
+PRIORITIES = b"\0\0\0\0\xff"
+
+
+def section(octets, stream=1, *, ends=True):
+    """A HEADERS frame with this section of fields behind the usual one."""
+    return frame(HEADERS, END_HEADERS | (END_STREAM if ends else 0), stream, block(GET) + octets)
+
+
+# What ends the connection: the frames, and the errors of which it may be.
+CONNECTION_ERRORS = {
+    "4.2 a HEADERS frame longer than SETTINGS_MAX_FRAME_SIZE": (
+        [frame(HEADERS, 5, 1, bytes(16385))],
+        FRAME_SIZE_ERROR,
+    ),
+    "4.2 a DATA frame longer than that": ([OPEN, data(1, bytes(16385))], FRAME_SIZE_ERROR),
+    "4.3 a section of fields that ends within a field": ([frame(HEADERS, 5, 1, b"\x40")], COMPRESSION_ERROR),
+    "4.3 PRIORITY within a section of fields": (
+        [headers(1, flags=0), frame(PRIORITY, 0, 1, PRIORITIES)],
+        PROTOCOL_ERROR,
+    ),
+    "4.3 another stream's HEADERS within a section of fields": (
+        [headers(1, flags=0), headers(3)],
+        PROTOCOL_ERROR,
+    ),
+    "5.1 DATA on an idle stream": ([data(1, b"content")], PROTOCOL_ERROR, STREAM_CLOSED),
+    "5.1 RST_STREAM on an idle stream": ([rst_stream(1)], PROTOCOL_ERROR),
+    "5.1 WINDOW_UPDATE on an idle stream": ([window_update(100, 1)], PROTOCOL_ERROR),
+    "5.1 CONTINUATION on an idle stream": ([frame(CONTINUATION, END_HEADERS, 1, block(GET))], PROTOCOL_ERROR),
+    "5.1 CONTINUATION behind a whole request": (
+        [WHOLE, frame(CONTINUATION, END_HEADERS, 1, block([(b"x", b"y")]))],
+        PROTOCOL_ERROR,
+        STREAM_CLOSED,
+    ),
+    "5.1 CONTINUATION behind RST_STREAM": (
+        [OPEN, rst_stream(1), frame(CONTINUATION, END_HEADERS, 1, block([(b"x", b"y")]))],
+        PROTOCOL_ERROR,
+        STREAM_CLOSED,
+    ),
+    "5.1.1 an even stream identifier": ([headers(2)], PROTOCOL_ERROR),
+    "5.1.1 a lower stream identifier": ([headers(5), headers(3)], PROTOCOL_ERROR),
+    "5.5 an unknown frame within a section of fields": (
+        [headers(1, flags=0), frame(0x16, 0, 0, bytes(8))],
+        PROTOCOL_ERROR,
+    ),
+    "6.1 DATA on stream 0": ([data(0, b"content")], PROTOCOL_ERROR),
+    "6.1 more padding than payload": (
+        [OPEN, frame(DATA, PADDED | END_STREAM, 1, b"\x06test")],
+        PROTOCOL_ERROR,
+    ),
+    "6.1 more padding than payload, and a length": (
+        [
+            headers(1, [*POST, (b"content-length", b"4")], ends=False),
+            frame(DATA, PADDED | END_STREAM, 1, b"\x06test"),
+        ],
+        PROTOCOL_ERROR,
+    ),
+    "6.2 HEADERS on stream 0": ([headers(0)], PROTOCOL_ERROR),
+    "6.2 HEADERS with more padding than payload": (
+        [frame(HEADERS, PADDED | END_HEADERS | END_STREAM, 1, b"\x7f" + block(GET)[:20])],
+        PROTOCOL_ERROR,
+    ),
+    "6.3 PRIORITY on stream 0": ([frame(PRIORITY, 0, 0, PRIORITIES)], PROTOCOL_ERROR),
+    "6.3 PRIORITY of four octets": ([WHOLE, frame(PRIORITY, 0, 1, bytes(4))], FRAME_SIZE_ERROR),
+    "6.4 RST_STREAM on stream 0": ([rst_stream(0)], PROTOCOL_ERROR),
+    "6.4 RST_STREAM of three octets": ([OPEN, frame(RST_STREAM, 0, 1, bytes(3))], FRAME_SIZE_ERROR),
+    "6.5 an acknowledgement of SETTINGS with a payload": ([frame(SETTINGS, ACK, 0, b"\0")], FRAME_SIZE_ERROR),
+    "6.5 SETTINGS on a stream": ([frame(SETTINGS, 0, 1, bytes(6))], PROTOCOL_ERROR),
+    "6.5 SETTINGS of three octets": ([frame(SETTINGS, 0, 0, bytes(3))], FRAME_SIZE_ERROR, PROTOCOL_ERROR),
+    "6.5.2 SETTINGS_ENABLE_PUSH of 2": ([settings((ENABLE_PUSH, 2))], PROTOCOL_ERROR),
+    "6.5.2 an initial window above the largest": (
+        [settings((INITIAL_WINDOW_SIZE, LARGEST + 1))],
+        FLOW_CONTROL_ERROR,
+    ),
+    "6.5.2 frames that are too short": ([settings((MAX_FRAME_SIZE, 16383))], PROTOCOL_ERROR),
+    "6.5.2 frames that are too long": ([settings((MAX_FRAME_SIZE, 2**24))], PROTOCOL_ERROR),
+    "6.7 PING on a stream": ([frame(PING, 0, 3, bytes(8))], PROTOCOL_ERROR),
+    "6.7 PING of six octets": ([frame(PING, 0, 0, bytes(6))], FRAME_SIZE_ERROR),
+    "6.8 GOAWAY on a stream": ([frame(GOAWAY, 0, 1, bytes(8))], PROTOCOL_ERROR),
+    "6.8 GOAWAY of four octets": ([frame(GOAWAY, 0, 0, bytes(4))], FRAME_SIZE_ERROR, PROTOCOL_ERROR),
+    "6.9 WINDOW_UPDATE of nothing": ([window_update(0)], PROTOCOL_ERROR),
+    "6.9 WINDOW_UPDATE of three octets": ([frame(WINDOW_UPDATE, 0, 0, bytes(3))], FRAME_SIZE_ERROR),
+    "6.9.1 a connection's window above the largest": ([window_update(LARGEST)] * 2, FLOW_CONTROL_ERROR),
+    "6.10 DATA within a section of fields": (
+        [headers(1, POST, ends=False, flags=0), data(1, b"content", ends=True)],
+        PROTOCOL_ERROR,
+    ),
+    "6.10 CONTINUATION on stream 0": (
+        [headers(1, flags=0), frame(CONTINUATION, END_HEADERS, 0, block([(b"x", b"y")]))],
+        PROTOCOL_ERROR,
+    ),
+    "6.10 CONTINUATION behind the end of a section": (
+        [headers(1, flags=0), *[frame(CONTINUATION, END_HEADERS, 1, block([(b"x", b"y")]))] * 2],
+        PROTOCOL_ERROR,
+        STREAM_CLOSED,
+    ),
+    "6.10 CONTINUATION behind DATA": (
+        [OPEN, data(1, b"content", ends=True), frame(CONTINUATION, END_HEADERS, 1, block([(b"x", b"y")]))],
+        PROTOCOL_ERROR,
+        STREAM_CLOSED,
+    ),
+    "8.1 a second section of fields that ends nothing": (
+        [OPEN, data(1, b"content"), headers(1, [(b"x", b"y")], ends=False)],
+        PROTOCOL_ERROR,
+    ),
+    "8.4 PUSH_PROMISE": ([frame(PUSH_PROMISE, END_HEADERS, 1, b"\0\0\0\x03" + block(GET))], PROTOCOL_ERROR),
+    "7541 2.3.3 an index behind the tables": ([section(b"\xc6")], COMPRESSION_ERROR),
+    "7541 2.3.3 a name's index behind the tables": ([section(b"\x7f\x07\0")], COMPRESSION_ERROR),
+    "7541 4.2 a size of the table behind fields": ([section(b"\x21")], COMPRESSION_ERROR),
+    "7541 5.2 padding of more than seven bits": (
+        [section(b"\0\x85\xf2\xb2\x4a\x84\xff\x84\x49\x50\x9f\xff")],
+        COMPRESSION_ERROR,
+    ),
+    "7541 5.2 padding by zeros": (
+        [section(b"\0\x85\xf2\xb2\x4a\x84\xff\x83\x49\x50\x90")],
+        COMPRESSION_ERROR,
+    ),
+    "7541 5.2 the sign for the end of a string": (
+        [section(b"\0\x85\xf2\xb2\x4a\x84\xff\x87\x49\x51\xff\xff\xff\xfa\x7f")],
+        COMPRESSION_ERROR,
+    ),
+    "7541 6.1 index 0": ([section(b"\x80")], COMPRESSION_ERROR),
+    "7541 6.3 a table larger than the setting": (
+        [frame(HEADERS, END_HEADERS | END_STREAM, 1, b"\x3f\xe2\x1f" + block(GET))],
+        COMPRESSION_ERROR,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONNECTION_ERRORS)
+async def test_the_connection_ends_at(connect, name):
+    frames, *codes = CONNECTION_ERRORS[name]
+    client = connect()
+    await client.send(*frames)
+    assert client.error in codes
+
+
+async def test_the_connection_ends_at_fields_on_a_closed_stream(connect):
+    client = connect()
+    await client.send(WHOLE)
+    await client.send(WHOLE)
+    assert client.error == STREAM_CLOSED
+
+
+async def test_the_connection_ends_at_another_preface(connect):
+    client = connect(greets=False)
+    await client.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert client.error == PROTOCOL_ERROR
+
+
+# What ends one stream. The origin server has not answered by then.
+STREAM_ERRORS = {
+    "5.1 DATA behind a whole request": ([WHOLE, data(1, b"content")], STREAM_CLOSED),
+    "5.1 HEADERS behind a whole request": ([WHOLE, WHOLE], STREAM_CLOSED),
+    "5.1 DATA behind RST_STREAM": ([OPEN, rst_stream(1), data(1, b"content")], STREAM_CLOSED),
+    "5.1 HEADERS behind RST_STREAM": ([OPEN, rst_stream(1), headers(1, POST)], STREAM_CLOSED),
+    "6.9.1 a stream's window above the largest": (
+        [OPEN, *[window_update(LARGEST, 1)] * 2],
+        FLOW_CONTROL_ERROR,
+    ),
+    "8.1.1 content longer than its length": (
+        [headers(1, [*POST, (b"content-length", b"1")], ends=False), data(1, b"content", ends=True)],
+        PROTOCOL_ERROR,
+    ),
+    "8.1.1 content in frames longer than its length": (
+        [
+            headers(1, [*POST, (b"content-length", b"5")], ends=False),
+            data(1, b"four"),
+            data(1, b"four", ends=True),
+        ],
+        PROTOCOL_ERROR,
+    ),
+    "8.1.1 content shorter than its length": (
+        [headers(1, [*POST, (b"content-length", b"9")], ends=False), data(1, b"content", ends=True)],
+        PROTOCOL_ERROR,
+    ),
+    "8.1.1 trailers before all of the content": (
+        [
+            headers(1, [*POST, (b"content-length", b"9")], ends=False),
+            data(1, b"four"),
+            headers(1, [(b"x", b"y")]),
+        ],
+        PROTOCOL_ERROR,
+    ),
+    "8.1.1 no content, and a length": ([headers(1, [*POST, (b"content-length", b"9")])], PROTOCOL_ERROR),
+    "8.1 a pseudo-header field in trailers": (
+        [OPEN, data(1, b"content"), headers(1, [(b":method", b"POST")])],
+        PROTOCOL_ERROR,
+    ),
+    "8.2.1 a name in capitals": ([headers(1, [*GET, (b"X-Test", b"y")])], PROTOCOL_ERROR),
+    "8.2.1 a name with a blank": ([headers(1, [*GET, (b"x test", b"y")])], PROTOCOL_ERROR),
+    "8.2.1 a name with a colon": ([headers(1, [*GET, (b"x:test", b"y")])], PROTOCOL_ERROR),
+    "8.2.1 no name": ([headers(1, [*GET, (b"", b"y")])], PROTOCOL_ERROR),
+    "8.2.1 a comma in a name": ([headers(1, [*GET, (b"x,test", b"y")])], PROTOCOL_ERROR),
+    "8.2.1 a line break in a value": ([headers(1, [*GET, (b"x", b"a\r\nb: c")])], PROTOCOL_ERROR),
+    "8.2.1 a line feed in a value": ([headers(1, [*GET, (b"x", b"a\nb")])], PROTOCOL_ERROR),
+    "8.2.1 NUL in a value": ([headers(1, [*GET, (b"x", b"a\0b")])], PROTOCOL_ERROR),
+    "8.2.1 a blank before a value": ([headers(1, [*GET, (b"x", b" a")])], PROTOCOL_ERROR),
+    "8.2.1 a tab behind a value": ([headers(1, [*GET, (b"x", b"a\t")])], PROTOCOL_ERROR),
+    "8.2.1 a line break in :path": ([headers(1, changed(GET, path=b"/ HTTP/1.1\r\nx: y"))], PROTOCOL_ERROR),
+    "8.2.2 Connection": ([headers(1, [*GET, (b"connection", b"keep-alive")])], PROTOCOL_ERROR),
+    "8.2.2 Keep-Alive": ([headers(1, [*GET, (b"keep-alive", b"timeout=5")])], PROTOCOL_ERROR),
+    "8.2.2 Proxy-Connection": ([headers(1, [*GET, (b"proxy-connection", b"close")])], PROTOCOL_ERROR),
+    "8.2.2 Transfer-Encoding": ([headers(1, [*GET, (b"transfer-encoding", b"chunked")])], PROTOCOL_ERROR),
+    "8.2.2 Upgrade": ([headers(1, [*GET, (b"upgrade", b"h2c")])], PROTOCOL_ERROR),
+    "8.2.2 TE with more than trailers": ([headers(1, [*GET, (b"te", b"trailers, deflate")])], PROTOCOL_ERROR),
+    "8.3 an unknown pseudo-header field": ([headers(1, [*GET, (b":test", b"y")])], PROTOCOL_ERROR),
+    "8.3 a response's pseudo-header field": ([headers(1, [*GET, (b":status", b"200")])], PROTOCOL_ERROR),
+    "8.3 a pseudo-header field behind others": ([headers(1, [(b"x", b"y"), *GET])], PROTOCOL_ERROR),
+    "8.3 two methods": ([headers(1, [GET[0], *GET])], PROTOCOL_ERROR),
+    "8.3 two schemes": ([headers(1, [GET[1], *GET])], PROTOCOL_ERROR),
+    "8.3 two paths": ([headers(1, [GET[2], *GET])], PROTOCOL_ERROR),
+    "8.3 two authorities": ([headers(1, [GET[3], *GET])], PROTOCOL_ERROR),
+    "8.3.1 an empty path": ([headers(1, changed(GET, path=b""))], PROTOCOL_ERROR),
+    "8.3.1 no path": ([headers(1, changed(GET, path=None))], PROTOCOL_ERROR),
+    "8.3.1 no method": ([headers(1, changed(GET, method=None))], PROTOCOL_ERROR),
+    "8.3.1 no scheme": ([headers(1, changed(GET, scheme=None))], PROTOCOL_ERROR),
+    "8.5 CONNECT with a path": ([headers(1, changed(GET, method=b"CONNECT"))], PROTOCOL_ERROR),
+    "8441 4 :protocol without CONNECT": ([headers(1, [*GET, (b":protocol", b"websocket")])], PROTOCOL_ERROR),
+}
+
+
+@pytest.mark.parametrize("name", STREAM_ERRORS)
+async def test_one_stream_ends_at(connect, name):
+    frames, code = STREAM_ERRORS[name]
+    client = connect()
+    client.server.origin.holds = True
+    await client.send(*frames)
+    assert code in client.resets(1)
+    client.server.origin.holds = False
+    assert (await client.ask(7))[0] == 200  # the connection goes on
+
+
+async def test_a_malformed_request_is_told_why(connect):
+    """RFC 9113 §8.1.1: a response may come before the reset."""
+    client = connect()
+    status, fields, content = await client.ask(1, [(b"Upper", b"case")])
+    assert (status, b'"bad-framing"' in content) == (400, True)
+    assert fields[b"content-type"] == b"application/problem+json"
+    assert not client.has_ended(1)
+    assert client.resets(1) == [PROTOCOL_ERROR]
+
+
+# What is answered as if it were not there.
+IGNORED = {
+    "4.1 an unknown frame": [frame(0x16, 0, 0, bytes(8))],
+    "4.1 an unknown flag": [frame(PING, 0x16, 0, bytes(8))],
+    "4.1 the reserved bit": [b"\0\0\x08\x06\0\x80\0\0\0" + bytes(8)],
+    "5.1 WINDOW_UPDATE on a closed stream": [window_update(100, 1)],
+    "5.1 RST_STREAM on a closed stream": [rst_stream(1)],
+    "5.1 PRIORITY on a closed stream": [frame(PRIORITY, 0, 1, PRIORITIES)],
+    "5.1 PRIORITY on an idle stream": [frame(PRIORITY, 0, 9, PRIORITIES)],
+    "5.3.1 PRIORITY that depends on a stream": [frame(PRIORITY, 0, 9, b"\x80\0\0\x01\xff")],
+    "6.5.2 an unknown setting": [settings((0xFF, 1))],
+    "6.7 an acknowledgement that nobody waits for": [frame(PING, ACK, 0, b"strange!")],
+    "6.9 WINDOW_UPDATE": [window_update(100)],
+}
+
+
+@pytest.mark.parametrize("name", IGNORED)
+async def test_the_connection_goes_on_behind(connect, name):
+    client = connect()
+    await client.send(WHOLE)
+    await client.send(*IGNORED[name], frame(PING, 0, 0, b"question"))
+    assert (PING, ACK, 0, b"question") in client.frames
+    assert (await client.ask(11))[0] == 200
+    assert not client.transport.is_closed
+
+
+# Requests that are answered, however their frames are made.
+REQUESTS = {
+    "4.2 DATA of 2^14 octets": [OPEN, data(1, bytes(16384), ends=True)],
+    "6.1 DATA with padding": [OPEN, frame(DATA, PADDED | END_STREAM, 1, b"\x03content\0\0\0")],
+    "6.1 DATA in several frames": [OPEN, data(1, b"con"), data(1, b"tent"), data(1, ends=True)],
+    "6.2 HEADERS with padding": [frame(HEADERS, 13, 1, b"\x05" + block(GET) + bytes(5))],
+    "6.2 HEADERS with a priority": [frame(HEADERS, 5 | PRIORITIZED, 1, b"\x80\0\0\x09\xff" + block(GET))],
+    "6.10 CONTINUATION": [
+        headers(1, flags=0),
+        frame(CONTINUATION, 0, 1, block([(b"x", b"y")])),
+        frame(CONTINUATION, END_HEADERS, 1, block([(b"x", b"z")])),
+    ],
+    "8.1 trailers": [OPEN, data(1, b"content"), headers(1, [(b"x", b"y")])],
+    "8.1.1 content of its length": [
+        headers(1, [*POST, (b"content-length", b"7")], ends=False),
+        data(1, b"content", ends=True),
+    ],
+    "8.2.2 TE with trailers": [headers(1, [*GET, (b"te", b"trailers")])],
+    "8.3.1 HEAD": [headers(1, changed(GET, method=b"HEAD"))],
+    "8.3.1 Host without an authority": [
+        headers(1, [*changed(GET, authority=None), (b"host", b"en.example")])
+    ],
+    "7541 6.1 an indexed field": [frame(HEADERS, 5, 1, b"\x82\x87\x84" + block(GET[3:]))],
+    "7541 6.2.1 a field that enters the table": [frame(HEADERS, 5, 1, block(GET) + b"\x40\x01x\x01y")],
+    "7541 6.2.1 a field with an indexed name": [frame(HEADERS, 5, 1, b"\x82\x87\x84\x41\x0aen.example")],
+    "7541 6.2.2 a field with a coded value": [frame(HEADERS, 5, 1, block(GET) + b"\0\x81\xf3\x81\xf5")],
+    "7541 6.2.3 a field that never enters a table": [frame(HEADERS, 5, 1, block(GET) + b"\x10\x01x\x01y")],
+    "7541 6.3 sizes of the table": [frame(HEADERS, 5, 1, b"\x20\x3f\xe1\x1f" + block(GET))],
+    "a PRIORITY frame before": [frame(PRIORITY, 0, 3, PRIORITIES), WHOLE],
+}
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+async def test_the_request_is_answered(connect, name):
+    client = connect()
+    await client.send(*REQUESTS[name])
+    assert client.head(1)[0] == 200
+    assert client.has_ended(1)
+    assert client.resets(1) == []
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+async def test_octets_may_come_one_by_one(connect, name):
+    client = connect(greets=False)
+    for octet in PREFACE + settings() + b"".join(REQUESTS[name]):
+        client.give(bytes((octet,)))
+    await client.settle()
+    assert client.head(1)[0] == 200
+    assert client.has_ended(1)
+
+
+async def test_settings_come_first_and_are_acknowledged(connect):
+    client = connect(greets=False)
+    await client.settle()
+    assert client.frames[0][:3] == (SETTINGS, 0, 0)
+    await client.send(PREFACE, settings((ENABLE_PUSH, 0)))
+    assert (SETTINGS, ACK, 0, b"") in client.frames
+
+
+@pytest.mark.parametrize("sizes", [[(4, 100), (4, 1)], [(4, 1)]])
+async def test_content_stays_within_the_initial_window(connect, sizes):
+    client = connect()
+    await client.send(settings(*sizes))
+    await client.send(WHOLE)
+    assert [each.payload for each in client.of(1, DATA)] == [b"a"]
+    assert not client.has_ended(1)
+
+
+async def test_a_change_of_the_initial_window_changes_open_streams(connect):
+    client = connect()
+    await client.send(settings((INITIAL_WINDOW_SIZE, 0)))
+    await client.send(WHOLE)
+    assert client.of(1, DATA) == []
+    await client.send(settings((INITIAL_WINDOW_SIZE, 1)))
+    assert client.content(1) == b"a"
+
+
+async def test_a_window_may_be_negative(connect):
+    client = connect()
+    await client.send(settings((INITIAL_WINDOW_SIZE, 3)))
+    await client.send(WHOLE)
+    assert client.content(1) == b"ans"
+    await client.send(settings((INITIAL_WINDOW_SIZE, 2)))
+    await client.send(window_update(1, 1))
+    assert client.content(1) == b"ans"
+    await client.send(window_update(1, 1))
+    assert client.content(1) == b"answ"
+
+
+async def test_streams_beyond_the_bound_are_refused_alone(connect):
+    client = connect()
+    client.server.origin.holds = True
+    await client.send(*[headers(2 * number + 1) for number in range(102)])
+    assert [client.resets(number) for number in (199, 201, 203)] == [[], [7], [7]]
+    client.server.origin.holds = False
+    for asked in client.server.origin.asked:
+        asked.answer()
+    await client.settle()
+    assert all(client.has_ended(2 * number + 1) for number in range(100))
+    assert (await client.ask(205))[0] == 200
+
+
+async def test_an_unknown_error_in_goaway_means_nothing(connect):
+    client = connect()
+    client.server.origin.pages[b"/"] = Page(content=b"x" * 100_000)
+    await client.send(WHOLE, frame(GOAWAY, 0, 0, bytes(4) + b"\0\0\0\xff"), frame(PING, 0, 0, b"question"))
+    assert (PING, ACK, 0, b"question") in client.frames
+    assert len(client.content(1)) == 65535
+    await client.send(window_update(100_000), window_update(100_000, 1))
+    assert len(client.content(1)) == 100_000

@@ -1,0 +1,114 @@
+"""Windows towards the origin server and towards the client: no stream holds another (RFC 9113 §5.2)."""
+
+from http2_client import (
+    DATA,
+    INITIAL_WINDOW_SIZE,
+    POST,
+    Page,
+    changed,
+    data,
+    headers,
+    settings,
+    window_update,
+)
+
+WINDOW = 65535
+
+
+async def test_a_stream_that_nobody_reads_gets_no_window(connect):
+    client = connect()
+    client.server.origin.is_greedy = False  # it takes a chunk, and wants no more for now
+    await client.send(headers(1, POST, ends=False))
+    for _ in range(4):
+        await client.send(data(1, bytes(16_000)))
+    assert client.granted(1) <= 16_000
+    client.server.origin.is_greedy = True
+    client.server.origin.asked[0].take_more()
+    await client.settle()
+    assert client.granted(1) >= 60_000
+    assert len(client.server.origin.asked[0].content) == 64_000
+
+
+async def test_ninety_nine_stuck_uploads_hold_none(connect):
+    client = connect()
+    client.server.origin.is_greedy = False
+    for number in range(1, 199, 2):
+        await client.send(headers(number, POST, ends=False), *[data(number, bytes(13_107))] * 5)
+    client.server.origin.is_greedy = True
+    left = WINDOW + client.granted() - 99 * WINDOW
+    for _ in range(10):
+        assert left >= WINDOW
+    await client.send(headers(199, POST, ends=False), data(199, bytes(16_000), ends=True))
+    assert client.head(199)[0] == 200
+    assert len(client.server.origin.asked[-1].content) == 16_000
+
+
+async def test_windows_are_given_in_large_steps(connect):
+    client = connect()
+    await client.send(headers(1, POST, ends=False))
+    for _ in range(1000):
+        await client.send(data(1, bytes(1000)))
+    updates = [each for each in client.frames if each.kind == 8 and each.stream == 1]
+    assert len(client.server.origin.asked[0].content) == 1_000_000
+    assert len(updates) <= 31  # one for half of a window
+    assert client.granted(1) >= 1_000_000 - WINDOW // 2
+
+
+async def test_content_of_many_small_frames_is_handed_over_in_one(connect):
+    client = connect()
+    await client.send(headers(1, POST, ends=False))
+    await client.send(*[data(1, b"x")] * 60)
+    (asked,) = client.server.origin.asked
+    assert (asked.content, asked.chunks) == (b"x" * 60, 1)
+
+
+async def test_padding_counts_for_the_window(connect):
+    client = connect()
+    await client.send(headers(1, POST, ends=False))
+    for _ in range(300):
+        await client.send(b"\0\x01\0\0\x08\0\0\0\x01" + b"\xf0" + b"y" * 15 + bytes(240))
+    assert client.server.origin.asked[0].content == b"y" * 15 * 300
+    assert client.granted(1) >= 300 * 256 - WINDOW // 2
+
+
+async def test_a_client_without_a_window_gets_no_more_than_it_asked_for(connect):
+    client = connect()
+    client.server.origin.pages[b"/"] = Page(content=bytes(10_000_000))
+    await client.send(settings((INITIAL_WINDOW_SIZE, 10)))
+    await client.send(headers(1))
+    assert len(client.content(1)) == 10
+    (asked,) = client.server.origin.asked
+    assert asked.is_paused
+    assert len(asked._left) > 9_500_000
+    while not client.has_ended(1):
+        before = len(client.content(1))
+        await client.send(window_update(500_000, 1), window_update(500_000))
+        assert len(client.content(1)) > before
+    assert len(client.content(1)) == 10_000_000
+
+
+async def test_streams_share_the_window_of_the_connection(connect):
+    client = connect()
+    client.server.origin.pages[b"/"] = Page(content=bytes(200_000))
+    await client.send(headers(1), headers(3), headers(5))
+    for _ in range(12):
+        await client.send(window_update(50_000), *[window_update(50_000, number) for number in (1, 3, 5)])
+        sizes = [len(client.content(number)) for number in (1, 3, 5)]
+        assert max(sizes) - min(sizes) <= 2 * 16_384
+    assert sizes == [200_000] * 3
+
+
+async def test_a_small_answer_passes_a_large_one(connect):
+    client = connect()
+    client.server.origin.pages[b"/large"] = Page(content=bytes(1_000_000))
+    await client.send(headers(1, changed(POST, path=b"/large", method=b"GET")))
+    await client.send(window_update(100_000), headers(3))
+    assert client.content(3) == b"answer"
+
+
+async def test_frames_are_no_longer_than_their_least_bound(connect):
+    client = connect()
+    client.server.origin.pages[b"/"] = Page(content=bytes(60_000))
+    await client.send(settings((5, 1_000_000)))
+    await client.send(headers(1))
+    assert max(len(each.payload) for each in client.of(1, DATA)) == 16384

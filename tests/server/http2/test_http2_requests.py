@@ -1,0 +1,380 @@
+"""Requests and responses over HTTP/2: what the origin server gets, and what the client gets of its answer."""
+
+import pytest
+
+from http2_client import (
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    GET,
+    HEADERS,
+    HOST,
+    INTERNAL_ERROR,
+    NO_ERROR,
+    POST,
+    Page,
+    block,
+    changed,
+    data,
+    frame,
+    headers,
+    rst_stream,
+    window_update,
+)
+from univocal.http.framing import ReadLimits
+from univocal.judge.runtime import Limits
+
+HOUR = (b"cache-control", b"max-age=3600")
+EXPECTS = (b"expect", b"100-continue")
+
+
+def named(fields, name):
+    return [value for key, value in fields if key == name]
+
+
+@pytest.mark.parametrize(
+    ("path", "target"),
+    [(b"/a?", b"/a?"), (b"/a", b"/a"), (b"//b;c", b"//b;c"), (b"/a b", b"/a%20b")],
+)
+async def test_the_target_is_canonical_and_otherwise_exact(connect, path, target):
+    client = connect()
+    assert (await client.ask(1, path=path))[0] == 200
+    assert client.server.origin.asked[0].target == target
+
+
+async def test_the_origin_server_gets_the_fields(connect):
+    client = connect()
+    await client.ask(1, [(b"cookie", b"a=b"), (b"x", b"1"), (b"cookie", b"c=d"), (b"te", b"trailers")])
+    (asked,) = client.server.origin.asked
+    assert named(asked.fields, b"host") == [HOST]
+    assert named(asked.fields, b"cookie") == [b"a=b; c=d"]
+    assert named(asked.fields, b"x") == [b"1"]
+    assert client.server.outcomes[0].received.version == b"2"
+
+
+# Content of requests
+
+
+async def test_content_without_a_length_reaches_the_origin_server_chunked(connect):
+    client = connect()
+    frames = [
+        headers(1, changed(POST, method=b"PUT"), ends=False),
+        data(1, b"con"),
+        data(1, b"tent", ends=True),
+    ]
+    await client.send(*frames)
+    (asked,) = client.server.origin.asked
+    assert (asked.method, asked.content, asked.is_complete) == (b"PUT", b"content", True)
+    assert named(asked.fields, b"transfer-encoding") == [b"chunked"]
+    assert client.head(1)[0] == 200
+
+
+async def test_content_with_a_length_keeps_it(connect):
+    client = connect()
+    await client.ask(1, [(b"content-length", b"7")], content=b"content")
+    (asked,) = client.server.origin.asked
+    assert (asked.content, named(asked.fields, b"content-length")) == (b"content", [b"7"])
+    assert named(asked.fields, b"transfer-encoding") == []
+
+
+async def test_a_request_that_ends_with_its_head_has_no_content(connect):
+    client = connect()
+    await client.send(headers(1, POST))
+    (asked,) = client.server.origin.asked
+    assert named(asked.fields, b"transfer-encoding") == []
+    assert client.head(1)[0] == 200
+
+
+async def test_trailers_end_the_content(connect):
+    client = connect()
+    await client.send(headers(1, POST, ends=False), data(1, b"content"), headers(1, [(b"x-sum", b"1")]))
+    (asked,) = client.server.origin.asked
+    assert (asked.content, asked.is_complete) == (b"content", True)
+    assert client.has_ended(1)
+
+
+async def test_content_that_is_too_large_is_refused(connect):
+    client = connect(runtime_limits=Limits(max_body=5))
+    await client.send(headers(1, POST, ends=False), data(1, b"too much"))
+    assert (client.head(1)[0], client.resets(1)) == (413, [NO_ERROR])
+    assert (await client.ask(3))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("fields", "content", "interims"), [([EXPECTS], None, 1), ([], None, 0), ([], b"at once", 0)]
+)
+async def test_a_client_that_waits_for_100_is_asked_to_go_on(connect, fields, content, interims):
+    client = connect()
+    frames = [headers(1, [*POST, *fields], ends=False)]
+    if content is not None:
+        frames.append(data(1, content))
+    await client.send(b"".join(frames))
+    assert client.interims(1) == [{b":status": b"100"}] * interims
+    await client.send(data(1, b"content", ends=True))
+    assert client.server.origin.asked[0].content == (content or b"") + b"content"
+    assert client.head(1)[0] == 200
+
+
+@pytest.mark.parametrize("pieces", [4, 40, 400])
+async def test_an_early_answer_to_an_upload_ends_nothing_else(connect, pieces):
+    client = connect()
+    client.server.origin.pages[b"/early"] = Page(is_early=True, content=b"enough")
+    client.server.origin.holds = True
+    await client.send(headers(1))
+    for number in range(3, 203, 2):
+        await client.send(headers(number, changed(POST, path=b"/early"), ends=False))
+        assert client.response(number)[::2] == (200, b"enough")
+        assert client.resets(number) == [NO_ERROR]
+        # What was under way when the client heard of it, as much as its window let it send.
+        await client.send(
+            *[data(number, bytes(65535 // pieces)) for _ in range(pieces)], data(number, b"", ends=True)
+        )
+        assert client.resets(number) == [NO_ERROR]
+    assert client.granted() - 99 * 65535 >= 100 * 60_000  # all of it was given back
+    client.server.origin.holds = False
+    client.server.origin.asked[0].answer()
+    await client.settle()
+    assert client.response(1)[::2] == (200, b"answer")
+    assert not client.transport.is_closed
+
+
+async def test_trailers_behind_an_early_answer_end_nothing_else(connect):
+    client = connect()
+    client.server.origin.pages[b"/"] = Page(is_early=True)
+    await client.send(headers(1, POST, ends=False))
+    assert client.resets(1) == [NO_ERROR]
+    await client.send(data(1, b"content"), headers(1, [(b"x-sum", b"1")]))
+    assert (await client.ask(3))[0] == 200
+
+
+async def test_an_answer_to_a_whole_upload_resets_nothing(connect):
+    client = connect()
+    assert (await client.ask(1, content=b"content"))[0] == 200
+    assert client.resets(1) == []
+
+
+# Responses
+
+
+@pytest.mark.parametrize(("method", "status"), [(b"HEAD", 200), (b"GET", 204), (b"HEAD", 204)])
+async def test_a_response_without_content_ends_with_its_head(connect, method, status):
+    client = connect()
+    client.server.origin.pages[b"/"] = Page(status=status, content=b"" if status > 200 else b"answer")
+    got, fields, _ = await client.ask(1, method=method)
+    assert (got, client.has_ended(1), client.of(1, DATA)) == (status, True, [])
+    assert fields.get(b"content-length") == (b"6" if status == 200 else None)
+
+
+async def test_a_304_ends_with_its_head(connect):
+    client = connect()
+    client.server.origin.pages[b"/"] = Page(fields=(HOUR, (b"etag", b'"a"')))
+    await client.ask(1)
+    status, _, content = await client.ask(3, [(b"if-none-match", b'"a"')])
+    assert (status, content, client.has_ended(3), client.of(3, DATA)) == (304, b"", True, [])
+
+
+async def test_a_response_has_no_field_of_a_connection(connect):
+    client = connect()
+    kept = [(b"connection", b"x-hop"), (b"x-hop", b"1"), (b"keep-alive", b"timeout=5"), (b"x", b"kept")]
+    client.server.origin.pages[b"/"] = Page(fields=(*kept, (b"cache-control", b"no-store")))
+    _, fields, _ = await client.ask(1)
+    assert not {b"connection", b"keep-alive", b"transfer-encoding", b"upgrade"} & fields.keys()
+    assert fields[b"x"] == b"kept"
+
+
+async def test_a_response_keeps_repeated_fields_in_their_order(connect):
+    client = connect()
+    cookies = [(b"set-cookie", b"a=1"), (b"set-cookie", b"b=2")]
+    client.server.origin.pages[b"/"] = Page(fields=(*cookies, (b"cache-control", b"no-store")))
+    await client.ask(1)
+    (head,) = client.of(1, HEADERS)
+    assert [field for field in head.payload if field[0] == b"set-cookie"] == cookies
+
+
+async def test_large_fields_of_a_response_take_several_frames(connect):
+    client = connect()
+    client.server.origin.pages[b"/"] = Page(fields=((b"x", b"y" * 40_000), (b"cache-control", b"no-store")))
+    await client.send(headers(1))
+    fields = [field for each in client.of(1) if each.kind in {HEADERS, 9} for field in each.payload]
+    assert dict(fields)[b"x"] == b"y" * 40_000
+    assert client.content(1) == b"answer"
+
+
+async def test_interim_responses_come_before_the_final_one(connect):
+    client = connect()
+    early = ((103, ((b"link", b"</a.css>"), (b"connection", b"close"))), (102, ()), (100, ()))
+    client.server.origin.pages[b"/"] = Page(interims=early)
+    assert (await client.ask(1))[0] == 200
+    assert client.interims(1) == [{b":status": b"103", b"link": b"</a.css>"}, {b":status": b"102"}]
+
+
+async def test_a_response_that_is_cut_resets_its_stream(connect):
+    client = connect()
+    client.server.origin.pages[b"/"] = Page(is_cut=True, content=b"a part")
+    await client.send(headers(1))
+    assert client.content(1) == b"a part"
+    assert not client.has_ended(1)
+    assert client.resets(1) == [INTERNAL_ERROR]
+    client.server.origin.pages.clear()
+    assert (await client.ask(3))[0] == 200
+
+
+async def test_a_stored_response_is_sent_at_once(connect, serve):
+    server = serve()
+    server.origin.pages[b"/"] = Page(fields=(HOUR, (b"etag", b'"a"')), content=b"stored")
+    first, second = connect(server), connect(server)
+    for client, stream in ((first, 1), (first, 3), (second, 1)):
+        status, fields, content = await client.ask(stream)
+        assert (status, content, fields[b"etag"]) == (200, b"stored", b'"a"')
+    assert fields[b"age"] == b"0"
+    assert b"hit" in fields[b"cache-status"]
+    assert len(server.origin.asked) == 1
+    assert [outcome.status for outcome in server.outcomes] == [200, 200, 200]
+    assert second.connection.is_resting()
+
+
+@pytest.mark.parametrize("size", [0, 65_535, 65_536, 200_000, 400_000])
+async def test_a_stored_response_of_any_size_is_whole(connect, size):
+    client = connect()
+    client.server.origin.pages[b"/"] = Page(fields=(HOUR,), content=b"x" * size)
+    for stream in (1, 3):
+        await client.send(headers(stream), window_update(size + 1, stream), window_update(size + 1))
+        await client.settle()
+        assert len(client.content(stream)) == size
+        assert client.has_ended(stream)
+    assert len(client.server.origin.asked) == 1
+
+
+async def test_answers_of_one_batch_are_written_at_once(connect):
+    client = connect()
+    client.server.origin.pages[b"/"] = Page(fields=(HOUR,))
+    await client.ask(1)
+    before = client.transport.writes
+    await client.send(*[headers(number) for number in range(3, 43, 2)])
+    assert all(client.content(number) == b"answer" for number in range(3, 43, 2))
+    assert client.transport.writes == before + 1
+
+
+async def test_a_cancelled_request_is_given_up(connect):
+    client = connect()
+    client.server.origin.holds = True
+    await client.send(headers(1), headers(3, changed(GET, path=b"/b")))
+    await client.send(rst_stream(1))
+    assert [asked.is_cancelled for asked in client.server.origin.asked] == [True, False]
+    for asked in client.server.origin.asked:
+        asked.answer()
+    await client.settle()
+    assert (client.head(1), client.head(3)[0]) == (None, 200)
+
+
+async def test_a_client_that_leaves_gives_up_all(connect):
+    client = connect()
+    client.server.origin.holds = True
+    await client.send(headers(1), headers(3, POST, ends=False))
+    client.connection.connection_lost(None)
+    assert [asked.is_cancelled for asked in client.server.origin.asked] == [True, True]
+    assert len(client.server.clients) == 0
+    assert client.server.state.connections == set()
+
+
+async def test_ten_thousand_requests_take_one_connection(connect):
+    client = connect()
+    client.server.origin.pages[b"/"] = Page(fields=(HOUR,))
+    for first in range(1, 20_001, 100):
+        client.frames.clear()
+        await client.send(*[headers(number) for number in range(first, first + 100, 2)])
+        assert sum(client.has_ended(number) for number in range(first, first + 100, 2)) == 50
+    assert not client.transport.is_closed
+    assert client.server.state.total_requests == 10_000
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("fields", "pseudo", "status", "reason"),
+    [
+        ([], {"path": b"*"}, 400, "bad-target"),
+        ([], {"path": b"a"}, 400, "no-leading-slash"),
+        ([], {"path": b"https://en.example/"}, 400, "bad-target"),
+        ([], {"path": b"/a%00b"}, 400, "control-character"),
+        ([], {"path": b"/a#b"}, 400, "fragment"),
+        ([], {"authority": b"u@en.example"}, 400, "bad-host"),
+        ([], {"authority": b"en.example:99999"}, 400, "bad-host"),
+        ([], {"authority": None}, 400, "bad-host"),
+        ([(b"host", b"other.example")], {}, 400, "bad-host"),
+        ([(b"host", HOST), (b"host", HOST)], {"authority": None}, 400, "bad-host"),
+        ([(b"content-length", b"0"), (b"content-length", b"0")], {}, 400, "bad-framing"),
+        ([], {"path": b"/" * 8193}, 414, "target-too-long"),
+        ([(b"x%d" % number, b"") for number in range(101)], {}, 431, "fields-too-large"),
+        ([(b"x", b"y" * 4_000), (b"z", b"y" * 4_100)], {}, 431, "fields-too-large"),
+    ],
+)
+async def test_a_request_is_refused_with_a_reason(connect, fields, pseudo, status, reason):
+    client = connect(limits=ReadLimits(max_field_bytes=8_000))
+    answer = await client.ask(1, fields, **pseudo)
+    assert (answer[0], b'"%b"' % reason.encode() in answer[2]) == (status, True)
+    assert (client.has_ended(1), client.resets(1)) == (True, [])
+    assert client.server.origin.asked == []
+    assert (await client.ask(3))[0] == 200
+
+
+async def test_a_refusal_is_told(connect):
+    client = connect()
+    await client.ask(1, authority=b"u@en.example")
+    ((received, reasons),) = client.server.refusals
+    assert (received.version, received.client, received.host, reasons) == (
+        b"2",
+        "192.0.2.1",
+        b"u@en.example",
+        ("bad-host",),
+    )
+
+
+async def test_host_may_repeat_the_authority(connect):
+    client = connect()
+    assert (await client.ask(1, [(b"host", b"EN.example")]))[0] == 200
+    assert named(client.server.origin.asked[0].fields, b"host") == [HOST]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [(b":method", b"CONNECT"), (b":authority", b"en.example:443")],
+        [(b":method", b"CONNECT"), (b":protocol", b"websocket"), *GET[1:]],
+    ],
+)
+async def test_connect_is_refused(connect, fields):
+    client = connect()
+    await client.send(headers(1, fields))
+    assert client.head(1)[0] == 400
+    assert b"bad-target" in client.content(1)
+
+
+async def test_a_host_that_has_another_certificate_is_misdirected(connect):
+    client = connect(suits=lambda host: host == HOST)
+    assert (await client.ask(1))[0] == 200
+    status, _, content = await client.ask(3, authority=b"other.example")
+    assert (status, b'"unknown-host"' in content) == (421, True)
+    assert (await client.ask(5))[0] == 200
+
+
+async def test_a_stored_response_of_a_host_with_another_certificate_is_misdirected(connect, serve):
+    server = serve()
+    server.origin.pages[b"/"] = Page(fields=(HOUR,))
+    await connect(server).ask(1)
+    assert (await connect(server, suits=lambda _: False).ask(1))[0] == 421
+
+
+@pytest.mark.parametrize("size", [70_000, 100_000])
+async def test_fields_beyond_what_was_announced_are_refused_with_431(connect, size):
+    client = connect()
+    octets = block([*GET, *[(b"x%d" % number, b"y" * 10_000) for number in range(size // 10_000)]])
+    frames = [frame(HEADERS, END_STREAM, 1, octets[:16384])]
+    pieces = [octets[start : start + 16384] for start in range(16384, len(octets), 16384)]
+    frames += [frame(CONTINUATION, 0, 1, piece) for piece in pieces[:-1]]
+    frames.append(frame(CONTINUATION, END_HEADERS, 1, pieces[-1]))
+    await client.send(*frames)
+    assert client.head(1)[0] == 431
+    assert (await client.ask(3))[0] == 200
