@@ -137,6 +137,34 @@ def test_after_a_stall_a_few_ask_at_a_time_and_those_who_come_join_them(house: H
     house.assert_nothing_is_left()
 
 
+def test_nobody_waits_twice_for_content_that_stalls(house: House) -> None:
+    house.ask()
+    house.origin.last.start()
+    house.ask()
+    house.timers.wait(1)
+    house.ask()
+    house.timers.wait(4)
+    assert len(house.origin.asked) == 2
+    house.origin.last.start()  # and its content stalls, too
+    house.timers.wait(1)
+    assert len(house.origin.asked) == 3
+
+
+def test_content_that_stalls_again_holds_a_few_at_a_time(house: House) -> None:
+    clients = [house.ask() for _ in range(100)]
+    house.origin.last.start()
+    house.timers.wait(5)
+    for round_of in (1, 2, 3):
+        assert len(house.origin.asked) == 1 + AT_ONCE * round_of
+        for asked in house.origin.asked[-AT_ONCE:]:
+            asked.start()
+        assert len(house.origin.asked) == 1 + AT_ONCE * round_of
+        house.timers.wait(5)
+    for client in clients:
+        client.leave()
+    house.assert_nothing_is_left()
+
+
 @pytest.mark.parametrize("leader_stays", [True, False])
 def test_who_leaves_while_content_stalls_leaves_nothing_behind(house: House, leader_stays: bool) -> None:
     leader, follower = both(house)

@@ -300,7 +300,8 @@ class Exchange:
         engine, wait, name = self._engine, self._wait, failed.name
         self.admission = again = engine.gate.again(self.admission, engine.clock())
         flight = engine.flights.joinable(name)
-        if flight is not None and flight.landing is not None:
+        # The next answer's content may stand still, too: nobody waits twice for that.
+        if flight is not None and flight.landing is not None and not wait.stalled:
             self._leave()
             self._join(flight)
         elif isinstance(again.decision, Reuse | Refuse) or not engine.gate.flight_name(again, engine.clock()):
@@ -338,7 +339,8 @@ class Exchange:
 
     def landed(self) -> None:
         wait = self._wait
-        wait.stop()
+        if wait.follows or not wait.stalled:  # else content may stall again: few at a time ask for it
+            wait.stop()
         flight = wait.flight
         if flight is None:
             return  # the client has left
@@ -497,6 +499,7 @@ class Exchange:
     def _overtake(self, flight: Flight) -> None:
         """Ask by itself: the content that this request waits for has stalled."""
         flight.overtake()
+        self._wait.stalled = True
         self._queue(flight)
 
     def _start_following(self, response: Response) -> None:
@@ -579,6 +582,8 @@ class Exchange:
         if self.over:
             return
         self._step, self.over = Step.OVER, True
+        if self._wait.stalled:
+            self._wait.stop()
         if self._sending is not None:
             self._sending.close()
         engine = self._engine

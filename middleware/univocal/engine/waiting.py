@@ -17,12 +17,13 @@ class Waiting:
     with a `place` in a queue. `stop` ends its patience, since the answer is there; `leave` ends all of it.
     """
 
-    __slots__ = ("flight", "follows", "place", "reader", "timer")
+    __slots__ = ("flight", "follows", "place", "reader", "stalled", "timer")
 
     def __init__(self) -> None:
         self.flight: Flight | None = None
         self.reader: Reader | None = None  # of the flight's content
         self.follows = False
+        self.stalled = False  # it has waited in vain for content that stood still
         self.timer: Due | None = None
         self.place: Place | None = None
 
