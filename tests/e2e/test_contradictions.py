@@ -165,6 +165,14 @@ def test_a_full_answer_to_a_range_request_ends_the_response(site: Site) -> None:
     assert site.ask().body == b"newer"
 
 
+def test_a_part_with_another_validator_ends_the_response(site: Site) -> None:
+    part = 'Cache-Control: private\r\nETag: "2"\r\nContent-Range: bytes 0-1/3\r\n'
+    site.replies = [(200, FRESH + 'ETag: "1"\r\n', b"old"), (206, part, b"ne"), (200, FRESH, b"new")]
+    site.ask()
+    assert site.ask(RELOAD + "Range: bytes=0-1\r\n").body == b"ne"
+    assert site.ask().body == b"new"
+
+
 # HEAD
 
 

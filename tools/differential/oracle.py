@@ -481,10 +481,11 @@ def contradiction(said: Said, state: State, *, stale: bool) -> tuple[Level, str,
     )
     if (odd or other) and not shared(said):
         return Level.FREE, f"older after a {what} to an odd {said.ask.method}", "allowed"
-    # One client's request can bring about an error that is nobody else's: a field that is too long.
-    reload = said.ask.field("cache-control") or said.ask.field("pragma")
-    if reload and said.status >= 400 and said.status not in {404, 410}:
-        return Level.FREE, f"older after a {what} to a client's reload", "allowed"
+    # One client's request can bring about an error that is nobody else's: a field that is too long. A request
+    # in the background, which is the cache's own, cannot.
+    own = "stale-while-revalidate" in directives(state.fields) and not said.ask.field("cache-control")
+    if not own and said.status >= 400 and said.status not in {404, 410}:
+        return Level.FREE, f"older after a {what} to a client", "allowed"
     # RFC 9111 §4.3.5: what a HEAD contradicts is stale, and may be served stale.
     if said.ask.method == "HEAD" and stale:
         return Level.FREE, f"stale after a {what} to a HEAD", "allowed"

@@ -96,6 +96,8 @@ def effect_of(answer: Findings) -> Effect:
     match answer.requester:
         case Requester.OURSELVES:
             return Effect.ENDS
+        case Requester.ANYBODY if status == 206:  # a Range field brings about a part, but no other validators
+            return Effect.ENDS if answer.likeness is Likeness.OTHER else Effect.LEAVES
         case Requester.ANYBODY if tells_of_resource(status):
             return Effect.ENDS
         case _:
@@ -136,8 +138,8 @@ def tells_of_resource(status: int) -> bool:
 
 def requester_of(request: Request, status: int, rules: Rules) -> Requester:
     """The sender of a client's request: somebody, if fields of its own may have brought the status about."""
-    partial = status in {206, 416} and any(name == b"range" for name, _ in request.fields)
-    own = partial or not is_ordinary(request, rules.ordinary)
+    unsatisfied = status == 416 and any(name == b"range" for name, _ in request.fields)
+    own = unsatisfied or not is_ordinary(request, rules.ordinary)
     return Requester.SOMEBODY if own else Requester.ANYBODY
 
 
