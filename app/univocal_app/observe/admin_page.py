@@ -17,16 +17,7 @@ __all__ = ["ASSETS", "locked", "page_routes"]
 ASSETS: Final = "/-/page/"
 _DOCUMENT: Final = "page.html"
 _KINDS: Final = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
-# The page's own files, and those of uPlot, whose licence stands beside them.
-_ASSETS: Final = (
-    "page.css",
-    "page.js",
-    "charts.js",
-    "marks.js",
-    "stages.js",
-    "uplot-1.6.32/uPlot.min.css",
-    "uplot-1.6.32/uPlot.iife.min.js",
-)
+_ASSETS: Final = ("page.css", "page.js", "charts.js", "marks.js", "stages.js")
 
 # Nothing from elsewhere, nothing inline, in no other page's frame: what a client sent stays text.
 _POLICY: Final = (
@@ -56,7 +47,7 @@ def locked() -> Response:
 
 @cache  # the refusal is of the same document as its assets, whatever replaces the package's files
 def _content(name: str) -> bytes:
-    return files("univocal_app").joinpath("observe", "page", *name.split("/")).read_bytes()
+    return files("univocal_app").joinpath("observe", "page", name).read_bytes()
 
 
 def _kind(name: str) -> str:

@@ -84,34 +84,28 @@ const requests = chart(at("chart-requests"), {
   lines: [
     { name: "requests", colour: "quiet", write: number },
     { name: "hits", colour: "mark", write: number, fill: true },
-    { name: "hit ratio of 10 s", colour: "slow", write: (ratio) => `${Math.round(ratio)} %`, scale: "ratio", dash: [4, 4] },
+    { name: "hit ratio of 10 s", colour: "slow", write: (ratio) => `${Math.round(ratio)} %`, percent: true, dash: "4 4" },
   ],
-  scale: { range: (u, least, most) => [0, Math.max(most ?? 1, 1) * 1.1] },
   write: number,
-  size: 40,
-  extra: [{ scale: "ratio", range: { range: [0, 105] }, write: (ratio) => (ratio > 100 ? "" : `${ratio}%`) }],
+  least: 4,
 });
 const latency = chart(at("chart-latency"), {
   lines: [
     { name: "50 %", colour: "mark", write: duration },
-    { name: "90 %", colour: "slow", write: duration, dash: [6, 3] },
-    { name: "99 %", colour: "slower", write: duration, dash: [2, 2] },
+    { name: "90 %", colour: "slow", write: duration, dash: "6 3" },
+    { name: "99 %", colour: "slower", write: duration, dash: "2 2" },
   ],
-  scale: { distr: 3, range: (u, least, most) => [Math.min(least ?? 0.001, 0.001) / 1.5, Math.max(most ?? 0.1, 0.1) * 1.5] },
   write: (seconds) => (seconds >= 1 ? `${number(+seconds.toPrecision(1))} s` : `${+(seconds * 1000).toPrecision(1)} ms`),
-  size: 64,
-  axis: { filter: powersOfTen },
+  least: [0.001, 0.1],
+  log: true,
+  left: 56,
 });
-function powersOfTen(u, ticks) {
-  return ticks.map((tick) => (Math.abs(Math.log10(tick) - Math.round(Math.log10(tick))) < 1e-6 ? tick : null));
-}
-
 const memory = chart(at("chart-memory"), {
   lines: [{ name: "stored", colour: "mark", write: octets, fill: true }],
-  scale: { range: (u, least, most) => [0, Math.max(most ?? 1024, 1024) * 1.1] },
   write: octets,
-  size: 72,
-  axis: { incrs: [...Array(36).keys()].map((power) => 2 ** (power + 4)) },
+  least: 1024,
+  binary: true,
+  left: 60,
 });
 
 // How many of the origin servers are up, and the state and site of the first that is not.
@@ -141,9 +135,9 @@ function showStats({ totals, series }, origins) {
   const times = whole.map((second) => second.at);
   const some = (value) => whole.map((second) => (second.requests ? value(second) : null));
   if (!whole.length) return;
-  requests.show([times, whole.map((second) => second.requests), whole.map((second) => second.hits), ratios(whole)]);
-  latency.show([times, ...["p50", "p90", "p99"].map((part) => some((second) => second.seconds[part] || null))]);
-  memory.show([times, whole.map((second) => second.stored.bytes)]);
+  requests.show(times, [whole.map((second) => second.requests), whole.map((second) => second.hits), ratios(whole)]);
+  latency.show(times, ["p50", "p90", "p99"].map((part) => some((second) => second.seconds[part] || null)));
+  memory.show(times, [whole.map((second) => second.stored.bytes)]);
 }
 
 // The hit ratio of ten seconds up to each, in percent: that of one jumps.
