@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Final
 
 from univocal.uri.profile import Profile
 
 __all__ = ["describe", "printable", "table", "written"]
+
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")  # a key without quotation marks
 
 
 def table(rows: Iterable[Sequence[str]]) -> str:
@@ -51,14 +54,20 @@ def _is_table(value: Any) -> bool:
 def written(value: Any) -> str:
     """A value as TOML has it."""
     if isinstance(value, Mapping):
-        return (
-            "{ "
-            + ", ".join(f"{json.dumps(str(key))} = {written(each)}" for key, each in value.items())
-            + " }"
-        )
+        members = ", ".join(f"{_key(str(key))} = {written(each)}" for key, each in value.items())
+        return f"{{ {members} }}" if members else "{}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(written, value)) + "]"
     if isinstance(value, bytes):
         value = value.decode()
-    # TOML's basic strings, integers and booleans are written as JSON's.
-    return json.dumps(value, ensure_ascii=False)
+    # TOML's integers and booleans are written as JSON's.
+    return _quoted(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _key(text: str) -> str:
+    return text if _BARE.fullmatch(text) else _quoted(text)
+
+
+def _quoted(text: str) -> str:
+    # A basic string of TOML is written as JSON's, but for DEL, which JSON leaves as it is.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import Any
 
 from univocal_app.importers.imported import Imported, Note, Table
-from univocal_app.terminal import printable
+from univocal_app.terminal import printable, written
 
 __all__ = ["line_of", "ordered", "profile_text", "sites_text"]
 
@@ -24,9 +22,9 @@ def profile_text(imported: Imported, file: str, name: str) -> str:
     if imported.notes:
         lines += ["# What is otherwise there, or could not be taken over:"]
         lines += [f"#   {line_of(note)}" for note in ordered(imported)]
-    lines += [f"summary = {_toml(imported.summary)}", f"extends = {_toml(imported.extends)}"]
+    lines += [f"summary = {written(imported.summary)}", f"extends = {written(imported.extends)}"]
     if imported.path:
-        lines += ["", "[path]", *(f"{key} = {_toml(value)}" for key, value in imported.path.items())]
+        lines += ["", "[path]", *(f"{key} = {written(value)}" for key, value in imported.path.items())]
     if imported.sites:
         lines += ["", "# For univocal.toml:"]
         lines += [f"# {line}".rstrip() for line in _sites(imported, name)]
@@ -35,7 +33,7 @@ def profile_text(imported: Imported, file: str, name: str) -> str:
 
 def sites_text(imported: Imported, name: str, profiles: str) -> str:
     """A univocal.toml of the sites, which looks for the profile in the directory `profiles`."""
-    return "\n".join([f"profiles = [{_toml(profiles)}]", "", *_sites(imported, name)]) + "\n"
+    return "\n".join([f"profiles = [{written(profiles)}]", "", *_sites(imported, name)]) + "\n"
 
 
 def ordered(imported: Imported) -> list[Note]:
@@ -54,13 +52,4 @@ def _sites(imported: Imported, name: str) -> Iterator[str]:
 
 
 def _keys(table: Table) -> Iterator[str]:
-    return (f"{key} = {_toml(value)}" for key, value in table.items() if key != "routes")
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, list):
-        return f"[{', '.join(map(_toml, value))}]"
-    if isinstance(value, dict):
-        return f"{{ {', '.join(f'{key} = {_toml(each)}' for key, each in value.items())} }}"
-    # TOML's basic strings and integers are written as JSON's, but for DEL, which it wants escaped.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return (f"{key} = {written(value)}" for key, value in table.items() if key != "routes")

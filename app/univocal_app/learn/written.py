@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from univocal_app.learn.names import WWW, alias_of
 from univocal_app.learn.questions import CUSTOMIZABLE
 from univocal_app.learn.verdicts import CONFIDENCE, Evidence, Finding, verdict_of
 from univocal_app.terminal import printable
+from univocal_app.terminal import written as as_toml
 
 __all__ = ["Settings", "folded", "loaded", "parameter_name", "problem", "settings_of", "toml", "written"]
 
@@ -248,7 +248,7 @@ def toml(settings: Settings, summary: str, remarks: Mapping[str, Sequence[str]])
         "defaults": dict(settings.defaults),
         "drop_empty_mark": settings.drop_empty_mark,
     }
-    lines = [*_comments(remarks.get("", ())), f"summary = {json.dumps(summary)}"]
+    lines = [*_comments(remarks.get("", ())), f"summary = {as_toml(summary)}"]
     tables: list[tuple[str, Mapping[str, object]]] = [("path", path), ("query", query)]
     if settings.charset:
         tables.append(("charset", {"path": settings.charset}))
@@ -256,10 +256,10 @@ def toml(settings: Settings, summary: str, remarks: Mapping[str, Sequence[str]])
     for table, values in tables:
         lines += ["", f"[{table}]"]
         for key, value in values.items():
-            lines += [*_comments(remarks.get(f"{table}.{key}", ())), f"{key} = {_value(value)}"]
+            lines += [*_comments(remarks.get(f"{table}.{key}", ())), f"{key} = {as_toml(value)}"]
     for number, rule in enumerate(settings.rewrites):
         lines += ["", *_comments(remarks.get(f"rewrite[{number}]", ())), "[[rewrite]]"]
-        lines += [f"{key} = {_value(value)}" for key, value in zip(("from", "to", "at"), rule, strict=True)]
+        lines += [f"{key} = {as_toml(value)}" for key, value in zip(("from", "to", "at"), rule, strict=True)]
     return "\n".join(lines) + "\n"
 
 
@@ -269,13 +269,6 @@ def _comments(lines: Iterable[str]) -> list[str]:
 
 def _octets(octets: bytes) -> str:
     return " ".join(map(chr, octets))
-
-
-def _value(value: object) -> str:
-    if isinstance(value, Mapping):
-        pairs = ", ".join(f"{json.dumps(key)} = {json.dumps(each)}" for key, each in value.items())
-        return f"{{ {pairs} }}" if pairs else "{}"
-    return json.dumps(value)
 
 
 _KEYS: Final = {
