@@ -44,6 +44,8 @@ FETCHED: Final = frozenset((b"GET", b"HEAD"))  # their answers are for all who a
 class Step(Enum):
     """The steps of an exchange."""
 
+    __hash__ = object.__hash__  # enum's own is a call of Python's
+
     RECEIVED = "the decision is there, and nothing is done yet"
     PURGING = "a purge is carried out"
     WAITING = "the flight that it leads or follows has not landed"
@@ -134,7 +136,8 @@ class Exchange:
             return
         canonical = admission.canonical
         decision = admission.decision
-        if canonical is not None and not isinstance(decision, Refuse | Order):
+        leads = canonical is not None and (canonical.redirect or canonical.respelled)
+        if canonical is not None and leads and not isinstance(decision, Refuse | Order):
             status, location = _redirection(admission, canonical)
             if status:
                 self._respond(status, [(b"location", location), (b"content-length", b"0")], b"")
@@ -565,8 +568,9 @@ class Exchange:
         self._account.first = time.perf_counter()
         if self.admission.rules.strip_tags:
             fields = without(fields, TAGGING)
-        if 200 <= status < 300:
-            fields = _with_link(fields, self.admission)
+        canonical = self.admission.canonical
+        if 200 <= status < 300 and canonical is not None and canonical.respelled:
+            fields = _with_link(fields, self.admission, canonical)
         self._client.start(status, fields)
 
     def _finish(self) -> None:
@@ -621,10 +625,9 @@ def _redirection(admission: Admission, found: Canonical) -> tuple[int, bytes]:
     return (0, b"") if isinstance(status, str) else (status, reference(found))
 
 
-def _with_link(fields: Fields, admission: Admission) -> Fields:
+def _with_link(fields: Fields, admission: Admission, found: Canonical) -> Fields:
     """A response's fields and a Link to the canonical URL (RFC 6596), where the origin server names none."""
-    found = admission.canonical
-    if found is None or found.site.canonical != "link" or not _is_told(admission, found):
+    if found.site.canonical != "link" or not _is_told(admission, found):
         return fields
     if any(_NAMES_CANONICAL(value) for value in values(fields, b"link")):
         return fields

@@ -31,6 +31,8 @@ logger: Final = logging.getLogger("univocal")
 class FlightPhase(Enum):
     """The phases of a flight."""
 
+    __hash__ = object.__hash__  # enum's own is a call of Python's
+
     BEGUN = "the store is asked"
     ASKED = "the origin server is asked"
     JUDGING = "the response's head is there, and the store is asked about it"
