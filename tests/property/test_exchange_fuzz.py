@@ -62,7 +62,7 @@ def twice(turn, finish=Turn.finish):
 
 def used_again(reader, data, feed=ResponseReader.feed):
     feed(reader, data)
-    reader.reusable = reader.stage is Progress.COMPLETE
+    reader.reading.reusable = reader.reading.stage is Progress.COMPLETE
 
 
 def as_if_never_varied(response, request, kept_for):

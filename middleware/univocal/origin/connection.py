@@ -17,7 +17,7 @@ from univocal.http.upgrade import Switched
 from univocal.origin.client_library import httpx
 from univocal.origin.failures import ClosedError
 from univocal.origin.request_head import RequestHead
-from univocal.origin.response_reader import Progress, ResponseReader
+from univocal.origin.response_reader import Expected, Progress, ReadResponse, ResponseReader
 from univocal.origin.timeouts import Timeouts
 from univocal.origin.upload import Sending, Upload
 
@@ -148,12 +148,7 @@ class Connection(asyncio.Protocol):
         self._request = request
         request.connection = self
         head = request.head
-        self.reader.expect(
-            request.answer,
-            is_head=head.is_head,
-            upgrades=head.upgrades,
-            expects_continue=head.expects_continue,
-        )
+        self.reader.expect(Expected(request.answer, head.is_head, head.upgrades, head.expects_continue))
         self._transport.write(head.wire)
         if request.paused:
             self.pause_reading()
@@ -216,7 +211,7 @@ class Connection(asyncio.Protocol):
             request.repeated = True
             self._keeper.repeat(request)
         else:
-            request.came, request.took = self.reader.began, took
+            request.came, request.took = self.reader.reading.began, took
             request.fail(error)
 
     # What whoever is told of a 101 calls.
@@ -269,19 +264,20 @@ class Connection(asyncio.Protocol):
             self.close()  # a response to no request
             return
         reader.feed(data)
+        reading = reader.reading
         if self._request is not request:
             return  # whoever was told of a part had enough
-        if self._unanswered and reader.stage is not _HEAD:
+        if self._unanswered and reading.stage is not _HEAD:
             self._unanswered = False
             self._keeper.answered(self)
-        if reader.stage is _COMPLETE:
+        if reading.stage is _COMPLETE:
             self._finish(request)
-        elif reader.fault:
-            self.fail(_fault(reader))
-        elif reader.progress:
+        elif reading.fault:
+            self.fail(_fault(reading))
+        elif reading.progress:
             if self._upload is not None and self._upload.state is Sending.EXPECTS:
                 self._go_on(self._upload)
-            if not reader.takes:
+            if not reading.takes:
                 self.pause_reading()
             self.await_origin()
 
@@ -337,18 +333,17 @@ class Connection(asyncio.Protocol):
 
     def _go_on(self, upload: Upload) -> None:
         """Send the content that waits for 100 (Continue), or withhold it after a final response."""
-        if self.reader.stage is not Progress.HEAD:
+        if self.reader.reading.stage is not Progress.HEAD:
             upload.end()
-        elif self.reader.continued:
+        elif self.reader.reading.continued:
             upload.begin()
 
     def _finish(self, request: PendingRequest) -> None:
         """The response is complete: the connection goes back, or away."""
         self._reused = True
-        reader = self.reader
         # Unsent content would be read as the next request (RFC 9112 §9.3), and what is still in the
         # buffer is what this origin does not read.
-        reusable = reader.reusable and not self._full
+        reusable = self.reader.reading.reusable and not self._full
         request.connection = self._request = None
         if self._upload is not None:
             reusable = reusable and self._upload.state is Sending.COMPLETE
@@ -398,7 +393,7 @@ class Connection(asyncio.Protocol):
             return False
 
     def _broken(self, kind: type[httpx.TransportError], message: str) -> Exception:
-        if self._reused and not self.reader.began:
+        if self._reused and not self.reader.reading.began:
             return StaleConnectionError(message)
         return kind(message)
 
@@ -414,8 +409,8 @@ class Connection(asyncio.Protocol):
                 self.close()
 
 
-def _fault(reader: ResponseReader) -> Exception:
+def _fault(reading: ReadResponse) -> Exception:
     """The reason why the response is none, or the answer's own error."""
-    if isinstance(reader.error, Exception):
-        return reader.error
-    return httpx.RemoteProtocolError(reader.fault)
+    if isinstance(reading.error, Exception):
+        return reading.error
+    return httpx.RemoteProtocolError(reading.fault)

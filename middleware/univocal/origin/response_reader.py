@@ -5,9 +5,9 @@ A head is parsed when it is whole: `univocal.origin.response_head` says when tha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 import httptools
 
@@ -16,7 +16,7 @@ from univocal.http.messages import Fields, Response, values
 from univocal.http.upgrade import Line, Switching
 from univocal.origin.response_head import ORDINARY, empty_lines, may_end, whole_head
 
-__all__ = ["Progress", "ResponseReader"]
+__all__ = ["Expected", "Progress", "ReadResponse", "ResponseReader"]
 
 MAX_INTERIM: Final = 32
 _BLANK_LINE: Final = b"\r\n\r\n"
@@ -25,6 +25,8 @@ _VERSIONS: Final = {"1.0": b"HTTP/1.0", "1.1": b"HTTP/1.1"}
 
 class Progress(Enum):
     """The stages of a response that is being read."""
+
+    __hash__ = object.__hash__  # enum's own is a call of Python's
 
     HEAD = "the final response's head is still to come"
     CONTENT = "the content is being read"
@@ -35,6 +37,16 @@ class Progress(Enum):
 
 # Looking up an enumeration's member costs a call in Python 3.11.
 _HEAD, _CONTENT, _COMPLETE = Progress.HEAD, Progress.CONTENT, Progress.COMPLETE
+_STOPPED = Progress.STOPPED
+
+# The stages that may follow each. A response whose end has come is stopped where its content cannot be taken.
+_NEXT: Final[Mapping[Progress, tuple[Progress, ...]]] = {
+    Progress.HEAD: (Progress.CONTENT, Progress.TUNNEL, Progress.STOPPED),
+    Progress.CONTENT: (Progress.COMPLETE, Progress.STOPPED),
+    Progress.TUNNEL: (Progress.STOPPED,),
+    Progress.COMPLETE: (Progress.STOPPED,),
+    Progress.STOPPED: (Progress.STOPPED,),
+}
 
 
 class Sink(Protocol):
@@ -51,117 +63,182 @@ class Sink(Protocol):
         ...
 
 
-class ResponseReader:
-    """Reads one response after the other from a connection (RFC 9112 §6.3).
+class Expected(NamedTuple):
+    """The one who is told of a response, and the request that it answers."""
 
-    `max_head` bounds the octets of one head, of the trailers, and of chunk extensions in a row. `line` is the
-    connection, of which a 101 tells.
+    sink: Sink
+    is_head: bool = False  # a HEAD
+    upgrades: bool = False  # with Upgrade
+    expects_continue: bool = False  # with Expect
+
+
+class ReadResponse:
+    """One response as it is read: its stage, and everything that is known of it so far.
+
+    A `fault` says why the bytes are no response; `error` is what the sink raised. `began` is true once a byte
+    was read, `progress` if the last bytes were more than a part of a head or of a chunk's frame, `continued`
+    once the 100 (Continue) came that the request had asked for. `takes` is false while the sink takes none.
+    `reusable` is true once the response is complete and another may follow (RFC 9112 §9.3).
     """
 
     __slots__ = (
-        "_barren", "_closes", "_content", "_ended", "_ends", "_expects", "_fields", "_head", "_held",
-        "_interims", "_is_head", "_line", "_looked", "_max_head", "_parser", "_persists", "_pieces", "_sink",
-        "_surplus", "_upgrades", "_write", "began", "continued", "error", "fault", "on_body",
-        "on_message_begin", "progress", "reusable", "stage", "takes", "trailers", "version",
+        "barren", "began", "closes", "continued", "error", "fault", "head", "interims", "persists",
+        "progress", "reusable", "stage", "surplus", "takes", "trailers", "version",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.stage = _HEAD
+        self.began = self.progress = self.continued = self.reusable = False
+        self.takes = True
+        self.fault = ""
+        self.error: BaseException | None = None
+        self.version = b""
+        self.head: Fields = []
+        self.trailers: Fields = []
+        self.interims = 0  # interim responses before it
+        self.closes = False  # one of them said that the connection closes
+        self.persists = False  # the final head lets the connection persist
+        self.surplus = False  # there were bytes that belong to no response
+        self.barren = 0  # bytes without progress
+
+    def move(self, stage: Progress) -> None:
+        """Go to another stage. Raises RuntimeError for one that may not follow."""
+        if stage not in _NEXT[self.stage]:
+            raise RuntimeError(f"a response does not go from {self.stage.name} to {stage.name}")
+        self.stage = stage
+
+    def fail(self, fault: str) -> None:
+        """Take note of a fault; the first one stays."""
+        self.fault = self.fault or fault
+
+
+class PartialHead:
+    """The bytes of a head that is not whole yet."""
+
+    __slots__ = ("_looked", "held")
+
+    def __init__(self) -> None:
+        self.held = bytearray()
+        self._looked = 0  # bytes in which the head's end was looked for
+
+    def joined(self, data: bytes) -> bytes | None:
+        """All bytes so far, `data` being the latest; None while the head cannot be whole.
+
+        All of them are looked at again only when they have doubled, or may be whole.
+        """
+        if not self.held:
+            return data
+        before = len(self.held)
+        self.held += data
+        if len(self.held) < 2 * self._looked and not may_end(self.held, before):
+            return None
+        data = bytes(self.held)
+        self.held.clear()
+        return data
+
+    def keep(self, data: bytes) -> None:
+        """Hold the bytes of a head whose end was looked for in vain."""
+        self.held += data[empty_lines(data) :]
+        self._looked = len(self.held)
+
+
+class ResponseReader:
+    """Reads one response after the other from a connection (RFC 9112 §6.3).
+
+    `expect` begins a response, whose state is `reading` from then on; `feed` takes bytes, `close` the end of
+    the connection. `max_head` bounds the bytes of a head, of the trailers, and of chunk extensions in a row.
+    `line` is the connection, of which a 101 tells.
+    """
+
+    __slots__ = (
+        "_content", "_ended", "_ends", "_expected", "_fields", "_line", "_max_head", "_parser", "_partial",
+        "_pieces", "_write", "on_body", "on_message_begin", "reading",
     )  # fmt: skip
 
     def __init__(self, max_head: int, line: Line | None = None) -> None:
         self._max_head = max_head
         self._line = line
+        self._expected = Expected(cast("Sink", None))
+        self._write: Callable[[bytes], bool] = cast("Any", None)
+        self._partial = PartialHead()
+        self._fields: Fields = []  # of the section that is being read
+        self._content = b""  # its last bytes
+        self._ends: int | None = None  # the pieces before this one are of this response, which has ended
+        self.reading = ReadResponse()
         # Holds something between the end of a message and the beginning of the next: so the parser
         # tells of a beginning without a call into Python.
         self._ended: list[bool] = []
-        # The content in the octets that are being read: chunks may have one octet, and a call into Python for
+        # The content in the bytes that are being read: chunks may have one byte, and a call into Python for
         # each of them would keep others waiting.
         self._pieces: list[bytes] = []
         self.on_body: Callable[[bytes], None] = self._pieces.append
         self.on_message_begin: Callable[[], None] = self._ended.clear
         self._parser = self._new_parser()
 
-    def expect(
-        self, sink: Sink, *, is_head: bool = False, upgrades: bool = False, expects_continue: bool = False
-    ) -> None:
-        """Tell `sink` of the next response; it answers HEAD, or a request with Upgrade or Expect."""
-        self._sink, self._is_head = sink, is_head
-        self._write: Callable[[bytes], bool] = sink.write
-        self._upgrades, self._expects = upgrades, expects_continue
-        self._fields: Fields = []
-        self.trailers: Fields = self._fields
-        self._content = b""  # its last octets
-        self._ends: int | None = None  # the pieces before this one are of this response, which has ended
-        self._held = bytearray()  # of a head that is not yet whole
-        self._looked = 0  # octets of it in which its end was looked for
-        self._persists = self._surplus = self._closes = False
-        self._interims = self._barren = 0
-        self.stage = _HEAD
-        self.began = False  # any octet was read
-        self.progress = False  # the last octets were more than a part of a head, or of a chunk's frame
-        self.continued = False  # 100 (Continue) came, which the request had asked for
-        self.takes = True  # the sink wants more
-        self.reusable = False  # complete, and another response may follow (RFC 9112 §9.3)
-        self.fault = ""  # why this is no response
-        self.error: BaseException | None = None  # raised by the sink
+    def expect(self, expected: Expected) -> None:
+        """Begin the next response."""
+        self._expected, self._write = expected, expected.sink.write
+        self._content, self._ends = b"", None
+        self._partial.held.clear()
+        self.reading = reading = ReadResponse()
+        self._fields = reading.trailers
 
     def feed(self, data: bytes) -> None:
         """Read `data`: moves `stage` forward, and sets `fault` where it is no response."""
-        self.began = True
-        self.progress = False
-        self._barren += len(data)
-        if self.stage is _HEAD and (self._held or not (data.startswith(ORDINARY) and _BLANK_LINE in data)):
+        reading = self.reading
+        reading.began, reading.progress = True, False
+        reading.barren += len(data)
+        whole = data.startswith(ORDINARY) and _BLANK_LINE in data
+        if reading.stage is _HEAD and (self._partial.held or not whole):
             self._feed_heads(data)
         else:
             try:
-                if self.stage is Progress.TUNNEL:
+                if reading.stage is Progress.TUNNEL:
                     self._pass_through(data)
                 else:
                     self._parser.feed_data(data)
             except httptools.HttpParserError as error:
-                if self.stage is _HEAD and not self.fault:
+                if reading.stage is _HEAD and not reading.fault:
                     self._fields = []
                     self._feed_heads(data)  # perhaps it is spelled as in old times
                 else:
                     self._stopped(error)
         if self._pieces:
             self._pass_on_content()
-        if self.stage is _COMPLETE:
+        if reading.stage is _COMPLETE:
             follows = not self._ended or (data[-1] in b"\r\n" and self._blank_lines_follow(data))
-            self.reusable = self._persists and not (follows or self._surplus)
+            reading.reusable = reading.persists and not (follows or reading.surplus)
             self._content = b""
-        elif self.progress:
-            self._barren = 0
-        elif self._barren > self._max_head:
-            self.fault = self.fault or "the response's head is too large"
+        elif reading.progress:
+            reading.barren = 0
+        elif reading.barren > self._max_head:
+            reading.fail("the response's head is too large")
 
     def _feed_heads(self, data: bytes) -> None:
         """Read the final response's head, interim ones before it, and what stands behind it."""
-        if self._held:
-            before = len(self._held)
-            self._held += data
-            # All of it is looked at again only when it has doubled, or may be whole.
-            if len(self._held) < 2 * self._looked and not may_end(self._held, before):
-                return
-            data = bytes(self._held)
-            self._held.clear()
-        while data and self.stage is _HEAD and not self.fault:
+        reading, joined = self.reading, self._partial.joined(data)
+        if joined is None:
+            return
+        data = joined
+        while data and reading.stage is _HEAD and not reading.fault:
             try:
                 whole = whole_head(data)
             except ValueError as error:
-                self.fault = str(error)
+                reading.fail(str(error))
                 return
             if whole is None:
-                self._held += data[empty_lines(data) :]
-                self._looked = len(self._held)
+                self._partial.keep(data)
                 return
             # A new one: behind an interim response nothing counts that it said of the connection.
             self._parser = self._new_parser()
             self._parse(whole[0])
             data = data[whole[1] :]
-        if data and not self.fault:
+        if data and not reading.fault:
             self._parse(data)
 
     def _parse(self, octets: bytes) -> None:
         try:
-            if self.stage is Progress.TUNNEL:
+            if self.reading.stage is Progress.TUNNEL:
                 self._pass_through(octets)
             else:
                 self._parser.feed_data(octets)
@@ -172,10 +249,11 @@ class ResponseReader:
 
     def _stopped(self, error: httptools.HttpParserError) -> None:
         """Take note that the parser stopped; after the response's end, within octets that belong to none."""
-        self._surplus = True
-        self.fault = self.fault or str(error) or "malformed"
+        reading = self.reading
+        reading.surplus = True
+        reading.fail(str(error) or "malformed")
         if isinstance(error, httptools.HttpParserCallbackError):
-            self.error = error.__context__
+            reading.error = error.__context__
 
     def _new_parser(self) -> httptools.HttpResponseParser:
         parser = httptools.HttpResponseParser(self)
@@ -185,19 +263,20 @@ class ResponseReader:
 
     def close(self) -> bool:
         """Take note that the connection ended; True: so the response ends (RFC 9112 §6.3, rule 8)."""
-        if self.fault:
+        stage = self.reading.stage
+        if self.reading.fault:
             return False
-        return self.stage is Progress.TUNNEL or (self.stage is _CONTENT and self._ends_with_connection())
+        return stage is Progress.TUNNEL or (stage is _CONTENT and self._ends_with_connection())
 
     def stop(self) -> None:
         """Tell the sink nothing more."""
-        self.stage = Progress.STOPPED
+        self.reading.move(_STOPPED)
 
     def end(self) -> None:
         """Read no more, and let go of all that knows the reader: circles wait for the garbage collector."""
-        self.stage = Progress.STOPPED
+        self.reading.move(_STOPPED)
         self._line = None
-        self._parser = self._sink = self._write = self.on_body = cast("Any", None)
+        self._parser = self._expected = self._write = self.on_body = cast("Any", None)
 
     def divert(self, write: Callable[[bytes], bool]) -> None:
         """Let `write` take the octets of another protocol that stand behind a 101."""
@@ -209,17 +288,18 @@ class ResponseReader:
         self._fields.append((name.lower(), value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
-        if self.stage is not _HEAD or self.fault:
+        reading = self.reading
+        if reading.stage is not _HEAD or reading.fault:
             return
         fields, parser = self._fields, self._parser
-        self.progress = True
-        if self._barren > self._max_head and _size(fields) > self._max_head:
-            self.fault = "the response's head is too large"
+        reading.progress = True
+        if reading.barren > self._max_head and _size(fields) > self._max_head:
+            reading.fail("the response's head is too large")
             return
         status = parser.get_status_code()
         version = _VERSIONS.get(parser.get_http_version())
-        if version is None or not 100 <= status <= 599 or (status == 101 and not self._upgrades):
-            self.fault = "a version or status that no request asked for"
+        if version is None or not 100 <= status <= 599 or (status == 101 and not self._expected.upgrades):
+            reading.fail("a version or status that no request asked for")
         elif status < 200 and status != 101:
             self._pass_on(status)
         else:
@@ -227,91 +307,95 @@ class ResponseReader:
 
     def _begin(self, status: int, version: bytes, fields: Fields) -> None:
         """Tell of the final response's head."""
-        coded = None
+        reading, is_head, coded = self.reading, self._expected.is_head, None
         for name, value in fields:
             if name == b"transfer-encoding":
                 # No request of ours has TE: what is coded otherwise would be passed on as what it is not.
                 if coded is not None or value.lower() != b"chunked":
-                    self.fault = "a transfer coding that was not asked for"
+                    reading.fail("a transfer coding that was not asked for")
                     return
                 coded = value
             elif name == b"content-length" and len(value) > LENGTH_DIGITS:
-                self.fault = "a Content-Length that is none"
+                reading.fail("a Content-Length that is none")
                 return
-        self.stage = Progress.TUNNEL if status == 101 else _CONTENT
+        reading.move(Progress.TUNNEL if status == 101 else _CONTENT)
         # RFC 9112 §6.1: the framing of a coded HTTP/1.0 message is faulty
         faulty = version == b"HTTP/1.0" and coded is not None
         # What an origin server sends behind a response that has no content would be read as the next one. It
         # may come late, when another request is under way: such a connection is not used again.
-        bodiless = self._is_head or status in (204, 304)
-        self._persists = not (
-            status == 101 or bodiless or faulty or self._closes or not self._parser.should_keep_alive()
+        bodiless = is_head or status in (204, 304)
+        reading.persists = not (
+            status == 101 or bodiless or faulty or reading.closes or not self._parser.should_keep_alive()
         )
-        self._head, self.version = fields, version
-        self.trailers = self._fields = []
+        reading.head, reading.version = fields, version
+        reading.trailers = self._fields = []
         if status == 101 and self._line is not None:
-            self._sink.start(Switching(status, fields, self._line))
+            self._expected.sink.start(Switching(status, fields, self._line))
         else:
-            self._sink.start(Response(status, fields))
-        if self._is_head:
+            self._expected.sink.start(Response(status, fields))
+        if is_head:
             self._end_without_content()
 
     def _pass_through(self, octets: bytes) -> None:
         """Pass on what is another protocol's."""
-        self.progress = True
-        self.takes = self._write(octets)
+        self.reading.progress = True
+        self.reading.takes = self._write(octets)
 
     def _pass_on_content(self) -> None:
         """Tell of the content that came in one read as of one piece."""
-        pieces = self._pieces
+        reading, pieces = self.reading, self._pieces
         if self._ends is not None:
-            self._surplus = self._surplus or len(pieces) > self._ends
+            reading.surplus = reading.surplus or len(pieces) > self._ends
             del pieces[self._ends :]
             self._ends = 0
-        if pieces and (self.stage is _CONTENT or self.stage is _COMPLETE) and self.error is None:
-            self.progress = True
+        if pieces and (reading.stage is _CONTENT or reading.stage is _COMPLETE) and reading.error is None:
+            reading.progress = True
             self._content = pieces[-1]
             try:
-                self.takes = self._write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+                reading.takes = self._write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
             except Exception as error:
-                self.stage = Progress.STOPPED  # it is no whole response, though its end has come
-                self._surplus, self.fault, self.error = True, self.fault or "the sink failed", error
+                reading.move(_STOPPED)  # it is no whole response, though its end has come
+                reading.fail("the sink failed")
+                reading.surplus, reading.error = True, error
         pieces.clear()
 
     def on_message_complete(self) -> None:
-        if self.stage is _CONTENT:
-            self.stage = _COMPLETE
+        if self.reading.stage is _CONTENT:
+            self.reading.move(_COMPLETE)
             self._ends = len(self._pieces)
             self._ended.append(True)
             self._fields = []
 
     def _pass_on(self, status: int) -> None:
         """Tell of an interim response: any number may come, but not any number at all (RFC 9110 §15.2)."""
+        reading = self.reading
         fields, self._fields = self._fields, []
-        self._interims += 1
-        self._closes = self._closes or not self._parser.should_keep_alive()
-        if self._interims > MAX_INTERIM:
-            self.fault = "too many interim responses"
-        elif status == 100 and self._expects:
-            self.continued = True
+        reading.interims += 1
+        reading.closes = reading.closes or not self._parser.should_keep_alive()
+        if reading.interims > MAX_INTERIM:
+            reading.fail("too many interim responses")
+        elif status == 100 and self._expected.expects_continue:
+            reading.continued = True
         else:
-            self._sink.interim(status, fields)
+            self._expected.sink.interim(status, fields)
 
     def _end_without_content(self) -> None:
         """The response to HEAD ends here, of which httptools has no notion (RFC 9110 §9.3.2)."""
-        if self.stage is not Progress.STOPPED:
-            self.stage = _COMPLETE
+        if self.reading.stage is not _STOPPED:
+            self.reading.move(_COMPLETE)
             self._ends = 0
             self._ended.append(True)
             self._fields = []
 
     def _ends_with_connection(self) -> bool:
         """Tell whether the content has no other end than the connection's."""
-        return not (values(self._head, b"transfer-encoding") or values(self._head, b"content-length"))
+        return not (
+            values(self.reading.head, b"transfer-encoding") or values(self.reading.head, b"content-length")
+        )
 
     def _blank_lines_follow(self, data: bytes) -> bool:
         """Tell whether CRs and LFs, which the parser passes over in silence, stand behind the response."""
-        if self._content and not values(self._head, b"transfer-encoding"):
+        if self._content and not values(self.reading.head, b"transfer-encoding"):
             return not data.endswith(self._content)
         return data.endswith(b"\r\n\r\n\r\n")
 

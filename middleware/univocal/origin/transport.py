@@ -319,5 +319,6 @@ class _PulledResponse(AwaitedAnswer):
         asked = self.asked
         asked.read = None
         assert asked.connection is not None
-        self.version, self.trailers = asked.connection.reader.version, asked.connection.reader.trailers
+        reading = asked.connection.reader.reading
+        self.version, self.trailers = reading.version, reading.trailers
         super().start(response)

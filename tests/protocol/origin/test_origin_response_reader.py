@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from univocal.origin.response_head import whole_head
-from univocal.origin.response_reader import MAX_INTERIM, Progress, ResponseReader
+from univocal.origin.response_reader import (
+    _NEXT,
+    MAX_INTERIM,
+    Expected,
+    Progress,
+    ReadResponse,
+    ResponseReader,
+)
 
 OK = b"HTTP/1.1 200 OK\r\n"
 
@@ -176,13 +183,13 @@ def by_sevens(data):
 
 def read(reader, pieces, expected):
     told = Told()
-    reader.expect(told, is_head=expected.is_head, upgrades=expected.upgrades)
-    assert not reader.began
+    reader.expect(Expected(told, expected.is_head, expected.upgrades))
+    assert not reader.reading.began
     for piece in pieces:
-        assert reader.stage is not Progress.COMPLETE
-        assert not reader.fault
+        assert reader.reading.stage is not Progress.COMPLETE
+        assert not reader.reading.fault
         reader.feed(piece)
-    assert reader.began
+    assert reader.reading.began
     return told
 
 
@@ -193,14 +200,14 @@ def test_a_response_is_read_however_it_is_cut(data, cut):
     reader = ResponseReader(MAX_HEAD)
     for _ in range(3 if expected.reusable else 1):
         told = read(reader, cut(data), expected)
-        assert (told.heads, told.content, reader.trailers) == (
+        assert (told.heads, told.content, reader.reading.trailers) == (
             expected.heads,
             expected.content,
             expected.trailers,
         )
-        assert reader.fault == ""
-        assert (reader.stage is Progress.COMPLETE) == (expected.ends == "itself")
-        assert reader.reusable == expected.reusable
+        assert reader.reading.fault == ""
+        assert (reader.reading.stage is Progress.COMPLETE) == (expected.ends == "itself")
+        assert reader.reading.reusable == expected.reusable
     if expected.ends == "connection":
         assert reader.close()
 
@@ -211,13 +218,13 @@ def test_what_stands_behind_a_response_is_no_part_of_it(data, surplus):
     expected = RESPONSES[data]
     reader = ResponseReader(MAX_HEAD)
     told = read(reader, [data + surplus], expected)
-    assert (told.heads, told.content, reader.trailers) == (
+    assert (told.heads, told.content, reader.reading.trailers) == (
         expected.heads,
         expected.content,
         expected.trailers,
     )
-    assert reader.stage is Progress.COMPLETE
-    assert not reader.reusable
+    assert reader.reading.stage is Progress.COMPLETE
+    assert not reader.reading.reusable
 
 
 @pytest.mark.parametrize("data", [data for data, expected in RESPONSES.items() if not expected.upgrades])
@@ -228,7 +235,7 @@ def test_a_response_cut_short_is_never_complete(data):
     for length in range(1, start):
         reader = ResponseReader(MAX_HEAD)
         read(reader, [data[:length]], expected)
-        assert reader.stage is not Progress.COMPLETE
+        assert reader.reading.stage is not Progress.COMPLETE
         assert not reader.close()
 
 
@@ -236,22 +243,22 @@ def test_a_response_cut_short_is_never_complete(data):
 @pytest.mark.parametrize("data", FAULTS)
 def test_what_is_no_response_is_a_fault_however_it_is_cut(data, cut):
     reader, told = ResponseReader(MAX_HEAD), Told()
-    reader.expect(told, is_head=False, upgrades=False)
+    reader.expect(Expected(told))
     for piece in cut(data):
         reader.feed(piece)
-        if reader.fault:
+        if reader.reading.fault:
             break
-    assert reader.fault
-    assert reader.stage is not Progress.COMPLETE
+    assert reader.reading.fault
+    assert reader.reading.stage is not Progress.COMPLETE
     assert not reader.close()
 
 
 def test_a_head_as_large_as_allowed():
     reader, told = ResponseReader(MAX_HEAD), Told()
-    reader.expect(told, is_head=False, upgrades=False)
+    reader.expect(Expected(told))
     value = b"b" * (MAX_HEAD - 30)
     reader.feed(OK + b"A: %b\r\nContent-Length: 1\r\n\r\na" % value)
-    assert reader.stage is Progress.COMPLETE
+    assert reader.reading.stage is Progress.COMPLETE
     assert told.heads[0][1][0] == (b"a", value)
 
 
@@ -273,7 +280,7 @@ def test_a_head_in_small_pieces_is_looked_at_a_few_times(monkeypatch, head):
 
     monkeypatch.setattr("univocal.origin.response_reader.whole_head", counted)
     reader, told = ResponseReader(1 << 16), Told()
-    reader.expect(told)
+    reader.expect(Expected(told))
     for octets in by_sevens(head):
         reader.feed(octets)
     assert [status for status, _ in told.heads] == [200]
@@ -282,9 +289,9 @@ def test_a_head_in_small_pieces_is_looked_at_a_few_times(monkeypatch, head):
 
 def test_content_is_not_counted_as_head():
     reader, told = ResponseReader(MAX_HEAD), Told()
-    reader.expect(told, is_head=False, upgrades=False)
+    reader.expect(Expected(told))
     reader.feed(OK + b"Content-Length: %d\r\n\r\n%b" % (4 * MAX_HEAD, b"x" * 4 * MAX_HEAD))
-    assert reader.stage is Progress.COMPLETE
+    assert reader.reading.stage is Progress.COMPLETE
     assert len(told.content) == 4 * MAX_HEAD
 
 
@@ -293,13 +300,13 @@ def test_content_is_not_counted_as_head():
 )
 def test_chunked_content_is_no_place_for_more(endless):
     reader, told = ResponseReader(MAX_HEAD), Told()
-    reader.expect(told, is_head=False, upgrades=False)
+    reader.expect(Expected(told))
     reader.feed(OK + b"Transfer-Encoding: chunked\r\n\r\n")
     for piece in range(0, len(endless), 100):
         reader.feed(endless[piece : piece + 100])
-        if reader.fault:
+        if reader.reading.fault:
             break
-    assert reader.fault
+    assert reader.reading.fault
 
 
 def cut_at(data, places):
@@ -311,7 +318,7 @@ def cut_at(data, places):
 def test_however_it_is_cut(data, places):
     expected, reader = RESPONSES[data], ResponseReader(MAX_HEAD)
     told = read(reader, cut_at(data, places), expected)
-    assert (told.heads, told.content, reader.trailers) == (
+    assert (told.heads, told.content, reader.reading.trailers) == (
         expected.heads,
         expected.content,
         expected.trailers,
@@ -330,16 +337,29 @@ def test_damaged_responses_are_read_alike_however_they_are_cut(data, damage, pla
     outcomes = []
     for pieces in ([data], cut_at(data, places)):
         reader, told = ResponseReader(MAX_HEAD), Told()
-        reader.expect(told, is_head=False, upgrades=True)
+        reader.expect(Expected(told, upgrades=True))
         for piece in pieces:
-            if not ((reader.stage is Progress.COMPLETE) or reader.fault):
+            if not ((reader.reading.stage is Progress.COMPLETE) or reader.reading.fault):
                 reader.feed(piece)
         outcomes.append(
             (
                 told.heads,
                 told.content,
-                (reader.stage is Progress.COMPLETE),
-                bool(reader.fault) and reader.stage is not Progress.COMPLETE,
+                (reader.reading.stage is Progress.COMPLETE),
+                bool(reader.reading.fault) and reader.reading.stage is not Progress.COMPLETE,
             )
         )
     assert outcomes[0] == outcomes[1]
+
+
+def test_a_response_refuses_a_stage_that_may_not_follow():
+    with pytest.raises(RuntimeError, match="does not go from HEAD to COMPLETE"):
+        ReadResponse().move(Progress.COMPLETE)
+
+
+def test_every_stage_of_a_response_can_be_reached_and_stopped():
+    reached = {Progress.HEAD}
+    while more := {after for stage in reached for after in _NEXT[stage]} - reached:
+        reached |= more
+    assert reached == set(Progress) == set(_NEXT)
+    assert all(Progress.STOPPED in after for after in _NEXT.values())
