@@ -281,7 +281,7 @@ def test_an_exchange_refuses_a_step_that_may_not_follow() -> None:
     assert exchange is not None
     house.origin.last.answers(b"content", fields=FRESH)
     assert exchange.over
-    with pytest.raises(RuntimeError, match="does not go from OVER to SENDING"):
+    with pytest.raises(KeyError, match=r"OVER.*SENDING"):
         exchange._respond(200, [], b"")
 
 

@@ -71,6 +71,8 @@ _NEXT: Final[Mapping[Step, frozenset[Step]]] = {
     Step.SENDING: frozenset(),
     Step.OVER: frozenset(),
 }
+# By both ends of a move: one that is not there is a KeyError, and none costs a call.
+_MOVES: Final = {(step, after): after for step, others in _NEXT.items() for after in others}
 
 
 class Exchange:
@@ -119,11 +121,6 @@ class Exchange:
         self._sending: StoredContent | None = None
         self.over = False
         self.error: tuple[BaseException, TracebackType | None] | None = None
-
-    def _go(self, step: Step) -> None:
-        if step not in _NEXT[self._step]:
-            raise RuntimeError(f"an exchange does not go from {self._step.name} to {step.name}")
-        self._step = step
 
     # Calls of the door
 
@@ -207,7 +204,7 @@ class Exchange:
 
     def _purge(self, order: Order) -> None:
         """Carry out a PURGE, which may take more than a moment."""
-        self._go(Step.PURGING)
+        self._step = _MOVES[self._step, Step.PURGING]
         self._account.purged = Purged(order)
         task = asyncio.get_running_loop().create_task(self._carry_out(order))
         self._engine.tasks.add(task)
@@ -235,7 +232,7 @@ class Exchange:
         self._respond(shown.status, [*shown.fields, *self._cache_status()], shown.body)
 
     def _respond(self, status: int, fields: Fields, body: bytes | memoryview) -> None:
-        self._go(Step.SENDING)
+        self._step = _MOVES[self._step, Step.SENDING]
         self._start(status, fields)
         if not len(body) or (not self.over and self._outgoing().send(memoryview(body))):
             self._finish()
@@ -262,7 +259,7 @@ class Exchange:
 
     def _join(self, flight: Flight) -> None:
         """Wait for another's answer once, and ask by itself if that does not satisfy this request."""
-        self._go(Step.WAITING)
+        self._step = _MOVES[self._step, Step.WAITING]
         engine, wait, name = self._engine, self._wait, flight.name
         wait.follows, wait.flight = True, flight
         wait.reader = flight.join(self)
@@ -293,7 +290,7 @@ class Exchange:
         A thousand may have followed it, so a few ask at a time. The others wait, and take what those bring.
         """
         self._leave()
-        self._go(Step.QUEUED)
+        self._step = _MOVES[self._step, Step.QUEUED]
         wait = self._wait
         wait.follows = False
         wait.place = place = self._engine.flights.queues.place(flight.name, lambda: self._ask_in_turn(flight))
@@ -316,7 +313,7 @@ class Exchange:
             self._lead(name if flight is None else None)
 
     def _lead(self, name: Hashable | None, content: Content | None = None) -> None:
-        self._go(Step.WAITING)
+        self._step = _MOVES[self._step, Step.WAITING]
         flights, wait = self._engine.flights, self._wait
         self._account.failure = None  # another's, if there was one
         wait.flight = flight = Flight(flights, self.admission, self._origin, name, content)
@@ -374,7 +371,7 @@ class Exchange:
             self._instead(engine.gate.again(again, engine.clock(), held), status, otherwise)
 
         if had and not has:
-            self._go(Step.RECALLING)
+            self._step = _MOVES[self._step, Step.RECALLING]
             canonical = again.canonical
             assert canonical is not None
             engine.gate.tiers.recall(canonical.key, again.request, engine.clock(), recalled)
@@ -481,7 +478,7 @@ class Exchange:
         if self._wait.follows:
             self._await_content(flight, response)
             return
-        self._go(Step.RELAYING)
+        self._step = _MOVES[self._step, Step.RELAYING]
         self._start(response.status, [*response.fields, *self._cache_status()])
         if self._wait.reader is not None:  # else the client has left
             self._wait.reader.resume()
@@ -491,7 +488,7 @@ class Exchange:
 
         A client that has been sent a head cannot be answered otherwise any more, should the content stall.
         """
-        self._go(Step.HOLDING)
+        self._step = _MOVES[self._step, Step.HOLDING]
         wait, engine = self._wait, self._engine
         assert wait.reader is not None
         self._held = response
@@ -507,7 +504,7 @@ class Exchange:
 
     def _start_following(self, response: Response) -> None:
         """Send the head of another's response, whose content goes on."""
-        self._go(Step.RELAYING)
+        self._step = _MOVES[self._step, Step.RELAYING]
         self._held = None
         self._wait.stop()
         self._start(response.status, [*response.fields, *self._cache_status()])
@@ -523,7 +520,7 @@ class Exchange:
     def rest(self, content: memoryview) -> bool:
         if self._step is not Step.RELAYING:
             return False  # its head waits for another's word
-        self._go(Step.SENDING)
+        self._step = _MOVES[self._step, Step.SENDING]
         self._wait.reader = self._wait.flight = None
         self._outgoing().hold(content)
         return True

@@ -52,6 +52,8 @@ _NEXT: Final[Mapping[FlightPhase, tuple[FlightPhase, ...]]] = {
     FlightPhase.OVER: (FlightPhase.RECORDED,),
     FlightPhase.RECORDED: (),
 }
+# By both ends of a move: one that is not there is a KeyError, and none costs a call.
+_MOVES: Final = {(phase, after): after for phase, others in _NEXT.items() for after in others}
 _ENDED: Final = (FlightPhase.OVER, FlightPhase.RECORDED)
 
 
@@ -162,11 +164,6 @@ class Flight:
         records = isinstance(decision, Validate) or (isinstance(decision, Forward) and decision.may_store)
         self.recording = Recording(flights.tiers, admission, flights.clock) if records else None
 
-    def _move(self, phase: FlightPhase) -> None:
-        if phase not in _NEXT[self._phase]:
-            raise RuntimeError(f"a flight does not go from {self._phase.name} to {phase.name}")
-        self._phase = phase
-
     def begin(self) -> None:
         """Ask the store's other tier, then the origin server."""
         recording = self.recording
@@ -227,7 +224,7 @@ class Flight:
         if self._phase in _ENDED:
             self._record()  # the lease came when nobody wanted it any more
         elif satisfied:
-            self._move(FlightPhase.OVER)
+            self._phase = _MOVES[self._phase, FlightPhase.OVER]
             self._land(Found(self.admission))
             self._end(None)
         else:
@@ -240,7 +237,7 @@ class Flight:
         assert isinstance(decision, Validate | Forward)
         if self.recording is not None:
             self.recording.restart(decision)
-        self._move(FlightPhase.ASKED)
+        self._phase = _MOVES[self._phase, FlightPhase.ASKED]
         fields = forwarded_fields(admission.request, decision)
         found = admission.canonical
         assert found is not None
@@ -286,7 +283,7 @@ class Flight:
     def start(self, response: Response) -> None:
         if self._phase in _ENDED:
             return
-        self._move(FlightPhase.JUDGING)
+        self._phase = _MOVES[self._phase, FlightPhase.JUDGING]
         if self.admission.request.method in SAFE_METHODS:
             self._record_head(response)
             return
@@ -305,7 +302,7 @@ class Flight:
     def _started(self, response: Response) -> None:
         if self._phase in _ENDED:
             return
-        self._move(FlightPhase.ANSWERING)
+        self._phase = _MOVES[self._phase, FlightPhase.ANSWERING]
         recording = self.recording
         if recording is not None:
             self.broadcast.kept = recording.state is State.KEPT
@@ -373,7 +370,7 @@ class Flight:
         if self._phase in _ENDED:
             return
         self._asked = None
-        self._move(FlightPhase.SETTLING)
+        self._phase = _MOVES[self._phase, FlightPhase.SETTLING]
         if self.recording is None:
             self._end(None)
         else:
@@ -387,7 +384,7 @@ class Flight:
         if recording.state is State.MISMATCHED:
             self._ask_again()
             return
-        self._move(FlightPhase.OVER)
+        self._phase = _MOVES[self._phase, FlightPhase.OVER]
         if recording.updated is not None:
             self._land(Renewed(recording.updated, recording.status))
         self._end(None)
@@ -409,7 +406,7 @@ class Flight:
         if self._asked is not None:
             self._asked.cancel()
             self._asked = None
-        self._move(FlightPhase.OVER)
+        self._phase = _MOVES[self._phase, FlightPhase.OVER]
         self._flights.ended(self)  # who comes now asks anew
         if self.landing is None:
             self._land(Failed(error))
@@ -427,7 +424,7 @@ class Flight:
     def _end(self, error: BaseException | None) -> None:
         """Tell the readers that nothing more comes; until all nodes have the response, it can be joined."""
         if self._phase is not FlightPhase.OVER:
-            self._move(FlightPhase.OVER)
+            self._phase = _MOVES[self._phase, FlightPhase.OVER]
         if self._alone is not None:
             self._alone.cancel()
             self._alone = None
@@ -444,7 +441,7 @@ class Flight:
 
     def _recorded_all(self) -> None:
         if self._phase is FlightPhase.OVER:  # else the lease came late, and is ended a second time
-            self._move(FlightPhase.RECORDED)
+            self._phase = _MOVES[self._phase, FlightPhase.RECORDED]
         self._flights.ended(self)
         if self.broadcast.readers:
             self.broadcast.close()

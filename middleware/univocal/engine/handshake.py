@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, Protocol, cast
 
-from univocal.engine.exchange import Exchange, Step
+from univocal.engine.exchange import _MOVES, Exchange, Step
 from univocal.engine.flight import Flight
 from univocal.forward.tunnel import Tunnel
 from univocal.http.messages import Fields, Response
@@ -58,7 +58,7 @@ class Handshake(Exchange):
             super()._relay(flight, response)
             return
         runtime = self.admission.runtime
-        self._go(Step.RELAYING)
+        self._step = _MOVES[self._step, Step.RELAYING]
         account, reader = self._account, self._wait.reader
         account.handling = Handling(fwd="bypass")
         account.status, account.first = response.status, time.perf_counter()

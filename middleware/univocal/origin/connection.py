@@ -17,7 +17,7 @@ from univocal.http.upgrade import Switched
 from univocal.origin.client_library import httpx
 from univocal.origin.failures import ClosedError
 from univocal.origin.request_head import RequestHead
-from univocal.origin.response_reader import Expected, Progress, ReadResponse, ResponseReader
+from univocal.origin.response_reader import Progress, ReadResponse, ResponseReader
 from univocal.origin.timeouts import Timeouts
 from univocal.origin.upload import Sending, Upload
 
@@ -148,7 +148,7 @@ class Connection(asyncio.Protocol):
         self._request = request
         request.connection = self
         head = request.head
-        self.reader.expect(Expected(request.answer, head.is_head, head.upgrades, head.expects_continue))
+        self.reader.expect(request.answer, head)
         self._transport.write(head.wire)
         if request.paused:
             self.pause_reading()

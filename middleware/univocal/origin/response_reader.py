@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 import httptools
 
@@ -16,7 +16,7 @@ from univocal.http.messages import Fields, Response, values
 from univocal.http.upgrade import Line, Switching
 from univocal.origin.response_head import ORDINARY, empty_lines, may_end, whole_head
 
-__all__ = ["Expected", "Progress", "ReadResponse", "ResponseReader"]
+__all__ = ["Expecting", "Progress", "ReadResponse", "ResponseReader"]
 
 MAX_INTERIM: Final = 32
 _BLANK_LINE: Final = b"\r\n\r\n"
@@ -47,6 +47,8 @@ _NEXT: Final[Mapping[Progress, tuple[Progress, ...]]] = {
     Progress.COMPLETE: (Progress.STOPPED,),
     Progress.STOPPED: (Progress.STOPPED,),
 }
+# By both ends of a move: one that is not there is a KeyError, and none costs a call.
+_MOVES: Final = {(stage, after): after for stage, others in _NEXT.items() for after in others}
 
 
 class Sink(Protocol):
@@ -63,13 +65,23 @@ class Sink(Protocol):
         ...
 
 
-class Expected(NamedTuple):
-    """The one who is told of a response, and the request that it answers."""
+class Expecting(Protocol):
+    """The request that a response answers, as far as reading depends on it."""
 
-    sink: Sink
-    is_head: bool = False  # a HEAD
-    upgrades: bool = False  # with Upgrade
-    expects_continue: bool = False  # with Expect
+    @property
+    def is_head(self) -> bool:
+        """It is a HEAD."""
+        ...
+
+    @property
+    def upgrades(self) -> bool:
+        """It has Upgrade."""
+        ...
+
+    @property
+    def expects_continue(self) -> bool:
+        """It has Expect."""
+        ...
 
 
 class ReadResponse:
@@ -100,12 +112,6 @@ class ReadResponse:
         self.persists = False  # the final head lets the connection persist
         self.surplus = False  # there were bytes that belong to no response
         self.barren = 0  # bytes without progress
-
-    def move(self, stage: Progress) -> None:
-        """Go to another stage. Raises RuntimeError for one that may not follow."""
-        if stage not in _NEXT[self.stage]:
-            raise RuntimeError(f"a response does not go from {self.stage.name} to {stage.name}")
-        self.stage = stage
 
     def fail(self, fault: str) -> None:
         """Take note of a fault; the first one stays."""
@@ -151,14 +157,15 @@ class ResponseReader:
     """
 
     __slots__ = (
-        "_content", "_ended", "_ends", "_expected", "_fields", "_line", "_max_head", "_parser", "_partial",
-        "_pieces", "_write", "on_body", "on_message_begin", "reading",
+        "_content", "_ended", "_ends", "_fields", "_line", "_max_head", "_parser", "_partial", "_pieces",
+        "_request", "_sink", "_write", "on_body", "on_message_begin", "reading",
     )  # fmt: skip
 
     def __init__(self, max_head: int, line: Line | None = None) -> None:
         self._max_head = max_head
         self._line = line
-        self._expected = Expected(cast("Sink", None))
+        self._sink: Sink = cast("Any", None)  # until a response is expected
+        self._request: Expecting = cast("Any", None)
         self._write: Callable[[bytes], bool] = cast("Any", None)
         self._partial = PartialHead()
         self._fields: Fields = []  # of the section that is being read
@@ -175,9 +182,9 @@ class ResponseReader:
         self.on_message_begin: Callable[[], None] = self._ended.clear
         self._parser = self._new_parser()
 
-    def expect(self, expected: Expected) -> None:
-        """Begin the next response."""
-        self._expected, self._write = expected, expected.sink.write
+    def expect(self, sink: Sink, request: Expecting) -> None:
+        """Tell `sink` of the next response, which answers `request`."""
+        self._sink, self._request, self._write = sink, request, sink.write
         self._content, self._ends = b"", None
         self._partial.held.clear()
         self.reading = reading = ReadResponse()
@@ -270,13 +277,13 @@ class ResponseReader:
 
     def stop(self) -> None:
         """Tell the sink nothing more."""
-        self.reading.move(_STOPPED)
+        self.reading.stage = _MOVES[self.reading.stage, _STOPPED]
 
     def end(self) -> None:
         """Read no more, and let go of all that knows the reader: circles wait for the garbage collector."""
-        self.reading.move(_STOPPED)
+        self.reading.stage = _MOVES[self.reading.stage, _STOPPED]
         self._line = None
-        self._parser = self._expected = self._write = self.on_body = cast("Any", None)
+        self._parser = self._sink = self._request = self._write = self.on_body = cast("Any", None)
 
     def divert(self, write: Callable[[bytes], bool]) -> None:
         """Let `write` take the octets of another protocol that stand behind a 101."""
@@ -298,7 +305,7 @@ class ResponseReader:
             return
         status = parser.get_status_code()
         version = _VERSIONS.get(parser.get_http_version())
-        if version is None or not 100 <= status <= 599 or (status == 101 and not self._expected.upgrades):
+        if version is None or not 100 <= status <= 599 or (status == 101 and not self._request.upgrades):
             reading.fail("a version or status that no request asked for")
         elif status < 200 and status != 101:
             self._pass_on(status)
@@ -307,7 +314,7 @@ class ResponseReader:
 
     def _begin(self, status: int, version: bytes, fields: Fields) -> None:
         """Tell of the final response's head."""
-        reading, is_head, coded = self.reading, self._expected.is_head, None
+        reading, is_head, coded = self.reading, self._request.is_head, None
         for name, value in fields:
             if name == b"transfer-encoding":
                 # No request of ours has TE: what is coded otherwise would be passed on as what it is not.
@@ -318,7 +325,7 @@ class ResponseReader:
             elif name == b"content-length" and len(value) > LENGTH_DIGITS:
                 reading.fail("a Content-Length that is none")
                 return
-        reading.move(Progress.TUNNEL if status == 101 else _CONTENT)
+        reading.stage = _MOVES[_HEAD, Progress.TUNNEL if status == 101 else _CONTENT]
         # RFC 9112 §6.1: the framing of a coded HTTP/1.0 message is faulty
         faulty = version == b"HTTP/1.0" and coded is not None
         # What an origin server sends behind a response that has no content would be read as the next one. It
@@ -330,9 +337,9 @@ class ResponseReader:
         reading.head, reading.version = fields, version
         reading.trailers = self._fields = []
         if status == 101 and self._line is not None:
-            self._expected.sink.start(Switching(status, fields, self._line))
+            self._sink.start(Switching(status, fields, self._line))
         else:
-            self._expected.sink.start(Response(status, fields))
+            self._sink.start(Response(status, fields))
         if is_head:
             self._end_without_content()
 
@@ -354,14 +361,16 @@ class ResponseReader:
             try:
                 reading.takes = self._write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
             except Exception as error:
-                reading.move(_STOPPED)  # it is no whole response, though its end has come
+                reading.stage = _MOVES[
+                    reading.stage, _STOPPED
+                ]  # it is no whole response, though its end has come
                 reading.fail("the sink failed")
                 reading.surplus, reading.error = True, error
         pieces.clear()
 
     def on_message_complete(self) -> None:
         if self.reading.stage is _CONTENT:
-            self.reading.move(_COMPLETE)
+            self.reading.stage = _MOVES[self.reading.stage, _COMPLETE]
             self._ends = len(self._pieces)
             self._ended.append(True)
             self._fields = []
@@ -374,15 +383,15 @@ class ResponseReader:
         reading.closes = reading.closes or not self._parser.should_keep_alive()
         if reading.interims > MAX_INTERIM:
             reading.fail("too many interim responses")
-        elif status == 100 and self._expected.expects_continue:
+        elif status == 100 and self._request.expects_continue:
             reading.continued = True
         else:
-            self._expected.sink.interim(status, fields)
+            self._sink.interim(status, fields)
 
     def _end_without_content(self) -> None:
         """The response to HEAD ends here, of which httptools has no notion (RFC 9110 §9.3.2)."""
         if self.reading.stage is not _STOPPED:
-            self.reading.move(_COMPLETE)
+            self.reading.stage = _MOVES[self.reading.stage, _COMPLETE]
             self._ends = 0
             self._ended.append(True)
             self._fields = []

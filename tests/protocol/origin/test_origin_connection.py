@@ -315,7 +315,7 @@ def test_how_many_calls_a_response_takes(connection, answer, send, pending):
     sys.setprofile(None)
     ours = [name for name in calls if name not in ("on_header", "start", "write", "finish", "put_back")]
     assert calls.count("on_header") == 6
-    assert len(ours) <= 16, ours
+    assert len(ours) <= 17, ours  # one of them makes the response that is read
 
 
 @pytest.mark.usefixtures("no_collector")
