@@ -92,7 +92,7 @@ def one_octet_less(turn, chunk, write=Turn.write):
         (facts, "initial_age", never_old, "age"),
         (forward, "HOP_BY_HOP", frozenset(), "hop by hop"),
         (upstream, "forwards_left", lambda method, fields: [(b"host", b"b"), *fields], "forwarded"),
-        (ResponseReader, "feed", used_again, "another's octets"),
+        (ResponseReader, "feed", used_again, "count"),
         (Turn, "finish", twice, "count"),
         (Turn, "write", one_octet_less, "unreadable"),
         (exchange, "represent", raises, "raised"),
