@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
+import hpack
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.errors import ErrorCodes
-from h2.events import Event, PingAckReceived, StreamReset, TrailersReceived
+from h2.events import Event, PingAckReceived, RequestReceived, StreamReset, TrailersReceived
 from h2.exceptions import DenialOfServiceError, ProtocolError
 from h2.settings import SettingCodes, Settings
 from hpack.exceptions import HPACKError
@@ -38,6 +39,7 @@ from univocal.server.http2.frames import (
     frame_of,
 )
 from univocal.server.http2.head import is_trailer_section
+from univocal.server.http2.section import FieldDecoder
 
 __all__ = ["MOST_STREAMS", "STREAM_WINDOW", "Faulty", "Session", "SessionState"]
 
@@ -116,7 +118,7 @@ class Session:
         self._dropped: OrderedDict[int, None] = OrderedDict()  # streams that were reset here
         self._unread = 0  # octets of content for these
         self._is_greeted = False  # a section of fields was sent
-        self._out = b""  # what was written beside h2
+        self._out: list[bytes] = []  # what was written beside h2
         self.unwritten = 0  # octets of content that `take` will give
         self._h2 = _h2(header_octets)
 
@@ -179,6 +181,8 @@ class Session:
             if isinstance(error.__context__, HPACKError | IndexError) and not denied:
                 self._say_otherwise(ErrorCodes.COMPRESSION_ERROR)  # §4.3
             return ()
+        if events and isinstance(events[0], RequestReceived):
+            return events
         return list(self._heeded(events))
 
     def _heeded(self, events: Sequence[Event]) -> Iterator[Event | Faulty]:
@@ -198,7 +202,7 @@ class Session:
     def _say_otherwise(self, error: ErrorCodes) -> None:
         """Replace the GOAWAY that h2 has just written."""
         self.error = error
-        self._out += self._h2.data_to_send()[:-_GOAWAY]
+        self._out.append(self._h2.data_to_send()[:-_GOAWAY])
         self._go_away(self._h2.highest_inbound_stream_id, error)
 
     def _is_faulty(self, trailers: TrailersReceived) -> bool:
@@ -250,7 +254,7 @@ class Session:
         self._write(frames + frame_of(kind, flags | Flag.END_HEADERS, stream, octets))
         if ends:
             self._h2.end_stream(stream)
-            self._out += self._h2.data_to_send()[:-_EMPTY]  # the flag has said it
+            self._out.append(self._h2.data_to_send()[:-_EMPTY])  # the flag has said it
 
     def window(self, stream: int) -> int:
         """The octets of content that the client takes now."""
@@ -328,7 +332,7 @@ class Session:
     # Octets to write
 
     def _write(self, octets: bytes) -> None:
-        self._out += self._h2.data_to_send() + octets
+        self._out += (self._h2.data_to_send(), octets)
 
     def take(self) -> bytes:
         """All that is to be written now."""
@@ -337,8 +341,9 @@ class Session:
             self._return_window()
         if not self._out:
             return self._h2.data_to_send()
-        out, self._out = self._out + self._h2.data_to_send(), b""
-        return out
+        out, self._out = self._out, []
+        out.append(self._h2.data_to_send())
+        return b"".join(out)
 
 
 def _h2(header_octets: int) -> H2Connection:
@@ -366,5 +371,5 @@ def _h2(header_octets: int) -> H2Connection:
     # may open before it has read this, and fields too large, which are refused with 431.
     settings[SettingCodes.MAX_CONCURRENT_STREAMS] = _HIGHEST
     connection.local_settings = Settings(client=False, initial_values=settings)
-    connection.decoder.max_header_list_size = 2 * header_octets
+    connection.decoder = cast("hpack.Decoder", FieldDecoder(2 * header_octets))
     return connection

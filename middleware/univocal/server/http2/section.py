@@ -1,0 +1,83 @@
+"""Sections of fields of requests as HPACK has them (RFC 7541): hpack decodes, and what it said is remembered.
+
+Most fields of a client's request are those of the one before, each in one octet. hpack takes microseconds for
+each of them; here an octet is looked up, as long as the connection's table is the same.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import hpack
+from hpack.exceptions import HPACKDecodingError, OversizedHeaderListError
+
+from univocal.http.messages import Field, Fields
+
+__all__ = ["FieldDecoder"]
+
+_OVERHEAD: Final = 32  # octets that each field counts beside its own (§4.1)
+
+
+class FieldDecoder:
+    """Decodes for one connection, in the place of hpack's decoder; h2 calls it."""
+
+    __slots__ = ("_decoder", "_known", "max_allowed_table_size", "max_header_list_size")
+
+    def __init__(self, max_header_list_size: int) -> None:
+        self.max_header_list_size = max_header_list_size
+        self._decoder = hpack.Decoder(max_header_list_size)
+        self.max_allowed_table_size = self._decoder.max_allowed_table_size  # h2's; it never changes here
+        # Fields by the one octet that stands for each (§6.1), until the table changes.
+        self._known: dict[int, Field] = {}
+
+    def decode(self, data: bytes, raw: bool = True) -> Fields:  # noqa: ARG002 - h2 wants octets
+        """The fields of a section. Raises HPACKError."""
+        fields: Fields = []
+        place, size, known = 0, 0, self._known
+        while place < len(data):
+            first = data[place]
+            if 0x80 < first < 0xFF:
+                field = known.get(first) or self._learn(first)
+                fields.append(field)
+                size += len(field[0]) + len(field[1]) + _OVERHEAD
+                place += 1
+            else:
+                end = _literal_end(data, place) if first < 0x20 else 0
+                if not end:
+                    return fields + self._rest(data[place:], is_first=not fields, size=size)
+                (field,) = self._decoder.decode(data[place:end], raw=True)
+                fields.append(field)
+                size += len(field[0]) + len(field[1]) + _OVERHEAD
+                place = end
+            if size > self.max_header_list_size:
+                raise OversizedHeaderListError
+        return fields
+
+    def _learn(self, first: int) -> Field:
+        (field,) = self._decoder.decode(bytes((first,)), raw=True)
+        self._known[first] = field
+        return field
+
+    def _rest(self, data: bytes, *, is_first: bool, size: int) -> Fields:
+        """The fields from one on that may change the table."""
+        if 0x20 <= data[0] < 0x40 and not is_first:
+            raise HPACKDecodingError("A size of the table stands before all fields (§4.2).")
+        self._known.clear()
+        fields: Fields = list(self._decoder.decode(data, raw=True))
+        size += sum([len(name) + len(value) + _OVERHEAD for name, value in fields])
+        if size > self.max_header_list_size:
+            raise OversizedHeaderListError
+        return fields
+
+
+def _literal_end(data: bytes, place: int) -> int:
+    """The end of a literal that enters no table (§6.2.2, §6.2.3); 0: it is long, or cut, or no such."""
+    strings = 1 if data[place] & 0x0F else 2
+    if data[place] & 0x0F == 0x0F:
+        return 0
+    place += 1
+    for _ in range(strings):
+        if place >= len(data) or data[place] & 0x7F == 0x7F:
+            return 0
+        place += 1 + (data[place] & 0x7F)
+    return place if place <= len(data) else 0

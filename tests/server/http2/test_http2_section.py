@@ -1,0 +1,60 @@
+"""Sections of fields are read as hpack reads them, whatever was remembered."""
+
+import hpack
+import pytest
+from hpack.exceptions import HPACKError, OversizedHeaderListError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from univocal.server.http2.section import FieldDecoder
+
+NAMES = st.sampled_from([b":method", b":path", b"x", b"cookie", b"accept", b"a-name"])
+VALUES = st.sampled_from([b"GET", b"/", b"", b"1", b"y" * 40, b"z" * 130, b"\xff"])
+SECTIONS = st.lists(st.lists(st.tuples(NAMES, VALUES, st.booleans()), max_size=8), max_size=8)
+GET = b"\x82"
+
+
+@given(SECTIONS, st.sampled_from([0, 60, 200, 4096]), st.booleans())
+def test_sections_of_a_connection_are_what_was_sent(sections, table, huffman):
+    encoder, decoder = hpack.Encoder(), FieldDecoder(65536)
+    encoder.header_table_size = table
+    for fields in sections:
+        read = decoder.decode(encoder.encode(fields, huffman=huffman))
+        assert [tuple(field) for field in read] == [(name, value) for name, value, _ in fields]
+
+
+@given(st.lists(st.binary(max_size=24), max_size=6))
+def test_octets_of_any_kind_are_read_as_hpack_reads_them(sections):
+    ours, theirs = FieldDecoder(65536), hpack.Decoder()
+    for octets in sections:
+        expected = outcome(theirs, octets)
+        assert outcome(ours, octets) == expected
+        if expected == "an error":
+            return
+
+
+def outcome(decoder, octets):
+    try:
+        return [tuple(field) for field in decoder.decode(octets, raw=True)]
+    except (HPACKError, IndexError):
+        return "an error"
+
+
+@pytest.mark.parametrize(
+    "octets", [GET * 3, b"\x10\x01x\x01y" * 3, b"\x40\x01x\x01y" * 3, GET + b"\x40\x01x\x01y" * 2]
+)
+def test_a_list_of_fields_is_bounded(octets):
+    assert len(FieldDecoder(200).decode(octets)) == 3
+    with pytest.raises(OversizedHeaderListError):
+        FieldDecoder(80).decode(octets)
+
+
+def test_a_table_that_changes_is_read_anew():
+    decoder = FieldDecoder(65536)
+    assert decoder.decode(b"\x40\x01x\x01y") == [(b"x", b"y")]
+    assert decoder.decode(b"\xbe\xbe") == [(b"x", b"y")] * 2
+    assert decoder.decode(b"\xbe\x40\x01a\x01b") == [(b"x", b"y"), (b"a", b"b")]
+    assert decoder.decode(b"\xbe\xbf") == [(b"a", b"b"), (b"x", b"y")]
+    assert decoder.decode(b"\x20\x82") == [(b":method", b"GET")]
+    with pytest.raises(HPACKError):
+        decoder.decode(b"\xbe")
