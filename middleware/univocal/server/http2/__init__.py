@@ -1,6 +1,7 @@
 """HTTP/2 towards clients (RFC 9113): octets become frames, frames events, and each stream a `Turn`.
 
 From the socket up: `frames` cuts octets into frames and counts what they cost, `session` lets h2 read them,
-`section` decodes a request's fields and `head` judges them, `stream` is one exchange, `block` has the fields of
-responses, `output` and `pace` are the connection's writing and its timeouts, `connection` is what asyncio calls. Only this package imports h2, hpack and hyperframe.
+`section` decodes a request's fields, `head` judges them, and `stream` is one exchange. `block` has the fields
+of responses, `output` and `pace` are the connection's writing and its timeouts, `connection` is what asyncio
+calls. Only this package imports h2, hpack and hyperframe.
 """
