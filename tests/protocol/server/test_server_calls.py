@@ -72,3 +72,15 @@ async def test_an_answer_takes_no_more_calls_than_it_did(door, kind, fields):
     assert calls <= ceiling, (
         f"a {kind} with {fields.count(b':')} fields takes {calls} calls, {ceiling} at most"
     )
+
+
+async def test_requests_behind_one_another_take_no_more_calls_than_others(door):
+    client = door(Runtime.everywhere(builtin_profiles()["asgi"], Rules()), direct=True).client()
+    one = get(b"/fresh", HOST)
+    client.protocol.data_received(one)
+    alone = calls_of(client.protocol.data_received, one)
+    for depth in (2, 4, 16):
+        together = calls_of(client.protocol.data_received, one * depth)
+        assert together / depth <= alone + 5
+    await client.settle()
+    assert len(client.answers()) == 24

@@ -107,12 +107,32 @@ class ChunkReader:
 def _run(octets: bytes, at: int) -> tuple[bytes, int]:
     """The content of many small chunks from a place on, and the place of the end of the last one's line.
 
-    Nothing, if they are not what they seem: content with a line's end in it is read chunk by chunk.
+    Nothing, if they are of several sizes and have line ends in them: those are read chunk by chunk.
     """
-    parts = octets[at : at + _WINDOW].split(b"\r\n")
+    window = octets[at : at + _WINDOW]
+    line, _, _ = window.partition(b"\r\n")
+    run, behind = _alike(window, line, _SIZES.get(line, 0))
+    if run:
+        return run, at + behind
+    parts = window.split(b"\r\n")
     last = (len(parts) - 1) // 2 * 2  # behind it, a chunk may be cut off
     sizes, contents = parts[:last:2], parts[1:last:2]
     if not contents or list(map(_SIZES.get, sizes)) != list(map(len, contents)):
         return b"", at
     run = b"".join(contents)
     return run, at + sum(map(len, sizes)) + len(run) + 4 * len(contents) - 2
+
+
+def _alike(window: bytes, line: bytes, size: int) -> tuple[bytes, int]:
+    """The same, of chunks of one size, whose frames stand at equal distances."""
+    frame = line + b"\r\n"
+    stride = len(frame) + size + 2
+    count = len(window) // stride
+    seen = [*enumerate(frame), (stride - 2, 0x0D), (stride - 1, 0x0A)]
+    end = count * stride
+    if count < 2 or not all(window[place:end:stride].count(octet) == count for place, octet in seen):
+        return b"", 0
+    content = bytearray(size * count)
+    for place in range(size):
+        content[place::size] = window[len(frame) + place : end : stride]
+    return bytes(content), end - 2

@@ -44,6 +44,7 @@ FAREWELL: Final = 1.0
 # piece of content, or a request that takes the long way, is this many.
 _AT_ONCE: Final = 128
 _LONG: Final = 16
+_BLANK_LINE: Final = b"\r\n\r\n"
 # Content of more octets is not copied to stand behind its head.
 JOINED: Final = 8 * 1024
 # Whether `_work` is to be called: by whoever has work for it, by nobody since it is, by the event loop.
@@ -176,7 +177,8 @@ class Http1Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         # Most of what comes is one head that is all of its request, on a connection that rests.
-        if self._reader.octets or not self._glance_at(data):
+        alone = data.find(_BLANK_LINE) == len(data) - 4 and not self._reader.octets
+        if not (alone and self._glance_at(data)):
             self._reader.push(data)
             self._work()
 
@@ -234,8 +236,8 @@ class Http1Connection(asyncio.Protocol):
                     starved = True
                 elif not self._takes_more():
                     break
-                elif self._glance_on():
-                    steps += 1
+                elif answered := self._glance_on(_AT_ONCE - steps):
+                    steps += answered
                 else:
                     starved = not self._read()
                     steps += _LONG
@@ -357,15 +359,16 @@ class Http1Connection(asyncio.Protocol):
 
     # Hits, at a glance
 
-    def _glance_on(self) -> bool:
-        """Answer the next request at a glance, if all of its head is there; False: nothing is done."""
-        if self.turns:
-            return False
-        head = self._reader.whole_head(self.listener.longest_glance)
-        if not head or not self._glance_at(head):
-            return False
-        self._reader.skip(len(head))
-        return True
+    def _glance_on(self, most: int) -> int:
+        """Answer the next requests at a glance, as far as their heads are there; how many they were."""
+        reader, answered = self._reader, 0
+        while answered < most and not self.turns:
+            head = reader.whole_head(self.listener.longest_glance)
+            if not head or not self._glance_at(head):
+                break
+            reader.skip(len(head))
+            answered += 1
+        return answered
 
     def _glance_at(self, data: bytes) -> bool:
         """Answer an ordinary GET whose head is all of these octets, or begin its turn.
@@ -375,7 +378,6 @@ class Http1Connection(asyncio.Protocol):
         listener = self.listener
         if (
             len(data) > listener.longest_glance
-            or not data.endswith(b"\r\n\r\n")
             or self.turns
             or self._reader.phase is not _BETWEEN
             or self.life is not _OPEN

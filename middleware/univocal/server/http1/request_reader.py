@@ -133,8 +133,8 @@ class RequestReader:
         return length != 0
 
     def whole_head(self, most: int) -> bytes:
-        """The next head, if all of it is there, nothing stands before it, and it is no longer than `most`."""
-        if self.phase is not _BETWEEN:
+        """The next head, if it is a GET's, all of it is there, and it has no more than so many octets."""
+        if self.phase is not _BETWEEN or not self.octets.startswith(b"GET /", self._at):
             return b""
         end = self.octets.find(_BLANK_LINE, self._at, self._at + most)
         return b"" if end < 0 else self.octets[self._at : end + 4]
@@ -160,6 +160,7 @@ class RequestReader:
     def _skip_empty_lines(self) -> bool:
         """Go on to a request line (RFC 9112 §2.2); False: none has begun."""
         octets, begin = self.octets, self._at
+        begin += octets.startswith(b"\n", begin)  # the rest of a line's end
         while octets.startswith(_EMPTY_LINES, begin):
             begin += len(_EMPTY_LINES)
         end = _LINE_ENDS.match(octets, begin).end()  # type: ignore[union-attr]
