@@ -281,6 +281,14 @@ def test_go_strips_only_a_prefix_that_is_not_escaped(family):
     assert family.client.one(canonical_target(b"/str%69pped/a", family.profile)).status == 200
 
 
+@pytest.mark.parametrize("family", ["Express"], indirect=True)
+def test_express_knows_a_route_only_by_the_name_as_it_is_written(family):
+    """RFC 3986 §6.2.2.2 makes both spellings one; behind univocal it gets the canonical one."""
+    assert json.loads(family.client.one(b"/n%61med").body)[0] == "/:a"
+    assert canonical_target(b"/n%61med", family.profile) == b"/named"
+    assert json.loads(family.client.one(b"/named").body)[0] == "/named"
+
+
 @pytest.mark.parametrize("family", ["Apache, `On`"], indirect=True)
 def test_apache_removes_dot_segments_again_where_it_decodes_slashes(family):
     """Which is why the profile's page says: rather NoDecode."""

@@ -11,7 +11,7 @@ const applications = {
   express() {
     const app = load("express")();
     app.disable("etag");
-    for (const path of ["/", "/:a", "/:a/:b", "/:a/:b/:c"]) {
+    for (const path of ["/", "/named", "/:a", "/:a/:b", "/:a/:b/:c"]) {
       app.get(path, (request, response) => response.send(told(path, request.params, request.query)));
     }
     app.get("/*rest", (request, response) => response.send(told("rest", request.params, request.query)));
