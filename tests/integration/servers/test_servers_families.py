@@ -85,13 +85,22 @@ def apache(virtual_host: str) -> Callable[[Path], Started]:
         need("php-symfony-routing", PHP_PACKAGES / "Symfony" / "Component" / "Routing")
         need("php-symfony-http-foundation", PHP_PACKAGES / "Symfony" / "Component" / "HttpFoundation")
         need("php-nikic-fast-route", PHP_PACKAGES / "FastRoute")
+        # The user that Apache's worker runs as may not read the checkout.
+        base.parent.chmod(0o755)
         (base / "files").mkdir()
-        base.parent.chmod(0o755)  # for the user that Apache's worker runs as
+        (base / "scripts").mkdir()
+        for name in ("apache.lua", "front.php"):
+            shutil.copy(ORIGINS / name, base / "scripts")
         text = (ORIGINS / "apache.conf").read_text()
         ports = {name: free_port() for name in re.findall(r"^Listen \S+:PORT_(\w+)$", text, re.MULTILINE)}
         for name, port in ports.items():
             text = text.replace(f"PORT_{name}", str(port))
-        names = {"PREFIX": base, "MODULES": APACHE_MODULES, "HERE": ORIGINS, "PHP_MODULE": php.name}
+        names = {
+            "PREFIX": base,
+            "MODULES": APACHE_MODULES,
+            "SCRIPTS": base / "scripts",
+            "PHP_MODULE": php.name,
+        }
         for name, path in names.items():
             text = text.replace(name, str(path))
         (base / "apache.conf").write_text(text)
