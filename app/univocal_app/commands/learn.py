@@ -97,7 +97,7 @@ def _origin(text: str) -> str:
 
 def _probed(base: str, sample: Sample, rate: float, resume: Path | None, *, quiet: bool) -> Report:
     digest = hashlib.sha256(b"\n".join(sample.targets)).hexdigest()[:16]
-    number = sum(1 for _ in [*questions(sample.targets), *risks()])
+    number = sum(1 for _ in [*questions(sample.targets), *risks()]) + (namesake(base) is not None)
     with ExitStack() as stack:
         asker = Asker(base, rate)
         stack.callback(asker.close)

@@ -45,6 +45,28 @@ class Forbidden(Exception):  # noqa: N818 - it is no error
     """The target is one that robots.txt asks not to be fetched."""
 
 
+class _Pace:
+    """No window of a second holds more requests than the rate, whoever sends them."""
+
+    __slots__ = ("_clock", "_next", "_sleep", "_spacing")
+
+    def __init__(self, rate: float, clock: Callable[[], float], sleep: Callable[[float], None]) -> None:
+        self._spacing = _MARGIN / (math.floor(rate) if rate >= 1 else rate)
+        self._clock, self._sleep = clock, sleep
+        self._next = 0.0
+
+    def slow_down(self, seconds: float) -> None:
+        """At least so many seconds lie between two requests."""
+        self._spacing = max(self._spacing, seconds)
+
+    def wait(self) -> None:
+        """Wait until another request may be sent."""
+        wait = self._next - self._clock()
+        if wait > 0:
+            self._sleep(wait)
+        self._next = self._clock() + self._spacing
+
+
 class Asker:
     """Asks `origin` (scheme and authority) for targets, one after the other.
 
@@ -62,9 +84,8 @@ class Asker:
     ) -> None:
         self.origin = origin
         self.asked = 0
-        self._spacing = _MARGIN / (math.floor(rate) if rate >= 1 else rate)
         self._clock, self._sleep = clock, sleep
-        self._next = 0.0
+        self._pace = _Pace(rate, clock, sleep)
         self._transport = transport or httpx.HTTPTransport(
             limits=httpx.Limits(max_connections=1, keepalive_expiry=5)
         )
@@ -121,14 +142,11 @@ class Asker:
         robots = Protego.parse(answer.body.decode("utf-8", "replace") if readable else "")
         delay = robots.crawl_delay(AGENT)
         if delay is not None:
-            self._spacing = max(self._spacing, float(delay))
+            self._pace.slow_down(float(delay))
         self._robots = robots
 
     def _once(self, target: bytes) -> Reply:
-        wait = self._next - self._clock()
-        if wait > 0:
-            self._sleep(wait)
-        self._next = self._clock() + self._spacing
+        self._pace.wait()
         if self._silent >= _SILENCE:
             raise OriginError(f"{self.origin} does not answer any more")
         self.asked += 1

@@ -19,6 +19,7 @@ WWW: Final = "www"
 # Pages that both names are asked for, and the doubt that each leaves where they agree.
 _PAGES: Final = 3
 _TRIES: Final = 10
+_FAILURES: Final = 2
 _DOUBT: Final = 0.15
 
 
@@ -51,11 +52,14 @@ def examine_names(judge: Judge, origin: str, fetch: Fetch, targets: Sequence[byt
     """Ask for some pages under the other name of `origin` by `fetch`, and compare the answers."""
     other = namesake(origin)
     evidence: list[Evidence] = []
+    failures = 0
     for target in targets[:_TRIES] if other else ():
-        found = _compared(judge, origin, str(other), target, fetch(target, 0))
+        answer = fetch(target, 0)
+        found = _compared(judge, origin, str(other), target, answer)
         if found.verdict != "unknown" or not evidence:
             evidence.append(found)
-        if sum(each.verdict != "unknown" for each in evidence) == _PAGES:
+        failures += answer.failed
+        if failures == _FAILURES or sum(each.verdict != "unknown" for each in evidence) == _PAGES:
             break
     return Finding(WWW, *verdict_of(evidence), tuple(evidence))
 
