@@ -445,8 +445,8 @@ class Flight:
         self._flights.ended(self)
         if self.broadcast.readers:
             self.broadcast.close()
-            if self.recording is not None and self.recording.content is not None:
-                self.broadcast.hand_over(self.recording.content)
+            if self.recording is not None and self.recording.content.whole is not None:
+                self.broadcast.hand_over(self.recording.content.whole)
         if not self.broadcast.readers:
             self._release()
 

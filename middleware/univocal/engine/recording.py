@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final
@@ -24,6 +23,7 @@ from univocal.cache.succession import (
     tells_of_resource,
 )
 from univocal.cache.validation import combine, freshen
+from univocal.engine.kept_content import KeptContent
 from univocal.http.fields import content_length
 from univocal.http.messages import Response
 from univocal.judge.admission import Admission
@@ -70,8 +70,6 @@ class Recording:
 
     __slots__ = (
         "_admission",
-        "_ahead",
-        "_chunks",
         "_clock",
         "_decision",
         "_key",
@@ -96,7 +94,6 @@ class Recording:
         self.status = 0  # the origin's
         self.storing: Stored | None = None  # while KEPT: the head as it will be stored
         self.updated: Stored | None = None  # once RENEWED: the stored response
-        self.content: bytes | None = None  # of what was KEPT, once it is complete
         self.committed: bool | None = None  # once it has ended: it was stored, as far as is known here
         self.stored_at_head = False  # as far as is known at the head: what is purged until then is not stored
         self.unstorable = ""  # the token that says why what answers is not stored, once that is known
@@ -108,8 +105,7 @@ class Recording:
         self.began = clock()
         self.lease = tiers.begin(self._key, self.began)
         self._partial: Response | None = None  # while COMPLETING: the 206's head
-        self._chunks: list[bytes] = []
-        self._ahead = 0  # octets reserved for content that is still to come
+        self.content = KeptContent(tiers, self.lease)
 
     @property
     def current(self) -> bool:
@@ -141,7 +137,7 @@ class Recording:
         if self.state is not State.AWAITED:
             self._become(State.AWAITED)
         self._decision = decision
-        self._discard()
+        self.content.discard()
 
     def start(self, response: Response, then: Callable[[], None]) -> None:
         """Judge a response by its head, and go on with `then`."""
@@ -163,23 +159,17 @@ class Recording:
 
         `unread` tells whether it comes far ahead of who reads it, which is asked of content without a length.
         """
-        cost = _cost(chunk)
-        announced = min(cost, self._ahead)
-        self._ahead -= announced
-        if announced == cost or self._tiers.reserve(
-            self.lease, cost - announced, unread=not announced and unread()
-        ):
-            self._chunks.append(chunk)
+        if self.content.add(chunk, unread):
             return True
         self.storing = None
         if self.state is State.COMPLETING:
             # What would complete a stored part is of no use unless all of it is there.
-            self._discard()
+            self.content.discard()
             self._become(State.MISMATCHED)
         else:
             memory = self._tiers.memory
             why = "no-room"
-            if sum(map(_cost, self._chunks)) + cost > memory.max_object_bytes:
+            if self.content.with_chunk(chunk) > memory.max_object_bytes:
                 why = "too-large"
                 memory.mark_uncacheable(self._key, self._clock() + UNCACHEABLE)
             self._remove(self._selected())  # it could be stored but for its size
@@ -190,12 +180,12 @@ class Recording:
         """Keep nothing of the content any longer; `why` is the token that says so."""
         self.storing = None
         self.unstorable = why
-        self._chunks.clear()  # still reserved: readers may hold them
+        self.content.forget()
         self._become(State.PASSED_ON)
 
     def finish(self, then: Callable[[], None]) -> None:
         """Commit the kept response, whose content is complete. Go on with `then`."""
-        body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        body = self.content.joined()
         if self.state is State.COMPLETING:
             assert isinstance(self._decision, Validate)
             old = self._decision.stored
@@ -207,7 +197,7 @@ class Recording:
             self._tiers.keeps(self.lease, old, self._clock(), heard)
             return
         if self.storing is not None:
-            self.content = body
+            self.content.whole = body
             self._store(complete(self.storing, body))
         then()
 
@@ -243,12 +233,6 @@ class Recording:
         """Take note that the rest of the content does not come."""
         self.committed = False
         self.unstorable = self.unstorable or "incomplete"
-
-    def _discard(self) -> None:
-        """Give back the kept content, which nobody else reads."""
-        if self._chunks:
-            self._tiers.reserve(self.lease, -sum(map(_cost, self._chunks)))
-            self._chunks.clear()
 
     def _become(self, state: State) -> None:
         assert state in _NEXT[self.state], f"{self.state.name} is not followed by {state.name}"
@@ -313,10 +297,7 @@ class Recording:
         length = 0 if storing.bodiless else content_length(response.fields) or 0
         if storing.cost + length > self._tiers.memory.max_object_bytes:
             return Unstorable("too-large")
-        if not self._tiers.reserve(self.lease, length):
-            return Unstorable("no-room")
-        self._ahead = length
-        return storing
+        return storing if self.content.set_aside(length) else Unstorable("no-room")
 
     def _outdate(
         self, held: Sequence[Stored], response: Response, verdict: Stored | Unstorable, now: float
@@ -344,8 +325,7 @@ class Recording:
         self._carry_out(effect, older, renewed)
         if effect is Effect.REPLACES or isinstance(verdict, Unstorable):
             return verdict  # what it replaces goes when all of it has come
-        self._tiers.reserve(self.lease, -self._ahead)
-        self._ahead = 0
+        self.content.give_way()
         return Unstorable("head" if method == b"HEAD" else "partial")
 
     def _carry_out(self, effect: Effect, older: list[Stored], renewed: Stored | None = None) -> None:
@@ -420,11 +400,6 @@ class Recording:
         if admission.ours:
             return Requester.OURSELVES
         return requester_of(admission.request, status, admission.rules)
-
-
-def _cost(chunk: bytes) -> int:
-    """The octets that a chunk takes, with the object's own: a body in crumbs is larger than its content."""
-    return sys.getsizeof(chunk) + 8
 
 
 def _told_of(decision: Decision, status: int) -> Stored | None:

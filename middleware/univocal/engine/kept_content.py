@@ -1,0 +1,81 @@
+"""The content of a response that is kept to be stored, and the room for it in memory."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from univocal.store.tiers import TierLease, Tiers
+
+__all__ = ["KeptContent"]
+
+
+class KeptContent:
+    """Chunks of content, for each of which a lease reserves room, and the room for those still to come.
+
+    `whole` is all of the content once it is complete.
+    """
+
+    __slots__ = ("_ahead", "_chunks", "_lease", "_tiers", "whole")
+
+    def __init__(self, tiers: Tiers, lease: TierLease) -> None:
+        self._tiers = tiers
+        self._lease = lease
+        self._chunks: list[bytes] = []
+        self._ahead = 0  # bytes reserved for content that is still to come
+        self.whole: bytes | None = None
+
+    @property
+    def cost(self) -> int:
+        """The bytes of memory that the chunks take."""
+        return sum(map(_cost, self._chunks))
+
+    def set_aside(self, length: int) -> bool:
+        """Reserve room for content of this length, which a head announces; False if there is none."""
+        if not self._tiers.reserve(self._lease, length):
+            return False
+        self._ahead = length
+        return True
+
+    def give_way(self) -> None:
+        """Give the room back that was reserved for content still to come."""
+        self._tiers.reserve(self._lease, -self._ahead)
+        self._ahead = 0
+
+    def add(self, chunk: bytes, unread: Callable[[], bool]) -> bool:
+        """Keep a chunk; False if there is no room for it.
+
+        `unread` tells whether it comes far ahead of all readers, which is asked of content without a length.
+        """
+        cost = _cost(chunk)
+        announced = min(cost, self._ahead)
+        self._ahead -= announced
+        if announced != cost and not self._tiers.reserve(
+            self._lease, cost - announced, unread=not announced and unread()
+        ):
+            return False
+        self._chunks.append(chunk)
+        return True
+
+    def with_chunk(self, chunk: bytes) -> int:
+        """The bytes of memory that the chunks would take with one more."""
+        return self.cost + _cost(chunk)
+
+    def joined(self) -> bytes:
+        """All chunks as one."""
+        return self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+
+    def forget(self) -> None:
+        """Keep no chunk any longer. Their room stays reserved: readers may hold them."""
+        self._chunks.clear()
+
+    def discard(self) -> None:
+        """Keep no chunk any longer, and give their room back: nobody reads them."""
+        if self._chunks:
+            self._tiers.reserve(self._lease, -self.cost)
+            self._chunks.clear()
+
+
+def _cost(chunk: bytes) -> int:
+    """The bytes that a chunk takes, with the object's own: content in crumbs takes more than its length."""
+    return sys.getsizeof(chunk) + 8
