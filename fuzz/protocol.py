@@ -60,6 +60,8 @@ SEEDS = (
     b"GET /a HTTP/1.1\r\n" + HOST + b"\r\n",
     b"GET /a;b/%2e%zz?c=d&e#f HTTP/1.1\r\n" + HOST + b"X-Y: z\r\nx-y: \xc3\xa9\r\n\r\n",
     b"GET http://b.example:80/x?y HTTP/1.1\r\n" + HOST + b"\r\n",
+    b"GET /\xc3\xa9/%C3%A9?\xff#\x80 HTTP/1.1\r\n" + HOST + b"\r\n",
+    b"BAN /\xe2\x82\xac HTTP/1.1\r\n" + HOST + b"\r\n",
     b"GET /a HTTP/1.1\r\n" + HOST + b"Connection: keep-alive\r\nAccept-Encoding: gzip\r\nCookie: a=b\r\n\r\n",
     b"GET /b?c HTTP/1.1\r\n" + HOST + b"X-Forwarded-Host: b\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n",
     b"OPTIONS * HTTP/1.1\r\n" + HOST + b"\r\n",
@@ -158,6 +160,9 @@ HOURS = 24 * 3600
 LENIENCIES = {
     "empty lines before the request line": re.compile(rb"\r?\n"),
     "several blanks in the request line": re.compile(rb"[A-Z-]+ (?: +\S+ +| *\S+  +)HTTP/1\.[0-9]\r\n"),
+    "octets above 0x7F in a target": re.compile(
+        rb"[A-Z_-]+ +[!-~]*[\x80-\xff][!-~\x80-\xff]* +HTTP/1\.[0-9]\r\n"
+    ),
 }
 
 

@@ -32,6 +32,11 @@ splits = pytest.mark.parametrize("split", [whole, octets, thirds])
 TARGETS = {
     b"/": (b"/", b"", b"a.example"),
     b"/a?b=c&d": (b"/a", b"b=c&d", b"a.example"),
+    # octets above 0x7F, which clients of old leave bare
+    b"/\xc3\xa9": (b"/\xc3\xa9", b"", b"a.example"),
+    b"/\x80/%80/\xff?\x80=x\xff": (b"/\x80/%80/\xff", b"\x80=x\xff", b"a.example"),
+    b"/a#\xff": (b"/a", b"", b"a.example"),
+    b"http://evil.example/\xc3\xa9?\xff": (b"/\xc3\xa9", b"\xff", b"evil.example"),
     b"/a?": (b"/a", b"", b"a.example"),
     b"/a/../b": (b"/a/../b", b"", b"a.example"),
     b"/%2e/%2E%zz%": (b"/%2e/%2E%zz%", b"", b"a.example"),
@@ -85,6 +90,12 @@ async def test_the_path_is_decoded_once_and_below_the_root_path(scoped, recorder
     assert recorder.scopes[0]["path"] == "/root/a%20bé"
     assert recorder.scopes[0]["raw_path"] == b"/root/a%2520b%c3%a9"
     assert recorder.targets == [b"/a%2520b%c3%a9"]
+
+
+async def test_octets_above_0x7f_are_utf_8_in_the_path(scoped, recorder):
+    client = scoped(recorder, root_path="/root")
+    await client.feed(request(b"/\xc3\xa9%c3%a9"), request(b"/\xc3\xa9"), request(b"/\xff"))
+    assert [scope["path"] for scope in recorder.scopes] == ["/root/éé", "/root/é", "/root/\ufffd"]
 
 
 async def test_a_scope_shares_nothing_with_the_next(scoped, recorder):
@@ -141,9 +152,12 @@ REFUSED = {
     "authority-form": (request(b"a.example:443", method=b"CONNECT"), "bad-target"),
     "CONNECT to a path": (request(b"/", method=b"CONNECT"), "bad-target"),
     # octets that no target has
-    "raw e acute": (request("/é".encode()), "bad-target"),
-    "raw 0x80 in the query": (request(b"/?\x80"), "bad-target"),
-    "raw 0xFF in the fragment": (request(b"/#\xff"), "bad-target"),
+    "raw 0xFF for a slash": (request(b"\xffa/b"), "no-leading-slash"),
+    "raw 0xFF in a scheme": (request(b"\xff://evil.example/"), "bad-target"),
+    "raw 0xFF in an authority": (request(b"http://evil\xff.example/"), "bad-host"),
+    "raw 0xFF in a method": (request(method=b"G\xff"), "bad-framing"),
+    "raw 0xFF in a version": (request(version=b"HTTP/1.\xff"), "bad-framing"),
+    "raw 0xFF and a control character": (request(b"/\xff\x01"), "control-character"),
     "raw NUL": (request(b"/a\x00b"), "control-character"),
     "raw 0x01": (request(b"/a\x01b"), "control-character"),
     "raw tab": (request(b"/a\tb"), "control-character"),

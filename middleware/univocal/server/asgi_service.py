@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from types import TracebackType
 from typing import Any, Final
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote_to_bytes
 
 from univocal.http.errors import RefusedError
 from univocal.http.extensions import EARLY_HINT, EXTENSION, INTERIM
@@ -42,6 +42,8 @@ _ASGI: Final = "2.3"  # the version of the specification of HTTP's messages
 
 _Scope = dict[str, Any]
 _Event = MutableMapping[str, Any]
+
+_VISIBLE: Final = bytes(range(0x21, 0x7F))  # no terminal takes any of these for a command
 
 
 class AsgiService:
@@ -108,7 +110,7 @@ class AsgiService:
     def _scope(self, turn: Turn) -> _Scope:
         config, received, peer = self._config, turn.received, turn.peer
         target = split_target(received.target)
-        path = target.path.decode("latin-1")
+        path = unquote_to_bytes(target.path) if b"%" in target.path else target.path
         return {
             "type": "http",
             "asgi": {"version": config.asgi_version, "spec_version": _ASGI},
@@ -118,7 +120,7 @@ class AsgiService:
             "scheme": peer.scheme.decode(),
             "method": received.method.decode("ascii"),
             "root_path": config.root_path,
-            "path": config.root_path + (unquote(path) if "%" in path else path),
+            "path": config.root_path + path.decode("utf-8", "replace"),
             "raw_path": config.root_path.encode("ascii") + target.path,
             "query_string": target.query,
             "headers": turn.fields,
@@ -301,7 +303,7 @@ class Cycle:
         scope = self._scope
         path = quote(scope["path"])
         if scope["query_string"]:
-            path = f"{path}?{scope['query_string'].decode('ascii')}"
+            path = f"{path}?{quote(scope['query_string'], safe=_VISIBLE)}"
         client = ":".join(map(str, scope["client"] or ()))
         access_logger.info(
             '%s - "%s %s HTTP/%s" %d', client, scope["method"], path, scope["http_version"], status

@@ -9,7 +9,15 @@ import httptools
 from univocal.http.errors import RefusedError
 from univocal.http.framing import WATCHED
 from univocal.http.messages import Fields, values
-from univocal.server.http1.llhttp import METHODS, PLACEHOLDER, new_parser, split_method, version_of, why
+from univocal.server.http1.llhttp import (
+    METHODS,
+    PLACEHOLDER,
+    RawTarget,
+    new_parser,
+    split_method,
+    version_of,
+    why,
+)
 
 __all__ = ["HeadReader", "ReceivedHead"]
 
@@ -94,12 +102,16 @@ class HeadReader:
         parser = self._parser
         if parser is None:
             parser = self._parser = new_parser(self)
+        self.known.octets += len(octets)
+        raw: RawTarget | None = None
         if self._line is not None and not self._is_trailers:
             line, newline, _ = octets.partition(b"\n")
+            if not line.isascii():
+                raw = RawTarget(line, len(self.known.target))
+                octets = raw.masked + octets[len(line) :]
             self._line = (self._line + line + newline)[-16:]
             if newline:
                 self.known.version, self._line = version_of(self._line), None
-        self.known.octets += len(octets)
         try:
             parser.feed_data(octets)
         except httptools.HttpParserUpgrade:
@@ -109,6 +121,9 @@ class HeadReader:
                 self._note_method()
             reasons = why(error, octets)
             raise RefusedError(reasons[0], reasons) from None
+        finally:
+            if raw is not None:
+                self.known.target = raw.restored(self.known.target)
         return self._is_whole
 
     def take(self, *, has_content: bool) -> None:

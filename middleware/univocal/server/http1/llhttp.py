@@ -17,6 +17,7 @@ from univocal.http.errors import RefusedError
 __all__ = [
     "METHODS",
     "PLACEHOLDER",
+    "RawTarget",
     "new_parser",
     "split_method",
     "version_of",
@@ -46,6 +47,35 @@ _REQUEST_LINES: Final = re.compile(rb"(?:^|\n)[A-Z_-]+ +[!-~]*([^!-~ ])")
 _UNPRINTABLE: Final = re.compile(rb"[^!-~ \r\n]+")
 
 _LINE_END: Final = re.compile(rb" HTTP/1\.(?:(0)|[1-9])\r\n\Z")
+
+
+# What stands before a target on a piece of a request line: the method, or its end.
+_BEFORE_TARGET: Final = re.compile(rb"[A-Z_-]* +")
+# Letters in place of the octets above 0x7F, as many of them: llhttp takes those in a target for an error.
+_MASK: Final = bytes(range(0x80)) + b"x" * 0x80
+
+
+class RawTarget:
+    """A piece of a request line whose target holds octets above 0x7F, and the line as llhttp takes it.
+
+    `known` octets of the target stood on the pieces before it. Nothing but the target is masked: elsewhere on
+    the line such an octet stays an error.
+    """
+
+    __slots__ = ("_known", "_part", "masked")
+
+    def __init__(self, line: bytes, known: int) -> None:
+        before = None if known else _BEFORE_TARGET.match(line)
+        start = 0 if before is None else before.end()
+        end = line.find(b" ", start)
+        self._part = part = line[start:] if end < 0 else line[start:end]
+        self._known = known
+        self.masked = line[:start] + part.translate(_MASK) + line[start + len(part) :]
+
+    def restored(self, target: bytes) -> bytes:
+        """The target so far, with the octets as they came, of which llhttp has given as many."""
+        known = self._known
+        return target[:known] + self._part[: len(target) - known]
 
 
 def new_parser(protocol: Any) -> httptools.HttpRequestParser:
@@ -89,7 +119,8 @@ def why(error: httptools.HttpParserError, piece: bytes) -> Sequence[str]:
         return ("no-leading-slash",)
     if "server" in str(error):
         return ("bad-target",)
-    # llhttp lets no octet below 0x21 or above 0x7E pass and does not say which it was, nor where.
+    # llhttp lets no octet below 0x21 or above 0x7E pass and does not say which it was, nor where. Those above
+    # 0x7F in a target are masked.
     found = b"".join(_REQUEST_LINES.findall(piece) or _UNPRINTABLE.findall(piece))
     if not found:
         return ("no-leading-slash",)
