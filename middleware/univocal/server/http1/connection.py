@@ -246,8 +246,12 @@ class Http1Connection(asyncio.Protocol):
             if reader.octets:
                 reader.drop()
         rests = starved and not self.turns and reader.phase is _BETWEEN and not self._flow.held
-        if not rests and (self.life is _OPEN or self.life is _UNDECIDED):
-            self._pause(starved)
+        if self.life is _OPEN or self.life is _UNDECIDED:
+            if not rests:
+                self._pause(starved)
+        elif self.turns and not starved:  # a refusal, behind so many steps that others had their turn
+            self._pace = _SCHEDULED
+            self._server.loop.call_soon(self._work_on)
 
     def _work_on(self) -> None:
         self._pace = _IDLE
@@ -262,8 +266,9 @@ class Http1Connection(asyncio.Protocol):
     def _pause(self, starved: bool) -> None:
         """Work is done for now: see to it that it goes on, and that the client does."""
         reader, deadlines = self._reader, self._deadlines
+        has_more = bool(reader.octets) or self._incoming is not None  # the end of content has no octets
         begins = bool(self.turns) and self.turns[0].state is _WAITING and not self._flow.write_paused
-        if not starved and (begins or (reader.octets and self._takes_more())):
+        if not starved and (begins or (has_more and self._takes_more())):
             self._pace = _SCHEDULED
             self._server.loop.call_soon(self._work_on)
         held = len(self.turns) > 1 or (not starved and bool(reader.octets))
