@@ -1,6 +1,7 @@
 """A short run of fuzz/protocol.py, and whether it would notice."""
 
 import importlib.util
+import itertools
 import logging
 import sys
 from pathlib import Path
@@ -93,3 +94,23 @@ def test_a_broken_door_is_noticed(fuzzer, monkeypatch, owner, name, broken):
     monkeypatch.setattr(owner, name, broken)
     found, _ = fuzzer.findings(1, streams=600, most=1)
     assert found
+
+
+HEAD = b" /b HTTP/1.1\r\nHost: a.example\r\n"
+KINDS = {
+    "g": b"GET" + HEAD + b"\r\n",
+    "p": b"POST" + HEAD + b"Content-Length: 3\r\n\r\nabc",
+    "c": b"POST" + HEAD + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("kinds", ["".join(each) for each in itertools.product(KINDS, repeat=4)])
+async def test_nothing_is_forgotten_behind_many_steps(fuzzer, kinds):
+    harness = fuzzer.DirectHarness()
+    harness.hits.glances = False
+    for length in range(1, 9):
+        data = b"".join(KINDS[kind] for kind in (kinds * 2)[:length])
+        reading = await harness.read([data])
+        assert (len(reading.requests), reading.end) == (length, "more")
+        refused = await harness.read([data + b"\0"])
+        assert (len(refused.requests), refused.end) == (length, "refused")
