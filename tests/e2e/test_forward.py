@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,10 @@ Fixture = Callable[..., Any]
 def serve(start: Fixture, origin: Any, tmp_path: Path) -> Fixture:
     """`univocal serve` with one site; "@" in the settings is the origin's URL."""
 
-    def serve(settings: str, host: str = "en.example") -> tuple[str, int]:
+    def serve(settings: str, host: str = "en.example", top: str = "") -> tuple[str, int]:
         file = tmp_path / "univocal.toml"
         head = f'[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n[[sites]]\nhosts = ["{host}"]\n'
-        file.write_text(head + settings.replace("@", origin.url))
+        file.write_text(top + head + settings.replace("@", origin.url))
         address: tuple[str, int] = start("serve", "--config", str(file)).proxy
         return address
 
@@ -79,6 +80,47 @@ def test_one_site_serves_all_hosts_of_a_pattern_by_their_names(
         b"/en.wiki.example/v1/page/A%2FB(",
         b"/de.wiki.example/v1/page/A%2FB(",
     ]
+
+
+def raw(address: tuple[str, int], target: bytes, method: bytes = b"GET") -> tuple[int, bytes]:
+    """The status and the content of an answer to a target that is sent as it is."""
+    with socket.create_connection(address, timeout=20) as client:
+        client.sendall(method + b" " + target + b" HTTP/1.1\r\nHost: en.example\r\nConnection: close\r\n\r\n")
+        answer = b"".join(iter(lambda: client.recv(65536), b""))
+    head, _, content = answer.partition(b"\r\n\r\n")
+    return int(head.split(b" ")[1]), content
+
+
+@pytest.mark.parametrize("spelling", [b"/\xc3\xa9?\xff", b"/%C3\xa9?\xff", b"/\xc3%a9?%FF"])
+def test_bytes_beyond_ascii_are_keyed_and_sent_as_their_escapes(
+    serve: Fixture, origin: Any, spelling: bytes
+) -> None:
+    proxy = serve('upstream = "@"\nprofile = "mediawiki"\n')
+    first = raw(proxy, b"/%C3%A9?%FF")
+    assert raw(proxy, spelling) == first
+    assert [line.split(b" ")[1] for line in origin.lines] == [b"/%C3%A9?%FF"]
+    status, content = raw(proxy, spelling, b"PURGE")
+    assert (status, json.loads(content)) == (200, {"purged": 1, "key": "http://en.example/%C3%A9?%FF"})
+
+
+def test_a_profile_refuses_bytes_beyond_ascii(serve: Fixture, origin: Any, tmp_path: Path) -> None:
+    profiles = tmp_path / "profiles"
+    profiles.mkdir()
+    (profiles / "strict.toml").write_text('extends = "mediawiki"\n[path]\nraw = "refuse"\n')
+    proxy = serve('upstream = "@"\nprofile = "strict"\n', top='profiles = ["profiles"]\n')
+    for method in (b"GET", b"PURGE"):
+        status, content = raw(proxy, b"/\xc3\xa9", method)
+        assert (status, json.loads(content)["reason"]) == (400, "bad-target")
+    assert raw(proxy, b"/%C3%A9")[0] == 200
+    assert len(origin.lines) == 1
+
+
+@pytest.mark.parametrize("target", [b"/\xc3\xa9\x01", b"/\xff\x7f", b"/\xff\t"])
+def test_control_characters_stay_refused_beside_them(serve: Fixture, origin: Any, target: bytes) -> None:
+    proxy = serve('upstream = "@"\nprofile = "mediawiki"\n')
+    status, content = raw(proxy, target)
+    assert (status, json.loads(content)["reason"]) == (400, "control-character")
+    assert origin.lines == []
 
 
 def test_received_goes_with_no_path_on_the_upstream(univocal: Fixture, tmp_path: Path) -> None:
