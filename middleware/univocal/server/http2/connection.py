@@ -118,6 +118,7 @@ class Http2Connection(asyncio.Protocol):
             self._later.cancel()
             self._later = None
         self._lose_streams()
+        self.session.forget()
 
     def pause_writing(self) -> None:
         self._output.block(self._forsake)

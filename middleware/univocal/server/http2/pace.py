@@ -52,6 +52,7 @@ class Pace:
         """Look no more."""
         self._content.stop()
         self._windows.stop()
+        self._is_blocked, self._give_up = bool, _nobody
 
     def _look_at_content(self) -> None:
         self._content.rest()
@@ -69,3 +70,7 @@ class Pace:
                 self._give_up(stream)
         if any(stream.awaits_window for stream in self._streams.values()):
             self._windows.wait(self._listener.limits.send_timeout)
+
+
+def _nobody(_stream: Http2Stream) -> None:
+    """Stands in for the connection that is lost: a circle would wait for the garbage collector."""

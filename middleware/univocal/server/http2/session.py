@@ -321,6 +321,12 @@ class Session:
             self.error = code
             self._h2.close_connection(code)
 
+    def forget(self) -> None:
+        """Let go of h2's connection, a circle that would wait for the garbage collector."""
+        if self.state is not SessionState.ENDED:
+            self._move(SessionState.ENDED)
+        vars(self._h2).clear()
+
     def _go_away(self, last: int, code: ErrorCodes = ErrorCodes.NO_ERROR) -> None:
         frame = GoAwayFrame(0, last_stream_id=last, error_code=code)
         self._write(frame.serialize())
