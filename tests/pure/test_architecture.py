@@ -61,6 +61,7 @@ PROGRAM_FLOORS = {
     "config": 1,
     "processes": 1,
     "terminal": 1,
+    "exporters": 2,
     "importers": 2,
     "learn": 2,
     "observe": 3,

@@ -8,7 +8,7 @@ import tomllib
 import pytest
 from pydantic import BaseModel
 
-from tools.reference.write import PAGE, TABLES, with_tables
+from tools.reference.write import PAGE, TABLES, VECTORS, vectors_text, with_tables
 from univocal.http.errors import REASONS
 from univocal_app.config.tables import Configuration, RouteTable, SiteTable
 
@@ -20,6 +20,10 @@ def page() -> str:
 
 def test_the_tables_are_what_the_code_says(page: str) -> None:
     assert with_tables(page) == page, "make reference writes docs/reference.md anew"
+
+
+def test_the_published_vectors_are_those_of_the_profiles() -> None:
+    assert VECTORS.read_text("utf-8") == vectors_text(), "make reference writes docs/vectors.json anew"
 
 
 @pytest.mark.parametrize(

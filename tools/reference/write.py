@@ -1,12 +1,13 @@
-"""The tables of docs/reference.md that the code knows better: written between their marks, or compared.
+"""The tables of docs/reference.md that the code knows better, between their marks, and docs/vectors.json.
 
     python tools/reference/write.py [--check]
 
-With --check nothing is written, and the exit status is 1 if the page has something else.
+With --check nothing is written, and the exit status is 1 if a file has something else.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -17,24 +18,27 @@ from typing import Any, Final
 import typer
 
 from univocal.http.errors import REASONS
+from univocal.judge.profiles import builtin_profiles
 from univocal_app.commands.cli import app
+from univocal_app.exporters.vectors import vectors
 from univocal_app.observe.families import FAMILIES, written
 
-__all__ = ["PAGE", "TABLES", "with_tables"]
+__all__ = ["PAGE", "TABLES", "VECTORS", "vectors_text", "with_tables"]
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reference.md"
+VECTORS: Final = PAGE.with_name("vectors.json")
 
 Row = tuple[str, ...]
 
 
 def main() -> None:
-    """Write the page anew, or compare."""
+    """Write the page and the vectors anew, or compare."""
     old = PAGE.read_text("utf-8")
-    new = with_tables(old)
-    if "--check" not in sys.argv:
-        PAGE.write_text(new, "utf-8")
-    elif new != old:
-        sys.exit("docs/reference.md is not what the code says: make reference")
+    for file, new in ((PAGE, with_tables(old)), (VECTORS, vectors_text())):
+        if "--check" not in sys.argv:
+            file.write_text(new, "utf-8")
+        elif new != file.read_text("utf-8"):
+            sys.exit(f"docs/{file.name} is not what the code says: make reference")
 
 
 def with_tables(page: str) -> str:
@@ -47,6 +51,23 @@ def with_tables(page: str) -> str:
             raise ValueError(f"docs/reference.md has no place for {name}: {begin} and {end}")
         page = f"{before}{begin}\n\n{table()}\n\n{end}{after}"
     return page
+
+
+def vectors_text() -> str:
+    """The test vectors of every built-in profile as JSON, one a line; each character is an octet."""
+    profiles = []
+    for profile in builtin_profiles().values():
+        rows = [
+            {
+                "target": each.target.decode("latin-1"),
+                "canonical": None if each.canonical is None else each.canonical.decode("latin-1"),
+                "reason": each.reason or None,
+            }
+            for each in vectors(profile)
+        ]
+        lines = ",\n".join(f"    {json.dumps(row)}" for row in rows)
+        profiles.append(f"  {json.dumps(profile.name)}: [\n{lines}\n  ]")
+    return "{\n" + ",\n".join(profiles) + "\n}\n"
 
 
 def _table(head: Row, rows: list[Row]) -> str:

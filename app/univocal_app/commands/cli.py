@@ -28,6 +28,7 @@ from univocal_app.commands.top import top_command
 from univocal_app.config.tables import COMMAND_LINE, Configuration, PurgeTable, validate
 from univocal_app.config.values import Address, parse_address
 from univocal_app.demo import demo as run_demo
+from univocal_app.exporters.command import export_profile
 from univocal_app.importers.command import ShowOrImport, import_profile
 from univocal_app.observe import explain as explaining
 from univocal_app.run.assemble import profiles_of, runtime_of, share_of
@@ -295,8 +296,9 @@ def _everywhere(upstreams: list[str], profile: str | None) -> Configuration:
     return configuration
 
 
-shelf: Final = typer.Typer(cls=ShowOrImport, help="List the profiles, show one, or import one.")
+shelf: Final = typer.Typer(cls=ShowOrImport, help="List the profiles, show, import or export one.")
 shelf.command("import")(import_profile)
+shelf.command("export")(export_profile)
 app.add_typer(shelf, name="profiles")
 
 

@@ -1,0 +1,1 @@
+"""A profile's rules written for other systems: Lua, JavaScript, VCL and Python."""

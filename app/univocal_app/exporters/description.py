@@ -1,0 +1,159 @@
+"""One description of a profile's stages, from which the exports to every language are written."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+from univocal.http.errors import ProfileError, by_rank
+from univocal.uri.charset import Charset
+from univocal.uri.pipeline import explain_target
+from univocal.uri.profile import Profile
+from univocal.uri.ring import DECODE, DecoderRing
+
+__all__ = ["Constant", "Description", "Respelling", "describe"]
+
+Constant: TypeAlias = "bool | int | str | bytes | tuple[Constant, ...]"
+"""A value that every language can write."""
+
+
+class Respelling(NamedTuple):
+    """A function of the templates that respells one `part` of a target: "path", "query" or "target".
+
+    Where `bare`, it sees the path without the slash that a later step adds.
+    """
+
+    part: str
+    function: str
+    bare: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A profile as its steps in order, the `constants` that they read, and the `features` that they need."""
+
+    profile: Profile
+    steps: tuple[Respelling, ...]
+    constants: Mapping[str, Constant]
+    features: frozenset[str]
+
+
+# The function for a stage of the pipeline, where there is only one.
+_FUNCTIONS: Final[Mapping[str, str]] = {
+    "parameters": "strip_parameters",
+    "ring": "respell_path",
+    "index-names": "remove_index_name",
+    "rewrite": "rewrite",
+    "query-allow": "allow_parameters",
+    "query-drop": "drop_parameters",
+    "query-defaults": "drop_defaults",
+    "query-drop-empty": "drop_empty",
+    "query-sort": "sort_parameters",
+    "query-drop-empty-mark": "drop_empty_mark",
+}
+_OF_SEGMENTS: Final = frozenset(
+    {
+        "encoded-dot-segment",
+        "dot-segment-parameter",
+        "dot-segment",
+        "above-root",
+        "dot-dot-after-empty-segment",
+        "empty-segment-parameter",
+        "repeated-parameter",
+    }
+)
+_READING_NAMES: Final = frozenset({"allow_parameters", "drop_parameters", "drop_defaults", "sort_parameters"})
+_FILTERS: Final = frozenset({"allow_parameters", "drop_parameters", "drop_defaults", "drop_empty"})
+_MOST_TURNS: Final = 8
+
+
+def describe(profile: Profile) -> Description:
+    """The description of `profile`. Raises ProfileError for settings that no export can have."""
+    _refuse(profile)
+    steps = tuple(_steps(profile))
+    return Description(profile, steps, _constants(profile), frozenset(_features(profile, steps)))
+
+
+def _refuse(profile: Profile) -> None:
+    source = f"profile {profile.name}"
+    if profile.charset != Charset():
+        raise ProfileError(source, "charset", dict(profile.settings["charset"]), "no charset in an export")
+    if profile.mode != "enforce":
+        raise ProfileError(source, "reject.mode", profile.mode, "enforce in an export")
+
+
+def _steps(profile: Profile) -> Iterator[Respelling]:
+    """The steps in the pipeline's own order, which it tells for any target."""
+    stages, _ = explain_target(b"/", profile)
+    adds = profile.trailing_slash == "add"
+    for name in dict.fromkeys(stage.name for stage in stages):
+        part = "target" if name == "rewrite" else "query" if name.startswith("query") else "path"
+        yield Respelling(part, _function(name, profile), adds and name in {"index-names", "rewrite"})
+
+
+def _function(name: str, profile: Profile) -> str:
+    match name:
+        case "slashes":
+            return "remove_empty_segments" if profile.reads_parameters else "merge_slashes"
+        case "dot-segments":
+            return (
+                "remove_dot_segments" if profile.dot_segments == "rfc3986" else "remove_servlet_dot_segments"
+            )
+        case "trailing-slash":
+            return "add_trailing_slash" if profile.trailing_slash == "add" else "remove_trailing_slash"
+        case "query":
+            return "encode_query" if profile.query.ring is None else "respell_query"
+    return _FUNCTIONS[name]
+
+
+def _constants(profile: Profile) -> Mapping[str, Constant]:
+    query = profile.query
+    both = dict.fromkeys(b"/" + profile.parameter_delimiters)
+    return {
+        "name": profile.name,
+        "reasons": by_rank({*profile.sequences, "bad-target", "no-leading-slash"}),
+        "turns": _MOST_TURNS,
+        "path_forms": _forms(profile.ring),
+        "path_plus_is_space": profile.ring.plus_is_space,
+        "query_forms": _forms(query.ring) if query.ring else "",
+        "query_plus_is_space": query.ring is not None and query.ring.plus_is_space,
+        "delimiters": profile.parameter_delimiters,
+        "read_decoded": bytes(octet for octet in both if profile.ring.forms[octet] == DECODE),
+        "index_names": profile.index_names,
+        "rules": tuple((rule.pattern, rule.output, rule.at) for rule in profile.rewrites),
+        "allowed": query.allow or (),
+        "dropped": query.drop,
+        "defaults": query.defaults,
+    }
+
+
+def _forms(ring: DecoderRing) -> str:
+    return "".join(map(str, ring.forms))
+
+
+def _features(profile: Profile, steps: Collection[Respelling]) -> Iterator[str]:
+    """What a template has sections for: functions by name, reasons by name, and what several of them need."""
+    functions = {step.function for step in steps}
+    yield from functions
+    yield from profile.sequences
+    if profile.raw == "refuse":
+        yield "refuses-raw"
+    if profile.reads_parameters:
+        yield "reads-parameters"
+    if profile.merge_slashes:
+        yield "merges-slashes"
+    if profile.rewrites or profile.index_names or profile.trailing_slash != "keep":
+        yield "turns"
+    if any(step.bare for step in steps):
+        yield "bare"
+    if _OF_SEGMENTS & {*profile.sequences}:
+        yield "segments"
+    if functions & _FILTERS:
+        yield "filters"
+    if functions & _READING_NAMES:
+        yield "names"
+    if functions & {"allow_parameters", "drop_parameters"}:
+        yield "globs"
+    if functions & _READING_NAMES or "bad-utf-8" in profile.sequences:
+        yield "unescape"

@@ -1,0 +1,110 @@
+"""The languages of exports: how each writes a constant, a step and a test vector, and what it cannot do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from univocal_app.exporters.description import Constant, Respelling
+from univocal_app.exporters.vectors import Vector
+
+__all__ = ["LANGUAGES", "Language", "Target"]
+
+
+class Target(StrEnum):
+    """The language that a profile is exported to."""
+
+    LUA = "lua"
+    JS = "js"
+    PYTHON = "python"
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """A template, and how its constants, steps and vectors are written; it has no functions `refused`."""
+
+    template: str
+    constant: Callable[[Constant], str]
+    step: Callable[[Respelling], str]
+    vector: Callable[[Vector], str]
+    refused: Collection[str] = ()
+
+
+def _python(value: Constant) -> str:
+    return repr(value)
+
+
+def _python_step(step: Respelling) -> str:
+    return f'    ("{step.part}", {step.function}, {step.bare}),'
+
+
+def _python_vector(vector: Vector) -> str:
+    return f"    ({vector.target!r}, {vector.canonical!r}, {vector.reason or None!r}),"
+
+
+def _quoted(value: bytes | str, escape: str) -> str:
+    """A literal between double quotation marks; `escape` is the format of what is not plain ASCII."""
+    octets = value.encode() if isinstance(value, str) else value
+    plain = (
+        chr(octet) if 0x20 <= octet < 0x7F and octet not in b'"\\' else escape % octet for octet in octets
+    )
+    return '"' + "".join(plain) + '"'
+
+
+def _js(value: Constant) -> str:
+    match value:
+        case bool() | int():
+            return str(value).lower()
+        case str() | bytes():
+            return _quoted(value, "\\x%02x")
+        case tuple():
+            return "[" + ", ".join(map(_js, value)) + "]"
+
+
+def _js_name(function: str) -> str:
+    first, *rest = function.split("_")
+    return first + "".join(map(str.capitalize, rest))
+
+
+def _js_step(step: Respelling) -> str:
+    return f'  ["{step.part}", {_js_name(step.function)}, {_js(step.bare)}],'
+
+
+def _js_vector(vector: Vector) -> str:
+    target, canonical, reason = _outcome(vector, _js, "null")
+    return f"  [{target}, {canonical}, {reason}],"
+
+
+def _lua(value: Constant) -> str:
+    match value:
+        case bool() | int():
+            return str(value).lower()
+        case str() | bytes():
+            return _quoted(value, "\\%03d")
+        case tuple():
+            return "{" + ", ".join(map(_lua, value)) + "}"
+
+
+def _lua_step(step: Respelling) -> str:
+    return "  {" + f'"{step.part}", {step.function}, {_lua(step.bare)}' + "},"
+
+
+def _lua_vector(vector: Vector) -> str:
+    return "  {" + ", ".join(_outcome(vector, _lua, "false")) + "},"
+
+
+def _outcome(vector: Vector, written: Callable[[Constant], str], nothing: str) -> tuple[str, str, str]:
+    return (
+        written(vector.target),
+        nothing if vector.canonical is None else written(vector.canonical),
+        written(vector.reason) if vector.reason else nothing,
+    )
+
+
+LANGUAGES: Final[Mapping[Target, Language]] = {
+    Target.PYTHON: Language("canonicalize.py.in", _python, _python_step, _python_vector),
+    Target.JS: Language("canonicalize.js.in", _js, _js_step, _js_vector),
+    Target.LUA: Language("canonicalize.lua.in", _lua, _lua_step, _lua_vector),
+}

@@ -1,0 +1,70 @@
+"""A description as a file: a language's template with the sections and the constants that a profile needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import Final
+
+from univocal.http.errors import ProfileError
+from univocal.uri.profile import Profile
+from univocal_app.exporters.description import Description, describe
+from univocal_app.exporters.languages import LANGUAGES, Language, Target
+from univocal_app.exporters.vectors import vectors
+
+__all__ = ["exported"]
+
+_PLACE: Final = re.compile(r"@([a-z_]+)@")
+
+
+def exported(profile: Profile, target: Target) -> str:
+    """The text of `profile` in the language `target`.
+
+    Raises ProfileError for a setting that an export, or this language, cannot have.
+    """
+    language = LANGUAGES[target]
+    description = describe(profile)
+    _refuse(description, language, target)
+    template = files(__package__).joinpath("templates", language.template).read_text("utf-8")
+    text = "".join(_sections(template, description.features))
+    return _PLACE.sub(lambda place: _filled(place[1], description, language), text)
+
+
+def _refuse(description: Description, language: Language, target: Target) -> None:
+    for step in description.steps:
+        if step.function in language.refused:
+            name = step.function.replace("_", " ")
+            raise ProfileError(
+                f"profile {description.profile.name}",
+                "",
+                name,
+                f"settings that an export to {target} can have",
+            )
+
+
+def _sections(template: str, features: frozenset[str]) -> Iterator[str]:
+    """The lines outside of sections, and those of `@if` with one of the `features`, or else of `@else`."""
+    shown = [True]
+    for line in template.splitlines(keepends=True):
+        word, *names = line.split() or [""]
+        match word:
+            case "@if":
+                shown.append(not features.isdisjoint(names))
+            case "@else":
+                shown.append(not shown.pop())
+            case "@end":
+                shown.pop()
+            case _ if all(shown):
+                yield line
+
+
+def _filled(name: str, description: Description, language: Language) -> str:
+    match name:
+        case "name":
+            return re.sub(r"[^\w.-]", "_", description.profile.name)
+        case "steps":
+            return "\n".join(map(language.step, description.steps))
+        case "vectors":
+            return "\n".join(map(language.vector, vectors(description.profile)))
+    return language.constant(description.constants[name])
