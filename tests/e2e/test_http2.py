@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -261,6 +262,28 @@ def test_a_browser_asks_by_http_2(proxy: Any, origin: Any, tmp_path: Path) -> No
     paths = {head.split(b" ")[1] for head in origin.seen}
     assert paths >= {b"/", b"/1", b"/2", b"/3"}
     assert all(b"via: 2 univocal\r\n" in head for head in origin.seen)
+
+
+def test_a_reload_has_clients_connect_anew(proxy: Any, authority: Authority, tmp_path: Path) -> None:
+    """The request that is under way then is answered by the old connection."""
+    url = f"https://127.0.0.1:{proxy.proxy[1]}/"
+    file = tmp_path / "univocal.toml"
+    file.write_text(file.read_text().replace("http2 = true\n", "http2 = true\nmax_fields = 50\n"))
+
+    def ask(client: httpx.Client) -> Any:
+        answer = client.get(url)
+        assert (answer.status_code, answer.http_version) == (200, "HTTP/2")
+        return answer.extensions["network_stream"].get_extra_info("client_addr")
+
+    with httpx.Client(http2=True, verify=authority.client(), timeout=TIMEOUT) as client:
+        first = ask(client)
+        proxy.process.send_signal(signal.SIGHUP)
+        for _ in range(100):
+            if ask(client) != first:
+                break
+            time.sleep(0.1)
+        else:
+            pytest.fail("the connection goes on")
 
 
 def test_a_shutdown_lets_answers_finish(proxy: Any, origin: Any, authority: Authority) -> None:

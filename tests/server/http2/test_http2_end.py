@@ -48,8 +48,9 @@ async def test_shutdown_lets_streams_finish(connect):
     await client.send(headers(1), headers(3, POST, ends=False))
     client.connection.shutdown()
     await client.settle()
+    assert client.goodbyes == []  # some clients take one for the end of all streams
+    await client.send(headers(5))  # it goes on
     assert client.goodbyes == [(LARGEST, NO_ERROR)]
-    await client.send(headers(5))  # it was on its way
     await client.send(farewell(client))
     assert client.goodbyes[-1] == (5, NO_ERROR)
     await client.send(headers(7))  # it was not
@@ -71,7 +72,7 @@ async def test_a_second_shutdown_does_nothing(connect):
     await client.send(headers(1))
     client.connection.shutdown()
     client.connection.shutdown()
-    await client.settle()
+    await client.send(headers(3), headers(5))
     assert len(client.goodbyes) == 1
 
 
@@ -82,11 +83,11 @@ async def test_a_reload_drains_a_connection_at_its_next_request(connect):
     client.server.listener.limits = ReadLimits(max_fields=50)
     client.server.origin.holds = True
     await client.send(headers(3))
-    assert client.goodbyes == [(LARGEST, NO_ERROR)]
+    assert client.goodbyes == []
     client.server.origin.asked[-1].answer()
     await client.settle()
-    assert client.head(3)[0] == 200
-    assert client.transport.is_closed
+    assert client.response(3)[::2] == (200, b"answer")
+    assert (client.goodbyes, client.transport.is_closed) == ([(3, NO_ERROR)], True)
 
 
 async def test_a_client_that_goes_away_gets_its_answers(connect):

@@ -35,12 +35,16 @@ async def test_ninety_nine_stuck_uploads_hold_none(connect):
     for number in range(1, 199, 2):
         await client.send(headers(number, POST, ends=False), *[data(number, bytes(13_107))] * 5)
     client.server.origin.is_greedy = True
-    left = WINDOW + client.granted() - 99 * WINDOW
-    for _ in range(10):
-        assert left >= WINDOW
-    await client.send(headers(199, POST, ends=False), data(199, bytes(16_000), ends=True))
+    await client.send(headers(199, POST, ends=False))
+    sent = 0
+    while sent < 7_000_000:
+        left = min(client.granted() - 98 * WINDOW, WINDOW + client.granted(199)) - sent
+        assert left >= 16_000
+        await client.send(data(199, bytes(16_000)))
+        sent += 16_000
+    await client.send(data(199, b"", ends=True))
     assert client.head(199)[0] == 200
-    assert len(client.server.origin.asked[-1].content) == 16_000
+    assert len(client.server.origin.asked[-1].content) == sent
 
 
 async def test_windows_are_given_in_large_steps(connect):

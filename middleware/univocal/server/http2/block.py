@@ -26,6 +26,8 @@ told of a new one (§4.2), and 0 is within all sizes.
 
 # Octets of a field that is remembered.
 _SHORT: Final = 128
+# Octets of a head that is remembered.
+_LONG: Final = 2048
 
 
 def _tableless() -> hpack.Encoder:
@@ -60,7 +62,11 @@ def block_of_status(status: int) -> bytes:
     return _encoded((b":status", b"%d" % status))
 
 
-@lru_cache(maxsize=512)
 def block_of_head(head: bytes) -> bytes:
     """The fields of a stored response's head (see cache.stored), encoded."""
+    return _remembered_head(head) if len(head) <= _LONG else block_of(head_fields(head))
+
+
+@lru_cache(maxsize=512)
+def _remembered_head(head: bytes) -> bytes:
     return block_of(head_fields(head))

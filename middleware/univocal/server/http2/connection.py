@@ -150,7 +150,7 @@ class Http2Connection(asyncio.Protocol):
         self._output.close()
 
     def shutdown(self) -> None:
-        """Ask the client to go elsewhere, and close after what is under way (§6.8)."""
+        """Close after what is under way (§6.8)."""
         self.session.leave()
         self.flush_soon()
 
@@ -267,6 +267,8 @@ class Http2Connection(asyncio.Protocol):
             return
         if self._listener.limits is not self._limits:
             session.leave()  # what it was told holds no longer: its next connection is told anew
+        if self._streams:
+            session.ask_to_leave()
         self._deadlines.rest()
         head = head_of(event.headers)
         is_complete = event.stream_ended is not None

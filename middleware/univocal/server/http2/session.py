@@ -63,7 +63,7 @@ class SessionState(Enum):
     """The stages of a connection; `_NEXT` has the moves between them."""
 
     OPEN = "requests are answered"
-    LEAVING = "the client was asked to send no more; what is on its way is answered (§6.8)"
+    LEAVING = "the connection ends once nothing is under way; what comes until then is answered (§6.8)"
     PARTED = "the client knows the last request that is answered; later ones are refused"
     ENDED = "nothing more is read"
 
@@ -94,6 +94,7 @@ class Session:
         "_dropped",
         "_frames",
         "_h2",
+        "_has_asked",
         "_is_greeted",
         "_lengths",
         "_out",
@@ -118,6 +119,7 @@ class Session:
         self._dropped: OrderedDict[int, None] = OrderedDict()  # streams that were reset here
         self._unread = 0  # octets of content for these
         self._is_greeted = False  # a section of fields was sent
+        self._has_asked = False  # the client to leave
         self._out: list[bytes] = []  # what was written beside h2
         self.unwritten = 0  # octets of content that `take` will give
         self._h2 = _h2(header_octets)
@@ -302,9 +304,17 @@ class Session:
     # The end
 
     def leave(self) -> None:
-        """Ask the client to send no more requests; those that it has sent by then are answered."""
+        """Let the connection end once nothing is under way."""
         if self.state is SessionState.OPEN:
             self._move(SessionState.LEAVING)
+
+    def ask_to_leave(self) -> None:
+        """Ask a client that goes on to send no more requests; those that it has sent by then are answered.
+
+        Clients that use h2 take a GOAWAY for the end of all streams, so it is not sent before it is needed.
+        """
+        if self.state is SessionState.LEAVING and not self._has_asked:
+            self._has_asked = True
             self._go_away(_HIGHEST)
             self._h2.ping(_FAREWELL)
 
@@ -371,8 +381,9 @@ def _h2(header_octets: int) -> H2Connection:
     }
     connection.local_settings = Settings(client=False, initial_values=settings)
     connection.initiate_connection()
-    # All streams together may have as much under way as each may: none holds another.
-    connection.increment_flow_control_window((MOST_STREAMS - 1) * STREAM_WINDOW)
+    # Streams bound what waits here, and the connection's window holds none of them up: twice what all of them
+    # may have under way, since h2 gives back half of it at a time.
+    connection.increment_flow_control_window((2 * MOST_STREAMS - 1) * STREAM_WINDOW)
     # h2 ends the connection at once for what is more than is said here: streams too many, which a client
     # may open before it has read this, and fields too large, which are refused with 431.
     settings[SettingCodes.MAX_CONCURRENT_STREAMS] = _HIGHEST
