@@ -191,7 +191,7 @@ async def test_content_that_keeps_its_pace_has_all_the_time(connect):
     assert client.head(1)[0] == 200
 
 
-async def test_content_that_the_origin_server_does_not_take_is_waited_for(connect):
+async def test_content_that_the_origin_server_holds_has_time(connect):
     client = connect(limits=LIMITS)
     client.server.origin.is_greedy = False
     await client.send(headers(1, POST, ends=False), data(1, bytes(16_000)), data(1, bytes(16_000)))

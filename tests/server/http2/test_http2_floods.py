@@ -167,7 +167,7 @@ async def test_a_window_that_grows_octet_by_octet_ends_the_connection(connect):
     assert client.error == ENHANCE_YOUR_CALM
 
 
-async def test_a_client_that_cancels_as_often_as_it_is_answered_is_served(connect):
+async def test_a_client_that_cancels_half_of_its_requests_is_served(connect):
     client = connect()
     for number in range(1, 2001, 4):
         client.server.origin.holds = False
@@ -249,7 +249,7 @@ async def test_a_connection_remembers_few_of_its_streams(connect):
     assert grown < 500_000
 
 
-async def test_large_uploads_to_a_stuck_origin_server_take_what_their_windows_are(connect):
+async def test_uploads_that_nobody_takes_cost_their_windows(connect):
     client = connect()
     client.server.origin.is_greedy = False
     await client.settle()

@@ -75,7 +75,7 @@ async def test_padding_counts_for_the_window(connect):
     assert client.granted(1) >= 300 * 256 - WINDOW // 2
 
 
-async def test_a_client_without_a_window_gets_no_more_than_it_asked_for(connect):
+async def test_a_client_gets_no_more_than_its_window(connect):
     client = connect()
     client.server.origin.pages[b"/"] = Page(content=bytes(10_000_000))
     await client.send(settings((INITIAL_WINDOW_SIZE, 10)))

@@ -78,7 +78,7 @@ def test_a_frame_has_a_price(octets, price):
     assert reader.next().price == price
 
 
-def test_credit_comes_back_with_time_and_answers_and_has_a_bound():
+def test_credit_comes_back_with_time_and_answers():
     credit = Credit(0.0)
     assert all(credit.spend(1, 0.0) for _ in range(Credit.MOST))
     assert not credit.spend(1, 0.0)

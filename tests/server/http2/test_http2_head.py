@@ -40,7 +40,7 @@ def test_without_content_length_there_is_no_length():
 
 
 @pytest.mark.parametrize("many", [2, 400])
-def test_a_long_list_of_names_is_judged_as_a_short_one(many):
+def test_long_lists_of_names_are_judged_as_short_ones(many):
     names = [(b"x-%d" % number, b"") for number in range(many)]
     assert not head_of([*GET, *names]).is_malformed
     assert head_of([*GET, *names, (b"Upper", b"")]).is_malformed

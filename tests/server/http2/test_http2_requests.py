@@ -104,7 +104,7 @@ async def test_content_that_is_too_large_is_refused(connect):
 @pytest.mark.parametrize(
     ("fields", "content", "interims"), [([EXPECTS], None, 1), ([], None, 0), ([], b"at once", 0)]
 )
-async def test_a_client_that_waits_for_100_is_asked_to_go_on(connect, fields, content, interims):
+async def test_a_client_that_waits_for_100_gets_one(connect, fields, content, interims):
     client = connect()
     frames = [headers(1, [*POST, *fields], ends=False)]
     if content is not None:
@@ -360,7 +360,7 @@ async def test_a_host_that_has_another_certificate_is_misdirected(connect):
     assert (await client.ask(5))[0] == 200
 
 
-async def test_a_stored_response_of_a_host_with_another_certificate_is_misdirected(connect, serve):
+async def test_a_hit_under_another_certificate_is_misdirected(connect, serve):
     server = serve()
     server.origin.pages[b"/"] = Page(fields=(HOUR,))
     await connect(server).ask(1)
