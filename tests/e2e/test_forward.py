@@ -103,6 +103,17 @@ def test_bytes_beyond_ascii_are_keyed_and_sent_as_their_escapes(
     assert (status, json.loads(content)) == (200, {"purged": 1, "key": "http://en.example/%C3%A9?%FF"})
 
 
+def test_another_spelling_is_redirected_though_a_response_is_stored(
+    serve: Fixture, origin: Any, ask: Fixture
+) -> None:
+    proxy = serve('upstream = "@"\nprofile = "mediawiki"\ncanonical = 308\n')
+    for _ in range(2):
+        stored, other = (ask(proxy, target, "en.example") for target in ("/a(b)?c", "/%61%28b)?c"))
+        assert (stored.status, other.status, other.value("Location")) == (200, 308, "/a(b)?c")
+        assert ask(proxy, "/%61", "en.example", "POST").status == 200
+    assert [line.split(b" ")[1] for line in origin.lines].count(b"/a(b)?c") == 1
+
+
 def test_a_profile_refuses_bytes_beyond_ascii(serve: Fixture, origin: Any, tmp_path: Path) -> None:
     profiles = tmp_path / "profiles"
     profiles.mkdir()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -97,6 +98,16 @@ def test_sites_and_routes_are_those_of_a_file(run: Callable[..., Any], tmp_path:
         },
     ]
     assert ended.returncode == 1
+
+
+def test_explain_says_what_a_get_of_another_spelling_gets(
+    univocal: Callable[..., Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "univocal.toml"
+    file.write_text(CONFIG.replace('scheme = "https"', "canonical = 301"))
+    told = univocal("explain", "http://en.example/a%28", "--config", str(file)).stdout
+    assert re.search(r"a GET gets +301 to /a\($", told, re.MULTILINE)
+    assert "a GET gets" not in univocal("explain", "http://en.example/a(", "--config", str(file)).stdout
 
 
 def test_a_pipe_is_answered_before_it_ends() -> None:
