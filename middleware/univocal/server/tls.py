@@ -200,7 +200,8 @@ class TlsTransport(asyncio.Transport):
             self.protocol.data_received(octets)
             if not (incoming.pending or tls.pending()):
                 break
-        self._flush()
+        if self._outgoing.pending:
+            self._flush()
 
     def ended(self) -> bool:
         """Take note that the client sends no more; True: it may read on."""
@@ -229,7 +230,16 @@ class TlsTransport(asyncio.Transport):
     # What a protocol does with its transport
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.writelines((data,))
+        # Nearly every answer is one record: it takes no detour.
+        if self._closing or self._parted or len(data) > _RECORD or not len(data):
+            self.writelines((data,))
+            return
+        try:
+            self._tls.write(data)
+        except ssl.SSLError:
+            self.abort()
+        else:
+            self._flush()
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
         if self._closing or self._parted:

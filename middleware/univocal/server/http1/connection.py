@@ -180,7 +180,7 @@ class Http1Connection(asyncio.Protocol):
         alone = data.find(_BLANK_LINE) == len(data) - 4 and not self._reader.octets
         if not (alone and self._glance_at(data)):
             self._reader.push(data)
-            self._work()
+            self._work(glances=not alone)
 
     def pause_writing(self) -> None:
         self._flow.write_paused = True
@@ -221,8 +221,11 @@ class Http1Connection(asyncio.Protocol):
 
     # Work: turns begin, and requests are read
 
-    def _work(self) -> None:
-        """Begin the turn that is first, and read on, for as long as others may wait."""
+    def _work(self, *, glances: bool = True) -> None:
+        """Begin the turn that is first, and read on, for as long as others may wait.
+
+        `glances`: heads may be read at a glance; else that was tried.
+        """
         if self._pace != _IDLE:
             return
         self._pace = _WORKING
@@ -236,7 +239,7 @@ class Http1Connection(asyncio.Protocol):
                     starved = True
                 elif not self._takes_more():
                     break
-                elif answered := self._glance_on(_AT_ONCE - steps):
+                elif glances and (answered := self._glance_on(_AT_ONCE - steps)):
                     steps += answered
                 else:
                     starved = not self._read()
