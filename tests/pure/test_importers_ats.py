@@ -91,8 +91,11 @@ def test_rules_with_different_sets_are_picked_from():
         imported(YAML, "nope")
     result = imported(YAML, "line 17")
     assert (result.path["decode"], result.path["encode"]) == ("! $ ' ( ) * , : ; @", "& + = [ ]")
-    assert [line for line, text in said(result) if "regex_map" in text] == [17]
-    assert result.sites == []
+    (site,) = result.sites
+    assert site["hosts"] == ["*"]
+    assert site["routes"] == [
+        {"path": "/api/rest_v1", "upstream": "https://rest.internal.example:7443/api/rest_v1"}
+    ]
 
 
 def test_rules_of_one_host_become_routes_of_its_site():
@@ -206,3 +209,90 @@ def test_any_rules_become_a_profile_that_loads_or_a_message(words):
     except ConfigurationError:
         return
     profile(result)
+
+
+@pytest.mark.parametrize(
+    ("target", "to", "host", "upstream"),
+    [
+        (
+            "http://(.*)\\.wiki.example/",
+            "http://127.0.0.1:1/$1/v1/",
+            "*.wiki.example",
+            "http://127.0.0.1:1/{1}/v1/",
+        ),
+        (
+            "http://^(.+)\\.wiki\\.example$/",
+            "http://127.0.0.1:1/$0/",
+            "*.wiki.example",
+            "http://127.0.0.1:1/{host}/",
+        ),
+        ("http://(.*)/", "http://127.0.0.1:1/$1/", "*", "http://127.0.0.1:1/{host}/"),
+        ("http://.*/", "http://127.0.0.1:1/", "*", "http://127.0.0.1:1/"),
+    ],
+)
+def test_a_regex_map_is_a_site_for_a_pattern_of_hosts(target, to, host, upstream):
+    result = imported(f"regex_map {target} {to} {SCRIPT} {WIKI}")
+    assert result.sites == [{"hosts": [host], "upstream": upstream, "origin_host": "upstream"}]
+
+
+@pytest.mark.parametrize(
+    ("target", "to", "text"),
+    [
+        ("http://x([0-9]+)\\.example/", "http://127.0.0.1:1/", "regex_map http://x([0-9]+)"),
+        (
+            "http://(.*)\\.example/",
+            "http://$1.internal.example/",
+            "http://$1.internal.example/: an upstream's host",
+        ),
+        ("http://(.*)\\.example/", "http://127.0.0.1:1/$2/", "http://127.0.0.1:1/$2/: no group is $2"),
+        ("http://.*/", "http://127.0.0.1:1/$1/", "http://127.0.0.1:1/$1/: no group is $1"),
+    ],
+)
+def test_a_regex_map_that_is_no_site_is_said(target, to, text):
+    result = imported(f"# one\nregex_map {target} {to} {SCRIPT} {WIKI}")
+    assert result.sites == []
+    assert [line for line, each in said(result) if each.startswith(text)] == [2]
+
+
+def test_a_regex_map_tells_which_hosts_it_would_have_besides():
+    notes = said(imported(f"regex_map http://([^.]+)\\.example/ http://127.0.0.1:1/$1/ {SCRIPT} {WIKI}"))
+    assert [text.partition(" is of one label")[1] != "" for _, text in notes].count(True) == 1
+    assert any("longer hosts" in text for _, text in notes)
+    assert any("fill in $0 and $1 in the host alone" in text for _, text in notes)
+
+
+def test_every_plugin_and_parameter_that_is_left_out_has_its_line():
+    text = f"""\
+.definefilter here @action=allow
+map http://en.example http://127.0.0.1:9001 \\
+    @plugin=header_rewrite.so @pparam=/etc/trafficserver/rules.config \\
+    {SCRIPT} {WIKI} \\
+    @pparam=--debug \\
+    @plugin=/usr/lib/trafficserver/modules/tslua.so @pparam=/etc/trafficserver/lua/gateway-check.lua \\
+    @plugin=unknown.so
+"""
+    result = imported(text)
+    expected = [
+        (1, ".definefilter here @action=allow: not part of a profile or a route"),
+        (3, "@plugin=header_rewrite.so @pparam=/etc/trafficserver/rules.config: changes fields"),
+        (5, "@pparam=--debug: a parameter besides the two sets"),
+        (
+            6,
+            "@plugin=/usr/lib/trafficserver/modules/tslua.so "
+            "@pparam=/etc/trafficserver/lua/gateway-check.lua",
+        ),
+        (7, "@plugin=unknown.so: a plugin"),
+    ]
+    assert [line for line, _ in sorted(said(result))] == [line for line, _ in expected]
+    assert all(
+        text.startswith(begins) for (_, text), (_, begins) in zip(sorted(said(result)), expected, strict=True)
+    )
+    assert result.sites[0]["hosts"] == ["en.example"]
+
+
+def test_the_script_and_the_sets_themselves_are_not_left_out():
+    assert said(imported(RULE + WIKI)) == []
+    assert (
+        said(imported(f"map http://en.example/ http://127.0.0.1:1/ @plugin=own.so @pparam=own.lua {WIKI}"))
+        == []
+    )

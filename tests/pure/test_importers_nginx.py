@@ -492,3 +492,59 @@ def test_every_directive_becomes_a_route_or_is_said(unknown, locations):
         assert path in routes or path in told
         if path.startswith("/"):
             assert all(each in told for each in rest.split() if each.startswith("directive_"))
+
+
+LUA = """\
+server {
+    init_by_lua_block { local s = "}" }
+    location / {
+        set_by_lua_block $place { return ngx.var.host .. '}"' }
+        rewrite_by_lua_block {
+            -- a brace } and a quotation mark " in a comment
+            --[==[ and } in ]] a long one ]==]
+            local t = { ["}"] = [[ } ]], '\\'}' }
+            if t then ngx.exit(400) end
+        }
+        proxy_pass http://127.0.0.1:1;
+    }
+    location /lua { content_by_lua_block { ngx.say({ "}" }) } }
+    location /file { content_by_lua_file /etc/nginx/a.lua; }
+}
+"""
+
+
+def test_blocks_of_lua_are_left_out_by_line():
+    result = imported(LUA)
+    assert table(result)["upstream"] == "http://127.0.0.1:1"
+    assert sorted((line, text) for line, text in said(result) if "_by_lua" in text) == [
+        (2, "init_by_lua_block: not part of a profile or a route"),
+        (
+            4,
+            "set_by_lua_block $place: "
+            "changes what a URL means; [[rewrite]] knows substrings only (docs/profiles.md)",
+        ),
+        (
+            5,
+            "rewrite_by_lua_block: "
+            "changes what a URL means; [[rewrite]] knows substrings only (docs/profiles.md)",
+        ),
+        (
+            13,
+            "content_by_lua_block: nginx answers this by itself; univocal maps paths to origin servers only",
+        ),
+        (
+            14,
+            "content_by_lua_file /etc/nginx/a.lua: "
+            "nginx answers this by itself; univocal maps paths to origin servers only",
+        ),
+    ]
+    assert {line for line, text in said(result) if "no route" in text} == {13, 14}
+
+
+def test_a_block_of_lua_that_nothing_closes_is_an_error():
+    with pytest.raises(ConfigurationError, match=r"line 2.*a block of Lua that nothing closes"):
+        imported("location / {\ncontent_by_lua_block { local s = '}'\n")
+
+
+def test_an_argument_that_is_called_like_a_block_of_lua_begins_none():
+    assert table(imported("location / { set $a x_by_lua_block; proxy_pass http://127.0.0.1:1; }"))

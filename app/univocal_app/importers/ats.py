@@ -39,7 +39,30 @@ _ALWAYS: Final = (
     "unreserved octets are decoded, too (%41 is A), and octets that may not stand bare are escaped",
     "dot segments, slashes, parameters and fragments are as in the profile rfc3986: the sets are of octets",
 )
+# A plugin's own work, beside sets of octets.
+_PLUGINS: Final = {
+    "tslua.so": "a script in Lua; what it does is not taken over",
+    "header_rewrite.so": "changes fields, or answers by itself; univocal does not",
+    "regex_remap.so": "maps by regular expressions; routes are prefixes of paths",
+    "conf_remap.so": "settings of Traffic Server for this rule; see a site's settings",
+    "cachekey.so": "changes the cache key; the profile does that here",
+}
+_OTHER_PLUGIN: Final = "a plugin; what it does is not taken over"
+
+# The hosts of regex_map that a site can have: all, or all below a name. "$1" is what its group matches.
+_ANY: Final = r"(?:\(?(?:\.[*+]|\[\^\.\][*+]|\[a-z0-9-\][*+])\)?)"
+_ALL_HOSTS: Final = re.compile(rf"\^?{_ANY}\$?")
+_BELOW: Final = re.compile(rf"\^?{_ANY}((?:\\?\.[A-Za-z0-9-]+)+(?::[0-9]+)?)\$?")
+_SUBSTITUTE: Final = re.compile(r"\$([0-9])")
+
 _HOST: Final = 'the Host sent is the upstream\'s; where pristine_host_hdr is on, set origin_host = "site"'
+
+
+@dataclass(slots=True)
+class _Plugin:
+    line: int
+    name: str  # "" for parameters before which no plugin is named
+    parameters: list[tuple[int, str]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -49,7 +72,7 @@ class _Rule:
     target: str = ""
     replacement: str = ""
     options: list[tuple[int, str]] = field(default_factory=list)
-    parameters: list[tuple[int, str]] = field(default_factory=list)
+    plugins: list[_Plugin] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -61,19 +84,24 @@ class _Sets:
     decode: bytes
     encode: bytes
     lines: dict[int, int]  # of each octet in them
+    used: tuple[_Plugin, int, int]  # the plugin that gets them, and the first and last of its parameters
 
 
 def read(source: Source) -> Imported:
     """The profile of the pair of sets in `source`, and the sites of its rules. Raises ConfigurationError."""
-    rules = [(rule, _sets(source, rule)) for rule in _rules(source.text)]
+    notes: list[Note] = []
+    rules = [(rule, _sets(source, rule)) for rule in _rules(source.text, notes)]
     chosen = _chosen(source, [(rule, sets) for rule, sets in rules if sets])
     (first, sets), *_ = chosen
-    ring, notes = _ring(sets)
+    ring, of_the_ring = _ring(sets)
+    notes += of_the_ring
     profile = parse({"imported": f"[path]\nring = {list(ring.forms)}\n"})["imported"]
     writer = SiteWriter(profile)
     others = [str(rule.line) for rule, sets in rules if not any(rule is each for each, _ in chosen)]
     if others:
         notes.append(Note(0, f"rules without these sets are left out: lines {', '.join(others)}"))
+    for rule, own in chosen:
+        notes += _of_plugins(rule, own)
     _write(writer, [rule for rule, _ in chosen])
     if writer.sites:
         notes.append(Note(0, _HOST))
@@ -86,7 +114,23 @@ def read(source: Source) -> Imported:
     )
 
 
-def _rules(text: str) -> Iterator[_Rule]:
+def _of_plugins(rule: _Rule, sets: _Sets) -> Iterator[Note]:
+    """What the rule's plugins are told besides the two sets, a note each."""
+    reader, first, last = sets.used
+    for plugin in rule.plugins:
+        if plugin is not reader:
+            why = _PLUGINS.get(plugin.name.rpartition("/")[2], _OTHER_PLUGIN)
+            words = " ".join(
+                [f"@plugin={plugin.name}", *(f"@pparam={text}" for _, text in plugin.parameters)]
+            )
+            yield Note(plugin.line, f"{words}: {why}")
+            continue
+        for number, (line, text) in enumerate(plugin.parameters):
+            if not first <= number <= last:
+                yield Note(line, f"@pparam={text}: a parameter besides the two sets; not taken over")
+
+
+def _rules(text: str, notes: list[Note]) -> Iterator[_Rule]:
     rule: _Rule | None = None
     continued = False
     for number, line in enumerate(text.splitlines(), start=1):
@@ -102,7 +146,9 @@ def _rules(text: str) -> Iterator[_Rule]:
             if rule is not None:
                 yield rule
             rule = _Rule(number)
-        if rule is not None and words:
+        if words and words[0].startswith(".") and not continued:
+            notes.append(Note(number, f"{' '.join(words)}: not part of a profile or a route"))
+        elif rule is not None and words:
             _read_into(rule, number, words, named, starts=bool(starts))
         continued = line.rstrip().endswith("\\")
     if rule is not None:
@@ -131,36 +177,43 @@ def _read_into(
     for word in words:
         text = word.strip("'").removeprefix("@")
         key, _, value = text.partition("=")
-        if key == "pparam":
-            rule.parameters.append((line, value.strip("\"'")))
-        elif key != "plugin" and word.strip("'").startswith("@"):
+        if key == "plugin":
+            rule.plugins.append(_Plugin(line, value.strip("\"'")))
+        elif key == "pparam":
+            if not rule.plugins:
+                rule.plugins.append(_Plugin(line, ""))
+            rule.plugins[-1].parameters.append((line, value.strip("\"'")))
+        elif word.strip("'").startswith("@"):
             rule.options.append((line, word))
 
 
 def _sets(source: Source, rule: _Rule) -> _Sets | None:
     """The two sets of a rule: those behind the script's name, else the first two that follow one another."""
-    parameters = rule.parameters
-    for number, (line, value) in enumerate(parameters):
-        if _SCRIPT in value:
-            pair = parameters[number + 1 : number + 3]
-            wrong = [(at, text) for at, text in pair if not _SET.fullmatch(text)]
-            if wrong or len(pair) < 2:
-                at, text = wrong[0] if wrong else (line, f"{len(pair)} set after {value}")
-                raise source.error(
-                    at, text, "two sets of octets, each two hexadecimal digits, between blanks"
-                )
-            return _sets_of(*pair)
-    for first, second in pairwise(parameters):
-        texts = (first[1], second[1])
-        if all(_SET.fullmatch(text) for text in texts) and any(text.strip() for text in texts):
-            return _sets_of(first, second)
+    for plugin in rule.plugins:
+        for number, (line, value) in enumerate(plugin.parameters):
+            if _SCRIPT in value:
+                pair = plugin.parameters[number + 1 : number + 3]
+                wrong = [(at, text) for at, text in pair if not _SET.fullmatch(text)]
+                if wrong or len(pair) < 2:
+                    at, text = wrong[0] if wrong else (line, f"{len(pair)} set after {value}")
+                    raise source.error(
+                        at, text, "two sets of octets, each two hexadecimal digits, between blanks"
+                    )
+                return _sets_of(plugin, number + 1)
+    for plugin in rule.plugins:
+        for number, (first, second) in enumerate(pairwise(plugin.parameters)):
+            texts = (first[1], second[1])
+            if all(_SET.fullmatch(text) for text in texts) and any(text.strip() for text in texts):
+                return _sets_of(plugin, number)
     return None
 
 
-def _sets_of(decode: tuple[int, str], encode: tuple[int, str]) -> _Sets:
-    octets = {at: bytes.fromhex(text) for at, text in ((0, decode[1]), (1, encode[1]))}
-    lines = {octet: line for (line, _), key in ((decode, 0), (encode, 1)) for octet in octets[key]}
-    return _Sets(octets[0], octets[1], lines)
+def _sets_of(plugin: _Plugin, number: int) -> _Sets:
+    """The sets that a plugin gets as its parameters `number` and the next; its script stands before them."""
+    (line, decode), (other, encode) = plugin.parameters[number : number + 2]
+    octets = (bytes.fromhex(decode), bytes.fromhex(encode))
+    lines = dict.fromkeys(octets[0], line) | dict.fromkeys(octets[1], other)
+    return _Sets(*octets, lines, (plugin, max(0, number - 1), number + 1))
 
 
 def _chosen(source: Source, rules: list[tuple[_Rule, _Sets]]) -> list[tuple[_Rule, _Sets]]:
@@ -208,21 +261,70 @@ def _write(writer: SiteWriter, rules: list[_Rule]) -> None:
         writer.notes += [
             Note(line, f"{word}: not part of a profile or a route") for line, word in rule.options
         ]
-        target, to = _url(rule.target), _url(rule.replacement)
         if not rule.target:
             continue
-        if rule.kind != "map" or target is None or to is None:
-            text = f"{rule.kind} {rule.target}: only `map` from one http(s) URL to another becomes a route"
-            writer.notes.append(Note(rule.line, text))
-            continue
-        path = target.rest.decode() or "/"
-        _, routes = sites.setdefault(target.authority.decode(), (rule.line, []))
-        routes.append(Mapped(path, rule.replacement, "canonical", rule.line))
-        if path != "/" and path.endswith("/") != rule.replacement.endswith("/"):
-            text = f"{path} and {rule.replacement} do not both end with '/': here whole segments are replaced"
-            writer.notes.append(Note(rule.line, text))
-        if not path.endswith("/"):
-            text = f"{path} is a prefix of octets there; here of whole segments: not of {path}x"
-            writer.notes.append(Note(rule.line, text))
+        mapping = _mapping(rule, writer.notes)
+        if mapping is not None:
+            host, mapped = mapping
+            sites.setdefault(host, (rule.line, []))[1].append(mapped)
+            writer.notes += _of_prefixes(mapped)
     for host, (line, routes) in sites.items():
         writer.add(line, [host], routes, "upstream")
+
+
+def _mapping(rule: _Rule, notes: list[Note]) -> tuple[str, Mapped] | None:
+    """The host and the route that a rule amounts to; None, with a note, where it is none."""
+    target, to = _url(rule.target), _url(rule.replacement)
+    if rule.kind not in {"map", "regex_map"} or target is None or to is None:
+        text = f"{rule.kind} {rule.target}: only `map` from one http(s) URL to another becomes a route"
+        notes.append(Note(rule.line, text))
+        return None
+    host, replacement = target.authority.decode(), rule.replacement
+    if rule.kind == "regex_map":
+        substituted = _of_pattern(host, rule, to, notes)
+        if substituted is None:
+            return None
+        host, replacement = substituted
+    return host, Mapped(target.rest.decode() or "/", replacement, "canonical", rule.line)
+
+
+def _of_pattern(pattern: str, rule: _Rule, to: Absolute, notes: list[Note]) -> tuple[str, str] | None:
+    """The host that a regular expression amounts to, and the upstream with places for "$0" and "$1"."""
+    below = _BELOW.fullmatch(pattern)
+    if not below and not _ALL_HOSTS.fullmatch(pattern):
+        text = f"regex_map {rule.target}: hosts are all, or all below a name: (.*)\\.example; left out"
+        notes.append(Note(rule.line, text))
+        return None
+    if b"$" in to.authority:
+        text = f"{rule.replacement}: an upstream's host is one for all requests; left out"
+        notes.append(Note(rule.line, text))
+        return None
+    places = {"0": "{host}", "1": "{1}" if below else "{host}"}
+    if "(" not in pattern:
+        del places["1"]
+    unknown = [each for each in _SUBSTITUTE.findall(rule.replacement) if each not in places]
+    if unknown:
+        notes.append(Note(rule.line, f"{rule.replacement}: no group is ${unknown[0]}; left out"))
+        return None
+    if _SUBSTITUTE.search(rule.replacement):
+        text = f"{rule.replacement}: some versions of Traffic Server fill in $0 and $1 in the host alone"
+        notes.append(Note(rule.line, text))
+    host = "*" + below[1].replace("\\", "") if below else "*"
+    if below and not pattern.endswith("$"):
+        notes.append(
+            Note(rule.line, f"{pattern} matches at the beginning of longer hosts, too; {host} does not")
+        )
+    if "[" in pattern:
+        notes.append(Note(rule.line, f"{pattern} is of one label there; {host} is of several, too"))
+    return host, _SUBSTITUTE.sub(lambda found: places[found[1]], rule.replacement)
+
+
+def _of_prefixes(mapped: Mapped) -> Iterator[Note]:
+    """How a prefix of octets and one of segments differ."""
+    path, upstream = mapped.path, str(mapped.upstream)
+    if path != "/" and path.endswith("/") != upstream.endswith("/"):
+        text = f"{path} and {upstream} do not both end with '/': here whole segments are replaced"
+        yield Note(mapped.line, text)
+    if not path.endswith("/"):
+        text = f"{path} is a prefix of octets there; here of whole segments: not of {path}x"
+        yield Note(mapped.line, text)

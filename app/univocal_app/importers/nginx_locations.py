@@ -20,12 +20,22 @@ _NOT_OURS: Final = "not part of a profile or a route"
 _REWRITES: Final = "changes what a URL means; [[rewrite]] knows substrings only (docs/profiles.md)"
 _SERVES: Final = "nginx answers this by itself; univocal maps paths to origin servers only"
 _GUARDS: Final = "guards what nginx serves; univocal does not"
+
+
+def _in_lua(*phases: str) -> list[str]:
+    """The directives that run a script in these phases."""
+    return [f"{phase}_by_lua{form}" for phase in phases for form in ("", "_block", "_file")]
+
+
 _WHY: Final[Mapping[str, str]] = {
     **dict.fromkeys(("rewrite", "if", "set", "map", "try_files", "break", "error_page"), _REWRITES),
     **dict.fromkeys(("return", "root", "alias", "index", "autoindex", "fastcgi_pass", "uwsgi_pass"), _SERVES),
     **dict.fromkeys(("scgi_pass", "grpc_pass", "memcached_pass", "random_index", "empty_gif"), _SERVES),
     **dict.fromkeys(("allow", "deny", "auth_basic", "auth_request", "internal", "limit_except"), _GUARDS),
     **dict.fromkeys(("satisfy", "limit_req", "limit_conn", "valid_referers", "secure_link"), _GUARDS),
+    **dict.fromkeys(_in_lua("content"), _SERVES),
+    **dict.fromkeys(_in_lua("rewrite", "set", "server_rewrite", "balancer"), _REWRITES),
+    **dict.fromkeys(_in_lua("access"), _GUARDS),
     "include": "the other file is not read; import it as well",
     "listen": "where univocal listens is [server] listen, or --listen",
     "proxy_redirect": "univocal leaves Location as the origin server sent it",

@@ -19,6 +19,13 @@ _TOKEN: Final = re.compile(
 )
 _QUOTED: Final = re.compile(r"""\\(["'\\])""")
 _DEEPEST: Final = 16
+# A block of Lua holds no directives: it ends with the brace that no string or comment of Lua has.
+_LUA: Final = "_by_lua_block"
+_LUA_TOKEN: Final = re.compile(
+    r"""--\[(=*)\[.*?(?:\]\1\]|\Z)|--[^\n]*|\[(=*)\[.*?(?:\]\2\]|\Z)"""
+    r"""|"(?:[^"\\\n]|\\.)*+"?|'(?:[^'\\\n]|\\.)*+'?|(?P<brace>[{}])""",
+    re.DOTALL,
+)
 
 
 @dataclass(slots=True)
@@ -84,16 +91,38 @@ def _close(source: Source, stack: list[_Open], words: list[str], line: int) -> N
 
 
 def _tokens(source: Source) -> Iterator[tuple[int, str, str]]:
-    """The line, `;`, `{` or `}` if it is one of them, and else a word."""
-    line, counted = 1, 0
-    for token in _TOKEN.finditer(source.text):
+    """The line, `;`, `{` or `}` if it is one of them, and else a word. A block of Lua is a `;`."""
+    line, counted, at = 1, 0, 0
+    begins, is_lua = True, False
+    while (token := _TOKEN.search(source.text, at)) is not None:
         line, counted = line + source.text.count("\n", counted, token.start()), token.start()
-        double, single, word = token["double"], token["single"], token["word"]
-        if (double is not None and not token["closed"]) or (single is not None and not token["shut"]):
-            raise source.error(line, "a quotation mark that nothing closes", "words of nginx's configuration")
+        at = token.end()
+        text = _word(token, source, line)
         if token["end"]:
-            yield line, token["end"], ""
-        elif double is not None or single is not None:
-            yield line, "", _QUOTED.sub(r"\1", double if double is not None else single)
-        elif word is not None:
-            yield line, "", word
+            if is_lua and token["end"] == "{":
+                at = _after_lua(source, at, line)
+            yield line, ";" if is_lua else token["end"], ""
+            begins, is_lua = True, False
+        elif text is not None:
+            is_lua = text.endswith(_LUA) if begins else is_lua
+            begins = False
+            yield line, "", text
+
+
+def _word(token: re.Match[str], source: Source, line: int) -> str | None:
+    """The word that a token is, without its quotation marks; None for a comment or a mark."""
+    double, single = token["double"], token["single"]
+    if (double is not None and not token["closed"]) or (single is not None and not token["shut"]):
+        raise source.error(line, "a quotation mark that nothing closes", "words of nginx's configuration")
+    quoted = double if double is not None else single
+    return token["word"] if quoted is None else _QUOTED.sub(r"\1", quoted)
+
+
+def _after_lua(source: Source, at: int, line: int) -> int:
+    """The place behind the brace that closes the block of Lua that begins at `at`."""
+    depth = 1
+    for token in _LUA_TOKEN.finditer(source.text, at):
+        depth += {"{": 1, "}": -1}.get(token["brace"] or "", 0)
+        if not depth:
+            return token.end()
+    raise source.error(line, "a block of Lua that nothing closes", "a '}' for each '{'")

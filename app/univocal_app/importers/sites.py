@@ -43,7 +43,7 @@ class SiteWriter:
     def add(self, line: int, hosts: list[str], routes: list[Mapped], origin_host: str) -> None:
         """A site of those `hosts` and `routes` that univocal can have; none if nothing is left of it."""
         hosts = self._hosts(line, hosts)
-        kept = self._routes(routes)
+        kept = self._routes(routes, hosts or ["*"])
         if not hosts or not kept:
             if routes:
                 self.notes.append(Note(line, "no site is written: nothing of it could be taken over"))
@@ -78,7 +78,7 @@ class SiteWriter:
             return ["*"]
         return kept
 
-    def _routes(self, routes: list[Mapped]) -> dict[str, Mapped]:
+    def _routes(self, routes: list[Mapped], hosts: list[str]) -> dict[str, Mapped]:
         kept: dict[str, Mapped] = {}
         for route in routes:
             table: dict[str, Any] = {"path": route.path, "upstream": route.upstream, "forward": route.forward}
@@ -86,7 +86,7 @@ class SiteWriter:
                 self.notes.append(
                     Note(route.line, f"{route.path} is left out: line {kept[route.path].line} has it, too")
                 )
-            elif reason := self._refused({"hosts": ["*"], "upstream": NOWHERE, "routes": [table]}):
+            elif reason := self._refused({"hosts": hosts, "upstream": NOWHERE, "routes": [table]}):
                 self.notes.append(Note(route.line, f"{route.path} is left out: {reason}"))
             else:
                 kept[route.path] = route
