@@ -123,6 +123,7 @@ def random_settings(chance: random.Random) -> Settings:
         path = {"ring": chance.choice(list(RINGS))}
     path |= {
         "merge_slashes": chance.random() < 0.5,
+        "raw": chance.choice(("encode", "encode", "encode", "refuse")),
         "dot_segments": chance.choice(("rfc3986", "servlet", "keep")),
         "parameters": chance.choice(("keep", "strip")),
         "parameter_delimiters": chance.choice((";", ";", "; ,", "=", "! $ & ' ( ) * + , ; =")),
@@ -176,7 +177,9 @@ def random_sites(profiles: list[Profile], chance: random.Random) -> Sites:
     """One site with an alias and up to four routes, each with its own profile."""
     routes = []
     for prefix in [b"/", *some(chance, [b"/a", b"/foo", b"/foo/", b"/shop/admin/", b"/..a", b"/~"], 3)]:
-        to = chance.choice((b"", b"", b"/", b"/v1", b"/v1/", b"/v1{path}", b"/{path}/x"))
+        to = chance.choice(
+            (b"", b"", b"/", b"/v1", b"/v1/", b"/v1{path}", b"/{path}/x", b"/{host}/v1/", b"/{host}{path}")
+        )
         forward = chance.choice(("canonical", "canonical", "received")) if not to else "canonical"
         try:
             routes.append(Route(prefix, chance.choice(profiles), "origin", to, forward))
