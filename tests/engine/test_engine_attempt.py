@@ -289,6 +289,7 @@ def test_while_all_are_down_who_asks_hears_so_at_once():
     assert (refused.reason, refused.status, refused.provoked) == ("origin-unreachable", 502, False)
     assert refused.failure is not None
     assert (refused.failure.reason, group.numbers) == ("down", [0, 0])
+    assert refused.failure.origin == ", ".join(server.url for server in group.servers)
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,7 @@ SPAN: Final = 10  # seconds that a rate is the mean of
 CHART: Final = 60  # seconds of the chart
 BARS: Final = " ▁▂▃▄▅▆▇█"
 
-_RATED: Final = ("requests", "hits", "stale", "collapsed", "bytes", "purges")
-_STATES: Final = {"up": "green", "ejected": "yellow", "down": "red"}
+_RATED: Final = ("requests", "hits", "answerable", "folded", "stale", "collapsed", "bytes", "purges")
 
 
 def top_command(
@@ -103,9 +102,10 @@ def rates(series: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Numbers by second, the mean of the last seconds that are over, and the hit ratio of these."""
     latest = series[:-1][-SPAN:] or series
     sums = {name: sum(second[name] for second in latest) for name in _RATED}
-    sums["refused"] = sum(sum(second["refused"].values()) for second in latest)
+    for name in ("refused", "failed"):
+        sums[name] = sum(sum(second[name].values()) for second in latest)
     told = {name: round(number / max(1, len(latest)), 3) for name, number in sums.items()}
-    told["hit_ratio"] = round(sums["hits"] / sums["requests"], 6) if sums["requests"] else 0.0
+    told["hit_ratio"] = round(sums["hits"] / sums["answerable"], 6) if sums["answerable"] else 0.0
     return told
 
 
@@ -179,10 +179,13 @@ def _head(seen: Mapping[str, Any], url: str, trouble: str) -> list[Text]:
         f"{number(now['requests'])} requests/s  ",
         (f"{now['hit_ratio']:.1%} hits  ", "green"),
         f"{size(now['bytes'])}/s  ",
-        (f"{number(now['refused'])} refused/s", "red" if now["refused"] else "dim"),
+        (f"{number(now['refused'])} refused/s  ", "yellow" if now["refused"] else "dim"),
+        (f"{number(now['failed'])} failed/s", "red" if now["failed"] else "dim"),
+        ("  (last 10 s)", "dim"),
     )
     since = Text(
         f"since the start: {number(totals['requests'])} requests, {totals['hit_ratio']:.1%} hits, "
+        f"{number(totals['folded'])} in another spelling, {number(sum(totals['failed'].values()))} failed, "
         f"{number(totals['stale'])} stale, {number(totals['collapsed'])} collapsed, "
         f"{number(totals['purges'])} purges",
         "dim",

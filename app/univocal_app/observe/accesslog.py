@@ -19,6 +19,7 @@ from typing import BinaryIO, Final, Literal, NamedTuple, TypeAlias, cast
 from univocal.engine.outcome import Outcome
 from univocal.engine.purge import Purged
 from univocal.http.errors import ConfigurationError, Failure
+from univocal_app.observe.handled import cache_word
 from univocal_app.processes.commons import Commons
 
 __all__ = ["AccessLog", "Outlet", "as_combined", "as_json", "check_log", "open_log", "outlet_of"]
@@ -118,7 +119,7 @@ def _handled(outcome: Outcome) -> str:
     """The last members of the object; `_USUAL` are those of nearly every hit."""
     handling, purged = outcome.handling, outcome.purged
     told: dict[str, object] = {
-        "cache": "hit" if handling.hit else handling.fwd or None,
+        "cache": cache_word(handling) or None,
         "stored": handling.stored,
         "storable": "stored" if handling.stored else handling.unstorable or None,
         "collapsed": handling.collapsed,

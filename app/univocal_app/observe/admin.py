@@ -58,6 +58,7 @@ def admin(
         ("/-/stats", "GET", views.answer_stats),
         ("/-/top", "GET", views.answer_top),
         ("/-/origins", "GET", views.answer_origins),
+        ("/-/failures", "GET", views.answer_failures),
         ("/-/spellings", "GET", partial(views.answer_spellings, proxy)),
         ("/-/purge-misses", "GET", partial(views.answer_purge_misses, proxy.tiers)),
         ("/-/events", "GET", events.answer),

@@ -18,11 +18,12 @@ from univocal.http.errors import RefusedError
 from univocal.store.purge_selectors import Keys
 from univocal.store.tiers import Tiers
 from univocal_app.observe.admin_problems import FRESH, bad_request, refusal
+from univocal_app.observe.failures import Failures
 from univocal_app.observe.origin_states import OriginStates
 from univocal_app.observe.purge_misses import FEW as NEIGHBOURS
 from univocal_app.observe.purge_misses import Neighbour, neighbours
 from univocal_app.observe.spellings import Spellings
-from univocal_app.observe.stats import Stats
+from univocal_app.observe.stats import SPANS, Stats
 from univocal_app.observe.top import MEASURES, Top
 
 __all__ = ["Views"]
@@ -35,7 +36,7 @@ FEW: Final = 20  # where no `n` is given
 class Views:
     """The endpoints, and the listeners that they show.
 
-    `origins` gives the sites with the URLs of their origin servers.
+    `origins` gives the sites with the URLs of their origin servers, `certificates` those in force.
     """
 
     stats: Stats
@@ -43,17 +44,28 @@ class Views:
     spellings: Spellings
     origins: Callable[[], list[dict[str, str]]]
     origin_states: OriginStates = field(default_factory=lambda: OriginStates(tuple))
+    failures: Failures = field(default_factory=Failures)
+    certificates: Callable[[], list[dict[str, Any]]] = list
 
     @property
     def listeners(self) -> list[Listener]:
         """Those of them that count."""
-        return [self.top, self.spellings]
+        return [self.top, self.spellings, self.failures]
 
-    async def answer_stats(self, _: Request) -> Response:
-        """The numbers since the start and by second."""
-        told: dict[str, Any] = await asyncio.to_thread(self.stats.told)
+    async def answer_stats(self, request: Request) -> Response:
+        """The numbers since the start and by second; with `step=15` by 15 seconds, of an hour."""
+        span = next((each for each in SPANS if str(each) == request.query_params.get("step", "1")), None)
+        if span is None:
+            return bad_request(f"step is one of {', '.join(map(str, SPANS))}", request)
+        self.stats.look()
+        told: dict[str, Any] = await asyncio.to_thread(self.stats.told, SPANS[span])
         told["totals"]["origins"] = self.origins()
+        told["certificates"] = self.certificates()
         return JSONResponse(told, headers=FRESH)
+
+    async def answer_failures(self, _: Request) -> Response:
+        """The last failures, with their reasons."""
+        return JSONResponse(await self.failures.last(), headers=FRESH)
 
     async def answer_origins(self, _: Request) -> Response:
         """The origin servers, how they are and how much they were asked."""
@@ -67,7 +79,8 @@ class Views:
             return bad_request(f"by is one of {', '.join(MEASURES)}", request)
         if not (number.isascii() and number.isdigit() and len(number) < 5 and 0 < int(number) <= MOST):
             return bad_request(f"n is a number from 1 to {MOST}", request)
-        return JSONResponse(await self.top.top(measure, int(number)), headers=FRESH)
+        search = request.query_params.get("search", "")
+        return JSONResponse(await self.top.top(measure, int(number), search), headers=FRESH)
 
     async def answer_spellings(self, proxy: CacheMiddleware, request: Request) -> Response:
         """The sums of what folding has saved; with `url` the spellings of that page, and what is stored."""

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from univocal.engine.outcome import Outcome
 from univocal_app.observe.accesslog import as_json
+from univocal_app.observe.handled import cache_word
 
 __all__ = ["ROOM", "Event", "Follower", "Wanted", "event_of"]
 
@@ -26,8 +27,7 @@ class Event(NamedTuple):
 
 def event_of(outcome: Outcome) -> Event:
     """The event that tells of an outcome."""
-    handling = outcome.handling
-    cache = "hit" if handling.hit else handling.fwd or "null"
+    cache = cache_word(outcome.handling) or "null"
     return Event(outcome.site, str(outcome.status), cache, as_json(outcome)[:-1])
 
 

@@ -9,6 +9,7 @@ __all__ = ["BOUNDS", "FAMILIES", "Family", "written"]
 
 REQUESTS: Final = "univocal_requests"
 REFUSED: Final = "univocal_refused"
+FAILED: Final = "univocal_failed"
 BYTES: Final = "univocal_sent_bytes"
 COLLAPSED: Final = "univocal_collapsed"
 PURGES: Final = "univocal_purges"
@@ -39,12 +40,18 @@ class Family(NamedTuple):
 FAMILIES: Final = {
     REQUESTS: Family(
         "counter",
-        "Requests (without PURGE, BAN) by site, by hit or why they were forwarded, and by status class",
+        "Requests (without PURGE, BAN) by site, by hit, revalidated or why they were forwarded, "
+        "and by status class",
         ("site", "cache", "status"),
     ),
     REFUSED: Family(
         "counter",
         "Requests that were refused, or would have been (mode observe), by reason",
+        ("site", "reason"),
+    ),
+    FAILED: Family(
+        "counter",
+        "Requests that were answered with 502, 503 or 504 by univocal itself, by reason",
         ("site", "reason"),
     ),
     BYTES: Family("counter", "Octets of content sent to clients", ("site",)),
@@ -76,7 +83,7 @@ FAMILIES: Final = {
     CONNECTIONS: Family("gauge", "Open connections, by side: of clients, to origin servers", ("side",)),
     ORIGIN_UP: Family(
         "gauge",
-        "1 for an origin server that is up, 0 for one that is ejected or down",
+        "1 for an origin server that is up, 0 for one that is failing, ejected or down",
         ("site", "origin"),
         min,
     ),

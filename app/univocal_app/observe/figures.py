@@ -31,6 +31,7 @@ from univocal_app.observe.families import (
     CPU,
     ENTRIES,
     EVICTIONS,
+    FAILED,
     FAMILIES,
     OCTETS,
     ORIGIN_ERRORS,
@@ -42,13 +43,24 @@ from univocal_app.observe.families import (
     REQUESTS,
     SECONDS,
 )
-from univocal_app.observe.series import FINE_BOUNDS, MAX_BYTES, REFUSALS, STALE, Series
+from univocal_app.observe.handled import FAILURES, cache_word, may_hit
+from univocal_app.observe.series import (
+    ANSWERABLE,
+    COARSE,
+    FINE,
+    FINE_BOUNDS,
+    FOLDED,
+    MAX_BYTES,
+    REASONED,
+    STALE,
+    Series,
+)
 from univocal_app.processes.commons import Commons
 
 __all__ = ["Figures", "OriginWatch"]
 
 _STALE: Final = frozenset({"stale-while-revalidate", "stale-if-error", "disconnected"})
-_REFUSAL: Final = {reason: place for place, reason in enumerate(REASONS)}
+_REASON: Final = {reason: place for place, reason in enumerate(REASONS)}
 # The kinds of numbers that are no more when their process is not.
 _GAUGES: Final = {MAX_BYTES, *(name for name, family in FAMILIES.items() if family.kind == "gauge")}
 
@@ -84,8 +96,10 @@ class Figures:
         self._places: dict[tuple[str, str, int], tuple[int, int, int]] = {}
         # Likewise by site, origin server and class of status, of requests to it; the seconds by site.
         self._origin_places: dict[tuple[str, str, int], tuple[int, int]] = {}
-        self._refusals = self._counts.place((REFUSALS,), len(REASONS))
-        self._series, self._second = Series(self._counts), -1
+        self._reasons = self._counts.place((REASONED,), len(REASONS))
+        self._answerable, self._folded = (self._counts.place((name,)) for name in (ANSWERABLE, FOLDED))
+        self._series = [Series(self._counts, span) for span in (FINE, COARSE)]
+        self._second = -1
 
     def __call__(self, outcome: Outcome) -> None:
         times = outcome.times
@@ -98,16 +112,16 @@ class Figures:
             self._add(BYTES, outcome.site, by=outcome.bytes)
         if outcome.reasons:
             for reason in outcome.reasons:
-                self._add(REFUSED, outcome.site, reason)
-            if outcome.status >= 400 and outcome.reasons[0] in _REFUSAL:
-                self._counts.cells[self._refusals + _REFUSAL[outcome.reasons[0]]] += 1
+                self._add(FAILED if reason in FAILURES else REFUSED, outcome.site, reason)
+            if outcome.status >= 400 and outcome.reasons[0] in _REASON:
+                self._counts.cells[self._reasons + _REASON[outcome.reasons[0]]] += 1
         if outcome.purged is not None and outcome.purged.count is not None:
             self._add(PURGES, outcome.purged.order.by)
 
     def _requested(self, outcome: Outcome) -> None:
         handling, times = outcome.handling, outcome.times
         seconds = times.total if outcome.status != 101 else times.first  # a tunnel lasts as long as it likes
-        handled = "hit" if handling.hit else handling.fwd or "none"
+        handled = cache_word(handling) or "none"
         key = outcome.site, handled, outcome.status // 100
         requests, sent, buckets = self._places.get(key) or self._place(*key)
         cells = self._counts.cells
@@ -116,6 +130,10 @@ class Figures:
         cells[sent] += outcome.bytes * count
         cells[buckets] += seconds * count
         cells[buckets + 1 + bisect_left(FINE_BOUNDS, seconds)] += count
+        if may_hit(outcome):
+            cells[self._answerable] += count
+        if outcome.canonical is not None and _is_folded(outcome.received.target, outcome.canonical.target):
+            cells[self._folded] += count
         if handling.collapsed:
             self._add(COLLAPSED, outcome.site)
         decision = outcome.decision
@@ -124,7 +142,8 @@ class Figures:
 
     def _begin(self, second: int) -> None:
         self._look_at_store()
-        self._series.begin(second)
+        for series in self._series:
+            series.begin(second)
         self._second = second
 
     def each(self) -> Iterator[dict[Name, Sequence[float]]]:
@@ -235,6 +254,11 @@ class OriginWatch:
     def failed(self, failure: Failure) -> None:
         """Count a failure."""
         self._figures.failed(self._site, failure)
+
+
+def _is_folded(received: bytes, canonical: bytes) -> bool:
+    """Tell whether a target in origin-form is another spelling than the canonical one."""
+    return received != canonical and received[:1] == b"/"
 
 
 def _file(directory: Path, process: str) -> Path:

@@ -1,6 +1,6 @@
-"""Sums of what a process has counted, and what they were when each second of the last minutes began.
+"""Sums of what a process has counted, and what they were when each step of the last minutes began.
 
-A second is begun by its first exchange: what came in it lies between its row and the next.
+A step is begun by its first exchange: what came in it lies between its row and the next.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from univocal.http.errors import REASONS
 from univocal_app.observe.counts import Counts, Name
@@ -20,31 +20,57 @@ from univocal_app.observe.families import (
     EVICTIONS,
     OCTETS,
     PURGES,
+    REQUESTS,
     SECONDS,
 )
 
 __all__ = [
+    "ANSWERABLE",
+    "CLASSES",
+    "COARSE",
+    "FINE",
     "FINE_BOUNDS",
+    "FOLDED",
     "MAX_BYTES",
-    "REFUSALS",
+    "REASONED",
     "SERIES",
-    "SPAN",
     "STALE",
     "Series",
+    "Span",
     "Sums",
     "added",
-    "held_by_second",
+    "held_by_step",
     "stored_of",
-    "sums_by_second",
+    "sums_by_step",
     "sums_of",
 ]
 
-SPAN: Final = 300  # seconds that are shown
-KEPT: Final = SPAN + 60  # seconds that are kept: a clock that is set may begin one twice
+
+class Span(NamedTuple):
+    """A time that is looked back on: `seconds` in steps of `step` seconds."""
+
+    step: int
+    seconds: int
+
+    @property
+    def kept(self) -> int:
+        """The rows that are kept: more than are shown, as a clock that is set may begin a step twice."""
+        return self.seconds // self.step + 60
+
+    @property
+    def name(self) -> Name:
+        """The name of its rows."""
+        return SERIES, str(self.step)
+
+
+FINE: Final = Span(1, 300)
+COARSE: Final = Span(15, 3600)
 
 # Kinds of numbers beside the metrics'.
 STALE: Final = "stale"  # hits that were no longer fresh
-REFUSALS: Final = "refusals"  # responses by the reason of a refusal, in the order of REASONS
+FOLDED: Final = "folded"  # requests in another spelling than the canonical one
+ANSWERABLE: Final = "answerable"  # requests that a cache could answer
+REASONED: Final = "reasoned"  # answers of univocal's own by their first reason, in the order of REASONS
 MAX_BYTES: Final = "max_bytes"  # of stored responses
 SERIES: Final = "series"
 
@@ -57,12 +83,16 @@ Of: TypeAlias = Callable[[str], Iterable[tuple[Name, Sequence[float]]]]
 """Gives the numbers of a kind, of one process, each with the rest of its name: see `Counts.of`."""
 
 
+CLASSES: Final = ("1xx", "2xx", "3xx", "4xx", "5xx", "none")  # of statuses; none: the client left before
+
+
 class Sums:
     """The places of sums in a row of numbers."""
 
-    HITS, STALE, COLLAPSED, BYTES, PURGES, SECONDS = range(6)
-    REFUSED = SECONDS + _BUCKETS
-    WIDTH = REFUSED + len(REASONS)
+    HITS, STALE, FOLDED, ANSWERABLE, COLLAPSED, BYTES, PURGES, SECONDS = range(8)
+    REASONED = SECONDS + _BUCKETS
+    STATUSES = REASONED + len(REASONS)
+    WIDTH = STATUSES + len(CLASSES)
 
 
 _STORED: Final = (ENTRIES, OCTETS, MAX_BYTES, EVICTIONS)
@@ -75,9 +105,14 @@ def sums_of(of: Of) -> list[float]:
     for (handled,), numbers in of(SECONDS):
         buckets = added(buckets, numbers[1:])
         hits += sum(numbers[1:]) if handled == "hit" else 0
-    singles = [sum(number for _, (number,) in of(kind)) for kind in (STALE, COLLAPSED, BYTES, PURGES)]
-    refusals = next((numbers for _, numbers in of(REFUSALS)), [0.0] * len(REASONS))
-    return [hits, *singles, *buckets, *refusals]
+    kinds = (STALE, FOLDED, ANSWERABLE, COLLAPSED, BYTES, PURGES)
+    singles = [sum(number for _, (number,) in of(kind)) for kind in kinds]
+    reasoned = next((numbers for _, numbers in of(REASONED)), [0.0] * len(REASONS))
+    statuses = dict.fromkeys(CLASSES, 0.0)
+    for (_, _, status), (number,) in of(REQUESTS):
+        if status in statuses:
+            statuses[status] += number
+    return [hits, *singles, *buckets, *reasoned, *statuses.values()]
 
 
 def stored_of(of: Of) -> list[float]:
@@ -87,50 +122,54 @@ def stored_of(of: Of) -> list[float]:
 
 
 class Series:
-    """The rows that a process writes among its counts."""
+    """The rows that a process writes among its counts, one for each step of a span."""
 
-    def __init__(self, counts: Counts) -> None:
-        self._counts = counts
-        self._first = counts.place((SERIES,), KEPT * _ROW)
-        self._turns = int(max(counts.cells[self._first : self._first + KEPT * _ROW : _ROW]))
+    def __init__(self, counts: Counts, span: Span = FINE) -> None:
+        self._counts, self._span, self._began = counts, span, -1
+        self._first = counts.place(span.name, span.kept * _ROW)
+        self._turns = int(max(counts.cells[self._first : self._first + span.kept * _ROW : _ROW]))
 
     def begin(self, second: int) -> None:
-        """Begin a second, before anything is counted in it."""
+        """Begin the step of this second, before anything is counted in it, if it has not begun."""
+        began = second - second % self._span.step
+        if began == self._began and self._span.step > 1:
+            return
+        self._began = began
         self._turns += 1
-        first = self._first + self._turns % KEPT * _ROW
+        first = self._first + self._turns % self._span.kept * _ROW
         row = self._counts.cells[first : first + _ROW]
         row[0] = 0  # for who reads meanwhile
-        row[1] = second
+        row[1] = began
         for place, number in enumerate([*sums_of(self._counts.of), *stored_of(self._counts.of)], 2):
             row[place] = number
         row[0] = self._turns
 
 
-def sums_by_second(of: Of) -> Iterator[tuple[int, list[float]]]:
-    """Each second in which something came, with the sums of that."""
-    rows = _rows(of)
+def sums_by_step(of: Of, span: Span = FINE) -> Iterator[tuple[int, list[float]]]:
+    """Each step in which something came, by its first second, with the sums of that."""
+    rows = _rows(of, span)
     ends = [*(row[2 : 2 + Sums.WIDTH] for row in rows[1:]), sums_of(of)]
     for row, after in zip(rows, ends, strict=False):
         yield int(row[1]), [new - old for new, old in zip(after, row[2 : 2 + Sums.WIDTH], strict=True)]
 
 
-def held_by_second(of: Of, first: int, last: int) -> list[Sequence[float]]:
-    """The numbers of what a process had stored at the end of each second.
+def held_by_step(of: Of, first: int, last: int, span: Span = FINE) -> list[Sequence[float]]:
+    """The numbers of what a process had stored at the end of each step, from `first` to `last`.
 
-    A row has what was stored when its second began: that holds for every second back to the row before it.
+    A row has what was stored when its step began: that holds for every step back to the row before it.
     """
-    held, rows = list[Sequence[float]](), _rows(of)
+    held, rows = list[Sequence[float]](), _rows(of, span)
     stored: Sequence[float] = stored_of(of)
-    for second in range(last, first - 1, -1):
+    for second in range(last, first - 1, -span.step):
         while rows and rows[-1][1] > second:
             stored = rows.pop()[2 + Sums.WIDTH :]
         held.append(stored)
     return held[::-1]
 
 
-def _rows(of: Of) -> list[Sequence[float]]:
+def _rows(of: Of, span: Span) -> list[Sequence[float]]:
     """The rows that are filled, in order."""
-    ((_, series),) = of(SERIES)
+    series = next((numbers for (step,), numbers in of(SERIES) if step == str(span.step)), ())
     rows = (series[at : at + _ROW] for at in range(0, len(series), _ROW))
     return sorted((row for row in rows if row[0]), key=itemgetter(0))
 

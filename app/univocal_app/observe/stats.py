@@ -1,32 +1,44 @@
-"""All figures of `GET /-/stats`: totals since the start, and for each second of the last five minutes."""
+"""All figures of `GET /-/stats`: totals since the start, and for each step of the time before now."""
 
 from __future__ import annotations
 
+import math
+import platform
 import time
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
 from itertools import accumulate, pairwise
 from typing import Any, Final
 
 from univocal.http.errors import REASONS
-from univocal_app.observe.counts import grouped
+from univocal_app.observe.counts import Name, grouped
+from univocal_app.observe.families import BYTES, CONNECTIONS, FAILED, REFUSED, REQUESTS
 from univocal_app.observe.figures import Figures
+from univocal_app.observe.handled import FAILURES
 from univocal_app.observe.series import (
+    CLASSES,
+    COARSE,
+    FINE,
     FINE_BOUNDS,
     SERIES,
-    SPAN,
+    Span,
     Sums,
     added,
-    held_by_second,
+    held_by_step,
     stored_of,
-    sums_by_second,
+    sums_by_step,
     sums_of,
 )
 
-__all__ = ["Stats"]
+__all__ = ["SPANS", "Stats"]
 
+SPANS: Final = {span.step: span for span in (FINE, COARSE)}  # by the seconds of a step
 _STORED: Final = ("responses", "bytes", "max_bytes", "evictions")
+_BY_SITE: Final = {BYTES: "bytes", REFUSED: "refused", FAILED: "failed"}
+
+_Numbers = Mapping[Name, Sequence[float]]
 
 
 class Stats:
@@ -35,45 +47,98 @@ class Stats:
     def __init__(self, figures: Figures, clock: Callable[[], float] = time.time) -> None:
         self._figures, self._clock, self._begun = figures, clock, int(clock())
 
-    def told(self) -> dict[str, Any]:
+    def look(self) -> None:
+        """Write down how many connections there are now."""
+        self._figures.look()
+
+    def told(self, span: Span = FINE) -> dict[str, Any]:
         """The object that `GET /-/stats` answers with, but for the origins; a thread may ask."""
         totals, stored, now = [0.0] * Sums.WIDTH, [0.0] * len(_STORED), int(self._clock())
-        first = max(now - SPAN + 1, self._begun)
+        step = span.step
+        last = now - now % step
+        first = max(last - span.seconds + step, self._begun - self._begun % step)
         series = defaultdict[int, list[float]](lambda: [0.0] * Sums.WIDTH)
-        held = [[0.0] * len(_STORED) for _ in range(first - 1, now + 1)]
-        for numbers in self._figures.each():
+        held = [[0.0] * len(_STORED) for _ in range(first - step, last + 1, step)]
+        each = list(self._figures.each())
+        for numbers in each:
             of = grouped(numbers)
             if not [*of(SERIES)]:  # a process that begins has none yet
                 continue
             totals, stored = added(totals, sums_of(of)), added(stored, stored_of(of))
-            for second, sums in sums_by_second(of):
+            for second, sums in sums_by_step(of, span):
                 series[second] = added(series[second], sums)
-            ends = held_by_second(of, first - 1, now)
+            ends = held_by_step(of, first - step, last, span)
             held = [added(one, other) for one, other in zip(held, ends, strict=True)]
+        seconds = range(first, last + 1, step)
         return {
-            "totals": {**_written(totals), "stored": _kept(stored)},
+            "totals": {**_written(totals), "stored": _kept(stored), "sites": _by_site(each)},
             "series": [
                 {"at": second, **_written(series[second]), "stored": _kept(end, before)}
-                for second, (before, end) in zip(range(first, now + 1), pairwise(held), strict=True)
+                for second, (before, end) in zip(seconds, pairwise(held), strict=True)
             ],
+            "step": step,
+            "connections": _connections(each),
+            "program": {
+                "version": version("univocal"),
+                "python": platform.python_version(),
+                "since": self._begun,
+                "now": now,
+            },
         }
 
 
 def _written(row: Sequence[float]) -> dict[str, Any]:
-    buckets = row[Sums.SECONDS : Sums.REFUSED]
-    requests, hits = int(sum(buckets)), int(row[Sums.HITS])
-    refused = zip(REASONS, row[Sums.REFUSED :], strict=True)
+    buckets = row[Sums.SECONDS : Sums.REASONED]
+    hits, answerable = int(row[Sums.HITS]), int(row[Sums.ANSWERABLE])
+    reasons = dict(zip(REASONS, map(int, row[Sums.REASONED : Sums.STATUSES]), strict=True))
+    statuses = zip(CLASSES, map(int, row[Sums.STATUSES :]), strict=True)
     return {
-        "requests": requests,
+        "requests": int(sum(buckets)),
         "hits": hits,
-        "hit_ratio": round(hits / requests, 6) if requests else 0.0,
+        "answerable": answerable,
+        "hit_ratio": round(hits / answerable, 6) if answerable else 0.0,
+        "folded": int(row[Sums.FOLDED]),
         "stale": int(row[Sums.STALE]),
         "collapsed": int(row[Sums.COLLAPSED]),
-        "refused": {reason: int(number) for reason, number in refused if number},
+        "refused": {name: number for name, number in reasons.items() if number and name not in FAILURES},
+        "failed": {name: number for name, number in reasons.items() if number and name in FAILURES},
+        "statuses": {name: number for name, number in statuses if number},
         "bytes": int(row[Sums.BYTES]),
         "purges": int(row[Sums.PURGES]),
         "seconds": {f"p{part}": _quantile(buckets, part / 100) for part in (50, 90, 99)},
     }
+
+
+def _by_site(each: Sequence[_Numbers]) -> list[dict[str, Any]]:
+    """The numbers of each site since the start, the one with most requests first; "" is no site."""
+    found = dict[str, dict[str, Any]]()
+    for numbers in each:
+        for (kind, *labels), values in numbers.items():
+            if kind != REQUESTS and kind not in _BY_SITE:
+                continue
+            site = found.setdefault(
+                labels[0],
+                {"site": labels[0], "requests": 0, "hits": 0, "bytes": 0, "refused": 0, "failed": 0}
+                | {"statuses": dict.fromkeys(CLASSES, 0)},
+            )
+            number = int(values[0])
+            if kind == REQUESTS:
+                site["requests"] += number
+                site["hits"] += number if labels[1] == "hit" else 0
+                site["statuses"][labels[2]] = site["statuses"].get(labels[2], 0) + number
+            else:
+                site[_BY_SITE[kind]] += number
+    return sorted(found.values(), key=lambda site: -site["requests"])
+
+
+def _connections(each: Sequence[_Numbers]) -> dict[str, int]:
+    """The open connections, by side, as each process has written them down last."""
+    found = {"client": 0, "origin": 0}
+    for numbers in each:
+        for (kind, *labels), (value, *_) in numbers.items():
+            if kind == CONNECTIONS and not math.isnan(value):
+                found[labels[0]] = found.get(labels[0], 0) + int(value)
+    return found
 
 
 def _kept(numbers: Sequence[float], before: Sequence[float] | None = None) -> dict[str, int]:

@@ -33,6 +33,7 @@ from univocal.http.fields import first
 from univocal.http.messages import Fields, Received
 from univocal.http.roles import Watch
 from univocal_app.observe.families import FAMILIES
+from univocal_app.observe.handled import cache_word
 from univocal_app.observe.metrics import Metrics
 
 __all__ = ["Telemetry"]
@@ -86,7 +87,7 @@ class Telemetry:
             if outcome.status >= 500 or not outcome.status:
                 span.set_status(Status(StatusCode.ERROR))
         span.end(_nanoseconds(times.start + times.total))
-        cache = "hit" if outcome.handling.hit else outcome.handling.fwd or "none"
+        cache = cache_word(outcome.handling) or "none"
         self._seconds.record(
             times.total,
             {"http.request.method": _name(received.method), "http.response.status_code": outcome.status,
@@ -206,7 +207,7 @@ def _attributes(outcome: Outcome) -> dict[str, AttributeValue]:
         "error.type": outcome.reasons[0] if outcome.reasons and outcome.status >= 400 else None,
         "univocal.site": outcome.site,
         "univocal.url": None if canonical is None else canonical.url.decode("latin-1"),
-        "univocal.cache": "hit" if handling.hit else handling.fwd or None,
+        "univocal.cache": cache_word(handling) or None,
         "univocal.stored": handling.stored,
         "univocal.collapsed": handling.collapsed,
         "univocal.detail": handling.told or None,

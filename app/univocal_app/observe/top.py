@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from itertools import islice
 from typing import Any, Final, Literal, TypeAlias, get_args
+from urllib.parse import unquote
 
 from univocal.engine.outcome import Outcome
 from univocal.store.purge_selectors import url_of
 from univocal_app.observe.frequent import Frequent
+from univocal_app.observe.handled import refused_for
 from univocal_app.observe.purge_misses import PurgeMisses
 from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.survey import Survey, summed
@@ -21,6 +23,7 @@ MEASURES: Final[tuple[Measure, ...]] = get_args(Measure)
 
 MOST: Final = 2_000  # keys that stay by each measure when there are too many
 REFUSALS: Final = 500  # pairs of a reason and a host
+_UNKNOWN: Final = b"unknown-host"
 LONGEST: Final = 512  # octets of a canonical target, and of an example; a key that is longer is not counted
 
 
@@ -45,7 +48,7 @@ class Top:
 
     def __call__(self, outcome: Outcome) -> None:
         canonical = outcome.canonical
-        if outcome.reasons and outcome.status >= 400:
+        if outcome.reasons and refused_for(outcome):
             self._refuse(outcome)
         if canonical is None or outcome.decision is None:
             self.purges(outcome)
@@ -75,14 +78,16 @@ class Top:
         """The keys that are counted by now, those that are asked for most first."""
         return [key for (key,), _ in summed(await self._survey.rows("requests")).most_common()]
 
-    async def top(self, by: Measure, count: int) -> list[dict[str, Any]]:
-        """The first `count` by a measure, as `GET /-/top` answers."""
+    async def top(self, by: Measure, count: int, search: str = "") -> list[dict[str, Any]]:
+        """The first `count` by a measure, as `GET /-/top` answers; with `search` those whose URL has it."""
         if by == "spellings":
             return await self._folded(count)
         rows = await self._survey.rows(by)
         if by == "refused":
             return _refused(rows, count)
-        return [{"key": _url(key), "count": number} for (key,), number in summed(rows).most_common(count)]
+        keys = ((_url(key), number) for (key,), number in summed(rows).most_common())
+        chosen = ((url, number) for url, number in keys if _has(url, search))
+        return [{"key": url, "count": number} for url, number in islice(chosen, count)]
 
     async def _folded(self, count: int) -> list[dict[str, Any]]:
         return _first(await self._spellings.by_key(), count)
@@ -121,7 +126,14 @@ def _told(key: bytes, spelled: list[tuple[bytes, int]]) -> dict[str, Any]:
     }
 
 
+def _has(url: str, search: str) -> bool:
+    """Tell whether a URL has a text, in capital or small letters, as it is or decoded."""
+    wanted = search.casefold()
+    return wanted in url.casefold() or wanted in unquote(url).casefold()
+
+
 def _refused(rows: list[Row], count: int) -> list[dict[str, Any]]:
+    """The reasons by host; hosts of no site are one row, with the host that was named most."""
     sums, examples = Counter[tuple[bytes, bytes]](), dict[tuple[bytes, bytes], bytes]()
     for reason, host, example, number in rows:
         assert isinstance(reason, bytes)
@@ -129,12 +141,16 @@ def _refused(rows: list[Row], count: int) -> list[dict[str, Any]]:
         assert isinstance(example, bytes)
         sums[reason, host] += int(number)
         examples.setdefault((reason, host), example)
+    unknown = [named for named, _ in sums.most_common() if named[0] == _UNKNOWN]
+    for named in unknown[1:]:
+        sums[unknown[0]] += sums.pop(named)
     return [
         {
             "reason": reason.decode("latin-1"),
             "count": number,
             "host": host.decode("latin-1"),
             "example": examples[reason, host].decode("latin-1"),
+            "hosts": len(unknown) if reason == _UNKNOWN else 1,
         }
         for (reason, host), number in sums.most_common(count)
     ]

@@ -39,6 +39,7 @@ from univocal_app.observe.admin import admin
 from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_life import Life
 from univocal_app.observe.admin_views import Views
+from univocal_app.observe.failures import Failures
 from univocal_app.observe.figures import Figures
 from univocal_app.observe.metrics import Metrics
 from univocal_app.observe.origin_states import Listed, OriginStates, states_of
@@ -49,6 +50,7 @@ from univocal_app.observe.top import Top
 from univocal_app.processes.commons import Commons
 from univocal_app.run.certificates import CertificateFiles, contexts_of
 from univocal_app.run.descriptors import ADMIN, Share, raise_limit, share
+from univocal_app.run.expiry import expiries
 from univocal_app.run.origins import (
     Running,
     contents_of,
@@ -204,7 +206,13 @@ def assemble(configuration: Configuration, source: str, commons: Commons | None 
     metrics, survey = Metrics(figures), Survey()
     spellings, states = Spellings(survey), OriginStates(servers, survey)
     views = Views(
-        Stats(figures), Top(spellings, survey), spellings, lambda: places_of(house.configuration), states
+        Stats(figures),
+        Top(spellings, survey),
+        spellings,
+        lambda: places_of(house.configuration),
+        states,
+        Failures(survey),
+        lambda: expiries(house.configuration, house.source),
     )
     proxy = CacheMiddleware(origins, runtime=runtime, store=store, counters=[figures, *views.listeners])
     listener = _listener(configuration, proxy, origins)

@@ -66,7 +66,7 @@ class Attempt:
     def ask(self, member: Member[OriginServer] | None) -> None:
         """Ask an origin server that the balance gave; None if all are down."""
         if member is None:
-            self._answer.fail(_all_down())
+            self._answer.fail(_all_down(self._balance))
             return
         self._member = member
         server, outgoing = member.server, self._outgoing
@@ -184,7 +184,8 @@ class Attempt:
 _date = lru_cache(maxsize=2)(imf_fixdate)
 
 
-def _all_down() -> RefusedError:
+def _all_down(balance: Balance[OriginServer]) -> RefusedError:
     refused = RefusedError("origin-unreachable")
-    refused.failure = Failure("", "", "down", "every origin server is down, as its health checks say")
+    urls = ", ".join(dict.fromkeys(member.server.url for member in balance.members))
+    refused.failure = Failure(urls, "", "down", "every origin server is down, as its health checks say")
     return refused

@@ -187,15 +187,18 @@ def test_what_cannot_be_is_said(
 
 
 def second(at: int, requests: int = 0, hits: int = 0, refused: int = 0) -> dict[str, Any]:
-    numbers = dict.fromkeys(("stale", "collapsed", "bytes", "purges"), 0)
-    return {"at": at, "requests": requests, "hits": hits, "refused": {"bad-host": refused}, **numbers}
+    numbers = dict.fromkeys(("stale", "collapsed", "bytes", "purges", "folded"), 0)
+    reasons = {"refused": {"bad-host": refused}, "failed": {"origin-timeout": refused // 2}}
+    answerable = requests - refused
+    return {"at": at, "requests": requests, "answerable": answerable, "hits": hits, **reasons, **numbers}
 
 
 def test_rates_are_the_mean_of_the_seconds_that_are_over() -> None:
     told = rates(
         [second(at, 1000) for at in range(20)] + [second(at, 30, 15, 2) for at in range(10)] + [second(0)]
     )
-    assert (told["requests"], told["hits"], told["refused"], told["hit_ratio"]) == (30, 15, 2, 0.5)
+    assert (told["requests"], told["hits"], told["refused"], told["failed"]) == (30, 15, 2, 1)
+    assert told["hit_ratio"] == round(15 / 28, 6)
     assert rates([second(1, 4)])["requests"] == 4
     assert rates([]) == dict.fromkeys(told, 0)
 
@@ -205,6 +208,8 @@ def seen_by(key: str) -> dict[str, Any]:
     spelled = [{"target": HOSTILE, "count": 3}, {"target": "[bold]/wiki/A[/bold]", "count": 1}]
     totals = {
         **dict.fromkeys(("requests", "hits", "hit_ratio", "stale", "collapsed", "bytes", "purges"), 0),
+        "folded": 0,
+        "failed": {"origin-timeout": 1},
         "seconds": {"p50": 0.001, "p90": 0.002, "p99": 0.003},
         "stored": {"responses": 1, "bytes": 1000, "max_bytes": 1 << 28, "evictions": 0},
     }

@@ -13,6 +13,7 @@ import pytest
 from support import Clock, OtherProcesses
 from univocal import CacheMiddleware, MemoryStore, Outcome
 from univocal.engine.outcome import Times
+from univocal.http.errors import Failure
 from univocal.http.messages import Received
 from univocal.judge.handling import Handling
 from univocal.uri.sites import resolve
@@ -22,9 +23,10 @@ from univocal_app.observe.admin import admin
 from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_life import Life
 from univocal_app.observe.admin_views import Views
+from univocal_app.observe.failures import FEW, Failures
 from univocal_app.observe.figures import Figures
 from univocal_app.observe.metrics import Metrics
-from univocal_app.observe.series import KEPT, SPAN
+from univocal_app.observe.series import COARSE, FINE
 from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.stats import Stats
 from univocal_app.observe.survey import Survey
@@ -90,7 +92,9 @@ async def test_totals_and_seconds(house: Any, clock: Clock) -> None:
     await ask(proxy, "/wiki/A", method="PURGE")
     stats = await told(application, "/-/stats")
     totals, series = stats["totals"], stats["series"]
-    assert (totals["requests"], totals["hits"], totals["hit_ratio"], totals["purges"]) == (4, 2, 0.5, 1)
+    assert (totals["requests"], totals["hits"], totals["purges"]) == (4, 2, 1)
+    assert (totals["answerable"], totals["hit_ratio"]) == (3, 0.666667)
+    assert totals["statuses"] == {"2xx": 3, "4xx": 1}
     assert totals["refused"] == {"control-character": 1}
     assert totals["bytes"] > 3 * len(CONTENT)
     assert 0 < totals["seconds"]["p50"] <= totals["seconds"]["p90"] <= totals["seconds"]["p99"]
@@ -101,8 +105,82 @@ async def test_totals_and_seconds(house: Any, clock: Clock) -> None:
     assert [second["hits"] for second in series] == [1, 0, 1]
     assert [second["purges"] for second in series] == [0, 0, 1]
     assert [second["refused"] for second in series] == [{"control-character": 1}, {}, {}]
-    assert set(series[0]) == {"at", *totals} - {"origins"}
-    assert set(stats) == {"totals", "series"}
+    assert set(series[0]) == {"at", *totals} - {"origins", "sites"}
+    assert stats["connections"] == {"client": 0, "origin": 0}
+    assert (stats["certificates"], stats["program"]["since"]) == ([], 1_000_000)
+
+
+async def test_the_hit_ratio_is_of_what_a_cache_could_answer(house: Any) -> None:
+    proxy, application = house
+    await ask(proxy, "/wiki/A", "/wiki/A", "/wiki/A", "/wiki/A", *(9 * ["/wiki/%00"]))
+    await ask(proxy, "/wiki/B", "/wiki/B", method="POST")
+    await ask(proxy, "/wiki/A", method="OPTIONS")
+    totals = (await told(application, "/-/stats"))["totals"]
+    assert (totals["requests"], totals["hits"], totals["answerable"], totals["hit_ratio"]) == (16, 3, 4, 0.75)
+
+
+def test_a_tunnel_is_nothing_that_a_cache_could_answer(house: Any) -> None:
+    proxy, _ = house
+    figures = Figures(MemoryStore())
+    figures(outcome(proxy, b"/wiki/A")._replace(status=101))
+    figures(outcome(proxy, b"/wiki/A")._replace(status=502, reasons=("origin-unreachable",)))
+    totals = Stats(figures, Clock()).told()["totals"]
+    assert (totals["requests"], totals["answerable"]) == (2, 1)
+
+
+async def test_requests_in_another_spelling_are_counted(house: Any) -> None:
+    proxy, application = house
+    await ask(proxy, "/wiki/A(b)", "/wiki/A%28b%29", "/wiki/A%28b%29", "/wiki/%00")
+    assert (await told(application, "/-/stats"))["totals"]["folded"] == 2
+
+
+async def test_a_failure_is_no_refusal(house: Any) -> None:
+    proxy, application = house
+    await ask(proxy, "/wiki/A", **{"Cache-Control": "only-if-cached"})
+    await ask(proxy, "/wiki/%00")
+    totals = (await told(application, "/-/stats"))["totals"]
+    assert (totals["failed"], totals["refused"]) == ({"only-if-cached": 1}, {"control-character": 1})
+    (failure,) = await told(application, "/-/failures")
+    assert (failure["reason"], failure["status"]) == ("only-if-cached", 504)
+    assert failure["url"] == "http://en.example/wiki/A"
+
+
+async def test_sites_have_their_own_numbers(house: Any) -> None:
+    proxy, application = house
+    await ask(proxy, "/wiki/A", "/wiki/A", "/wiki/%00")
+    await ask(proxy, "/", host="other.example")
+    own, none = (await told(application, "/-/stats"))["totals"]["sites"]
+    assert (own["site"], own["requests"], own["hits"], own["refused"]) == ("en.example", 3, 1, 1)
+    assert {name: number for name, number in own["statuses"].items() if number} == {"2xx": 2, "4xx": 1}
+    assert (none["site"], none["requests"], none["refused"]) == ("", 1, 1)
+
+
+async def test_an_hour_is_told_in_steps_of_15_seconds(house: Any, clock: Clock) -> None:
+    proxy, application = house
+    clock.now += 5  # a step begins at 1,000,005
+    _, application = house = house_of(proxy.store, clock)
+    proxy, _ = house
+    for _ in range(6):
+        await ask(proxy, "/wiki/A")
+        clock.now += 5
+    stats = await told(application, "/-/stats?step=15")
+    assert (stats["step"], [each["at"] for each in stats["series"]]) == (
+        15,
+        [1_000_005, 1_000_020, 1_000_035],
+    )
+    assert [each["requests"] for each in stats["series"]] == [3, 3, 0]
+    clock.now += 2 * COARSE.seconds
+    assert len((await told(application, "/-/stats?step=15"))["series"]) == COARSE.seconds / COARSE.step
+    assert (await told(application, "/-/stats?step=7", 400))["status"] == 400
+
+
+async def test_keys_are_searched_as_they_are_and_decoded(house: Any) -> None:
+    proxy, application = house
+    await ask(proxy, "/wiki/A", "/wiki/%D0%9A%D0%BE%D1%88%D0%BA%D0%B0")
+    cat = [{"key": "http://en.example/wiki/%D0%9A%D0%BE%D1%88%D0%BA%D0%B0", "count": 1}]
+    for search in ("%D0%BA%D0%BE%D1%88", "%25D0%259A", "/WIKI/%25d0"):
+        assert await told(application, f"/-/top?search={search}") == cat
+    assert await told(application, "/-/top?search=dog") == []
 
 
 async def test_what_was_stored_by_the_end_of_each_second(house: Any, clock: Clock) -> None:
@@ -138,12 +216,12 @@ async def test_the_evictions_of_each_second(clock: Clock) -> None:
 
 async def test_the_series_is_of_five_minutes_and_the_totals_of_all(house: Any, clock: Clock) -> None:
     proxy, application = house
-    for _ in range(KEPT + 50):
+    for _ in range(FINE.kept + 50):
         await ask(proxy, "/wiki/A")
         clock.now += 1
     stats = await told(application, "/-/stats")
-    assert stats["totals"]["requests"] == KEPT + 50
-    assert [second["requests"] for second in stats["series"]] == [*(SPAN - 1) * [1], 0]
+    assert stats["totals"]["requests"] == FINE.kept + 50
+    assert [second["requests"] for second in stats["series"]] == [*(FINE.seconds - 1) * [1], 0]
 
 
 async def test_a_clock_that_is_set_back_loses_no_request(house: Any, clock: Clock) -> None:
@@ -189,24 +267,41 @@ async def test_refusals_at_the_top(house: Any) -> None:
     proxy, application = house
     await ask(proxy, "/wiki/%00", "/wiki/%01", "/wiki/%02")
     await ask(proxy, "/", "/", host="other.example")
+    await ask(proxy, "/", host="third.example")
     await ask(proxy, "/wiki/A", **{"Cache-Control": "only-if-cached"})
     assert await told(application, "/-/top?by=refused") == [
-        {"reason": "control-character", "count": 3, "host": "en.example", "example": "/wiki/%00"},
-        {"reason": "unknown-host", "count": 2, "host": "other.example", "example": "/"},
-        {"reason": "only-if-cached", "count": 1, "host": "en.example", "example": "/wiki/A"},
+        {"reason": "control-character", "count": 3, "host": "en.example", "example": "/wiki/%00", "hosts": 1},
+        {"reason": "unknown-host", "count": 3, "host": "other.example", "example": "/", "hosts": 2},
     ]
 
 
-async def test_what_an_origin_server_did_not_answer_is_told_with_the_host_that_was_asked_for(
-    house: Any,
-) -> None:
+async def test_the_last_failures_are_told_with_their_reasons(house: Any) -> None:
     proxy, _ = house
-    top = Top(Spellings())
-    failed = outcome(proxy, b"/wiki/A")._replace(status=504, reasons=("origin-timeout",))
-    top(failed)
-    assert await top.top("refused", 10) == [
-        {"reason": "origin-timeout", "count": 1, "host": "en.example", "example": "/wiki/A"}
-    ]
+    top, failures = Top(Spellings()), Failures()
+    failure = Failure("http://127.0.0.1:1", "127.0.0.1", "refused", "Connection refused")
+    failed = outcome(proxy, b"/wiki/A")._replace(
+        status=502, reasons=("origin-unreachable",), failure=failure, times=Times(7.0, 0.001, 0.5)
+    )
+    for number in range(30):
+        for each in (top, failures):
+            each(failed._replace(times=Times(float(number), 0.001, 0.5)))
+            each(outcome(proxy, b"/wiki/B"))
+    failures(failed._replace(status=200, reasons=(), times=Times(99.0, 0.1, 0.0)))  # a stale one instead
+    assert await top.top("refused", 10) == []
+    first, second, *others = await failures.last()
+    assert (first["at"], first["status"], first["reason"], first["cause"]) == (99.0, 200, "stale", "refused")
+    assert second == {
+        "at": 29.5,
+        "status": 502,
+        "site": "en.example",
+        "method": "GET",
+        "url": "http://en.example/wiki/A",
+        "reason": "origin-unreachable",
+        "origin": "http://127.0.0.1:1",
+        "cause": "refused",
+        "error": "Connection refused",
+    }
+    assert len(others) == FEW - 2
 
 
 @pytest.mark.parametrize("query", ["by=none", "by=", "n=0", "n=-1", "n=x", "n=1001", "n=", "n=²"])
@@ -315,9 +410,10 @@ async def test_refusals_take_bounded_memory(monkeypatch: pytest.MonkeyPatch, hou
     for number in range(100):
         top(refused._replace(received=Received(b"GET", b"/"), host=f"h{number}.example"))
         top(refused._replace(received=Received(b"GET", b"/often"), host="often.example"))
-    first, *others = await top.top("refused", 100)
-    assert (first["host"], first["count"], first["example"]) == ("often.example", 100, "/often")
-    assert len(others) < 10
+    (row,) = await top.top("refused", 100)  # of one reason
+    assert (row["host"], row["example"]) == ("often.example", "/often")
+    assert row["count"] >= 100
+    assert row["hosts"] < 10
 
 
 async def test_every_process_is_counted(house: Any, tmp_path: Path, clock: Clock) -> None:

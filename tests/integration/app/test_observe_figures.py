@@ -136,3 +136,27 @@ def test_figures_of_many_sites_stay_in_their_seconds() -> None:
     shown = stats.told()
     assert shown["totals"]["bytes"] == told(figures, "univocal_sent_bytes_total") == 6000
     assert [second["bytes"] for second in shown["series"]] == [2000, 2000, 2000, 0]
+
+
+@pytest.mark.parametrize(
+    ("handling", "label"),
+    [
+        (Handling(hit=True), "hit"),
+        (Handling(fwd="stale", fwd_status=304), "revalidated"),
+        (Handling(fwd="stale", fwd_status=500), "stale"),
+        (Handling(fwd="stale"), "stale"),
+        (Handling(), "none"),
+    ],
+)
+def test_a_confirmed_response_is_revalidated(handling: Handling, label: str) -> None:
+    figures = Figures(MemoryStore())
+    figures(outcome(handling=handling))
+    text = Metrics(figures).exposition()[0].decode()
+    assert f'univocal_requests_total{{cache="{label}",site="en.example",status="2xx"}} 1.0' in text
+
+
+def test_failures_and_refusals_are_two_metrics() -> None:
+    figures = Figures(MemoryStore())
+    figures(outcome(status=502, reasons=("origin-unreachable",)))
+    figures(outcome(status=400, reasons=("bad-host", "bad-target")))
+    assert (told(figures, "univocal_failed_total"), told(figures, "univocal_refused_total")) == (1, 2)

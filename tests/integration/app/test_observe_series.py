@@ -10,15 +10,18 @@ import pytest
 from univocal_app.observe.counts import Counts
 from univocal_app.observe.families import BYTES, ENTRIES, SECONDS
 from univocal_app.observe.series import (
+    COARSE,
+    FINE,
     FINE_BOUNDS,
-    KEPT,
     Series,
     Sums,
-    held_by_second,
+    held_by_step,
     stored_of,
-    sums_by_second,
+    sums_by_step,
     sums_of,
 )
+
+KEPT = FINE.kept
 
 
 def counted(counts: Counts, sent: int) -> None:
@@ -32,7 +35,7 @@ def test_a_second_has_what_was_counted_between_it_and_the_next() -> None:
     for second in (7, 8, 11):
         series.begin(second)
         counted(counts, second)
-    found = {second: sums[Sums.BYTES] for second, sums in sums_by_second(counts.of)}
+    found = {second: sums[Sums.BYTES] for second, sums in sums_by_step(counts.of)}
     assert found == {7: 7, 8: 8, 11: 11}
     assert sums_of(counts.of)[Sums.HITS] == 3
 
@@ -47,8 +50,22 @@ def test_the_oldest_seconds_give_way(tmp_path: Path) -> None:
     for second in range(KEPT, KEPT + 5):
         series.begin(second)
         counted(counts, 1)
-    seconds: list[Any] = [second for second, _ in sums_by_second(counts.of)]
+    seconds: list[Any] = [second for second, _ in sums_by_step(counts.of)]
     assert seconds == list(range(5, KEPT + 5))
+
+
+def test_a_coarse_step_has_what_was_counted_in_15_seconds(tmp_path: Path) -> None:
+    counts = Counts(tmp_path / "1.counts")
+    fine, coarse = Series(counts), Series(counts, COARSE)
+    for second in (30, 31, 44, 45, 60, 74):
+        for series in (fine, coarse):
+            series.begin(second)
+        counted(counts, second)
+    coarse = Series(Counts(tmp_path / "1.counts"), COARSE)  # another goes on
+    coarse.begin(75)
+    found = {second: sums[Sums.BYTES] for second, sums in sums_by_step(counts.of, COARSE)}
+    assert found == {30: 30 + 31 + 44, 45: 45, 60: 60 + 74, 75: 0}
+    assert len(list(sums_by_step(counts.of))) == 6
 
 
 def test_a_row_holds_what_was_stored_when_its_second_began() -> None:
@@ -58,7 +75,7 @@ def test_a_row_holds_what_was_stored_when_its_second_began() -> None:
         counts.cells[counts.place((ENTRIES,))] = responses
         series.begin(second)
     counts.cells[counts.place((ENTRIES,))] = 9
-    held = held_by_second(counts.of, 3, 8)
+    held = held_by_step(counts.of, 3, 8)
     assert [numbers[0] for numbers in held] == [1, 1, 4, 4, 9, 9]
 
 

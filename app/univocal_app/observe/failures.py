@@ -1,0 +1,65 @@
+"""The last requests that failed: a listener that keeps a few Outcomes' reasons."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Final
+
+from univocal.engine.outcome import Outcome
+from univocal_app.observe.handled import failed_for
+from univocal_app.observe.survey import Survey
+from univocal_app.processes.messages import Row
+
+__all__ = ["FEW", "Failures"]
+
+FEW: Final = 20  # failures that are kept
+LONGEST: Final = 512  # bytes of a target, and of the system's words
+
+
+class Failures:
+    """The last failures: requests answered with 502, 503 or 504 here, or by a stale response in its place.
+
+    Each process keeps its own, and by the `survey` all of them are asked.
+    """
+
+    def __init__(self, survey: Survey | None = None) -> None:
+        self._kept = deque[Row](maxlen=FEW)
+        self._survey = survey or Survey()
+        self._survey.add("failures", lambda: list(self._kept))
+
+    def __call__(self, outcome: Outcome) -> None:
+        failure, reason = outcome.failure, failed_for(outcome)
+        if failure is None and not reason:
+            return
+        received, found, times = outcome.received, outcome.canonical, outcome.times
+        target = received.target if found is None else found.url
+        origin, cause, error = ("", "", "") if failure is None else (failure.origin, *failure[2:])
+        self._kept.append(
+            (
+                int((times.start + times.total) * 1000),
+                outcome.status,
+                outcome.site.encode(),
+                received.method[:32],
+                target[:LONGEST],
+                (reason or "stale").encode(),
+                origin.encode(),
+                cause.encode(),
+                error.encode("utf-8", "replace")[:LONGEST],
+            )
+        )
+
+    async def last(self) -> list[dict[str, Any]]:
+        """The last failures of all processes that answer in time, the latest first."""
+        rows = await self._survey.rows("failures")
+        return [_told(row) for row in sorted(rows, key=lambda row: -int(row[0]))[:FEW]]
+
+
+def _told(row: Row) -> dict[str, Any]:
+    at, status, *texts = row
+    names = ("site", "method", "url", "reason", "origin", "cause", "error")
+    told = {
+        name: text.decode("utf-8" if name in ("site", "origin", "error") else "latin-1", "replace")
+        for name, text in zip(names, texts, strict=True)
+        if isinstance(text, bytes)
+    }
+    return {"at": int(at) / 1000, "status": int(status), **told}

@@ -1,0 +1,48 @@
+"""What became of a request, as the access log, the events, the metrics and the traces call it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from univocal.engine.outcome import Outcome
+from univocal.http.errors import REASONS, status_of
+from univocal.judge.handling import Handling
+
+__all__ = ["FAILURES", "REFUSALS", "cache_word", "failed_for", "may_hit", "refused_for"]
+
+# The reasons of 502, 503 and 504 are failures; the others refuse the request itself.
+FAILURES: Final = frozenset(reason for reason in REASONS if status_of(reason) >= 500)
+REFUSALS: Final = frozenset(REASONS) - FAILURES
+
+_CACHEABLE: Final = frozenset({b"GET", b"HEAD"})
+
+
+def cache_word(handling: Handling) -> str:
+    """`hit`; `revalidated` if the origin server confirmed a stored response; else why it was forwarded.
+
+    Empty if neither is so.
+    """
+    if handling.hit:
+        return "hit"
+    return "revalidated" if handling.fwd_status == 304 else handling.fwd
+
+
+def refused_for(outcome: Outcome) -> str:
+    """The first reason for which a request was refused; empty if it was not."""
+    reason = outcome.reasons[0] if outcome.reasons and outcome.status >= 400 else ""
+    return reason if reason in REFUSALS else ""
+
+
+def failed_for(outcome: Outcome) -> str:
+    """The first reason for which a request was answered with 502, 503 or 504 here; empty if it was not."""
+    reason = outcome.reasons[0] if outcome.reasons and outcome.status >= 400 else ""
+    return reason if reason in FAILURES else ""
+
+
+def may_hit(outcome: Outcome) -> bool:
+    """Tell whether a cache could have answered: GET and HEAD, but no tunnel and nothing refused."""
+    return (
+        outcome.received.method in _CACHEABLE
+        and outcome.status != 101
+        and not (outcome.reasons and refused_for(outcome))
+    )
