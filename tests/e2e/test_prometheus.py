@@ -39,6 +39,7 @@ needs_prometheus = pytest.mark.skipif(
 NAMED = {
     "univocal_requests_total": {"site", "cache", "status"},
     "univocal_refused_total": {"site", "reason"},
+    "univocal_failed_total": {"site", "reason"},
     "univocal_sent_bytes_total": {"site"},
     "univocal_request_seconds": {"cache"},
     "univocal_stored_responses": set(),

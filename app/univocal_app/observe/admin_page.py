@@ -17,7 +17,7 @@ __all__ = ["ASSETS", "locked", "page_routes"]
 ASSETS: Final = "/-/page/"
 _DOCUMENT: Final = "page.html"
 _KINDS: Final = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
-_ASSETS: Final = ("page.css", "page.js", "charts.js", "marks.js", "stages.js")
+_ASSETS: Final = ("page.css", "page.js", "charts.js", "keys.js", "marks.js", "stages.js")
 
 # Nothing from elsewhere, nothing inline, in no other page's frame: what a client sent stays text.
 _POLICY: Final = (

@@ -2,6 +2,7 @@
 "use strict";
 
 import { chart } from "/-/page/charts.js";
+import { readable } from "/-/page/keys.js";
 import { compared } from "/-/page/marks.js";
 import { STAGES } from "/-/page/stages.js";
 
@@ -64,6 +65,8 @@ async function ask(path, options = {}, patience = PATIENCE) {
   return told;
 }
 
+const NOTHING = "–";
+
 function octets(count) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let unit = 0;
@@ -76,7 +79,18 @@ function duration(seconds) {
   return `${seconds < 0.01 ? (seconds * 1000).toFixed(1) : Math.round(seconds * 1000)} ms`;
 }
 
-const percent = (ratio) => `${(ratio * 100).toFixed(1)} %`;
+const percent = (hits, answerable) => (answerable ? `${((hits / answerable) * 100).toFixed(1)} %` : NOTHING);
+
+// A long time in its two largest units.
+function lasting(seconds) {
+  const units = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+  const from = Math.max(units.findIndex(([, each]) => seconds >= each), 0);
+  return units.slice(from, from + 2).map(([unit, each], index) => (
+    [Math.floor((index ? seconds % units[from][1] : seconds) / each), unit]
+  )).filter(([count], index) => count || !index).map(([count, unit]) => `${number(count)} ${unit}`).join(" ");
+}
+
+const moment = (seconds) => new Date(seconds * 1000).toLocaleString("sv");
 
 // Now
 
@@ -84,7 +98,7 @@ const requests = chart(at("chart-requests"), {
   lines: [
     { name: "requests", colour: "quiet", write: number },
     { name: "hits", colour: "mark", write: number, fill: true },
-    { name: "hit ratio of 10 s", colour: "slow", write: (ratio) => `${Math.round(ratio)} %`, percent: true, dash: "4 4" },
+    { name: "hit ratio", colour: "slow", write: (ratio) => `${Math.round(ratio)} %`, percent: true, dash: "4 4" },
   ],
   write: number,
   least: 4,
@@ -116,37 +130,65 @@ function health(origins) {
   return ["Origin servers up", `${number(origins.length - bad.length)} of ${number(origins.length)}`, note, "alarm"];
 }
 
-function showStats({ totals, series }, origins) {
-  const refused = Object.values(totals.refused).reduce((sum, count) => sum + count, 0);
-  const [commonest] = Object.keys(totals.refused).sort((one, other) => totals.refused[other] - totals.refused[one]);
-  const last = series.slice(-11, -1);
-  const rate = last.reduce((sum, second) => sum + second.requests, 0) / Math.max(last.length, 1);
-  const tiles = [
-    ["Requests a second", rate.toFixed(1), `${number(totals.requests)} since the start, ${octets(totals.bytes)} sent`],
-    ["Hit ratio", percent(totals.hit_ratio), `${number(totals.stale)} stale, ${number(totals.collapsed)} collapsed`],
-    ["Latency, median", duration(totals.seconds.p50), `99 % within ${duration(totals.seconds.p99)}`],
-    ["Stored", octets(totals.stored.bytes), `of ${octets(totals.stored.max_bytes)}, ${counted(totals.stored.responses, "response")}, ${number(totals.stored.evictions)} evicted`],
-    health(origins),
-    ["Refused", number(refused), refused ? `most: ${commonest}` : "since the start"],
-    ["Purges", number(totals.purges), "since the start"],
-  ];
-  for (const [name, value, note, kind] of tiles) tile(name, value, note, kind);
-  const whole = series.slice(0, -1); // the last second goes on
-  const times = whole.map((second) => second.at);
-  const some = (value) => whole.map((second) => (second.requests ? value(second) : null));
-  if (!whole.length) return;
-  requests.show(times, [whole.map((second) => second.requests), whole.map((second) => second.hits), ratios(whole)]);
-  latency.show(times, ["p50", "p90", "p99"].map((part) => some((second) => second.seconds[part] || null)));
-  memory.show(times, [whole.map((second) => second.stored.bytes)]);
+const sum = (numbers) => Object.values(numbers).reduce((total, count) => total + count, 0);
+const most = (numbers) => Object.keys(numbers).sort((one, other) => numbers[other] - numbers[one])[0];
+const LAST = 10; // seconds that a rate is of
+
+// When the first certificate expires, if there is one; red from two weeks before.
+function expiry(certificates, now) {
+  if (!certificates.length) return [];
+  const unread = certificates.find((each) => each.expires === null);
+  const first = unread ?? certificates.reduce((one, other) => (other.expires < one.expires ? other : one));
+  const left = unread ? 0 : first.expires - now;
+  const note = `${first.site || "every other host"}, ${unread ? "its file cannot be read" : moment(first.expires)}`;
+  return [["Certificate expires in", left > 0 ? lasting(left) : NOTHING, note, left < 14 * 86400 ? "alarm" : ""]];
 }
 
-// The hit ratio of ten seconds up to each, in percent: that of one jumps.
-function ratios(seconds) {
-  const sum = (from, to, name) => seconds.slice(from, to).reduce((total, second) => total + second[name], 0);
-  return seconds.map((_, index) => {
-    const [from, to] = [Math.max(index - 9, 0), index + 1];
-    const asked = sum(from, to, "requests");
-    return asked ? (100 * sum(from, to, "hits")) / asked : null;
+function showNumbers({ totals, series, connections, certificates, program }, origins) {
+  const last = series.slice(-LAST - 1, -1);
+  const recent = (name) => last.reduce((total, second) => total + second[name], 0);
+  const failing = last.reduce((total, second) => total + sum(second.failed), 0);
+  const [refused, failed] = [sum(totals.refused), sum(totals.failed)];
+  const some = totals.requests > 0;
+  const rate = recent("requests") / Math.max(last.length, 1);
+  const values = [
+    ["Requests in another spelling", some ? number(totals.folded) : NOTHING, "than the canonical one, since the start", "first"],
+    ["Hits", some ? number(totals.hits) : NOTHING, `since the start; ratio ${percent(totals.hits, totals.answerable)}, last ${LAST} s ${percent(recent("hits"), recent("answerable"))}`, "first"],
+    ["Requests a second", some ? number(Math.round(rate * 10) / 10) : NOTHING, `last ${LAST} s; ${number(totals.requests)} and ${octets(totals.bytes)} sent since the start`],
+    ["Latency, median", some ? duration(totals.seconds.p50) : NOTHING, `since the start; 99 % within ${some ? duration(totals.seconds.p99) : NOTHING}`],
+    ["Stored", octets(totals.stored.bytes), `of ${octets(totals.stored.max_bytes)}, ${counted(totals.stored.responses, "response")}, ${number(totals.stored.evictions)} evicted`],
+    health(origins),
+    ["Failed", number(failed), `since the start${failed ? `; most: ${most(totals.failed)}` : ""}`, failing ? "alarm" : ""],
+    ["Refused", number(refused), `since the start${refused ? `; most: ${most(totals.refused)}` : ""}`],
+    ["Connections", number(connections.client), `of clients now; ${number(connections.origin)} to origin servers`],
+    ["Stale and collapsed", some ? number(totals.stale + totals.collapsed) : NOTHING, `since the start: ${number(totals.stale)} stale, ${number(totals.collapsed)} collapsed`],
+    ["Purges", number(totals.purges), "since the start"],
+    ["Running for", lasting(Math.max(program.now - program.since, 0)), `version ${program.version}, since ${moment(program.since)}`],
+    ...expiry(certificates, program.now),
+  ];
+  for (const [name, value, note, kind] of values) tile(name, value, note, kind);
+  showSites(totals);
+}
+
+function showCharts({ series, step }) {
+  const whole = series.slice(0, -1); // the last step goes on
+  if (!whole.length) return;
+  const times = whole.map((each) => each.at);
+  const some = (value) => whole.map((each) => (each.requests ? value(each) : null));
+  const rate = (name) => whole.map((each) => Math.round((10 * each[name]) / step) / 10);
+  requests.show(times, [rate("requests"), rate("hits"), ratios(whole, step)]);
+  latency.show(times, ["p50", "p90", "p99"].map((part) => some((each) => each.seconds[part] || null)));
+  memory.show(times, [whole.map((each) => each.stored.bytes)]);
+}
+
+// The hit ratio of ten seconds up to each, or of a longer step, in percent: that of one second jumps.
+function ratios(steps, step) {
+  const over = Math.ceil(LAST / step);
+  const total = (from, to, name) => steps.slice(from, to).reduce((all, each) => all + each[name], 0);
+  return steps.map((_, index) => {
+    const [from, to] = [Math.max(index - over + 1, 0), index + 1];
+    const answerable = total(from, to, "answerable");
+    return answerable ? (100 * total(from, to, "hits")) / answerable : null;
   });
 }
 
@@ -156,8 +198,7 @@ function tile(name, value, note, kind = "") {
   if (!tiles.has(name)) {
     const made = element("div", null, element("dt", name), element("dd", ""), classed("aside", element("dd", "")));
     tiles.set(name, made);
-    if (kind === "first") at("numbers").prepend(made);
-    else at("numbers").append(made);
+    at("numbers").append(made);
   }
   classed(kind, tiles.get(name));
   const [, large, small] = tiles.get(name).children;
@@ -188,7 +229,6 @@ function spelledList({ key, spellings, count }) {
 }
 
 function showFolding(told) {
-  tile("Misses saved", number(told.saved), `${counted(told.spellings, "spelling")} of ${counted(told.keys, "page")}`, "first");
   renew("folding", told, () => (told.saved
     ? [element("b", counted(told.saved, "miss", "misses")), ` saved, at least: ${counted(told.spellings, "spelling")} came for ${counted(told.keys, "page")}. `
       + "A cache that keys by what it receives would have asked the origin server once more for each."]
@@ -200,7 +240,7 @@ function showSpellings(folded) {
   const first = !shown.has("spellings") || !at("spellings").childElementCount;
   renew("spellings", folded.filter((each) => each.saved), (rows) => rows.map((each, index) => {
     const saved = element("b", `${counted(each.saved, "miss", "misses")} saved`);
-    const summary = element("summary", null, classed("url", element("span", each.key)), " ", saved, ` by ${counted(each.spellings.length, "spelling")}, ${counted(each.count, "request")}`);
+    const summary = element("summary", null, classed("url", element("span", null, key(each.key))), " ", saved, ` by ${counted(each.spellings.length, "spelling")}, ${counted(each.count, "request")}`);
     const details = element("details", null, summary, spelledList(each), explainButton(each.key, "Explain"));
     details.dataset.key = each.key;
     details.open = first ? index === 0 : open.has(each.key);
@@ -213,6 +253,11 @@ async function discover() {
   at("discovered").replaceChildren(element("p", "Searching"));
   try {
     const told = await ask("/-/discover", {}, WORK);
+    if (!told.rules.length) {
+      at("discovered").replaceChildren(element("p", `Nothing found: no rule joins more of the ${counted(told.urls, "URL")} that clients asked for. With more requests there may be one.`));
+      at("discover").disabled = false;
+      return;
+    }
     const said = `${told.folded.urls} of ${told.urls} URLs would fold, ${told.folded.requests} of ${told.requests} requests.`;
     const rules = told.rules.map((rule) => element("li", null, element("code", `${rule.from} → ${rule.to}`)));
     at("discovered").replaceChildren(
@@ -227,7 +272,7 @@ async function discover() {
 // Explain
 
 function explainButton(url, text = url) {
-  const button = element("button", null, long(text));
+  const button = element("button", null, text === url ? key(url) : long(text));
   button.type = "button";
   if (text === url) button.className = "link";
   button.setAttribute("aria-label", `Explain ${url}`);
@@ -277,7 +322,7 @@ async function showAsked(url) {
 
 // Tables
 
-const STATES = new Set(["up", "ejected", "down"]);
+const STATES = new Set(["up", "failing", "ejected", "down"]);
 
 // On a phone rows are blocks: their roles say that they are rows all the same.
 function roled(role, made) {
@@ -302,15 +347,42 @@ const none = (columns, text) => {
 
 async function showTop() {
   const by = at("by").value;
-  const top = await ask(`/-/top?by=${by}&n=${TOP}`);
+  const search = at("search").value;
+  const top = await ask(`/-/top?by=${by}&n=${TOP}&search=${encodeURIComponent(search)}`);
   const write = by === "bytes" ? octets : number;
-  renew("top", [by, top], () => (top.length ? top.map(({ key, count }) => row([["", explainButton(key)], [by, write(count), "count"]])) : [none(2, "Nothing yet.")]));
+  if (search !== at("search").value) return; // it was asked for something else since
+  const empty = search ? "No key has that." : "Nothing yet.";
+  renew("top", [by, top, search], () => (top.length ? top.map((each) => row([["", explainButton(each.key)], [by, write(each.count), "count"]])) : [none(2, empty)]));
+}
+
+function showSites({ sites }) {
+  const statuses = ["2xx", "3xx", "4xx", "5xx"];
+  renew("sites", sites, () => (sites.length ? sites.map((each) => row([
+    ["", each.site || "no site"],
+    ["requests", number(each.requests), "count"],
+    ...statuses.map((status) => [status, each.statuses[status] ? number(each.statuses[status]) : NOTHING, "count"]),
+    ["hits", each.hits ? number(each.hits) : NOTHING, "count"],
+    ["sent", octets(each.bytes), "count"],
+  ])) : [none(8, "Nothing yet.")]));
+}
+
+function showFailed(failures) {
+  renew("failed", failures, () => (failures.length ? failures.map((each) => {
+    const told = [each.origin, each.cause, each.error].filter(Boolean).join(": ");
+    const reason = element("span", null, element("b", each.reason), ...(told ? [" ", classed("note", long(told))] : []));
+    return row([
+      ["", moment(each.at).slice(11)],
+      ["", classed("octets", element("span", null, key(each.url)))],
+      ["", reason],
+      ["status", String(each.status || NOTHING), "count"],
+    ]);
+  }) : [none(4, "Nothing has failed.")]));
 }
 
 function showRefused(refused) {
-  renew("refused", refused, () => (refused.length ? refused.map(({ reason, host, example, count }) => row([
+  renew("refused", refused, () => (refused.length ? refused.map(({ reason, host, example, count, hosts }) => row([
     ["", element("b", reason)],
-    ["host", host ? long(host) : "none is named"],
+    ["host", hosts > 1 ? `${number(hosts)} hosts, most: ${host || "none"}` : host ? long(host) : "none is named"],
     ["example", host && example.startsWith("/") ? namedButton(`${SCHEME}://${host}${example}`, example) : classed("octets", element("span", null, long(example)))],
     ["count", number(count), "count"],
   ])) : [none(4, "Nothing was refused.")]));
@@ -329,6 +401,17 @@ function long(text) {
   return made;
 }
 
+// A URL as one reads it, with its exact form to a pointer that rests on it.
+function key(url) {
+  const text = readable(url);
+  const made = long(text);
+  if (text !== url) {
+    made.classList.add("decoded");
+    made.title = url;
+  }
+  return made;
+}
+
 function showOrigins(origins) {
   renew("origins", origins, () => (origins.length ? origins.map((each) => row([
     ["site", each.site],
@@ -340,11 +423,11 @@ function showOrigins(origins) {
   ])) : [none(6, "No origin server is configured.")]));
 }
 
-function state({ state: name, since }) {
+function state({ state: name, since, reason }) {
   const said = classed(STATES.has(name) ? name : "", element("span", name));
-  const begun = classed("note", element("time", ` since ${new Date(since * 1000).toLocaleString("sv")}`));
+  const begun = classed("note", element("time", ` since ${moment(since)}`));
   begun.dateTime = new Date(since * 1000).toISOString();
-  return element("span", null, said, begun);
+  return element("span", null, said, begun, ...(reason ? [classed("note", element("span", `: ${reason}`))] : []));
 }
 
 // Purge
@@ -370,7 +453,7 @@ async function foresee(event) {
     const verb = at("soft").checked ? "be marked stale" : "go";
     at("purged").textContent = `${counted(told.would_purge, "stored response")} would ${verb}: ${told.key ?? told.value}`;
     at("confirm").textContent = at("soft").checked ? `Mark ${number(told.would_purge)} stale` : `Purge ${number(told.would_purge)}`;
-    at("confirm").hidden = false;
+    at("confirm").hidden = told.would_purge === 0;
   } catch (error) {
     at("purged").textContent = error.message;
   }
@@ -448,17 +531,23 @@ function say(text, kind = "") {
   if (kind !== "away") silent = null;
   if (at("state").textContent !== text) at("state").textContent = text;
   at("state").className = kind;
+  document.body.classList.toggle("away", kind === "away");
+  document.title = kind === "away" ? "▲ No answer: univocal" : "univocal";
 }
 
 let round = 0;
 
 async function look() {
-  const [stats, origins] = await Promise.all([ask("/-/stats"), ask("/-/origins")]);
-  showStats(stats, origins);
+  const step = at("span").value;
+  const long = step === "1" ? [] : [ask(`/-/stats?step=${step}`)];
+  const [stats, origins, longer] = await Promise.all([ask("/-/stats"), ask("/-/origins"), ...long]);
+  showNumbers(stats, origins);
+  if (step === at("span").value) showCharts(longer ?? stats);
   showOrigins(origins);
   // With many keys these are more work.
   if (round % 2 === 0) {
-    const [folding, refused] = await Promise.all([ask("/-/spellings"), ask(`/-/top?by=refused&n=${TOP}`), showTop()]);
+    const [folding, refused, failures] = await Promise.all([ask("/-/spellings"), ask(`/-/top?by=refused&n=${TOP}`), ask("/-/failures"), showTop()]);
+    showFailed(failures);
     showFolding(folding);
     showSpellings(folding.pages.slice(0, TOP));
     showRefused(refused);
@@ -530,6 +619,8 @@ at("config").addEventListener("toggle", showConfiguration);
 at("reload").addEventListener("click", reload);
 at("filter").addEventListener("input", showSettings);
 at("by").addEventListener("change", () => showTop().catch(away));
+at("search").addEventListener("input", () => showTop().catch(away));
+at("span").addEventListener("change", () => look().catch(away));
 at("unlock").addEventListener("submit", unlock);
 at("kind").addEventListener("change", hint);
 at("url").placeholder = HINTS.url;
