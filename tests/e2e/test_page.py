@@ -18,7 +18,10 @@ import pytest
 from websockets.sync.client import ClientConnection, connect
 
 Fixture = Callable[..., Any]
-TILES = ("Requests a second", "Stored", "Origin servers up", "Refused", "Purges")
+TILES = (
+    *("Requests in another spelling", "Hits", "Requests a second", "Latency, median", "Stored"),
+    *("Origin servers up", "Failed", "Refused", "Connections", "Stale", "Purges", "Running for"),
+)
 HOSTILE = "/wiki/<img src=x onerror=document.title='owned'>"
 
 
@@ -110,7 +113,7 @@ def test_the_page_comes_from_the_package_alone(running: Any, ask: Fixture) -> No
     assert not re.search(r"<script(?! src)|\son\w+=|style=|https?:", text)
     named = re.findall(r'(?:src|href)="(/[^"]*)"', text)
     assert named == ["/-/page/page.css", "/-/page/page.js"]
-    for path in [*named, *(f"/-/page/{name}.js" for name in ("charts", "marks", "stages"))]:
+    for path in [*named, *(f"/-/page/{name}.js" for name in ("charts", "keys", "marks", "stages"))]:
         asset = ask(running.admin, path, "127.0.0.1")
         assert (asset.status, asset.value("content-security-policy")) == (200, policy)
         assert not re.search(rb"innerHTML|insertAdjacentHTML|document\.write|eval\(|https?:", asset.body)
@@ -201,6 +204,13 @@ def shown(browser: Browser, name: str) -> str:
     return str(browser.evaluate(f"document.getElementById('{name}').innerText"))
 
 
+def cells(browser: Browser, name: str, of: str = "innerText") -> list[list[Any]]:
+    """The cells of a table, by its rows."""
+    rows = f"[...document.querySelectorAll('#{name} tr')]"
+    found: list[list[Any]] = browser.evaluate(f"{rows}.map((each) => [...each.cells].map((one) => one.{of}))")
+    return found
+
+
 def fill(browser: Browser, **values: str) -> None:
     for name, value in values.items():
         browser.evaluate(f"document.getElementById('{name}').value = {json.dumps(value)}")
@@ -217,7 +227,16 @@ def test_a_phone_shows_what_happens_without_scrolling_sideways(
     opened(browser, running, 390)
     everything = browser.evaluate("document.body.innerText")
     assert "http://en.example/wiki/A(b) 2 misses saved by 3 spellings, 3 requests" in everything
-    assert "control-character" in everything
+    assert browser.evaluate("document.documentElement.scrollHeight") <= 3000
+    touched = "document.querySelector('#h-refused button')"
+    assert browser.evaluate(f"{touched}.getAttribute('aria-expanded')") == "false"
+    assert browser.evaluate("getComputedStyle(document.getElementById('refused')).display") != "none"
+    assert browser.evaluate("document.getElementById('refused').offsetHeight") == 0
+    browser.evaluate(f"{touched}.click()")
+    assert browser.evaluate(f"{touched}.getAttribute('aria-expanded')") == "true"
+    assert "control-character" in shown(browser, "refused")
+    browser.evaluate("document.querySelector('nav a[href=\"#h-top\"]').click()")
+    assert "/wiki/A(b)" in shown(browser, "top")
     assert browser.evaluate("document.documentElement.scrollWidth") <= 390
     assert browser.evaluate("document.title") == "univocal"
     assert browser.evaluate("document.images.length") == 0
@@ -243,7 +262,7 @@ def test_what_became_one_is_the_heart_of_the_page(running: Any, browser: Browser
         [["/wiki/A(b)", "canonical", "1"], []],
         [["/wiki/A%28b%29", "1"], ["%28", "%29"]],
     ]
-    browser.until("document.getElementById('numbers').innerText.includes('Misses saved\\n2')")
+    browser.until("document.getElementById('numbers').innerText.includes('in another spelling\\n3')")
 
 
 @pytest.mark.parametrize("by", ["pointer", "keyboard"])
@@ -431,11 +450,141 @@ def test_the_note_of_a_number_is_about_it(running: Any, browser: Browser, ask: F
     tiles = "[...document.querySelectorAll('#numbers div')].map((each) => each.textContent)"
     browser.until(f"{tiles}.some((tile) => tile.startsWith('Refused1'))")
     told = {name: tile for tile in browser.evaluate(tiles) for name in TILES if tile.startswith(name)}
-    assert told["Requests a second"].endswith(" sent")
+    assert told["Hits"] == "Hits0since the start; ratio 0.0 %, last 10 s –"
+    assert told["Requests a second"].startswith("Requests a second")
+    assert told["Requests a second"].endswith(" sent since the start")
+    assert told["Failed"] == "Failed0since the start"
+    assert told["Running for"].startswith("Running for")
     assert told["Stored"].endswith(", 1 response, 0 evicted")
     assert told["Origin servers up"] == "Origin servers up1all that are configured"
-    assert told["Refused"] == "Refused1most: control-character"
+    assert told["Refused"] == "Refused1since the start; most: control-character"
     assert told["Purges"] == "Purges0since the start"
+
+
+def test_a_page_without_requests_claims_no_numbers(running: Any, browser: Browser) -> None:
+    opened(browser, running)
+    tiles = "[...document.querySelectorAll('#numbers div')].map(({ children }) => "
+    told = browser.evaluate(tiles + "[...children].map((one) => one.innerText))")
+    values = {name: value for name, value, _ in told}
+    assert set(TILES) == set(values)
+    for name in ("Requests in another spelling", "Hits", "Requests a second", "Latency, median"):
+        assert values[name] == "–"
+    assert "Nothing has failed." in shown(browser, "failed")
+    assert "0.0 %" not in browser.evaluate("document.body.innerText")
+
+
+def test_failures_are_shown_with_their_reason(
+    start: Fixture, browser: Browser, ask: Fixture, tmp_path: Path
+) -> None:
+    file = tmp_path / "univocal.toml"
+    file.write_text(
+        '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "off"\n'
+        '[[sites]]\nhosts = ["en.example"]\nupstream = "http://127.0.0.1:9"\n'
+    )
+    running = start("serve", "--config", str(file))
+    for number in range(25):
+        assert ask(running.proxy, f"/{number}", "en.example").status == 502
+    opened(browser, running)
+    rows = cells(browser, "failed")
+    assert len(rows) == 20
+    time_of_day, url, reason, status = rows[0]
+    assert re.fullmatch(r"\d\d:\d\d:\d\d", time_of_day)
+    assert (url, status) == ("http://en.example/24", "502")
+    assert reason.startswith("origin-unreachable http://127.0.0.1:9: refused: ")
+    (site,) = cells(browser, "sites")
+    assert site[:7] == ["en.example", "25", "–", "–", "–", "25", "–"]
+    assert "Failed\n25" in shown(browser, "numbers")
+    assert "Refused\n0" in shown(browser, "numbers")
+
+
+CAT, EXACT = "http://en.example/wiki/Кошка", "http://en.example/wiki/%D0%9A%D0%BE%D1%88%D0%BA%D0%B0"
+
+
+def test_a_key_is_read_decoded_and_copied_exactly(running: Any, browser: Browser, ask: Fixture) -> None:
+    ask(running.proxy, EXACT.removeprefix("http://en.example"), "en.example")
+    opened(browser, running)
+    assert shown(browser, "top").startswith(CAT)
+    assert browser.evaluate("document.querySelector('#top .decoded').title") == EXACT
+    copied = browser.evaluate(
+        "(() => { getSelection().selectAllChildren(document.querySelector('#top .decoded'));"
+        "const data = new DataTransfer();"
+        "document.dispatchEvent(new ClipboardEvent('copy', { clipboardData: data, cancelable: true }));"
+        "return data.getData('text/plain'); })()"
+    )
+    assert copied == EXACT
+
+
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [
+        ("http://a.example/Z%C3%BCrich", "http://a.example/Zürich"),
+        ("http://a.example/%E6%9D%B1%E4%BA%AC/x%2Fy", "http://a.example/東京/x%2Fy"),
+        ("http://a.example/p%D0%B0ypal", None),  # a Cyrillic letter among Latin ones
+        ("http://a.example/%E2%80%AEgpj.exe", None),  # what turns the direction
+        ("http://a.example/%D7%90/%D7%91", None),  # read from the right
+        ("http://a.example/%E2%80%8B", None),  # nobody sees it
+        ("http://a.example/e%CC%81", None),  # a mark without its letter
+        ("http://a.example/%c3%bc", None),  # it could not be copied exactly
+        ("http://a.example/%C3%28", None),
+        ("http://a.example/%41%20", None),
+    ],
+)
+def test_letters_are_decoded_where_that_is_safe(
+    running: Any, browser: Browser, url: str, text: str | None
+) -> None:
+    opened(browser, running)
+    read = f"import('/-/page/keys.js').then(({{ readable }}) => readable({json.dumps(url)}))"
+    assert browser.evaluate(read) == (text or url)
+
+
+def test_keys_are_searched(running: Any, browser: Browser, ask: Fixture) -> None:
+    for target in ("/wiki/A", EXACT.removeprefix("http://en.example")):
+        ask(running.proxy, target, "en.example")
+    opened(browser, running)
+    for text, said in (("кошк", CAT), ("/wiki/a", "http://en.example/wiki/A"), ("dog", "No key has that.")):
+        fill(browser, search=text)
+        browser.evaluate("document.getElementById('search').dispatchEvent(new Event('input'))")
+        browser.until(f"document.getElementById('top').innerText.startsWith({json.dumps(said)})")
+        assert len(shown(browser, "top").splitlines()) == 1
+
+
+def test_a_purge_of_nothing_has_no_button(running: Any, browser: Browser) -> None:
+    opened(browser, running)
+    fill(browser, name="http://en.example/wiki/None")
+    browser.evaluate("document.getElementById('purge').requestSubmit()")
+    browser.until("document.getElementById('purged').innerText.startsWith('0 stored responses would go')")
+    assert browser.evaluate("document.getElementById('confirm').hidden")
+
+
+def test_a_search_for_rules_that_finds_none_says_so(running: Any, browser: Browser) -> None:
+    opened(browser, running)
+    browser.evaluate("document.getElementById('discover').click()")
+    browser.until("document.getElementById('discovered').innerText.startsWith('Nothing found')")
+
+
+def test_unknown_hosts_are_one_row_and_a_long_example_leaves_room(
+    running: Any, browser: Browser, ask: Fixture
+) -> None:
+    for number in range(5):
+        ask(running.proxy, "/", f"h{number}.example")
+    ask(running.proxy, "/wiki/%00" + "long" * 100, "en.example")
+    opened(browser, running)
+    browser.until("document.getElementById('refused').innerText.includes('5 hosts, most: h0.example')")
+    assert shown(browser, "refused").count("unknown-host") == 1
+    widths = cells(browser, "refused", "offsetWidth")
+    assert all(min(each) >= 60 for each in widths)
+    assert all(each == widths[0] for each in widths)
+
+
+def test_an_hour_is_shown_on_demand(running: Any, browser: Browser, ask: Fixture) -> None:
+    ask(running.proxy, "/wiki/A", "en.example")
+    opened(browser, running)
+    fill(browser, span="15")
+    browser.evaluate("document.getElementById('span').dispatchEvent(new Event('change'))")
+    browser.until(
+        "performance.getEntriesByType('resource').some((each) => each.name.endsWith('/-/stats?step=15'))"
+    )
+    browser.until("document.getElementById('state').textContent === 'Live'")
 
 
 def test_origins_and_configuration_are_shown(
@@ -492,6 +641,7 @@ def test_the_keyboard_finds_the_way_and_sees_where_it_is(running: Any, browser: 
     reached = {name for name, _ in seen}
     assert {"pause", "discover", "url", "by", "kind", "name", "soft"} <= reached
     assert all(outline == "solid" for name, outline in seen if name)
+    assert {"span", "search"} <= reached
     named = browser.evaluate(
         "[...document.querySelectorAll('input, select')].every((each) => each.labels.length === 1)"
     )
@@ -525,6 +675,8 @@ def test_it_says_when_nobody_answers(running: Any, browser: Browser) -> None:
     running.end()
     browser.until("document.getElementById('state').textContent.startsWith('No answer since ')")
     assert "the server is not there. Trying again" in shown(browser, "state")
+    assert browser.evaluate("document.title") == "▲ No answer: univocal"
+    assert browser.evaluate("getComputedStyle(document.getElementById('numbers')).opacity") < "1"
 
 
 def test_it_goes_on_when_the_server_is_back(
@@ -536,6 +688,8 @@ def test_it_goes_on_when_the_server_is_back(
     browser.until("document.getElementById('state').textContent.startsWith('No answer since ')")
     start("serve", "--config", str(tmp_path / "univocal.toml"), "--admin", f"{host}:{port}")
     browser.until("document.getElementById('state').textContent === 'Live'")
+    assert browser.evaluate("document.title") == "univocal"
+    assert browser.evaluate("getComputedStyle(document.getElementById('numbers')).opacity") == "1"
 
 
 def test_the_origin_servers_health_is_among_the_numbers(

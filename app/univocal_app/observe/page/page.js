@@ -50,7 +50,6 @@ const token = {
   forget: () => sessionStorage.removeItem("token"),
 };
 
-// The JSON of an answer that comes within so many milliseconds.
 async function ask(path, options = {}, patience = PATIENCE) {
   const headers = token.get() ? { authorization: `Bearer ${token.get()}` } : {};
   let answer;
@@ -81,13 +80,11 @@ function duration(seconds) {
 
 const percent = (hits, answerable) => (answerable ? `${((hits / answerable) * 100).toFixed(1)} %` : NOTHING);
 
-// A long time in its two largest units.
+const UNITS = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+
 function lasting(seconds) {
-  const units = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
-  const from = Math.max(units.findIndex(([, each]) => seconds >= each), 0);
-  return units.slice(from, from + 2).map(([unit, each], index) => (
-    [Math.floor((index ? seconds % units[from][1] : seconds) / each), unit]
-  )).filter(([count], index) => count || !index).map(([count, unit]) => `${number(count)} ${unit}`).join(" ");
+  const [unit, each] = UNITS.find((one) => seconds >= 2 * one[1]) ?? UNITS[3];
+  return `${number(Math.floor(seconds / each))} ${unit}`;
 }
 
 const moment = (seconds) => new Date(seconds * 1000).toLocaleString("sv");
@@ -122,7 +119,6 @@ const memory = chart(at("chart-memory"), {
   left: 60,
 });
 
-// How many of the origin servers are up, and the state and site of the first that is not.
 function health(origins) {
   const bad = origins.filter((each) => each.state !== "up");
   if (!bad.length) return ["Origin servers up", number(origins.length), origins.length ? "all that are configured" : "none is configured"];
@@ -132,6 +128,7 @@ function health(origins) {
 
 const sum = (numbers) => Object.values(numbers).reduce((total, count) => total + count, 0);
 const most = (numbers) => Object.keys(numbers).sort((one, other) => numbers[other] - numbers[one])[0];
+const SINCE = "since the start";
 const LAST = 10; // seconds that a rate is of
 
 // When the first certificate expires, if there is one; red from two weeks before.
@@ -152,17 +149,17 @@ function showNumbers({ totals, series, connections, certificates, program }, ori
   const some = totals.requests > 0;
   const rate = recent("requests") / Math.max(last.length, 1);
   const values = [
-    ["Requests in another spelling", some ? number(totals.folded) : NOTHING, "than the canonical one, since the start", "first"],
-    ["Hits", some ? number(totals.hits) : NOTHING, `since the start; ratio ${percent(totals.hits, totals.answerable)}, last ${LAST} s ${percent(recent("hits"), recent("answerable"))}`, "first"],
-    ["Requests a second", some ? number(Math.round(rate * 10) / 10) : NOTHING, `last ${LAST} s; ${number(totals.requests)} and ${octets(totals.bytes)} sent since the start`],
-    ["Latency, median", some ? duration(totals.seconds.p50) : NOTHING, `since the start; 99 % within ${some ? duration(totals.seconds.p99) : NOTHING}`],
+    ["Requests in another spelling", some ? number(totals.folded) : NOTHING, `${SINCE}, than the canonical one`, "first"],
+    ["Hits", some ? number(totals.hits) : NOTHING, `${SINCE}; ratio ${percent(totals.hits, totals.answerable)}, last ${LAST} s ${percent(recent("hits"), recent("answerable"))}`, "first"],
+    ["Requests a second", some ? number(Math.round(rate * 10) / 10) : NOTHING, `last ${LAST} s; ${number(totals.requests)} and ${octets(totals.bytes)} sent ${SINCE}`],
+    ["Latency, median", some ? duration(totals.seconds.p50) : NOTHING, `${SINCE}; 99 % within ${some ? duration(totals.seconds.p99) : NOTHING}`],
     ["Stored", octets(totals.stored.bytes), `of ${octets(totals.stored.max_bytes)}, ${counted(totals.stored.responses, "response")}, ${number(totals.stored.evictions)} evicted`],
     health(origins),
-    ["Failed", number(failed), `since the start${failed ? `; most: ${most(totals.failed)}` : ""}`, failing ? "alarm" : ""],
-    ["Refused", number(refused), `since the start${refused ? `; most: ${most(totals.refused)}` : ""}`],
+    ["Failed", number(failed), `${SINCE}${failed ? `; most: ${most(totals.failed)}` : ""}`, failing ? "alarm" : ""],
+    ["Refused", number(refused), `${SINCE}${refused ? `; most: ${most(totals.refused)}` : ""}`],
     ["Connections", number(connections.client), `of clients now; ${number(connections.origin)} to origin servers`],
-    ["Stale and collapsed", some ? number(totals.stale + totals.collapsed) : NOTHING, `since the start: ${number(totals.stale)} stale, ${number(totals.collapsed)} collapsed`],
-    ["Purges", number(totals.purges), "since the start"],
+    ["Stale", some ? number(totals.stale) : NOTHING, `${SINCE}; ${number(totals.collapsed)} collapsed`],
+    ["Purges", number(totals.purges), SINCE],
     ["Running for", lasting(Math.max(program.now - program.since, 0)), `version ${program.version}, since ${moment(program.since)}`],
     ...expiry(certificates, program.now),
   ];
@@ -253,16 +250,12 @@ async function discover() {
   at("discovered").replaceChildren(element("p", "Searching"));
   try {
     const told = await ask("/-/discover", {}, WORK);
-    if (!told.rules.length) {
-      at("discovered").replaceChildren(element("p", `Nothing found: no rule joins more of the ${counted(told.urls, "URL")} that clients asked for. With more requests there may be one.`));
-      at("discover").disabled = false;
-      return;
-    }
     const said = `${told.folded.urls} of ${told.urls} URLs would fold, ${told.folded.requests} of ${told.requests} requests.`;
+    const nothing = `Nothing found: no rule joins more of the ${counted(told.urls, "URL")} that clients asked for.`;
     const rules = told.rules.map((rule) => element("li", null, element("code", `${rule.from} → ${rule.to}`)));
-    at("discovered").replaceChildren(
-      element("p", said), element("ul", null, ...rules), element("p", "The profile, to paste:"), element("pre", told.profile),
-    );
+    at("discovered").replaceChildren(...(rules.length || told.folded.urls
+      ? [element("p", said), element("ul", null, ...rules), element("p", "The profile, to paste:"), element("pre", told.profile)]
+      : [element("p", nothing)]));
   } catch (error) {
     at("discovered").replaceChildren(element("p", `It could not be done: ${error.message}`));
   }
@@ -311,7 +304,6 @@ async function explain(event) {
   }
 }
 
-// What was asked for under the key of an explained URL, and what is stored of it.
 async function showAsked(url) {
   const told = await ask(`/-/spellings?url=${encodeURIComponent(url)}`);
   const stored = told.stored ? `${counted(told.stored, "response is", "responses are")} stored.` : "Nothing of it is stored.";
@@ -324,7 +316,6 @@ async function showAsked(url) {
 
 const STATES = new Set(["up", "failing", "ejected", "down"]);
 
-// On a phone rows are blocks: their roles say that they are rows all the same.
 function roled(role, made) {
   made.setAttribute("role", role);
   return made;
@@ -360,8 +351,7 @@ function showSites({ sites }) {
   renew("sites", sites, () => (sites.length ? sites.map((each) => row([
     ["", each.site || "no site"],
     ["requests", number(each.requests), "count"],
-    ...statuses.map((status) => [status, each.statuses[status] ? number(each.statuses[status]) : NOTHING, "count"]),
-    ["hits", each.hits ? number(each.hits) : NOTHING, "count"],
+    ...[...statuses.map((status) => [status, each.statuses[status]]), ["hits", each.hits]].map(([name, count]) => [name, count ? number(count) : NOTHING, "count"]),
     ["sent", octets(each.bytes), "count"],
   ])) : [none(8, "Nothing yet.")]));
 }
@@ -525,6 +515,27 @@ async function reload() {
   at("reload").disabled = false;
 }
 
+// On a phone a part is its heading until that is touched, and rows are blocks: they keep their roles.
+
+const ROLES = { TABLE: "table", THEAD: "rowgroup", TBODY: "rowgroup", TR: "row", TH: "columnheader" };
+const phone = matchMedia("(max-width: 40rem)");
+
+function unfold(part, open) {
+  part?.classList.toggle("folded", !open);
+  part?.querySelector("h2 button")?.setAttribute("aria-expanded", open);
+}
+
+function fold() {
+  for (const part of document.querySelectorAll(".part")) {
+    const heading = part.querySelector("h2");
+    const button = element("button", heading.textContent);
+    button.type = "button";
+    button.addEventListener("click", () => unfold(part, part.classList.contains("folded")));
+    heading.replaceChildren(phone.matches ? button : heading.textContent);
+    unfold(part, !phone.matches);
+  }
+}
+
 // Live
 
 function say(text, kind = "") {
@@ -606,6 +617,10 @@ async function live() {
   setTimeout(live, EVERY);
 }
 
+for (const each of document.querySelectorAll("input[type=text]")) Object.assign(each, { autocomplete: "off", autocapitalize: "off", spellcheck: false });
+for (const each of document.querySelectorAll(Object.keys(ROLES))) roled(ROLES[each.tagName], each);
+phone.addEventListener("change", fold);
+document.querySelector("nav").addEventListener("click", (event) => unfold(document.querySelector(event.target.hash || "nav").closest(".part"), true));
 at("pause").addEventListener("click", () => {
   at("pause").setAttribute("aria-pressed", String(!paused()));
   if (paused()) say("Paused", "paused");
@@ -625,4 +640,5 @@ at("unlock").addEventListener("submit", unlock);
 at("kind").addEventListener("change", hint);
 at("url").placeholder = HINTS.url;
 hint();
+fold();
 live();
