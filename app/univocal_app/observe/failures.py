@@ -51,7 +51,7 @@ class Failures:
     async def last(self) -> list[dict[str, Any]]:
         """The last failures of all processes that answer in time, the latest first."""
         rows = await self._survey.rows("failures")
-        latest_first = sorted(rows[::-1], key=lambda row: -int(row[0]))  # also of one millisecond
+        latest_first = sorted(rows, key=lambda row: int(row[0]))[::-1]  # also of one millisecond
         return [_told(row) for row in latest_first[:FEW]]
 
 
