@@ -1,4 +1,4 @@
-"""What became of a request, as the access log, the events, the metrics and the traces call it."""
+"""The words for the outcome of a request: in the access log, the events, the metrics and the traces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the listener's certificates expire."""
+"""The expiry of the certificates of the listener."""
 
 from __future__ import annotations
 
