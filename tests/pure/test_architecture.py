@@ -189,7 +189,7 @@ def test_the_library_does_not_know_the_application():
 
 @pytest.mark.parametrize(
     ("package", "place"),
-    [("redis", "univocal.store.redis"), ("uvicorn", "univocal.server")],
+    [("redis", "univocal.store.redis"), ("uvicorn", "univocal.server"), ("h2", "univocal.server.http2")],
 )
 def test_a_library_that_may_be_changed_for_another_is_imported_in_one_room(package, place):
     outside = [
@@ -203,9 +203,7 @@ def test_a_library_that_may_be_changed_for_another_is_imported_in_one_room(packa
 def test_nothing_private_of_uvicorn_is_used():
     """The program uses its `Server` and `Config`; the library makes classes for its `http` setting."""
     imports = [(name, each) for name in ALL for each in imported(name) if under(each, "uvicorn")]
-    # That for HTTP/2 stands on a class of uvicorn's.
-    deep = [(name, each) for name, each in imports if each != "uvicorn" and name != "univocal.server.h2"]
-    assert deep == []
+    assert [(name, each) for name, each in imports if each != "uvicorn"] == []
 
 
 def attributes(name):
@@ -227,8 +225,7 @@ def attributes(name):
 
 @pytest.mark.parametrize("name", [name for name in LIBRARY_MODULES if under(name, "univocal.server")])
 def test_no_class_of_the_server_has_more_than_sixteen_attributes(name):
-    if name != "univocal.server.h2":  # which adds to a class of uvicorn's
-        assert {owner: len(own) for owner, own in attributes(name) if len(own) > 16} == {}
+    assert {owner: len(own) for owner, own in attributes(name) if len(own) > 16} == {}
 
 
 def test_the_client_library_is_imported_in_one_line_and_its_client_is_not_used():
