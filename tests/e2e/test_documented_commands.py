@@ -61,7 +61,7 @@ ELSEWHERE = {
     r"make demo": By(
         "tests/e2e/test_demo.py::test_visitors_come_if_wanted_and_leave_the_printed_lines_their_pages"
     ),
-    r"make reference": By("tests/pure/test_reference_page.py::test_the_tables_are_what_the_code_says"),
+    r"make reference": By("tests/project/test_reference_page.py::test_the_tables_are_what_the_code_says"),
     r"make comparison": By("tests/e2e/test_comparison_page.py::test_the_page_tells_what_is_measured"),
     r"make differential .*": By(
         "tests/e2e/test_differential.py::test_univocal_makes_no_mistake_in_twenty_sequences",

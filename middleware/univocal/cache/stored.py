@@ -26,7 +26,7 @@ Selecting: TypeAlias = tuple[tuple[bytes, bytes | None], ...]
 # Statuses whose responses have no content, and so no Content-Length (RFC 9110 §8.6).
 NO_CONTENT: Final = frozenset({204, 304})
 
-# Measured on CPython (tests/property/test_cache_shapes.py): the objects of a response and its index entries,
+# Measured on CPython (tests/cache/test_shapes.py): the objects of a response and its index entries,
 # without the octets they hold.
 _BASE_COST: Final = 800
 _PART_COST: Final = 200

@@ -24,7 +24,7 @@ from univocal.uri.pipeline import canonical_target
 
 HERE = Path(__file__).parent
 ORIGINS = HERE / "origins"
-VECTORS = json.loads((HERE.parents[1] / "pure" / "vectors" / "spellings.json").read_text())
+VECTORS = json.loads((HERE.parents[1] / "uri" / "vectors" / "spellings.json").read_text())
 PAGE = HERE.parents[2] / "docs" / "comparison.md"
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin"
 JAVA = Path("/usr/share/java")

@@ -25,7 +25,7 @@ JARS += ("jaspic-api", "el-api", "jni")
 CONNECTORS = ("plain", "strict", "passthrough", "decoding")  # as Origin.java makes and prints them
 TIMEOUT = 60
 
-EXAMPLES = json.loads((HERE.parents[1] / "pure" / "vectors" / "servlet.json").read_text())
+EXAMPLES = json.loads((HERE.parents[1] / "uri" / "vectors" / "servlet.json").read_text())
 
 PLAIN = ""
 LENIENT = "[reject]\nsequences = []\n"

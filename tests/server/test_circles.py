@@ -9,7 +9,7 @@ import uvicorn
 import uvloop
 from uvicorn.server import ServerState
 
-from tests.protocol.server.conftest import RUNTIMES, Played
+from tests.server.conftest import RUNTIMES, Played
 from univocal.engine.engine import Engine
 from univocal.judge.admission import Gate
 from univocal.server.http1.connection import Http1Connection

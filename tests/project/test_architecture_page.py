@@ -12,7 +12,14 @@ import re
 
 import pytest
 
-from pure.test_architecture import APPLICATION_MODULES, FLOORS, LIBRARY, LIBRARY_MODULES, PROGRAM_FLOORS, ROOT
+from project.test_architecture import (
+    APPLICATION_MODULES,
+    FLOORS,
+    LIBRARY,
+    LIBRARY_MODULES,
+    PROGRAM_FLOORS,
+    ROOT,
+)
 from univocal.engine.exchange import Step
 from univocal.engine.flight import FlightPhase
 from univocal.engine.landing import Landing

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from pure.test_architecture import ROOT
+from project.test_architecture import ROOT
 
 PAGE = (ROOT / "docs" / "conformance.md").read_text("utf-8")
 ROW = re.compile(r"^\| (?P<section>[\d.]+) \| (?P<clause>.+?) \| (?P<kept>.+?) \| (?P<tests>.+) \|$")
@@ -116,7 +116,7 @@ def test_every_named_test_exists():
 
 
 def test_a_test_that_does_not_exist_is_noticed():
-    line = "| 3 | A clause. | yes | `pure/test_conformance_page.py::{}` | `pure/nowhere.py::test_x` |"
+    line = "| 3 | A clause. | yes | `project/test_conformance_page.py::{}` | `pure/nowhere.py::test_x` |"
     (row,) = rows(line.format("test_a_test_that_does_not_exist_is_noticed[odd]"))
     assert unknown([row]) == ["pure/nowhere.py::test_x"]
     (row,) = rows(line.format("test_nothing"))

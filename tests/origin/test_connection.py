@@ -6,7 +6,7 @@ import weakref
 import httpx
 import pytest
 
-from tests.protocol.origin.conftest import Told
+from tests.origin.conftest import Told
 from univocal.origin.connection import Connection, Phase, StaleConnectionError
 from univocal.origin.failures import ClosedError
 
