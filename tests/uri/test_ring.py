@@ -1,6 +1,7 @@
 import pytest
 
-from univocal.uri.ring import DECODE, ENCODE, KEEP, RESERVED, RINGS, UNRESERVED, DecoderRing
+from univocal.http.grammar import RESERVED, UNRESERVED
+from univocal.uri.ring import DECODE, ENCODE, KEEP, RINGS, DecoderRing
 
 RFC3986 = RINGS["rfc3986"]
 

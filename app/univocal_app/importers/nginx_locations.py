@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 from urllib.parse import quote, unquote
 
+from univocal.http.grammar import RESERVED
 from univocal.uri.profile import Profile
-from univocal.uri.ring import RESERVED
 from univocal_app.importers.imported import Note
 from univocal_app.importers.nginx_syntax import Directive
 from univocal_app.importers.sites import Mapped, Setting

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from univocal.uri.ring import DECODE, ENCODE, KEEP, RINGS, UNRESERVED, DecoderRing
+from univocal.http.grammar import UNRESERVED
+from univocal.uri.ring import DECODE, ENCODE, KEEP, RINGS, DecoderRing
 from univocal_app.importers.imported import Note, Table
 
 __all__ = ["corrected", "path_settings"]

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from univocal.uri.ring import DECODE, KEEP, UNRESERVED
+from univocal.http.grammar import UNRESERVED
+from univocal.uri.ring import DECODE, KEEP
 from univocal_app.importers.imported import Imported, Note, Source
 from univocal_app.importers.rings import corrected, path_settings
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from protego import Protego
 
 from univocal.origin.client_library import httpx
-from univocal.uri.pipeline import split
+from univocal.uri.query import split
 from univocal.uri.segments import routing_view
 from univocal_app.learn.likeness import Reply
 from univocal_app.learn.verdicts import Fetch, led_to

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
-from univocal.uri.pipeline import split
+from univocal.uri.query import split
 from univocal_app.learn.corpus import Urls
 from univocal_app.learn.questions import CUSTOMIZABLE, INDEX_NAME, TRACKING, parameters
 from univocal_app.learn.sample import section_of

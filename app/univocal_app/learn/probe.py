@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from univocal.uri.pipeline import canonical_target, split
+from univocal.uri.pipeline import canonical_target
 from univocal.uri.profile import Profile
+from univocal.uri.query import split
 from univocal_app.learn.names import WWW, examine_names
 from univocal_app.learn.questions import CUSTOMIZABLE, Pair, Question, invented, names_of, questions, risks
 from univocal_app.learn.sample import varied

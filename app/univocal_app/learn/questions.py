@@ -16,7 +16,7 @@ from typing import Final
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from univocal.uri.charset import CHARSETS
-from univocal.uri.pipeline import split
+from univocal.uri.query import split
 from univocal_app.learn.sample import section_of
 
 __all__ = [

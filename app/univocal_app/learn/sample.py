@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
-from univocal.uri.pipeline import split
+from univocal.uri.query import split
 from univocal_app.learn.logs import LogEntry, LogError, entry_of_any, lines, opened
 
 __all__ = ["Sample", "read_sample", "section_of", "varied"]

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from univocal.http.errors import ProfileError
-from univocal.uri.pipeline import canonical_target, split
+from univocal.uri.pipeline import canonical_target
+from univocal.uri.query import split
 from univocal.uri.rewrite import Rule, rewriter
 from univocal_app.learn.corpus import UNKNOWN, Urls
 from univocal_app.learn.envelopes import Candidate, abstracted, candidates

@@ -11,7 +11,7 @@ from math import prod
 from typing import Final, Literal, TypeAlias
 from urllib.parse import urljoin, urlsplit
 
-from univocal.uri.pipeline import split
+from univocal.uri.query import split
 from univocal_app.learn.likeness import Reply, Template, steady_fields, told_apart, without_echo, words
 from univocal_app.learn.questions import Pair, Question, siblings
 

@@ -9,8 +9,9 @@ from typing import Final
 
 from univocal.http.errors import ProfileError
 from univocal.http.grammar import unescape
-from univocal.uri.pipeline import canonical_target, split
+from univocal.uri.pipeline import canonical_target
 from univocal.uri.profile import Profile, parse
+from univocal.uri.query import split
 from univocal_app.learn.names import WWW, alias_of
 from univocal_app.learn.questions import CUSTOMIZABLE
 from univocal_app.learn.verdicts import CONFIDENCE, Evidence, Finding, verdict_of

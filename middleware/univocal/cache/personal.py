@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from univocal.cache.stored import Selecting
 from univocal.http.fields import ENCODINGS, cookie_names, first
 from univocal.http.messages import Fields, Request, values
 
@@ -48,10 +47,10 @@ PERSONAL: Final = CREDENTIALS | {b"cookie"}
 SINGLE: Final = CREDENTIALS | {b"range"}
 """The fields that make the answer to a request that request's own."""
 
-UNCREDENTIALED: Final[Selecting] = tuple((name, None) for name in sorted(CREDENTIALS))
+UNCREDENTIALED: Final[tuple[tuple[bytes, None], ...]] = tuple((name, None) for name in sorted(CREDENTIALS))
 """The selecting header fields that keep a response for requests without credentials."""
 
-IMPERSONAL: Final[Selecting] = tuple((name, None) for name in sorted(PERSONAL))
+IMPERSONAL: Final[tuple[tuple[bytes, None], ...]] = tuple((name, None) for name in sorted(PERSONAL))
 """The selecting header fields that keep a response for requests that do not say who asks."""
 
 # The fields by which proxies, traces and test suites tell one request from the next: an origin that chose its

@@ -8,7 +8,24 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-__all__ = ["SIGNS", "TOKEN", "TOKEN_OCTETS", "Absolute", "is_token", "quoted", "split_absolute", "unescape"]
+__all__ = [
+    "RESERVED",
+    "SIGNS",
+    "TOKEN",
+    "TOKEN_OCTETS",
+    "UNRESERVED",
+    "Absolute",
+    "is_token",
+    "quoted",
+    "split_absolute",
+    "unescape",
+]
+
+UNRESERVED: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
+"""The characters that mean the same escaped and bare (RFC 3986 §2.3)."""
+
+RESERVED: Final = b":/?#[]@!$&'()*+,;="
+"""The characters that may be delimiters (RFC 3986 §2.2)."""
 
 SIGNS: Final = b"!#$%&'*+-.^_`|~"
 """The octets of a token that are neither letters nor digits."""

@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from univocal.http.grammar import unescape
-from univocal.uri.ring import UNRESERVED
+from univocal.http.grammar import UNRESERVED, unescape
 
 __all__ = ["CHARSETS", "UTF_8", "Charset", "known_charset", "part_transcoder"]
 

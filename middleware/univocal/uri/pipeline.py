@@ -5,19 +5,28 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, TypeAlias
 
 from univocal.http.errors import by_rank
-from univocal.uri.charset import UTF_8
+from univocal.uri.charset import UTF_8, part_transcoder
 from univocal.uri.profile import Profile
-from univocal.uri.query import BARE, Query, query_steps
+from univocal.uri.query import BARE, Query, Respell, query_steps, split
 from univocal.uri.rewrite import Rewrite, rewriter
 from univocal.uri.ring import spellings
-from univocal.uri.segments import add_trailing_slash, path_steps
+from univocal.uri.segments import (
+    add_trailing_slash,
+    merge_slashes,
+    remove_dot_segments,
+    remove_empty_segments,
+    remove_index_name,
+    remove_servlet_dot_segments,
+    remove_trailing_slash,
+    strip_parameters,
+)
 from univocal.uri.suspicious import UTF_8_ESCAPES, Inspector, is_utf_8
 
-__all__ = ["Declared", "Rejected", "Stage", "canonical_target", "explain_target", "rejected", "split"]
+__all__ = ["Declared", "Rejected", "Stage", "canonical_target", "explain_target", "rejected"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +69,7 @@ def explain_target(
 
 
 # The path and the query of a target; the query is b"" or begins with "?".
+_SEGMENT: Final = re.compile(rb"[^/]+")
 _Parts: TypeAlias = tuple[bytes, bytes]
 
 # How often a target may change before it stays as it is. What rewriting, index names and trailing slashes
@@ -165,7 +175,7 @@ def _steps(
     profile: Profile, declared: Declared
 ) -> Iterator[tuple[str, Callable[[bytes, bytes], _Parts], bool]]:
     adds = profile.trailing_slash == "add"
-    for name, respell, lossy in path_steps(profile, declared[0]):
+    for name, respell, lossy in _path_steps(profile, declared[0]):
         step = _on_path(respell)
         if adds and name == "index-names":
             yield name, _before_the_slash(step), lossy
@@ -178,6 +188,32 @@ def _steps(
         yield "trailing-slash", _on_path(add_trailing_slash), True
     for name, respell, lossy in query_steps(profile.query, profile.charset, declared[1]):
         yield name, _on_query(respell), lossy
+
+
+def _path_steps(profile: Profile, declared: str) -> Iterator[tuple[str, Respell, bool]]:
+    """The steps by which `profile` changes a path: the name of each, the step, and whether it is lossy."""
+    parameter = re.compile(rb"[%b][^/]*" % re.escape(profile.parameter_delimiters))
+    if profile.parameters == "strip":
+        yield "parameters", partial(strip_parameters, parameter=parameter), True
+    yield "ring", profile.ring.canonical, False
+    if profile.charset.path or declared:
+        transcode = part_transcoder(profile.charset.path, profile.charset.origin, declared)
+        yield "charset", lambda path: _SEGMENT.sub(lambda segment: transcode(segment[0]), path), True
+    if profile.merge_slashes and profile.reads_parameters:
+        yield "slashes", partial(remove_empty_segments, parameter=parameter), False
+    elif profile.merge_slashes:
+        yield "slashes", merge_slashes, False
+    # After the ring, since decoding can create dot segments.
+    if profile.dot_segments == "rfc3986":
+        yield "dot-segments", remove_dot_segments, False
+    elif profile.dot_segments == "servlet":
+        yield "dot-segments", partial(remove_servlet_dot_segments, parameter=parameter), False
+    if profile.index_names:
+        yield "index-names", partial(remove_index_name, names=frozenset(profile.index_names)), True
+    if profile.trailing_slash == "add":
+        yield "trailing-slash", add_trailing_slash, True
+    elif profile.trailing_slash == "remove":
+        yield "trailing-slash", remove_trailing_slash, True
 
 
 def _on_target(rewrite: Rewrite) -> Callable[[bytes, bytes], _Parts]:
@@ -229,12 +265,6 @@ def _plain(profile: Profile) -> re.Pattern[bytes]:
 @lru_cache(maxsize=1024)
 def _pipeline(profile: Profile, declared: Declared) -> _Pipeline:
     return _Pipeline(profile, declared)
-
-
-def split(target: bytes) -> tuple[bytes, bytes]:
-    """A target's path and its query, which is b"" or begins with "?"."""
-    mark = target.find(b"?")
-    return (target, b"") if mark < 0 else (target[:mark], target[mark:])
 
 
 def rejected(*reasons: str) -> Rejected:

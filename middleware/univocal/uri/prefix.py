@@ -14,9 +14,9 @@ from functools import lru_cache
 from univocal.http.authority import DEFAULT_PORTS
 from univocal.http.grammar import split_absolute
 from univocal.uri.charset import Charset
-from univocal.uri.pipeline import Rejected, canonical_target, rejected, split
+from univocal.uri.pipeline import Rejected, canonical_target, rejected
 from univocal.uri.profile import Profile
-from univocal.uri.query import Query
+from univocal.uri.query import Query, split
 from univocal.uri.segments import routing_view
 from univocal.uri.site import Site
 from univocal.uri.sites import Sites, resolve_url

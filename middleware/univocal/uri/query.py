@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from univocal.http.globs import compile_globs
-from univocal.http.grammar import unescape
+from univocal.http.grammar import RESERVED, UNRESERVED, unescape
 from univocal.uri.charset import Charset, part_transcoder
-from univocal.uri.ring import RESERVED, UNRESERVED, DecoderRing
+from univocal.uri.ring import DecoderRing
 
-__all__ = ["BARE", "Query", "query_steps"]
+__all__ = ["BARE", "Query", "Respell", "query_steps", "split"]
 
 # What may stand in a query besides escapes: RFC 3986 §3.4, and the "[" and "]" that browsers send bare.
 BARE: Final = bytes(octet for octet in UNRESERVED + RESERVED if octet != 0x23)
@@ -142,3 +142,9 @@ def _matcher(globs: Sequence[bytes]) -> Callable[[bytes], bool]:
     if pattern is None:
         return names.__contains__
     return lambda name: name in names or pattern.fullmatch(name) is not None
+
+
+def split(target: bytes) -> tuple[bytes, bytes]:
+    """A target's path and its query, which is b"" or begins with "?"."""
+    mark = target.find(b"?")
+    return (target, b"") if mark < 0 else (target[:mark], target[mark:])

@@ -10,14 +10,14 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-__all__ = ["DECODE", "ENCODE", "KEEP", "RESERVED", "RINGS", "UNRESERVED", "DecoderRing", "spellings"]
+from univocal.http.grammar import RESERVED, UNRESERVED
+
+__all__ = ["DECODE", "ENCODE", "KEEP", "RINGS", "DecoderRing", "spellings"]
 
 ENCODE: Final = 0
 DECODE: Final = 1
 KEEP: Final = 2
 
-UNRESERVED: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
-RESERVED: Final = b":/?#[]@!$&'()*+,;="
 
 # Bare, these would end the path, the request line or the message, or begin an escape that nobody wrote.
 _NEVER_BARE: Final = frozenset([*range(0x21), *range(0x7F, 0x100)])

@@ -6,19 +6,14 @@ Every function takes a path that begins with "/" and gives the same object back 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Final, TypeAlias
+from typing import Final
 
-from univocal.uri.charset import part_transcoder
-from univocal.uri.profile import Profile
 from univocal.uri.ring import RINGS
 
 __all__ = [
     "add_trailing_slash",
     "is_under",
     "merge_slashes",
-    "path_steps",
     "remove_dot_segments",
     "remove_empty_segments",
     "remove_index_name",
@@ -29,36 +24,7 @@ __all__ = [
 ]
 
 _SLASHES: Final = re.compile(rb"/{2,}")
-_SEGMENT: Final = re.compile(rb"[^/]+")
 _DOTS: Final = (b".", b"..")
-
-Respell: TypeAlias = Callable[[bytes], bytes]
-
-
-def path_steps(profile: Profile, declared: str) -> Iterator[tuple[str, Respell, bool]]:
-    """The steps by which `profile` changes a path: the name of each, the step, and whether it is lossy."""
-    parameter = re.compile(rb"[%b][^/]*" % re.escape(profile.parameter_delimiters))
-    if profile.parameters == "strip":
-        yield "parameters", partial(strip_parameters, parameter=parameter), True
-    yield "ring", profile.ring.canonical, False
-    if profile.charset.path or declared:
-        transcode = part_transcoder(profile.charset.path, profile.charset.origin, declared)
-        yield "charset", lambda path: _SEGMENT.sub(lambda segment: transcode(segment[0]), path), True
-    if profile.merge_slashes and profile.reads_parameters:
-        yield "slashes", partial(remove_empty_segments, parameter=parameter), False
-    elif profile.merge_slashes:
-        yield "slashes", merge_slashes, False
-    # After the ring, since decoding can create dot segments.
-    if profile.dot_segments == "rfc3986":
-        yield "dot-segments", remove_dot_segments, False
-    elif profile.dot_segments == "servlet":
-        yield "dot-segments", partial(remove_servlet_dot_segments, parameter=parameter), False
-    if profile.index_names:
-        yield "index-names", partial(remove_index_name, names=frozenset(profile.index_names)), True
-    if profile.trailing_slash == "add":
-        yield "trailing-slash", add_trailing_slash, True
-    elif profile.trailing_slash == "remove":
-        yield "trailing-slash", remove_trailing_slash, True
 
 
 def remove_dot_segments(path: bytes) -> bytes:

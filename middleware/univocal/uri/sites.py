@@ -12,8 +12,9 @@ from univocal.http.authority import DEFAULT_PORTS, Authority, parse_authority
 from univocal.http.errors import ConfigurationError, Objections, RefusedError
 from univocal.http.grammar import split_absolute
 from univocal.uri.charset import known_charset
-from univocal.uri.pipeline import Declared, Rejected, canonical_target, rejected, split
+from univocal.uri.pipeline import Declared, Rejected, canonical_target, rejected
 from univocal.uri.profile import Profile, ProfileName, chosen_profile
+from univocal.uri.query import split
 from univocal.uri.segments import routing_view
 from univocal.uri.site import Route, Site
 from univocal.uri.target import Canonical, strays, survives_clients

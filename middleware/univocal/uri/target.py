@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Final
 
 from univocal.http.fields import ENCODINGS
-from univocal.uri.pipeline import split
 from univocal.uri.profile import Profile
+from univocal.uri.query import split
 from univocal.uri.segments import is_under, routing_view
 from univocal.uri.site import PLACE, Route, Site
 from univocal.uri.suspicious import is_utf_8
