@@ -11,7 +11,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 import univocal
 
@@ -165,6 +164,66 @@ def test_the_rooms_of_the_program_are_these():
     assert {room(name) for name in APPLICATION_MODULES} == {None, "__main__", *PROGRAM_FLOORS}
 
 
+def floors_of(package):
+    """The floor of each module within its room: 1 more than those of the modules that it imports."""
+    within = {name for name in ALL if under(name, package)}
+    known = {name: {each for each in imported(name) if each in within and each != name} for name in within}
+    floors = {}
+    while len(floors) < len(within):
+        for name in within - set(floors):
+            if known[name] <= set(floors):
+                floors[name] = 1 + max((floors[each] for each in known[name]), default=0)
+    return floors
+
+
+@pytest.mark.parametrize("name", FLOORS)
+def test_modules_of_a_room_stand_on_few_floors(name):
+    assert max(floors_of(f"univocal.{name}").values()) <= 7
+
+
+# Classes that are made to be built on: the language's own, asyncio's and httpx's interfaces, and exceptions.
+INTERFACES = {
+    *("ABC", "Enum", "Generic", "IntEnum", "NamedTuple", "Protocol"),
+    *("asyncio.Protocol", "asyncio.Transport", "httpx.AsyncBaseTransport", "httpx.AsyncByteStream"),
+    *("Exception", "OSError", "ValueError", "httpx.RemoteProtocolError", "redis.ConnectionError"),
+}
+
+
+@pytest.mark.parametrize("name", LIBRARY_MODULES)
+def test_no_class_is_built_on_another_projects_class(name):
+    ours = {node.name for each in ALL for node in tree_of(each).body if isinstance(node, ast.ClassDef)}
+    bases = {
+        ast.unparse(base).partition("[")[0]
+        for node in ast.walk(tree_of(name))
+        if isinstance(node, ast.ClassDef)
+        for base in node.bases
+    }
+    assert {base for base in bases - INTERFACES if base not in ours} == set()
+
+
+@pytest.mark.parametrize("name", LIBRARY_MODULES)
+def test_nothing_private_of_uvicorn_is_imported(name):
+    private = ("uvicorn._types", "uvicorn.protocols")
+    assert [each for each in imported(name) if any(under(each, package) for package in private)] == []
+
+
+@pytest.mark.parametrize("name", LIBRARY_MODULES)
+def test_an_object_has_at_most_sixteen_attributes(name):
+    written = {
+        node.name: {
+            target.attr
+            for target in ast.walk(node)
+            if isinstance(target, ast.Attribute)
+            and isinstance(target.ctx, ast.Store)
+            and isinstance(target.value, ast.Name)
+            and target.value.id == "self"
+        }
+        for node in ast.walk(tree_of(name))
+        if isinstance(node, ast.ClassDef)
+    }
+    assert {each: len(names) for each, names in written.items() if len(names) > 16} == {}
+
+
 def test_no_modules_import_one_another_in_a_circle():
     graph = {name: {each for each in imported(name) if each in ALL and each != name} for name in ALL}
     while leaves := {name for name, known in graph.items() if not known}:
@@ -299,11 +358,11 @@ def documented(tree):
 
 
 TOLD = {name: dict(documented(ast.parse(path.read_text("utf-8")))) for name, path in ALL.items()}
-# A method that plays a role is told of where the role is; so is one of asyncio's or uvicorn's.
+# A method that plays a role is told of where the role is; so is one of asyncio's or of a parser's callbacks.
 ROLES = {name.split(".")[-1] for told in TOLD.values() for name, text in told.items() if text} | {
     *dir(asyncio.Protocol),
     *dir(asyncio.Transport),
-    *dir(HttpToolsProtocol),
+    *("on_body", "on_header", "on_headers_complete", "on_message_begin", "on_message_complete"),
 }
 
 

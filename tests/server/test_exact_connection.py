@@ -8,9 +8,9 @@ import pytest
 import uvicorn
 
 from univocal.http.framing import ReadLimits
+from univocal.server.bounds import PIECE
 from univocal.server.http1 import connection
 from univocal.server.http1.connection import LINGER
-from univocal.server.listener import PIECE
 from univocal.server.protocol import ExactProtocol
 
 HOST = b"Host: a.example\r\n"
@@ -260,7 +260,7 @@ async def test_limits_come_by_a_factory_that_survives_pickling():
     state = uvicorn.Server(config).server_state
     protocol = config.http_protocol_class(config=config, server_state=state, app_state={})
     assert isinstance(protocol, ExactProtocol)
-    assert protocol.listener.limits.max_target == 5
+    assert protocol.listener.bounds.limits.max_target == 5
 
 
 # Time

@@ -1,16 +1,14 @@
 """A glance reads what the parser reads, and answers what a turn answers."""
 
-from types import SimpleNamespace
-
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from univocal.http.errors import RefusedError
+from univocal.server.bounds import Bounds
 from univocal.server.http1.glance import Glance
 from univocal.server.http1.head_reader import ReceivedHead
 from univocal.server.http1.request_reader import RequestReader
-from univocal.server.listener import Listener
 
 HOST = b"Host: a.example\r\n"
 END = b"\r\n\r\n"
@@ -19,7 +17,7 @@ BROWSER = HOST + b"Connection: keep-alive\r\nAccept-Encoding: gzip\r\nCookie: a=
 
 def heard(data):
     """The heads in these octets, as the parser with all callbacks reads them, and whether it refused any."""
-    reader, heads = RequestReader(Listener(SimpleNamespace())), []
+    reader, heads = RequestReader(Bounds()), []
     reader.push(data)
     try:
         while (event := reader.next()) is not None:
@@ -203,7 +201,7 @@ def check_answers(twins, comparable, data):
         door.origin.asked.clear()
         client = door.client()
         if not looks:
-            client.protocol.listener.longest_glance = 0
+            client.protocol.listener.bounds.longest_glance = 0
         client.protocol.data_received(data)
         after = b"GET /a/b HTTP/1.1\r\n" + HOST + b"\r\n"
         if not client.transport.closed and not client.transport.ended:

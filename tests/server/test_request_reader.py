@@ -1,7 +1,6 @@
 """Requests are taken apart to the octet, however they are cut, and no content costs more than any other."""
 
 import time
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -9,9 +8,9 @@ from hypothesis import strategies as st
 
 from univocal.http.errors import RefusedError
 from univocal.http.framing import ReadLimits
+from univocal.server.bounds import Bounds
 from univocal.server.http1.head_reader import ReceivedHead
 from univocal.server.http1.request_reader import END, RequestPhase, RequestReader
-from univocal.server.listener import Listener
 
 HOST = b"Host: a.example\r\n"
 GET = b"GET /next HTTP/1.1\r\n" + HOST + b"\r\n"
@@ -28,7 +27,7 @@ def chunks(content, size):
 
 
 def reader(**limits):
-    return RequestReader(Listener(SimpleNamespace(), ReadLimits(**limits)))
+    return RequestReader(Bounds(ReadLimits(**limits)))
 
 
 def requests(data, step, made=None):

@@ -96,7 +96,7 @@ async def adopt(house: House, prepared: Prepared) -> None:
     house.running = Running.of(prepared.recipes, prepared.proxies)
     house.proxy.gate.runtime = prepared.runtime
     house.origins.change(prepared.proxies)
-    house.listener.bound_by(read_limits(configuration.server))
+    house.listener.bounds.change(read_limits(configuration.server))
     house.listener.clients.limits = connection_limits(configuration)
     if house.certificates is not None and prepared.certificates is not None:
         house.certificates.adopt(configuration, prepared.runtime.sites, prepared.certificates)

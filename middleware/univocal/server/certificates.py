@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Mapping
-from typing import Final
 
 from univocal.http.authority import DEFAULT_PORTS, parse_authority
 from univocal.uri.sites import Sites
 
-__all__ = ["SUITS", "Certificates"]
-
-# The name by which a transport tells what `Certificates.suits` gave for it.
-SUITS: Final = "univocal.suits"
+__all__ = ["Certificates"]
 
 
 class Certificates:

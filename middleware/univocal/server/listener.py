@@ -9,17 +9,14 @@ from typing import Final
 from univocal.http.framing import ReadLimits, faults, field_octets
 from univocal.http.messages import Fields, Received, values
 from univocal.http.problem import Problem, problem
+from univocal.server.bounds import READ_LIMITS, Bounds
 from univocal.server.clients import Clients
 from univocal.server.complaints import COMPLAINTS
 from univocal.server.peer import ClientPeer
 from univocal.server.turn import Service
 
-__all__ = ["PIECE", "READ_LIMITS", "Listener"]
+__all__ = ["Listener"]
 
-# Octets parsed at once. While a response is under way the next requests wait unparsed, so that what one
-# connection has had parsed ahead is bounded by this and not by what the kernel had ready.
-PIECE: Final = 16384
-READ_LIMITS: Final = ReadLimits()
 # Reasons that one client gives for many connections: each is said once, by `Clients`.
 _SAID: Final = frozenset(("too-many-requests", "overloaded"))
 
@@ -30,7 +27,7 @@ class Listener:
     `tell` hears of each request that no responder gets: all that is known of it, and the reasons.
     """
 
-    __slots__ = ("clients", "limits", "longest_glance", "max_silence", "most_fields", "service", "tell")
+    __slots__ = ("bounds", "clients", "service", "tell")
 
     def __init__(
         self,
@@ -42,17 +39,7 @@ class Listener:
         self.service = service
         self.tell = tell
         self.clients = Clients() if clients is None else clients
-        self.bound_by(limits)
-
-    def bound_by(self, limits: ReadLimits) -> None:
-        """Have these limits from now on; a wait that has begun goes on as it is."""
-        self.limits = limits
-        bounded = limits.max_target and limits.max_field_bytes
-        # Octets that take a head, or a chunk's frame, no further.
-        self.max_silence = limits.max_target + limits.max_field_bytes + PIECE if bounded else 0
-        # A head of so few octets and fields is within all bounds.
-        self.longest_glance = min([PIECE, *filter(None, (limits.max_target, limits.max_field_bytes // 2))])
-        self.most_fields = limits.max_fields or PIECE
+        self.bounds = Bounds(limits)
 
     def faults(
         self,
@@ -67,7 +54,7 @@ class Listener:
         `watched` are those of the fields that `framing.WATCHED` names, where they have been set aside, and
         `octets` those that all fields take at most, where that is known.
         """
-        limits, target = self.limits, received.target
+        limits, target = self.bounds.limits, received.target
         framing = fields if watched is None else watched
         # RFC 9113 §8.1: HTTP/2 says of a message's end what its frames say, and has fields as HTTP/1.1 has.
         version = "1.1" if received.version == b"2" else received.version.decode()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from univocal.server.certificates import SUITS
+__all__ = ["SUITS", "ClientPeer", "peer_of"]
 
-__all__ = ["ClientPeer", "peer_of"]
+# The name by which a transport tells what `Certificates.suits` gave for it.
+SUITS: Final = "univocal.suits"
 
 
 class ClientPeer(NamedTuple):

@@ -15,9 +15,10 @@ from typing import Any, cast
 from univocal.http.framing import ReadLimits
 from univocal.http.messages import Received
 from univocal.server.asgi_service import AsgiService
+from univocal.server.bounds import READ_LIMITS
 from univocal.server.clients import Clients
 from univocal.server.http1.connection import Http1Connection
-from univocal.server.listener import READ_LIMITS, Listener
+from univocal.server.listener import Listener
 from univocal.server.roles import ServerState
 
 __all__ = ["ExactProtocol", "ReadLimits"]

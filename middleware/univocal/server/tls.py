@@ -15,8 +15,9 @@ from functools import partial
 from typing import Any, Final, cast
 
 from univocal.http.messages import Received
-from univocal.server.certificates import SUITS, Certificates
+from univocal.server.certificates import Certificates
 from univocal.server.listener import Listener
+from univocal.server.peer import SUITS
 from univocal.server.roles import ServerState
 
 __all__ = ["TlsConnection", "TlsTransport"]
@@ -75,8 +76,8 @@ class TlsConnection(asyncio.Protocol):
         self.rested = self._loop.time()
         self._connections.add(self)
         self._listener.clients.enter(self, self._peer)
-        if self._listener.limits.header_timeout:
-            self._timer = self._loop.call_later(self._listener.limits.header_timeout, self._late)
+        if self._listener.bounds.limits.header_timeout:
+            self._timer = self._loop.call_later(self._listener.bounds.limits.header_timeout, self._late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._part()

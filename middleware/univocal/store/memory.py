@@ -75,7 +75,6 @@ class MemoryStore:
         self._entries: dict[bytes, Entry] = {}
         self._sieve = Sieve()
         self._index = Index()
-        self._alike = self._index.paths
         self._bans = Bans()
         self._round = 0  # the number of the ban up to which the sweep under way tests
         self._bytes = self._responses = self._evictions = 0
@@ -103,7 +102,7 @@ class MemoryStore:
         if entry is not None:
             entry.visited = True
             return entry.variants
-        return self._lookup_alike(key) if self._alike else ()
+        return self._lookup_alike(key) if self._index.paths else ()
 
     def _lookup_alike(self, key: bytes) -> Sequence[Stored]:
         """The stored responses of another key that No-Vary-Search makes the same."""

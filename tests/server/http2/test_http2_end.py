@@ -80,7 +80,7 @@ async def test_a_reload_drains_a_connection_at_its_next_request(connect):
     """What the client was told of its limits holds no longer."""
     client = connect()
     await client.ask(1)
-    client.server.listener.limits = ReadLimits(max_fields=50)
+    client.server.listener.bounds.limits = ReadLimits(max_fields=50)
     client.server.origin.holds = True
     await client.send(headers(3))
     assert client.goodbyes == []

@@ -130,7 +130,7 @@ class Http1Connection(asyncio.Protocol):
         keep_alive = max(config.timeout_keep_alive, 0.001)  # uvicorn's 0 is no time, not all time
         self._server = _Server(config, server_state, loop, keep_alive)
         self.listener = listener
-        self._reader = RequestReader(listener)
+        self._reader = RequestReader(listener.bounds)
         self._framing = ResponseFraming()
         self._deadlines = Deadlines(loop, self._late)
         self._delivery: Delivery
@@ -157,11 +157,11 @@ class Http1Connection(asyncio.Protocol):
         self.transport = transport
         self.peer = peer = peer_of(transport)
         self._flow = Flow(transport)
-        self._delivery = Delivery(transport, server.loop, listener.limits.send_timeout)
+        self._delivery = Delivery(transport, server.loop, listener.bounds.limits.send_timeout)
         server.state.connections.add(self)
         self.rested = server.loop.time()
         self._objection = listener.clients.enter(self, peer.address)
-        self._deadlines.wait(listener.limits.header_timeout)
+        self._deadlines.wait(listener.bounds.limits.header_timeout)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._move(_LOST)
@@ -277,7 +277,7 @@ class Http1Connection(asyncio.Protocol):
         held = len(self.turns) > 1 or (not starved and bool(reader.octets))
         if held is not self._flow.held:
             self._flow.hold(held)
-        limits = self.listener.limits
+        limits = self.listener.bounds.limits
         if self._incoming is not None:
             if deadlines.due == NEVER or deadlines.arrived >= MIN_RATE * limits.content_timeout:
                 self._await_content()
@@ -371,7 +371,7 @@ class Http1Connection(asyncio.Protocol):
         """Answer the next requests at a glance, as far as their heads are there; how many they were."""
         reader, answered = self._reader, 0
         while answered < most and not self.turns:
-            head = reader.whole_head(self.listener.longest_glance)
+            head = reader.whole_head(self.listener.bounds.longest_glance)
             if not head or not self._glance_at(head):
                 break
             reader.skip(len(head))
@@ -385,7 +385,7 @@ class Http1Connection(asyncio.Protocol):
         """
         listener = self.listener
         if (
-            len(data) > listener.longest_glance
+            len(data) > listener.bounds.longest_glance
             or self.turns
             or self._reader.phase is not _BETWEEN
             or self.life is not _OPEN
@@ -404,7 +404,7 @@ class Http1Connection(asyncio.Protocol):
             suits = self.peer.suits
             glance = Glance() if suits is None else CertifiedGlance(suits)
         read = glance.read(data)
-        if read is None or len(read[1]) > listener.most_fields:
+        if read is None or len(read[1]) > listener.bounds.most_fields:
             return False
         target, names, field_values = read
         service, peer = listener.service, self.peer
@@ -439,7 +439,7 @@ class Http1Connection(asyncio.Protocol):
         """Answer with a problem once all before it is answered, and end the connection."""
         known = None
         if self._incoming is None:
-            head, limits = self._reader.head, self.listener.limits
+            head, limits = self._reader.head, self.listener.bounds.limits
             known = self._received(head)
             known.version = known.version or b"1.1"
             known.target = known.target[: limits.max_target or None]
@@ -487,7 +487,7 @@ class Http1Connection(asyncio.Protocol):
 
     def _watch(self) -> None:
         """See to it that the client takes what was written."""
-        self._delivery.seconds = self.listener.limits.send_timeout
+        self._delivery.seconds = self.listener.bounds.limits.send_timeout
         self._delivery.watch(self._forsake)
 
     def _forsake(self) -> None:
@@ -503,7 +503,7 @@ class Http1Connection(asyncio.Protocol):
 
     def _late(self) -> None:
         """Take note that the client has not gone on in its time."""
-        limits = self.listener.limits
+        limits = self.listener.bounds.limits
         phase, flow, turn = self._reader.phase, self._flow, self._incoming
         if self.transport.is_closing():
             return
@@ -526,7 +526,7 @@ class Http1Connection(asyncio.Protocol):
         """Give the client its time for the next octets of content."""
         self._deadlines.arrived = 0
         self._flow.paused_lately = self._flow.read_paused
-        self._deadlines.wait(self.listener.limits.content_timeout)
+        self._deadlines.wait(self.listener.bounds.limits.content_timeout)
 
     def _move(self, life: ConnectionState) -> None:
         if life not in MOVES[self.life]:

@@ -11,9 +11,9 @@ from enum import Enum
 from typing import Final, TypeAlias
 
 from univocal.http.errors import RefusedError
+from univocal.server.bounds import PIECE, Bounds
 from univocal.server.http1.chunks import ChunkReader
 from univocal.server.http1.head_reader import HeadReader, ReceivedHead
-from univocal.server.listener import PIECE, Listener
 
 __all__ = ["END", "End", "Event", "RequestPhase", "RequestReader"]
 
@@ -69,10 +69,10 @@ class RequestReader:
     | any      | `stop`, a refusal                | STOPPED                 |
     """
 
-    __slots__ = ("_at", "_before", "_chunks", "_heads", "_left", "_listener", "_silence", "octets", "phase")
+    __slots__ = ("_at", "_before", "_bounds", "_chunks", "_heads", "_left", "_silence", "octets", "phase")
 
-    def __init__(self, listener: Listener) -> None:
-        self._listener = listener  # whose bounds may change
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds  # they may change
         self.octets = b""  # that have come, and are not all read
         self._at = 0  # those before this place are read
         self._heads = HeadReader()
@@ -189,7 +189,7 @@ class RequestReader:
             if self._silence:
                 whole = self._feed(octets, octets)
             else:
-                begun = self._heads.begin(octets, self._listener.limits.max_target)
+                begun = self._heads.begin(octets, self._bounds.limits.max_target)
                 if begun is None:
                     return False
                 whole = self._feed(octets, begun)
@@ -220,7 +220,7 @@ class RequestReader:
         self._at += len(octets)
         self._silence += len(octets)
         whole = self._heads.feed(begun)
-        if 0 < self._listener.max_silence < self._silence:
+        if 0 < self._bounds.max_silence < self._silence:
             raise RefusedError("fields-too-large")
         return whole
 

@@ -71,7 +71,7 @@ class Http2Connection(asyncio.Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._listener = listener
-        self._limits = listener.limits  # those that the client was told
+        self._limits = listener.bounds.limits  # those that the client was told
         self._server_state = server_state
         self._loop = _loop or asyncio.get_running_loop()
         self._keep_alive = max(config.timeout_keep_alive, 0.001)  # uvicorn's 0 is no time, not all time
@@ -265,7 +265,7 @@ class Http2Connection(asyncio.Protocol):
             session.reset(number, ErrorCodes.REFUSED_STREAM)
             session.charge(0 if session.state is SessionState.PARTED else _IN_VAIN, now)
             return
-        if self._listener.limits is not self._limits:
+        if self._listener.bounds.limits is not self._limits:
             session.leave()  # what it was told holds no longer: its next connection is told anew
         if self._streams:
             session.ask_to_leave()
@@ -282,9 +282,14 @@ class Http2Connection(asyncio.Protocol):
     def _at_a_glance(self, number: int, head: Head, received: Received) -> bool:
         """Answer an ordinary GET; False: it is none, and nothing was done."""
         listener, names, contents = self._listener, head.names, head.values
-        if head.reasons or self._objection or head.target[:1] != b"/" or len(names) > listener.most_fields:
+        if (
+            head.reasons
+            or self._objection
+            or head.target[:1] != b"/"
+            or len(names) > listener.bounds.most_fields
+        ):
             return False
-        if sum(map(len, names)) + sum(map(len, contents)) + len(head.target) > listener.longest_glance:
+        if sum(map(len, names)) + sum(map(len, contents)) + len(head.target) > listener.bounds.longest_glance:
             return False
         suits = self.peer.suits
         if suits is not None and not (names[:1] == (b"host",) and suits(contents[0])):
@@ -352,7 +357,7 @@ class Http2Connection(asyncio.Protocol):
             return None
         hosts = values(head.fields, b"host")
         received.host = hosts[0] if len(hosts) == 1 else b""
-        received.target = received.target[: self._listener.limits.max_target or None]
+        received.target = received.target[: self._listener.bounds.limits.max_target or None]
         return self._listener.refuse(received, by_rank(reasons))
 
     def _open(self, number: int, *, is_complete: bool, is_malformed: bool = False) -> Http2Stream:

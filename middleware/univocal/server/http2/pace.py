@@ -41,12 +41,12 @@ class Pace:
     def watch_content(self) -> None:
         """Begin to look at the content that comes, if nobody does."""
         if self._content.due == NEVER:
-            self._content.wait(self._listener.limits.content_timeout)
+            self._content.wait(self._listener.bounds.limits.content_timeout)
 
     def watch_windows(self) -> None:
         """Begin to look at the content that waits for a window, if nobody does."""
         if self._windows.due == NEVER:
-            self._windows.wait(self._listener.limits.send_timeout)
+            self._windows.wait(self._listener.bounds.limits.send_timeout)
 
     def stop(self) -> None:
         """Look no more."""
@@ -56,7 +56,7 @@ class Pace:
 
     def _look_at_content(self) -> None:
         self._content.rest()
-        seconds = self._listener.limits.content_timeout
+        seconds = self._listener.bounds.limits.content_timeout
         for stream in list(self._streams.values()):
             if stream.is_slow(int(MIN_RATE * seconds)) and not self._is_blocked():
                 self._give_up(stream)
@@ -69,7 +69,7 @@ class Pace:
             if stream.is_stuck() and not self._is_blocked():
                 self._give_up(stream)
         if any(stream.awaits_window for stream in self._streams.values()):
-            self._windows.wait(self._listener.limits.send_timeout)
+            self._windows.wait(self._listener.bounds.limits.send_timeout)
 
 
 def _nobody(_stream: Http2Stream) -> None:
