@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from univocal.http.grammar import RESERVED
 from univocal.uri.pipeline import Rejected, canonical_target
 from univocal.uri.profile import Profile
-from univocal.uri.ring import RESERVED
 
 __all__ = ["Vector", "vectors"]
 
