@@ -272,7 +272,7 @@ def laws_4_and_5(target: bytes, sites: Sites, sent: dict[bytes, object], chance:
     if found.upstream_path:
         if leaves(to_origin.partition(b"?")[0], found):
             return f"law 4: {to_origin!r} is not under {found.upstream_path!r}"
-    elif found.received:  # as it came: each spelling has an answer of its own under the one key
+    elif found.verbatim:  # as it came: each spelling has an answer of its own under the one key
         to_origin = found.target
     elif to_origin != found.target:
         return f"law 4: {to_origin!r} is sent for {found.target!r}"

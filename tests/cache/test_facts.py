@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support import KEY, NOW
-from univocal.cache.facts import Fetched, assess, describe, storable_fields, told_by
+from univocal.cache.facts import Fetched, assess, describe, index_fields, storable_fields
 from univocal.cache.personal import is_personal
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
@@ -19,7 +19,9 @@ RULES = Rules()
 def described(fields: Fields, request: Request | None = None, **rules: float) -> Stored:
     fetched = Fetched(request or Request(b"GET", b"/a", []), Response(200, fields), NOW - 1, NOW)
     settings = Rules(**rules)  # type: ignore[arg-type]
-    return describe(KEY, fetched, assess(fetched, told_by(fetched.response, settings), settings), settings)
+    return describe(
+        KEY, fetched, assess(fetched, index_fields(fetched.response, settings), settings), settings
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,7 +45,7 @@ def described(fields: Fields, request: Request | None = None, **rules: float) ->
     ],
 )
 def test_fields_of_one_connection_or_one_client_are_not_stored(fields: Fields, stored: Fields) -> None:
-    assert storable_fields(fields, told_by(Response(200, fields), RULES)) == stored
+    assert storable_fields(fields, index_fields(Response(200, fields), RULES)) == stored
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support import KEY, NOW
 from univocal.cache.decide import Forward, Refuse, Reuse, Validate, decide, forwarded_fields, reuse_on_error
 from univocal.cache.no_vary_search import no_vary_search
-from univocal.cache.ranges import asked_ranges, content_range, within
+from univocal.cache.ranges import content_range, requested_ranges, within
 from univocal.cache.represent import represent
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
@@ -229,7 +229,7 @@ def test_a_normalized_value_is_its_own_normal_form(name: bytes, value: bytes) ->
 
 @given(st.binary(max_size=40), SPEC)
 def test_a_range_is_what_a_slice_is(body: bytes, spec: bytes) -> None:
-    ranges = asked_ranges([(b"range", spec)])
+    ranges = requested_ranges([(b"range", spec)])
     covered: set[int] = set()
     for start, end in ranges or []:
         if start is None:
@@ -307,7 +307,7 @@ READERS: list[Any] = [
     lambda value: reading.http_date(value, NOW),
     lambda value: reading.age_value([(b"age", value)]),
     lambda value: reading.content_length([(b"content-length", value)]),
-    lambda value: asked_ranges([(b"range", value)]),
+    lambda value: requested_ranges([(b"range", value)]),
     lambda value: content_range([(b"content-range", value)]),
     lambda value: no_vary_search([(b"no-vary-search", value)]),
     lambda value: tags(

@@ -8,11 +8,11 @@ from univocal.cache.ranges import (
     MAX_RANGES,
     RangeSet,
     Slice,
-    asked_ranges,
     content_range,
     cut,
     excessive,
     missing,
+    requested_ranges,
     within,
 )
 from univocal.cache.stored import Part
@@ -31,8 +31,8 @@ from univocal.cache.stored import Part
     ],
 )
 def test_ranges_that_are_asked_for(value: bytes, ranges: RangeSet | None) -> None:
-    assert asked_ranges([(b"range", value)]) == ranges
-    assert asked_ranges([(b"range", value), (b"range", value)]) is None
+    assert requested_ranges([(b"range", value)]) == ranges
+    assert requested_ranges([(b"range", value), (b"range", value)]) is None
 
 
 def test_so_many_ranges_are_not_passed_on() -> None:

@@ -23,8 +23,8 @@ def lines(*pairs: str) -> Fields:
     ]
 
 
-def asking(fields: Fields, received: bytes = b"") -> Request:
-    return Request(b"GET", b"/a", fields, received=received)
+def asking(fields: Fields, verbatim: bytes = b"") -> Request:
+    return Request(b"GET", b"/a", fields, verbatim=verbatim)
 
 
 @pytest.mark.parametrize(

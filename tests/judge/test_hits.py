@@ -186,10 +186,10 @@ def test_a_hit_is_what_the_gate_decides(name, target, fields, scheme, client, no
     assert (decision.reason, decision.revalidate_in_background) == ("hit", False)
     assert (hit.canonical, hit.client) == (admission.canonical, admission.peer.client)
     assert admission.reasons == ()
-    assert hit.told.handling == Handling.of_hit(decision)
+    assert hit.hit_fields.handling == Handling.of_hit(decision)
     told = cache_status(Handling.of_hit(decision), admission.canonical, runtime.cache_status)
-    assert hit.told.fields == told
-    assert hit.told.lines == b"".join(b"%b: %b\r\n" % each for each in told)
+    assert hit.hit_fields.fields == told
+    assert hit.hit_fields.lines == b"".join(b"%b: %b\r\n" % each for each in told)
     shown = represent(admission.request, decision.stored, decision.age, now)
     fields = without(shown.fields, TAGGING) if admission.rules.strip_tags else shown.fields
     assert (hit.stored.status, hit.stored.body) == (shown.status, shown.body)

@@ -297,7 +297,7 @@ def _problem(problem: ErrorDetails, source: str) -> ConfigurationError:
         case "missing":
             return ConfigurationError(source, key, None, "a value: this setting has no default")
         case "value_error" if isinstance(error := problem["ctx"]["error"], SettingError):
-            return ConfigurationError(source, key + error.place, error.found, error.allowed)
+            return ConfigurationError(source, key + error.place, error.value, error.allowed)
         case kind:
             allowed = ALLOWED.get(kind) or _ALLOWED_IN.sub("", problem["msg"])
             found = problem["input"]

@@ -123,7 +123,7 @@ def _handled(outcome: Outcome) -> str:
         "stored": handling.stored,
         "storable": "stored" if handling.stored else handling.unstorable or None,
         "collapsed": handling.collapsed,
-        "detail": handling.told or None,
+        "detail": handling.reported_detail or None,
         "reasons": outcome.reasons,
     }
     if outcome.host:

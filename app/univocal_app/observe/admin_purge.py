@@ -99,7 +99,7 @@ async def preview(proxy: CacheMiddleware, request: Request) -> Response:
         return bad_request(str(error), request)
     except ClientDisconnect:
         return Response()
-    return JSONResponse({"would_purge": count, **order.told}, headers=FRESH)
+    return JSONResponse({"would_purge": count, **order.members}, headers=FRESH)
 
 
 async def _content(request: Request) -> dict[str, object]:

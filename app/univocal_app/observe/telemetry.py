@@ -210,7 +210,7 @@ def _attributes(outcome: Outcome) -> dict[str, AttributeValue]:
         "univocal.cache": cache_word(handling) or None,
         "univocal.stored": handling.stored,
         "univocal.collapsed": handling.collapsed,
-        "univocal.detail": handling.told or None,
+        "univocal.detail": handling.reported_detail or None,
         "univocal.seconds": outcome.times.total,
     }
     return {name: value for name, value in found.items() if value is not None}

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from univocal.cache.directives import RequestDirectives, request_directives
 from univocal.cache.personal import IMPERSONAL, UNCREDENTIALED
-from univocal.cache.ranges import asked_ranges, cut, excessive
+from univocal.cache.ranges import cut, excessive, requested_ranges
 from univocal.cache.rules import READS, Rules
 from univocal.cache.stored import Stored
 from univocal.cache.validation import CLIENT_CONDITIONS, completion, conditions
@@ -118,14 +118,14 @@ def decide(request: Request, variants: Sequence[Stored], rules: Rules, now: floa
             else _answer(request, variants, _NO_DIRECTIVES, now)
         )
     honoured = rules.client_directives == "honour"
-    asked = request_directives(request.fields) if honoured else _NO_DIRECTIVES
-    decision = _bypass(request, rules) or _answer(request, variants, asked, now)
-    if isinstance(decision, Forward) and asked.no_store and not decision.unstorable:
+    directives = request_directives(request.fields) if honoured else _NO_DIRECTIVES
+    decision = _bypass(request, rules) or _answer(request, variants, directives, now)
+    if isinstance(decision, Forward) and directives.no_store and not decision.unstorable:
         decision = decision._replace(unstorable="request-no-store")
     if isinstance(decision, Validate | Forward) and _signs_conditions(request.fields):
         decision = Forward(decision.reason, False, decision.fallback, "signed")
     # §5.2.1.7: only-if-cached: the cache responds using a stored response or with a 504
-    if asked.only_if_cached and not isinstance(decision, Reuse):
+    if directives.only_if_cached and not isinstance(decision, Reuse):
         return Refuse(504, "only-if-cached")
     return decision
 
@@ -162,16 +162,18 @@ def _bypass(request: Request, rules: Rules) -> Forward | None:
     return _CONDITIONAL if any(name in _FOR_ORIGIN for name, _ in fields) else None
 
 
-def _answer(request: Request, variants: Sequence[Stored], asked: RequestDirectives, now: float) -> Decision:
+def _answer(
+    request: Request, variants: Sequence[Stored], directives: RequestDirectives, now: float
+) -> Decision:
     stored = select(request, variants)
     # §5.2.1.5: with no-store in a request a cache MUST NOT store any part of it or of any response to it
-    may_store = not asked.no_store
+    may_store = not directives.no_store
     if stored is None:
         # the presented target URI and that of the stored response match; selecting header fields match (§4.1)
         return Forward("vary-miss" if variants else "uri-miss", may_store, None)
     if stored.part is not None or (stored.bodiless and request.method != b"HEAD"):
-        return _from_part(request, stored, asked, may_store, now)
-    return _judge(stored, asked, may_store, now)
+        return _from_part(request, stored, directives, may_store, now)
+    return _judge(stored, directives, may_store, now)
 
 
 def select(request: Request, variants: Sequence[Stored]) -> Stored | None:
@@ -195,58 +197,62 @@ def at_once(
     The request itself is only asked for where its selecting header fields matter (§4.1). With `personal` it
     says who asks.
     """
-    asked: Request | None = None
+    built: Request | None = None
     presented: dict[bytes, bytes | None] = {}
     for stored in variants:
         if stored.vary and (personal or stored.vary not in _UNASKED):
-            asked = asked or request()
-            if not matches(stored, asked, presented):
+            built = built or request()
+            if not matches(stored, built, presented):
                 continue
         whole = stored.part is None and not stored.bodiless
         return stored if whole and stored.fresh_until > now and not stored.no_cache else None
     return None
 
 
-def _judge(stored: Stored, asked: RequestDirectives, may_store: bool, now: float) -> Decision:
+def _judge(stored: Stored, directives: RequestDirectives, may_store: bool, now: float) -> Decision:
     remaining = stored.fresh_until - now
     # the stored response does not contain the no-cache directive, unless successfully validated (§5.2.2.4)
     if stored.no_cache:
         return _ask(stored, "stale", may_store, None)
     # the presented request does not contain the no-cache directive, unless successfully validated (§5.2.1.4)
-    if asked.no_cache:
+    if directives.no_cache:
         return _ask(stored, "request", may_store, None)
-    contented = asked is _NO_DIRECTIVES or _content_with(stored, asked, remaining, now)
+    contented = directives is _NO_DIRECTIVES or _content_with(stored, directives, remaining, now)
     # the stored response is fresh (§4.2): response_is_fresh = (freshness_lifetime > current_age)
     if remaining > 0:
         if contented:
             return Reuse(stored, stored.age(now), "hit", False)
         return _ask(stored, "request", may_store, stored)
     # or allowed to be served stale (§4.2.4): by the client, or while it is validated (RFC 5861 §3)
-    if contented and _endures(stored, asked, remaining):
+    if contented and _endures(stored, directives, remaining):
         return Reuse(stored, stored.age(now), "max-stale", False)
-    if contented and -remaining < stored.stale_while_revalidate and _accepts_stale(asked, remaining):
+    if contented and -remaining < stored.stale_while_revalidate and _accepts_stale(directives, remaining):
         return Reuse(stored, stored.age(now), "stale-while-revalidate", True)
     # or successfully validated (§4.3)
     usable = stored.stale_usable or stored.stale_if_error > 0
     return _ask(stored, "stale", may_store, stored if usable else None)
 
 
-def _content_with(stored: Stored, asked: RequestDirectives, remaining: float, now: float) -> bool:
+def _content_with(stored: Stored, directives: RequestDirectives, remaining: float, now: float) -> bool:
     """A client's max-age and min-fresh allow the response (§5.2.1); max-age=0 never does."""
-    too_old = asked.max_age is not None and (asked.max_age == 0 or now - stored.born > asked.max_age)
-    too_stale = asked.min_fresh is not None and remaining < asked.min_fresh
+    too_old = directives.max_age is not None and (
+        directives.max_age == 0 or now - stored.born > directives.max_age
+    )
+    too_stale = directives.min_fresh is not None and remaining < directives.min_fresh
     return not (too_old or too_stale)
 
 
-def _endures(stored: Stored, asked: RequestDirectives, remaining: float) -> bool:
+def _endures(stored: Stored, directives: RequestDirectives, remaining: float) -> bool:
     """A client's max-stale allows the response (§5.2.1.2), if it was fresh once."""
     once_fresh = stored.stale_usable and stored.lifetime > 0
-    return once_fresh and asked.max_stale is not None and -remaining <= asked.max_stale
+    return once_fresh and directives.max_stale is not None and -remaining <= directives.max_stale
 
 
-def _accepts_stale(asked: RequestDirectives, remaining: float) -> bool:
+def _accepts_stale(directives: RequestDirectives, remaining: float) -> bool:
     """A client that said max-age also allowed stale responses with max-stale, or it said none (§5.2.1.1)."""
-    return asked.max_age is None or (asked.max_stale is not None and -remaining <= asked.max_stale)
+    return directives.max_age is None or (
+        directives.max_stale is not None and -remaining <= directives.max_stale
+    )
 
 
 def _ask(stored: Stored, reason: str, may_store: bool, fallback: Stored | None) -> Decision:
@@ -255,15 +261,15 @@ def _ask(stored: Stored, reason: str, may_store: bool, fallback: Stored | None) 
 
 
 def _from_part(
-    request: Request, stored: Stored, asked: RequestDirectives, may_store: bool, now: float
+    request: Request, stored: Stored, directives: RequestDirectives, may_store: bool, now: float
 ) -> Decision:
     """A stored 206, or the answer to a HEAD: reused for what it holds, completed for the rest (§3.3)."""
-    judged = _judge(stored, asked, may_store, now)
+    judged = _judge(stored, directives, may_store, now)
     if not isinstance(judged, Reuse):
         return Forward(judged.reason, may_store, None)
     if stored.part is None or request.method == b"HEAD":
         return Forward("miss", may_store, None)
-    ranges = asked_ranges(request.fields)
+    ranges = requested_ranges(request.fields)
     if ranges is not None:
         validator = first(request.fields, b"if-range")
         held = cut(ranges, stored.part, len(stored.body)) if validator in {None, stored.strong} else None
@@ -285,8 +291,8 @@ def reuse_on_error(
         return None
     stale_for = now - stored.fresh_until
     honour = rules.client_directives == "honour"
-    asked = request_directives(request.fields).stale_if_error if honour else None
-    within = stale_for <= max(stored.stale_if_error, (asked or 0) if stored.stale_usable else 0)
+    window = request_directives(request.fields).stale_if_error if honour else None
+    within = stale_for <= max(stored.stale_if_error, (window or 0) if stored.stale_usable else 0)
     if status is None and (stored.stale_usable or within):
         return Reuse(stored, stored.age(now), "disconnected", False)
     # A stored error is no better than a newer one.

@@ -84,8 +84,12 @@ def response_directives(
     `named` are the fields as `firsts` gives them.
     """
     for name in targeted:
-        if name in named and (value := combined(fields, name)) is not None and (found := _structured(value)):
-            return _response(found, malformed=False, targeted=True)
+        if (
+            name in named
+            and (value := combined(fields, name)) is not None
+            and (directives := _structured(value))
+        ):
+            return _response(directives, malformed=False, targeted=True)
     lines = every(fields, named, b"cache-control")
     if len(lines) == 1 and len(lines[0]) <= _MEMORABLE:
         return _response_line(lines[0])
@@ -98,8 +102,8 @@ def _response_line(line: bytes) -> ResponseDirectives:
 
 
 def _response_lines(lines: list[bytes]) -> ResponseDirectives:
-    found, malformed = _read(lines)
-    return _response(found, malformed=malformed, targeted=False)
+    directives, malformed = _read(lines)
+    return _response(directives, malformed=malformed, targeted=False)
 
 
 def _read(lines: list[bytes]) -> tuple[dict[bytes, bytes | None], bool]:
@@ -110,10 +114,10 @@ def _read(lines: list[bytes]) -> tuple[dict[bytes, bytes | None], bool]:
     """
     if _is_too_long(lines):
         return dict.fromkeys(_FORBIDDING), True
-    found = cache_control(lines)
+    directives = cache_control(lines)
     malformed = [piece for line in lines for piece in members(line) if not _WELL_FORMED.fullmatch(piece)]
     named = {token.lower() for piece in malformed for token in _TOKENS.findall(piece)}
-    return found | dict.fromkeys(named & _FORBIDDING), bool(malformed)
+    return directives | dict.fromkeys(named & _FORBIDDING), bool(malformed)
 
 
 def _is_too_long(lines: list[bytes]) -> bool:
@@ -128,46 +132,48 @@ def _structured(value: bytes) -> dict[bytes, bytes | None] | None:
         parsed = http_sf.parse(value, tltype="dictionary")
     except (http_sf.StructuredFieldError, ValueError):
         return None
-    found: dict[bytes, bytes | None] = {}
+    directives: dict[bytes, bytes | None] = {}
     for name, item in parsed.items() if isinstance(parsed, dict) else ():
         bare = item[0] if isinstance(item, tuple) else item
         if name in _SECONDS:
             if not isinstance(bare, int) or isinstance(bare, bool):
                 return None
-            found[name.encode()] = b"%d" % bare
+            directives[name.encode()] = b"%d" % bare
         elif name in _FLAGS:
             if not isinstance(bare, bool):
                 return None
             if bare:
-                found[name.encode()] = None
+                directives[name.encode()] = None
         elif bare is not False:
             # The arguments of no-cache and private are not narrowed down here: the whole response is meant.
-            found[name.encode()] = None
-    return found
+            directives[name.encode()] = None
+    return directives
 
 
-def _response(found: Mapping[bytes, bytes | None], *, malformed: bool, targeted: bool) -> ResponseDirectives:
-    withheld = _names(found.get(b"no-cache")) | _names(found.get(b"private"))
+def _response(
+    directives: Mapping[bytes, bytes | None], *, malformed: bool, targeted: bool
+) -> ResponseDirectives:
+    withheld = _names(directives.get(b"no-cache")) | _names(directives.get(b"private"))
     return ResponseDirectives(
-        no_store=b"no-store" in found,
-        no_cache=b"no-cache" in found and not _names(found[b"no-cache"]),
-        private=b"private" in found and not _names(found[b"private"]),
-        public=b"public" in found,
-        must_revalidate=b"must-revalidate" in found,
-        proxy_revalidate=b"proxy-revalidate" in found,
-        must_understand=b"must-understand" in found,
-        max_age=_lifetime(found, b"max-age"),
-        s_maxage=_lifetime(found, b"s-maxage"),
-        stale_while_revalidate=delta_seconds(found.get(b"stale-while-revalidate")),
-        stale_if_error=delta_seconds(found.get(b"stale-if-error")),
+        no_store=b"no-store" in directives,
+        no_cache=b"no-cache" in directives and not _names(directives[b"no-cache"]),
+        private=b"private" in directives and not _names(directives[b"private"]),
+        public=b"public" in directives,
+        must_revalidate=b"must-revalidate" in directives,
+        proxy_revalidate=b"proxy-revalidate" in directives,
+        must_understand=b"must-understand" in directives,
+        max_age=_lifetime(directives, b"max-age"),
+        s_maxage=_lifetime(directives, b"s-maxage"),
+        stale_while_revalidate=delta_seconds(directives.get(b"stale-while-revalidate")),
+        stale_if_error=delta_seconds(directives.get(b"stale-if-error")),
         withheld=withheld,
         malformed=malformed,
         targeted=targeted,
     )
 
 
-def _lifetime(found: Mapping[bytes, bytes | None], name: bytes) -> int | None:
-    return (delta_seconds(found[name]) or 0) if name in found else None
+def _lifetime(directives: Mapping[bytes, bytes | None], name: bytes) -> int | None:
+    return (delta_seconds(directives[name]) or 0) if name in directives else None
 
 
 def _names(argument: bytes | None) -> frozenset[bytes]:
@@ -191,15 +197,15 @@ def _request_line(line: bytes) -> RequestDirectives:
 
 
 def _request_lines(lines: list[bytes]) -> RequestDirectives:
-    found, _ = _read(lines)
-    max_stale = found.get(b"max-stale")
+    directives, _ = _read(lines)
+    max_stale = directives.get(b"max-stale")
     return RequestDirectives(
-        no_cache=b"no-cache" in found,
-        no_store=b"no-store" in found,
-        only_if_cached=b"only-if-cached" in found,
-        max_age=delta_seconds(found.get(b"max-age")),
-        min_fresh=delta_seconds(found.get(b"min-fresh")),
+        no_cache=b"no-cache" in directives,
+        no_store=b"no-store" in directives,
+        only_if_cached=b"only-if-cached" in directives,
+        max_age=delta_seconds(directives.get(b"max-age")),
+        min_fresh=delta_seconds(directives.get(b"min-fresh")),
         # Without an argument a response of any age is accepted (§5.2.1.2).
-        max_stale=MAX_DELTA if b"max-stale" in found and max_stale is None else delta_seconds(max_stale),
-        stale_if_error=delta_seconds(found.get(b"stale-if-error")),
+        max_stale=MAX_DELTA if b"max-stale" in directives and max_stale is None else delta_seconds(max_stale),
+        stale_if_error=delta_seconds(directives.get(b"stale-if-error")),
     )

@@ -28,11 +28,11 @@ from univocal.http.messages import Fields, Request, Response, values
 __all__ = [
     "Assessed",
     "Fetched",
-    "ToldByResponse",
+    "FieldIndex",
     "assess",
     "describe",
+    "index_fields",
     "storable_fields",
-    "told_by",
 ]
 
 # RFC 9111 §3.1: fields of one connection, and those specific to a client's proxy; Age is computed anew each
@@ -49,7 +49,7 @@ class Fetched(NamedTuple):
     response_time: float
 
 
-class ToldByResponse(NamedTuple):
+class FieldIndex(NamedTuple):
     """A response's fields as one pass over them finds them."""
 
     named: dict[bytes, bytes]  # the first line of each name
@@ -59,7 +59,7 @@ class ToldByResponse(NamedTuple):
 class Assessed(NamedTuple):
     """The findings about a response on the way to the verdict."""
 
-    told: ToldByResponse
+    field_index: FieldIndex
     fields: Fields  # those that may be stored
     tags: frozenset[bytes]  # those that the response names
     explicit: float | None
@@ -69,35 +69,35 @@ class Assessed(NamedTuple):
     deceptive: bool = False  # the rules would have given a lifetime, but for its Content-Type
 
 
-def told_by(response: Response, rules: Rules) -> ToldByResponse:
+def index_fields(response: Response, rules: Rules) -> FieldIndex:
     """The first line of each of a response's fields, and the directives that are for this cache."""
     named = firsts(response.fields)
-    return ToldByResponse(named, response_directives(response.fields, named, rules.targeted))
+    return FieldIndex(named, response_directives(response.fields, named, rules.targeted))
 
 
-def assess(fetched: Fetched, told: ToldByResponse, rules: Rules) -> Assessed:
+def assess(fetched: Fetched, index: FieldIndex, rules: Rules) -> Assessed:
     """The findings about a response: its directives and its freshness lifetime."""
     request, response, _, response_time = fetched
-    named, directives = told
-    fields = storable_fields(response.fields, told)
-    found = frozenset[bytes]() if TAGGING.isdisjoint(named) else tags(response.fields)
+    named, directives = index
+    fields = storable_fields(response.fields, index)
+    own_tags = frozenset[bytes]() if TAGGING.isdisjoint(named) else tags(response.fields)
     explicit = explicit_lifetime(directives, named, response_time)
     if explicit is not None:
-        return Assessed(told, fields, found, explicit, True, explicit)
+        return Assessed(index, fields, own_tags, explicit, True, explicit)
     if directives.malformed or not is_for_everybody(request, fields, tells_cookies=rules.tells_cookies):
-        return Assessed(told, fields, found, None, False, 0)
-    lifetime = _assigned_lifetime(fetched, told, rules)
+        return Assessed(index, fields, own_tags, None, False, 0)
+    lifetime = _assigned_lifetime(fetched, index, rules)
     if contradicts(request.target, first(fields, b"content-type")):
-        return Assessed(told, fields, found, None, False, 0, deceptive=lifetime > 0)
+        return Assessed(index, fields, own_tags, None, False, 0, deceptive=lifetime > 0)
     if directives.public or lifetime <= 0:
-        return Assessed(told, fields, found, None, directives.public, lifetime)
+        return Assessed(index, fields, own_tags, None, directives.public, lifetime)
     # Nothing but the rules lets it be shared: it is for none whose answer they would not let be stored.
     return Assessed(
-        told, fields, found, None, True, lifetime, UNCREDENTIALED if rules.tells_cookies else IMPERSONAL
+        index, fields, own_tags, None, True, lifetime, UNCREDENTIALED if rules.tells_cookies else IMPERSONAL
     )
 
 
-def _assigned_lifetime(fetched: Fetched, told: ToldByResponse, rules: Rules) -> float:
+def _assigned_lifetime(fetched: Fetched, index: FieldIndex, rules: Rules) -> float:
     """The lifetime of a response without explicit freshness: by the rules, else by heuristics (§4.2.2)."""
     request, response, _, response_time = fetched
     if response.status in rules.ttl_by_status:
@@ -106,16 +106,16 @@ def _assigned_lifetime(fetched: Fetched, told: ToldByResponse, rules: Rules) -> 
         return rules.ttl
     # §4.2.2: a cache MUST NOT use heuristics when explicit freshness is present, and only if the status is
     # defined as heuristically cacheable or the response is marked as explicitly cacheable
-    suits = response.status in HEURISTIC_STATUS or told.directives.public
+    suits = response.status in HEURISTIC_STATUS or index.directives.public
     # and of ours: what says nothing of its freshness may say nothing of whose it is either
     if rules.heuristic and suits and is_ordinary(request, rules.ordinary):
-        return heuristic_lifetime(told.named, response_time)
+        return heuristic_lifetime(index.named, response_time)
     return 0
 
 
-def storable_fields(fields: Fields, told: ToldByResponse) -> Fields:
+def storable_fields(fields: Fields, index: FieldIndex) -> Fields:
     """The fields that may be stored (§3.1)."""
-    named, withheld = told.named, told.directives.withheld
+    named, withheld = index.named, index.directives.withheld
     if _DROPPED.isdisjoint(named) and not withheld:
         return fields
     connected = connection_options(fields) if b"connection" in named else frozenset[bytes]()
@@ -125,7 +125,7 @@ def storable_fields(fields: Fields, told: ToldByResponse) -> Fields:
 def describe(key: bytes, fetched: Fetched, assessed: Assessed, rules: Rules) -> Stored:
     """A response with all its facts but no content yet; whether it may be stored is not asked here."""
     request, response, request_time, response_time = fetched
-    (named, directives), fields = assessed.told, assessed.fields
+    (named, directives), fields = assessed.field_index, assessed.fields
     if b"date" not in named:
         # RFC 9110 §6.6.1: a recipient MUST record the time it was received and append a Date if it is cached
         fields = [*fields, (b"date", imf_fixdate(response_time))]
@@ -138,7 +138,7 @@ def describe(key: bytes, fetched: Fetched, assessed: Assessed, rules: Rules) -> 
         head=render_head(response.status, fields),
         body=b"",
         vary=selection(response.fields, request, assessed.kept_for)
-        if b"vary" in named or request.received
+        if b"vary" in named or request.verbatim
         else assessed.kept_for,
         response_time=response_time,
         born=born,
@@ -175,14 +175,14 @@ def _stale_usable(assessed: Assessed) -> bool:
     # §4.2.4: a cache MUST NOT generate a stale response if it is prohibited by an explicit in-protocol
     # directive: no-cache, must-revalidate, an applicable s-maxage or proxy-revalidate; and what nothing
     # licensed to be fresh is not reused unvalidated under another name
-    directives = assessed.told.directives
+    directives = assessed.field_index.directives
     return not _prohibits_stale(directives) and directives.s_maxage is None and assessed.licensed
 
 
 def _stale_while_revalidate(assessed: Assessed, rules: Rules) -> float:
     # s-maxage implies proxy-revalidate, but "s-maxage=1, stale-while-revalidate=59" is said everywhere and
     # means what it says: an explicit window wins over the implication, and over it alone.
-    directives = assessed.told.directives
+    directives = assessed.field_index.directives
     if _prohibits_stale(directives):
         return 0
     if directives.stale_while_revalidate is not None:

@@ -12,11 +12,11 @@ __all__ = [
     "MAX_RANGES",
     "RangeSet",
     "Slice",
-    "asked_ranges",
     "content_range",
     "cut",
     "excessive",
     "missing",
+    "requested_ranges",
     "within",
 ]
 
@@ -39,7 +39,7 @@ class Slice(NamedTuple):
     stop: int  # and where they end
 
 
-def asked_ranges(fields: Fields) -> RangeSet | None:
+def requested_ranges(fields: Fields) -> RangeSet | None:
     """The ranges of a Range field in bytes; None if it is absent, invalid or too long: then it is ignored."""
     lines = values(fields, b"range")
     if len(lines) != 1:
@@ -69,23 +69,23 @@ def within(ranges: RangeSet, length: int) -> list[Slice]:
 
     They come in the order in which they were asked for first (RFC 9110 §15.3.7.2).
     """
-    found: list[tuple[int, int]] = []
+    spans: list[tuple[int, int]] = []
     for start, end in ranges:
         if start is None:
             begin, stop = max(0, length - (end or 0)), length
         else:
             begin, stop = start, length if end is None else min(end + 1, length)
         if begin < stop:
-            found.append((begin, stop))
+            spans.append((begin, stop))
     merged: list[tuple[int, int]] = []
-    for begin, stop in sorted(found):
+    for begin, stop in sorted(spans):
         if merged and begin <= merged[-1][1]:
             merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
         else:
             merged.append((begin, stop))
     if len(merged) > 1:
         merged.sort(
-            key=lambda piece: next(i for i, (begin, _) in enumerate(found) if piece[0] <= begin < piece[1])
+            key=lambda piece: next(i for i, (begin, _) in enumerate(spans) if piece[0] <= begin < piece[1])
         )
     return [Slice(begin, stop - 1, begin, stop) for begin, stop in merged]
 

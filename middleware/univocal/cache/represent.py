@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from univocal.cache.ranges import RangeSet, Slice, asked_ranges, cut, within
+from univocal.cache.ranges import RangeSet, Slice, cut, requested_ranges, within
 from univocal.cache.stored import Stored
 from univocal.cache.validation import CLIENT_CONDITIONS
 from univocal.http.fields import combined, entity_tag, entity_tags, first, http_date, opaque_tag, without
@@ -48,7 +48,7 @@ def represent(request: Request, stored: Stored, age: int, now: float) -> Represe
         return Representation(304, without(fields, _OF_CONTENT), b"")
     if request.method == b"HEAD":
         return Representation(stored.status, fields, b"")
-    ranges = asked_ranges(request.fields)
+    ranges = requested_ranges(request.fields)
     if ranges is None or stored.status not in {200, 206} or not _if_range(request.fields, stored):
         return Representation(stored.status, fields, stored.body)
     if stored.part is not None:

@@ -39,11 +39,11 @@ _MOST_COOKIES: Final = 1000
 
 
 class SettingError(ValueError):
-    """A setting cannot be: the place within its value ("": all of it), what was found there, what may be."""
+    """A setting cannot be: the place within its value ("": all of it), the value there, what may be."""
 
-    def __init__(self, place: str, found: object, allowed: str) -> None:
+    def __init__(self, place: str, value: object, allowed: str) -> None:
         super().__init__(allowed)
-        self.place, self.found, self.allowed = place, found, allowed
+        self.place, self.value, self.allowed = place, value, allowed
 
 
 def _seconds(value: object, place: str = "") -> int:
@@ -165,11 +165,11 @@ class Rules:
 
     def __post_init__(self) -> None:
         for key, setting in SETTINGS.items():
-            found = getattr(self, key)
+            given = getattr(self, key)
             try:
-                value = setting.read(_as_written(found))
+                value = setting.read(_as_written(given))
             except SettingError as error:
-                raise ConfigurationError("Rules", key + error.place, error.found, error.allowed) from None
+                raise ConfigurationError("Rules", key + error.place, error.value, error.allowed) from None
             if isinstance(value, tuple):  # of a list, and names of fields in lower case
                 object.__setattr__(self, key, value)
         about_cookies = self.bypass_cookies or self.strip_cookies or self.keep_cookies
@@ -187,17 +187,17 @@ class Rules:
     @classmethod
     def read(cls, settings: Mapping[str, Any], source: str = "rules") -> Rules:
         """Make rules of settings as a file has them. Raises ConfigurationError, which names `source`."""
-        told = {}
-        for key, found in settings.items():
+        values = {}
+        for key, given in settings.items():
             if key not in SETTINGS:
                 allowed = "the keys " + ", ".join(SETTINGS)
-                raise ConfigurationError(source, f"cache.{key}", found, allowed)
+                raise ConfigurationError(source, f"cache.{key}", given, allowed)
             try:
-                told[key] = SETTINGS[key].read(found)
+                values[key] = SETTINGS[key].read(given)
             except SettingError as error:
                 place = f"cache.{key}{error.place}"
-                raise ConfigurationError(source, place, error.found, error.allowed) from None
-        return cls(**told)
+                raise ConfigurationError(source, place, error.value, error.allowed) from None
+        return cls(**values)
 
     def changed(self) -> dict[str, Any]:
         """The settings that are not the default."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from univocal.cache.directives import ResponseDirectives, response_directives
-from univocal.cache.facts import Assessed, Fetched, ToldByResponse, assess, describe, told_by
+from univocal.cache.facts import Assessed, Fetched, FieldIndex, assess, describe, index_fields
 from univocal.cache.freshness import HEURISTIC_STATUS, explicit_lifetime
 from univocal.cache.personal import is_for_everybody, is_ordinary
 from univocal.cache.ranges import content_range
@@ -69,16 +69,16 @@ def may_store(
 
 def verdict(key: bytes, fetched: Fetched, rules: Rules) -> Stored | Unstorable:
     """The verdict of `may_store` about a fetched response."""
-    told = told_by(fetched.response, rules)
+    index = index_fields(fetched.response, rules)
     # The directives say no to most of what is not stored: they are asked before anything else is read.
-    if reason := _forbidden(key, fetched, told, rules):
+    if reason := _forbidden(key, fetched, index, rules):
         return Unstorable(reason)
-    assessed = assess(fetched, told, rules)
+    assessed = assess(fetched, index, rules)
     if reason := _unkeepable(fetched.response, assessed) or _unlicensed(fetched, assessed, rules):
         return Unstorable("deceptive-type" if assessed.deceptive and reason in _WITHOUT_LIFETIME else reason)
     stored = describe(key, fetched, assessed, rules)
     # A response that is stale at once and cannot be validated would never be of use.
-    usable = assessed.lifetime > 0 and not told.directives.no_cache
+    usable = assessed.lifetime > 0 and not index.directives.no_cache
     validatable = stored.etag is not None or stored.last_modified is not None
     windows = stored.stale_while_revalidate > 0 or stored.stale_if_error > 0
     if usable or validatable or windows:
@@ -90,12 +90,12 @@ def verdict(key: bytes, fetched: Fetched, rules: Rules) -> Stored | Unstorable:
 _WITHOUT_LIFETIME: Final = frozenset(("status-no-freshness", "personal"))
 
 
-def _forbidden(key: bytes, fetched: Fetched, told: ToldByResponse, rules: Rules) -> str:
+def _forbidden(key: bytes, fetched: Fetched, index: FieldIndex, rules: Rules) -> str:
     """The reason for which RFC 9111 §3 says MUST NOT, or the rules do, or ""."""
     request, response, _, _ = fetched
     status = response.status
     # the request method is understood by the cache
-    if request.method not in _READING and not _post_allows(key, fetched, told):
+    if request.method not in _READING and not _post_allows(key, fetched, index):
         return "method"
     # the response status code is final
     if status < 200 or status in _NEVER:
@@ -104,11 +104,11 @@ def _forbidden(key: bytes, fetched: Fetched, told: ToldByResponse, rules: Rules)
     # understands the response status code
     if status == 206 and content_range(response.fields) is None:
         return "partial"
-    if reason := _directed(told.directives, status):
+    if reason := _directed(index.directives, status):
         return reason
     # if the cache is shared: the Authorization header field is not present in the request or a response
     # directive is present that explicitly allows shared caching (§3.5)
-    if not _shared(told.directives) and first(request.fields, b"authorization") is not None:
+    if not _shared(index.directives) and first(request.fields, b"authorization") is not None:
         return "authorization"
     # and of ours: an error that one request's own fields may have provoked is not everybody's
     if status >= 400 and rules.errors == "safe" and status not in _SAFE and status not in rules.ttl_by_status:
@@ -132,13 +132,13 @@ def _directed(directives: ResponseDirectives, status: int) -> str:
 
 def forbids_storing(response: Response, rules: Rules) -> bool:
     """The origin server lets no shared cache use this response for others, whoever asked."""
-    directives = told_by(response, rules).directives
+    directives = index_fields(response, rules).directives
     return bool(_directed(directives, response.status)) or vary_names(response.fields) is None
 
 
 def _unkeepable(response: Response, assessed: Assessed) -> str:
     """The reason for which a response cannot be kept, or ""."""
-    named = assessed.told.named
+    named = assessed.field_index.named
     # §4.1: a stored response with a Vary header field value containing "*" always fails to match
     if b"vary" in named and vary_names(response.fields) is None:
         starred = any(name == b"vary" and b"*" in value for name, value in response.fields)
@@ -169,16 +169,16 @@ def _shared(directives: ResponseDirectives) -> bool:
     return directives.must_revalidate or directives.public or directives.s_maxage is not None
 
 
-def _post_allows(key: bytes, fetched: Fetched, told: ToldByResponse) -> bool:
+def _post_allows(key: bytes, fetched: Fetched, index: FieldIndex) -> bool:
     request, response, _, response_time = fetched
     # RFC 9110 §9.3.3: responses to POST are only cacheable when they include explicit freshness information
     # and a Content-Location header field that has the same value as the POST's target URI
     if request.method != b"POST" or response.status != 200:
         return False
-    if not explicit_lifetime(told.directives, told.named, response_time):
+    if not explicit_lifetime(index.directives, index.named, response_time):
         return False
     scheme, authority = (*key.split(b" ")[1:3], b"", b"")[:2]
-    return told.named.get(b"content-location") in {
+    return index.named.get(b"content-location") in {
         request.target,
         b"%b://%b%b" % (scheme, authority, request.target),
     }
@@ -186,7 +186,7 @@ def _post_allows(key: bytes, fetched: Fetched, told: ToldByResponse) -> bool:
 
 def _unlicensed(fetched: Fetched, assessed: Assessed, rules: Rules) -> str:
     """The reason for which nothing allows to store the response, or ""."""
-    status, shared = fetched.response.status, _for_all(assessed.told.directives)
+    status, shared = fetched.response.status, _for_all(assessed.field_index.directives)
     if not may_set_cookies(assessed, rules):
         return "set-cookie"
     # the response contains at least one of: a public response directive; an Expires header field; a max-age
@@ -199,7 +199,7 @@ def _unlicensed(fetched: Fetched, assessed: Assessed, rules: Rules) -> str:
     # With no-cache the origin server has spoken of it; else none but ordinary requests will do.
     if assessed.lifetime > 0 or shared:
         return ""
-    spoken = assessed.explicit is not None or assessed.told.directives.no_cache
+    spoken = assessed.explicit is not None or assessed.field_index.directives.no_cache
     impersonal = spoken or is_ordinary(fetched.request, rules.ordinary)
     if impersonal and is_for_everybody(fetched.request, assessed.fields, tells_cookies=rules.tells_cookies):
         return ""
@@ -210,9 +210,9 @@ def _unlicensed(fetched: Fetched, assessed: Assessed, rules: Rules) -> str:
 
 def may_set_cookies(assessed: Assessed, rules: Rules) -> bool:
     """The rules let a response be stored with the cookies that it sets, if any."""
-    if b"set-cookie" not in assessed.told.named or first(assessed.fields, b"set-cookie") is None:
+    if b"set-cookie" not in assessed.field_index.named or first(assessed.fields, b"set-cookie") is None:
         return True
-    shared = _for_all(assessed.told.directives)
+    shared = _for_all(assessed.field_index.directives)
     allowed = {"public": shared, "explicit": shared or assessed.explicit is not None, "never": False}
     return allowed[rules.set_cookie]
 

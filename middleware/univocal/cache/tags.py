@@ -23,18 +23,18 @@ _LONGEST: Final = 4096
 
 def tags(fields: Fields) -> frozenset[bytes]:
     """The names a response can be purged by: of Surrogate-Key, xkey, Cache-Tag and Cache-Groups (§2)."""
-    found = set[bytes]()
+    names = set[bytes]()
     for name, value in fields:
         if name in _BLANK_SEPARATED:
-            found.update(value.split())
+            names.update(value.split())
         elif name == b"cache-tag":
-            found.update(filter(None, (tag.strip(b" \t") for tag in value.split(b","))))
-    return frozenset(found | groups(fields, b"cache-groups"))
+            names.update(filter(None, (tag.strip(b" \t") for tag in value.split(b","))))
+    return frozenset(names | groups(fields, b"cache-groups"))
 
 
-def excessive(fields: Fields, found: frozenset[bytes]) -> bool:
+def excessive(fields: Fields, names: frozenset[bytes]) -> bool:
     """A response has more tags than are kept, or more groups than are read."""
-    return len(found) > MAX_TAGS or _are_too_long(combined(fields, b"cache-groups"))
+    return len(names) > MAX_TAGS or _are_too_long(combined(fields, b"cache-groups"))
 
 
 def _are_too_long(groups: bytes | None) -> bool:

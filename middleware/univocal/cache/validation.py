@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from univocal.cache.facts import Fetched, assess, describe, storable_fields, told_by
+from univocal.cache.facts import Fetched, assess, describe, index_fields, storable_fields
 from univocal.cache.personal import CREDENTIALS, is_personal, oddities
 from univocal.cache.ranges import content_range, missing
 from univocal.cache.rules import Rules
@@ -84,7 +84,7 @@ def freshen(
     updated = Response(stored.status, _updated(stored.fields, _not_upgrading(stored, response.fields), rules))
     fetched = Fetched(request, response, request_time, response_time)
     built = _rebuilt(stored, fetched, updated, rules, stored.body)
-    if not may_set_cookies(assess(fetched, told_by(fetched.response, rules), rules), rules):
+    if not may_set_cookies(assess(fetched, index_fields(fetched.response, rules), rules), rules):
         # That the stored response may be shared with its cookies was said of those, not of these.
         built = replace(built, reusable=False)
     return built if built.reusable or not personal else None
@@ -109,7 +109,7 @@ def _rebuilt(stored: Stored, fetched: Fetched, updated: Response, rules: Rules, 
 
 
 def _described(key: bytes, fetched: Fetched, rules: Rules) -> Stored:
-    return describe(key, fetched, assess(fetched, told_by(fetched.response, rules), rules), rules)
+    return describe(key, fetched, assess(fetched, index_fields(fetched.response, rules), rules), rules)
 
 
 def _same(stored: Stored, response: Response) -> bool:
@@ -152,7 +152,7 @@ def _not_upgrading(stored: Stored, fields: Fields) -> Fields:
 
 def _updated(old: Fields, new: Fields, rules: Rules) -> Fields:
     """Every field of the new response in place of those of its name, but for the excepted ones (§3.2)."""
-    news = without(storable_fields(new, told_by(Response(200, new), rules)), _EXCEPTED)
+    news = without(storable_fields(new, index_fields(Response(200, new), rules)), _EXCEPTED)
     return [*without(old, {name for name, _ in news}), *news]
 
 

@@ -26,7 +26,7 @@ _PER_CLIENT: Final = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip"})
 
 # The name under which the target that the origin got is a selecting value, where that is not the canonical
 # one: no response need name it, and no response can, since ":" is in no field's name.
-_RECEIVED: Final = b":target"
+_TARGET: Final = b":target"
 
 # Fields that are no lists: of these no blank may be dropped.
 _LITERAL: Final = frozenset(
@@ -83,7 +83,7 @@ def selection(response: Fields, request: Request, kept_for: Selecting = ()) -> S
     Besides, it must share those in `kept_for` that the response's Vary does not name.
     """
     names = vary_names(response) or ()
-    named = selecting_fields((_RECEIVED, *names) if request.received else names, request)
+    named = selecting_fields((_TARGET, *names) if request.verbatim else names, request)
     if not named:
         return kept_for
     return (*named, *(field for field in kept_for if field[0] not in names))
@@ -120,12 +120,12 @@ def could_answer(stored: Stored, request: Request) -> bool:
     """
     if not stored.vary or matches(stored, request):
         return True
-    names = (_RECEIVED, *(vary_names(stored.fields) or ()))
+    names = (_TARGET, *(vary_names(stored.fields) or ()))
     return all(_selecting(name, request) == value for name, value in stored.vary if name in names)
 
 
 def _selecting(name: bytes, request: Request) -> bytes | None:
-    return request.received or None if name == _RECEIVED else _normalized(name, request.fields)
+    return request.verbatim or None if name == _TARGET else _normalized(name, request.fields)
 
 
 def _normalized(name: bytes, fields: Fields) -> bytes | None:
@@ -164,15 +164,15 @@ _long = lru_cache(maxsize=64)(_spelling)
 
 def weights(value: bytes) -> list[tuple[bytes, bytes]] | None:
     """The members of a weighted list in lower case, their qvalue in its shortest form; None if malformed."""
-    found = []
+    weighted = []
     for member in members(value):
         read = _MEMBER.fullmatch(member)
         if read is None:
             return None
         weight = read[2] or b"1"
         shortest = weight.rstrip(b"0").rstrip(b".") if b"." in weight else weight
-        found.append((read[1].lower(), shortest or b"0"))
-    return found
+        weighted.append((read[1].lower(), shortest or b"0"))
+    return weighted
 
 
 def _prefers(languages: bytes, language: bytes | None) -> bool:
@@ -185,5 +185,5 @@ def _preferred(languages: bytes) -> bytes:
     """The one language that an Accept-Language prefers to every other, or b"" (RFC 9110 §12.5.4)."""
     read = weights(languages) or []
     best = max((float(weight) for _, weight in read), default=0.0)
-    found = {tag for tag, weight in read if float(weight) == best}
-    return found.pop() if best > 0 and len(found) == 1 else b""
+    favourites = {tag for tag, weight in read if float(weight) == best}
+    return favourites.pop() if best > 0 and len(favourites) == 1 else b""

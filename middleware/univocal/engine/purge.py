@@ -34,7 +34,7 @@ class Purged:
         told: dict[str, object] = {"softened" if order.selector.soft else "purged": self.count}
         if order.by == "pattern":
             told = {"banned": True}  # it works lazily: nobody knows yet how many it means
-        return json.dumps(told | order.told).encode() + b"\n"
+        return json.dumps(told | order.members).encode() + b"\n"
 
 
 async def carry_out(order: Order, tiers: Tiers, now: float) -> Purged:

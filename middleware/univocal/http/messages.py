@@ -34,14 +34,14 @@ class Received:
 class Request:
     """A request's head; `target` is canonical, `tags` are derived from it: a response's, besides its own.
 
-    `received` is the target that the origin gets in its place, where a route forwards targets as received.
+    `verbatim` is the target that the origin gets in its place, where a route forwards targets as received.
     """
 
     method: bytes
     target: bytes
     fields: Fields
     tags: frozenset[bytes] = frozenset()
-    received: bytes = b""
+    verbatim: bytes = b""
 
 
 @dataclass(slots=True)

@@ -85,24 +85,24 @@ class Gate:
             return _refused(received, fields, runtime, peer, (fault,))
         if received.method in PURGES:
             return _ordered(received, fields, peer, runtime)
-        found = resolve(
+        canonical = resolve(
             received.target, peer.hosts, peer.scheme, runtime.sites, received.method, peer.encodings
         )
-        if isinstance(found, Rejected):
-            return _refused(received, fields, runtime, peer, found.reasons)
-        rules = runtime.rules_of(found)
-        tags = path_tags(found.target, found.route.profile)
-        told = admitted(fields, found, plan, received.method)
+        if isinstance(canonical, Rejected):
+            return _refused(received, fields, runtime, peer, canonical.reasons)
+        rules = runtime.rules_of(canonical)
+        tags = path_tags(canonical.target, canonical.route.profile)
+        kept = admitted(fields, canonical, plan, received.method)
         if rules.accept_encoding == "reduce" and received.method in {b"GET", b"HEAD"}:
-            told = reduce_codings(told)
-        request = Request(received.method, found.target, told, tags, found.received)
+            kept = reduce_codings(kept)
+        request = Request(received.method, canonical.target, kept, tags, canonical.verbatim)
         if rules.takes_cookies:
             request = strip_cookies(request, rules)
-        if _goes_past(received, found):
+        if _goes_past(received, canonical):
             decision = _bypassing(received, request, rules, now)
         else:
-            decision = self._decide(found, request, rules, now)
-        return Admission(received, runtime, peer, found, request, rules, decision, found.observed)
+            decision = self._decide(canonical, request, rules, now)
+        return Admission(received, runtime, peer, canonical, request, rules, decision, canonical.observed)
 
     def sender(self, received: Received, fields: Fields) -> Peer:
         """The sender of a request, as far as it is believed."""
@@ -112,23 +112,23 @@ class Gate:
             self.likely_proxies.note(received.client, lambda: fields, trusted, family)
         return peer
 
-    def _decide(self, found: Canonical, request: Request, rules: Rules, now: float) -> Decision:
-        decision = decide(request, self.tiers.lookup(found.key, now), rules, now)
+    def _decide(self, canonical: Canonical, request: Request, rules: Rules, now: float) -> Decision:
+        decision = decide(request, self.tiers.lookup(canonical.key, now), rules, now)
         if isinstance(decision, Reuse | Validate):
             decision.stored.used = now
         if (
             isinstance(decision, Forward)
             and decision.may_store
-            and self._conditions_go_on(found, request, rules, now)
+            and self._conditions_go_on(canonical, request, rules, now)
         ):
             return decision._replace(passes_conditions=True)
         return decision
 
-    def _conditions_go_on(self, found: Canonical, request: Request, rules: Rules, now: float) -> bool:
+    def _conditions_go_on(self, canonical: Canonical, request: Request, rules: Rules, now: float) -> bool:
         """True if a client's own conditions go to the origin: not long ago its answer could not be stored."""
         conditional = not CLIENT_CONDITIONS.isdisjoint([name for name, _ in request.fields])
         odd = oddities(request, rules.ordinary) if conditional else frozenset[bytes]()
-        return conditional and self.tiers.memory.is_uncacheable(found.key, now, odd)
+        return conditional and self.tiers.memory.is_uncacheable(canonical.key, now, odd)
 
     def again(self, admission: Admission, now: float, held: Sequence[Stored] | None = None) -> Admission:
         """The same request judged by what is stored now, or by the responses `held`.
@@ -150,8 +150,8 @@ class Gate:
         sends Authorization waits for nobody, unless a stored response says that such answers may be shared.
         A request that comes again and again would wait for itself.
         """
-        found, request, decision = admission.canonical, admission.request, admission.decision
-        assert found is not None
+        canonical, request, decision = admission.canonical, admission.request, admission.decision
+        assert canonical is not None
         own_word = not isinstance(decision, Order) and decision.reason == "request"
         names = {name for name, _ in request.fields}
         if request.method != b"GET" or own_word or b"range" in names:
@@ -159,26 +159,26 @@ class Gate:
         if b"via" in names and times_here(request.fields) >= _CIRCLING:
             return None
         memory = self.tiers.memory
-        if memory.is_uncacheable(found.key, now, oddities(request, admission.rules.ordinary)):
+        if memory.is_uncacheable(canonical.key, now, oddities(request, admission.rules.ordinary)):
             return None
-        variants = memory.lookup(found.key)
+        variants = memory.lookup(canonical.key)
         if b"authorization" in names:
             # What comes for one is not for others (§3.5), unless it was said that it is.
             stored = decision.stored if isinstance(decision, Validate) else next(iter(variants), None)
             if stored is None or not shares_with_credentials(stored, admission.rules):
                 return None
         if not variants:
-            return found.key, selection([], request)
-        return found.key, selecting_fields(tuple(name for name, _ in variants[0].vary), request)
+            return canonical.key, selection([], request)
+        return canonical.key, selecting_fields(tuple(name for name, _ in variants[0].vary), request)
 
 
-def _goes_past(received: Received, found: Canonical) -> bool:
+def _goes_past(received: Received, canonical: Canonical) -> bool:
     """True of a request that nothing stored answers: a handshake, and whatever has no one spelling.
 
     What a connection becomes is no answer to anybody else. A target that is only observed is of no resource
     that is known, even where what is stored answers for every query (No-Vary-Search).
     """
-    return bool(received.upgrade or found.observed or found.target == b"*")
+    return bool(received.upgrade or canonical.observed or canonical.target == b"*")
 
 
 def _bypassing(received: Received, request: Request, rules: Rules, now: float) -> Decision:
@@ -193,16 +193,16 @@ def _bypassing(received: Received, request: Request, rules: Rules, now: float) -
 
 def obsolete(admission: Admission, response: Response) -> list[Selector]:
     """The selectors that a response to an unsafe request invalidates by (RFC 9111 §4.4, RFC 9875 §3)."""
-    found, invalid = admission.canonical, invalidates(admission.request, response)
-    if found is None or found.target == b"*" or invalid is None:
+    canonical, invalid = admission.canonical, invalidates(admission.request, response)
+    if canonical is None or canonical.target == b"*" or invalid is None:
         return []
     references, groups = invalid
-    named = (_refer(reference, found, admission.runtime) for reference in references)
+    named = (_refer(reference, canonical, admission.runtime) for reference in references)
     selectors: list[Selector] = [
-        Keys(frozenset((found.key, *(each.key for each in named if each is not None))))
+        Keys(frozenset((canonical.key, *(each.key for each in named if each is not None))))
     ]
     if groups:
-        selectors.append(Tags(groups, origin=b"%b %b" % (found.scheme, found.authority)))
+        selectors.append(Tags(groups, origin=b"%b %b" % (canonical.scheme, canonical.authority)))
     return selectors
 
 
@@ -216,9 +216,12 @@ def _refer(reference: bytes, base: Canonical, runtime: Runtime) -> Canonical | N
         target = (path if target[:1] in {b"", b"?"} else path[: path.rindex(b"/") + 1]) + target
     if 0 < runtime.limits.max_target < len(target):
         return None  # nobody gets what it refers to
-    found = resolve(target, [base.authority], base.scheme, runtime.sites)
-    same = isinstance(found, Canonical) and (found.scheme, found.authority) == (base.scheme, base.authority)
-    return found if same and isinstance(found, Canonical) else None
+    resolved = resolve(target, [base.authority], base.scheme, runtime.sites)
+    same = isinstance(resolved, Canonical) and (resolved.scheme, resolved.authority) == (
+        base.scheme,
+        base.authority,
+    )
+    return resolved if same and isinstance(resolved, Canonical) else None
 
 
 def _fault(received: Received, fields: Fields, runtime: Runtime, plan: Plan | None) -> str:
@@ -251,14 +254,16 @@ def _ordered(received: Received, fields: Fields, peer: Peer, runtime: Runtime) -
     )
 
 
-def admitted(fields: Fields, found: Canonical, plan: Plan | None = None, method: bytes = b"GET") -> Fields:
+def admitted(
+    fields: Fields, canonical: Canonical, plan: Plan | None = None, method: bytes = b"GET"
+) -> Fields:
     """The fields that may go on: one Host, nothing that claims another URL, nothing for this hop (law 4)."""
     if plan is not None and plan.clean:
         kept = [field for field in fields if field[0] != b"host"]
-        return [(b"host", found.authority), *kept, *encoding_fields(found)]
-    told = strip_untrusted(end_to_end(fields), method)
-    kept = [field for field in told if field[0] not in _OURS]
-    return [(b"host", found.authority), *kept, *encoding_fields(found)]
+        return [(b"host", canonical.authority), *kept, *encoding_fields(canonical)]
+    stripped = strip_untrusted(end_to_end(fields), method)
+    kept = [field for field in stripped if field[0] not in _OURS]
+    return [(b"host", canonical.authority), *kept, *encoding_fields(canonical)]
 
 
 def _refused(

@@ -25,7 +25,7 @@ class Handling(NamedTuple):
     unstorable: str = ""  # a token: what kept the origin's response from being stored
 
     @property
-    def told(self) -> str:
+    def reported_detail(self) -> str:
         """The detail, as far as `fwd` does not say it already; "" if there is none."""
         return self.detail or (self.unstorable if self.unstorable != self.fwd else "")
 
@@ -59,6 +59,6 @@ def cache_status(
         member += b"; ttl=%d" % handling.ttl
     if mode == "key" and canonical is not None and not canonical.observed:
         member += b"; key=" + quoted(canonical.url)
-    if detail := handling.told:
+    if detail := handling.reported_detail:
         member += b"; detail=%b" % detail.encode()
     return [(b"cache-status", member)]

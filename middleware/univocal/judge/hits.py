@@ -29,7 +29,7 @@ from univocal.uri.target import Canonical
 __all__ = ["Hit", "HitFields", "Hits", "Tally"]
 
 # The latest targets are remembered, so many of at most so many octets: some 10 MB, whatever clients ask for.
-_MOST_FOUND: Final = 16_384
+_MOST_LOCATED: Final = 16_384
 _LONGEST: Final = 256
 # Content of more octets is sent by an exchange, piece by piece, as the client takes it.
 _LARGEST: Final = 256 * 1024
@@ -53,7 +53,7 @@ class Hit(NamedTuple):
     age: int  # seconds
     canonical: Canonical
     client: str | None  # the believed one
-    told: HitFields
+    hit_fields: HitFields
     tally: Tally
     plan: Plan
     values: Sequence[bytes]  # of the request's fields
@@ -70,20 +70,20 @@ class HitFields(NamedTuple):
 class Hits:
     """Finds the stored response for an ordinary request."""
 
-    __slots__ = ("_found", "_gate", "_runtime")
+    __slots__ = ("_gate", "_located", "_runtime")
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
-        self._runtime = gate.runtime  # the one that `_found` is of
+        self._runtime = gate.runtime  # the one that `_located` is of
         # By target, host and scheme.
-        self._found: OrderedDict[tuple[bytes, bytes, bytes], _Found] = OrderedDict()
+        self._located: OrderedDict[tuple[bytes, bytes, bytes], _Located] = OrderedDict()
 
     def find(self, received: Received, plan: Plan, values: Sequence[bytes], now: float) -> Hit | None:
         """The fresh stored response for a GET with these field values; None: take the long way."""
         runtime = self._gate.runtime
         if runtime is not self._runtime:
             self._runtime = runtime
-            self._found.clear()
+            self._located.clear()
         host, scheme, client = values[plan.host], received.scheme, received.client
         if plan.forwarded and not within(client, runtime.trusted):
             note = self._gate.likely_proxies.note
@@ -94,36 +94,36 @@ class Hits:
                 return None
             host, scheme, client = peer.hosts[0], peer.scheme, peer.client
         try:
-            found = self._found[received.target, host, scheme]
+            located = self._located[received.target, host, scheme]
         except KeyError:
-            located = self._locate(received.target, host, scheme)
-            if located is None:
+            newly_located = self._locate(received.target, host, scheme)
+            if newly_located is None:
                 return None
-            found = located
-        if (found.looks_at_cookies and plan.cookie) or len(values) > found.max_fields:
+            located = newly_located
+        if (located.looks_at_cookies and plan.cookie) or len(values) > located.max_fields:
             return None
-        canonical = found.canonical
+        canonical = located.canonical
 
         def request() -> Request:
             fields = admitted(plan.fields(values), canonical, plan)
-            return Request(b"GET", canonical.target, reduce_codings(fields) if found.reduces else fields)
+            return Request(b"GET", canonical.target, reduce_codings(fields) if located.reduces else fields)
 
         held = self._gate.tiers.lookup(canonical.key, now)
         stored = at_once(held, request, now, personal=plan.personal)
         if (
             stored is None
             or len(stored.body) > _LARGEST
-            or (found.strips_tags and any(stored.line(name) is not None for name in TAGGING))
+            or (located.strips_tags and any(stored.line(name) is not None for name in TAGGING))
         ):
             return None
         stored.used = now
         age = max(0, int(now - stored.born))  # the clock may have been set back
-        told = _told(int(stored.fresh_until - stored.born - age), runtime.cache_status)
+        hit_fields = _hit_fields(int(stored.fresh_until - stored.born - age), runtime.cache_status)
         if runtime.cache_status == "key":
-            told = _with_lines(told.handling, cache_status(told.handling, canonical, "key"))
-        return Hit(stored, age, canonical, client, told, found.tally, plan, values)
+            hit_fields = _with_lines(hit_fields.handling, cache_status(hit_fields.handling, canonical, "key"))
+        return Hit(stored, age, canonical, client, hit_fields, located.tally, plan, values)
 
-    def _locate(self, target: bytes, host: bytes, scheme: bytes) -> _Found | None:
+    def _locate(self, target: bytes, host: bytes, scheme: bytes) -> _Located | None:
         """Resolve a target; None if more than the stored responses has to be looked at."""
         runtime = self._runtime
         limits = runtime.limits
@@ -131,10 +131,10 @@ class Hits:
         if not isinstance(resolved, Canonical) or 0 < limits.max_target < len(target):
             return None
         rules = runtime.rules_of(resolved)
-        special = resolved.observed or resolved.redirect or resolved.received or resolved.respelled
+        special = resolved.observed or resolved.redirect or resolved.verbatim or resolved.respelled
         if special or rules.bypasses_path(resolved.target):
             return None
-        found = _Found(
+        located = _Located(
             resolved,
             looks_at_cookies=rules.takes_cookies or bool(rules.bypass_cookies),
             strips_tags=rules.strip_tags,
@@ -143,13 +143,13 @@ class Hits:
             tally=Tally(),
         )
         if len(target) + len(host) <= _LONGEST:
-            if len(self._found) >= _MOST_FOUND:
-                self._found.popitem(last=False)
-            self._found[target, host, scheme] = found
-        return found
+            if len(self._located) >= _MOST_LOCATED:
+                self._located.popitem(last=False)
+            self._located[target, host, scheme] = located
+        return located
 
 
-class _Found(NamedTuple):
+class _Located(NamedTuple):
     canonical: Canonical
     looks_at_cookies: bool
     strips_tags: bool
@@ -159,7 +159,7 @@ class _Found(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _told(ttl: int, mode: Literal["plain", "key", "off"]) -> HitFields:
+def _hit_fields(ttl: int, mode: Literal["plain", "key", "off"]) -> HitFields:
     """The handling and fields of a hit that stays fresh for `ttl` seconds, without the key."""
     handling = Handling(hit=True, ttl=ttl)
     return _with_lines(handling, [] if mode == "key" else cache_status(handling, None, mode))

@@ -57,7 +57,7 @@ class Order:
         return str(len(self.names)) if self.by == "urls" else " ".join(self.names)
 
     @property
-    def told(self) -> dict[str, object]:
+    def members(self) -> dict[str, object]:
         """The members of an answer that name what is purged."""
         return {"key": self.value} if self.by == "key" else {"by": self.by, "value": self.value}
 
@@ -131,8 +131,10 @@ def order_of(received: Received, fields: Fields, peer: Peer, runtime: Runtime) -
         return order_of_paths(received.target, peer.hosts, scheme, runtime, soft=soft)
     if how == [b"prefix"]:
         return _order_of_beginning(received.target, peer.hosts, scheme, runtime, soft=soft)
-    found = accepted(resolve(received.target, peer.hosts, scheme, runtime.sites, encodings=peer.encodings))
-    return order_of_urls([found], "key", runtime, soft=soft)
+    canonical = accepted(
+        resolve(received.target, peer.hosts, scheme, runtime.sites, encodings=peer.encodings)
+    )
+    return order_of_urls([canonical], "key", runtime, soft=soft)
 
 
 def _tags_in(name: bytes, value: bytes) -> list[bytes]:
@@ -142,17 +144,17 @@ def _tags_in(name: bytes, value: bytes) -> list[bytes]:
     return [tag for part in value.split(b",") if (tag := part.strip(b" \t"))]
 
 
-async def ordered(asked: Mapping[str, object], runtime: Runtime) -> Order:
+async def ordered(document: Mapping[str, object], runtime: Runtime) -> Order:
     """Make the order as `order_by_name` does, many URLs in slices: other requests are served in between.
 
     One URL that is refused refuses all of them. Raises what `order_by_name` does.
     """
-    urls = asked.get("urls")
+    urls = document.get("urls")
     if not isinstance(urls, list) or len(urls) <= _SLICE:
-        return order_by_name(asked, runtime)
+        return order_by_name(document, runtime)
     names, selectors, seen = list[str](), list[Selector](), set[bytes]()
     for start in range(0, len(urls), _SLICE):
-        order = order_by_name({**asked, "urls": urls[start : start + _SLICE]}, runtime)
+        order = order_by_name({**document, "urls": urls[start : start + _SLICE]}, runtime)
         names += order.names
         for selector in (order.selector, *order.also):
             if isinstance(selector, Keys):  # what is marked stale twice counts once
@@ -164,14 +166,14 @@ async def ordered(asked: Mapping[str, object], runtime: Runtime) -> Order:
     return Order(selectors[0], "urls", tuple(names), also=tuple(selectors[1:]))
 
 
-def order_by_name(asked: Mapping[str, object], runtime: Runtime) -> Order:
+def order_by_name(document: Mapping[str, object], runtime: Runtime) -> Order:
     """The order that one of `url`, `urls`, `prefix`, `pattern`, `tag`, `all`, and `soft`, gives.
 
     Raises RefusedError for a URL that the canonicalizer refuses, ValueError for anything that names no purge.
     """
-    soft = asked.get("soft", False)
-    (name,) = [name for name in asked if name != "soft"] if len(asked.keys() - {"soft"}) == 1 else [""]
-    match name, asked.get(name):
+    soft = document.get("soft", False)
+    (name,) = [name for name in document if name != "soft"] if len(document.keys() - {"soft"}) == 1 else [""]
+    match name, document.get(name):
         case _ if not isinstance(soft, bool):
             raise ValueError("soft is true or false")
         case "url", str(url):
@@ -204,26 +206,26 @@ def _octets(name: str) -> bytes:
 # What URLs, prefixes and paths come to
 
 
-def accepted(found: Canonical | Rejected) -> Canonical:
+def accepted(resolved: Canonical | Rejected) -> Canonical:
     """The canonical URL. Raises RefusedError if there is none."""
-    if isinstance(found, Rejected):
-        raise RefusedError(found.reason, found.reasons)
-    return found
+    if isinstance(resolved, Rejected):
+        raise RefusedError(resolved.reason, resolved.reasons)
+    return resolved
 
 
-def _both_schemes(found: Canonical, runtime: Runtime) -> list[Canonical]:
-    other = b"http" if found.scheme == b"https" else b"https"
-    twin = resolve(found.target, [found.authority], other, runtime.sites)
-    return [found, twin] if isinstance(twin, Canonical) else [found]
+def _both_schemes(canonical: Canonical, runtime: Runtime) -> list[Canonical]:
+    other = b"http" if canonical.scheme == b"https" else b"https"
+    twin = resolve(canonical.target, [canonical.authority], other, runtime.sites)
+    return [canonical, twin] if isinstance(twin, Canonical) else [canonical]
 
 
-def order_of_urls(found: Sequence[Canonical], by: str, runtime: Runtime, *, soft: bool) -> Order:
+def order_of_urls(canonicals: Sequence[Canonical], by: str, runtime: Runtime, *, soft: bool) -> Order:
     """Every response of these URLs, under both schemes, and what is derived from them."""
-    meant = {twin.key: twin for each in found for twin in _both_schemes(each, runtime)}
+    meant = {twin.key: twin for each in canonicals for twin in _both_schemes(each, runtime)}
     derived = _derived(meant.values(), soft=soft)
     keys = frozenset(key for key, each in meant.items() if not (soft and _is_among(each, derived)))
-    names = tuple(each.url.decode("latin-1") for each in found)
-    return Order(Keys(keys, soft=soft), by, names, found[0] if by == "key" else None, also=derived)
+    names = tuple(each.url.decode("latin-1") for each in canonicals)
+    return Order(Keys(keys, soft=soft), by, names, canonicals[0] if by == "key" else None, also=derived)
 
 
 def _derived(meant: Iterable[Canonical], *, soft: bool) -> tuple[Tags, ...]:
@@ -235,14 +237,14 @@ def _derived(meant: Iterable[Canonical], *, soft: bool) -> tuple[Tags, ...]:
     return tuple(Tags(frozenset(names), soft, origin) for origin, names in paths.items())
 
 
-def _is_among(found: Canonical, derived: Iterable[Tags]) -> bool:
+def _is_among(canonical: Canonical, derived: Iterable[Tags]) -> bool:
     """Tell whether responses of a URL have one of the tags: marked stale by that, they count once."""
-    own = path_tags(found.target, found.route.profile)
-    return any(tags.origin == _origin(found) and not own.isdisjoint(tags.names) for tags in derived)
+    own = path_tags(canonical.target, canonical.route.profile)
+    return any(tags.origin == _origin(canonical) and not own.isdisjoint(tags.names) for tags in derived)
 
 
-def _origin(found: Canonical | Beginning) -> bytes:
-    return b"%b %b" % (found.scheme, found.authority)
+def _origin(place: Canonical | Beginning) -> bytes:
+    return b"%b %b" % (place.scheme, place.authority)
 
 
 def order_of_prefix(prefix: bytes, runtime: Runtime, *, soft: bool) -> Order:
@@ -285,15 +287,15 @@ def order_of_paths(
     """Every response of a host whose target begins as a pattern describes. Raises RefusedError."""
     absolute = split_absolute(target)
     root, path = (b"%b://%b/" % absolute[:2], absolute.rest) if absolute is not None else (b"/", target)
-    found = accepted(resolve(root, hosts, scheme, runtime.sites))
+    canonical = accepted(resolve(root, hosts, scheme, runtime.sites))
     if not path.startswith(b"/"):
         raise RefusedError("no-leading-slash")
     # Canonical URLs are what a pattern is searched in: the octets that it spells out become canonical, too.
-    ring = found.route.profile.ring
+    ring = canonical.route.profile.ring
     path = _ESCAPED.sub(lambda octet: re.escape(ring.canonical(octet[0])), path)
     try:
         compiled(path.decode("latin-1"))  # by itself, so that it cannot end the group that it is put into
-        expression = (rb"^https?://%b(?:%b)" % (re.escape(found.authority), path)).decode("latin-1")
+        expression = (rb"^https?://%b(?:%b)" % (re.escape(canonical.authority), path)).decode("latin-1")
         return Order(compiled(expression, soft=soft), "pattern", (expression,))
     except ValueError as error:
         raise RefusedError("bad-target") from error

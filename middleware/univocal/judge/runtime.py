@@ -58,10 +58,12 @@ class Runtime:
     # By the names that routes call them; none: the application behind has its own.
     upstreams: Mapping[str, NextHop] = field(default_factory=lambda: MappingProxyType({}))
 
-    def rules_of(self, found: Canonical) -> Rules:
+    def rules_of(self, canonical: Canonical) -> Rules:
         """The rules for what is at a canonical target: its route's, else its site's."""
         rules = self.rules
-        return rules.get((found.site.name, found.route.prefix)) or rules.get(found.site.name, DEFAULTS)
+        return rules.get((canonical.site.name, canonical.route.prefix)) or rules.get(
+            canonical.site.name, DEFAULTS
+        )
 
     @classmethod
     def everywhere(cls, profile: Profile, rules: Rules | None = None, **settings: object) -> Runtime:

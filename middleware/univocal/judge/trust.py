@@ -59,9 +59,9 @@ _NODE: Final = re.compile(rb"\"?(?:\[([0-9A-Fa-f:.]+)\]%b|([0-9.]+)%b|([0-9A-Fa-
 
 _OTHER: Final[dict[Family, Family]] = {"x-forwarded": "forwarded", "forwarded": "x-forwarded"}
 
-# At which of its requests a peer is told of, and how many peers are.
-_TOLD_AT: Final = 2
-_MOST_TOLD: Final = 16
+# At which of its requests the log names a peer, and how many peers it names.
+_LOGGED_AT: Final = 2
+_MOST_LOGGED: Final = 16
 
 # Where proxies in front are: this machine and the networks that are nobody's on the Internet.
 _NEAR: Final = (
@@ -73,15 +73,15 @@ _NEAR: Final = (
 
 def networks(texts: Iterable[str]) -> Networks:
     """The networks written in `texts` (CIDR notation or single addresses). Raises ConfigurationError."""
-    found = []
+    parsed = []
     for text in texts:
         try:
-            found.append(_unmapped(ip_network(text)))
+            parsed.append(_unmapped(ip_network(text)))
         except ValueError:
             raise ConfigurationError(
                 "networks", "", text, "an address or a network, such as 10.0.0.0/8"
             ) from None
-    return tuple(found)
+    return tuple(parsed)
 
 
 def family_named(name: str) -> Family:
@@ -125,7 +125,7 @@ class Peer:
     known: bool = True  # False: somebody else may have asked, and there is no right by the client's address
 
 
-class _Told(NamedTuple):
+class _Members(NamedTuple):
     """The members of a family's fields, in order."""
 
     addresses: list[bytes]
@@ -149,11 +149,11 @@ def believe(received: Received, fields: Fields, trusted: Networks, family: Famil
         return Peer(hosts, received.scheme, received.client, (), encodings)
     if not within(received.client, trusted):
         return Peer(hosts, received.scheme, received.client, (), encodings, known=False)
-    told = _READERS[family](fields)
-    client, chain = _last_stranger(told.addresses, received.client, trusted)
+    forwarded = _READERS[family](fields)
+    client, chain = _last_stranger(forwarded.addresses, received.client, trusted)
     return Peer(
-        hosts=told.hosts[-1:] or hosts,
-        scheme=_scheme(told.schemes, received.scheme),
+        hosts=forwarded.hosts[-1:] or hosts,
+        scheme=_scheme(forwarded.schemes, received.scheme),
         client=client,
         chain=chain,
         encodings=encodings,
@@ -217,15 +217,15 @@ def _members(fields: Fields, name: bytes) -> list[bytes]:
     return [member for part in nearest if (member := part.strip(b" \t"))]
 
 
-def _x_forwarded(fields: Fields) -> _Told:
-    return _Told(
+def _x_forwarded(fields: Fields) -> _Members:
+    return _Members(
         addresses=_members(fields, b"x-forwarded-for"),
         hosts=_members(fields, b"x-forwarded-host"),
         schemes=_members(fields, b"x-forwarded-proto"),
     )
 
 
-def _forwarded(fields: Fields) -> _Told:
+def _forwarded(fields: Fields) -> _Members:
     """The addresses of the elements that end the list and have one; host and scheme of the last element."""
     chain: list[bytes] = []
     last: dict[bytes, bytes] | None = None
@@ -236,10 +236,10 @@ def _forwarded(fields: Fields) -> _Told:
             break
         chain.append(element[b"for"])
     host, proto = ([last[name]] if last and name in last else [] for name in (b"host", b"proto"))
-    return _Told(chain[::-1], host, proto)
+    return _Members(chain[::-1], host, proto)
 
 
-_READERS: Final[dict[Family, Callable[[Fields], _Told]]] = {
+_READERS: Final[dict[Family, Callable[[Fields], _Members]]] = {
     "x-forwarded": _x_forwarded,
     "forwarded": _forwarded,
 }
@@ -272,7 +272,7 @@ def _unquoted(value: bytes) -> bytes:
 class LikelyProxies:
     """Peers near by that speak for others in vain, as a proxy does that the configuration does not name.
 
-    Each is told of in the log at its second request, and once; 16 at most, since a network may be large.
+    The log names each at its second request, and once; 16 at most, since a network may be large.
     """
 
     __slots__ = ("_near", "_seen")
@@ -288,12 +288,12 @@ class LikelyProxies:
         if client is None or not within(client, self._near):
             return
         seen = self._seen.get(client, 0)
-        if seen >= _TOLD_AT or (seen == 0 and len(self._seen) >= _MOST_TOLD):
+        if seen >= _LOGGED_AT or (seen == 0 and len(self._seen) >= _MOST_LOGGED):
             return
         setting = _advice(client, fields(), trusted, family)
         if setting:
             self._seen[client] = seen + 1
-            if seen + 1 == _TOLD_AT:
+            if seen + 1 == _LOGGED_AT:
                 logger.warning(
                     "%s sends forwarded fields that are not believed: clients have its address, https is not "
                     "seen, and only the token may purge. If it is your proxy, set %s "
@@ -305,11 +305,11 @@ class LikelyProxies:
 
 def _advice(client: str, fields: Fields, trusted: Networks, family: Family) -> str:
     """The settings by which a peer's fields would be believed; empty where nothing would be gained."""
-    told = {each: read(fields).addresses for each, read in _READERS.items()}
-    sent: Family = family if told[family] or not any(told.values()) else _OTHER[family]
+    addresses = {each: read(fields).addresses for each, read in _READERS.items()}
+    sent: Family = family if addresses[family] or not any(addresses.values()) else _OTHER[family]
     settings = [] if sent == family else [f'forwarded = "{sent}"']
     if not within(client, trusted):
-        if told[sent] and _last_stranger(told[sent], None, ())[0] == client:
+        if addresses[sent] and _last_stranger(addresses[sent], None, ())[0] == client:
             return ""  # the server has believed them before us, and the client is known
         settings.insert(0, f'trusted_proxies = ["{client}"]')
     return " and ".join(settings)

@@ -61,8 +61,8 @@ class MemoryStore:
     def __init__(
         self, max_bytes: int = 256 << 20, max_object_bytes: int = 16 << 20, max_variants: int = 64
     ) -> None:
-        told = {"max_bytes": max_bytes, "max_object_bytes": max_object_bytes, "max_variants": max_variants}
-        for name, bound in told.items():
+        bounds = {"max_bytes": max_bytes, "max_object_bytes": max_object_bytes, "max_variants": max_variants}
+        for name, bound in bounds.items():
             if type(bound) is not int or bound < 1:
                 raise ConfigurationError("MemoryStore", name, bound, "an integer, more than 0")
         self.max_bytes = max_bytes

@@ -118,8 +118,8 @@ def matches(selector: LocalSelector, key: bytes, stored: Stored | None) -> bool:
             return tagged and (not origin or located(key).startswith(origin + b" "))
         case Prefix(prefixes):
             return located(key).startswith(tuple(prefixes))
-        case Pattern(_, found):
-            return found(url_of(key))
+        case Pattern(_, occurs):
+            return occurs(url_of(key))
         case Profiles(digests):
             return key.partition(b" ")[0] in digests
         case Everything():

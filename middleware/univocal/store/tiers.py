@@ -330,16 +330,16 @@ class SharedTier(Tiers):
         What the origin is asked about is read once more under that lease: what was read before it may have
         been purged between the two.
         """
-        store, found = self.store, list[Stored]()
+        store, latest = self.store, list[Stored]()
 
         def judged(held: Sequence[Stored]) -> bool | None:
-            found[:] = held
+            latest[:] = held
             return judge(*self._reliable(lease.key, held)) or None
 
         if joined:
             if await store.obtain(lease.key, judged, lease, request) is True:
                 return True
-            if not found:
+            if not latest:
                 return False
         else:
             await store.begin(lease.key, lease)
@@ -415,11 +415,11 @@ class SharedTier(Tiers):
 
         async def run() -> None:
             try:
-                found = await waiting
+                result = await waiting
             except Exception:
                 logger.exception("the shared store failed")
-                found = otherwise
-            then(found)
+                result = otherwise
+            then(result)
 
         self._begin_task(run())
 

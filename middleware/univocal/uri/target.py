@@ -31,7 +31,7 @@ class Canonical:
 
     `key` is injective: none of the four parts that it joins holds a blank. If `observed` is not empty,
     `target` is the received one and the request goes past the cache. `redirect` is 0, or the status with
-    which an alias is sent to `url`. `received` is what the origin gets where a route forwards targets as
+    which an alias is sent to `url`. `verbatim` is what the origin gets where a route forwards targets as
     they came: an answer to it answers no other spelling. `respelled` is True where the site's `canonical`
     tells clients of the one spelling, and the target came in another. `upstream_path` is the route's, for
     this authority.
@@ -45,7 +45,7 @@ class Canonical:
     route: Route
     observed: tuple[str, ...] = ()
     redirect: int = 0
-    received: bytes = b""
+    verbatim: bytes = b""
     respelled: bool = False
     upstream_path: bytes = b""
 
@@ -82,8 +82,8 @@ def reference(canonical: Canonical) -> bytes:
 
 def origin_target(canonical: Canonical) -> bytes:
     """The target as the origin gets it: the canonical one, the upstream's path in place of the prefix."""
-    if canonical.received:
-        return canonical.received
+    if canonical.verbatim:
+        return canonical.verbatim
     path, query = split(canonical.target)
     if not canonical.upstream_path or path == b"*":
         return canonical.target

@@ -182,8 +182,8 @@ class Attachment:
             match link.names.heard(name):
                 case Keys(named, soft=False):
                     keys |= named
-                case told:
-                    await self._carry_out(told, now)
+                case change:
+                    await self._carry_out(change, now)
             if len(keys) >= _TOGETHER:
                 self._forget(keys, now)
                 keys = set()
@@ -191,8 +191,8 @@ class Attachment:
         if keys:
             self._forget(keys, now)
 
-    async def _carry_out(self, told: Selector | Banned | Fruitless | Moved | None, now: float) -> None:
-        match told:
+    async def _carry_out(self, change: Selector | Banned | Fruitless | Moved | None, now: float) -> None:
+        match change:
             case Keys(named) as softened:
                 self._memory.purge(softened, now)
                 self.bell.ring(named)

@@ -130,16 +130,16 @@ def _netstring(piece: bytes) -> bytes:
 
 def _pieces(octets: bytes, position: int) -> list[bytes]:
     """The netstrings from a position to the end."""
-    found = []
+    pieces = []
     while position < len(octets):
         length = _LENGTH.match(octets, position)
         if length is None:
             raise ValueError
         position = length.end() + int(length[1])
-        found.append(octets[length.end() : position])
+        pieces.append(octets[length.end() : position])
     if position != len(octets):
         raise ValueError
-    return found
+    return pieces
 
 
 def _number(value: float) -> bytes:

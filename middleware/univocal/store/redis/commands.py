@@ -30,10 +30,10 @@ class _ElsewhereError(redis.ConnectionError):
 async def run_id_of(connection: redis.Connection) -> str:
     """The run of the server that a connection leads to."""
     await connection.send_command("INFO", "server")
-    found = _RUN_ID.search(await connection.read_response())
-    if found is None:
+    run_id = _RUN_ID.search(await connection.read_response())
+    if run_id is None:
         raise redis.ConnectionError("no run_id in the server's INFO")
-    return found[1].decode()
+    return run_id[1].decode()
 
 
 # The errors of a Redis that is not to be had.
@@ -112,8 +112,8 @@ class Link:
         """The names that match, a batch of steps at a time. Raises UnavailableError."""
         cursor: Any = 0
         while True:
-            cursor, found = await self._bounded(self._client.scan(cursor, match=pattern, count=batch))
-            yield found
+            cursor, names = await self._bounded(self._client.scan(cursor, match=pattern, count=batch))
+            yield names
             if not int(cursor):
                 return
 
@@ -121,8 +121,8 @@ class Link:
         """The members of a sorted set, likewise. Raises UnavailableError."""
         cursor: Any = 0
         while True:
-            cursor, found = await self._bounded(self._client.zscan(name, cursor, count=batch))
-            yield [member for member, _ in found]
+            cursor, scored = await self._bounded(self._client.zscan(name, cursor, count=batch))
+            yield [member for member, _ in scored]
             if not int(cursor):
                 return
 

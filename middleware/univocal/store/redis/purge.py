@@ -60,8 +60,8 @@ async def purge(link: Link, selector: Selector, now: float, spared: tuple[bytes,
     # Which of the leases a prefix or a pattern concerns is not asked: it ends them all.
     noted: list[bytes | int | str] = [secrets.token_hex(8), token, int(not meant), origin, *meant]
     await link.run(NOTE, [names.log, lock, *names.notices(selector)], noted)
-    async for found in _candidates(link, selector):
-        for entries in _batches(found):
+    async for candidates in _candidates(link, selector):
+        for entries in _batches(candidates):
             count += await link.run(DROP, entries, [soft, *meant])
     return count
 
@@ -91,8 +91,8 @@ async def count(link: Link, selector: Selector) -> int:
 
 async def _counted(link: Link, selector: _Walked, tags: list[bytes]) -> int:
     total = 0
-    async for found in _candidates(link, selector):
-        for entries in _batches(found):
+    async for candidates in _candidates(link, selector):
+        for entries in _batches(candidates):
             total += await link.run(COUNT, entries, [*tags])
     return total
 
@@ -111,10 +111,10 @@ async def _candidates(link: Link, selector: _Walked) -> AsyncIterator[list[bytes
                 only = Prefix(frozenset((prefix,)))
                 async for entries in link.scan(names.pattern(prefix), _STEP):
                     yield [name for name in entries if matches(only, names.key(name), None)]
-        case Pattern(_, found):
+        case Pattern(_, occurs):
             async for entries in link.scan(names.pattern(b""), _STEP):
                 yield [
-                    name for name in entries if _is_url(names.key(name)) and found(url_of(names.key(name)))
+                    name for name in entries if _is_url(names.key(name)) and occurs(url_of(names.key(name)))
                 ]
         case Everything():
             async for entries in link.scan(names.pattern(b""), _STEP):

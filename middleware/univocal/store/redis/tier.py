@@ -154,15 +154,15 @@ class SharedStore:
         """
         lease = begun or SharedLease(key, self.memory.begin(key, self.clock()), "")
         try:
-            found = await self._awaited(lease, judge, request)
+            verdict = await self._awaited(lease, judge, request)
         except BaseException:
             await self.release(lease)  # else others would wait for a request that nobody makes
             raise
-        if found is None:
+        if verdict is None:
             return lease
         if begun is None:
             self.memory.release(lease.local)
-        return found
+        return verdict
 
     async def _awaited(
         self, lease: SharedLease, judge: Callable[[Sequence[Stored]], T | None], request: Request | None
@@ -172,9 +172,9 @@ class SharedStore:
         until, alone, last = loop.time() + self.times.patience, True, None
         while True:
             variants, seen = await self._look(key, self.clock(), request)
-            found = judge(variants)
-            if found is not None:
-                return found
+            verdict = judge(variants)
+            if verdict is not None:
+                return verdict
             # What another node brought is for other requests than this one.
             alone, last = alone and (last is None or not seen or seen == last), seen
             left = until - loop.time()
@@ -351,9 +351,9 @@ async def read(link: Link, key: bytes, now: float, request: Request | None) -> R
     Raises UnavailableError.
     """
     entry = [link.names.entry(key)]
-    seen, *found = await link.run(LOOKUP, entry, [_AT_ONCE])
+    seen, *replies = await link.run(LOOKUP, entry, [_AT_ONCE])
     whole, others = list[Stored](), dict[bytes, Stored]()
-    for name, described, body in _triples(found):
+    for name, described, body in _triples(replies):
         one = decode(key, described, body)
         if one is not None and usable_until(one) > now:
             if body is None:
@@ -361,15 +361,15 @@ async def read(link: Link, key: bytes, now: float, request: Request | None) -> R
             else:
                 whole.append(one)
     presented: dict[bytes, bytes | None] = {}
-    asked = [name for name, one in others.items() if request is None or matches(one, request, presented)]
-    if asked:
-        _, *found = await link.run(LOOKUP, entry, [0, *asked])
-        for _, described, body in _triples(found):
+    selected = [name for name, one in others.items() if request is None or matches(one, request, presented)]
+    if selected:
+        _, *replies = await link.run(LOOKUP, entry, [0, *selected])
+        for _, described, body in _triples(replies):
             one = decode(key, described, body or b"")
             if one is not None:
                 whole.append(one)
-    return Reading(whole, [one for name, one in others.items() if name not in asked], seen)
+    return Reading(whole, [one for name, one in others.items() if name not in selected], seen)
 
 
-def _triples(found: list[bytes | None]) -> zip[tuple[bytes, bytes, bytes | None]]:
-    return zip(found[::3], found[1::3], found[2::3], strict=True)  # type: ignore[arg-type]
+def _triples(replies: list[bytes | None]) -> zip[tuple[bytes, bytes, bytes | None]]:
+    return zip(replies[::3], replies[1::3], replies[2::3], strict=True)  # type: ignore[arg-type]

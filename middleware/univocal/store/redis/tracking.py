@@ -90,7 +90,7 @@ class Tracking:
                 await self._task
 
     async def _run(self) -> None:
-        pause, told = _PAUSE[0], ""
+        pause, logged = _PAUSE[0], ""
         while True:
             began = self._clock()
             try:
@@ -99,9 +99,9 @@ class Tracking:
                 error = errors.exceptions[0]
                 reason = f"{type(error).__name__}: {str(error) or 'no answer in time'}"
                 logger.log(
-                    logging.DEBUG if reason == told else logging.WARNING, "no shared store: %s", reason
+                    logging.DEBUG if reason == logged else logging.WARNING, "no shared store: %s", reason
                 )
-                told = reason
+                logged = reason
             finally:
                 self._listener.lost()
             if self._closed:

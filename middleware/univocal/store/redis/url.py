@@ -37,8 +37,8 @@ def check(url: str) -> None:
 
 def _wrong(url: str) -> str:
     """The fault of a URL; empty if there is none."""
-    scheme, found, rest = url.partition("://")
-    if not found or scheme not in {"redis", "rediss", "unix"} or not _OCTETS.fullmatch(url):
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme not in {"redis", "rediss", "unix"} or not _OCTETS.fullmatch(url):
         return "in printable ASCII, the scheme in lower case"
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     if "#" in rest or "@" in rest[len(authority) :]:
