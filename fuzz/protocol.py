@@ -37,7 +37,7 @@ from univocal.engine.engine import Engine
 from univocal.forward.roles import OriginRequest
 from univocal.http.framing import ReadLimits, is_authority
 from univocal.http.messages import Fields, Received, Request, Response
-from univocal.http.roles import Answer, Asked, Content
+from univocal.http.roles import Answer, Content, UnderWay
 from univocal.judge.admission import Admission, Gate
 from univocal.judge.handling import Handling
 from univocal.judge.hits import Hit, HitFields, Hits, Tally
@@ -337,7 +337,7 @@ class DirectHarness(Harness):
         self.state = ServerState()
         return Http1Connection(Listener(self.service, PATIENT), self.config, self.state, {})
 
-    def ask(self, request: OriginRequest, content: Content | None, answer: Answer) -> Asked:  # noqa: ARG002
+    def ask(self, request: OriginRequest, content: Content | None, answer: Answer) -> UnderWay:  # noqa: ARG002
         """Answer once the content is complete."""
         method, target, fields = self.gate.head
         version = self.service.version

@@ -967,7 +967,7 @@ def test_a_flight_refuses_a_phase_that_may_not_follow() -> None:
     house.ask()
     flight = house.origin.last.answer
     assert isinstance(flight, Flight)
-    with pytest.raises(KeyError, match=r"ASKED.*SETTLING"):
+    with pytest.raises(KeyError, match=r"ASKING.*SETTLING"):
         flight.finish()
 
 

@@ -14,7 +14,7 @@ from univocal.forward.roles import OriginRequest
 from univocal.forward.upstream import Upstream
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Fields, Response, values
-from univocal.http.roles import Answer, Asked
+from univocal.http.roles import Answer, UnderWay
 from univocal.judge.admission import Admission
 from univocal.origin.balance import Balance
 
@@ -31,7 +31,7 @@ class Server:
 
     def ask(
         self, method: bytes, target: bytes, fields: Fields, content: Any, answer: Answer, moved: Any
-    ) -> Asked:
+    ) -> UnderWay:
         self.sent.append((method, target, fields, content))
         answer.interim(103, [(b"connection", b"close"), (b"link", b"<a>")])
         answer.start(self.response)

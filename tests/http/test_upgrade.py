@@ -3,7 +3,7 @@
 import pytest
 
 from univocal.http.errors import RefusedError
-from univocal.http.upgrade import asked_upgrade, carries_http, is_protocol, switching_fields
+from univocal.http.upgrade import carries_http, is_protocol, requested_upgrade, switching_fields
 
 KEY = (b"sec-websocket-key", b"dGhlIHNhbXBsZSBub25jZQ==")  # RFC 6455 §1.3
 ACCEPT = (b"sec-websocket-accept", b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=")
@@ -35,8 +35,8 @@ ASKED = {
 
 @pytest.mark.parametrize(("fields", "expected"), ASKED.values(), ids=ASKED)
 def test_which_protocol_is_asked_for(fields, expected):
-    assert asked_upgrade(b"GET", "1.1", fields, {b"websocket", b"tcp"}) == expected
-    assert asked_upgrade(b"GET", "1.1", fields, ()) == b""
+    assert requested_upgrade(b"GET", "1.1", fields, {b"websocket", b"tcp"}) == expected
+    assert requested_upgrade(b"GET", "1.1", fields, ()) == b""
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_which_protocol_is_asked_for(fields, expected):
 )
 def test_method_and_version_count(method, version, protocol, expected):
     fields = [CONNECTION, (b"upgrade", protocol)]
-    assert asked_upgrade(method, version, fields, {b"websocket", b"tcp"}) == expected
+    assert requested_upgrade(method, version, fields, {b"websocket", b"tcp"}) == expected
 
 
 def test_a_101_is_passed_on_with_its_own_fields():

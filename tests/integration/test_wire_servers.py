@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route
 
 from univocal import CacheMiddleware
-from univocal.asgi.scope import received
+from univocal.asgi.scope import request_line
 
 EXACT = "univocal.protocol:ExactProtocol"
 SERVERS = ["h11", "httptools", EXACT]
@@ -18,7 +18,7 @@ SERVERS = ["h11", "httptools", EXACT]
 
 async def seeing(scope, receive, send):
     """Answers with the target that the middleware makes of the scope."""
-    body = received(scope).target
+    body = request_line(scope).target
     head = [(b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": 200, "headers": head})
     await send({"type": "http.response.body", "body": body})

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from univocal.origin.resolving import NameWatch, resolved, told
+from univocal.origin.resolving import NameWatch, address_text, resolved
 
 
 class Names:
@@ -126,7 +126,7 @@ async def test_so_many_addresses_at_most(watch, names, found):
     ("address", "written"), [("192.0.2.7", "192.0.2.7:80"), ("2001:db8::7", "[2001:db8::7]:80")]
 )
 async def test_an_address_is_its_own_only_one(address, written):
-    assert [told(found) for found in await resolved(address, 80)] == [written]
+    assert [address_text(found) for found in await resolved(address, 80)] == [written]
 
 
 async def test_a_name_that_has_no_address():

@@ -22,7 +22,7 @@ class Asked:
 
 def awaited(**how):
     answer = AwaitedAnswer(**how)
-    answer.asked = Asked()
+    answer.under_way = Asked()
     return answer
 
 
@@ -40,7 +40,7 @@ async def test_an_answer_is_awaited():
     assert (await answer.head).status == 200
     assert [chunk async for chunk in answer] == [b"ab"]
     await answer.aclose()
-    assert answer.asked.calls == []
+    assert answer.under_way.calls == []
 
 
 async def test_who_waits_gets_the_next_octets_at_once():
@@ -55,9 +55,9 @@ async def test_much_that_nobody_reads_is_enough():
     answer = awaited()
     assert answer.write(b"x" * HIGH_WATER)
     assert not answer.write(b"x")
-    assert answer.asked.calls == []
+    assert answer.under_way.calls == []
     await anext(answer)
-    assert answer.asked.calls == ["resume"]
+    assert answer.under_way.calls == ["resume"]
 
 
 async def test_what_came_before_a_failure_is_read_first():
@@ -86,7 +86,7 @@ async def test_the_time_runs_only_while_somebody_reads():
     assert await anext(answer) == b"a"
     with pytest.raises(httpx.ReadTimeout):
         await anext(answer)
-    assert answer.asked.calls == ["cancel"]
+    assert answer.under_way.calls == ["cancel"]
 
 
 @pytest.mark.parametrize("how", ["closed", "cancelled"])
@@ -101,7 +101,7 @@ async def test_who_wants_no_more_cancels(how):
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-    assert answer.asked.calls == ["cancel"]
+    assert answer.under_way.calls == ["cancel"]
     with pytest.raises(httpx.ReadError):
         await anext(answer)
 
@@ -112,7 +112,7 @@ async def test_a_listeners_error_ends_the_exchange():
 
     answer = awaited(informational=informational)
     answer.interim(103, [])
-    assert answer.asked.calls == ["cancel"]
+    assert answer.under_way.calls == ["cancel"]
     with pytest.raises(LookupError):
         await answer.head
 

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp
 
 from univocal.asgi.middleware import CacheMiddleware
-from univocal.asgi.scope import received
+from univocal.asgi.scope import request_line
 from univocal.engine.outcome import Outcome, Times
 from univocal.engine.purge import Purged, carry_out, foresee
 from univocal.http.errors import RefusedError
@@ -41,7 +41,7 @@ class PurgeMethods:
 async def purge(proxy: CacheMiddleware, hosts: Hosts, request: Request) -> Response:
     """Carry out what the request's content names, if its sender may; the proxy's listeners hear of it."""
     begun, ticks = time.time(), time.perf_counter()
-    said, fields = received(request.scope), list(request.scope["headers"])
+    said, fields = request_line(request.scope), list(request.scope["headers"])
     peer = proxy.gate.sender(said, fields)
     asked = _Asked(proxy, hosts, peer, fields)
     try:

@@ -8,7 +8,7 @@ from starlette.types import ASGIApp
 
 from univocal.asgi.messages import send_problem
 from univocal.asgi.middleware import CacheMiddleware
-from univocal.asgi.scope import received
+from univocal.asgi.scope import request_line
 from univocal.http.accept import prefers_html
 from univocal.judge.orders import may_purge
 from univocal_app.observe.admin_hosts import Hosts
@@ -46,7 +46,7 @@ class Permitted:
         if scope["method"] in _READ and (b"sec-fetch-mode", b"navigate") in fields:
             # A link on another site leads here: that site reads nothing of what its reader is shown.
             fields = [field for field in fields if field[0] != b"sec-fetch-site"]
-        return may_purge(gate.sender(received(scope), fields), fields, gate.runtime, self._hosts.names)
+        return may_purge(gate.sender(request_line(scope), fields), fields, gate.runtime, self._hosts.names)
 
 
 def _is_everybodys(path: str) -> bool:

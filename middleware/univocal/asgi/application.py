@@ -15,7 +15,7 @@ from univocal.http.errors import RefusedError
 from univocal.http.extensions import EARLY_HINT, INTERIM
 from univocal.http.forward import framed_anew, one_length
 from univocal.http.messages import Response
-from univocal.http.roles import Answer, Asked, Content
+from univocal.http.roles import Answer, Content, UnderWay
 from univocal.judge.admission import Admission
 
 __all__ = ["Application"]
@@ -46,7 +46,7 @@ class Application:
         self._app = app
         self._scope = scope
 
-    def ask(self, request: OriginRequest, content: Content | None, answer: Answer) -> Asked:
+    def ask(self, request: OriginRequest, content: Content | None, answer: Answer) -> UnderWay:
         """Call the application in a task of its own, with a canonical scope."""
         scope = respell(self._scope, self._admission, request.method, framed_anew(request.fields))
         return _Call(self._app, scope, content, answer)

@@ -95,11 +95,11 @@ class ScopeClient:
 
     # What the door awaits
 
-    async def give_up(self, told: Problem) -> None:
+    async def give_up(self, answer: Problem) -> None:
         """Answer a request that will get no other response, unless one has begun."""
         if not self._begun:
             with suppress(Exception):  # the server may take nothing any more
-                await send_whole(self._send, told)
+                await send_whole(self._send, answer)
 
     async def deliver(self, exchange: _Resumable) -> None:
         """Send what is pushed, until the exchange is over."""

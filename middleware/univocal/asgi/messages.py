@@ -23,7 +23,7 @@ async def send_problem(send: Send, reasons: Sequence[str], scope: Scope) -> None
     await send_whole(send, problem(reasons, scope["headers"]))
 
 
-async def send_whole(send: Send, told: Problem) -> None:
+async def send_whole(send: Send, answer: Problem) -> None:
     """Send a complete response."""
-    await send({"type": "http.response.start", "status": told.status, "headers": list(told.fields)})
-    await send({"type": "http.response.body", "body": told.body, "more_body": False})
+    await send({"type": "http.response.start", "status": answer.status, "headers": list(answer.fields)})
+    await send({"type": "http.response.body", "body": answer.body, "more_body": False})

@@ -15,7 +15,7 @@ from univocal.asgi.messages import App, Receive, Scope, Send
 from univocal.asgi.reception import Reception
 from univocal.asgi.refused import answer_refused, may_be_answered
 from univocal.asgi.reverse_proxy import Origins, ReverseProxy
-from univocal.asgi.scope import adds_date, below_root, received, respell
+from univocal.asgi.scope import adds_date, below_root, request_line, respell
 from univocal.cache.decide import Refuse
 from univocal.cache.rules import Rules
 from univocal.cache.stored import head_fields
@@ -134,13 +134,13 @@ class CacheMiddleware:
             await self._lifetime.begin()
         begun, ticks = self.engine.clock(), time.perf_counter()
         named = {"urls": list(urls) or None, "prefix": prefix, "tag": tag, "pattern": pattern}
-        asked: dict[str, object] = {name: value for name, value in named.items() if value is not None}
+        document: dict[str, object] = {name: value for name, value in named.items() if value is not None}
         if everything:
-            asked["all"] = True
+            document["all"] = True
         if len(urls) == 1:
-            del asked["urls"]
-            asked["url"] = urls[0]
-        order = await ordered({**asked, "soft": soft}, self.gate.runtime)
+            del document["urls"]
+            document["url"] = urls[0]
+        order = await ordered({**document, "soft": soft}, self.gate.runtime)
         purged = Purged(order)
         try:
             purged = await carry_out(order, self.tiers, begun)
@@ -151,7 +151,7 @@ class CacheMiddleware:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = self.engine.clock(), time.perf_counter()
-        line = received(scope)
+        line = request_line(scope)
         if line.method == b"GET" and (hit := self._hit(scope, line, begun[0])) is not None:
             await self._answer_at_once(hit, line, begun, send, dated=adds_date(receive, send))
             return
@@ -226,13 +226,13 @@ class CacheMiddleware:
     def _admit(self, scope: Scope, line: Received, now: float) -> Admission:
         """Ask the gate; refuse a target, too, that would leave the application's root path."""
         admission = self.gate.admit(line, scope["headers"], now)
-        found = admission.canonical
-        if found is not None and not below_root(scope, found):
+        canonical = admission.canonical
+        if canonical is not None and not below_root(scope, canonical):
             return admission.refused(("above-root",))
         return admission
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        engine, line = self.engine, received(scope)
+        engine, line = self.engine, request_line(scope)
         begun = engine.clock(), time.perf_counter()
         line.upgrade = WEBSOCKET
         admission = self._admit(scope, line, begun[0])

@@ -41,7 +41,7 @@ async def answer_refused(app: App, scope: Scope, receive: Receive, send: Send, a
     """
     received, reasons = admission.received, admission.reasons
     root = scope.get("root_path", "").rstrip("/") + "/"
-    told = {
+    refusal = {
         "status": status_of(reasons[0]),
         "reason": reasons[0],
         "reasons": reasons,
@@ -54,7 +54,7 @@ async def answer_refused(app: App, scope: Scope, receive: Receive, send: Send, a
         "raw_path": root.encode("ascii", "ignore"),
         "query_string": b"",
         "headers": fields,
-        "extensions": {**scope.get("extensions", {}), REFUSED: told},
+        "extensions": {**scope.get("extensions", {}), REFUSED: refusal},
     }
     refused["extensions"].pop("univocal.target", None)
     await app(refused, _without_content(receive), send)

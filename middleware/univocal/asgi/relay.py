@@ -6,17 +6,17 @@ from typing import NamedTuple
 
 from univocal.asgi.client import ScopeClient
 from univocal.asgi.messages import Scope
-from univocal.asgi.scope import CANONICAL, received
+from univocal.asgi.scope import CANONICAL, request_line
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Fields, Response
 from univocal.http.problem import fault, problem
-from univocal.http.roles import Asked, Sender
+from univocal.http.roles import Sender, UnderWay
 from univocal.uri.target import origin_target
 
-__all__ = ["Relay", "asked_for"]
+__all__ = ["Relay", "relayed_request"]
 
 
-class AskedFor(NamedTuple):
+class RelayedRequest(NamedTuple):
     """A scope's target as the origin server gets it, the key that a hash chooses by, and the asker."""
 
     target: bytes
@@ -24,15 +24,17 @@ class AskedFor(NamedTuple):
     sender: Sender
 
 
-def asked_for(scope: Scope) -> AskedFor:
+def relayed_request(scope: Scope) -> RelayedRequest:
     """Read of a scope what is asked for: what a cache in front has found, or what the server has received."""
     passed = scope.get("extensions", {}).get(CANONICAL)
-    line = received(scope)
+    line = request_line(scope)
     if passed is None:
-        return AskedFor(line.target, line.target, Sender(line.client, line.scheme, version=line.version))
-    found = passed["canonical"]
+        return RelayedRequest(
+            line.target, line.target, Sender(line.client, line.scheme, version=line.version)
+        )
+    canonical = passed["canonical"]
     sender = Sender(passed["peer"], line.scheme, passed["chain"], line.version)
-    return AskedFor(origin_target(found), found.key, sender)
+    return RelayedRequest(origin_target(canonical), canonical.key, sender)
 
 
 class Relay:
@@ -41,10 +43,10 @@ class Relay:
     `error` is to be raised: for the cache in front to answer, or for the server to log what is a fault.
     """
 
-    def __init__(self, client: ScopeClient, asked: Fields, *, behind_a_cache: bool) -> None:
-        self.asked: Asked | None = None
+    def __init__(self, client: ScopeClient, request_fields: Fields, *, behind_a_cache: bool) -> None:
+        self.under_way: UnderWay | None = None
         self.error: Exception | None = None
-        self._client, self._fields = client, asked
+        self._client, self._fields = client, request_fields
         self._behind_a_cache = behind_a_cache
         self._started = False
         self._over = False
@@ -70,25 +72,25 @@ class Relay:
             self._client.cut()
             return
         if isinstance(error, RefusedError):
-            told = problem(error.reasons, self._fields)
+            answer = problem(error.reasons, self._fields)
         else:
-            told, self.error = fault(self._fields), error
+            answer, self.error = fault(self._fields), error
         if self._started:
             self._client.cut()
             return
-        self._client.start(told.status, told.fields)
-        self._client.write(told.body)
+        self._client.start(answer.status, answer.fields)
+        self._client.write(answer.body)
         self._client.finish()
 
     def resume(self) -> None:
         """Let the origin server send more: the client takes it."""
-        if self.asked is not None:
-            self.asked.resume()
+        if self.under_way is not None:
+            self.under_way.resume()
 
     def cancel(self) -> None:
         """Give up: the client has left."""
         if not self._over:
             self._over = True
             self._client.cut()
-            if self.asked is not None:
-                self.asked.cancel()
+            if self.under_way is not None:
+                self.under_way.cancel()

@@ -9,7 +9,7 @@ from weakref import WeakSet
 from univocal.asgi.client import ScopeClient
 from univocal.asgi.messages import Receive, Scope, Send
 from univocal.asgi.reception import Reception
-from univocal.asgi.relay import Relay, asked_for
+from univocal.asgi.relay import Relay, relayed_request
 from univocal.asgi.scope import CANONICAL
 from univocal.asgi.websocket import relay_websocket
 from univocal.forward.forwarding import Forwarding
@@ -94,8 +94,8 @@ class Origins:
         if scope["type"] == "lifespan":
             await _lifespan(receive, send, self)
             return
-        found: Canonical = scope["extensions"][CANONICAL]["canonical"]
-        await self.proxies[found.route.upstream](scope, receive, send)
+        canonical: Canonical = scope["extensions"][CANONICAL]["canonical"]
+        await self.proxies[canonical.route.upstream](scope, receive, send)
 
     @property
     def connections(self) -> int:
@@ -145,12 +145,12 @@ class Origins:
 async def _forward(upstream: Upstream, scope: Scope, receive: Receive, send: Send) -> None:
     """Forward one request, as long as its client is there: no connection is kept for nobody."""
     method = scope["method"].encode("latin-1")
-    target, key, sender = asked_for(scope)
+    target, key, sender = relayed_request(scope)
     client = ScopeClient(scope, send)
     relay = Relay(client, scope["headers"], behind_a_cache=CANONICAL in scope.get("extensions", {}))
     reception = Reception(receive, left=relay.cancel, too_large=relay.cancel, limit=0)
     try:
-        relay.asked = upstream.send(method, target, scope["headers"], sender, reception, relay, key=key)
+        relay.under_way = upstream.send(method, target, scope["headers"], sender, reception, relay, key=key)
         reception.watch()
         await client.deliver(relay)
     finally:

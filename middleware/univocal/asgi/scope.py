@@ -18,7 +18,7 @@ from univocal.http.messages import Field, Fields, Received
 from univocal.judge.admission import Admission
 from univocal.uri.target import Canonical
 
-__all__ = ["CANONICAL", "adds_date", "below_root", "received", "respell"]
+__all__ = ["CANONICAL", "adds_date", "below_root", "request_line", "respell"]
 
 CANONICAL: Final = "univocal.canonical"  # {"canonical", "peer", "chain"}: for a ReverseProxy behind the cache
 
@@ -30,7 +30,7 @@ _PASSED_EXTENSIONS: Final = frozenset(("tls", INTERIM, EARLY_HINT, "websocket.ht
 _SCHEMES: Final = {"http": b"http", "https": b"https", "ws": b"http", "wss": b"https"}
 
 
-def received(scope: Mapping[str, Any]) -> Received:
+def request_line(scope: Mapping[str, Any]) -> Received:
     """The request line of an http or websocket scope, as near to the received one as the server shows it."""
     client, scheme = scope.get("client"), scope["scheme"]
     line = Received(
@@ -86,38 +86,38 @@ def respell(scope: Scope, admission: Admission, method: bytes, fields: Fields) -
     Behind trusted proxies X-Forwarded-* and Forwarded say the same, for applications that read those, whether
     such a proxy spoke or not: law 4 wants them to follow from the key.
     """
-    found, peer = admission.canonical, admission.peer
-    assert found is not None
-    asked_by = admission.received.client
-    path, _, query = found.target.partition(b"?")
-    own = _sender_of(admission, found) if admission.runtime.trusted else ()
-    client = scope.get("client") if peer.client == asked_by else (peer.client, 0) if peer.client else None
+    canonical, peer = admission.canonical, admission.peer
+    assert canonical is not None
+    peer_address = admission.received.client
+    path, _, query = canonical.target.partition(b"?")
+    own = _sender_of(admission, canonical) if admission.runtime.trusted else ()
+    client = scope.get("client") if peer.client == peer_address else (peer.client, 0) if peer.client else None
     passed = {
         name: value for name, value in scope.get("extensions", {}).items() if name in _PASSED_EXTENSIONS
     }
     named = {"method": method.decode("latin-1")} if scope["type"] == "http" else {}
-    told = {"canonical": found, "peer": asked_by, "chain": peer.chain}
+    passed_on = {"canonical": canonical, "peer": peer_address, "chain": peer.chain}
     return {
         **scope,
         **named,
         "path": unquote(path.decode("latin-1")),
         "raw_path": path,
         "query_string": query,
-        "scheme": _scheme(scope["type"], found.scheme),
+        "scheme": _scheme(scope["type"], canonical.scheme),
         "headers": [*fields, *own],
         "client": client,
-        "extensions": passed | {EXTENSION: {"target": found.target}, CANONICAL: told},
+        "extensions": passed | {EXTENSION: {"target": canonical.target}, CANONICAL: passed_on},
     }
 
 
-def _sender_of(admission: Admission, found: Canonical) -> Sequence[Field]:
+def _sender_of(admission: Admission, canonical: Canonical) -> Sequence[Field]:
     """The fields that tell of the sender; the last address is that of the client of the proxy in front.
 
     A proxy would add the address of that proxy, but the application is not behind one more.
     """
     *before, last = admission.peer.chain or (b"",)
     client = last.decode("ascii") or admission.received.client
-    return sender_fields(found.authority, client, found.scheme, before)
+    return sender_fields(canonical.authority, client, canonical.scheme, before)
 
 
 def _scheme(kind: str, scheme: bytes) -> str:
@@ -125,15 +125,15 @@ def _scheme(kind: str, scheme: bytes) -> str:
     return plain if kind == "http" else plain.replace("http", "ws")
 
 
-def below_root(scope: Mapping[str, Any], found: Canonical) -> bool:
+def below_root(scope: Mapping[str, Any], canonical: Canonical) -> bool:
     """Tell whether a canonical target stays in the part of the URL space that an application is mounted on.
 
     A server that is told its root path by a proxy that cut it off has received nothing below it.
     """
     root = scope.get("root_path", "").rstrip("/")
-    if not root or found.target == b"*" or not _below(root, scope["path"]):
+    if not root or canonical.target == b"*" or not _below(root, scope["path"]):
         return True
-    return _below(root, unquote(found.target.partition(b"?")[0].decode("latin-1")))
+    return _below(root, unquote(canonical.target.partition(b"?")[0].decode("latin-1")))
 
 
 def _below(root: str, path: str) -> bool:

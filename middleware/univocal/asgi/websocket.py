@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from univocal.asgi.client import ScopeClient
 from univocal.asgi.handshake import DENIAL, denial
 from univocal.asgi.messages import Message, Receive, Scope, Send
-from univocal.asgi.relay import Relay, asked_for
+from univocal.asgi.relay import Relay, relayed_request
 from univocal.forward.upstream import Upstream
 from univocal.http.fields import without
 from univocal.http.messages import Fields, Response, values
@@ -44,11 +44,11 @@ async def relay_websocket(upstream: Upstream, scope: Scope, receive: Receive, se
     denies = DENIAL in scope.get("extensions", {})
     client = ScopeClient(scope, denial(send))
     opening = _Opening(client, scope["headers"])
-    target, key, sender = asked_for(scope)
+    target, key, sender = relayed_request(scope)
     fields = opening_fields(scope["headers"], scope.get("subprotocols", ()))
     next_message = asyncio.ensure_future(receive())
     try:
-        opening.asked = upstream.send(
+        opening.under_way = upstream.send(
             b"GET", target, fields, sender._replace(upgrade=WEBSOCKET), None, opening, key=key
         )
         await asyncio.wait((opening.decided, next_message), return_when=asyncio.FIRST_COMPLETED)
@@ -119,10 +119,10 @@ async def _to_client(socket: OriginSocket, send: Send) -> None:
         while isinstance(message := await socket.receive(), str | bytes):
             kind = "text" if isinstance(message, str) else "bytes"
             await send({"type": "websocket.send", kind: message})
-        await send({"type": "websocket.close", **_told(message)})
+        await send({"type": "websocket.close", **_code_and_reason(message)})
 
 
-def _told(end: Closed) -> dict[str, Any]:
+def _code_and_reason(end: Closed) -> dict[str, Any]:
     """A close code that may be sent: an origin server that has said nothing is a bad gateway's."""
     code = {1005: 1000, 1006: _BAD_GATEWAY}.get(end.code, end.code)
     return {"code": code, "reason": end.reason}
@@ -131,8 +131,8 @@ def _told(end: Closed) -> dict[str, Any]:
 class _Opening(Relay):
     """The answer to a handshake: `socket`, or a response; it is known when `decided` is done."""
 
-    def __init__(self, client: ScopeClient, asked: Fields) -> None:
-        super().__init__(client, asked, behind_a_cache=False)
+    def __init__(self, client: ScopeClient, request_fields: Fields) -> None:
+        super().__init__(client, request_fields, behind_a_cache=False)
         self.decided: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.socket: OriginSocket | None = None
         self.fields: Fields = []  # of the 101

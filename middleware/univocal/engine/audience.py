@@ -75,7 +75,7 @@ class Audience:
     def announce_hit(self, hit: Hit, received: Received, begun: float, ticks: float) -> None:
         """Tell of a hit that was answered; it began at `begun`, when the performance counter said `ticks`."""
         seconds = time.perf_counter() - ticks
-        stored, age, canonical, client, told, tally, plan, values = hit
+        stored, age, canonical, client, hit_fields, tally, plan, values = hit
         counted = tally.stored is stored and seconds < ALIKE and self.since <= begun < self.until
         if counted:
             tally.count += 1
@@ -91,7 +91,7 @@ class Audience:
             len(stored.body),
             Times(begun, seconds, seconds),
             client,
-            told.handling,
+            hit_fields.handling,
             (),
             None if plan.agent < 0 else values[plan.agent],
             None if plan.referrer < 0 else values[plan.referrer],
@@ -168,8 +168,8 @@ class Audience:
             self._call_later(0, self._drain)
 
 
-def _tell(outcome: Outcome, told: Iterable[Listener]) -> None:
-    for each in (*told,):  # one may leave within the call
+def _tell(outcome: Outcome, listeners: Iterable[Listener]) -> None:
+    for each in (*listeners,):  # one may leave within the call
         try:
             each(outcome)
         except Exception:

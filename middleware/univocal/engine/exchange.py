@@ -19,7 +19,7 @@ from univocal.engine.account import Account
 from univocal.engine.broadcast import CutShortError
 from univocal.engine.engine import Engine
 from univocal.engine.flight import Flight
-from univocal.engine.landing import Failed, Found, Relayed, Renewed
+from univocal.engine.landing import Failed, Relayed, Renewed, Shared
 from univocal.engine.purge import Purged, carry_out
 from univocal.engine.stored_content import StoredContent
 from univocal.engine.waiting import Waiting
@@ -46,7 +46,7 @@ class Step(Enum):
 
     __hash__ = object.__hash__  # enum's own is a call of Python's
 
-    RECEIVED = "the decision is there, and nothing is done yet"
+    DECIDED = "the decision is there, and nothing is done yet"
     PURGING = "a purge is carried out"
     WAITING = "the flight that it leads or follows has not landed"
     QUEUED = "the answer that it shared has failed, and others ask before it"
@@ -59,7 +59,7 @@ class Step(Enum):
 
 # The steps that may follow each. OVER, too, follows every other.
 _NEXT: Final[Mapping[Step, frozenset[Step]]] = {
-    Step.RECEIVED: frozenset((Step.PURGING, Step.WAITING, Step.SENDING)),
+    Step.DECIDED: frozenset((Step.PURGING, Step.WAITING, Step.SENDING)),
     Step.PURGING: frozenset((Step.SENDING,)),
     Step.WAITING: frozenset(
         (Step.WAITING, Step.QUEUED, Step.RECALLING, Step.HOLDING, Step.RELAYING, Step.SENDING)
@@ -114,7 +114,7 @@ class Exchange:
         self._client = client
         self._origin = origin
         self._content = content
-        self._step = Step.RECEIVED
+        self._step = Step.DECIDED
         self._account = Account(begun or (engine.clock(), time.perf_counter()), admission.reasons)
         self._wait = Waiting()
         self._held: Response | None = None  # another request's response, which waits for content that comes
@@ -356,8 +356,8 @@ class Exchange:
                 self._relay(flight, response)
             case Renewed(stored, status):
                 self._take_renewed(flight, stored, status)
-            case Found(admission):
-                self._take_found(admission)
+            case Shared(admission):
+                self._take_shared(admission)
 
     def _recall(self, flight: Flight, status: int | None, otherwise: Callable[[], None]) -> None:
         """Serve a stale response in place of an error, if there is any (RFC 9111 §4.2.4, RFC 5861 §4)."""
@@ -446,7 +446,7 @@ class Exchange:
         self.admission = again
         self._reuse(handling)
 
-    def _take_found(self, admission: Admission) -> None:
+    def _take_shared(self, admission: Admission) -> None:
         """Answer with what another node has stored."""
         assert isinstance(admission.decision, Reuse)
         again = self._satisfied_by(admission.decision.stored) if self._wait.follows else admission
@@ -614,23 +614,23 @@ def _reason(admission: Admission) -> str:
     return admission.decision.reason
 
 
-def _redirection(admission: Admission, found: Canonical) -> tuple[int, bytes]:
+def _redirection(admission: Admission, canonical: Canonical) -> tuple[int, bytes]:
     """The status and Location of a redirect to the canonical URL; status 0: the request is answered."""
-    if found.redirect:
-        return found.redirect, found.url
-    status = found.site.canonical if _is_told(admission, found) else "link"
-    return (0, b"") if isinstance(status, str) else (status, reference(found))
+    if canonical.redirect:
+        return canonical.redirect, canonical.url
+    status = canonical.site.canonical if _announces_canonical(admission, canonical) else "link"
+    return (0, b"") if isinstance(status, str) else (status, reference(canonical))
 
 
-def _with_link(fields: Fields, admission: Admission, found: Canonical) -> Fields:
+def _with_link(fields: Fields, admission: Admission, canonical: Canonical) -> Fields:
     """A response's fields and a Link to the canonical URL (RFC 6596), where the origin server names none."""
-    if found.site.canonical != "link" or not _is_told(admission, found):
+    if canonical.site.canonical != "link" or not _announces_canonical(admission, canonical):
         return fields
     if any(_NAMES_CANONICAL(value) for value in values(fields, b"link")):
         return fields
-    return [*fields, (b"link", b'<%b>; rel="canonical"' % found.url)]
+    return [*fields, (b"link", b'<%b>; rel="canonical"' % canonical.url)]
 
 
-def _is_told(admission: Admission, found: Canonical) -> bool:
+def _announces_canonical(admission: Admission, canonical: Canonical) -> bool:
     """Tell whether the client is told of the canonical URL: it asks for a page by another spelling."""
-    return found.respelled and admission.request.method in FETCHED and not admission.received.upgrade
+    return canonical.respelled and admission.request.method in FETCHED and not admission.received.upgrade

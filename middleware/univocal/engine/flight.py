@@ -13,13 +13,13 @@ from univocal.cache.decide import Forward, Reuse, Validate, forwarded_fields, ke
 from univocal.cache.stored import Stored
 from univocal.cache.validation import SAFE_METHODS
 from univocal.engine.broadcast import WINDOW, Broadcast, CutShortError, Reader
-from univocal.engine.landing import Failed, Found, Landing, Passenger, Relayed, Renewed
+from univocal.engine.landing import Failed, Landing, Passenger, Relayed, Renewed, Shared
 from univocal.engine.queues import Queues
 from univocal.engine.recording import Recording, State
 from univocal.forward.roles import Origin, OriginRequest
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Fields, Response
-from univocal.http.roles import Asked, CallLater, Content, Due
+from univocal.http.roles import CallLater, Content, Due, UnderWay
 from univocal.judge.admission import Admission, Gate, obsolete
 from univocal.store.tiers import Tiers
 
@@ -34,7 +34,7 @@ class FlightPhase(Enum):
     __hash__ = object.__hash__  # enum's own is a call of Python's
 
     BEGUN = "the store is asked"
-    ASKED = "the origin server is asked"
+    ASKING = "the origin server is asked"
     JUDGING = "the response's head is there, and the store is asked about it"
     ANSWERING = "content comes"
     SETTLING = "all of the response is there, and the store takes it"
@@ -44,11 +44,11 @@ class FlightPhase(Enum):
 
 # The phases that may follow each.
 _NEXT: Final[Mapping[FlightPhase, tuple[FlightPhase, ...]]] = {
-    FlightPhase.BEGUN: (FlightPhase.ASKED, FlightPhase.OVER),
-    FlightPhase.ASKED: (FlightPhase.JUDGING, FlightPhase.OVER),
+    FlightPhase.BEGUN: (FlightPhase.ASKING, FlightPhase.OVER),
+    FlightPhase.ASKING: (FlightPhase.JUDGING, FlightPhase.OVER),
     FlightPhase.JUDGING: (FlightPhase.ANSWERING, FlightPhase.OVER),
-    FlightPhase.ANSWERING: (FlightPhase.ASKED, FlightPhase.SETTLING, FlightPhase.OVER),
-    FlightPhase.SETTLING: (FlightPhase.ASKED, FlightPhase.OVER),
+    FlightPhase.ANSWERING: (FlightPhase.ASKING, FlightPhase.SETTLING, FlightPhase.OVER),
+    FlightPhase.SETTLING: (FlightPhase.ASKING, FlightPhase.OVER),
     FlightPhase.OVER: (FlightPhase.RECORDED,),
     FlightPhase.RECORDED: (),
 }
@@ -121,7 +121,6 @@ class Flight:
 
     __slots__ = (
         "_alone",
-        "_asked",
         "_content",
         "_flights",
         "_held",
@@ -129,6 +128,7 @@ class Flight:
         "_over",
         "_passengers",
         "_phase",
+        "_under_way",
         "admission",
         "broadcast",
         "landing",
@@ -152,7 +152,7 @@ class Flight:
         self._over = over
         self._phase = FlightPhase.BEGUN
         self._held: list[bytes | Exception | None] = []  # what came while the store was asked; None: the end
-        self._asked: Asked | None = None
+        self._under_way: UnderWay | None = None
         self._passengers: list[tuple[Passenger, Reader]] = []  # until it has landed
         self.admission = admission
         self.name = name
@@ -208,10 +208,10 @@ class Flight:
 
     def _judge(self, servable: Sequence[Stored], askable: Sequence[Stored]) -> bool:
         """Judge the request by the responses that other nodes store; True if one answers it."""
-        gate, now, asked = self._flights.gate, self._flights.clock(), self.admission
-        again = self._wanted(gate.again(asked, now, servable))
+        gate, now, admission = self._flights.gate, self._flights.clock(), self.admission
+        again = self._wanted(gate.again(admission, now, servable))
         if not isinstance(again.decision, Reuse) and askable is not servable:
-            again = self._wanted(gate.again(asked, now, askable))
+            again = self._wanted(gate.again(admission, now, askable))
         self.admission = again
         return isinstance(again.decision, Reuse)
 
@@ -225,7 +225,7 @@ class Flight:
             self._record()  # the lease came when nobody wanted it any more
         elif satisfied:
             self._phase = _MOVES[self._phase, FlightPhase.OVER]
-            self._land(Found(self.admission))
+            self._land(Shared(self.admission))
             self._end(None)
         else:
             self._ask()
@@ -237,38 +237,38 @@ class Flight:
         assert isinstance(decision, Validate | Forward)
         if self.recording is not None:
             self.recording.restart(decision)
-        self._phase = _MOVES[self._phase, FlightPhase.ASKED]
+        self._phase = _MOVES[self._phase, FlightPhase.ASKING]
         fields = forwarded_fields(admission.request, decision)
-        found = admission.canonical
-        assert found is not None
+        canonical = admission.canonical
+        assert canonical is not None
         request = OriginRequest(
             admission.request.method,
             fields,
-            found,
+            canonical,
             admission.received,
             admission.peer.chain,
             admission.runtime.upstreams,
             background=self._alone is not None and not self.broadcast.readers,
         )
         try:
-            asked = self._origin.ask(request, self._content, self)
+            under_way = self._origin.ask(request, self._content, self)
         except Exception:
             logger.exception("the origin server could not be asked")
             self._fail(RefusedError("origin-unreachable"))
             return
         # Within the call the last client may have left, or an answer may have made it ask for something else.
         if self._phase in _ENDED or self.admission is not admission:
-            asked.cancel()
+            under_way.cancel()
         else:
-            self._asked = asked
+            self._under_way = under_way
 
     def _ask_again(self) -> None:
         """Ask for all of it: what came is of another representation than the stored one (RFC 9111 §4.3.3)."""
         decision = self.admission.decision
         assert isinstance(decision, Validate)
-        if self._asked is not None:
-            self._asked.cancel()
-            self._asked = None
+        if self._under_way is not None:
+            self._under_way.cancel()
+            self._under_way = None
         self.admission = replace(
             self.admission, decision=Forward(decision.reason, may_store=True, fallback=None)
         )
@@ -333,8 +333,8 @@ class Flight:
                     self.fail(each)
                 case _:
                     more = self.write(each)
-        if more and self._asked is not None:
-            self._asked.resume()
+        if more and self._under_way is not None:
+            self._under_way.resume()
 
     def write(self, chunk: bytes) -> bool:
         if self._phase is FlightPhase.JUDGING:
@@ -353,7 +353,7 @@ class Flight:
             self.broadcast.kept = False
             self._let_go()
         if recording is not None and recording.state is State.MISMATCHED:
-            if self._asked is not None:  # else it comes within `ask`, which cannot be cancelled
+            if self._under_way is not None:  # else it comes within `ask`, which cannot be cancelled
                 self._ask_again()
             return True
         more = self.broadcast.write(chunk) if isinstance(self.landing, Relayed) else True
@@ -369,7 +369,7 @@ class Flight:
             return
         if self._phase in _ENDED:
             return
-        self._asked = None
+        self._under_way = None
         self._phase = _MOVES[self._phase, FlightPhase.SETTLING]
         if self.recording is None:
             self._end(None)
@@ -395,7 +395,7 @@ class Flight:
             return
         if self._phase in _ENDED:
             return
-        self._asked = None
+        self._under_way = None
         if not self.broadcast.readers and not isinstance(error, RefusedError | CutShortError):
             logger.error("the application failed where no client waits for it", exc_info=error)
         self._fail(error)
@@ -403,9 +403,9 @@ class Flight:
     def _fail(self, error: Exception) -> None:
         if self._phase in _ENDED:
             return
-        if self._asked is not None:
-            self._asked.cancel()
-            self._asked = None
+        if self._under_way is not None:
+            self._under_way.cancel()
+            self._under_way = None
         self._phase = _MOVES[self._phase, FlightPhase.OVER]
         self._flights.ended(self)  # who comes now asks anew
         if self.landing is None:
@@ -471,8 +471,8 @@ class Flight:
     def _room(self) -> None:
         if self.recording is not None and self.recording.state is State.PASSED_ON:
             self._flights.tiers.release(self.recording.lease)  # of what was kept, a window is held at most
-        if self._asked is not None:
-            self._asked.resume()
+        if self._under_way is not None:
+            self._under_way.resume()
 
     def _deserted(self) -> None:
         if self._phase is FlightPhase.RECORDED:
@@ -498,9 +498,9 @@ class Flight:
     def _give_up(self) -> None:
         """End the request: nobody wants what it brings."""
         self._flights.ended(self)
-        if self._asked is not None:
-            self._asked.cancel()
-            self._asked = None
+        if self._under_way is not None:
+            self._under_way.cancel()
+            self._under_way = None
         self._end(CutShortError())
 
 

@@ -13,11 +13,11 @@ from univocal.engine.broadcast import Taker
 from univocal.http.messages import Fields, Response
 from univocal.judge.admission import Admission
 
-__all__ = ["Failed", "Found", "Landing", "Passenger", "Relayed", "Renewed"]
+__all__ = ["Failed", "Landing", "Passenger", "Relayed", "Renewed", "Shared"]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Shared:
     """The shared tier holds an answer: the request is judged by that now."""
 
     admission: Admission
@@ -45,7 +45,7 @@ class Failed:
     error: Exception
 
 
-Landing: TypeAlias = Found | Renewed | Relayed | Failed
+Landing: TypeAlias = Shared | Renewed | Relayed | Failed
 
 
 class Passenger(Taker, Protocol):

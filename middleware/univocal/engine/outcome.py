@@ -68,10 +68,10 @@ class Outcome(NamedTuple):
         purged: Purged | None = None,
     ) -> Outcome:
         """The outcome of a request that was admitted; `octets` of content were sent."""
-        received, found, peer = admission.received, admission.canonical, admission.peer
+        received, canonical, peer = admission.received, admission.canonical, admission.peer
         decision = admission.decision
         named = firsts(admission.request.fields)
-        site, host = found.site.name if found else "", ""
+        site, host = canonical.site.name if canonical else "", ""
         if reasons:
             owner, host = admission.runtime.sites.owner(peer.hosts, peer.scheme)
             site = site or owner
@@ -83,7 +83,7 @@ class Outcome(NamedTuple):
             trace=named.get(b"traceparent"),
             trace_state=named.get(b"tracestate"),
             received=received,
-            canonical=found,
+            canonical=canonical,
             decision=None if received.method in PURGES or isinstance(decision, Order) else decision,
             status=status,
             bytes=octets,
@@ -98,16 +98,16 @@ class Outcome(NamedTuple):
     @classmethod
     def refused(cls, received: Received, reasons: tuple[str, ...], now: float, sites: Sites) -> Outcome:
         """The outcome of a request with an unusable head; its sender is not looked for."""
-        told = problem(reasons)
+        answer = problem(reasons)
         site, host = sites.owner([received.host], received.scheme)
         return cls(
             site=site,
             host=host,
             received=received,
             canonical=None,
-            decision=None if received.method in PURGES else Refuse(told.status, reasons[0]),
-            status=told.status,
-            bytes=len(told.body),
+            decision=None if received.method in PURGES else Refuse(answer.status, reasons[0]),
+            status=answer.status,
+            bytes=len(answer.body),
             times=Times(now, 0.0, 0.0),
             client=received.client,
             handling=Handling(detail=reasons[0]),
@@ -117,8 +117,8 @@ class Outcome(NamedTuple):
     @classmethod
     def ordered(cls, purged: Purged, times: Times) -> Outcome:
         """The outcome of a purge that the program itself asked for."""
-        found = purged.order.canonical
-        received = Received(b"PURGE", found.target if found else b"*")
+        canonical = purged.order.canonical
+        received = Received(b"PURGE", canonical.target if canonical else b"*")
         if purged.count is None:
             return cls.of_purge(received, purged, 503, 0, times, None, ("shared-store-unavailable",))
         return cls.of_purge(received, purged, 200, 0, times, None)
@@ -135,11 +135,11 @@ class Outcome(NamedTuple):
         reasons: tuple[str, ...] = (),
     ) -> Outcome:
         """The outcome of a purge that names what it means otherwise than by its target."""
-        found = purged.order.canonical if purged is not None else None
+        canonical = purged.order.canonical if purged is not None else None
         return cls(
-            site=found.site.name if found else "",
+            site=canonical.site.name if canonical else "",
             received=received,
-            canonical=found,
+            canonical=canonical,
             decision=None,
             status=status,
             bytes=octets,

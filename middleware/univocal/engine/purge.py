@@ -31,10 +31,10 @@ class Purged:
     def body(self) -> bytes:
         """The answer's content (JSON)."""
         order = self.order
-        told: dict[str, object] = {"softened" if order.selector.soft else "purged": self.count}
+        members: dict[str, object] = {"softened" if order.selector.soft else "purged": self.count}
         if order.by == "pattern":
-            told = {"banned": True}  # it works lazily: nobody knows yet how many it means
-        return json.dumps(told | order.members).encode() + b"\n"
+            members = {"banned": True}  # it works lazily: nobody knows yet how many it means
+        return json.dumps(members | order.members).encode() + b"\n"
 
 
 async def carry_out(order: Order, tiers: Tiers, now: float) -> Purged:
@@ -61,14 +61,14 @@ async def carry_out(order: Order, tiers: Tiers, now: float) -> Purged:
     return Purged(order, count)
 
 
-async def foresee(asked: Mapping[str, object], runtime: Runtime, tiers: Tiers) -> tuple[Order, int]:
+async def foresee(document: Mapping[str, object], runtime: Runtime, tiers: Tiers) -> tuple[Order, int]:
     """The order by name, and the number of stored responses that it would mean: nothing is removed.
 
     Raises what `order_by_name` does, RefusedError too where the shared store does not tell (503).
     """
     # Of soft orders no response is meant by two selectors.
-    soft = asked.get("soft", False)
-    order = await ordered({**asked, "soft": True if soft is False else soft}, runtime)
+    soft = document.get("soft", False)
+    order = await ordered({**document, "soft": True if soft is False else soft}, runtime)
     if order.by == "pattern":
         raise ValueError("a pattern works lazily: nobody knows beforehand how many it means")
     return order, sum([await tiers.count(selector) for selector in (order.selector, *order.also)])

@@ -142,17 +142,17 @@ class Recording:
     def start(self, response: Response, then: Callable[[], None]) -> None:
         """Judge a response by its head, and go on with `then`."""
         self.status = response.status
-        told_of = _told_of(self._decision, response.status)
-        if told_of is None:
+        subject = _subject_of(self._decision, response.status)
+        if subject is None:
             self._judge(response, self._clock())
             then()
             return
 
         def heard(kept: bool) -> None:
-            self._hear(response, told_of, kept=kept)
+            self._hear(response, subject, kept=kept)
             then()
 
-        self._tiers.keeps(self.lease, told_of, self._clock(), heard)
+        self._tiers.keeps(self.lease, subject, self._clock(), heard)
 
     def write(self, chunk: bytes, unread: Callable[[], bool] = lambda: False) -> bool:
         """Keep a chunk of the content; False if nothing of it is kept any longer.
@@ -238,14 +238,14 @@ class Recording:
         assert state in _NEXT[self.state], f"{self.state.name} is not followed by {state.name}"
         self.state = state
 
-    def _hear(self, response: Response, told_of: Stored, *, kept: bool) -> None:
+    def _hear(self, response: Response, subject: Stored, *, kept: bool) -> None:
         """Take a 304, or the 206 that was asked for, for news of a stored response."""
         if not kept:
             self._become(State.MISMATCHED)  # what was purged is neither freshened nor completed
         elif response.status == 304:
             admission, now = self._admission, self._clock()
-            updated = freshen(told_of, admission.request, response, admission.rules, self.began, now)
-            self._renew(updated, told_of)
+            updated = freshen(subject, admission.request, response, admission.rules, self.began, now)
+            self._renew(updated, subject)
         else:
             self._partial = response
             self._become(State.COMPLETING)
@@ -402,7 +402,7 @@ class Recording:
         return requester_of(admission.request, status, admission.rules)
 
 
-def _told_of(decision: Decision, status: int) -> Stored | None:
+def _subject_of(decision: Decision, status: int) -> Stored | None:
     """The stored response that the origin's is about, if it is not an answer itself."""
     if not isinstance(decision, Validate):
         return None

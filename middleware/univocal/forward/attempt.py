@@ -35,15 +35,25 @@ class Outgoing(NamedTuple):
 
 
 class Attempt:
-    """An `Asked` to who asked, and the `Answer` to the origin servers; fields go on as RFC 9110 §7.6 has it.
+    """An `UnderWay` towards the flight, and the `Answer` to origin servers; fields go on by RFC 9110 §7.6.
 
     A request is sent again, to another origin server, if nothing of it was sent, or if it is idempotent, none
     of its content was sent, and no octet of a response has come (RFC 9110 §9.2.2); as often as the balance
     allows.
     """
 
-    __slots__ = ("_answer", "_asked", "_balance", "_member", "_outgoing", "_sent", "_started", "_tried",
-                 "_watch", "write")  # fmt: skip
+    __slots__ = (
+        "_answer",
+        "_balance",
+        "_member",
+        "_outgoing",
+        "_pending",
+        "_sent",
+        "_started",
+        "_tried",
+        "_watch",
+        "write",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -57,7 +67,7 @@ class Attempt:
         self._answer = answer
         self._watch = watch
         self._member: Member[OriginServer] | None = None  # that is asked, until the end
-        self._asked: Pending | None = None
+        self._pending: Pending | None = None
         self._tried: tuple[Member[OriginServer], ...] = ()
         self._started = False  # the response's head has come
         self._sent = False  # to one that failed: the request may be what it failed of
@@ -78,26 +88,26 @@ class Attempt:
         if self._watch is not None:
             fields = self._watch.sending(server.url, fields)
         target = server.mapped(outgoing.target)
-        asked = server.ask(outgoing.method, target, fields, outgoing.content, self, self._moved)
+        pending = server.ask(outgoing.method, target, fields, outgoing.content, self, self._moved)
         if self._member is member:  # else it is over, or went on to another, within the call
-            self._asked = asked
+            self._pending = pending
 
     # What who asked calls.
 
     def pause(self) -> None:
-        if self._asked is not None:
-            self._asked.pause()
+        if self._pending is not None:
+            self._pending.pause()
 
     def resume(self) -> None:
-        if self._asked is not None:
-            self._asked.resume()
+        if self._pending is not None:
+            self._pending.resume()
 
     def cancel(self) -> None:
-        asked = self._asked
+        pending = self._pending
         if self._member is not None:
             self._release(self._member)
-        if asked is not None:
-            asked.cancel()
+        if pending is not None:
+            pending.cancel()
 
     # What origin servers call.
 
@@ -123,12 +133,12 @@ class Attempt:
     def finish(self) -> None:
         member = self._member
         if member is not None:
-            self._member = self._asked = None
+            self._member = self._pending = None
             self._balance.ended(self, member)
         self._answer.finish()
 
     def fail(self, error: Exception) -> None:
-        member, asked = self._member, self._asked
+        member, pending = self._member, self._pending
         assert member is not None
         refused = error if isinstance(error, RefusedError) else None
         if refused is not None and refused.reason in _FAILURES and not self._started:
@@ -137,7 +147,7 @@ class Attempt:
             self._watch.failed(refused.failure)
         self._release(member)
         if refused is not None and refused.failure is not None:
-            if not self._started and (not refused.provoked or self._may_be_repeated(asked)):
+            if not self._started and (not refused.provoked or self._may_be_repeated(pending)):
                 self._sent = self._sent or refused.provoked
                 self._tried += (member,)
                 key, now = self._outgoing.key, time.monotonic()
@@ -158,10 +168,12 @@ class Attempt:
         fields = switching_fields(outgoing.upgrade, outgoing.fields, response.fields)
         return Switching(response.status, fields, response.line)
 
-    def _may_be_repeated(self, asked: Pending | None) -> bool:
+    def _may_be_repeated(self, pending: Pending | None) -> bool:
         outgoing = self._outgoing
         has_content = outgoing.content is not None
-        begun = has_content if asked is None else asked.came or asked.took  # None: it failed within the call
+        begun = (
+            has_content if pending is None else pending.came or pending.took
+        )  # None: it failed within the call
         return not begun and outgoing.method in IDEMPOTENT
 
     def _moved(self, address: str) -> None:
@@ -175,7 +187,7 @@ class Attempt:
                 return
 
     def _release(self, member: Member[OriginServer]) -> None:
-        self._member = self._asked = None
+        self._member = self._pending = None
         self._balance.ended(self, member)
         if self._watch is not None and not self._started:
             self._watch.answered(member.server.url, 0)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from univocal.forward.roles import OriginRequest
 from univocal.forward.upstream import Upstream
-from univocal.http.roles import Answer, Asked, Content, Sender, Watch
+from univocal.http.roles import Answer, Content, Sender, UnderWay, Watch
 from univocal.uri.target import origin_target
 
 __all__ = ["Forwarding"]
@@ -28,7 +28,7 @@ class Forwarding:
         self._watch = watch
         self._upstreams = dict(upstreams)
 
-    def ask(self, request: OriginRequest, content: Content | None, answer: Answer) -> Asked:
+    def ask(self, request: OriginRequest, content: Content | None, answer: Answer) -> UnderWay:
         """Send a request; its response is pushed to `answer`."""
         canonical, received = request.canonical, request.received
         next_hops = request.next_hops or self._upstreams

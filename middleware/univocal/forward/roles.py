@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from univocal.http.messages import Fields, Received
-from univocal.http.roles import Answer, Asked, Content, NextHop
+from univocal.http.roles import Answer, Content, NextHop, UnderWay
 from univocal.uri.target import Canonical
 
 __all__ = ["Origin", "OriginRequest"]
@@ -31,6 +31,6 @@ class OriginRequest(NamedTuple):
 class Origin(Protocol):
     """The one who answers: origin servers over HTTP, or an application behind."""
 
-    def ask(self, request: OriginRequest, content: Content | None, answer: Answer) -> Asked:
+    def ask(self, request: OriginRequest, content: Content | None, answer: Answer) -> UnderWay:
         """Send a request; its response is pushed to `answer`, perhaps before this call returns."""
         ...

@@ -18,7 +18,7 @@ from univocal.http.forward import (
     times_here,
 )
 from univocal.http.messages import Fields, Response
-from univocal.http.roles import Answer, Asked, Content, Sender, Watch
+from univocal.http.roles import Answer, Content, Sender, UnderWay, Watch
 from univocal.origin.balance import Balance, Balancing, Member
 from univocal.origin.health import HealthRule
 from univocal.origin.server import OriginServer
@@ -115,7 +115,7 @@ class Upstream:
         answer: Answer,
         watch: Watch | None = None,
         key: bytes = b"",
-    ) -> Asked:
+    ) -> UnderWay:
         """Send a request as RFC 9110 §7.6 has it, its target byte for byte; the response goes to `answer`.
 
         A hash chooses by `key`.
@@ -158,14 +158,14 @@ class _Answered:
         """Give nothing up."""
 
 
-def _answer_here(answer: Answer) -> Asked:
+def _answer_here(answer: Answer) -> UnderWay:
     """Be the final recipient of an OPTIONS or TRACE whose Max-Forwards ran out (RFC 9110 §7.6.2)."""
     answer.start(Response(200, [(b"content-length", b"0"), (b"allow", _ALLOWED)]))
     answer.finish()
     return _Answered()
 
 
-def _refuse_here(answer: Answer) -> Asked:
+def _refuse_here(answer: Answer) -> UnderWay:
     """Refuse a request that goes in circles (RFC 9110 §7.6): its own doing, not that of others."""
     refused = RefusedError("origin-unreachable")
     refused.provoked = True

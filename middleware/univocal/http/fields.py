@@ -91,8 +91,8 @@ def every(fields: Fields, named: Mapping[bytes, bytes], name: bytes) -> list[byt
 
 def combined(fields: Iterable[Field], name: bytes) -> bytes | None:
     """The field lines called `name` as one field value (RFC 9110 §5.3); None if there is none."""
-    found = values(fields, name)
-    return b", ".join(found) if found else None
+    lines = values(fields, name)
+    return b", ".join(lines) if lines else None
 
 
 def without(fields: Iterable[Field], names: Iterable[bytes]) -> Fields:
@@ -205,11 +205,11 @@ def _fixed_date(value: bytes) -> int | None:
 def _date(value: bytes, now: float) -> int | None:
     text = value.strip(b" \t").lower()
     for form in _DATES:
-        if found := form.fullmatch(text):
+        if match := form.fullmatch(text):
             break
     else:
         return None
-    part = {name: found[name] for name in ("year", "month", "day", "hour", "minute", "second")}
+    part = {name: match[name] for name in ("year", "month", "day", "hour", "minute", "second")}
     year, month, day = int(part["year"]), _MONTHS[part["month"]], int(part["day"])
     hour, minute, second = int(part["hour"]), int(part["minute"]), int(part["second"])
     if not (1 <= day <= _DAYS_IN_MONTH[month] and hour < 24 and minute < 60 and second <= 60):

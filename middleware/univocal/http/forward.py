@@ -367,15 +367,15 @@ def _sender_fields(authority: bytes, client: str | None, scheme: bytes, before: 
     # RFC 7239 §6 knows no IPv6 zone, and it means nothing to another machine.
     peer = client.partition("%")[0].encode("ascii", "replace") if client else b""
     addresses = [*before, peer] if peer else list(before)
-    told: Fields = []
+    fields: Fields = []
     if addresses:
-        told.append((b"x-forwarded-for", b", ".join(addresses)))
-    told.append((b"x-forwarded-host", authority))
-    told.append((b"x-forwarded-proto", scheme))
+        fields.append((b"x-forwarded-for", b", ".join(addresses)))
+    fields.append((b"x-forwarded-host", authority))
+    fields.append((b"x-forwarded-proto", scheme))
     hops = [b"for=" + _node(address) for address in before]
     hops.append(b"for=%b;host=%b;proto=%b" % (_node(peer or b"unknown"), _value(authority), scheme))
-    told.append((b"forwarded", b", ".join(hops)))
-    return told
+    fields.append((b"forwarded", b", ".join(hops)))
+    return fields
 
 
 @lru_cache(maxsize=1024)

@@ -31,18 +31,20 @@ class Problem:
         return b"%d %b" % (self.status, PHRASES[self.status].encode("ascii"))
 
 
-def problem(reasons: Sequence[str], asked: Fields | None = None) -> Problem:
+def problem(reasons: Sequence[str], request_fields: Fields | None = None) -> Problem:
     """The response for these reasons, at least one, in any order; raises KeyError for an unknown one.
 
     With the fields of the request, where they are known, it is HTML for who prefers that (RFC 9110 §12.1).
     """
     ranked = by_rank(reasons)
-    return _problem(ranked) if asked is None else _negotiated(ranked, html=prefers_html(asked))
+    return (
+        _problem(ranked) if request_fields is None else _negotiated(ranked, html=prefers_html(request_fields))
+    )
 
 
-def fault(asked: Fields) -> Problem:
+def fault(request_fields: Fields) -> Problem:
     """The response to a request that met a fault of this program."""
-    return _PAGE_OF_A_FAULT if prefers_html(asked) else _varying(FAULT)
+    return _PAGE_OF_A_FAULT if prefers_html(request_fields) else _varying(FAULT)
 
 
 @lru_cache(maxsize=256)
@@ -75,8 +77,8 @@ def _details(status: int, detail: str, reasons: Sequence[str]) -> Problem:
     return _whole(status, b"application/problem+json", body)
 
 
-def _varying(told: Problem) -> Problem:
-    return Problem(told.status, [*told.fields, (b"vary", b"Accept")], told.body)
+def _varying(answer: Problem) -> Problem:
+    return Problem(answer.status, [*answer.fields, (b"vary", b"Accept")], answer.body)
 
 
 _STYLE: Final = (
@@ -102,11 +104,11 @@ def page(status: int, detail: str, reasons: Sequence[str] = ()) -> Problem:
         f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n"
         f"<h1>{title}</h1>\n<p>{detail}</p>\n{named}</main>\n</body>\n</html>\n"
     )
-    told = _varying(_whole(status, b"text/html; charset=utf-8", body))
-    told.fields.extend(
+    answer = _varying(_whole(status, b"text/html; charset=utf-8", body))
+    answer.fields.extend(
         ((b"content-security-policy", _POLICY), (b"x-content-type-options", b"nosniff")),
     )
-    return told
+    return answer
 
 
 def _whole(status: int, media_type: bytes, body: str) -> Problem:

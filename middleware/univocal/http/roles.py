@@ -14,7 +14,6 @@ from univocal.http.messages import Fields, Response
 
 __all__ = [
     "Answer",
-    "Asked",
     "CallLater",
     "Client",
     "Content",
@@ -22,6 +21,7 @@ __all__ = [
     "Due",
     "NextHop",
     "Sender",
+    "UnderWay",
     "Watch",
 ]
 
@@ -69,7 +69,7 @@ class Answer(Protocol):
         """
 
 
-class Asked(Protocol):
+class UnderWay(Protocol):
     """A request that is under way to an origin server."""
 
     def pause(self) -> None:
@@ -157,7 +157,7 @@ class NextHop(Protocol):
         answer: Answer,
         watch: Watch | None = None,
         key: bytes = b"",
-    ) -> Asked:
+    ) -> UnderWay:
         """Send a request, its target byte for byte; the response is pushed to `answer`.
 
         A hash chooses the origin server by `key`.

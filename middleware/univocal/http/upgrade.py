@@ -23,9 +23,9 @@ __all__ = [
     "Line",
     "Switched",
     "Switching",
-    "asked_upgrade",
     "carries_http",
     "is_protocol",
+    "requested_upgrade",
     "switching_fields",
     "upgrade_fields",
 ]
@@ -63,16 +63,18 @@ class Switching(Response):
     line: Line
 
 
-def asked_upgrade(method: bytes, version: str, fields: Sequence[Field], allowed: Collection[bytes]) -> bytes:
+def requested_upgrade(
+    method: bytes, version: str, fields: Sequence[Field], allowed: Collection[bytes]
+) -> bytes:
     """The one protocol that a request asks to switch to, b"" if it asks for none that is `allowed`.
 
     Names are compared without regard to case, and `allowed` has them in lower case. Of content nobody could
     say whether it is of the old protocol or the new, and HTTP/1.0 knows no such field.
     """
-    asked = values(fields, b"upgrade")
-    if len(asked) != 1 or version != "1.1" or method == b"HEAD" or request_has_content(fields):
+    lines = values(fields, b"upgrade")
+    if len(lines) != 1 or version != "1.1" or method == b"HEAD" or request_has_content(fields):
         return b""
-    protocol = asked[0].strip(b" \t")
+    protocol = lines[0].strip(b" \t")
     if protocol.lower() not in allowed or not _names_upgrade(fields):
         return b""
     # RFC 6455 §4.1: the method of a WebSocket's handshake is GET.
@@ -96,18 +98,18 @@ def upgrade_fields(protocol: bytes) -> Fields:
     return [(b"connection", b"Upgrade"), (b"upgrade", protocol)]
 
 
-def switching_fields(asked: bytes, request: Sequence[Field], fields: Sequence[Field]) -> Fields:
+def switching_fields(requested: bytes, request: Sequence[Field], fields: Sequence[Field]) -> Fields:
     """The fields with which a 101 is passed on. Raises RefusedError if it is no answer to what was asked.
 
     RFC 9110 §7.8: it names the protocol, which is the one asked for. RFC 6455 §4.2.2: a WebSocket's proves by
     the client's key that the origin server has read this handshake.
     """
-    told = [value.strip(b" \t").lower() for value in values(fields, b"upgrade")]
-    if not asked or told != [asked.lower()] or not _names_upgrade(fields):
+    protocols = [value.strip(b" \t").lower() for value in values(fields, b"upgrade")]
+    if not requested or protocols != [requested.lower()] or not _names_upgrade(fields):
         raise RefusedError("origin-bad-response")
-    if asked.lower() == WEBSOCKET and not _accepts(request, fields):
+    if requested.lower() == WEBSOCKET and not _accepts(request, fields):
         raise RefusedError("origin-bad-response")
-    return [*response_fields(fields, status=101), *upgrade_fields(told[0])]
+    return [*response_fields(fields, status=101), *upgrade_fields(protocols[0])]
 
 
 def _accepts(request: Sequence[Field], fields: Sequence[Field]) -> bool:

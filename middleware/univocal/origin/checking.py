@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from univocal.http.messages import Fields, Response
-from univocal.http.roles import Answer, Asked, Content
+from univocal.http.roles import Answer, Content, UnderWay
 from univocal.http.timer import Timer
 from univocal.origin.health import HealthRule
 
@@ -21,7 +21,7 @@ class Checked(Protocol):
 
     def ask(
         self, method: bytes, target: bytes, fields: Fields, content: Content | None, answer: Answer
-    ) -> Asked:
+    ) -> UnderWay:
         """Send a request; its response is pushed to `answer`."""
         ...
 
@@ -32,15 +32,15 @@ def check_fields(host: bytes) -> Fields:
 
 
 class Check:
-    """Asks an origin server at once, and again and again (an `Answer`); `told` hears whether it passes.
+    """Asks an origin server at once, and again and again (an `Answer`); `report` hears whether it passes.
 
     The second time comes after a part of the interval, which `share` is (0 to 1): so the checks of many
     origin servers by many processes are spread in time. The next begins when the one before has ended.
     """
 
     __slots__ = (
-        "_asked", "_begun", "_closed", "_deadline", "_fields", "_is_first", "_judged", "_loop", "_next",
-        "_octets", "_rule", "_server", "_share", "_told", "_under_way",
+        "_begun", "_closed", "_deadline", "_fields", "_is_first", "_judged", "_loop", "_next",
+        "_octets", "_pending", "_report", "_rule", "_server", "_share", "_under_way",
     )  # fmt: skip
 
     def __init__(
@@ -48,17 +48,17 @@ class Check:
         server: Checked,
         rule: HealthRule,
         host: bytes,
-        told: Callable[[bool], None],
+        report: Callable[[bool], None],
         loop: asyncio.AbstractEventLoop,
         share: float = 1.0,
     ) -> None:
         self._server = server
         self._rule = rule
         self._fields = check_fields(host)
-        self._told = told
+        self._report = report
         self._loop = loop
         self._share = share
-        self._asked: Asked | None = None
+        self._pending: UnderWay | None = None
         self._under_way = self._judged = self._closed = False
         self._octets = 0
         self._begun = 0.0
@@ -71,9 +71,9 @@ class Check:
         self._under_way, self._judged, self._octets = True, False, 0
         self._begun = self._loop.time()
         self._deadline.set(self._rule.timeout)
-        asked = self._server.ask(b"GET", self._rule.path, self._fields, None, self)
+        pending = self._server.ask(b"GET", self._rule.path, self._fields, None, self)
         if self._under_way:
-            self._asked = asked
+            self._pending = pending
 
     def close(self) -> None:
         """Ask no more."""
@@ -97,11 +97,11 @@ class Check:
         return True
 
     def finish(self) -> None:
-        self._asked = None
+        self._pending = None
         self._end()
 
     def fail(self, error: Exception) -> None:  # noqa: ARG002 - whatever it is, nobody has answered
-        self._asked = None
+        self._pending = None
         self._end()
 
     # Its own.
@@ -109,7 +109,7 @@ class Check:
     def _judge(self, passed: bool) -> None:
         if not self._judged:
             self._judged = True
-            self._told(passed)
+            self._report(passed)
 
     def _end(self) -> None:
         """Be done with this check, of which nothing more is wanted."""
@@ -124,6 +124,6 @@ class Check:
 
     def _give_up(self) -> None:
         self._under_way = False
-        asked, self._asked = self._asked, None
-        if asked is not None:
-            asked.cancel()
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.cancel()

@@ -60,7 +60,7 @@ class Keeper(Protocol):
 
 
 class PendingRequest:
-    """A request that is under way (an `Asked`), and the connection that serves it as soon as there is one.
+    """A request that is under way (an `UnderWay`), and the connection that serves it as soon as there is one.
 
     `read` is the seconds that the origin server may take for the head, and for the next octets of content.
     `failure` turns an error into the one that the answer is told of. Then `came` is True if octets of a

@@ -61,7 +61,7 @@ def origin_failure(error: Exception, origin: str = "", address: str = "") -> Exc
             refused.__cause__ = error
             refused.provoked = not isinstance(error, _UNSENT)
             if reason != "bad-target":
-                refused.failure = Failure(origin, address, *_told(error))
+                refused.failure = Failure(origin, address, *_word_and_text(error))
             return refused
     if isinstance(error, RefusedError) and error.reason == "origin-bad-response" and error.failure is None:
         # Whoever was to pass its head on could not: two lengths, or a 101 to something else.
@@ -69,7 +69,7 @@ def origin_failure(error: Exception, origin: str = "", address: str = "") -> Exc
     return error
 
 
-def _told(error: Exception) -> tuple[str, str]:
+def _word_and_text(error: Exception) -> tuple[str, str]:
     """The word for an error, from what caused it first, and its own words."""
     causes: list[BaseException] = [error]
     while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None and cause not in causes:

@@ -10,12 +10,12 @@ from typing import Any, Final, TypeAlias
 
 from univocal.http.timer import Timer
 
-__all__ = ["AGAIN", "Found", "NameWatch", "Resolve", "is_name", "resolved", "told"]
+__all__ = ["AGAIN", "AddressInfo", "NameWatch", "Resolve", "address_text", "is_name", "resolved"]
 
 # An address as getaddrinfo tells it: family, kind, protocol, name, and the address with its port.
-Found: TypeAlias = tuple[int, int, int, str, Any]
+AddressInfo: TypeAlias = tuple[int, int, int, str, Any]
 
-Resolve: TypeAlias = Callable[[str, int], Awaitable[list[Found]]]
+Resolve: TypeAlias = Callable[[str, int], Awaitable[list[AddressInfo]]]
 
 # Seconds after which a name is resolved again: the system's resolver tells no time to live.
 AGAIN: Final = 30.0
@@ -34,7 +34,7 @@ def is_name(host: str) -> bool:
     return False
 
 
-async def resolved(host: str, port: int) -> list[Found]:
+async def resolved(host: str, port: int) -> list[AddressInfo]:
     """The addresses of a host, in the order in which the system prefers them (RFC 6724); one of an address.
 
     Raises socket.gaierror, UnicodeError.
@@ -42,21 +42,21 @@ async def resolved(host: str, port: int) -> list[Found]:
     try:
         family = socket.AF_INET if ip_address(host).version == 4 else socket.AF_INET6
     except ValueError:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=_STREAM)
-        if not found:
+        addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=_STREAM)
+        if not addresses:
             raise socket.gaierror(socket.EAI_NODATA, "the name has no address") from None
-        return [*found]
+        return [*addresses]
     return [(family, _STREAM, socket.IPPROTO_TCP, "", (host, port))]
 
 
-def told(found: Found) -> str:
+def address_text(address_info: AddressInfo) -> str:
     """An address and its port as they are written: `192.0.2.7:80`, `[2001:db8::7]:80`."""
-    address, port = found[4][:2]
+    address, port = address_info[4][:2]
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 class NameWatch:
-    """Resolves a name every 30 seconds, while no request waits for it; `found` is told of a change.
+    """Resolves a name every 30 seconds, while no request waits for it; `changed` gets new addresses.
 
     A resolution that fails leaves those that were found before.
     """
@@ -64,8 +64,8 @@ class NameWatch:
     __slots__ = (
         "_addresses",
         "_begun",
+        "_changed",
         "_closed",
-        "_found",
         "_host",
         "_loop",
         "_port",
@@ -78,12 +78,12 @@ class NameWatch:
         self,
         host: str,
         port: int,
-        found: Callable[[tuple[str, ...]], None],
+        changed: Callable[[tuple[str, ...]], None],
         resolve: Resolve = resolved,
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._host, self._port = host, port
-        self._found = found
+        self._changed = changed
         self._resolve = resolve
         self._addresses: tuple[str, ...] = ()
         self._begun = 0.0  # when the last resolution did
@@ -118,8 +118,8 @@ class NameWatch:
             return
         finally:
             self._task = None
-        found = list(dict.fromkeys(str(answer[4][0]) for answer in answers))[:MOST]
+        addresses = list(dict.fromkeys(str(answer[4][0]) for answer in answers))[:MOST]
         # Who answers a resolver turns the order round each time: that is no news.
-        if set(found) != set(self._addresses):
-            self._addresses = tuple(found)
-            self._found(self._addresses)
+        if set(addresses) != set(self._addresses):
+            self._addresses = tuple(addresses)
+            self._changed(self._addresses)

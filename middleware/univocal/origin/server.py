@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from univocal.http.errors import ConfigurationError
 from univocal.http.grammar import split_absolute
 from univocal.http.messages import Fields
-from univocal.http.roles import Answer, Asked, Content
+from univocal.http.roles import Answer, Content, UnderWay
 from univocal.origin.addresses import origin_url
 from univocal.origin.client_library import httpx
 from univocal.origin.failures import origin_failure
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["OriginServer", "Pending", "Timeouts"]
 
 
-class Pending(Asked, Protocol):
+class Pending(UnderWay, Protocol):
     """A request that is under way to an origin server, which knows whether anything has come back."""
 
     @property
@@ -149,7 +149,7 @@ class OriginServer:
             )
         except httpx.TransportError as error:
             answer.fail(self._failure(error))
-            return _NeverAsked()
+            return _NeverSent()
 
     def retire(self) -> None:
         """Close every connection as soon as its request has ended; those that still ask are answered."""
@@ -202,7 +202,7 @@ class OriginServer:
         return request
 
 
-class _NeverAsked:
+class _NeverSent:
     """A request that is over before it began (a `Pending`)."""
 
     came: Final = False

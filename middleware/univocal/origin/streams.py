@@ -8,7 +8,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable
 from typing import Final
 
 from univocal.http.messages import Fields, Response
-from univocal.http.roles import Asked, Content, ContentSink
+from univocal.http.roles import Content, ContentSink, UnderWay
 from univocal.origin.client_library import httpx
 
 __all__ = ["AwaitedAnswer", "IteratedContent", "StreamedContent"]
@@ -57,7 +57,7 @@ class AwaitedAnswer(_Backlog):
     ) -> None:
         super().__init__()
         self.head: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        self.asked: Asked
+        self.under_way: UnderWay
         self._informational = informational
         self._read = read
         self._done = False
@@ -95,7 +95,7 @@ class AwaitedAnswer(_Backlog):
     def give_up(self, error: Exception) -> None:
         """Want no more of the response, because of `error`."""
         if not self._done:
-            self.asked.cancel()
+            self.under_way.cancel()
             self.fail(error)
 
     async def aclose(self) -> None:
@@ -103,7 +103,7 @@ class AwaitedAnswer(_Backlog):
         if not self._done:
             self._done, self._error = True, httpx.ReadError("the response was closed")
             self.head.cancel()
-            self.asked.cancel()
+            self.under_way.cancel()
         self._chunks.clear()
 
     def __aiter__(self) -> AsyncIterator[bytes]:
@@ -120,7 +120,7 @@ class AwaitedAnswer(_Backlog):
         self._chunks.clear()
         behind, self._waiting = self._waiting > HIGH_WATER, 0
         if behind and not self._done:
-            self.asked.resume()
+            self.under_way.resume()
         return content
 
     async def _more(self) -> None:

@@ -19,7 +19,7 @@ from univocal.origin.client_library import httpx
 from univocal.origin.connection import Connection, Keeper, PendingRequest
 from univocal.origin.pool import Pool
 from univocal.origin.request_head import request_head
-from univocal.origin.resolving import Found, Resolve, resolved, told
+from univocal.origin.resolving import AddressInfo, Resolve, address_text, resolved
 from univocal.origin.streams import AwaitedAnswer, IteratedContent
 from univocal.origin.timeouts import Timeouts
 
@@ -137,7 +137,7 @@ class OriginTransport(httpx.AsyncBaseTransport):
         target = extensions.get("target")
         answer = _PulledResponse(extensions.get("informational"), timeouts.read)
         stream = request.stream
-        answer.asked = self.ask(
+        answer.under_way = self.ask(
             Endpoint(url.scheme, url.raw_host, url.port, extensions.get("sni_hostname")),
             request.method.encode("latin-1", "replace"),
             url.raw_path if target is None else target,
@@ -230,28 +230,28 @@ class OriginTransport(httpx.AsyncBaseTransport):
                 )
                 return connection
             if sock is None:
-                found = await self._resolve(place, endpoint.number)
-                if len(found) == 1:
-                    address, port = found[0][4][:2]
-                    self._tried[endpoint] = told(found[0])
+                addresses = await self._resolve(place, endpoint.number)
+                if len(addresses) == 1:
+                    address, port = addresses[0][4][:2]
+                    self._tried[endpoint] = address_text(addresses[0])
                     _, connection = await loop.create_connection(
                         factory, address, port, ssl=context, server_hostname=name
                     )
                     return connection
-                sock = await self._first(endpoint, found)
+                sock = await self._first(endpoint, addresses)
             _, connection = await loop.create_connection(
                 factory, sock=sock, ssl=context, server_hostname=name
             )
             return connection
 
-    async def _first(self, endpoint: Endpoint, found: list[Found]) -> socket.socket:
+    async def _first(self, endpoint: Endpoint, addresses: list[AddressInfo]) -> socket.socket:
         """Connect to the address that accepts first (RFC 8305), and remember which was tried last."""
 
-        def made(place: Found) -> socket.socket:
-            self._tried[endpoint] = told(place)
+        def made(place: AddressInfo) -> socket.socket:
+            self._tried[endpoint] = address_text(place)
             return socket.socket(*place[:3])
 
-        return await start_connection(found, happy_eyeballs_delay=HEAD_START, socket_factory=made)
+        return await start_connection(addresses, happy_eyeballs_delay=HEAD_START, socket_factory=made)
 
     async def _raced(
         self,
@@ -265,10 +265,10 @@ class OriginTransport(httpx.AsyncBaseTransport):
         if len(racers) == 1:
             return await self._pool_of(endpoint).connect(seconds.connect, seconds.pool)
         with _as_httpx_has_it():
-            found = [place for each in racers for place in await resolved(each, endpoint.number)]
+            addresses = [place for each in racers for place in await resolved(each, endpoint.number)]
             try:
                 async with asyncio.timeout(seconds.connect):
-                    held = [await self._first(endpoint, found)]
+                    held = [await self._first(endpoint, addresses)]
             except TimeoutError:
                 raise httpx.ConnectTimeout("no address accepted the connection in time") from None
         try:
@@ -311,14 +311,14 @@ def _timeouts(seconds: Mapping[str, float | None] | None) -> Timeouts:
 class _PulledResponse(AwaitedAnswer):
     """The answer as the stream of an httpx response; it counts the time for its content itself."""
 
-    asked: PendingRequest
+    under_way: PendingRequest
     version: bytes
     trailers: Fields
 
     def start(self, response: Response) -> None:
-        asked = self.asked
-        asked.read = None
-        assert asked.connection is not None
-        reading = asked.connection.reader.reading
+        pending = self.under_way
+        pending.read = None
+        assert pending.connection is not None
+        reading = pending.connection.reader.reading
         self.version, self.trailers = reading.version, reading.trailers
         super().start(response)

@@ -99,10 +99,10 @@ class Upkeep:
     # Addresses.
 
     def _watch(self, configured: _Member, host: str, port: int) -> None:
-        def found(addresses: tuple[str, ...]) -> None:
+        def changed(addresses: tuple[str, ...]) -> None:
             self._settle(configured, addresses, watch)
 
-        watch = NameWatch(host, port, found, self._resolve, self._loop)
+        watch = NameWatch(host, port, changed, self._resolve, self._loop)
         for member in self._members[configured]:
             self._attend(configured, member.server, watch)
         self._watches.append(watch)
@@ -165,7 +165,7 @@ class Upkeep:
     def _check_of(self, member: _Member, rule: HealthRule) -> Check:
         judge, server = HealthJudge(rule, up=member.state is not MemberState.DOWN), member.server
 
-        def told(passed: bool) -> None:
+        def report(passed: bool) -> None:
             if judge.hear(passed=passed):
                 self._balance.mark(member, self._clock(), up=judge.up)
                 where = f"{server.url} ({server.address})" if server.address else server.url
@@ -173,4 +173,4 @@ class Upkeep:
 
         loop = self._loop or asyncio.get_running_loop()
         host = self._host or server.authority
-        return Check(server.for_checks(), rule, host, told, loop, self._share())
+        return Check(server.for_checks(), rule, host, report, loop, self._share())

@@ -41,7 +41,7 @@ class Wire(Protocol):
 class Upload:
     """Frames the octets that a request's content pushes (a `ContentSink`): `length` of them; None: chunks."""
 
-    __slots__ = ("_content", "_length", "_sent", "_told_all", "_wire", "_write", "state")
+    __slots__ = ("_content", "_length", "_sent", "_sent_all", "_wire", "_write", "state")
 
     def __init__(self, wire: Wire, content: Content, length: int | None, write: float | None) -> None:
         self.state = Sending.FLOWS
@@ -50,7 +50,7 @@ class Upload:
         self._length = length
         self._write = write
         self._sent = 0
-        self._told_all = False
+        self._sent_all = False
 
     @property
     def seconds(self) -> float | None:
@@ -86,7 +86,7 @@ class Upload:
         if self.state is not Sending.BLOCKED:
             return
         self._move(flows=True)
-        if not self._told_all:
+        if not self._sent_all:
             self._content.resume()
 
     # What the content calls.
@@ -96,30 +96,30 @@ class Upload:
         if self.state is Sending.ENDED or not chunk:
             return True
         self._sent += len(chunk)
-        if self._told_all or (self._length is not None and self._sent > self._length):
+        if self._sent_all or (self._length is not None and self._sent > self._length):
             self._wire.fail(httpx.LocalProtocolError("the content is longer than Content-Length says"))
             return True
         # One write: writelines() of asyncio knows no back-pressure in some releases (3.12.1, 3.13.0).
         flows = self._wire.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) if self._length is None else chunk)
-        self._told_all = self._sent == self._length  # the client's end may be long in coming
+        self._sent_all = self._sent == self._length  # the client's end may be long in coming
         self._move(flows=flows)
         return flows
 
     def finish(self) -> None:
         """Take note that the content is complete."""
-        if self.state is Sending.ENDED or self._told_all:
+        if self.state is Sending.ENDED or self._sent_all:
             return
         if self._length is not None:
             self._wire.fail(httpx.LocalProtocolError("the content is shorter than Content-Length says"))
             return
-        self._told_all = True
+        self._sent_all = True
         self._move(flows=self._wire.write(b"0\r\n\r\n"))
 
     def _move(self, *, flows: bool) -> None:
         """Enter the state that the last octets brought about."""
         if not flows:
             state = Sending.BLOCKED
-        elif self._told_all:
+        elif self._sent_all:
             state = Sending.COMPLETE
         else:
             state = Sending.FLOWS

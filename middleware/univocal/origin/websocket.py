@@ -42,11 +42,11 @@ class Closed(NamedTuple):
 
 def opening_fields(fields: Sequence[Field], subprotocols: Sequence[str]) -> Fields:
     """The fields of a handshake with the origin server: a key of its own, and no extensions."""
-    told = [field for field in fields if field[0] not in _OWN]
-    told += [(b"sec-websocket-version", b"13"), (b"sec-websocket-key", generate_key().encode())]
+    handshake_fields = [field for field in fields if field[0] not in _OWN]
+    handshake_fields += [(b"sec-websocket-version", b"13"), (b"sec-websocket-key", generate_key().encode())]
     if subprotocols:
-        told.append((b"sec-websocket-protocol", ", ".join(subprotocols).encode("latin-1")))
-    return told
+        handshake_fields.append((b"sec-websocket-protocol", ", ".join(subprotocols).encode("latin-1")))
+    return handshake_fields
 
 
 class OriginSocket(asyncio.Protocol):

@@ -18,7 +18,7 @@ from univocal.http.forward import one_length
 from univocal.http.framing import split_target
 from univocal.http.messages import Fields, Received
 from univocal.http.problem import Problem
-from univocal.http.upgrade import WEBSOCKET, asked_upgrade
+from univocal.http.upgrade import WEBSOCKET, requested_upgrade
 from univocal.judge.hits import Hit
 from univocal.judge.plan import Plan
 from univocal.server.request_content import HIGH_WATER
@@ -76,7 +76,7 @@ class AsgiService:
         if self._config.ws_protocol_class is None:
             return b""
         version = received.version.decode()
-        protocol = asked_upgrade(received.method, version, fields, _WEBSOCKETS)
+        protocol = requested_upgrade(received.method, version, fields, _WEBSOCKETS)
         if protocol and (received.target[:1] != b"/" or b"#" in received.target):
             raise RefusedError("fragment" if b"#" in received.target else "bad-target")
         return protocol

@@ -11,7 +11,7 @@ from univocal.engine.handshake import Handshake
 from univocal.forward.roles import Origin
 from univocal.http.framing import is_authority
 from univocal.http.messages import Fields, Received
-from univocal.http.upgrade import asked_upgrade
+from univocal.http.upgrade import requested_upgrade
 from univocal.judge.hits import Hit, Hits
 from univocal.judge.plan import Plan, plan_of
 from univocal.server.request_content import NO_CONTENT
@@ -37,7 +37,7 @@ class EngineService:
     def upgrade(self, received: Received, fields: Fields) -> bytes:
         """The protocol that a request asks to switch to, if it is one of those that are passed on."""
         allowed = self.engine.gate.runtime.upgrades
-        return asked_upgrade(received.method, received.version.decode(), fields, allowed)
+        return requested_upgrade(received.method, received.version.decode(), fields, allowed)
 
     def respond(self, turn: Turn) -> Responder:
         """Judge a request, and make the exchange that answers it."""

@@ -121,25 +121,25 @@ class _Pipeline:
 
     def run(self, target: bytes, stages: list[Stage] | None) -> bytes | Rejected:
         """The canonical form of `target`, or why there is none; what each stage does goes to `stages`."""
-        received, fragment, _ = target.partition(b"#")
+        current, fragment, _ = target.partition(b"#")
         reasons: set[str] = set()
         if fragment:
             reasons |= {"fragment"} if self._refuses_fragment else set()
             if stages is not None:
-                stages.append(Stage("fragment", target, received, lossy=True))
-        if self._refuses_raw and not received.isascii():
+                stages.append(Stage("fragment", target, current, lossy=True))
+        if self._refuses_raw and not current.isascii():
             reasons.add("bad-target")
-        reasons |= self._misdeclared(received)
+        reasons |= self._misdeclared(current)
         for turn in range(self._turns):
-            respelled = self._turn(received, reasons, stages, only_changes=turn > 0)
-            settled, received = respelled == received, respelled
+            respelled = self._turn(current, reasons, stages, only_changes=turn > 0)
+            settled, current = respelled == current, respelled
             if settled:
                 break
         else:
             reasons |= {"bad-target"} if self._turns > 1 else set()
         if reasons:
             return rejected(*reasons)
-        return target if received == target else received
+        return target if current == target else current
 
     def _misdeclared(self, target: bytes) -> set[str]:
         parts = zip(split(target), self._declared, strict=True)

@@ -48,8 +48,10 @@ class Profile:
     digest: bytes = field(init=False)
 
     def __post_init__(self) -> None:
-        told = {"name", "summary", "settings", "digest"}  # what says nothing about any target
-        facts = [(slot.name, getattr(self, slot.name)) for slot in fields(self) if slot.name not in told]
+        descriptive = {"name", "summary", "settings", "digest"}  # what says nothing about any target
+        facts = [
+            (slot.name, getattr(self, slot.name)) for slot in fields(self) if slot.name not in descriptive
+        ]
         digest = hashlib.sha256(repr((_VERSION, facts)).encode()).hexdigest()[:16]
         object.__setattr__(self, "digest", digest.encode())
 
@@ -198,11 +200,11 @@ def _ring(source: str, key: str, ring: str | list[int]) -> DecoderRing | None:
     return RINGS[ring] if ring else None
 
 
-def _checked(source: str, key: str, found: object, ring: Callable[[], DecoderRing]) -> DecoderRing:
+def _checked(source: str, key: str, given: object, ring: Callable[[], DecoderRing]) -> DecoderRing:
     try:
         return ring()
     except ValueError as error:
-        raise ProfileError(source, key, found, f"a ring in which {error}") from None
+        raise ProfileError(source, key, given, f"a ring in which {error}") from None
 
 
 def _octets(source: str, key: str, text: str) -> bytes:
@@ -346,17 +348,17 @@ def _tags(source: str, rows: list[dict[str, str]]) -> tuple[tuple[bytes, bytes],
 def _check_delimiters(source: str, profile: Profile) -> None:
     """A delimiter that was data must not become one, nor one become data, where parameters are read."""
     key = "path.parameter_delimiters"
-    found = profile.settings.get("path", {}).get("parameter_delimiters", ";")
+    given = profile.settings.get("path", {}).get("parameter_delimiters", ";")
     if not profile.parameter_delimiters or set(profile.parameter_delimiters) - set(_SUB_DELIMS):
-        raise ProfileError(source, key, found, "some of " + " ".join(_SUB_DELIMS.decode()))
+        raise ProfileError(source, key, given, "some of " + " ".join(_SUB_DELIMS.decode()))
     if not profile.reads_parameters:
         return
     for octet in profile.parameter_delimiters:
         form = profile.ring.forms[octet]
         if form == DECODE or (form == ENCODE and profile.parameters == "keep"):
-            found = f"'{octet:c}' {'decoded' if form == DECODE else 'encoded'}"
+            given = f"'{octet:c}' {'decoded' if form == DECODE else 'encoded'}"
             raise ProfileError(
-                source, key, found, "a ring that keeps the delimiter of the parameters it reads"
+                source, key, given, "a ring that keeps the delimiter of the parameters it reads"
             )
     # In a parameter that is kept, a slash that was data would begin a segment.
     slash = profile.ring.forms[0x2F] == DECODE and "encoded-slash" not in profile.sequences

@@ -98,8 +98,8 @@ def rewriter(rules: Sequence[Rule]) -> Rewrite:
     def rewrite(target: bytes) -> bytes:
         for pattern, rule in substitutions:
             if rule.at == "prefix":
-                while (found := pattern.match(target)) is not None:
-                    target = rule.output + target[found.end() :]
+                while (match := pattern.match(target)) is not None:
+                    target = rule.output + target[match.end() :]
             elif rule.at == "suffix":
                 target = _without_suffix(rule.pattern, target)
             elif rule.pattern in target:
@@ -122,8 +122,8 @@ def _without_suffix(suffix: bytes, target: bytes) -> bytes:
 def _substituted(pattern: re.Pattern[bytes], rule: Rule, target: bytes) -> bytes:
     """`target` with the outputs in place."""
 
-    def put(found: re.Match[bytes]) -> bytes:
-        return rule.output if found[1] else found[0]
+    def put(match: re.Match[bytes]) -> bytes:
+        return rule.output if match[1] else match[0]
 
     begins_query = b"?" in rule.output and b"?" not in rule.pattern
     if rule.at not in {"path", "start"} or not begins_query:

@@ -155,16 +155,16 @@ def _refused_in(key: str, table: object, settings: Mapping[str, _Setting]) -> It
     if not isinstance(table, dict):
         yield key, table, "a table"
         return
-    for name, found in table.items():
+    for name, value in table.items():
         if name in settings:
-            yield from _unfit(f"{key}.{name}", found, settings[name])
+            yield from _unfit(f"{key}.{name}", value, settings[name])
         else:
-            yield f"{key}.{name}", found, "one of " + ", ".join(settings)
+            yield f"{key}.{name}", value, "one of " + ", ".join(settings)
 
 
-def _unfit(key: str, found: object, setting: _Setting) -> Iterator[_Refused]:
-    if not setting.accepts(found):
-        yield key, found, setting.allowed
+def _unfit(key: str, value: object, setting: _Setting) -> Iterator[_Refused]:
+    if not setting.accepts(value):
+        yield key, value, setting.allowed
 
 
 def merged(

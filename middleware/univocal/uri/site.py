@@ -85,9 +85,9 @@ class Site:
         object.__setattr__(self, "routes", longest_first)
         prefixes = [route.prefix for route in longest_first]
         if b"/" not in prefixes or len(set(prefixes)) < len(prefixes):
-            found = [prefix.decode("latin-1") for prefix in prefixes]
+            texts = [prefix.decode("latin-1") for prefix in prefixes]
             raise ConfigurationError(
-                f"site {self.name}", "routes", found, "distinct prefixes, '/' among them"
+                f"site {self.name}", "routes", texts, "distinct prefixes, '/' among them"
             )
         exact = [host for host in self.hosts if not host.startswith("*.")]
         for route in longest_first:
@@ -116,14 +116,14 @@ class Site:
         """
         names = (hosts,) if isinstance(hosts, str) else tuple(hosts)
         source = f"site {names[0]}" if names else "site"
-        for key, found, allowed in (
+        for key, value, allowed in (
             ("hosts", names, "a host name or address, with or without a port, or *.name"),
             ("scheme", scheme, "keep, http or https"),
             ("alias_answer", alias_answer, "serve, 301 or 308"),
             ("canonical", canonical, "serve, link, 301 or 308"),
         ):
-            if not found or (key != "hosts" and str(found) not in re.split(", | or ", allowed)):
-                raise ConfigurationError(source, key, found, allowed)
+            if not value or (key != "hosts" and str(value) not in re.split(", | or ", allowed)):
+                raise ConfigurationError(source, key, value, allowed)
         own = {"/": profile, **routes}
         return cls(
             name=names[0],

@@ -99,10 +99,10 @@ class Sites:
         `os.fsdecode` gives other bytes. Raises RefusedError.
         """
         octets = url_octets(url)
-        found = rejected("bad-target") if octets is None else resolve_url(octets, self)
-        if isinstance(found, Rejected):
-            raise RefusedError(found.reason, found.reasons)
-        return found.url.decode("ascii")
+        resolved = rejected("bad-target") if octets is None else resolve_url(octets, self)
+        if isinstance(resolved, Rejected):
+            raise RefusedError(resolved.reason, resolved.reasons)
+        return resolved.url.decode("ascii")
 
     def _own(
         self, site: Site, key: str, text: str, real: Authority | None, host: str, *, wildcard: bool
@@ -124,12 +124,12 @@ class Sites:
         Exact names go before patterns, longer patterns before shorter ones, entries with a port before those
         without.
         """
-        found = self._exact.get((host, port)) or self._exact.get((host, None))
-        if not found and (dot := self._star(host, port)) >= 0:
+        entry = self._exact.get((host, port)) or self._exact.get((host, None))
+        if not entry and (dot := self._star(host, port)) >= 0:
             suffix = host[dot + 1 :]
-            found = self._suffixes.get((suffix, port)) or self._suffixes.get((suffix, None))
-        if found:
-            site, real = found
+            entry = self._suffixes.get((suffix, port)) or self._suffixes.get((suffix, None))
+        if entry:
+            site, real = entry
             return (site, (host, port)) if real is None else (site, (real[0], real[1] or port))
         return (self.default, (host, port)) if self.default else None
 
@@ -170,7 +170,7 @@ def _everywhere(profile: Profile) -> Site:
 
 
 def resolve(
-    received: bytes,
+    target: bytes,
     hosts: Sequence[bytes],
     scheme: bytes,
     sites: Sites,
@@ -179,24 +179,24 @@ def resolve(
 ) -> Canonical | Rejected:
     """The site that a request is for and what it asks of it, in one spelling (RFC 9112 §3.2, §3.3).
 
-    `received` is the request target as it came, `hosts` the values of all Host field lines, `scheme` the
+    `target` is the request target as it came, `hosts` the values of all Host field lines, `scheme` the
     connection's, `encodings` the values of URI-Path-Encoding and URI-Query-Encoding, which count where a
     profile trusts them. Recent results are remembered: a bounded number, of targets up to 1024 octets.
     """
     if len(hosts) != 1:
         return rejected("bad-host")
-    if received == b"*" and method != b"OPTIONS":
+    if target == b"*" and method != b"OPTIONS":
         return rejected("bad-target")
-    if method == b"OPTIONS" and (absolute := split_absolute(received)) is not None and not absolute.rest:
+    if method == b"OPTIONS" and (absolute := split_absolute(target)) is not None and not absolute.rest:
         # RFC 9112 §3.2.4: without path and query it asks the server itself, if that is served here.
-        found = _resolve(received, hosts[0], scheme, sites, _UNDECLARED)
-        if isinstance(found, Rejected):
-            return found
-        received, hosts = b"*", [absolute.authority]
+        resolved = _resolve(target, hosts[0], scheme, sites, _UNDECLARED)
+        if isinstance(resolved, Rejected):
+            return resolved
+        target, hosts = b"*", [absolute.authority]
     declared = declared_charsets(encodings)
-    if len(received) > _MEMORABLE or len(hosts[0]) > _MEMORABLE:
-        return _resolve(received, hosts[0], scheme, sites, declared)
-    return _remembered(received, hosts[0], scheme, sites, declared)
+    if len(target) > _MEMORABLE or len(hosts[0]) > _MEMORABLE:
+        return _resolve(target, hosts[0], scheme, sites, declared)
+    return _remembered(target, hosts[0], scheme, sites, declared)
 
 
 def declared_charsets(encodings: tuple[bytes, bytes]) -> Declared:
@@ -253,12 +253,12 @@ _UNSPEAKABLE: Final = re.compile(rb"[\x00-\x20\x7F]")
 
 
 def _resolve(
-    received: bytes, host: bytes, scheme: bytes, sites: Sites, declared: Declared
+    target: bytes, host: bytes, scheme: bytes, sites: Sites, declared: Declared
 ) -> Canonical | Rejected:
     authority = parse_authority(host)
     if authority is None:
         return rejected("bad-host")
-    absolute = split_absolute(received)
+    absolute = split_absolute(target)
     if absolute is not None:
         target_scheme = absolute.scheme.lower()
         if target_scheme not in DEFAULT_PORTS or b"@" in absolute.authority:
@@ -269,17 +269,17 @@ def _resolve(
         if target_scheme != scheme:
             return rejected("unknown-host")
         # An empty path is "/" (RFC 9110 §4.2.3).
-        received = absolute.rest if absolute.rest.startswith(b"/") else b"/" + absolute.rest
+        target = absolute.rest if absolute.rest.startswith(b"/") else b"/" + absolute.rest
     port = authority[1] or DEFAULT_PORTS[scheme]
     located = sites.locate(authority[0], port)
     if located is None:
         return rejected("unknown-host")
     site, served_as = located
     redirect = site.alias_answer if served_as != (authority[0], port) else 0
-    found = _of_site(received, declared, site, redirect, *_served(site, served_as, scheme))
-    if isinstance(found, Canonical) and (path := sites.upstream_path(found.route, *served_as)):
-        return replace(found, upstream_path=path)
-    return found
+    resolved = _of_site(target, declared, site, redirect, *_served(site, served_as, scheme))
+    if isinstance(resolved, Canonical) and (path := sites.upstream_path(resolved.route, *served_as)):
+        return replace(resolved, upstream_path=path)
+    return resolved
 
 
 def _served(site: Site, served_as: tuple[bytes, int], scheme: bytes) -> tuple[bytes, bytes]:
@@ -292,19 +292,19 @@ def _served(site: Site, served_as: tuple[bytes, int], scheme: bytes) -> tuple[by
 
 
 def _of_site(
-    received: bytes, declared: Declared, site: Site, redirect: int, scheme: bytes, authority: bytes
+    raw: bytes, declared: Declared, site: Site, redirect: int, scheme: bytes, authority: bytes
 ) -> Canonical | Rejected:
     route = site.routes[-1]
-    target: bytes | Rejected = received
+    target: bytes | Rejected = raw
     observed: tuple[str, ...] = ()
-    if received != b"*":
+    if raw != b"*":
         if len(site.routes) > 1:
-            route = site.route_of(routing_view(split(received.partition(b"#")[0])[0]))
-        target, observed = _accepted(received, declared, site, route)
+            route = site.route_of(routing_view(split(raw.partition(b"#")[0])[0]))
+        target, observed = _accepted(raw, declared, site, route)
     if isinstance(target, Rejected):
         return target
     key = b"%b %b %b %b" % (route.profile.digest, scheme, authority, target)
-    whole = received.partition(b"#")[0]
+    whole = raw.partition(b"#")[0]
     came = whole if route.forward == "received" else b""
     if _UNSPEAKABLE.search(came):
         return rejected("control-character")
@@ -322,22 +322,22 @@ def _is_settled(target: bytes, declared: Declared, site: Site, route: Route) -> 
 
 
 def _accepted(
-    received: bytes, declared: Declared, site: Site, route: Route
+    raw: bytes, declared: Declared, site: Site, route: Route
 ) -> tuple[bytes | Rejected, tuple[str, ...]]:
     """The target to key and forward, or why there is none; and what a profile only observes."""
     trusted = declared if route.profile.charset.trust_encoding_fields else _UNDECLARED
-    target = canonical_target(received, route.profile, trusted)
+    target = canonical_target(raw, route.profile, trusted)
     if not isinstance(target, Rejected):
         reasons = strays(target, site, route)
         if not reasons:
             return target, ()
         target = rejected(*reasons)
-    unobservable = _UNSPEAKABLE.search(received) or "bad-target" in target.reasons
-    if route.profile.mode != "observe" or not received.startswith(b"/") or unobservable:
+    unobservable = _UNSPEAKABLE.search(raw) or "bad-target" in target.reasons
+    if route.profile.mode != "observe" or not raw.startswith(b"/") or unobservable:
         return target, ()
-    if route.upstream_path and strays(received, site, route):
+    if route.upstream_path and strays(raw, site, route):
         return target, ()  # there is no prefix to replace, or the result would leave the upstream's path
-    return received, target.reasons
+    return raw, target.reasons
 
 
 _remembered = lru_cache(maxsize=4096)(_resolve)

@@ -77,7 +77,7 @@ class Inspector:
         merges: bool,
     ) -> None:
         self._listed = listed & _SEGMENTS
-        self._octets = [(reason, found) for reason, found in _OCTETS.items() if reason in listed]
+        self._octets = [(reason, search) for reason, search in _OCTETS.items() if reason in listed]
         self._slash = _either_spelling(b"/", decoded)
         self._delimiter = _either_spelling(delimiters, decoded)
         self._reads_parameters = reads_parameters
@@ -85,7 +85,7 @@ class Inspector:
 
     def __call__(self, path: bytes) -> set[str]:
         """The reasons, in no order, for which `path` is to be refused."""
-        reasons = {reason for reason, found in self._octets if found(path)}
+        reasons = {reason for reason, search in self._octets if search(path)}
         if self._listed:
             reasons |= self._listed & set(self._of_segments(path))
         return reasons

@@ -132,8 +132,8 @@ def path_tags(target: bytes, profile: Profile) -> frozenset[bytes]:
     if not profile.tags:
         return frozenset()
     path, _ = split(target)
-    found = ((pattern.search(path), tag) for pattern, tag in _compiled(profile))
-    return frozenset(match.expand(tag) for match, tag in found if match)
+    matches = ((pattern.search(path), tag) for pattern, tag in _compiled(profile))
+    return frozenset(match.expand(tag) for match, tag in matches if match)
 
 
 @lru_cache(maxsize=1024)
