@@ -85,7 +85,9 @@ def test_what_is_in_them(built: Path) -> None:
         told = Parser().parsestr(archive.read(metadata).decode())
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"univocal", "univocal_app"}
     assert {"univocal/py.typed", "univocal/profiles/mediawiki.toml"} <= set(names)
-    templates = {f"univocal_app/exporters/templates/canonicalize.{each}.in" for each in ("js", "lua", "py")}
+    templates = {
+        f"univocal_app/exporters/templates/canonicalize.{each}.in" for each in ("js", "lua", "py", "vcl")
+    }
     assert templates <= set(names)
     assert {"univocal/store/redis/lua/namespace.lua", "univocal/store/redis/lua/commit.lua"} <= set(names)
     assert {"Homepage", "Changelog", "Documentation", "Issues"} <= {

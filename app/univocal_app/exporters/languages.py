@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -18,18 +18,22 @@ class Target(StrEnum):
 
     LUA = "lua"
     JS = "js"
+    VCL = "vcl"
     PYTHON = "python"
 
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """A template, and how its constants, steps and vectors are written; it has no functions `refused`."""
+    """A template, and how its constants, steps and vectors are written.
+
+    `refused` are functions that it does not have, and the setting that needs each.
+    """
 
     template: str
     constant: Callable[[Constant], str]
     step: Callable[[Respelling], str]
     vector: Callable[[Vector], str]
-    refused: Collection[str] = ()
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 def _python(value: Constant) -> str:
@@ -95,6 +99,25 @@ def _lua_vector(vector: Vector) -> str:
     return "  {" + ", ".join(_outcome(vector, _lua, "false")) + "},"
 
 
+def _c(value: Constant) -> str:
+    match value:
+        case bool() | int():
+            return str(int(value))
+        case str() | bytes():
+            return _quoted(value, "\\%03o")
+        case tuple():
+            return "{" + ", ".join([*map(_c, value), "NULL"]) + "}"
+
+
+def _vcl_step(step: Respelling) -> str:
+    part, length = ("query", "nq") if step.part == "query" else ("path", "np")
+    return f"  {length} = @id@_{step.function}({part}, {length}, scratch);"
+
+
+def _vcl_vector(vector: Vector) -> str:
+    return "#   " + "  ".join(_outcome(vector, _js, "-"))
+
+
 def _outcome(vector: Vector, written: Callable[[Constant], str], nothing: str) -> tuple[str, str, str]:
     return (
         written(vector.target),
@@ -103,8 +126,20 @@ def _outcome(vector: Vector, written: Callable[[Constant], str], nothing: str) -
     )
 
 
+# Functions that are in no template for Varnish, and the settings that need them.
+_NOT_IN_VCL: Final = {
+    "rewrite": "rewrite",
+    "remove_index_name": "path.index_names",
+    "allow_parameters": "query.allow",
+    "drop_parameters": "query.drop",
+    "drop_defaults": "query.defaults",
+    "drop_empty": "query.drop_empty",
+    "sort_parameters": "query.sort",
+}
+
 LANGUAGES: Final[Mapping[Target, Language]] = {
     Target.PYTHON: Language("canonicalize.py.in", _python, _python_step, _python_vector),
     Target.JS: Language("canonicalize.js.in", _js, _js_step, _js_vector),
+    Target.VCL: Language("canonicalize.vcl.in", _c, _vcl_step, _vcl_vector, _NOT_IN_VCL),
     Target.LUA: Language("canonicalize.lua.in", _lua, _lua_step, _lua_vector),
 }

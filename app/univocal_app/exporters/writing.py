@@ -16,6 +16,11 @@ from univocal_app.exporters.vectors import vectors
 __all__ = ["exported"]
 
 _PLACE: Final = re.compile(r"@([a-z_]+)@")
+# Functions that have one text in a template, and which of them a profile has.
+_VARIANTS: Final = {
+    "merging": ("merge_slashes", "remove_empty_segments"),
+    "dotting": ("remove_dot_segments", "remove_servlet_dot_segments"),
+}
 
 
 def exported(profile: Profile, target: Target) -> str:
@@ -28,19 +33,18 @@ def exported(profile: Profile, target: Target) -> str:
     _refuse(description, language, target)
     template = files(__package__).joinpath("templates", language.template).read_text("utf-8")
     text = "".join(_sections(template, description.features))
+    text = text.replace("@steps@", "\n".join(map(language.step, description.steps)))
     return _PLACE.sub(lambda place: _filled(place[1], description, language), text)
 
 
 def _refuse(description: Description, language: Language, target: Target) -> None:
     for step in description.steps:
         if step.function in language.refused:
-            name = step.function.replace("_", " ")
-            raise ProfileError(
-                f"profile {description.profile.name}",
-                "",
-                name,
-                f"settings that an export to {target} can have",
-            )
+            key = language.refused[step.function]
+            table, _, setting = key.partition(".")
+            value = description.profile.settings[table]
+            source, allowed = f"profile {description.profile.name}", f"nothing in an export to {target}"
+            raise ProfileError(source, key, value[setting] if setting else value, allowed)
 
 
 def _sections(template: str, features: frozenset[str]) -> Iterator[str]:
@@ -63,8 +67,10 @@ def _filled(name: str, description: Description, language: Language) -> str:
     match name:
         case "name":
             return re.sub(r"[^\w.-]", "_", description.profile.name)
-        case "steps":
-            return "\n".join(map(language.step, description.steps))
+        case "id":
+            return "univocal_" + re.sub(r"[^A-Za-z0-9]", "_", description.profile.name)
+        case "merging" | "dotting":
+            return next(each.function for each in description.steps if each.function in _VARIANTS[name])
         case "vectors":
             return "\n".join(map(language.vector, vectors(description.profile)))
     return language.constant(description.constants[name])
