@@ -115,7 +115,7 @@ def test_varnish_takes_the_vcl_of_the_page(accepted, varnish, tmp_path):
     assert "/etc/varnish/mediawiki.vcl" in block
     (tmp_path / "mediawiki.vcl").write_text(exported(accepted["mediawiki"], Target.VCL), "utf-8")
     (tmp_path / "page.vcl").write_text(block.replace("/etc/varnish", str(tmp_path)), "utf-8")
-    command = [VARNISHD, "-C", "-f", f"{tmp_path}/page.vcl", "-p", "vcc_allow_inline_c=on"]
+    command = [VARNISHD, "-j", "none", "-C", "-f", f"{tmp_path}/page.vcl", "-p", "vcc_allow_inline_c=on"]
     compiled = subprocess.run(command, capture_output=True, text=True, check=False)
     assert compiled.returncode == 0, compiled.stderr[-2000:]
 
