@@ -86,10 +86,9 @@ def test_walks_meet_all_that_stays_once(size: int, changes: list[tuple[bool, int
             if changes:
                 adds, number = changes.pop()
                 if adds:
-                    key = b"new %d" % len(there)
-                    if key not in there:
-                        there[key] = Entry(key, 0)
-                        sieve.add(there[key])
+                    key = b"new %d" % len(changes)  # never the key of an entry that was removed
+                    there[key] = Entry(key, 0)
+                    sieve.add(there[key])
                 elif there:
                     key = sorted(there)[number % len(there)]
                     sieve.remove(there.pop(key))

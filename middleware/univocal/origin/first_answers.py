@@ -68,7 +68,7 @@ class FirstAnswers(Generic[Link]):
         self._learn(since, now)
         for older in tuple(self.waiting):
             del self.waiting[older]
-            if older is link:
+            if older == link:
                 return
 
     def _learn(self, since: float, now: float) -> None:
