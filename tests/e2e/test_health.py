@@ -125,8 +125,8 @@ def test_who_is_ill_gets_nothing_until_it_is_well(serve: Fixture, origins: Fixtu
     second.status = 204
     soon(lambda: set(bodies(2)) == {b"first", b"unix"})
     running.end()
-    assert f"{first.url} is down, as its health checks say" in running.err
-    assert f"{first.url} is up, as its health checks say" in running.err
+    assert f"{first.url} is down, as its health checks say: status 500" in running.err
+    assert f"{first.url} is up, as its health checks say: status 200" in running.err
 
 
 def test_while_all_are_ill_what_is_stored_is_served_and_the_rest_is_refused_at_once(

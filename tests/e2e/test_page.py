@@ -495,6 +495,14 @@ def test_failures_are_shown_with_their_reason(
     assert site[:7] == ["en.example", "25", "–", "–", "–", "25", "–"]
     assert "Failed\n25" in shown(browser, "numbers")
     assert "Refused\n0" in shown(browser, "numbers")
+    assert cells(browser, "origins")[0][2].startswith("failing since ")
+    assert cells(browser, "origins")[0][2].endswith(": refused")
+    assert "failing: en.example" in browser.evaluate("document.querySelector('#numbers .alarm').innerText")
+    assert 'univocal_origin_up{origin="http://127.0.0.1:9",site="en.example"} 0.0' in (
+        ask(running.admin, "/metrics", "127.0.0.1").body.decode()
+    )
+    running.end()
+    assert running.err.count("http://127.0.0.1:9 is failing: refused") == 1
 
 
 CAT, EXACT = "http://en.example/wiki/Кошка", "http://en.example/wiki/%D0%9A%D0%BE%D1%88%D0%BA%D0%B0"

@@ -31,15 +31,16 @@ async def test_the_origin_servers_of_every_process_are_one_list() -> None:
         for member in balance.members[:number]:
             member.failures += 1
     first, second = workers[0][1].members
-    workers[0][1].mark(second, time.monotonic(), up=False)
+    workers[0][1].mark(second, time.monotonic(), up=False, reason="status 500")
     first.enter(MemberState.EJECTED, time.monotonic() - 1000)
+    first.reason = "timeout"
     found = await parent.told()
     now = time.time()
     since = [each.pop("since") for each in found]
     assert found == [
-        {"site": "en.example", "url": "http://a.example/x", "state": "ejected", "requests": 2, "failures": 2,
-         "under_way": 2},
-        {"site": "en.example", "url": "http://b.example/x", "state": "down", "requests": 1, "failures": 1,
-         "under_way": 1},
+        {"site": "en.example", "url": "http://a.example/x", "state": "ejected", "reason": "timeout",
+         "requests": 2, "failures": 2, "under_way": 2},
+        {"site": "en.example", "url": "http://b.example/x", "state": "down", "reason": "status 500",
+         "requests": 1, "failures": 1, "under_way": 1},
     ]  # fmt: skip
     assert [now - 1020 < since[0] < now - 990, now - 20 < since[1] <= now] == [True, True]

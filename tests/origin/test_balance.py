@@ -131,8 +131,8 @@ def test_of_a_hash_one_that_was_ejected_is_tried_by_its_own_keys():
         ("aa", "up up"),
         ("aaa", "ejected up"),
         ("aaAaa", "up up"),  # in a row
-        ("aaabbb", "ejected up"),  # never the last one
-        ("aaabbbbbb", "ejected up"),
+        ("aaabbb", "ejected failing"),  # never the last one
+        ("aaabbbbbb", "ejected failing"),
         ("aaaB", "ejected up"),
         ("aaa9", "ejected up"),
         ("aaaA", "up up"),  # an answer to one that was under way
@@ -187,7 +187,7 @@ def test_while_none_is_up_all_are_tried_as_if_none_were_ejected():
     found = balance(1, 1, 1, fails=1, choice="round-robin")
     for name in "abc":
         fail(found, name)
-    assert states(found) == ["ejected", "ejected", "up"]
+    assert states(found) == ["ejected", "ejected", "failing"]
     assert sorted(names(found, 6, now=1, end=False)) == sorted("abcabc")
     found.answered(named(found, "b"), 1)
     assert (states(found), names(found, 3, now=1)) == (["ejected", "up", "ejected"], "bbb")
@@ -196,7 +196,20 @@ def test_while_none_is_up_all_are_tried_as_if_none_were_ejected():
 def test_one_that_is_alone_is_always_tried():
     found = balance(1, fails=1)
     fail(found, "a", 5)
-    assert (states(found), names(found, 3)) == (["up"], "aaa")
+    assert (states(found), names(found, 3)) == (["failing"], "aaa")
+
+
+def test_one_that_is_alone_fails_and_comes_back_with_a_reason():
+    found, heard = balance(1), []
+    found.changed = lambda member: heard.append((member.state.value, member.since, member.reason))
+    member = named(found, "a")
+    for now, reason in ((1, "refused"), (2, "refused"), (3, "timeout"), (4, "reset")):
+        found.failed(member, now, reason)
+    assert (heard, member.reason) == ([("failing", 3, "timeout")], "reset")
+    assert names(found, 2, now=5) == "aa"
+    found.answered(member, 6)
+    found.answered(member, 7)
+    assert heard[1:] == [("up", 6, "")]
 
 
 def test_health_checks_take_one_out_and_bring_it_back():

@@ -47,11 +47,18 @@ def told():
 
 
 @pytest.fixture
-def begin(clock, checked, told):
+def reasons():
+    return []
+
+
+@pytest.fixture
+def begin(clock, checked, told, reasons):
+    def heard(passed, reason):
+        told.append(passed)
+        reasons.append(reason)
+
     def begin(share=1.0, **settings):
-        check = Check(
-            checked, HealthRule(b"/healthz?a", **settings), b"en.example", told.append, clock, share
-        )
+        check = Check(checked, HealthRule(b"/healthz?a", **settings), b"en.example", heard, clock, share)
         check.begin()
         return check
 
@@ -83,10 +90,11 @@ def test_what_is_asked(begin, checked):
 @pytest.mark.parametrize(
     ("status", "passes"), [(200, True), (399, True), (400, False), (500, False), (199, False), (0, False)]
 )
-def test_statuses_from_200_to_399_pass_a_check(begin, checked, told, status, passes):
+def test_statuses_from_200_to_399_pass_a_check(begin, checked, told, reasons, status, passes):
     checked.status = status
     begin()
     assert told == [passes]
+    assert reasons == [f"status {status}" if status else "origin-unreachable"]
 
 
 def test_statuses_that_are_said(begin, checked, told):
@@ -95,7 +103,7 @@ def test_statuses_that_are_said(begin, checked, told):
     assert told == [True]
 
 
-def test_what_is_not_there_in_time_fails_and_is_given_up(begin, checked, clock, told):
+def test_what_is_not_there_in_time_fails_and_is_given_up(begin, checked, clock, told, reasons):
     checked.status = None
     begin()
     clock.pass_to(1.9)
@@ -104,6 +112,7 @@ def test_what_is_not_there_in_time_fails_and_is_given_up(begin, checked, clock, 
     assert (told, checked.cancelled) == ([False], 1)
     clock.pass_to(7)
     assert (told, checked.times) == ([False] * 2, [0, 5])
+    assert reasons == ["timeout"] * 2
 
 
 def test_no_check_begins_before_the_one_before_has_ended(begin, checked, clock, told):
@@ -143,7 +152,7 @@ def test_a_check_is_cancelled_at_the_end_and_none_follows(begin, checked, clock,
 
 
 def test_who_is_told_may_end_it(checked, clock):
-    def told(passed):
+    def told(passed, reason):
         check.close()
 
     check = Check(checked, HealthRule(b"/"), b"a", told, clock)

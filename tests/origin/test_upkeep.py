@@ -176,9 +176,47 @@ async def test_checks_take_a_member_down_and_bring_it_back(world, caplog):
     await there.at(25)
     assert (first.state, first.since) == (MemberState.UP, 25)
     assert [record.getMessage() for record in caplog.records] == [
-        "http://a.example (192.0.2.1) is down, as its health checks say",
-        "http://a.example (192.0.2.1) is up, as its health checks say",
+        "http://a.example (192.0.2.1) is down, as its health checks say: origin-unreachable",
+        "http://a.example (192.0.2.1) is up, as its health checks say: status 200",
     ]
+
+
+async def test_a_single_server_that_fails_is_said_with_its_reason(world, caplog):
+    caplog.set_level(logging.WARNING, "univocal")
+    there = world("192.0.2.8")
+    there.upkeep.begin()
+    (only,) = there.balance.members
+    for reason in ("refused", "refused", "timeout", "timeout"):
+        there.balance.failed(only, there.clock.time(), reason)
+    said = ["http://192.0.2.8 is failing: timeout"]
+    assert [record.getMessage() for record in caplog.records] == said
+    await there.at(20)
+    there.balance.answered(only, 20.0)
+    said.append("http://192.0.2.8 is up again: it has answered")
+    assert [record.getMessage() for record in caplog.records] == said
+
+
+async def test_a_server_that_changes_often_is_said_once_in_ten_seconds(world, caplog):
+    caplog.set_level(logging.WARNING, "univocal")
+    there = world("192.0.2.8")
+    there.upkeep.begin()
+    (only,) = there.balance.members
+    for second in range(9):
+        await there.at(second / 2)
+        for _ in range(3):
+            there.balance.failed(only, second / 2, "refused")
+        there.balance.answered(only, second / 2)
+    assert len(caplog.records) == 1
+    await there.at(30)
+    assert [record.getMessage() for record in caplog.records] == [
+        "http://192.0.2.8 is failing: refused",
+        "http://192.0.2.8 is up again: it has answered",
+    ]
+    for _ in range(3):
+        there.balance.failed(only, 30.0, "refused")
+    there.balance.answered(only, 30.0)
+    there.upkeep.close()
+    assert there.clock.timers == []
 
 
 async def test_who_is_gone_is_checked_no_more_and_who_is_new_at_once(world):

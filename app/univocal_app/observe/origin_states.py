@@ -13,7 +13,8 @@ from univocal_app.processes.messages import Row
 
 __all__ = ["List", "Listed", "OriginStates", "states_of"]
 
-STATES: Final = (MemberState.UP, MemberState.EJECTED, MemberState.DOWN)  # the worse behind the better
+# The worse behind the better.
+STATES: Final = (MemberState.UP, MemberState.EJECTED, MemberState.FAILING, MemberState.DOWN)
 
 
 class Listed(NamedTuple):
@@ -69,20 +70,24 @@ class OriginStates:
                 member.failures,
                 member.under_way,
                 int(since_epoch - (now - member.since)),
+                member.reason.encode(),
             )
 
 
 def _written(key: Row, rows: list[Row]) -> dict[str, Any]:
     _, site, url, name = map(_text, key)
     address = name.partition(" ")[2]  # of a name that leads to several, see origin.upkeep
-    states, requests, failures, under_way, begun = ([*map(int, column)] for column in zip(*rows, strict=True))
+    *columns, reasons = zip(*rows, strict=True)
+    states, requests, failures, under_way, begun = ([*map(int, column)] for column in columns)
     worst = max(states)
+    reason = next(_text(why) for state, why in zip(states, reasons, strict=True) if state == worst)
     found = [since for state, since in zip(states, begun, strict=True) if state == worst]
     return {
         "site": site,
         "url": url,
         **({"address": address} if address else {}),
         "state": STATES[worst].value,
+        "reason": reason or None,
         "requests": sum(requests),
         "failures": sum(failures),
         "under_way": sum(under_way),

@@ -142,7 +142,8 @@ class Attempt:
         assert member is not None
         refused = error if isinstance(error, RefusedError) else None
         if refused is not None and refused.reason in _FAILURES and not self._started:
-            self._balance.failed(member, time.monotonic())
+            why = refused.reason if refused.failure is None else refused.failure.reason
+            self._balance.failed(member, time.monotonic(), why)
         if self._watch is not None and refused is not None and refused.failure is not None:
             self._watch.failed(refused.failure)
         self._release(member)

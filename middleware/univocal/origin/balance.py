@@ -6,7 +6,7 @@ It has no sockets and no clock: `now` is an argument, in seconds of a clock that
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import blake2b
@@ -37,19 +37,23 @@ class MemberState(Enum):
     """The states of an origin server."""
 
     UP = "up"
+    FAILING = "failing"  # it has failed too often, and gets requests all the same: nobody else is better
     EJECTED = "ejected"  # it has failed too often, in the requests of clients
     DOWN = "down"  # its health checks say so
+
+
+_POOR: Final = (MemberState.FAILING, MemberState.EJECTED)
 
 
 class Member(Generic[Server]):
     """One origin server of a balance, its state and its numbers.
 
     `name` tells it apart for ever: by it a hash chooses, in every process alike. `since` is when its state
-    began.
+    began, `reason` why it is not up: one word, or a status.
     """
 
     __slots__ = (
-        "_secret", "credit", "failures", "name", "requests", "row", "server", "since", "state",
+        "_secret", "credit", "failures", "name", "reason", "requests", "row", "server", "since", "state",
         "trial", "under_way", "until", "weight",
     )  # fmt: skip
 
@@ -58,6 +62,7 @@ class Member(Generic[Server]):
         self.weight = weight
         self.state = MemberState.UP
         self.since = now
+        self.reason = ""
         self.requests = self.failures = self.under_way = 0
         self.row = 0  # failures since the last answer
         self.until = math.inf  # the end of its ejection
@@ -77,6 +82,8 @@ class Member(Generic[Server]):
     def enter(self, state: MemberState, now: float) -> None:
         """Begin a state."""
         self.state, self.since = state, now
+        if state is MemberState.UP:
+            self.reason = ""
         self.until, self.trial = math.inf, None
 
 
@@ -88,15 +95,17 @@ class Balance(Generic[Server]):
 
     Members change at any time: `change` takes the new ones (those that are the same objects keep their state
     and numbers; a member that is gone may still serve, and be reported), and `mark` tells what a health check
-    has found. Who is marked down gets no request. Failures eject by themselves, but never the last one:
-    while none is up, all that are not down are tried as if none were ejected.
+    has found. Who is marked down gets no request. Failures eject by themselves, but never the last one, which
+    is failing then: while none is up, all that are not down are tried as if none were ejected. `changed`
+    hears of each member whose state answers and failures have changed.
     """
 
-    __slots__ = ("_budget", "_members", "settings")
+    __slots__ = ("_budget", "_members", "changed", "settings")
 
     def __init__(self, members: Iterable[Member[Server]], settings: Balancing | None = None) -> None:
         self.settings = settings or Balancing()
         self._members = tuple(members)
+        self.changed: Callable[[Member[Server]], None] | None = None
         self._budget = RetryBudget(self.settings.retry_budget)
 
     @classmethod
@@ -114,11 +123,11 @@ class Balance(Generic[Server]):
         self._members = tuple(members)
         self._eject(now)
 
-    def mark(self, member: Member[Server], now: float, *, up: bool) -> None:
-        """Take note of what a health check has found; it ends no ejection."""
+    def mark(self, member: Member[Server], now: float, *, up: bool, reason: str = "") -> None:
+        """Take note of what a health check has found, and why; it ends no ejection."""
         if up is not (member.state is MemberState.DOWN):
             return
-        member.row = 0
+        member.row, member.reason = 0, reason
         member.enter(MemberState.UP if up else MemberState.DOWN, now)
         self._eject(now)
 
@@ -149,24 +158,30 @@ class Balance(Generic[Server]):
 
     def answered(self, member: Member[Server], now: float) -> None:
         """A response's head has come: whatever it says, the origin server is there."""
-        if member.row or member.state is MemberState.EJECTED:
+        if member.row or member.state in _POOR:
             member.row = 0
-            if member.state is MemberState.EJECTED:
-                member.enter(MemberState.UP, now)
+            if member.state in _POOR:
+                self._enter(member, MemberState.UP, now)
             self._eject(now)  # who was spared as the last one is that no more
 
-    def failed(self, member: Member[Server], now: float) -> None:
-        """No head has come, or none that can be read."""
+    def failed(self, member: Member[Server], now: float, reason: str = "") -> None:
+        """No head has come, or none that can be read: the reason is a word."""
         member.failures += 1
         member.row += 1
+        if member.state is MemberState.DOWN:
+            return
+        if member.row >= self.settings.fails or member.state is MemberState.EJECTED:
+            member.reason = reason
         if member.state is MemberState.EJECTED:
             member.until = now + self.settings.eject
         elif member.row >= self.settings.fails:
             self._eject(now)
+            if member.state is MemberState.UP:  # as the last one
+                self._enter(member, MemberState.FAILING, now)
 
     def moved(self, asker: object, member: Member[Server], to: Member[Server], now: float) -> None:
         """A request goes to another member, where a connection was to be had sooner: so the first failed."""
-        self.failed(member, now)
+        self.failed(member, now, "timeout")
         self.ended(asker, member)
         self._give(asker, to)
 
@@ -186,9 +201,15 @@ class Balance(Generic[Server]):
         """Eject who has failed too often, as long as somebody is able."""
         if any(map(self._able, self._members)):
             for member in self._members:
-                if member.state is MemberState.UP and member.row >= self.settings.fails:
-                    member.enter(MemberState.EJECTED, now)
+                is_there = member.state in (MemberState.UP, MemberState.FAILING)
+                if is_there and member.row >= self.settings.fails:
+                    self._enter(member, MemberState.EJECTED, now)
                     member.until = now + self.settings.eject
+
+    def _enter(self, member: Member[Server], state: MemberState, now: float) -> None:
+        member.enter(state, now)
+        if self.changed is not None:
+            self.changed(member)
 
     def _choose(self, key: bytes, now: float, tried: Collection[Member[Server]]) -> Member[Server] | None:
         left = [each for each in self._members if each.state is not MemberState.DOWN and each not in tried]

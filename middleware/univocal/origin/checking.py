@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from univocal.http.errors import RefusedError
 from univocal.http.messages import Fields, Response
 from univocal.http.roles import Answer, Content, UnderWay
 from univocal.http.timer import Timer
@@ -34,13 +35,14 @@ def check_fields(host: bytes) -> Fields:
 class Check:
     """Asks an origin server at once, and again and again (an `Answer`); `report` hears whether it passes.
 
-    The second time comes after a part of the interval, which `share` is (0 to 1): so the checks of many
-    origin servers by many processes are spread in time. The next begins when the one before has ended.
+    It hears the reason, too: a status, or the word for a failure. The second time comes after a part of the
+    interval, which `share` is (0 to 1): so the checks of many origin servers by many processes are spread in
+    time. The next begins when the one before has ended.
     """
 
     __slots__ = (
         "_begun", "_closed", "_deadline", "_fields", "_is_first", "_judged", "_loop", "_next",
-        "_octets", "_pending", "_report", "_rule", "_server", "_share", "_under_way",
+        "_octets", "_pending", "_reason", "_report", "_rule", "_server", "_share", "_under_way",
     )  # fmt: skip
 
     def __init__(
@@ -48,7 +50,7 @@ class Check:
         server: Checked,
         rule: HealthRule,
         host: bytes,
-        report: Callable[[bool], None],
+        report: Callable[[bool, str], None],
         loop: asyncio.AbstractEventLoop,
         share: float = 1.0,
     ) -> None:
@@ -61,6 +63,7 @@ class Check:
         self._pending: UnderWay | None = None
         self._under_way = self._judged = self._closed = False
         self._octets = 0
+        self._reason = "timeout"  # of a failure, unless there is another
         self._begun = 0.0
         self._is_first = True
         self._deadline = Timer(loop, self._end)
@@ -68,7 +71,7 @@ class Check:
 
     def begin(self) -> None:
         """Ask now."""
-        self._under_way, self._judged, self._octets = True, False, 0
+        self._under_way, self._judged, self._octets, self._reason = True, False, 0, "timeout"
         self._begun = self._loop.time()
         self._deadline.set(self._rule.timeout)
         pending = self._server.ask(b"GET", self._rule.path, self._fields, None, self)
@@ -88,6 +91,7 @@ class Check:
         """Wait on."""
 
     def start(self, response: Response) -> None:
+        self._reason = f"status {response.status}"
         self._judge(response.status in self._rule.statuses)
 
     def write(self, chunk: bytes) -> bool:
@@ -100,8 +104,10 @@ class Check:
         self._pending = None
         self._end()
 
-    def fail(self, error: Exception) -> None:  # noqa: ARG002 - whatever it is, nobody has answered
+    def fail(self, error: Exception) -> None:
         self._pending = None
+        if isinstance(error, RefusedError):
+            self._reason = error.reason if error.failure is None else error.failure.reason
         self._end()
 
     # Its own.
@@ -109,7 +115,7 @@ class Check:
     def _judge(self, passed: bool) -> None:
         if not self._judged:
             self._judged = True
-            self._report(passed)
+            self._report(passed, self._reason)
 
     def _end(self) -> None:
         """Be done with this check, of which nothing more is wanted."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from univocal.origin.balance import Balance, Member, MemberState
@@ -18,6 +20,8 @@ from univocal.origin.server import OriginServer
 __all__ = ["Upkeep"]
 
 logger: Final = logging.getLogger("univocal")
+
+QUIET: Final = 10.0  # seconds between two lines about the state of one member
 
 _Member = Member[OriginServer]
 
@@ -52,6 +56,8 @@ class Upkeep:
         self._names = {each: each.server.name for each in balance.members}
         self._watches: list[NameWatch] = []
         self._checks: dict[_Member, Check] = {}
+        self._said: dict[_Member, tuple[MemberState, float]] = {}  # of each member, and when
+        self._late: dict[_Member, asyncio.TimerHandle] = {}
         self.begun = False
 
     def succeed(self, before: Upkeep) -> None:
@@ -82,6 +88,7 @@ class Upkeep:
         if self.begun:
             return
         self.begun = True
+        self._balance.changed = self._changed
         for configured, name in self._names.items():
             if name is not None:
                 self._watch(configured, *name)
@@ -93,8 +100,11 @@ class Upkeep:
             watch.close()
         for check in self._checks.values():
             check.close()
-        self._watches.clear()
-        self._checks.clear()
+        for late in self._late.values():
+            late.cancel()
+        self._balance.changed = None
+        for kept in (self._watches, self._checks, self._late):
+            kept.clear()
 
     # Addresses.
 
@@ -147,11 +157,39 @@ class Upkeep:
             ]
 
     def _part(self, member: _Member) -> None:
+        self._said.pop(member, None)
+        if member in self._late:
+            self._late.pop(member).cancel()
         check = self._checks.pop(member, None)
         if check is not None:
             check.close()
             member.server.for_checks().forget()
         member.server.forget()
+
+    # States.
+
+    def _changed(self, member: _Member) -> None:
+        """Log a new state: at once, or, of a member that changes often, when it has stood for a while."""
+        if member in self._late:
+            return
+        said, when = self._said.get(member, (MemberState.UP, -math.inf))
+        wait = when + QUIET - self._clock()
+        if wait > 0:
+            loop = self._loop or asyncio.get_running_loop()
+            self._late[member] = loop.call_at(loop.time() + wait, partial(self._say, member))
+        elif said is not member.state:
+            self._say(member)
+
+    def _say(self, member: _Member) -> None:
+        self._late.pop(member, None)
+        said, _ = self._said.get(member, (MemberState.UP, 0.0))
+        if member.state is said or member.state is MemberState.DOWN:  # the checks have said so
+            return
+        self._said[member] = member.state, self._clock()
+        if member.state is MemberState.UP:
+            logger.warning("%s is up again: it has answered", _place(member))
+        else:
+            logger.warning("%s is %s: %s", _place(member), member.state.value, member.reason)
 
     # Health.
 
@@ -165,12 +203,18 @@ class Upkeep:
     def _check_of(self, member: _Member, rule: HealthRule) -> Check:
         judge, server = HealthJudge(rule, up=member.state is not MemberState.DOWN), member.server
 
-        def report(passed: bool) -> None:
+        def report(passed: bool, reason: str) -> None:
             if judge.hear(passed=passed):
-                self._balance.mark(member, self._clock(), up=judge.up)
-                where = f"{server.url} ({server.address})" if server.address else server.url
-                logger.warning("%s is %s, as its health checks say", where, "up" if judge.up else "down")
+                self._balance.mark(member, self._clock(), up=judge.up, reason="" if judge.up else reason)
+                state = "up" if judge.up else "down"
+                logger.warning("%s is %s, as its health checks say: %s", _place(member), state, reason)
 
         loop = self._loop or asyncio.get_running_loop()
         host = self._host or server.authority
         return Check(server.for_checks(), rule, host, report, loop, self._share())
+
+
+def _place(member: _Member) -> str:
+    """The URL of an origin server, with the address of one that has several."""
+    server = member.server
+    return f"{server.url} ({server.address})" if server.address else server.url

@@ -298,7 +298,7 @@ async def test_the_last_one_is_not_ejected_and_whichever_comes_back_first_serves
     for number in range(6):
         assert (await two.get(f"/{number}")).status == 502
     states = await two.told("state")
-    assert sorted(states) == [("ejected",), ("up",)]
+    assert sorted(states) == [("ejected",), ("failing",)]
     back = two.servers[states.index(("ejected",))]
     await back.start()
     assert await two.names(4) == back.name * 4
@@ -310,9 +310,10 @@ async def test_one_that_is_alone_is_always_tried(site: Begin) -> None:
     one = await site(1, fails=1, eject=1000)
     await one.servers[0].die()
     assert [(await one.get(f"/{number}")).status for number in range(3)] == [502, 502, 502]
-    assert await one.told("state", "requests", "failures") == [("up", 3, 3)]
+    assert await one.told("state", "requests", "failures") == [("failing", 3, 3)]
     await one.servers[0].start()
     assert await one.names(2) == "aa"
+    assert await one.told("state", "reason") == [("up", None)]
 
 
 async def test_retries_are_bounded_for_a_request_and_for_all(site: Begin) -> None:
