@@ -79,7 +79,12 @@ def test_the_sets_of_upload_in_yaml():
     assert result.sites == [
         {"hosts": ["upload.example"], "upstream": "https://swift.example", "origin_host": "upstream"}
     ]
-    assert "rules without these sets are left out: lines 14, 17" in [note.text for note in result.notes]
+    assert [(line, text) for line, text in said(result) if "without these sets" in text] == [
+        (14, "map http://misc.example: without these sets; left out, and its plugins"),
+        (17, "regex_map http://(.*)/api/rest_v1: without these sets; left out, and its plugins"),
+    ]
+    (another,) = (each for each in said(result) if "another.lua" in each[1])
+    assert another[0] == 12
 
 
 def test_rules_with_different_sets_are_picked_from():

@@ -97,12 +97,14 @@ def read(source: Source) -> Imported:
     notes += of_the_ring
     profile = parse({"imported": f"[path]\nring = {list(ring.forms)}\n"})["imported"]
     writer = SiteWriter(profile)
-    others = [str(rule.line) for rule, sets in rules if not any(rule is each for each, _ in chosen)]
-    if others:
-        notes.append(Note(0, f"rules without these sets are left out: lines {', '.join(others)}"))
+    taken = [rule for rule, _ in chosen]
+    for rule, _ in rules:
+        if not any(rule is each for each in taken):
+            text = f"{rule.kind} {rule.target}".strip() or "a rule"
+            notes.append(Note(rule.line, f"{text}: without these sets; left out, and its plugins"))
     for rule, own in chosen:
         notes += _of_plugins(rule, own)
-    _write(writer, [rule for rule, _ in chosen])
+    _write(writer, taken)
     if writer.sites:
         notes.append(Note(0, _HOST))
     return Imported(
