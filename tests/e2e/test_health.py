@@ -147,6 +147,37 @@ def test_while_all_are_ill_what_is_stored_is_served_and_the_rest_is_refused_at_o
 
 
 @pytest.mark.parametrize(
+    ("place", "own", "is_checked"),
+    [
+        ("sites.origin", "", False),  # the site's check is of its own application
+        ("origin", "", True),
+        ("origin", "[sites.routes.origin]\nhealth = {}", False),
+        ("sites.origin", "[sites.routes.origin]\nhealth = { path = '/healthz', interval = 0.1 }", True),
+    ],
+)
+def test_an_upstream_of_a_route_is_checked_as_it_says(
+    start: Fixture, origins: Fixture, ask: Fixture, tmp_path: Path, place: str, own: str, is_checked: bool
+) -> None:
+    wiki, api = origins("wiki"), origins("api")
+    api.status = 404
+    health = f"[{place}]\nhealth = {{ path = '/healthz', interval = 0.1 }}\n"
+    file = tmp_path / "univocal.toml"
+    file.write_text(
+        '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n'
+        + (health if place == "origin" else "")
+        + f'[[sites]]\nhosts = ["en.example"]\nupstream = "{wiki.url}"\n'
+        + (health if place != "origin" else "")
+        + f'[[sites.routes]]\npath = "/api/"\nupstream = "{api.url}"\n{own}\n'
+    )
+    running = start("serve", "--config", str(file))
+    soon(lambda: len(wiki.checks) > 10)
+    assert bool(api.checks) is is_checked
+    soon(lambda: ask(running.proxy, "/api/x", "en.example").status == (502 if is_checked else 200))
+    told = json.loads(ask(running.admin, "/-/origins", "localhost").body)
+    assert [each["state"] for each in told] == ["up", "down" if is_checked else "up"]
+
+
+@pytest.mark.parametrize(
     ("transport", "site", "host"),
     [
         ("own", "", b"en.example"),

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from univocal_app.config.tables import Configuration, OriginTable, PolicyTable, SiteTable
+from univocal_app.config.tables import Configuration, OriginTable, PolicyTable, RouteTable, SiteTable
 
 __all__ = ["FIXED", "changes", "value_at"]
 
@@ -44,7 +44,7 @@ def _differences(place: str, before: BaseModel, after: BaseModel) -> Iterator[st
         old, new = getattr(before, name), getattr(after, name)
         if isinstance(old, BaseModel) and isinstance(new, BaseModel):
             # What a site says itself goes before what is said for all, the default as well.
-            own = isinstance(before, SiteTable) and isinstance(old, OriginTable | PolicyTable)
+            own = isinstance(before, SiteTable | RouteTable) and isinstance(old, OriginTable | PolicyTable)
             yield from _said(key, old, new) if own else _differences(key, old, new)
         elif _tables(old) and _tables(new):
             for number in range(max(len(old), len(new))):

@@ -202,6 +202,7 @@ class RouteTable(Table):
     profile: str | None = None  # the site's
     upstream: OriginServers | None = None  # the site's
     forward: Literal["canonical", "received"] | None = None  # the site's
+    origin: OriginTable = OriginTable()
 
 
 class SiteTable(Table):

@@ -86,15 +86,17 @@ def proxies_of(
     contexts = dict[_Trust, ssl.SSLContext]()
     recipes = recipes_of(configuration, source)
     for number, site in enumerate(configuration.sites):
-        place, table = f"sites[{number}]", _origin_table(configuration, site)
-        places = dict.fromkeys(site.origin.model_fields_set, f"{place}.origin")
-        way = _Way(table, source, places, contexts)
+        place = f"sites[{number}]"
+        tables = _origin_tables(configuration, place, site)
         for name, upstream in upstreams(place, site).items():
             recipe = recipes[name]
             if recipe.upstream in running.proxies:
                 proxies[name] = running.proxies[recipe.upstream]
                 continue
             transports = [running.transports.get(each) for each in recipe.servers]
+            own = [(place, site.origin), (name, tables[name].own)]
+            places = {key: f"{where}.origin" for where, each in own for key in each.model_fields_set}
+            way = _Way(tables[name].merged, source, places, contexts)
             with objections:
                 proxies[name] = ReverseProxy(way.upstream(upstream, site, transports))
     objections.conclude()
@@ -108,10 +110,12 @@ def recipes_of(configuration: Configuration, source: str) -> dict[str, Recipe]:
     """
     recipes = dict[str, Recipe]()
     for number, site in enumerate(configuration.sites):
-        place, table = f"sites[{number}]", _origin_table(configuration, site)
-        files = [digest_of(source, getattr(table, key)) for key in _FILES]
+        place = f"sites[{number}]"
+        tables = _origin_tables(configuration, place, site)
         paths = {f"{place}.routes[{index}]": route.path for index, route in enumerate(site.routes)}
         for name, upstream in upstreams(place, site).items():
+            table = tables[name].merged
+            files = [digest_of(source, getattr(table, key)) for key in _FILES]
             whose = [site.hosts[0], paths.get(name)]
             told = [_name(site.hosts).decode(), upstream.written(), site.origin_host]
             way = table.model_dump(mode="json", exclude=set(_BALANCING))
@@ -125,7 +129,10 @@ def recipes_of(configuration: Configuration, source: str) -> dict[str, Recipe]:
 def contents_of(configuration: Configuration, source: str) -> Iterator[tuple[str, str]]:
     """The key of each setting about origin servers that names a file, and the digest of what is in it."""
     tables = [("origin", configuration.origin)]
-    tables += [(f"sites[{number}].origin", site.origin) for number, site in enumerate(configuration.sites)]
+    for number, site in enumerate(configuration.sites):
+        tables.append((f"sites[{number}].origin", site.origin))
+        routes = enumerate(site.routes)
+        tables += [(f"sites[{number}].routes[{index}].origin", route.origin) for index, route in routes]
     for place, table in tables:
         for key in _FILES:
             if name := getattr(table, key):
@@ -136,16 +143,33 @@ def most_connections(configuration: Configuration) -> int:
     """The number of connections that there may be to all origin servers together."""
     total = 0
     for number, site in enumerate(configuration.sites):
-        table = _origin_table(configuration, site)
-        each = upstreams(f"sites[{number}]", site).values()
-        total += table.max_connections * sum(len(upstream.servers) for upstream in each)
+        place = f"sites[{number}]"
+        tables = _origin_tables(configuration, place, site)
+        for name, upstream in upstreams(place, site).items():
+            total += tables[name].merged.max_connections * len(upstream.servers)
     return total
 
 
-def _origin_table(configuration: Configuration, site: SiteTable) -> OriginTable:
-    """The settings of a site's origin servers: its own go before those for all."""
+class _Tables(NamedTuple):
+    """The settings of an upstream: all that hold, and those that its site or its route says itself."""
+
+    merged: OriginTable
+    own: OriginTable
+
+
+def _origin_tables(configuration: Configuration, place: str, site: SiteTable) -> dict[str, _Tables]:
+    """The settings of a site's upstreams by their names: a route's go before its site's, these before all.
+
+    A site's health check is of its own application: an upstream of a route does not take it over.
+    """
     everywhere = configuration.origin.model_dump(exclude_unset=True)
-    return OriginTable(**{**everywhere, **site.origin.model_dump(exclude_unset=True)})
+    of_site = site.origin.model_dump(exclude_unset=True)
+    found = {place: _Tables(OriginTable(**{**everywhere, **of_site}), site.origin)}
+    for number, route in enumerate(site.routes):
+        settings = {**everywhere, **{key: value for key, value in of_site.items() if key != "health"}}
+        merged = OriginTable(**{**settings, **route.origin.model_dump(exclude_unset=True)})
+        found[f"{place}.routes[{number}]"] = _Tables(merged, route.origin)
+    return found
 
 
 def places_of(configuration: Configuration) -> list[dict[str, str]]:

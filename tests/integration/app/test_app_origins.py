@@ -116,6 +116,10 @@ async def test_targets_are_exact(settings: Fixture, origin: Fixture, transport: 
     assert (await asked(*configuration, target))[1] == b"GET /~a%2Fb/c;d=e?x=%20&y=[z]&q=a%2Bb HTTP/1.1"
 
 
+# The end of a site's own settings, and the beginning of those of a route.
+OWN = '[[sites.routes]]\npath = "/a/"\nupstream = "https://127.0.0.1:1"\n[sites.routes.origin]\n'
+
+
 @pytest.mark.parametrize(
     ("everywhere", "site", "key", "allowed"),
     [
@@ -126,6 +130,12 @@ async def test_targets_are_exact(settings: Fixture, origin: Fixture, transport: 
         ('tls_cert = "client.pem"\ntls_key = "server.key"', "", "origin.tls_cert", "key values mismatch"),
         ('tls_key = "client.key"', "", "origin.tls_key", "none without tls_cert"),
         ("http2 = true", "", "origin.http2", 'transport = "httpx"'),
+        (
+            "",
+            f'{OWN}tls_ca = "none.pem"',
+            "sites[0].routes[0].origin.tls_ca",
+            "No such file",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(
