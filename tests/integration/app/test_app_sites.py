@@ -196,6 +196,11 @@ def test_limits_trust_and_purge(monkeypatch: pytest.MonkeyPatch) -> None:
         (SITE + '[[sites.routes]]\npath = "/a%2e/"', "sites[0].routes[0].path", "/a%2e/"),
         (SITE + '[[sites.routes]]\npath = "/a"\nprofile = "x"', "sites[0].routes[0].profile", "x"),
         (SITE + '[[sites.routes]]\npath = "/a"\n' * 2, "sites[0].routes", "/a"),
+        (
+            SITE + '[[sites.routes]]\npath = "/a"\n[sites.routes.origin]\nhealth = {}',
+            "sites[0].routes[0].origin",
+            {"health": None},
+        ),
         (SITE.replace("9001", "9001/../c"), "sites[0].upstream", "/../c"),
         (SITE.replace("9001", "9001/{1}/"), "sites[0].upstream", "/{1}/"),
         (SITE.replace("9001", "9001/{2}/"), "sites[0].upstream", "/{2}/"),
