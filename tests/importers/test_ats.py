@@ -263,7 +263,7 @@ def test_a_regex_map_tells_which_hosts_it_would_have_besides():
     notes = said(imported(f"regex_map http://([^.]+)\\.example/ http://127.0.0.1:1/$1/ {SCRIPT} {WIKI}"))
     assert [text.partition(" is of one label")[1] != "" for _, text in notes].count(True) == 1
     assert any("longer hosts" in text for _, text in notes)
-    assert any("fill in $0 and $1 in the host alone" in text for _, text in notes)
+    assert any("fills in no $0 and $1 in a path" in text for _, text in notes)
 
 
 def test_every_plugin_and_parameter_that_is_left_out_has_its_line():
