@@ -199,7 +199,7 @@ def test_limits_trust_and_purge(monkeypatch: pytest.MonkeyPatch) -> None:
         (
             SITE + '[[sites.routes]]\npath = "/a"\n[sites.routes.origin]\nhealth = {}',
             "sites[0].routes[0].origin",
-            {"health": None},
+            "health",
         ),
         (SITE.replace("9001", "9001/../c"), "sites[0].upstream", "/../c"),
         (SITE.replace("9001", "9001/{1}/"), "sites[0].upstream", "/{1}/"),
