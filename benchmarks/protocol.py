@@ -20,7 +20,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from univocal.server.http1.head_reader import ReceivedHead
+from univocal.server.http1.head_reader import IncomingHead
 from univocal.server.protocol import ExactProtocol
 
 ONE = b"GET /wiki/Steve_Fuller_(sociologist)?action=view HTTP/1.1\r\nHost: en.example\r\n\r\n"
@@ -60,7 +60,7 @@ class Callbacks:
 class Ready(ExactProtocol):
     """ExactProtocol with an answer that needs no application."""
 
-    def _take(self, head: ReceivedHead) -> None:  # noqa: ARG002
+    def _take(self, head: IncomingHead) -> None:  # noqa: ARG002
         self._reader.accept()
         self.transport.write(ANSWER)
 

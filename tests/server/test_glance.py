@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from univocal.http.errors import RefusedError
 from univocal.server.bounds import Bounds
 from univocal.server.http1.glance import Glance
-from univocal.server.http1.head_reader import ReceivedHead
+from univocal.server.http1.head_reader import IncomingHead
 from univocal.server.http1.request_reader import RequestReader
 
 HOST = b"Host: a.example\r\n"
@@ -21,7 +21,7 @@ def heard(data):
     reader.push(data)
     try:
         while (event := reader.next()) is not None:
-            if isinstance(event, ReceivedHead):
+            if isinstance(event, IncomingHead):
                 heads.append((event.method, event.target, event.version, event.fields))
                 reader.accept()
     except RefusedError:

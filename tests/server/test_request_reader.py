@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from univocal.http.errors import RefusedError
 from univocal.http.framing import ReadLimits
 from univocal.server.bounds import Bounds
-from univocal.server.http1.head_reader import ReceivedHead
+from univocal.server.http1.head_reader import IncomingHead
 from univocal.server.http1.request_reader import END, RequestPhase, RequestReader
 
 HOST = b"Host: a.example\r\n"
@@ -36,7 +36,7 @@ def requests(data, step, made=None):
     for at in range(0, len(data), step):
         made.push(data[at : at + step])
         while (event := made.next()) is not None:
-            if isinstance(event, ReceivedHead):
+            if isinstance(event, IncomingHead):
                 found.append([event.target, b"", not made.accept()])
             elif event is END:
                 found[-1][2] = True
@@ -142,7 +142,7 @@ def seconds_for(wire):
         made.push(wire)
         begun = time.process_time()
         while (event := made.next()) is not None:
-            if isinstance(event, ReceivedHead):
+            if isinstance(event, IncomingHead):
                 made.accept()
         best.append(time.process_time() - begun)
     return min(best) / len(wire) * MEGABYTE

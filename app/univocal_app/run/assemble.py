@@ -48,7 +48,7 @@ from univocal_app.observe.stats import Stats
 from univocal_app.observe.survey import Survey
 from univocal_app.observe.top import Top
 from univocal_app.processes.commons import Commons
-from univocal_app.run.certificates import CertificateFiles, contexts_of
+from univocal_app.run.certificate_files import CertificateFiles, contexts_of
 from univocal_app.run.descriptors import ADMIN, Share, raise_limit, share
 from univocal_app.run.expiry import expiries
 from univocal_app.run.origins import (
@@ -62,7 +62,7 @@ from univocal_app.run.origins import (
 )
 from univocal_app.run.repeating import Repeating
 from univocal_app.run.serve import Patience, Served
-from univocal_app.run.telemetry import telemetry_of
+from univocal_app.run.telemetry_sdk import telemetry_of
 
 if TYPE_CHECKING:
     from univocal_app.observe.telemetry import Telemetry

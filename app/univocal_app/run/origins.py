@@ -23,7 +23,7 @@ from univocal_app.config.sites import upstreams
 from univocal_app.config.tables import Configuration, OriginTable, SiteTable
 from univocal_app.config.values import UpstreamSetting, origin_host
 from univocal_app.observe.origin_states import Listed
-from univocal_app.run.certificates import digest_of, load_pair, reason_of
+from univocal_app.run.certificate_files import digest_of, load_pair, reason_of
 
 __all__ = [
     "Recipe",

@@ -12,10 +12,10 @@ from univocal_app.config.places import line_of, substituted
 from univocal_app.config.tables import Configuration, parsed, validate
 from univocal_app.observe.accesslog import check_log
 from univocal_app.run.assemble import runtime_of, store_of
-from univocal_app.run.certificates import contexts_of
+from univocal_app.run.certificate_files import contexts_of
 from univocal_app.run.origins import proxies_of
 from univocal_app.run.serve import check_address
-from univocal_app.run.telemetry import check_telemetry
+from univocal_app.run.telemetry_sdk import check_telemetry
 
 __all__ = ["Check", "placed", "read", "usable"]
 

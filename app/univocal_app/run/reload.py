@@ -24,7 +24,7 @@ from univocal_app.config.values import masked
 from univocal_app.observe.accesslog import Outlet, check_log, outlet_of
 from univocal_app.observe.admin_life import NotTakenError
 from univocal_app.run.assemble import House, connection_limits, read_limits, runtime_of
-from univocal_app.run.certificates import Contexts, contexts_of
+from univocal_app.run.certificate_files import Contexts, contexts_of
 from univocal_app.run.origins import Recipe, Running, contents_of, proxies_of, recipes_of
 from univocal_app.run.reading import Check, placed
 from univocal_app.run.systemd import Notices

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from univocal.http.frames import GOING_AWAY, FrameCounter, close_frame
 from univocal.http.roles import CallLater, Due
 from univocal.http.upgrade import Line
+from univocal.http.websocket_frames import GOING_AWAY, FrameCounter, close_frame
 
 __all__ = ["LINGER", "Tunnel"]
 

@@ -21,8 +21,8 @@ __all__ = ["Clients", "ConnectionLimits", "Guest"]
 
 logger: Final = logging.getLogger("univocal")
 
-# Connections that are asked at most, for each one that comes: a millisecond's work.
-_ASKED: Final = 1_000
+# Connections that are looked at, at most, for each one that comes: a millisecond's work.
+_MOST_LOOKED_AT: Final = 1_000
 # The time noted of one that is to be refused: it is the first to give way.
 _FIRST: Final = -math.inf
 
@@ -109,7 +109,7 @@ class Clients:
 
     def _make_room(self, now: float) -> None:
         """Let connections go that have been longest without a request under way, as many as are too many."""
-        for _ in range(_ASKED):
+        for _ in range(_MOST_LOOKED_AT):
             if not self._noted:
                 return
             noted, _, guest = heapq.heappop(self._noted)

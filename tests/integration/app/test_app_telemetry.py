@@ -25,8 +25,8 @@ from univocal_app.config.tables import validate
 from univocal_app.observe.figures import Figures
 from univocal_app.observe.metrics import Metrics
 from univocal_app.observe.telemetry import MOST, Telemetry
-from univocal_app.run import telemetry as module
-from univocal_app.run.telemetry import telemetry_of
+from univocal_app.run import telemetry_sdk as module
+from univocal_app.run.telemetry_sdk import telemetry_of
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACEPARENT = f"00-{TRACE}-{PARENT}-01"

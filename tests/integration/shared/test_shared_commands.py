@@ -7,7 +7,7 @@ from redis.exceptions import ResponseError
 
 from univocal.store.redis.bell import UnavailableError
 from univocal.store.redis.commands import Link
-from univocal.store.redis.names import Names
+from univocal.store.redis.key_names import Names
 
 
 def link_that_fails(monkeypatch, error):

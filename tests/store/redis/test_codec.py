@@ -15,7 +15,7 @@ from univocal.cache.stored import Part, Stored
 from univocal.http.messages import Fields
 from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Selector, Tags
 from univocal.store.redis.codec import KEEP, LIMIT, decode, encode, usable_until, variant
-from univocal.store.redis.names import Banned, Fruitless, Names
+from univocal.store.redis.key_names import Banned, Fruitless, Names
 
 NOW = 1_790_000_000.25
 KEY = b"0123456789abcdef http en.example /wiki/A?b=\xc3\xa9"

@@ -64,8 +64,8 @@ class ChunkReader:
                 parts.append(octets[at:stop])
                 at, left = stop, 0
                 self._open = True
-            found = _NEXT.match(octets, at) if self._open else None
-            size = int(found[1], 16) if found is not None else 0
+            size_line = _NEXT.match(octets, at) if self._open else None
+            size = int(size_line[1], 16) if size_line is not None else 0
             if 0 < size < _SMALL and not has_tried:
                 has_tried = True
                 run, behind = _run(octets, at + 2)
@@ -73,8 +73,8 @@ class ChunkReader:
                     parts.append(run)
                     at = behind
                     break
-            if found is not None and size:
-                at, left = found.end(), size
+            if size_line is not None and size:
+                at, left = size_line.end(), size
                 continue
             before = at
             at, left = self._line(octets, at)
@@ -95,10 +95,10 @@ class ChunkReader:
             if len(octets) - begin > _LONGEST_LINE:
                 raise RefusedError("fields-too-large")
             return at, 0
-        found = _LINE.fullmatch(octets, begin, end)
-        if found is None:
+        match = _LINE.fullmatch(octets, begin, end)
+        if match is None:
             raise RefusedError("bad-framing")
-        size = int(found[1], 16)
+        size = int(match[1], 16)
         self._open = False
         self.is_over = not size
         return end + 2, size

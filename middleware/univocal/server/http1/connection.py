@@ -23,7 +23,7 @@ from univocal.server.deadlines import NEVER, Deadlines
 from univocal.server.delivery import Delivery
 from univocal.server.flow import Flow
 from univocal.server.http1.glance import CertifiedGlance, Glance
-from univocal.server.http1.head_reader import ReceivedHead
+from univocal.server.http1.head_reader import IncomingHead
 from univocal.server.http1.request_reader import END, RequestPhase, RequestReader
 from univocal.server.http1.response import ResponseFraming, interim_head
 from univocal.server.listener import Listener
@@ -294,7 +294,7 @@ class Http1Connection(asyncio.Protocol):
                 self._deadlines.arrived += len(event)
                 if self._incoming is not None:
                     self._incoming.receive(event)
-            elif isinstance(event, ReceivedHead):
+            elif isinstance(event, IncomingHead):
                 self._take(event)
             elif event is END:
                 self._complete()
@@ -309,10 +309,10 @@ class Http1Connection(asyncio.Protocol):
             return True
         return event is not None
 
-    def _take(self, head: ReceivedHead) -> None:
+    def _take(self, head: IncomingHead) -> None:
         """Judge a head, and give its request a turn."""
         listener, peer = self.listener, self.peer
-        received, fields = self._received(head), _fields(head)
+        received, fields = self._request_line(head), _fields(head)
         octets = head.octets + len(fields)  # each line is counted with a blank behind its colon
         reasons = listener.faults(received, fields, peer, head.watched, octets)
         reasons.extend(self._objections())
@@ -334,7 +334,7 @@ class Http1Connection(asyncio.Protocol):
         self._incoming = None if content is None else turn
         self.turns.append(turn)
 
-    def _received(self, head: ReceivedHead) -> Received:
+    def _request_line(self, head: IncomingHead) -> Received:
         peer = self.peer
         return Received(head.method, head.target, peer.scheme, peer.address, head.version.encode())
 
@@ -440,7 +440,7 @@ class Http1Connection(asyncio.Protocol):
         known = None
         if self._incoming is None:
             head, limits = self._reader.head, self.listener.bounds.limits
-            known = self._received(head)
+            known = self._request_line(head)
             known.version = known.version or b"1.1"
             known.target = known.target[: limits.max_target or None]
             if known.target:
@@ -621,7 +621,7 @@ class Http1Connection(asyncio.Protocol):
         return Switched(self.transport, early, full=self._flow.write_paused)
 
 
-def _fields(head: ReceivedHead) -> Fields:
+def _fields(head: IncomingHead) -> Fields:
     """The header fields; an absolute-form's authority replaces Host (RFC 9112 §3.2.2)."""
     if head.target[:1] == b"/" or (authority := split_target(head.target).authority) is None:
         return head.fields

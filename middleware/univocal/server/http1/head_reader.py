@@ -19,13 +19,13 @@ from univocal.server.http1.llhttp import (
     why,
 )
 
-__all__ = ["HeadReader", "ReceivedHead"]
+__all__ = ["HeadReader", "IncomingHead"]
 
 # A head for trailers to stand behind: so they are judged as fields, beside the framing of their message.
 _BEFORE_TRAILERS: Final = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n"
 
 
-class ReceivedHead:
+class IncomingHead:
     """The head of a request; `watched` are those of its fields that decide about its framing.
 
     `version` is "1.1" or "1.0", "" if it is not HTTP/1's. `octets` is what it took. `upgrades`: it asks for
@@ -68,11 +68,11 @@ class HeadReader:
         self._is_whole = self._is_trailers = False
         self._line: bytes | None = None  # the last octets of a request line that has not ended
         self._max_target = 0
-        self.known = ReceivedHead()
+        self.known = IncomingHead()
 
     def expect(self) -> None:
         """Know nothing yet of the next head."""
-        self.known = ReceivedHead()
+        self.known = IncomingHead()
 
     def begin(self, octets: bytes, max_target: int) -> bytes | None:
         """Begin a head with its first octets; returns those to feed, None where more are needed to begin.
@@ -83,9 +83,9 @@ class HeadReader:
         self._is_whole = self._is_trailers = False
         self._max_target = max_target
         self._line = b""
-        if octets.startswith(METHODS) or (found := split_method(octets)) is None:
+        if octets.startswith(METHODS) or (pieces := split_method(octets)) is None:
             return octets
-        method, rest = found
+        method, rest = pieces
         if not rest:
             return None
         head.method = method

@@ -93,8 +93,8 @@ def version_of(line: bytes) -> str:
 
     A minor version that is not known is read as the highest that is (RFC 9110 §2.5).
     """
-    found = _LINE_END.search(line)
-    return "" if found is None else "1.0" if found[1] else "1.1"
+    match = _LINE_END.search(line)
+    return "" if match is None else "1.0" if match[1] else "1.1"
 
 
 def split_method(octets: bytes) -> tuple[bytes, bytes] | None:
@@ -103,8 +103,8 @@ def split_method(octets: bytes) -> tuple[bytes, bytes] | None:
     A method is of letters A to Z, `-` and `_`, as nginx has it: RFC 9110 §9.1 allows more, and tells "get"
     from "GET", which not every application does.
     """
-    found = _METHOD.fullmatch(octets)
-    return None if found is None or len(found[1]) > _LONGEST else (found[1], found[2] or b"")
+    match = _METHOD.fullmatch(octets)
+    return None if match is None or len(match[1]) > _LONGEST else (match[1], match[2] or b"")
 
 
 def why(error: httptools.HttpParserError, piece: bytes) -> Sequence[str]:
@@ -121,7 +121,7 @@ def why(error: httptools.HttpParserError, piece: bytes) -> Sequence[str]:
         return ("bad-target",)
     # llhttp lets no octet below 0x21 or above 0x7E pass and does not say which it was, nor where. Those above
     # 0x7F in a target are masked.
-    found = b"".join(_REQUEST_LINES.findall(piece) or _UNPRINTABLE.findall(piece))
-    if not found:
+    offending = b"".join(_REQUEST_LINES.findall(piece) or _UNPRINTABLE.findall(piece))
+    if not offending:
         return ("no-leading-slash",)
-    return ("control-character",) if found.isascii() else ("bad-target",)
+    return ("control-character",) if offending.isascii() else ("bad-target",)

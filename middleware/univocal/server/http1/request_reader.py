@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from univocal.http.errors import RefusedError
 from univocal.server.bounds import PIECE, Bounds
 from univocal.server.http1.chunks import ChunkReader
-from univocal.server.http1.head_reader import HeadReader, ReceivedHead
+from univocal.server.http1.head_reader import HeadReader, IncomingHead
 
 __all__ = ["END", "End", "Event", "RequestPhase", "RequestReader"]
 
@@ -48,13 +48,13 @@ class End(Enum):
 
 END: Final = End.END
 
-Event: TypeAlias = ReceivedHead | bytes | End
+Event: TypeAlias = IncomingHead | bytes | End
 
 
 class RequestReader:
     """Reads requests: `push` what has come, then call `next` until it returns None: more octets are needed.
 
-    `next` gives a ReceivedHead, to be accepted once it has no fault; where content follows it, bytes, any
+    `next` gives an IncomingHead, to be accepted once it has no fault; where content follows it, bytes, any
     number of times, and END. It raises RefusedError, after which nothing more comes; `head` is the last
     one, as far as it is known.
 
@@ -83,7 +83,7 @@ class RequestReader:
         self.phase = _BETWEEN
 
     @property
-    def head(self) -> ReceivedHead:
+    def head(self) -> IncomingHead:
         """The last head, as far as it is known."""
         return self._heads.known
 
@@ -228,11 +228,11 @@ class RequestReader:
         """The place behind the empty line that ends a head, or up to which it is parsed for now."""
         octets, at, before = self.octets, self._at, self._before
         if before:  # an empty line may have begun there
-            found = (before + octets[at : at + 3]).find(_BLANK_LINE)
-            if found >= 0:
-                return at + found + 4 - len(before)
-        found = octets.find(_BLANK_LINE, at, at + PIECE)
-        return at + PIECE if found < 0 else found + 4
+            blank = (before + octets[at : at + 3]).find(_BLANK_LINE)
+            if blank >= 0:
+                return at + blank + 4 - len(before)
+        blank = octets.find(_BLANK_LINE, at, at + PIECE)
+        return at + PIECE if blank < 0 else blank + 4
 
     # Content
 

@@ -218,9 +218,9 @@ class Http2Connection(asyncio.Protocol):
                     if stream.awaits_window:
                         self.send_soon(stream)
             case DataReceived() | StreamEnded() | WindowUpdated() | StreamReset() | Faulty():
-                found = self._streams.get(event.stream_id)
-                if found is not None:
-                    self._heed_for(found, event, now)
+                addressed = self._streams.get(event.stream_id)
+                if addressed is not None:
+                    self._heed_for(addressed, event, now)
 
     def _heed_for(
         self,
@@ -295,16 +295,16 @@ class Http2Connection(asyncio.Protocol):
         if suits is not None and not (names[:1] == (b"host",) and suits(contents[0])):
             return False
         ticks, begun = time.perf_counter(), listener.service.clock()
-        found = listener.service.at_a_glance(received, names, contents, begun)
-        if found is None:
+        seen = listener.service.at_a_glance(received, names, contents, begun)
+        if seen is None:
             return False
-        if isinstance(found, Hit):
-            if self._reply(number, found):
-                listener.service.tell(found, received, begun, ticks)
+        if isinstance(seen, Hit):
+            if self._reply(number, seen):
+                listener.service.tell(seen, received, begun, ticks)
                 return True
-            found = found.plan
+            seen = seen.plan
         stream = self._open(number, is_complete=True)
-        stream.turn = Turn(stream, listener.service, received, found.fields(contents), plan=found)
+        stream.turn = Turn(stream, listener.service, received, seen.fields(contents), plan=seen)
         stream.turn.begin()
         return True
 
@@ -413,7 +413,7 @@ class Http2Connection(asyncio.Protocol):
     def _give_up(self, stream: Http2Stream) -> None:
         """End a stream whose client does not go on; say why, if nothing was answered."""
         turn = stream.turn
-        if turn is None or stream.phase is not ResponsePhase.ASKED:
+        if turn is None or stream.phase is not ResponsePhase.WAITING:
             stream.reset(ErrorCodes.CANCEL, _TIMEOUT)
             return
         turn.end(_TIMEOUT)

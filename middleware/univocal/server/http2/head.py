@@ -65,10 +65,10 @@ class _Shape(NamedTuple):
     is_plain: bool  # there is an authority, no Host and no TE, and one Cookie at most
 
 
-def head_of(received: Sequence[Field]) -> Head:
+def head_of(section: Sequence[Field]) -> Head:
     """The head that these fields make, pseudo-header fields among them."""
-    names = tuple([name for name, _ in received])
-    values = tuple([value for _, value in received])
+    names = tuple([name for name, _ in section])
+    values = tuple([value for _, value in section])
     shape = _known_shape(names) if sum(map(len, names)) <= _LONGEST else _shape(names)
     method, scheme, path, authority, protocol = [
         values[place] if place >= 0 else None for place in shape.pseudo
@@ -79,7 +79,7 @@ def head_of(received: Sequence[Field]) -> Head:
         return Head(
             method or b"", target, (b"host", *shape.names), (authority or b"", *values[shape.start :])
         )
-    fields = [field for field in received if field[0][:1] != b":"]
+    fields = [field for field in section if field[0][:1] != b":"]
     if any(name == b"te" and value.lower() != b"trailers" for name, value in fields):
         malformed = True
     reasons = list(_MALFORMED) if malformed else []

@@ -94,8 +94,8 @@ class Session:
         "_dropped",
         "_frames",
         "_h2",
-        "_has_asked",
         "_is_greeted",
+        "_is_leave_requested",
         "_lengths",
         "_out",
         "_unread",
@@ -119,7 +119,7 @@ class Session:
         self._dropped: OrderedDict[int, None] = OrderedDict()  # streams that were reset here
         self._unread = 0  # octets of content for these
         self._is_greeted = False  # a section of fields was sent
-        self._has_asked = False  # the client to leave
+        self._is_leave_requested = False  # the client to leave
         self._out: list[bytes] = []  # what was written beside h2
         self.unwritten = 0  # octets of content that `take` will give
         self._h2 = _h2(header_octets)
@@ -313,8 +313,8 @@ class Session:
 
         Clients that use h2 take a GOAWAY for the end of all streams, so it is not sent before it is needed.
         """
-        if self.state is SessionState.LEAVING and not self._has_asked:
-            self._has_asked = True
+        if self.state is SessionState.LEAVING and not self._is_leave_requested:
+            self._is_leave_requested = True
             self._go_away(_HIGHEST)
             self._h2.ping(_FAREWELL)
 

@@ -28,14 +28,14 @@ _AHEAD: Final = 16 * 1024
 class ResponsePhase(Enum):
     """The stages of a stream's response; `_NEXT` has the moves between them."""
 
-    ASKED = "no head was sent"
+    WAITING = "no head was sent"
     STARTED = "the head was sent, content may follow"
     FINISHED = "all of it was given; the last of it may wait for the client's window"
     OVER = "its end was sent, or it was reset: nothing follows"
 
 
 _NEXT: Final = {
-    ResponsePhase.ASKED: frozenset((ResponsePhase.STARTED, ResponsePhase.OVER)),
+    ResponsePhase.WAITING: frozenset((ResponsePhase.STARTED, ResponsePhase.OVER)),
     ResponsePhase.STARTED: frozenset((ResponsePhase.FINISHED, ResponsePhase.OVER)),
     ResponsePhase.FINISHED: frozenset((ResponsePhase.OVER,)),
     ResponsePhase.OVER: frozenset[ResponsePhase](),
@@ -90,7 +90,7 @@ class Http2Stream:
         self.peer = wire.peer
         self.is_complete = is_complete  # the request is
         self.is_malformed = is_malformed  # its stream ends with an error whatever it is answered
-        self.phase = ResponsePhase.ASKED
+        self.phase = ResponsePhase.WAITING
         self.turn: Turn | None = None
         self._arrived: int | None = None  # octets since the last look, if they were waited for all the time
         self._sent: int | None = None

@@ -14,7 +14,7 @@ from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Pattern, Selector, Tags
 from univocal.store.redis.bell import Bell, UnavailableError, Waits
-from univocal.store.redis.names import Banned, Fruitless, Moved, Names
+from univocal.store.redis.key_names import Banned, Fruitless, Moved, Names
 from univocal.store.redis.purge import count, purge
 from univocal.store.redis.scripts import VERIFY
 from univocal.store.redis.url import check, masked

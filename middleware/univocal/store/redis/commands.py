@@ -15,7 +15,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, ReadOnlyError, RedisError
 
 from univocal.store.redis.bell import UnavailableError
-from univocal.store.redis.names import MARKER, Names
+from univocal.store.redis.key_names import MARKER, Names
 from univocal.store.redis.scripts import MOVED
 
 __all__ = ["Link", "run_id_of", "settings"]

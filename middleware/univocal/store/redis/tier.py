@@ -26,7 +26,7 @@ from univocal.store.purge_selectors import Pattern, Selector, located
 from univocal.store.redis.attachment import Attachment
 from univocal.store.redis.bell import UnavailableError, Waits
 from univocal.store.redis.codec import encode, usable_until, variant
-from univocal.store.redis.names import Names
+from univocal.store.redis.key_names import Names
 from univocal.store.redis.scripts import BEGIN, COMMIT, DESCRIBED, MOST_OCTETS, RELEASE
 
 if TYPE_CHECKING:

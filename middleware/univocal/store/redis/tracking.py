@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn, Protocol
 import redis.asyncio as redis
 
 from univocal.store.redis.commands import run_id_of, settings
-from univocal.store.redis.names import MARKER, Names
+from univocal.store.redis.key_names import MARKER, Names
 from univocal.store.redis.scripts import ATTACH
 
 __all__ = ["Informed", "Tracking"]
