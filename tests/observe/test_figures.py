@@ -81,7 +81,7 @@ def test_both_tell_the_same_numbers(outcomes: list[Outcome]) -> None:
     for each in outcomes:
         figures(each)
     clock.now += 300
-    shown = stats.told()
+    shown = stats.document()
     totals, series = shown["totals"], shown["series"]
     assert totals["requests"] == told(figures, "univocal_requests_total")
     assert totals["requests"] == told(figures, "univocal_request_seconds_count")
@@ -100,7 +100,7 @@ def test_a_refusal_that_is_only_observed_is_a_metric_alone(
 ) -> None:
     figures = Figures(MemoryStore())
     figures(outcome(status=status, reasons=("bad-host", "bad-target")))
-    assert Stats(figures, Clock()).told()["totals"]["refused"] == told_by_stats
+    assert Stats(figures, Clock()).document()["totals"]["refused"] == told_by_stats
     assert told(figures, "univocal_refused_total") == 2
 
 
@@ -120,7 +120,7 @@ def test_a_worker_that_is_killed_leaves_its_figures(tmp_path: Path) -> None:
     clock = Clock()
     stats = Stats(parent, clock)
     clock.now += 3
-    shown = stats.told()
+    shown = stats.document()
     assert shown["totals"]["requests"] == told(parent, "univocal_requests_total") == 4
     assert [second["requests"] for second in shown["series"]] == [1, 1, 2, 0]
 
@@ -133,7 +133,7 @@ def test_figures_of_many_sites_stay_in_their_seconds() -> None:
         for number in range(2000):
             figures(outcome(site=f"s{number}.example", start=START + second, sent=1))
     clock.now += 3
-    shown = stats.told()
+    shown = stats.document()
     assert shown["totals"]["bytes"] == told(figures, "univocal_sent_bytes_total") == 6000
     assert [second["bytes"] for second in shown["series"]] == [2000, 2000, 2000, 0]
 

@@ -34,7 +34,7 @@ async def test_the_origin_servers_of_every_process_are_one_list() -> None:
     workers[0][1].mark(second, time.monotonic(), up=False, reason="status 500")
     first.enter(MemberState.EJECTED, time.monotonic() - 1000)
     first.reason = "timeout"
-    found = await parent.told()
+    found = await parent.document()
     now = time.time()
     since = [each.pop("since") for each in found]
     assert found == [

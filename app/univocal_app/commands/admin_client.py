@@ -114,8 +114,8 @@ class AdminClient:
 
     def _refused(self, path: str, status: int, content: bytes) -> AdminError:
         try:
-            told = json.loads(content)
-            reason = str(told.get("reason") or told.get("detail") or "")
+            answer = json.loads(content)
+            reason = str(answer.get("reason") or answer.get("detail") or "")
         except (ValueError, AttributeError):
             reason = ""
         said = printable(reason.encode("utf-8", "backslashreplace"))

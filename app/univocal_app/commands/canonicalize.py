@@ -35,12 +35,12 @@ def canonicalize_files(names: Sequence[str], sites: Sites, *, as_json: bool) -> 
                 written = list[bytes]()
                 for url in urls:
                     number += 1
-                    found = resolve_url(url, sites)
-                    if isinstance(found, Rejected):
+                    resolved = resolve_url(url, sites)
+                    if isinstance(resolved, Rejected):
                         accepted = False
-                        _tell(name, number, found)
-                    answer = b"" if isinstance(found, Rejected) else found.url
-                    reasons = found.reasons if isinstance(found, Rejected) else found.observed
+                        _tell(name, number, resolved)
+                    answer = b"" if isinstance(resolved, Rejected) else resolved.url
+                    reasons = resolved.reasons if isinstance(resolved, Rejected) else resolved.observed
                     written.append(_as_json(url, answer, reasons) if as_json else answer)
                 sys.stdout.buffer.write(b"".join([b"%b\n" % line for line in written]))
                 sys.stdout.buffer.flush()
@@ -65,16 +65,16 @@ def _pieces(file: BinaryIO) -> Iterator[list[bytes]]:
     file.close()
 
 
-def _tell(name: str, number: int, found: Rejected) -> None:
+def _tell(name: str, number: int, rejected: Rejected) -> None:
     place = "standard input" if name == "-" else name
-    typer.echo(f"univocal: {place}:{number}: {', '.join(found.reasons)}", err=True)
+    typer.echo(f"univocal: {place}:{number}: {', '.join(rejected.reasons)}", err=True)
 
 
 def _as_json(url: bytes, answer: bytes, reasons: Sequence[str]) -> bytes:
-    told = {
+    document = {
         "url": printable(url),
         "canonical": printable(answer) if answer else None,
         "rejected": None if answer else reasons[0],
         "reasons": list(reasons),
     }
-    return json.dumps(told).encode()
+    return json.dumps(document).encode()

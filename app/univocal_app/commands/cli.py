@@ -83,8 +83,8 @@ def main() -> None:
         sys.exit(f"univocal: {error.strerror or error}")
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(is_wanted: bool) -> None:
+    if is_wanted:
         typer.echo(f"univocal {version('univocal')}")
         raise typer.Exit
 
@@ -133,10 +133,10 @@ def serve(
         _usage("serve needs either --upstream URL or --config FILE")
     if config is not None and profile is not None:
         _usage("--profile belongs to --upstream: with --config each site names its own")
-    told = {name: text for name, text in (("listen", listen), ("admin", admin)) if text is not None}
-    configured = partial(_configured, told, config, upstream or [], profile)
+    texts = {name: text for name, text in (("listen", listen), ("admin", admin)) if text is not None}
+    configured = partial(_configured, texts, config, upstream or [], profile)
     with _variables_named(context):
-        _serve(configured, str(config or COMMAND_LINE), told)
+        _serve(configured, str(config or COMMAND_LINE), texts)
 
 
 @contextmanager
@@ -154,14 +154,14 @@ def _variables_named(context: typer.Context) -> Iterator[None]:
 
 
 def _configured(
-    told: Mapping[str, str], config: Path | None, upstreams: list[str], profile: str | None, *more: Check
+    texts: Mapping[str, str], config: Path | None, upstreams: list[str], profile: str | None, *more: Check
 ) -> Configuration:
     """The configuration by command line and file. Raises ConfigurationError with all that cannot be."""
     objections, addresses = Objections(), dict[str, Address]()
     configuration: Configuration | None = None
     with objections:
         refuse_settings(os.environ)
-    for name, text in told.items():
+    for name, text in texts.items():
         with objections:
             addresses[name] = _address(text, f"server.{name}")
 
@@ -187,8 +187,8 @@ def _option(key: str) -> str:
     return next((option for setting, option in OPTIONS.items() if key.startswith(setting)), key)
 
 
-def _serve(configured: Callable[..., Configuration], source: str, told: Collection[str]) -> None:
-    front_by, back_by = (COMMAND_LINE if name in told else source for name in ("listen", "admin"))
+def _serve(configured: Callable[..., Configuration], source: str, typed: Collection[str]) -> None:
+    front_by, back_by = (COMMAND_LINE if name in typed else source for name in ("listen", "admin"))
     notices, passed = Notices.of(os.environ), passed_sockets(os.environ)
     configuration = configured()
     for variable in unknown(os.environ, configuration.purge.token_env):
@@ -387,7 +387,7 @@ def reload(
         result = reloading.reload(admin, token_env)
     except ValueError as error:
         _usage(str(error))
-    typer.echo(result.told, err=result.status != 0)
+    typer.echo(result.text, err=result.status != 0)
     raise typer.Exit(result.status)
 
 

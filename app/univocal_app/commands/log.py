@@ -90,10 +90,10 @@ def entries_of(path: str, wanted: Wanted, begin: float) -> Iterator[dict[str, An
 
 def _object(line: bytes) -> dict[str, Any] | None:
     try:
-        told = json.loads(line)
+        entry = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return told if isinstance(told, dict) and "status" in told and "target" in told else None
+    return entry if isinstance(entry, dict) and "status" in entry and "target" in entry else None
 
 
 def _is_since(entry: dict[str, Any], begin: float) -> bool:
@@ -138,8 +138,10 @@ def _log_of(client: AdminClient) -> str:
     server = client.get("/-/config").get("server", {})
     where, form = str(server.get("access_log")), server.get("access_log_format")
     if where in {"off", "stdout"} or form != "json" or not Path(where).is_file():
-        told = printable(f"{where}, {form}".encode("utf-8", "backslashreplace"))
-        raise AdminError(f"--since needs a FILE: the proxy's access log ({told}) cannot be read back here")
+        described = printable(f"{where}, {form}".encode("utf-8", "backslashreplace"))
+        raise AdminError(
+            f"--since needs a FILE: the proxy's access log ({described}) cannot be read back here"
+        )
     return where
 
 
@@ -149,8 +151,8 @@ def _same(entry: dict[str, Any]) -> str:
 
 def moment(text: str, now: float) -> float:
     """Seconds since the epoch of "10m" (before `now`) or of a time in ISO 8601. Raises ValueError."""
-    if found := _AGO.fullmatch(text):
-        return now - float(found[1]) * _UNITS[found[2]]
+    if match := _AGO.fullmatch(text):
+        return now - float(match[1]) * _UNITS[match[2]]
     try:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):
@@ -195,37 +197,37 @@ class Printer:
 
 def as_text(entry: dict[str, Any]) -> Text:
     """One line without any octet that a terminal would obey."""
-    told = _Values(entry)
+    value = _Values(entry)
     text = Text()
-    status, cache = told("status") or "0", told("cache") or "-"
-    text.append(f"{told('time')[11:23] or '-':12} ", "dim")
+    status, cache = value("status") or "0", value("cache") or "-"
+    text.append(f"{value('time')[11:23] or '-':12} ", "dim")
     text.append(f"{status if status != '0' else 'left':>4} ", _CLASSES.get(status[0], ""))
     text.append(f"{cache:12} ", _CACHED.get(cache, "blue"))
-    text.append(f"{_milliseconds(entry.get('seconds')):>9} {told('bytes'):>9}  ", "dim")
-    text.append(f"{told('method')} ")
-    text.append(told("url") or f"{told('host') or told('site')} {told('target')}".strip(), "bold")
-    if told("url") and not told("url").endswith(told("target")):
-        text.append(f" <- {told('target')}", "magenta")
-    text.append(f"  {told('client') or '-'}", "dim")
-    if detail := told("detail"):
+    text.append(f"{_milliseconds(entry.get('seconds')):>9} {value('bytes'):>9}  ", "dim")
+    text.append(f"{value('method')} ")
+    text.append(value("url") or f"{value('host') or value('site')} {value('target')}".strip(), "bold")
+    if value("url") and not value("url").endswith(value("target")):
+        text.append(f" <- {value('target')}", "magenta")
+    text.append(f"  {value('client') or '-'}", "dim")
+    if detail := value("detail"):
         text.append(f" {detail}", "yellow")
-    if (storable := told("storable")) and storable not in {"stored", detail}:
+    if (storable := value("storable")) and storable not in {"stored", detail}:
         text.append(f" {storable}", "dim")
     if isinstance(purge := entry.get("purge"), dict):
         text.append(f"  {_purge(_Values(purge), purge)}", "magenta")
     if isinstance(origin := entry.get("origin"), dict):
         each = _Values(origin)
         text.append(f"  origin {each('url')}: {each('reason')}: {each('error')}", "red")
-    if agent := told("user_agent"):
+    if agent := value("user_agent"):
         text.append(f'  "{agent[:AGENT]}"', "dim")
     return text
 
 
-def _purge(told: _Values, purge: dict[str, Any]) -> str:
+def _purge(value: _Values, purge: dict[str, Any]) -> str:
     names = purge.get("names")
     listed = " ".join(map(visible, names)) if isinstance(names, list) else ""
     kind = "soft purge" if purge.get("soft") is True else "purge"
-    return f"{kind} by {told('by')} {listed}: {told('count') or '?'}"
+    return f"{kind} by {value('by')} {listed}: {value('count') or '?'}"
 
 
 @dataclass(frozen=True)

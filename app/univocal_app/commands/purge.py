@@ -75,10 +75,10 @@ def jobs(
             raise ValueError(f"{text!r} names no host")
     if "" in tags:
         raise ValueError("'' is no tag")
-    found = [Job("url", url) for url in urls]
-    found += [Job("tag", tag) for tag in tags]
-    found += [Job("prefix", prefix) for prefix in prefixes]
-    return found + [Job("pattern", pattern) for pattern in patterns]
+    listed = [Job("url", url) for url in urls]
+    listed += [Job("tag", tag) for tag in tags]
+    listed += [Job("prefix", prefix) for prefix in prefixes]
+    return listed + [Job("pattern", pattern) for pattern in patterns]
 
 
 def summary(results: Sequence[Result]) -> str:
@@ -176,8 +176,8 @@ class Purger:
             if job.by_name or (job.by == "prefix" and self._named):
                 server = self._neighbour()
                 value = _sendable(job.value) if job.by == "prefix" else job.value
-                asked = json.dumps({job.by: value, "soft": self._soft}).encode()
-                status, content = server.ask("POST", "/-/purge", self._fields, asked)
+                body = json.dumps({job.by: value, "soft": self._soft}).encode()
+                status, content = server.ask("POST", "/-/purge", self._fields, body)
             else:
                 status, content = server.ask("PURGE", *self._request(job))
         except ValueError as error:
@@ -218,15 +218,17 @@ def _sendable(text: str) -> str:
 
 def _result(job: Job, status: int, content: bytes) -> Result:
     try:
-        told = json.loads(content)
-        if not isinstance(told, dict):
+        answer = json.loads(content)
+        if not isinstance(answer, dict):
             raise ValueError
     except ValueError:
         return Result(job, f"failed: {status}, not an answer of univocal's")
-    verb = next((verb for verb in ("purged", "softened", "banned") if isinstance(told.get(verb), int)), None)
+    verb = next(
+        (verb for verb in ("purged", "softened", "banned") if isinstance(answer.get(verb), int)), None
+    )
     if status != 200 or verb is None:
-        return Result(job, f"failed: {status} {told.get('reason') or told.get('detail') or ''}".rstrip())
-    about = told.get("key") or told.get("value")
+        return Result(job, f"failed: {status} {answer.get('reason') or answer.get('detail') or ''}".rstrip())
+    about = answer.get("key") or answer.get("value")
     if verb == "banned":
         return Result(job, f"{verb}\t{about}", confirmed=True)
-    return Result(job, f"{verb} {told[verb]}\t{about}", confirmed=True, count=told[verb])
+    return Result(job, f"{verb} {answer[verb]}\t{about}", confirmed=True, count=answer[verb])

@@ -17,7 +17,7 @@ _REFUSED: Final = 422
 class Reloaded(NamedTuple):
     """The end of a reload: what is told of it, and the program's exit status."""
 
-    told: str
+    text: str
     status: int
 
 
@@ -31,11 +31,11 @@ def reload(admin: str, token_env: str) -> Reloaded:
         except (OSError, http.client.HTTPException) as error:
             return Reloaded(f"univocal: {admin} did not answer: {error or type(error).__name__}", 1)
     try:
-        told = json.loads(content)
+        answer = json.loads(content)
         if status == 200:
-            changed = [str(key) for key in told["changed"]]
+            changed = [str(key) for key in answer["changed"]]
             return Reloaded("\n".join(changed) or "nothing has changed", 0)
-        lines = str(told["detail"]).splitlines()
+        lines = str(answer["detail"]).splitlines()
     except (ValueError, TypeError, KeyError):
         return Reloaded(f"univocal: {admin} answered {status}, not as univocal does", 1)
     return Reloaded("\n".join(f"univocal: {line}" for line in lines), 2 if status == _REFUSED else 1)

@@ -104,9 +104,9 @@ def rates(series: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     sums = {name: sum(second[name] for second in latest) for name in _RATED}
     for name in ("refused", "failed"):
         sums[name] = sum(sum(second[name].values()) for second in latest)
-    told = {name: round(number / max(1, len(latest)), 3) for name, number in sums.items()}
-    told["hit_ratio"] = round(sums["hits"] / sums["answerable"], 6) if sums["answerable"] else 0.0
-    return told
+    shown = {name: round(number / max(1, len(latest)), 3) for name, number in sums.items()}
+    shown["hit_ratio"] = round(sums["hits"] / sums["answerable"], 6) if sums["answerable"] else 0.0
+    return shown
 
 
 # ── the screen ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -125,13 +125,13 @@ def screen(
         shares = [rows] * len(tables)
     else:
         tables = tables[: max(1, (height - len(head)) // 2)]
-        wanted = [max(1, min(rows, len(found))) for _, _, found in tables]
+        wanted = [max(1, min(rows, len(entries))) for _, _, entries in tables]
         shares = shared_out(height - len(head) - len(tables), wanted)
     return Group(
         *head,
         *(
-            _table(title, style, found[:share])
-            for (title, style, found), share in zip(tables, shares, strict=True)
+            _table(title, style, entries[:share])
+            for (title, style, entries), share in zip(tables, shares, strict=True)
         ),
     )
 
@@ -165,7 +165,7 @@ def _tables(seen: Mapping[str, Any]) -> list[tuple[str, str, list[_Row]]]:
             "magenta",
             [(number(each["saved"]), f"{each['key']}  {_spellings(each)}") for each in spelled],
         ),
-        ("refused", "red", [(number(count), told) for count, told in refused]),
+        ("refused", "red", [(number(count), text) for count, text in refused]),
         ("missed most", "yellow", [(number(each["count"]), each["key"]) for each in top["misses"]]),
     ]
 

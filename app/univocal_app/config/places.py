@@ -31,12 +31,12 @@ def line_of(text: str, key: str) -> int:
 
     `text` is TOML that the parser takes.
     """
-    wanted, best, found = _path(key), 0, 0
+    wanted, best, begin = _path(key), 0, 0
     for line, path in _statements(text):
         common = len(path)
         if path == wanted[:common] and common > best:
-            best, found = common, line
-    return found
+            best, begin = common, line
+    return begin
 
 
 def substituted(settings: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:

@@ -39,8 +39,8 @@ class SiteReader:
         self.objections.conclude()
         return sites
 
-    def _object(self, key: str, found: object, allowed: str) -> None:
-        self.objections.errors.append(ConfigurationError(self.source, key, found, allowed))
+    def _object(self, key: str, value: object, allowed: str) -> None:
+        self.objections.errors.append(ConfigurationError(self.source, key, value, allowed))
 
     def _together(self, named: Mapping[str, Site]) -> Sites:
         default = [site for site in named.values() if not site.hosts]

@@ -142,7 +142,7 @@ class OriginTable(Table):
     retry_budget: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.2
     fails: Annotated[int, Field(ge=1)] = 3
     eject: Duration = 10
-    health: Annotated[HealthTable | None, BeforeValidator(lambda found: None if found == {} else found)] = (
+    health: Annotated[HealthTable | None, BeforeValidator(lambda value: None if value == {} else value)] = (
         None  # {}: no checks
     )
     tls_ca: str = ""
@@ -156,9 +156,9 @@ class OriginTable(Table):
 def _as_written(read: Callable[[object], Any]) -> PlainValidator:
     """A validator that refuses what `read` refuses, and keeps a value as the file has it."""
 
-    def kept(found: object) -> object:
-        read(found)
-        return found
+    def kept(given: object) -> object:
+        read(given)
+        return given
 
     return PlainValidator(kept)
 
@@ -262,7 +262,7 @@ def validate(settings: Mapping[str, Any], source: str) -> Configuration:
     try:
         configuration = Configuration.model_validate(settings)
     except ValidationError as error:
-        objections.errors += _told(error.errors(include_url=False), source)
+        objections.errors += _faults_of(error.errors(include_url=False), source)
         objections.conclude()
         raise
     workers, store = configuration.server.workers, configuration.cache.store
@@ -281,7 +281,7 @@ def _reason(error: OSError | UnicodeDecodeError) -> str:
     return error.strerror or str(error) if isinstance(error, OSError) else "octets that are not UTF-8"
 
 
-def _told(problems: list[ErrorDetails], source: str) -> Iterator[ConfigurationError]:
+def _faults_of(problems: list[ErrorDetails], source: str) -> Iterator[ConfigurationError]:
     # A key that is missing is often there under a wrong name: the wrong name is the better message.
     misnamed = {each["loc"][:-1] for each in problems if each["type"] == "extra_forbidden"}
     for problem in problems:
@@ -301,11 +301,11 @@ def _problem(problem: ErrorDetails, source: str) -> ConfigurationError:
             return ConfigurationError(source, key + error.place, error.value, error.allowed)
         case kind:
             allowed = ALLOWED.get(kind) or _ALLOWED_IN.sub("", problem["msg"])
-            found = problem["input"]
+            given = problem["input"]
             return ConfigurationError(
                 source,
                 key,
-                masked(found) if key == "cache.store" and isinstance(found, str) else found,
+                masked(given) if key == "cache.store" and isinstance(given, str) else given,
                 allowed,
             )
 

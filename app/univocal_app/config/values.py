@@ -70,11 +70,11 @@ class UpstreamSetting(NamedTuple):
 
     def written(self) -> str | list[str | dict[str, str | int]]:
         """The setting's value."""
-        told: list[str | dict[str, str | int]] = [
+        entries: list[str | dict[str, str | int]] = [
             url if weight == 1 else {"url": url, "weight": weight}
             for url, (_, weight) in zip(self.urls, self.servers, strict=True)
         ]
-        return told[0] if len(told) == 1 and isinstance(told[0], str) else told
+        return entries[0] if len(entries) == 1 and isinstance(entries[0], str) else entries
 
 
 _UNITS: Final = {
@@ -146,9 +146,9 @@ def parse_upstream(value: object) -> UpstreamSetting:
 def _weighted(each: object, place: str) -> tuple[object, int]:
     if not isinstance(each, dict):
         return each, 1
-    for key, found in each.items():
+    for key, value in each.items():
         if key not in {"url", "weight"}:
-            raise SettingError(f"{place}.{key}", found, "the keys url, weight")
+            raise SettingError(f"{place}.{key}", value, "the keys url, weight")
     weight = each.get("weight", 1)
     if type(weight) is not int or not 1 <= weight <= _HEAVIEST:
         raise SettingError(f"{place}.weight", weight, f"an integer from 1 to {_HEAVIEST}")
@@ -253,8 +253,8 @@ class Only:
     def __init__(self, value: str | int, why: str) -> None:
         self.value, self.why = value, why
 
-    def __call__(self, found: object) -> str | int:
-        if type(found) is type(self.value) and found == self.value:
+    def __call__(self, given: object) -> str | int:
+        if type(given) is type(self.value) and given == self.value:
             return self.value
         raise ValueError(f"{self.value!r} ({self.why})")
 

@@ -45,8 +45,8 @@ CLIENT_LEFT: Final = (
 
 def as_json(outcome: Outcome) -> bytes:
     """One JSON object; octets outside ASCII and control characters are escaped."""
-    (site, received, canonical, _, status, sent, times, client, handling), told = outcome[:9], outcome[9:]
-    reasons, agent, referrer, _, _, host, failure, purged, _ = told
+    (site, received, canonical, _, status, sent, times, client, handling), others = outcome[:9], outcome[9:]
+    reasons, agent, referrer, _, _, host, failure, purged, _ = others
     hit, _, _, stored, collapsed, _, detail, unstorable = handling
     unusual = stored or collapsed or detail or unstorable or reasons or purged or host or failure
     method, target, version = received.method, received.target, received.version
@@ -118,7 +118,7 @@ _VERSIONS: Final = {b"1.0": '"HTTP/1.0"', b"1.1": '"HTTP/1.1"', b"2": '"HTTP/2"'
 def _handled(outcome: Outcome) -> str:
     """The last members of the object; `_USUAL` are those of nearly every hit."""
     handling, purged = outcome.handling, outcome.purged
-    told: dict[str, object] = {
+    members: dict[str, object] = {
         "cache": cache_word(handling) or None,
         "stored": handling.stored,
         "storable": "stored" if handling.stored else handling.unstorable or None,
@@ -127,19 +127,19 @@ def _handled(outcome: Outcome) -> str:
         "reasons": outcome.reasons,
     }
     if outcome.host:
-        told["host"] = outcome.host
+        members["host"] = outcome.host
     if outcome.failure is not None:
         url, address, reason, error = outcome.failure
-        told["origin"] = {"url": url, "address": address, "reason": reason, "error": error}
+        members["origin"] = {"url": url, "address": address, "reason": reason, "error": error}
     if purged is not None:
         order = purged.order
-        told["purge"] = {
+        members["purge"] = {
             "by": order.by,
             "names": order.names,
             "soft": order.selector.soft,
             "count": purged.count,
         }
-    return json.dumps(told, separators=(",", ":"))[1:-1]
+    return json.dumps(members, separators=(",", ":"))[1:-1]
 
 
 def as_combined(outcome: Outcome) -> bytes:
@@ -173,8 +173,8 @@ def _failure(failure: Failure | None) -> str:
     if failure is None:
         return ""
     url, address, reason, error = failure
-    told = f"origin {url} at {address or '-'}: {reason}: {error}"
-    return f' "{_escaped(told)}"'
+    text = f"origin {url} at {address or '-'}: {reason}: {error}"
+    return f' "{_escaped(text)}"'
 
 
 def _purge(purged: Purged) -> str:
@@ -369,9 +369,9 @@ def _escaped(text: str) -> str:
     return _HOSTILE.sub(_escape, text)
 
 
-def _escape(found: re.Match[str]) -> str:
-    octet = ord(found[0])
-    return f"\\x{octet:02X}" if octet < 0x100 else found[0]
+def _escape(match: re.Match[str]) -> str:
+    octet = ord(match[0])
+    return f"\\x{octet:02X}" if octet < 0x100 else match[0]
 
 
 @lru_cache(maxsize=2)

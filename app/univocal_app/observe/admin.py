@@ -103,12 +103,12 @@ async def _config(configuration: Callable[[], Configuration], _: Request) -> Res
 async def _explain(proxy: CacheMiddleware, request: Request) -> Response:
     runtime = proxy.gate.runtime
     try:
-        told = explain(request.query_params.get("url", ""), runtime.sites, rules_of=runtime.rules_of)
+        explanation = explain(request.query_params.get("url", ""), runtime.sites, rules_of=runtime.rules_of)
     except ValueError as error:
         return bad_request(str(error), request)
-    return Response(told.as_json() + "\n", media_type="application/json", headers=FRESH)
+    return Response(explanation.as_json() + "\n", media_type="application/json", headers=FRESH)
 
 
 async def _metrics(metrics: Metrics, request: Request) -> Response:
-    told, media_type = metrics.exposition(request.headers.get("accept", ""))
-    return Response(told, headers={"content-type": media_type, "vary": "Accept", **FRESH})
+    text, media_type = metrics.exposition(request.headers.get("accept", ""))
+    return Response(text, headers={"content-type": media_type, "vary": "Accept", **FRESH})

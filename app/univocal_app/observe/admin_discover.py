@@ -29,17 +29,17 @@ class Discovering:
     async def answer(self, _: Request) -> Response:
         """The answer to one request."""
         if self._search is None or self._search.done():
-            self._search = asyncio.create_task(self._found())
-        found = await asyncio.shield(self._search)
-        return Response(found, media_type="application/json", headers=FRESH)
+            self._search = asyncio.create_task(self._discover())
+        document = await asyncio.shield(self._search)
+        return Response(document, media_type="application/json", headers=FRESH)
 
-    async def _found(self) -> bytes:
+    async def _discover(self) -> bytes:
         return await asyncio.to_thread(_discovered, await self._spellings.gathered())
 
 
 def _discovered(counted: list[Counted]) -> bytes:
-    found = discovered_in((_authority(key), target, count) for key, target, count in counted)
-    return found.as_json(*estimated(found)).encode() + b"\n"
+    discovery = discovered_in((_authority(key), target, count) for key, target, count in counted)
+    return discovery.as_json(*estimated(discovery)).encode() + b"\n"
 
 
 def _authority(key: bytes) -> bytes:

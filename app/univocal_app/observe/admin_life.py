@@ -48,11 +48,11 @@ class Life:
             return PlainTextResponse("about to end\n", 503, headers=FRESH)
         if not self.working():
             return PlainTextResponse("no worker is there to serve clients\n", 503, headers=FRESH)
-        detached, told = proxy.tiers.detached_ttl, "ready\n"
+        detached, text = proxy.tiers.detached_ttl, "ready\n"
         if detached is not None:
             # Clients are answered all the same: were this no readiness, all nodes would go with one Redis.
-            told = f"ready, without the shared store: memory alone, {detached:g} seconds a response\n"
-        return PlainTextResponse(told, headers=FRESH)
+            text = f"ready, without the shared store: memory alone, {detached:g} seconds a response\n"
+        return PlainTextResponse(text, headers=FRESH)
 
     async def answer_reload(self, request: Request) -> Response:
         """Have the configuration read again: what has changed, or all that is wrong with it."""

@@ -51,9 +51,9 @@ def failed(
     return Response(content, status, fresh, "application/problem+json")
 
 
-def _response(told: Problem) -> Response:
-    response = Response(told.body, told.status)
-    response.raw_headers = list(told.fields)
+def _response(answer: Problem) -> Response:
+    response = Response(answer.body, answer.status)
+    response.raw_headers = list(answer.fields)
     return response
 
 

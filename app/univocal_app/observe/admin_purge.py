@@ -43,21 +43,23 @@ async def purge(proxy: CacheMiddleware, hosts: Hosts, request: Request) -> Respo
     begun, ticks = time.time(), time.perf_counter()
     said, fields = request_line(request.scope), list(request.scope["headers"])
     peer = proxy.gate.sender(said, fields)
-    asked = _Asked(proxy, hosts, peer, fields)
+    purge_request = _PurgeRequest(proxy, hosts, peer, fields)
     try:
-        response = await asked.answer(request)
+        response = await purge_request.answer(request)
         status, octets = response.status_code, len(response.body)
     except ClientDisconnect:  # before it had said what to purge
         response, status, octets = Response(), 0, 0
     seconds = time.perf_counter() - ticks
     times = Times(begun, seconds, seconds)
-    outcome = Outcome.of_purge(said, asked.purged, status, octets, times, peer.client, asked.reasons)
+    outcome = Outcome.of_purge(
+        said, purge_request.purged, status, octets, times, peer.client, purge_request.reasons
+    )
     proxy.engine.audience.announce(outcome)
     return response
 
 
 @dataclass
-class _Asked:
+class _PurgeRequest:
     """One request, and what becomes of it."""
 
     proxy: CacheMiddleware
@@ -110,9 +112,9 @@ async def _content(request: Request) -> dict[str, object]:
         if len(content) > MAX_PURGE:
             raise RefusedError("body-too-large")
     try:
-        asked = json.loads(content)  # a JSONDecodeError is a ValueError
+        document = json.loads(content)  # a JSONDecodeError is a ValueError
     except UnicodeDecodeError:  # its message has octets of the content in it
         raise ValueError("the content is not in a Unicode encoding") from None
-    if not isinstance(asked, dict):
+    if not isinstance(document, dict):
         raise ValueError("the content is no JSON object")
-    return asked
+    return document

@@ -58,10 +58,10 @@ class Views:
         if span is None:
             return bad_request(f"step is one of {', '.join(map(str, SPANS))}", request)
         self.stats.look()
-        told: dict[str, Any] = await asyncio.to_thread(self.stats.told, SPANS[span])
-        told["totals"]["origins"] = self.origins()
-        told["certificates"] = self.certificates()
-        return JSONResponse(told, headers=FRESH)
+        document: dict[str, Any] = await asyncio.to_thread(self.stats.document, SPANS[span])
+        document["totals"]["origins"] = self.origins()
+        document["certificates"] = self.certificates()
+        return JSONResponse(document, headers=FRESH)
 
     async def answer_failures(self, _: Request) -> Response:
         """The last failures, with their reasons."""
@@ -69,7 +69,7 @@ class Views:
 
     async def answer_origins(self, _: Request) -> Response:
         """The origin servers, how they are and how much they were asked."""
-        return JSONResponse(await self.origin_states.told(), headers=FRESH)
+        return JSONResponse(await self.origin_states.document(), headers=FRESH)
 
     async def answer_top(self, request: Request) -> Response:
         """The first `n` by a measure."""
@@ -94,14 +94,14 @@ class Views:
         except ValueError as error:
             return bad_request(str(error), request)
         assert order.canonical is not None
-        told = await self.top.spelled(order.canonical.key)
-        return JSONResponse({**told, "stored": stored}, headers=FRESH)
+        spelled = await self.top.spelled(order.canonical.key)
+        return JSONResponse({**spelled, "stored": stored}, headers=FRESH)
 
     async def answer_purge_misses(self, tiers: Tiers, _: Request) -> Response:
         """The purges that removed nothing, the last first, with what is stored of a similar name."""
         missed = await self.top.purges.last(FEW)
         alike = await asyncio.to_thread(neighbours, missed, await self.top.keys() if missed else ())
-        told = [
+        rows = [
             {
                 "by": each.by,
                 "value": each.name,
@@ -111,16 +111,16 @@ class Views:
             }
             for each in missed
         ]
-        return JSONResponse(told, headers=FRESH)
+        return JSONResponse(rows, headers=FRESH)
 
 
-async def _stored(found: list[Neighbour], tiers: Tiers) -> list[dict[str, Any]]:
+async def _stored(near: list[Neighbour], tiers: Tiers) -> list[dict[str, Any]]:
     """The first few neighbours of which there are stored responses."""
-    told = list[dict[str, Any]]()
-    for each in found:
+    rows = list[dict[str, Any]]()
+    for each in near:
         with suppress(RefusedError):  # a shared store that is away tells of nothing
             if stored := await tiers.count(Keys(frozenset((each.key,)))):
-                told.append({"url": each.url, "differs": each.differs, "stored": stored})
-        if len(told) == NEIGHBOURS:
+                rows.append({"url": each.url, "differs": each.differs, "stored": stored})
+        if len(rows) == NEIGHBOURS:
             break
-    return told
+    return rows

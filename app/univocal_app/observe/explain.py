@@ -61,22 +61,22 @@ class Explanation:
     url: Url
     profile: Profile | None  # None: no site owns the host
     stages: list[Stage]
-    found: Canonical | Rejected
+    resolved: Canonical | Rejected
     rules: Rules = DEFAULTS
 
     @property
     def accepted(self) -> bool:
         """True if there is a canonical form."""
-        return isinstance(self.found, Canonical)
+        return isinstance(self.resolved, Canonical)
 
     def as_json(self) -> str:
         """The object that `explain --json` prints."""
-        found = self.found
-        told = {
-            "canonical": printable(found.url) if isinstance(found, Canonical) else None,
-            "rejected": found.reason if isinstance(found, Rejected) else None,
-            "reasons": list(found.reasons if isinstance(found, Rejected) else found.observed),
-            "key": printable(found.key) if isinstance(found, Canonical) else None,
+        resolved = self.resolved
+        document = {
+            "canonical": printable(resolved.url) if isinstance(resolved, Canonical) else None,
+            "rejected": resolved.reason if isinstance(resolved, Rejected) else None,
+            "reasons": list(resolved.reasons if isinstance(resolved, Rejected) else resolved.observed),
+            "key": printable(resolved.key) if isinstance(resolved, Canonical) else None,
             "stages": [
                 {
                     "name": stage.name,
@@ -87,7 +87,7 @@ class Explanation:
                 for stage in self.stages
             ],
         }
-        return json.dumps(told, ensure_ascii=False, indent=2)
+        return json.dumps(document, ensure_ascii=False, indent=2)
 
     def as_text(self) -> str:
         """For a terminal: what each stage changed, then the verdict."""
@@ -100,22 +100,27 @@ class Explanation:
         return f"{head}{table(rows)}\n\n{table(self._verdict())}"
 
     def _verdict(self) -> list[tuple[str, str]]:
-        match self.found:
+        match self.resolved:
             case Rejected(reasons=reasons):
                 return [("rejected", ", ".join(reasons))]
-            case Canonical(redirect=status) as found if status:
-                return [("redirect", f"{status} to {printable(found.url)}")]
-            case found:
-                verdict = [("canonical", printable(found.url)), ("key", printable(found.key))]
-                if found.respelled and found.site.canonical in {301, 308}:
-                    verdict.append(("a GET gets", f"{found.site.canonical} to {printable(reference(found))}"))
-                if (sent := origin_target(found)) != found.target:
+            case Canonical(redirect=status) as canonical if status:
+                return [("redirect", f"{status} to {printable(canonical.url)}")]
+            case canonical:
+                verdict = [("canonical", printable(canonical.url)), ("key", printable(canonical.key))]
+                if canonical.respelled and canonical.site.canonical in {301, 308}:
+                    verdict.append(
+                        ("a GET gets", f"{canonical.site.canonical} to {printable(reference(canonical))}")
+                    )
+                if (sent := origin_target(canonical)) != canonical.target:
                     verdict.append(("origin gets", printable(sent)))
                 if changed := self.rules.changed():
                     verdict.append(("cache", ", ".join(map(_setting, changed.items()))))
-                if found.observed:
+                if canonical.observed:
                     verdict.append(
-                        ("observed", f"{', '.join(found.observed)}: forwarded as received, past the cache")
+                        (
+                            "observed",
+                            f"{', '.join(canonical.observed)}: forwarded as received, past the cache",
+                        )
                     )
                 return verdict
 
@@ -131,16 +136,16 @@ def explain(
     Raises ValueError for what is no URL.
     """
     url = Url.parse(text)
-    found = resolve_url(url.absolute, sites, encodings=encodings)
-    profile = found.route.profile if isinstance(found, Canonical) else _profile(url, sites)
+    resolved = resolve_url(url.absolute, sites, encodings=encodings)
+    profile = resolved.route.profile if isinstance(resolved, Canonical) else _profile(url, sites)
     stages = []
     if profile:
         trusted = declared_charsets(encodings if profile.charset.trust_encoding_fields else (b"", b""))
         stages = explain_target(url.origin_form, profile, trusted)[0]
-    if isinstance(found, Canonical):
-        stages = [*_of_the_authority(url, found), *stages, *_of_the_upstream(found)]
-        return Explanation(url, profile, stages, found, rules_of(found))
-    return Explanation(url, profile, stages, found)
+    if isinstance(resolved, Canonical):
+        stages = [*_of_the_authority(url, resolved), *stages, *_of_the_upstream(resolved)]
+        return Explanation(url, profile, stages, resolved, rules_of(resolved))
+    return Explanation(url, profile, stages, resolved)
 
 
 def _setting(setting: tuple[str, object]) -> str:
@@ -148,20 +153,20 @@ def _setting(setting: tuple[str, object]) -> str:
     return f"{name} = {written(value)}"
 
 
-def _of_the_authority(url: Url, found: Canonical) -> list[Stage]:
+def _of_the_authority(url: Url, canonical: Canonical) -> list[Stage]:
     """The stage of scheme, host, port and an empty path; an alias and a unified scheme are lossy."""
-    authority = b"%b://%b" % (found.scheme, found.authority)
-    asked, served = parse_authority(url.authority), parse_authority(found.authority)
-    lossy = found.scheme != url.scheme or (asked and asked[0]) != (served and served[0])
+    authority = b"%b://%b" % (canonical.scheme, canonical.authority)
+    named, served = parse_authority(url.authority), parse_authority(canonical.authority)
+    lossy = canonical.scheme != url.scheme or (named and named[0]) != (served and served[0])
     stages = [Stage("authority", url.written, authority, lossy)] if authority != url.written else []
     if url.origin_form != url.target:
         stages.append(Stage("empty-path", url.target, url.origin_form, lossy=False))
     return stages
 
 
-def _of_the_upstream(found: Canonical) -> list[Stage]:
-    sent = origin_target(found)
-    return [Stage("upstream", found.target, sent, lossy=False)] if sent != found.target else []
+def _of_the_upstream(canonical: Canonical) -> list[Stage]:
+    sent = origin_target(canonical)
+    return [Stage("upstream", canonical.target, sent, lossy=False)] if sent != canonical.target else []
 
 
 def _profile(url: Url, sites: Sites) -> Profile | None:

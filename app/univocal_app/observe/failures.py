@@ -31,8 +31,8 @@ class Failures:
         failure, reason = outcome.failure, failed_for(outcome)
         if failure is None and not reason:
             return
-        received, found, times = outcome.received, outcome.canonical, outcome.times
-        target = received.target if found is None else found.url
+        received, canonical, times = outcome.received, outcome.canonical, outcome.times
+        target = received.target if canonical is None else canonical.url
         origin, cause, error = ("", "", "") if failure is None else (failure.origin, *failure[2:])
         self._kept.append(
             (
@@ -52,15 +52,15 @@ class Failures:
         """The last failures of all processes that answer in time, the latest first."""
         rows = await self._survey.rows("failures")
         latest_first = sorted(rows, key=lambda row: int(row[0]))[::-1]  # also of one millisecond
-        return [_told(row) for row in latest_first[:FEW]]
+        return [_as_object(row) for row in latest_first[:FEW]]
 
 
-def _told(row: Row) -> dict[str, Any]:
+def _as_object(row: Row) -> dict[str, Any]:
     at, status, *texts = row
     names = ("site", "method", "url", "reason", "origin", "cause", "error")
-    told = {
+    decoded = {
         name: text.decode("utf-8" if name in ("site", "origin", "error") else "latin-1", "replace")
         for name, text in zip(names, texts, strict=True)
         if isinstance(text, bytes)
     }
-    return {"at": int(at) / 1000, "status": int(status), **told}
+    return {"at": int(at) / 1000, "status": int(status), **decoded}

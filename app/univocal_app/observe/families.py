@@ -100,7 +100,7 @@ BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5
 
 
 def written(name: str) -> str:
-    """The name of a family as it is told, with its labels: as the reference has it."""
+    """The name of a family as it is exposed, with its labels: as the reference has it."""
     family = FAMILIES[name]
-    told = name + {"counter": "_total", "info": "_info"}.get(family.kind, "")
-    return f"{told}{{{','.join(family.labels)}}}" if family.labels else told
+    exposed = name + {"counter": "_total", "info": "_info"}.get(family.kind, "")
+    return f"{exposed}{{{','.join(family.labels)}}}" if family.labels else exposed

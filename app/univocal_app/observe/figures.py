@@ -181,11 +181,11 @@ class Figures:
 
     def _origin_place(self, site: str, origin: str, hundreds: int) -> tuple[int, int]:
         place = self._counts.place
-        found = self._origin_places[site, origin, hundreds] = (
+        numbers = self._origin_places[site, origin, hundreds] = (
             place((ORIGIN_REQUESTS, site, origin, f"{hundreds}xx" if hundreds else "none")),
             place((ORIGIN_SECONDS, site), 2 + len(BOUNDS)),
         )
-        return found
+        return numbers
 
     def failed(self, site: str, failure: Failure) -> None:
         """Count a request that an origin server did not answer, or not to the end."""
@@ -197,12 +197,12 @@ class Figures:
 
     def _place(self, site: str, handled: str, hundreds: int) -> tuple[int, int, int]:
         place = self._counts.place
-        found = self._places[site, handled, hundreds] = (
+        numbers = self._places[site, handled, hundreds] = (
             place((REQUESTS, site, handled, f"{hundreds}xx" if hundreds else "none")),
             place((BYTES, site)),
             place((SECONDS, handled), 2 + len(FINE_BOUNDS)),  # the sum of all before the numbers of each
         )
-        return found
+        return numbers
 
     def look(self) -> None:
         """Read what is not counted here; `each` does it for its own process alone."""
@@ -256,9 +256,9 @@ class OriginWatch:
         self._figures.failed(self._site, failure)
 
 
-def _is_folded(received: bytes, canonical: bytes) -> bool:
+def _is_folded(target: bytes, canonical: bytes) -> bool:
     """Tell whether a target in origin-form is another spelling than the canonical one."""
-    return received != canonical and received[:1] == b"/"
+    return target != canonical and target[:1] == b"/"
 
 
 def _file(directory: Path, process: str) -> Path:

@@ -30,8 +30,8 @@ from univocal_app.observe.series import FINE_BOUNDS
 __all__ = ["Metrics"]
 
 BUCKETS: Final = [floatToGoString(bound) for bound in (*BOUNDS, math.inf)]  # type: ignore[no-untyped-call]
-# Of the sums up to each fine bound, those that are told.
-_TOLD: Final = [FINE_BOUNDS.index(bound) for bound in BOUNDS] + [len(FINE_BOUNDS)]
+# Of the sums up to each fine bound, those that are exposed.
+_EXPOSED: Final = [FINE_BOUNDS.index(bound) for bound in BOUNDS] + [len(FINE_BOUNDS)]
 
 
 class Metrics(Collector):
@@ -50,9 +50,9 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The families of metrics, as prometheus_client writes them."""
-        told = self._told()
+        gathered = self._gathered()
         for name, family in FAMILIES.items():
-            each = list(_of(told, name))
+            each = list(_of(gathered, name))
             match family.kind:
                 case "counter":
                     yield _counter(name, family, each)
@@ -71,17 +71,17 @@ class Metrics(Collector):
         A thread of its own may ask, as it changes nothing.
         """
         family = FAMILIES[name]
-        for values, each in _of(self._told(), name):
+        for values, each in _of(self._gathered(), name):
             if living := [value for (value,) in each if not math.isnan(value)]:
                 yield dict(zip(family.labels, values, strict=True)), family.of_several(living)
 
-    def _told(self) -> dict[Name, list[Sequence[float]]]:
+    def _gathered(self) -> dict[Name, list[Sequence[float]]]:
         """The numbers under each name, of each process that has some."""
-        found: dict[Name, list[Sequence[float]]] = {}
+        gathered: dict[Name, list[Sequence[float]]] = {}
         for numbers in self.figures.each():
             for name, values in numbers.items():
-                found.setdefault(name, []).append(values)
-        return found
+                gathered.setdefault(name, []).append(values)
+        return gathered
 
 
 @cache
@@ -93,33 +93,33 @@ _Each: TypeAlias = tuple[Name, list[Sequence[float]]]
 """The values of the labels, and the numbers of each process."""
 
 
-def _of(told: dict[Name, list[Sequence[float]]], family: str) -> Iterator[_Each]:
-    for (name, *labels), each in told.items():
+def _of(gathered: dict[Name, list[Sequence[float]]], family: str) -> Iterator[_Each]:
+    for (name, *labels), each in gathered.items():
         if name == family:
             yield tuple(labels), each
 
 
-def _counter(name: str, family: Family, told: Iterable[_Each]) -> Metric:
+def _counter(name: str, family: Family, samples: Iterable[_Each]) -> Metric:
     counter = CounterMetricFamily(name, family.documentation, labels=family.labels)
-    for values, each in told:
+    for values, each in samples:
         counter.add_metric(values, family.of_several(value for (value,) in each))
     return counter
 
 
-def _histogram(name: str, family: Family, told: Iterable[_Each]) -> Metric:
+def _histogram(name: str, family: Family, samples: Iterable[_Each]) -> Metric:
     histogram = HistogramMetricFamily(name, family.documentation, labels=family.labels)
-    for values, each in told:
+    for values, each in samples:
         total, *numbers = map(sum, zip(*each, strict=True))
         sums = list(accumulate(numbers))
         if name == SECONDS:
-            sums = [sums[place] for place in _TOLD]
+            sums = [sums[place] for place in _EXPOSED]
         histogram.add_metric(values, list(zip(BUCKETS, sums, strict=True)), total)
     return histogram
 
 
-def _gauge(name: str, family: Family, told: Iterable[_Each]) -> Metric:
+def _gauge(name: str, family: Family, samples: Iterable[_Each]) -> Metric:
     gauge = GaugeMetricFamily(name, family.documentation, labels=family.labels)
-    for values, each in told:
+    for values, each in samples:
         if living := [value for (value,) in each if not math.isnan(value)]:
             gauge.add_metric(values, family.of_several(living))
     return gauge

@@ -50,12 +50,12 @@ class OriginStates:
         self._survey = survey or Survey()
         self._survey.add("origins", self._rows)
 
-    async def told(self) -> list[dict[str, Any]]:
+    async def document(self) -> list[dict[str, Any]]:
         """The list that `GET /-/origins` answers with."""
-        found: dict[Row, list[Row]] = {}
+        rows_of: dict[Row, list[Row]] = {}
         for row in await self._survey.rows("origins"):
-            found.setdefault(row[:4], []).append(row[4:])
-        return [_written(key, rows) for key, rows in found.items()]
+            rows_of.setdefault(row[:4], []).append(row[4:])
+        return [_written(key, rows) for key, rows in rows_of.items()]
 
     def _rows(self) -> Iterator[Row]:
         now, since_epoch = time.monotonic(), time.time()
@@ -81,7 +81,7 @@ def _written(key: Row, rows: list[Row]) -> dict[str, Any]:
     states, requests, failures, under_way, begun = ([*map(int, column)] for column in columns)
     worst = max(states)
     reason = next(_text(why) for state, why in zip(states, reasons, strict=True) if state == worst)
-    found = [since for state, since in zip(states, begun, strict=True) if state == worst]
+    since_worst = [since for state, since in zip(states, begun, strict=True) if state == worst]
     return {
         "site": site,
         "url": url,
@@ -92,7 +92,7 @@ def _written(key: Row, rows: list[Row]) -> dict[str, Any]:
         "failures": sum(failures),
         "under_way": sum(under_way),
         # When the last process found it up, or the first found that it is not.
-        "since": min(found) if worst else max(found),
+        "since": min(since_worst) if worst else max(since_worst),
     }
 
 

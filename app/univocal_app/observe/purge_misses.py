@@ -80,14 +80,14 @@ class PurgeMisses:
 
     async def last(self, most: int) -> list[Missed]:
         """The names that were missed last, of all processes that answer in time."""
-        found = dict[tuple[str, str], Missed]()
+        by_name = dict[tuple[str, str], Missed]()
         for by, name, count, at in await self._survey.rows("purge-misses"):
             assert isinstance(by, bytes)
             assert isinstance(name, bytes)
             named = by.decode(), name.decode("utf-8", "surrogatepass")
-            known = found.get(named, Missed(*named, 0, 0))
-            found[named] = Missed(*named, known.count + int(count), max(known.at, int(at)))
-        latest_first = list(found.values())[::-1]
+            known = by_name.get(named, Missed(*named, 0, 0))
+            by_name[named] = Missed(*named, known.count + int(count), max(known.at, int(at)))
+        latest_first = list(by_name.values())[::-1]
         return sorted(latest_first, key=lambda each: -each.at)[:most]
 
 
@@ -103,18 +103,18 @@ def neighbours(missed: Iterable[Missed], keys: Iterable[bytes]) -> dict[Missed, 
             urls.setdefault(_loose(_parts(each.name)[2]), []).append(each)
         elif each.by == "prefix":
             prefixes.append((_lower(_parts(each.name)[2].partition(b"?")[0]), each))
-    found: dict[Missed, list[Neighbour]] = {each: [] for each in missed}
+    near: dict[Missed, list[Neighbour]] = {each: [] for each in missed}
     if not urls and not prefixes:
-        return found
+        return near
     for key in keys:
         target = located(key).split(b" ", 2)[2]
         path = _lower(target.partition(b"?")[0])
         alike = urls.get(_loose(target), [])
         for each in [*alike, *(one for begin, one in prefixes if path.startswith(begin))]:
             differs = _differences(each, key)
-            if differs and len(found[each]) < 4 * FEW:
-                found[each].append(Neighbour(key, differs))
-    return found
+            if differs and len(near[each]) < 4 * FEW:
+                near[each].append(Neighbour(key, differs))
+    return near
 
 
 def _differences(missed: Missed, key: bytes) -> tuple[str, ...]:

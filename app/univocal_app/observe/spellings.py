@@ -62,7 +62,7 @@ def _summed(rows: list[Row]) -> list[Counted]:
 
 
 def _by_key(rows: list[Row]) -> dict[bytes, list[tuple[bytes, int]]]:
-    found = defaultdict[bytes, list[tuple[bytes, int]]](list)
+    by_key = defaultdict[bytes, list[tuple[bytes, int]]](list)
     for key, target, count in _summed(rows):
-        found[key].append((target, count))
-    return dict(sorted(found.items(), key=lambda each: len(each[1]), reverse=True))
+        by_key[key].append((target, count))
+    return dict(sorted(by_key.items(), key=lambda each: len(each[1]), reverse=True))

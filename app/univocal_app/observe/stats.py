@@ -51,7 +51,7 @@ class Stats:
         """Write down how many connections there are now."""
         self._figures.look()
 
-    def told(self, span: Span = FINE) -> dict[str, Any]:
+    def document(self, span: Span = FINE) -> dict[str, Any]:
         """The object that `GET /-/stats` answers with, but for the origins; a thread may ask."""
         totals, stored, now = [0.0] * Sums.WIDTH, [0.0] * len(_STORED), int(self._clock())
         step = span.step
@@ -111,12 +111,12 @@ def _written(row: Sequence[float]) -> dict[str, Any]:
 
 def _by_site(each: Sequence[_Numbers]) -> list[dict[str, Any]]:
     """The numbers of each site since the start, the one with most requests first; "" is no site."""
-    found = dict[str, dict[str, Any]]()
+    sites = dict[str, dict[str, Any]]()
     for numbers in each:
         for (kind, *labels), values in numbers.items():
             if kind != REQUESTS and kind not in _BY_SITE:
                 continue
-            site = found.setdefault(
+            site = sites.setdefault(
                 labels[0],
                 {"site": labels[0], "requests": 0, "hits": 0, "bytes": 0, "refused": 0, "failed": 0}
                 | {"statuses": dict.fromkeys(CLASSES, 0)},
@@ -128,17 +128,17 @@ def _by_site(each: Sequence[_Numbers]) -> list[dict[str, Any]]:
                 site["statuses"][labels[2]] = site["statuses"].get(labels[2], 0) + number
             else:
                 site[_BY_SITE[kind]] += number
-    return sorted(found.values(), key=lambda site: -site["requests"])
+    return sorted(sites.values(), key=lambda site: -site["requests"])
 
 
 def _connections(each: Sequence[_Numbers]) -> dict[str, int]:
     """The open connections, by side, as each process has written them down last."""
-    found = {"client": 0, "origin": 0}
+    counts = {"client": 0, "origin": 0}
     for numbers in each:
         for (kind, *labels), (value, *_) in numbers.items():
             if kind == CONNECTIONS and not math.isnan(value):
-                found[labels[0]] = found.get(labels[0], 0) + int(value)
-    return found
+                counts[labels[0]] = counts.get(labels[0], 0) + int(value)
+    return counts
 
 
 def _kept(numbers: Sequence[float], before: Sequence[float] | None = None) -> dict[str, int]:

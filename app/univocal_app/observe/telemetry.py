@@ -183,9 +183,9 @@ def _context(parent: bytes | None, state: bytes | None) -> Context:
 
 def _traced(fields: Fields, span: SpanContext) -> Fields:
     """The fields with the trace context of a span in place of any other."""
-    told = b"00-%032x-%016x-%02x" % (span.trace_id, span.span_id, span.trace_flags)
+    value = b"00-%032x-%016x-%02x" % (span.trace_id, span.span_id, span.trace_flags)
     traced = [field for field in fields if field[0] not in _TRACE]
-    traced.append((b"traceparent", told))
+    traced.append((b"traceparent", value))
     if state := span.trace_state.to_header():
         traced.append((b"tracestate", state.encode("latin-1", "replace")))
     return traced
@@ -194,7 +194,7 @@ def _traced(fields: Fields, span: SpanContext) -> Fields:
 def _attributes(outcome: Outcome) -> dict[str, AttributeValue]:
     received, canonical, handling = outcome.received, outcome.canonical, outcome.handling
     path, _, query = received.target.partition(b"?")
-    found: dict[str, AttributeValue | None] = {
+    attributes: dict[str, AttributeValue | None] = {
         "http.request.method": _name(received.method),
         "http.response.status_code": outcome.status or None,
         "http.response.body.size": outcome.bytes,
@@ -213,7 +213,7 @@ def _attributes(outcome: Outcome) -> dict[str, AttributeValue]:
         "univocal.detail": handling.reported_detail or None,
         "univocal.seconds": outcome.times.total,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
 def _name(method: bytes) -> str:

@@ -62,8 +62,8 @@ class Top:
             self._misses.add(key)
 
     def _refuse(self, outcome: Outcome) -> None:
-        received, found = outcome.received, outcome.canonical
-        host = outcome.host.encode("latin-1", "replace") if found is None else found.authority
+        received, canonical = outcome.received, outcome.canonical
+        host = outcome.host.encode("latin-1", "replace") if canonical is None else canonical.authority
         named = outcome.reasons[0].encode(), host[:255]
         self._refused.add(named)
         self._examples.setdefault(named, received.target[:LONGEST])
@@ -94,7 +94,7 @@ class Top:
 
     async def spelled(self, key: bytes) -> dict[str, Any]:
         """The spellings by which a page was asked for: the row of `top` about it."""
-        return _told(key, (await self._spellings.by_key()).get(key, []))
+        return _with_spellings(key, (await self._spellings.by_key()).get(key, []))
 
     async def folding(self, count: int) -> dict[str, Any]:
         """Sums over all pages: pages, those of several spellings, spellings, requests, misses saved.
@@ -114,10 +114,10 @@ class Top:
 
 
 def _first(by_key: dict[bytes, list[tuple[bytes, int]]], count: int) -> list[dict[str, Any]]:
-    return [_told(key, spelled) for key, spelled in islice(by_key.items(), count)]
+    return [_with_spellings(key, spelled) for key, spelled in islice(by_key.items(), count)]
 
 
-def _told(key: bytes, spelled: list[tuple[bytes, int]]) -> dict[str, Any]:
+def _with_spellings(key: bytes, spelled: list[tuple[bytes, int]]) -> dict[str, Any]:
     return {
         "key": _url(key),
         "count": sum(number for _, number in spelled),

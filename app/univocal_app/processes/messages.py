@@ -186,7 +186,7 @@ class Done(Message):
     @classmethod
     def but_for(cls, number: int, error: ConfigurationError) -> Done:
         """The message that says that it is not done, and why."""
-        told = [
+        members = [
             {
                 "source": each.source,
                 "key": each.key,
@@ -197,7 +197,7 @@ class Done(Message):
             for each in (error, *error.beside)
         ]
         # A file's name may have bytes that are no text, and what was found may be anything.
-        text = json.dumps(told, default=repr, ensure_ascii=False).encode("utf-8", "replace")
+        text = json.dumps(members, default=repr, ensure_ascii=False).encode("utf-8", "replace")
         return cls(number=number, objections=json.loads(text))
 
     @property

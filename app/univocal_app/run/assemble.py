@@ -271,8 +271,8 @@ def profiles_of(configuration: Configuration, source: str) -> dict[str, Profile]
     objections = Objections()
     for number, directory in enumerate(directories):
         if not directory.is_dir():
-            found, allowed = configuration.profiles[number], "a directory of profiles (*.toml)"
-            objections.errors.append(ConfigurationError(source, f"profiles[{number}]", found, allowed))
+            given, allowed = configuration.profiles[number], "a directory of profiles (*.toml)"
+            objections.errors.append(ConfigurationError(source, f"profiles[{number}]", given, allowed))
     profiles = builtin_profiles()
     directories = [directory for directory in directories if directory.is_dir()]
     with objections:

@@ -174,7 +174,7 @@ class CertificateFiles:
 
 def _stamp_of(file: Path) -> tuple[int, int, int] | None:
     try:
-        told = file.stat()
+        status = file.stat()
     except OSError:
         return None
-    return told.st_mtime_ns, told.st_size, told.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -42,11 +42,11 @@ def _expiry_then(file: Path, _: int) -> int:
 
 def expiry_of(pem: str) -> int:
     """The notAfter of the first certificate (RFC 5280 §4.1.2.5), in seconds. Raises ValueError."""
-    found = _PEM.search(pem)
-    if found is None:
+    match = _PEM.search(pem)
+    if match is None:
         raise ValueError("no certificate is in it")
     try:
-        return _not_after(ssl.PEM_cert_to_DER_cert(found[0]))
+        return _not_after(ssl.PEM_cert_to_DER_cert(match[0]))
     except IndexError:
         raise ValueError("the certificate is cut short") from None
 

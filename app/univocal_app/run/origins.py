@@ -117,10 +117,10 @@ def recipes_of(configuration: Configuration, source: str) -> dict[str, Recipe]:
             table = tables[name].merged
             files = [digest_of(source, getattr(table, key)) for key in _FILES]
             whose = [site.hosts[0], paths.get(name)]
-            told = [_name(site.hosts).decode(), upstream.written(), site.origin_host]
+            named = [_name(site.hosts).decode(), upstream.written(), site.origin_host]
             way = table.model_dump(mode="json", exclude=set(_BALANCING))
             recipes[name] = Recipe(
-                json.dumps([whose, told, table.model_dump(mode="json"), files]),
+                json.dumps([whose, named, table.model_dump(mode="json"), files]),
                 tuple(json.dumps([whose, url, way, files]) for url, _ in upstream.servers),
             )
     return recipes
@@ -290,8 +290,8 @@ class _Way:
         return str(Path(self.source).parent / name) if name else None
 
     def _cannot(self, key: str, allowed: str) -> ConfigurationError:
-        found: Any = getattr(self.table, key)
-        return ConfigurationError(self.source, f"{self.places.get(key, 'origin')}.{key}", found, allowed)
+        given: Any = getattr(self.table, key)
+        return ConfigurationError(self.source, f"{self.places.get(key, 'origin')}.{key}", given, allowed)
 
 
 def _name(hosts: list[str]) -> bytes:

@@ -33,13 +33,13 @@ def read(file: Path, *more: Check) -> Configuration:
     settings, source = parsed(file), str(file)
     objections = Objections()
     configuration = _validated(settings, source, objections)
-    told = {each.key for each in objections.errors}  # of which the configuration has no value of the file's
+    known = {each.key for each in objections.errors}  # of which the configuration has no value of the file's
     if configuration is not None:
-        found = Objections()
+        faults = Objections()
         for made in (*_CHECKS, *more):
-            with found:
+            with faults:
                 made(configuration, source)
-        objections.errors += (each for each in found.errors if each.key not in told)
+        objections.errors += (each for each in faults.errors if each.key not in known)
     objections.errors = placed(objections.errors)
     objections.conclude()
     assert configuration is not None  # or there was an objection
@@ -49,34 +49,34 @@ def read(file: Path, *more: Check) -> Configuration:
 def _validated(settings: dict[str, Any], source: str, objections: Objections) -> Configuration | None:
     """The configuration without the settings that `objections` have noted by then, if there is one."""
     for _ in range(ATTEMPTS):
-        found = Objections()
-        with found:
+        faults = Objections()
+        with faults:
             return validate(settings, source)
-        told = [each.key for each in objections.errors]
-        objections.errors += (each for each in found.errors if not _is_about(each.key, told))
+        known = [each.key for each in objections.errors]
+        objections.errors += (each for each in faults.errors if not _is_about(each.key, known))
         # What is right by itself may not go with the rest of the file: a profile, a host of two sites.
-        settings = substituted(settings, (each.key for each in found.errors))
+        settings = substituted(settings, (each.key for each in faults.errors))
     return None
 
 
-def _is_about(key: str, told: Iterable[str]) -> bool:
+def _is_about(key: str, keys: Iterable[str]) -> bool:
     """Tells if `key` is one of those, or a part of one, or around one: that is the same mistake."""
     return any(
         f"{key}.".startswith((f"{other}.", f"{other}[")) or f"{other}.".startswith((f"{key}.", f"{key}["))
-        for other in told
+        for other in keys
     )
 
 
 def placed(errors: Iterable[ConfigurationError]) -> list[ConfigurationError]:
     """The errors in the order of the lines that they are about, each once."""
-    found = dict[str, ConfigurationError]()
+    by_text = dict[str, ConfigurationError]()
     for error in errors:
         if error.key:
             with suppress(OSError, ValueError):
                 error.line = line_of(Path(error.source).read_text("utf-8"), error.key)
         # What is said for all sites is used by each of them, and is one mistake.
-        found[str(error)] = error
-    return sorted(found.values(), key=lambda error: (error.source, error.line))
+        by_text[str(error)] = error
+    return sorted(by_text.values(), key=lambda error: (error.source, error.line))
 
 
 def usable(configuration: Configuration, source: str) -> None:

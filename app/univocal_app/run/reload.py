@@ -119,10 +119,10 @@ def _fixed(held: Configuration, wanted: Configuration, source: str) -> Iterator[
         if old != new:
             allowed = f"{masked(str(old))}, or another with a restart: {why} at a reload"
             yield ConfigurationError(source, key, masked(str(new)), allowed)
-    there, found = held.server.tls_cert, wanted.server.tls_cert
-    if bool(there) != bool(found):
+    there, new_file = held.server.tls_cert, wanted.server.tls_cert
+    if bool(there) != bool(new_file):
         allowed = f"{'a file' if there else 'none'}: TLS comes and goes with a restart"
-        yield ConfigurationError(source, "server.tls_cert", found, allowed)
+        yield ConfigurationError(source, "server.tls_cert", new_file, allowed)
 
 
 def _outlet(held: Configuration, wanted: Configuration, source: str) -> Outlet | None:

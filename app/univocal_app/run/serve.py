@@ -244,11 +244,13 @@ def _but_for_names(hook: Callable[[Any], object]) -> Callable[[Any], object]:
     The `ssl` module ends such a handshake, and has nobody to raise its UnicodeDecodeError to.
     """
 
-    def told(found: Any) -> None:
-        if not (isinstance(found.exc_value, UnicodeDecodeError) and isinstance(found.object, bytes)):
-            hook(found)
+    def report(unraisable: Any) -> None:
+        if not (
+            isinstance(unraisable.exc_value, UnicodeDecodeError) and isinstance(unraisable.object, bytes)
+        ):
+            hook(unraisable)
 
-    return told
+    return report
 
 
 def _is_news(record: logging.LogRecord) -> bool:

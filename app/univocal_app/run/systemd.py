@@ -47,14 +47,14 @@ def _passed(descriptor: int, name: str) -> socket.socket:
     allowed = "a TCP socket that listens: ListenStream=HOST:PORT, Accept=no"
     try:
         os.set_inheritable(descriptor, False)
-        found = socket.socket(fileno=descriptor)
-        listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        sock = socket.socket(fileno=descriptor)
+        listens = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
     except OSError as error:
         raise ConfigurationError(_SOURCE, name, error.strerror, allowed) from None
-    if not listens or found.family not in {socket.AF_INET, socket.AF_INET6}:
-        raise ConfigurationError(_SOURCE, name, f"{found.family.name} {found.type.name}", allowed)
-    found.setblocking(False)
-    return found
+    if not listens or sock.family not in {socket.AF_INET, socket.AF_INET6}:
+        raise ConfigurationError(_SOURCE, name, f"{sock.family.name} {sock.type.name}", allowed)
+    sock.setblocking(False)
+    return sock
 
 
 class Notices:

@@ -124,7 +124,7 @@ def test_a_tunnel_is_nothing_that_a_cache_could_answer(house: Any) -> None:
     figures = Figures(MemoryStore())
     figures(outcome(proxy, b"/wiki/A")._replace(status=101))
     figures(outcome(proxy, b"/wiki/A")._replace(status=502, reasons=("origin-unreachable",)))
-    totals = Stats(figures, Clock()).told()["totals"]
+    totals = Stats(figures, Clock()).document()["totals"]
     assert (totals["requests"], totals["answerable"]) == (2, 1)
 
 
@@ -428,13 +428,13 @@ async def test_every_process_is_counted(house: Any, tmp_path: Path, clock: Clock
         worker.look()
     figures[0].look()  # the parent stores nothing for clients
     shown = Stats(figures[0], clock)
-    stats = shown.told()
+    stats = shown.document()
     assert stats["totals"]["requests"] == stats["series"][0]["requests"] == 2
     assert stats["totals"]["stored"]["max_bytes"] == 2 * (256 << 20)
     assert await tops[0].top("requests", 5) == [{"key": "http://en.example/wiki/A", "count": 2}]
     again = Figures(MemoryStore(), commons=Commons(tmp_path, "1"))  # it takes the place of another
     again(outcome(proxy, b"/wiki/A", clock()))
     figures[0].forget("2")
-    stats = shown.told()
+    stats = shown.document()
     assert stats["totals"]["requests"] == stats["series"][0]["requests"] == 3
     assert stats["totals"]["stored"]["max_bytes"] == 256 << 20
