@@ -110,7 +110,7 @@ class _Call:
             self._content.detach()
         self._ring()
 
-    # What the flight calls
+    # Called by the flight
 
     def pause(self) -> None:
         if self._room is None:
@@ -148,7 +148,7 @@ class _Call:
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
 
-    # What the application calls
+    # Called by the application
 
     async def _receive(self) -> Message:
         """The content as it comes; the client has left when all have for whom the request is made."""

@@ -52,7 +52,7 @@ class ScopeClient:
         self._begun = False  # the server has the response's head
         self._wake: asyncio.Future[None] | None = None
 
-    # What the exchange pushes
+    # Pushed by the exchange
 
     def interim(self, status: int, fields: Fields) -> None:
         if self._interims:
@@ -93,7 +93,7 @@ class ScopeClient:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
-    # What the door awaits
+    # Awaited by the door
 
     async def give_up(self, answer: Problem) -> None:
         """Answer a request that will get no other response, unless one has begun."""

@@ -23,7 +23,7 @@ __all__ = ["CANONICAL", "adds_date", "below_root", "request_line", "respell"]
 CANONICAL: Final = "univocal.canonical"  # {"canonical", "peer", "chain"}: for a ReverseProxy behind the cache
 
 
-# What an application may ask of its server past a cache that reads its messages.
+# Extensions that an application may use past a cache that reads its messages.
 _PASSED_EXTENSIONS: Final = frozenset(("tls", INTERIM, EARLY_HINT, "websocket.http.response"))
 
 

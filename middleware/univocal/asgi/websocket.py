@@ -24,7 +24,7 @@ __all__ = ["relay_websocket"]
 logger: Final = logging.getLogger("univocal")
 
 _GOING_AWAY, _BAD_GATEWAY = 1001, 1014  # RFC 6455 §7.4.1; IANA's registry of close codes
-# What an ASGI server writes into its own 101, or makes of what it is told.
+# The fields that an ASGI server writes into its own 101, or makes of its arguments.
 _SERVERS: Final = (b"connection", b"date", b"sec-websocket-accept", b"sec-websocket-protocol", b"upgrade")
 
 

@@ -28,7 +28,7 @@ _FLAGS: Final = frozenset(
         "immutable",
     }
 )
-# What a directive that can be read looks like (RFC 9111 §5.2), and what is searched for in one that cannot.
+# The form of a readable directive (RFC 9111 §5.2), and the tokens to search for in an unreadable one.
 _QUOTED: Final = rb'"(?:[^"\\]|\\.)*"'
 _WELL_FORMED: Final = re.compile(TOKEN + rb"(?:=(?:" + TOKEN + rb"|" + _QUOTED + rb"))?", re.DOTALL)
 _TOKENS: Final = re.compile(TOKEN)

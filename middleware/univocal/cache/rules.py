@@ -180,7 +180,7 @@ class Rules:
         object.__setattr__(self, "_bypass", _globs(self.bypass))
         object.__setattr__(self, "_bypass_cookies", _globs(self.bypass_cookies))
         object.__setattr__(self, "_strip_cookies", _globs(self.strip_cookies))
-        # What sends a request past the cache matters to its answer.
+        # A cookie that sends a request past the cache matters to its answer.
         kept = (*self.keep_cookies, *self.bypass_cookies) if self.keep_cookies else ()
         object.__setattr__(self, "_keep_cookies", _globs(kept))
 

@@ -143,7 +143,7 @@ def _unkeepable(response: Response, assessed: Assessed) -> str:
     if b"vary" in named and vary_names(response.fields) is None:
         starred = any(name == b"vary" and b"*" in value for name, value in response.fields)
         return "vary-star" if starred else "vary"
-    # What would end a line early does not get into a head.
+    # Octets that would end a line early do not get into a head.
     if not _are_lines(response.fields, named):
         return "malformed"
     if not TAGGING.isdisjoint(named) and excessive(response.fields, assessed.tags):
@@ -195,7 +195,7 @@ def _unlicensed(fetched: Fetched, assessed: Assessed, rules: Rules) -> str:
     known = status in HEURISTIC_STATUS
     if not (shared or known or assessed.explicit is not None or assessed.lifetime > 0):
         return "status-no-freshness"
-    # What would be validated each time it is used must not be one client's: its validator may be everybody's.
+    # A response that is validated at each use must not be one client's: its validator may be everybody's.
     # With no-cache the origin server has spoken of it; else none but ordinary requests will do.
     if assessed.lifetime > 0 or shared:
         return ""

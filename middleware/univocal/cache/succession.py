@@ -107,7 +107,7 @@ def effect_of(answer: Findings) -> Effect:
 def _effect_of_304(answer: Findings) -> Effect:
     if not answer.unstorable:
         return Effect.CONFIRMS
-    # What one client's fields brought about, such as a cookie that is set, is not said of all.
+    # Effects of one client's fields, such as a cookie that is set, are not said of all.
     return Effect.ENDS if answer.changes_use or answer.requester is not Requester.SOMEBODY else Effect.LEAVES
 
 

@@ -52,7 +52,7 @@ class Audience:
         self.since = self.until = 0.0
         self._tallies: dict[Tally, Outcome] = {}  # with the outcome of the first hit of each
         self._octets = 0  # of content, in them
-        # What counters are to hear next: the first of some that are alike, how many, and their seconds.
+        # The next report to counters: the first of some that are alike, how many, and their seconds.
         self._ended: deque[tuple[Outcome, int, float]] = deque()
         self._call_later = call_later
         self._is_due = False

@@ -163,7 +163,7 @@ class Recording:
             return True
         self.storing = None
         if self.state is State.COMPLETING:
-            # What would complete a stored part is of no use unless all of it is there.
+            # The rest of a stored part is of no use unless all of it is there.
             self.content.discard()
             self._become(State.MISMATCHED)
         else:
@@ -371,11 +371,11 @@ class Recording:
         memory = self._tiers.memory
         verdict = may_store(self._key, request, response, rules, self.began, now)
         if not isinstance(verdict, Unstorable):
-            # What is known to be too large is nobody's but the client's who asked: others do not wait for it.
+            # A response that is too large is for its own client alone: others do not wait for it.
             if (content_length(response.fields) or 0) <= memory.max_object_bytes:
                 return verdict
             verdict = Unstorable("too-large")
-        # What one client's request brought about says nothing of what others get.
+        # The response to one client's request says nothing of what others get.
         elif has_any(request, SINGLE) or request.method != b"GET" or not tells_of_resource(response.status):
             return verdict
         # A cookie may have brought it about: whoever has none of that name goes on waiting for others.

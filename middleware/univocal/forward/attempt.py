@@ -92,7 +92,7 @@ class Attempt:
         if self._member is member:  # else it is over, or went on to another, within the call
             self._pending = pending
 
-    # What who asked calls.
+    # Called by the flight.
 
     def pause(self) -> None:
         if self._pending is not None:
@@ -109,7 +109,7 @@ class Attempt:
         if pending is not None:
             pending.cancel()
 
-    # What origin servers call.
+    # Called by origin servers.
 
     def interim(self, status: int, fields: Fields) -> None:
         self._answer.interim(status, response_fields(fields, status=status))

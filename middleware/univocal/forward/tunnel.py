@@ -70,7 +70,7 @@ class Tunnel:
         self._client.close(self._call_later)
         self._origin.close(self._call_later)
 
-    # What its ends say
+    # Reports of its ends
 
     def stir(self) -> None:
         """Take note that octets pass."""
@@ -118,7 +118,7 @@ class _End(asyncio.Protocol):
         if not self.other._full and not self.transport.is_closing():
             self.transport.resume_reading()
 
-    # What the event loop calls
+    # Called by the event loop
 
     def data_received(self, data: bytes) -> None:
         tunnel = self._tunnel
@@ -156,7 +156,7 @@ class _End(asyncio.Protocol):
             self._aborting = None
         self._line.connection_lost(exc)
 
-    # What the tunnel and the other side call
+    # Called by the tunnel and the other side
 
     def send(self, octets: bytes) -> None:
         """Send octets to this side."""

@@ -56,8 +56,9 @@ _PROTECTED: Final = frozenset(
 )
 _PROTECTED_FAMILIES: Final = (b"access-control-", b"content-", b"if-", b"sec-", b"x-forwarded-")
 
-# What frameworks read in place of the request's own method. WordPress's editor deletes by a POST with one. A
-# GET or HEAD with one would be answered by what is stored for it, or store what answers another method.
+# Fields that frameworks read in place of the request's own method. WordPress's editor deletes by a POST with
+# one. A GET or HEAD with one would be answered by what is stored for it, or store what answers another
+# method.
 METHOD_OVERRIDES: Final = frozenset(
     b"x-http-method x-http-method-override x-method x-method-override x-request-method".split()
 )
@@ -77,10 +78,10 @@ _SENDER: Final = frozenset(
 )
 _SENDER_FAMILIES: Final = (b"x-forwarded-",)
 
-# What frameworks and servers read in place of the request's own URL, host, port, prefix or method as well:
-# Symfony, Zend, IIS, Rails, Rack, Django, Spring, Envoy, Traefik, Azure, CloudFront, Cloudflare, ingress
-# controllers; what makes them hand out files by a path of the client's (Rack, and what imitates nginx); and
-# "proxy", which CGI hands to programs as HTTP_PROXY.
+# Fields that frameworks and servers read in place of the request's own URL, host, port, prefix or method as
+# well: Symfony, Zend, IIS, Rails, Rack, Django, Spring, Envoy, Traefik, Azure, CloudFront, Cloudflare,
+# ingress controllers; what makes them hand out files by a path of the client's (Rack, and what imitates
+# nginx); and "proxy", which CGI hands to programs as HTTP_PROXY.
 _UNTRUSTED: Final = (
     METHOD_OVERRIDES
     | _SENDER
@@ -106,7 +107,7 @@ _UNTRUSTED: Final = (
 )
 _UNTRUSTED_FAMILIES: Final = (*_SENDER_FAMILIES, b"x-original-", b"x-accel-", b"x-sendfile", b"x-lighttpd-")
 
-# What most requests have: told apart by one subtraction of sets, these are not looked at any further.
+# The fields of most requests: one subtraction of sets tells them apart, and nothing looks further.
 _ORDINARY: Final = frozenset(
     b"accept accept-encoding accept-language cache-control content-length content-type cookie dnt "
     b"if-modified-since if-none-match origin pragma priority range referer sec-ch-ua sec-ch-ua-mobile "

@@ -99,7 +99,8 @@ class Content(Protocol):
     def when_begun(self, call: Callable[[], None] | None) -> None:
         """Call once octets of it, or its end, have come, soon if they have by now; None: call nobody.
 
-        A client that waits for 100 (Continue) is not asked to go on. Who cannot tell does not call.
+        A client that waits for 100 (Continue) is not asked to go on. An implementation that cannot tell does
+        not call.
         """
 
     def attach(self, sink: ContentSink) -> None:

@@ -133,8 +133,8 @@ class Gate:
     def again(self, admission: Admission, now: float, held: Sequence[Stored] | None = None) -> Admission:
         """The same request judged by what is stored now, or by the responses `held`.
 
-        Whoever has waited asks this again: a decision is as old as what it was made from, and a lease that
-        begins later knows nothing of the purges between them. What passes the cache by goes on doing so.
+        A request that has waited is judged again: a decision is as old as what it was made from, and a lease
+        that begins later knows nothing of the purges between them. A request past the cache goes on past it.
         """
         assert admission.canonical is not None
         if _goes_past(admission.received, admission.canonical):
@@ -163,7 +163,7 @@ class Gate:
             return None
         variants = memory.lookup(canonical.key)
         if b"authorization" in names:
-            # What comes for one is not for others (§3.5), unless it was said that it is.
+            # An answer to one client is not for others (§3.5), unless a response said that it is.
             stored = decision.stored if isinstance(decision, Validate) else next(iter(variants), None)
             if stored is None or not shares_with_credentials(stored, admission.rules):
                 return None
@@ -175,7 +175,7 @@ class Gate:
 def _goes_past(received: Received, canonical: Canonical) -> bool:
     """True of a request that nothing stored answers: a handshake, and whatever has no one spelling.
 
-    What a connection becomes is no answer to anybody else. A target that is only observed is of no resource
+    A connection that switches is no answer to anybody else. A target that is only observed is of no resource
     that is known, even where what is stored answers for every query (No-Vary-Search).
     """
     return bool(received.upgrade or canonical.observed or canonical.target == b"*")

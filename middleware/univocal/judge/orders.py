@@ -33,7 +33,7 @@ __all__ = [
 
 PURGES: Final = frozenset((b"PURGE", b"BAN"))
 
-# What names tags in a PURGE: Varnish's xkey module, Fastly's and Cloudflare's fields.
+# The fields that name tags in a PURGE: Varnish's xkey module, Fastly's and Cloudflare's fields.
 TAG_FIELDS: Final = (b"xkey-purge", b"xkey-softpurge", b"xkey", b"surrogate-key", b"cache-tag")
 SOFT_FIELDS: Final = (b"soft-purge", b"fastly-soft-purge")
 # How many URLs are dealt with before the event loop gets to do something else: some 10 ms of work.
@@ -62,7 +62,7 @@ class Order:
         return {"key": self.value} if self.by == "key" else {"by": self.by, "value": self.value}
 
 
-# Who may
+# Rights
 
 
 def may_purge(
@@ -81,7 +81,7 @@ def may_purge(
     return peer.known and within(peer.client, runtime.access.networks) and not _from_elsewhere(fields, names)
 
 
-# What browsers say of a request that no other site has caused (Fetch Metadata §2.3).
+# The values of browsers for a request that no other site has caused (Fetch Metadata §2.3).
 _OWN: Final = frozenset((b"same-origin", b"none"))
 
 
@@ -106,7 +106,7 @@ def _from_elsewhere(fields: Fields, names: Collection[bytes]) -> bool:
         return hosts[0].partition(b":")[0] not in names
 
 
-# What goes
+# Orders
 
 
 def order_of(received: Received, fields: Fields, peer: Peer, runtime: Runtime) -> Order:
@@ -203,7 +203,7 @@ def _octets(name: str) -> bytes:
     return octets
 
 
-# What URLs, prefixes and paths come to
+# Selectors of URLs, prefixes and paths
 
 
 def accepted(resolved: Canonical | Rejected) -> Canonical:

@@ -85,7 +85,7 @@ class Check:
         self._next.close()
         self._deadline.close()
 
-    # What the origin server calls.
+    # Called by the origin server.
 
     def interim(self, status: int, fields: Fields) -> None:
         """Wait on."""

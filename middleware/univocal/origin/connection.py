@@ -132,7 +132,7 @@ class Connection(asyncio.Protocol):
         self._unanswered = True  # no response has come over it
         self._transport: asyncio.Transport
 
-    # What the pool calls.
+    # Called by the pool.
 
     @property
     def closed(self) -> bool:
@@ -175,7 +175,7 @@ class Connection(asyncio.Protocol):
             # Not close(): over TLS that waits for the peer's farewell, and the descriptor with it.
             self._transport.abort()
 
-    # What requests call.
+    # Called by requests.
 
     def pause_reading(self) -> None:
         """Read no more for now."""
@@ -214,7 +214,7 @@ class Connection(asyncio.Protocol):
             request.came, request.took = self.reader.reading.began, took
             request.fail(error)
 
-    # What whoever is told of a 101 calls.
+    # Called by the tunnel after a 101.
 
     def switch(self, end: asyncio.Protocol) -> Switched:
         """Give the connection to `end` (RFC 9110 §7.8); the request is over when it is closed."""
@@ -231,7 +231,7 @@ class Connection(asyncio.Protocol):
         self._transport.set_protocol(end)
         return Switched(self._transport, full=self._full)
 
-    # What an upload calls.
+    # Called by an upload.
 
     def write(self, data: bytes) -> bool:
         """Send octets of content; False: the origin takes no more for now, or will never again."""
@@ -250,7 +250,7 @@ class Connection(asyncio.Protocol):
         else:
             self.timer.set(request.read)
 
-    # What the event loop calls.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]

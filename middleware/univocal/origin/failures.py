@@ -64,7 +64,7 @@ def origin_failure(error: Exception, origin: str = "", address: str = "") -> Exc
                 refused.failure = Failure(origin, address, *_word_and_text(error))
             return refused
     if isinstance(error, RefusedError) and error.reason == "origin-bad-response" and error.failure is None:
-        # Whoever was to pass its head on could not: two lengths, or a 101 to something else.
+        # Its head could not be passed on: two lengths, or a 101 to something else.
         error.failure = Failure(origin, address, "malformed", "a head that answers no such request")
     return error
 

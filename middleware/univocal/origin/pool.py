@@ -69,7 +69,7 @@ class Pool:
         """The connection that became idle last."""
         while self._idle:
             connection = self._idle.popitem()[0]
-            # What an origin sent behind a response is not yet read, perhaps: it answers no request of ours.
+            # Octets behind a response are not yet read, perhaps: they answer no request of ours.
             if not connection.has_ended():
                 return connection
             connection.close()
@@ -133,7 +133,7 @@ class Pool:
             else:
                 connection.close()
 
-    # What connections report.
+    # Reports of connections.
 
     def put_back(self, connection: Connection) -> None:
         """Take `connection`, which can serve the next request."""

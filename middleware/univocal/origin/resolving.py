@@ -119,7 +119,7 @@ class NameWatch:
         finally:
             self._task = None
         addresses = list(dict.fromkeys(str(answer[4][0]) for answer in answers))[:MOST]
-        # Who answers a resolver turns the order round each time: that is no news.
+        # Name servers turn the order round each time: that is no news.
         if set(addresses) != set(self._addresses):
             self._addresses = tuple(addresses)
             self._changed(self._addresses)

@@ -1,6 +1,6 @@
 """A response's head before it is parsed: where it ends, and its meaning in the spellings of old servers.
 
-The parser is strict. What stands here is read by every recipient in the same way, if it is read at all.
+The parser is strict. Every recipient reads these bytes in the same way, if at all.
 """
 
 from __future__ import annotations

@@ -289,7 +289,7 @@ class ResponseReader:
         """Let `write` take the octets of another protocol that stand behind a 101."""
         self._write = write
 
-    # What the parser calls.
+    # Called by the parser.
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._fields.append((name.lower(), value.rstrip(b" \t")))

@@ -68,7 +68,7 @@ class OriginServer:
         self._retired = False
         self._foreign: set[asyncio.Task[None]] = set()  # requests under way by a foreign transport
         self._closing: asyncio.Task[None] | None = None
-        # Who looks after this server hears of each connection that there could not be, and knows the same
+        # The upkeep of this server hears of each connection that there could not be, and knows the same
         # server at addresses of the other family, which race it.
         self.unreached: Callable[[], object] | None = None
         self.rivals: Callable[[], list[OriginServer]] | None = None

@@ -48,7 +48,7 @@ class _Backlog(httpx.AsyncByteStream):
 class AwaitedAnswer(_Backlog):
     """An `Answer` whose head is a future and whose content is an asynchronous stream.
 
-    Whoever makes one sets `asked`. The next octets of content are waited for `read` seconds, while somebody
+    Its maker sets `under_way`. The next octets of content are waited for `read` seconds, while somebody
     reads; then httpx.ReadTimeout is raised.
     """
 
@@ -63,7 +63,7 @@ class AwaitedAnswer(_Backlog):
         self._done = False
         self._error: Exception | None = None
 
-    # What who answers calls.
+    # Called by the connection.
 
     def interim(self, status: int, fields: Fields) -> None:
         """Tell the listener of a 1xx response; its error ends the exchange."""
@@ -90,7 +90,7 @@ class AwaitedAnswer(_Backlog):
             self.head.set_exception(error)
         self._wake()
 
-    # What who reads calls.
+    # Called by the reader.
 
     def give_up(self, error: Exception) -> None:
         """Want no more of the response, because of `error`."""

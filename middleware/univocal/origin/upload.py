@@ -89,7 +89,7 @@ class Upload:
         if not self._sent_all:
             self._content.resume()
 
-    # What the content calls.
+    # Called by the content.
 
     def write(self, chunk: bytes) -> bool:
         """Send octets of content; False: no more until the content is resumed."""

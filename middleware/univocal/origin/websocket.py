@@ -24,7 +24,7 @@ LINGER: Final = 10.0  # seconds that the origin server has to close the connecti
 NO_CODE, NO_CLOSE, TOO_BIG = 1005, 1006, 1009  # RFC 6455 §7.4.1
 _NEVER_SENT: Final = frozenset((1004, NO_CODE, NO_CLOSE, 1015))
 
-# What the handshake with the origin server has of its own.
+# The fields that the handshake with the origin server has of its own.
 _OWN: Final = frozenset(
     (
         *(b"sec-websocket-key", b"sec-websocket-version"),
@@ -66,7 +66,7 @@ class OriginSocket(asyncio.Protocol):
         self._transport: Any
         self._transport, _, self._full = line.switch(self)
 
-    # What who relays awaits
+    # Awaited by the relay
 
     @property
     def full(self) -> bool:
@@ -112,7 +112,7 @@ class OriginSocket(asyncio.Protocol):
         if self._aborting is None:
             self._aborting = asyncio.get_running_loop().call_later(LINGER, self._transport.abort)
 
-    # What the event loop calls
+    # Called by the event loop
 
     def data_received(self, data: bytes) -> None:
         codec = self._codec

@@ -181,7 +181,7 @@ class Cycle:
         self._expected: int | None = None  # octets of content that Content-Length announces and are not sent
         self.error: tuple[BaseException, TracebackType | None] | None = None
 
-    # What the turn calls
+    # Called by the turn
 
     def begin(self) -> None:
         self._task(self._run())
@@ -209,7 +209,7 @@ class Cycle:
         self._is_complete = True
         self._news.set()
 
-    # What the application calls
+    # Called by the application
 
     async def receive(self) -> _Event:
         """The application's `receive`; asks a client that waits for it to go on (RFC 9110 §10.1.1)."""

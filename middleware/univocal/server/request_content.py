@@ -47,7 +47,7 @@ class RequestContent:
         self.is_unwanted = False  # nobody takes what still comes
         self.octets = 0
 
-    # What the turn calls
+    # Called by the turn
 
     def push(self, chunk: bytes) -> None:
         """Take content that has come."""
@@ -78,7 +78,7 @@ class RequestContent:
         """Let go of who takes it: objects in a circle wait for the garbage collector."""
         self._sink = self._begun = None
 
-    # What the responder calls
+    # Called by the responder
 
     def when_begun(self, call: Callable[[], None] | None) -> None:
         """Call once octets of it, or its end, have come, soon if they have by now; None: call nobody."""

@@ -228,7 +228,7 @@ class TlsTransport(asyncio.Transport):
         """The context whose certificate the client was shown."""
         return self._tls.context
 
-    # What a protocol does with its transport
+    # Called by the protocol above
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         # Nearly every answer is one record: it takes no detour.

@@ -130,7 +130,7 @@ class Turn:
         """Nothing more of the response is sent."""
         return self.state is _ANSWERED or self.state is _GONE
 
-    # What the connection calls
+    # Called by the connection
 
     def begin(self) -> None:
         """Let the service answer: it is this request's turn."""

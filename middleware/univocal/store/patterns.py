@@ -10,8 +10,9 @@ from univocal.store.purge_selectors import Pattern
 __all__ = ["compiled"]
 
 LONGEST: Final = 1024  # characters
-# What RE2 may take for one pattern: octets for its machines, and instructions. With what it takes beside, the
-# worst of 8,000 patterns made at random took 68 KiB, after searches in URLs made to fill its memory.
+# The most that RE2 may take for one pattern: octets for its machines, and instructions. With what it takes
+# beside, the worst of 8,000 patterns made at random took 68 KiB, after searches in URLs made to fill its
+# memory.
 MEMORY: Final = 64 << 10
 INSTRUCTIONS: Final = 1_100
 # Where that memory does not suffice, RE2 walks through all instructions for each octet, some 8 ns each: more

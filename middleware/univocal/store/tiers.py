@@ -1,7 +1,7 @@
 """The tiers of the store: memory alone, or memory over Redis. No other module asks which of the two it is.
 
-Memory answers within the call. What has to wait for Redis takes a continuation, `then`, which is called once:
-within the call where nothing is waited for, else by the one task that the shared tier brings along.
+Memory answers within the call. A call that waits for Redis takes a continuation, `then`, which is called
+once: within the call where nothing is waited for, else by the one task that the shared tier brings along.
 """
 
 from __future__ import annotations
@@ -301,7 +301,7 @@ class SharedTier(Tiers):
         held, shared = self.memory.lookup(lease.key), _shared(lease)
         if shared.seen is None:
             return held
-        # What memory held before may have been purged elsewhere.
+        # The responses of memory may have been purged elsewhere.
         return [*(one for one in held if one.response_time >= shared.local.time), *shared.seen]
 
     def commit(self, lease: TierLease, stored: Stored) -> bool:
@@ -327,8 +327,8 @@ class SharedTier(Tiers):
     async def _fill(self, lease: SharedLease, request: Request, judge: Satisfies, *, joined: bool) -> bool:
         """Ask the shared tier, and wait for who fetches this elsewhere; else there is its lease.
 
-        What the origin is asked about is read once more under that lease: what was read before it may have
-        been purged between the two.
+        A response to validate is read once more under that lease: it may have been purged since the first
+        reading.
         """
         store, latest = self.store, list[Stored]()
 

@@ -1,8 +1,8 @@
 """Legacy octets to UTF-8, or back: one charset for what clients send in two.
 
 Only characters beyond ASCII are transcoded, and of their octets none is below 0x40: no delimiter and no dot
-segment comes or goes. What is valid UTF-8 is UTF-8; that is judged for each part between delimiters, as links
-are put together.
+segment comes or goes. Octets that are valid UTF-8 are UTF-8; that is judged for each part between delimiters,
+as links are put together.
 """
 
 from __future__ import annotations

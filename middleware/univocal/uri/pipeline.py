@@ -103,7 +103,7 @@ class _Pipeline:
         self.plain = _plain(profile)
         self._declared = declared
         self._steps = tuple(_Step(*step) for step in _steps(profile, declared))
-        # What has been transcoded once is no longer in the charset that was declared.
+        # A target that was transcoded once is no longer in the charset that was declared.
         self._again = tuple(_Step(*step) for step in _steps(profile, ("", "")))
         self._turns = _MOST_TURNS if _is_restless(profile) else 1
         self._refuses_fragment = "fragment" in profile.sequences

@@ -19,7 +19,7 @@ from univocal.uri.ring import DecoderRing
 
 __all__ = ["BARE", "Query", "Respell", "query_steps", "split"]
 
-# What may stand in a query besides escapes: RFC 3986 §3.4, and the "[" and "]" that browsers send bare.
+# The octets of a query besides escapes: RFC 3986 §3.4, and the "[" and "]" that browsers send bare.
 BARE: Final = bytes(octet for octet in UNRESERVED + RESERVED if octet != 0x23)
 
 _DISALLOWED: Final = re.compile(rb"%%(?![0-9A-Fa-f]{2})|[^%%%b]" % re.escape(BARE))

@@ -110,7 +110,7 @@ _ARRAYS: Final[dict[str, dict[str, _Setting]]] = {
     },
     "tags": {"from": _text(), "to": _text()},
 }
-# What is in this table says nothing about URLs: the cache, which knows its keys, reads it.
+# The settings of this table say nothing about URLs: the cache, which knows its keys, reads it.
 CACHE: Final = "cache"
 _TOP: Final = {"summary": _text(), "extends": _text()}
 

@@ -248,7 +248,7 @@ def url_octets(url: str | bytes) -> bytes | None:
 _MEMORABLE: Final = 1024
 _UNDECLARED: Final = ("", "")
 
-# What cannot stand on a request line without ending it; not even to observe is it forwarded as it came.
+# Octets that would end a request line; not even to observe are they forwarded as they came.
 _UNSPEAKABLE: Final = re.compile(rb"[\x00-\x20\x7F]")
 
 

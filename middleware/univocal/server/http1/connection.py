@@ -66,7 +66,7 @@ _OPEN, _UNDECIDED, _REFUSING, _LINGERING, _SWITCHED, _LOST = ConnectionState
 
 _BETWEEN, _HEAD, _WAITING = RequestPhase.BETWEEN, RequestPhase.HEAD, TurnState.WAITING
 
-# What may follow each stage.
+# The stages that may follow each stage.
 MOVES: Final[dict[ConnectionState, frozenset[ConnectionState]]] = {
     _OPEN: frozenset((_UNDECIDED, _REFUSING, _LOST)),
     _UNDECIDED: frozenset((_OPEN, _SWITCHED, _LOST)),
@@ -78,7 +78,7 @@ MOVES: Final[dict[ConnectionState, frozenset[ConnectionState]]] = {
 
 
 class _Server(NamedTuple):
-    """What uvicorn says of the server that a connection belongs to."""
+    """The server that a connection belongs to, as uvicorn describes it."""
 
     config: Any  # uvicorn.Config
     state: ServerState
@@ -150,7 +150,7 @@ class Http1Connection(asyncio.Protocol):
         """The connections of a listener, as uvicorn's `http` setting takes them."""
         return cast("type[asyncio.Protocol]", partial(cls, listener))
 
-    # What asyncio and uvicorn call
+    # Called by asyncio and uvicorn
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         listener, server = self.listener, self._server
@@ -533,7 +533,7 @@ class Http1Connection(asyncio.Protocol):
             raise RuntimeError(f"a connection is never {life.name} after {self.life.name}")
         self.life = life
 
-    # What the turn that is first calls (`Stream`)
+    # Called by the turn that is first (`Stream`)
 
     def interim(self, status: int, fields: Fields) -> None:
         self.transport.write(interim_head(status, fields))

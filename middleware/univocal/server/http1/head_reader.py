@@ -139,7 +139,7 @@ class HeadReader:
         if not (self.known.method or self._parser is None):
             self.known.method = self._parser.get_method()
 
-    # What the parser calls
+    # Called by the parser
 
     def on_url(self, url: bytes) -> None:
         """Take a part of the target."""

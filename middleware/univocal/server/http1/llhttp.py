@@ -24,7 +24,7 @@ __all__ = [
     "why",
 ]
 
-# What needs no second look.
+# Methods that need no second look.
 METHODS: Final = (
     b"GET ",
     b"HEAD ",
@@ -49,7 +49,7 @@ _UNPRINTABLE: Final = re.compile(rb"[^!-~ \r\n]+")
 _LINE_END: Final = re.compile(rb" HTTP/1\.(?:(0)|[1-9])\r\n\Z")
 
 
-# What stands before a target on a piece of a request line: the method, or its end.
+# The beginning of a piece of a request line, before the target: the method, or its end.
 _BEFORE_TARGET: Final = re.compile(rb"[A-Z_-]* +")
 # Letters in place of the octets above 0x7F, as many of them: llhttp takes those in a target for an error.
 _MASK: Final = bytes(range(0x80)) + b"x" * 0x80

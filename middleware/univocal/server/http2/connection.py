@@ -45,7 +45,7 @@ logger: Final = logging.getLogger("univocal")
 
 # Frames of one connection that are read before others have their turn: some milliseconds.
 _AT_ONCE: Final = 64
-# What a request costs a client's credit that is refused a stream, or is malformed.
+# The price, in a client's credit, of a request that is refused a stream or is malformed.
 _IN_VAIN: Final = 10
 _CHUNKED: Final = (b"transfer-encoding", b"chunked")
 _TIMEOUT: Final = ("request-timeout",)
@@ -365,7 +365,7 @@ class Http2Connection(asyncio.Protocol):
         self._streams[number] = stream
         return stream
 
-    # What streams call
+    # Called by streams
 
     def send_soon(self, stream: Http2Stream) -> None:
         """Let a stream send what it has in this turn of the event loop."""
@@ -431,7 +431,7 @@ class Http2Connection(asyncio.Protocol):
         self._output.close()
 
     def _nothing(self) -> Received:
-        """What is known of a request that has not come."""
+        """The request line, as far as it is known, of a request that has not come."""
         return Received(b"", b"", self.peer.scheme, self.peer.address, b"2")
 
 

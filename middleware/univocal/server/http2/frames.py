@@ -44,7 +44,7 @@ class Flag(IntEnum):
 
 _OF_FIELDS: Final = (Kind.HEADERS, Kind.CONTINUATION)
 
-# What a client gains by sending a frame of each type, in credits: work or memory of ours that it does not
+# The price of a frame of each type, in credits: work or memory of ours that the client does not
 # share. A type that is not listed costs one.
 _PRICES: Final = {
     Kind.DATA: 0,  # paid for by windows, but for empty ones

@@ -124,7 +124,7 @@ class Session:
         self.unwritten = 0  # octets of content that `take` will give
         self._h2 = _h2(header_octets)
 
-    # What comes
+    # Incoming
 
     def feed(self, data: bytes) -> None:
         """Take octets from the socket."""
@@ -238,7 +238,7 @@ class Session:
         if octets and self.state is not SessionState.ENDED:
             self._h2.acknowledge_received_data(octets, stream)
 
-    # What is sent
+    # Outgoing
 
     def head(self, stream: int, status: int, block: bytes, *, ends: bool = False) -> None:
         """Send a response's head, or an interim response; its fields are those of `block`.

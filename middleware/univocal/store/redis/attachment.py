@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Attachment"]
 
-# What is owed to Redis because it did not confirm: more keys and tags than this become a purge of everything.
+# Purges that Redis did not confirm are owed: more keys and tags than this become a purge of everything.
 _OWED_LIMIT: Final = 1_000
 # As many keys of one message are forgotten in one go: a few milliseconds.
 _TOGETHER: Final = 200
@@ -108,7 +108,7 @@ class Attachment:
             self._owe(selector)
             self._begin_anew(f"a purge failed: {error}")
             raise RefusedError("shared-store-unavailable") from None
-        # What was read from Redis while it was being purged there.
+        # The responses that were read from Redis while it was being purged there.
         await self._memory.purge_in_slices(selector, now, sparing=sparing)
         return max(count, shared)
 

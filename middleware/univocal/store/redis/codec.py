@@ -25,7 +25,7 @@ FORMAT: Final = 2
 KEEP: Final = 3_600.0
 LIMIT: Final = 30 * 86_400.0
 
-# What is greater is none of ours: to calculate with it, or to write it, could fail.
+# A greater number is none of ours: to calculate with it, or to write it, could fail.
 _GREATEST: Final = 2.0**53
 _NUMBER: Final = re.compile(rb"-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:e[+-]?[0-9]{1,3})?")
 _UNTAGGED: Final = frozenset[bytes]()  # one for all: each would take 216 octets

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["count", "purge"]
 
 _Walked: TypeAlias = Prefix | Tags | Pattern | Everything
-"""What is found by a walk."""
+"""The selectors whose responses a walk over all keys finds."""
 
 # How many keys one script works on, which nothing else in Redis runs beside; and one step of a walk looks at.
 _BATCH: Final = 100
@@ -122,7 +122,7 @@ async def _candidates(link: Link, selector: _Walked) -> AsyncIterator[list[bytes
 
 
 def _is_url(key: bytes) -> bool:
-    # What others write under our prefix need not be a key.
+    # Names that others write under our prefix need not be keys.
     return key.count(b" ") == 3
 
 

@@ -1,8 +1,8 @@
 """The shared tier: a Redis or Valkey behind each node's memory, in which all of them store and purge.
 
-Memory answers first. What it lacks is read from Redis and put into it; what a node fetches is stored in Redis
-first. Redis tells every node which keys change, and memory forgets those. So memory holds nothing that was
-purged, on whichever node, before the time that the tracking connection last confirmed: `trusted_until` is
+Memory answers first. Responses that it lacks are read from Redis into it; what a node fetches is stored in
+Redis first. Redis tells every node which keys change, and memory forgets those. So memory holds nothing that
+was purged, on whichever node, before the time that the tracking connection last confirmed: `trusted_until` is
 that time and `bound` seconds. While there is no such connection a node goes on from memory alone, emptied
 first, with what it stores served for `detached_ttl` seconds at most.
 """
@@ -135,7 +135,7 @@ class SharedStore:
     async def lookup(self, key: bytes, now: float, request: Request | None = None) -> Sequence[Stored]:
         """The responses that all nodes store under a key, newest first; memory holds them from now on.
 
-        What the `request` does not select may come without its content, and memory does not hold it.
+        Responses that the `request` does not select may come without content; memory does not hold them.
         """
         return (await self._look(key, now, request))[0]
 
@@ -148,8 +148,8 @@ class SharedStore:
     ) -> T | SharedLease:
         """Let `judge` judge the responses that all nodes store; return its verdict, or else begin the lease.
 
-        While another node fetches this key it is waited for, `Waits.patience` at most. Who waited in vain,
-        for nothing came to be stored, or nothing that `judge` takes, waits for no other. A lease that has
+        While another node fetches this key it is waited for, `Waits.patience` at most. A request that
+        waited in vain, for nothing was stored that `judge` takes, waits for no other. A lease that has
         `begun` in memory is the one that is given. For `request` see `lookup`.
         """
         lease = begun or SharedLease(key, self.memory.begin(key, self.clock()), "")
@@ -175,7 +175,7 @@ class SharedStore:
             verdict = judge(variants)
             if verdict is not None:
                 return verdict
-            # What another node brought is for other requests than this one.
+            # The responses of another node are for other requests than this one.
             alone, last = alone and (last is None or not seen or seen == last), seen
             left = until - loop.time()
             with self._attachment.bell.listening(key) as heard:
@@ -247,7 +247,7 @@ class SharedStore:
     async def release(self, lease: SharedLease) -> None:
         """End a lease; those who wait for it are told if nothing was stored under it.
 
-        What was reserved in memory under its local lease is given back by whoever reserved it.
+        Room reserved in memory under its local lease is given back by the one who reserved it.
         """
         self.memory.end(lease.local)
         link, token, lease.token = self._attachment.link, lease.token, ""

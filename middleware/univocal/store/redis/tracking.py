@@ -106,7 +106,7 @@ class Tracking:
                 self._listener.lost()
             if self._closed:
                 return  # a task group that fails at the same time swallows the cancellation
-            # What held for a while is tried again at once, what fails at once ever more rarely.
+            # A connection that held for a while is tried again at once, one that fails ever more rarely.
             pause = _PAUSE[0] if self._clock() - began > _PAUSE[1] else min(2 * pause, _PAUSE[1])
             await asyncio.sleep(pause)
 
@@ -145,7 +145,7 @@ class Tracking:
             await connection.send_command("EVAL", ATTACH, 1, MARKER, begin, new, refused)
             token, *time = await connection.read_response()
             names = Names(run_id, token.decode())
-            # What was purged elsewhere since this node left a namespace may still be in it.
+            # Responses purged elsewhere since this node left a namespace may still be in it.
             if names not in self._left:
                 break
             refused = names.token
@@ -165,7 +165,7 @@ class Tracking:
         while True:
             match await connection.read_response():
                 case [b"message", channel, changed] if channel == _INVALIDATE:
-                    # What comes behind it, the answers to heartbeats too, waits until it is carried out.
+                    # All that comes behind it, answers to heartbeats too, waits until it is carried out.
                     await self._listener.heard(changed)
                 case [b"pong", _]:
                     self._answers.put_nowait(None)
