@@ -29,7 +29,7 @@ from univocal import MemoryStore
 from univocal.cache.decide import Forward
 from univocal.engine.outcome import Outcome, Times
 from univocal.http.messages import Received
-from univocal.judge.handling import Handling
+from univocal.judge.cache_status import Handling
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites, resolve

@@ -39,7 +39,7 @@ from univocal.http.framing import ReadLimits, is_authority
 from univocal.http.messages import Fields, Received, Request, Response
 from univocal.http.roles import Answer, Content, UnderWay
 from univocal.judge.admission import Admission, Gate
-from univocal.judge.handling import Handling
+from univocal.judge.cache_status import Handling
 from univocal.judge.hits import Hit, HitFields, Hits, Tally
 from univocal.judge.plan import Plan
 from univocal.judge.profiles import builtin_profiles

@@ -28,9 +28,9 @@ from urllib.parse import unquote_to_bytes
 from univocal.http.errors import ConfigurationError, ProfileError
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.charset import CHARSETS
+from univocal.uri.percent_encoding import RINGS, DecoderRing
 from univocal.uri.pipeline import canonical_target, explain_target
 from univocal.uri.profile import Profile, parse
-from univocal.uri.ring import RINGS, DecoderRing
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites, resolve
 from univocal.uri.suspicious import SEQUENCES

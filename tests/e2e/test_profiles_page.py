@@ -17,9 +17,9 @@ import pytest
 from tests.ports import free_port
 from univocal.http.grammar import RESERVED, UNRESERVED
 from univocal.judge.profiles import builtin_profiles
+from univocal.uri.percent_encoding import DECODE, ENCODE, KEEP, RINGS
 from univocal.uri.pipeline import Rejected, canonical_target, explain_target
 from univocal.uri.profile import parse
-from univocal.uri.ring import DECODE, ENCODE, KEEP, RINGS
 from univocal.uri.schema import _ARRAYS, _TABLES
 from univocal.uri.suspicious import SEQUENCES
 from univocal.uri.target import path_tags

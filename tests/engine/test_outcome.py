@@ -12,7 +12,7 @@ from univocal.engine.audience import Audience
 from univocal.engine.outcome import Outcome, Times
 from univocal.engine.purge import Purged
 from univocal.http.messages import Fields, Received
-from univocal.judge.handling import Handling, cache_status
+from univocal.judge.cache_status import Handling, cache_status
 from univocal.judge.orders import order_by_name
 
 SITES = House().engine.gate.runtime.sites

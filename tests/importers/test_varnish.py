@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from univocal.http.errors import ConfigurationError
 from univocal.judge.profiles import builtin_profiles
+from univocal.uri.percent_encoding import DECODE, ENCODE, KEEP, RINGS, DecoderRing
 from univocal.uri.profile import parse
-from univocal.uri.ring import DECODE, ENCODE, KEEP, RINGS, DecoderRing
 from univocal_app.importers.imported import Source
 from univocal_app.importers.varnish import read
 from univocal_app.importers.writing import profile_text

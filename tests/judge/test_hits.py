@@ -16,7 +16,7 @@ from univocal.engine.audience import Audience
 from univocal.http.fields import without
 from univocal.http.messages import Received, Response
 from univocal.judge.admission import Gate
-from univocal.judge.handling import Handling, cache_status
+from univocal.judge.cache_status import Handling, cache_status
 from univocal.judge.hits import Hits
 from univocal.judge.plan import plan_of
 from univocal.judge.profiles import builtin_profiles

@@ -10,7 +10,7 @@ from univocal import Outcome
 from univocal.engine.audience import Listener
 from univocal.engine.outcome import Times
 from univocal.http.messages import Received
-from univocal.judge.handling import Handling
+from univocal.judge.cache_status import Handling
 from univocal_app.observe import event_report as module
 from univocal_app.observe.event_report import EventReport
 from univocal_app.observe.events import event_of

@@ -15,7 +15,7 @@ from univocal import MemoryStore, Outcome
 from univocal.cache.decide import Forward
 from univocal.engine.outcome import Times
 from univocal.http.messages import Received
-from univocal.judge.handling import Handling
+from univocal.judge.cache_status import Handling
 from univocal_app.observe.families import BOUNDS
 from univocal_app.observe.figures import Figures
 from univocal_app.observe.metrics import Metrics

@@ -14,7 +14,7 @@ import pytest
 from univocal import Outcome
 from univocal.engine.outcome import Times
 from univocal.http.messages import Received
-from univocal.judge.handling import Handling
+from univocal.judge.cache_status import Handling
 from univocal_app.config.tables import settings_of, validate
 from univocal_app.observe.families import EVICTIONS
 from univocal_app.processes.channel import connect

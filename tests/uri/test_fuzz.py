@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from univocal.uri import pipeline, segments, sites, target
-from univocal.uri.ring import DecoderRing
+from univocal.uri.percent_encoding import DecoderRing
 
 SOURCE = Path(__file__).parents[2] / "fuzz" / "uri.py"
 

@@ -12,11 +12,11 @@ from starlette.routing import Match, Mount
 from starlette.routing import Route as StarletteRoute
 
 from univocal.http.errors import ProfileError
+from univocal.uri.percent_encoding import KEEP
 from univocal.uri.pipeline import Rejected, canonical_target, explain_target
 from univocal.uri.profile import Profile, parse
 from univocal.uri.query import split
 from univocal.uri.rewrite import rewriter
-from univocal.uri.ring import KEEP
 from univocal.uri.segments import add_trailing_slash
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites, resolve, resolve_url

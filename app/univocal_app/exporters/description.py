@@ -8,9 +8,9 @@ from typing import Final, NamedTuple, TypeAlias
 
 from univocal.http.errors import ProfileError, by_rank
 from univocal.uri.charset import Charset
+from univocal.uri.percent_encoding import DECODE, DecoderRing
 from univocal.uri.pipeline import explain_target
 from univocal.uri.profile import Profile
-from univocal.uri.ring import DECODE, DecoderRing
 
 __all__ = ["Constant", "Description", "Respelling", "describe"]
 

@@ -17,8 +17,8 @@ from typing import Final
 
 from univocal.http.authority import DEFAULT_PORTS
 from univocal.http.grammar import Absolute, split_absolute
+from univocal.uri.percent_encoding import DECODE, ENCODE, RINGS, DecoderRing
 from univocal.uri.profile import parse
-from univocal.uri.ring import DECODE, ENCODE, RINGS, DecoderRing
 from univocal_app.importers.imported import Imported, Note, Source
 from univocal_app.importers.rings import corrected, path_settings
 from univocal_app.importers.sites import Mapped, SiteWriter

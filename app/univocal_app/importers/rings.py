@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from univocal.http.grammar import UNRESERVED
-from univocal.uri.ring import DECODE, ENCODE, KEEP, RINGS, DecoderRing
+from univocal.uri.percent_encoding import DECODE, ENCODE, KEEP, RINGS, DecoderRing
 from univocal_app.importers.imported import Note, Table
 
 __all__ = ["corrected", "path_settings"]

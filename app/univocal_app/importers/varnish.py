@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from univocal.http.grammar import UNRESERVED
-from univocal.uri.ring import DECODE, KEEP
+from univocal.uri.percent_encoding import DECODE, KEEP
 from univocal_app.importers.imported import Imported, Note, Source
 from univocal_app.importers.rings import corrected, path_settings
 

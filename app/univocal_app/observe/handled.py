@@ -6,7 +6,7 @@ from typing import Final
 
 from univocal.engine.outcome import Outcome
 from univocal.http.errors import REASONS, status_of
-from univocal.judge.handling import Handling
+from univocal.judge.cache_status import Handling
 
 __all__ = ["FAILURES", "REFUSALS", "cache_word", "failed_for", "may_hit", "refused_for"]
 

@@ -9,7 +9,7 @@ from typing import Final
 from univocal.asgi.messages import Message, Scope, Send, send_problem
 from univocal.engine.outcome import Outcome, Times
 from univocal.judge.admission import Admission
-from univocal.judge.handling import Handling
+from univocal.judge.cache_status import Handling
 
 __all__ = ["DENIAL", "WatchedSend", "denial", "refuse_handshake"]
 

@@ -9,7 +9,7 @@ from univocal.engine.purge import Purged
 from univocal.engine.recording import Recording
 from univocal.http.errors import Failure
 from univocal.judge.admission import Admission
-from univocal.judge.handling import Handling
+from univocal.judge.cache_status import Handling
 
 __all__ = ["Account"]
 

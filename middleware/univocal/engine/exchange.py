@@ -31,7 +31,7 @@ from univocal.http.messages import Fields, Response, values
 from univocal.http.problem import problem
 from univocal.http.roles import Client, Content
 from univocal.judge.admission import Admission
-from univocal.judge.handling import Handling, cache_status
+from univocal.judge.cache_status import Handling, cache_status
 from univocal.judge.orders import Order
 from univocal.uri.target import Canonical, reference
 

@@ -11,7 +11,7 @@ from univocal.forward.tunnel import Tunnel
 from univocal.http.messages import Fields, Response
 from univocal.http.roles import Client
 from univocal.http.upgrade import WEBSOCKET, Line, Switching
-from univocal.judge.handling import Handling
+from univocal.judge.cache_status import Handling
 
 __all__ = ["Handshake", "SwitchingClient"]
 

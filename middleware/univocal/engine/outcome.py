@@ -11,7 +11,7 @@ from univocal.http.fields import firsts
 from univocal.http.messages import Received
 from univocal.http.problem import problem
 from univocal.judge.admission import Admission
-from univocal.judge.handling import Handling
+from univocal.judge.cache_status import Handling
 from univocal.judge.orders import PURGES, Order
 from univocal.uri.sites import Sites
 from univocal.uri.target import Canonical

@@ -1,4 +1,8 @@
-"""A request's wait for an answer: its own, or one that another request asked for."""
+"""A request's wait for an answer: its own, or one that another request asked for.
+
+It waits for another's answer for `Limits.collapse_timeout` seconds (5 by default) at most. `Exchange` sets
+that timer when it joins a flight, and again for content that stands still; then it asks by itself.
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from univocal.cache.stored import Stored
 from univocal.cache.tags import TAGGING
 from univocal.http.messages import Fields, Received, Request
 from univocal.judge.admission import Gate, admitted
-from univocal.judge.handling import Handling, cache_status
+from univocal.judge.cache_status import Handling, cache_status
 from univocal.judge.plan import Plan
 from univocal.judge.trust import within
 from univocal.uri.sites import resolve

@@ -1,4 +1,9 @@
-"""The times that a client has: one lazy timer for all the waits of a connection."""
+"""The times that a client has: one lazy timer for all the waits of a connection.
+
+How long each may be, `ReadLimits` in `http/framing.py` says: `header_timeout` (15 s) for a head,
+`content_timeout` (60 s) for content, `send_timeout` (60 s) for taking what is sent. A connection between two
+requests has uvicorn's `timeout_keep_alive`.
+"""
 
 from __future__ import annotations
 

@@ -10,10 +10,10 @@ from typing import Final, TypeAlias
 
 from univocal.http.errors import by_rank
 from univocal.uri.charset import UTF_8, part_transcoder
+from univocal.uri.percent_encoding import spellings
 from univocal.uri.profile import Profile
 from univocal.uri.query import BARE, Query, Respell, query_steps, split
 from univocal.uri.rewrite import Rewrite, rewriter
-from univocal.uri.ring import spellings
 from univocal.uri.segments import (
     add_trailing_slash,
     merge_slashes,

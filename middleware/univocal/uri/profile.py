@@ -10,9 +10,9 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from univocal.http.errors import ConfigurationError, Objections, ProfileError, by_rank
 from univocal.uri.charset import CHARSETS, Charset, part_transcoder
+from univocal.uri.percent_encoding import DECODE, ENCODE, RINGS, DecoderRing
 from univocal.uri.query import Query
 from univocal.uri.rewrite import Rule, first_overlap
-from univocal.uri.ring import DECODE, ENCODE, RINGS, DecoderRing
 from univocal.uri.schema import CACHE, Tables, load, merged, with_defaults
 
 __all__ = ["FileName", "Profile", "ProfileName", "Shelf", "chosen_profile", "parse", "put_shelf"]

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 from univocal.http.globs import compile_globs
 from univocal.http.grammar import RESERVED, UNRESERVED, unescape
 from univocal.uri.charset import Charset, part_transcoder
-from univocal.uri.ring import DecoderRing
+from univocal.uri.percent_encoding import DecoderRing
 
 __all__ = ["BARE", "Query", "Respell", "query_steps", "split"]
 

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from univocal.http.errors import Objections, ProfileError, by_rank
 from univocal.uri.charset import CHARSETS
-from univocal.uri.ring import RINGS
+from univocal.uri.percent_encoding import RINGS
 from univocal.uri.suspicious import SEQUENCES
 
 __all__ = ["CACHE", "Tables", "load", "merged", "with_defaults"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from univocal.uri.ring import RINGS
+from univocal.uri.percent_encoding import RINGS
 
 __all__ = [
     "add_trailing_slash",

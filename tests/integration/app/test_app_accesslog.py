@@ -20,7 +20,7 @@ from univocal.engine.outcome import Outcome, Times
 from univocal.engine.purge import Purged
 from univocal.http.errors import ConfigurationError
 from univocal.http.messages import Received
-from univocal.judge.handling import Handling
+from univocal.judge.cache_status import Handling
 from univocal.judge.orders import Order
 from univocal.store.purge_selectors import Keys
 from univocal_app.observe import accesslog

@@ -13,7 +13,7 @@ from univocal import Outcome
 from univocal.engine.audience import Listener
 from univocal.engine.outcome import Times
 from univocal.http.messages import Received
-from univocal.judge.handling import Handling
+from univocal.judge.cache_status import Handling
 from univocal_app.observe.accesslog import as_json
 from univocal_app.observe.admin_events import Events
 from univocal_app.observe.events import ROOM, Event, Follower, Wanted, event_of

@@ -21,7 +21,7 @@ from univocal.engine.outcome import Times
 from univocal.engine.purge import Purged
 from univocal.http.errors import Failure
 from univocal.http.messages import Received
-from univocal.judge.handling import Handling
+from univocal.judge.cache_status import Handling
 from univocal.judge.hits import Tally
 from univocal_app.config.tables import validate
 from univocal_app.observe.counts import STEP

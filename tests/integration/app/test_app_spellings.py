@@ -16,7 +16,7 @@ from support import OtherProcesses
 from univocal import CacheMiddleware, MemoryStore, Outcome
 from univocal.engine.outcome import Times
 from univocal.http.messages import Received
-from univocal.judge.handling import Handling
+from univocal.judge.cache_status import Handling
 from univocal.store.purge_selectors import url_of
 from univocal.uri.pipeline import canonical_target
 from univocal.uri.profile import parse

@@ -15,7 +15,7 @@ from univocal import CacheMiddleware, MemoryStore, Outcome
 from univocal.engine.outcome import Times
 from univocal.http.errors import Failure
 from univocal.http.messages import Received
-from univocal.judge.handling import Handling
+from univocal.judge.cache_status import Handling
 from univocal.uri.sites import resolve
 from univocal_app.config.tables import validate
 from univocal_app.observe import top as module

@@ -9,8 +9,8 @@ from urllib.parse import unquote_to_bytes
 
 import pytest
 
+from univocal.uri.percent_encoding import RINGS
 from univocal.uri.pipeline import Rejected, canonical_target
-from univocal.uri.ring import RINGS
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites, resolve
 from univocal.uri.target import Canonical, origin_target

@@ -1,4 +1,9 @@
-"""Purges in Redis: each is noted, so that nothing fetched before is stored after, then done in steps."""
+"""Purges in Redis: each is noted, so that nothing fetched before is stored after, then done in steps.
+
+Other nodes hear of a purge by the keys that `note.lua` writes and deletes: Redis tells every client that
+tracks such keys (`tracking.py`), and `attachment.py` has each node's memory remove what the purge means. A
+node that has lost its connection empties its memory.
+"""
 
 from __future__ import annotations
 

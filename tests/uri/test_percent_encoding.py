@@ -1,7 +1,7 @@
 import pytest
 
 from univocal.http.grammar import RESERVED, UNRESERVED
-from univocal.uri.ring import DECODE, ENCODE, KEEP, RINGS, DecoderRing
+from univocal.uri.percent_encoding import DECODE, ENCODE, KEEP, RINGS, DecoderRing
 
 RFC3986 = RINGS["rfc3986"]
 

@@ -1,4 +1,4 @@
-"""The decoder ring: one spelling for each of the 256 octets of a path or query.
+"""The percent-encoding table (a profile's `ring`): one spelling for each byte of a path or query.
 
 RFC 3986 splits the octets into 66 unreserved ones, which mean the same bare and percent-encoded, 18 reserved
 ones, of which only the application knows whether they do, and 172 others, which may not stand bare at all.
