@@ -146,6 +146,23 @@ def test_while_all_are_ill_what_is_stored_is_served_and_the_rest_is_refused_at_o
     assert '"down"' in running.out
 
 
+def test_the_combined_log_names_the_origin_servers_that_are_all_down(
+    start: Fixture, origins: Fixture, ask: Fixture, tmp_path: Path
+) -> None:
+    only = origins("only")
+    only.status = 500
+    file = tmp_path / "univocal.toml"
+    file.write_text(
+        '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log_format = "combined"\n'
+        "[origin]\nhealth = { path = '/healthz', interval = 0.1 }\n"
+        f'[[sites]]\nhosts = ["en.example"]\nupstream = "{only.url}"\n'
+    )
+    running = start("serve", "--config", str(file))
+    soon(lambda: ask(running.proxy, "/x", "en.example").status == 502)
+    running.end()
+    assert f'"origin {only.url} at -: down: every origin server is down' in running.out
+
+
 @pytest.mark.parametrize(
     ("place", "own", "is_checked"),
     [

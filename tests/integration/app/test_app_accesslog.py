@@ -104,6 +104,12 @@ def test_few_texts_are_remembered() -> None:
     assert json.loads(as_json(outcome()))["user_agent"] is None
 
 
+def test_a_response_that_the_origin_server_confirmed_is_revalidated() -> None:
+    for status, said in ((304, "revalidated"), (500, "stale"), (0, "stale")):
+        line = json.loads(as_json(outcome(handling=Handling(fwd="stale", fwd_status=status))))
+        assert line["cache"] == said
+
+
 def test_why_something_is_not_stored_is_in_the_line() -> None:
     line = json.loads(as_json(outcome(handling=Handling(fwd="uri-miss", unstorable="no-store"))))
     assert (line["stored"], line["storable"], line["detail"]) == (False, "no-store", "no-store")
