@@ -150,7 +150,7 @@ def take(tab: Tab, page: str, example: str, picture: Picture) -> bytes:
     tab.call("Emulation.setEmulatedMedia", features=features)
     tab.call("Page.navigate", url=page)
     tab.until("document.getElementById('state').textContent === 'Live'")
-    tab.until("document.querySelectorAll('.plot canvas').length === 3")
+    tab.until("[...document.querySelectorAll('.plot svg')].every((svg) => svg.querySelector('path'))")
     if picture.part:
         tab.evaluate(f"document.getElementById('url').value = {json.dumps(example)}")
         tab.evaluate("document.getElementById('explain').requestSubmit()")
