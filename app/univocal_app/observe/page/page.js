@@ -149,7 +149,7 @@ function showNumbers({ totals, series, connections, certificates, program }, ori
   const some = totals.requests > 0;
   const rate = recent("requests") / Math.max(last.length, 1);
   const values = [
-    ["Requests in another spelling", some ? number(totals.folded) : NOTHING, `${SINCE}, than the canonical one`, "first"],
+    ["Requests in another spelling", some ? number(totals.folded) : NOTHING, `not the canonical one; ${SINCE}`, "first"],
     ["Hits", some ? number(totals.hits) : NOTHING, `${SINCE}; ratio ${percent(totals.hits, totals.answerable)}, last ${LAST} s ${percent(recent("hits"), recent("answerable"))}`, "first"],
     ["Requests a second", some ? number(Math.round(rate * 10) / 10) : NOTHING, `last ${LAST} s; ${number(totals.requests)} and ${octets(totals.bytes)} sent ${SINCE}`],
     ["Latency, median", some ? duration(totals.seconds.p50) : NOTHING, `${SINCE}; 99 % within ${some ? duration(totals.seconds.p99) : NOTHING}`],
