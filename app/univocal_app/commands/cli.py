@@ -47,7 +47,7 @@ app: Final = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-# What the settings that stand on the command line are called there.
+# The names of settings on the command line.
 OPTIONS: Final = {
     "sites[0].upstream": "--upstream",
     "sites[0].profile": "--profile",

@@ -121,7 +121,7 @@ def follow(client: AdminClient, wanted: Wanted, show: Printer, begin: float | No
     shown: frozenset[str] = frozenset()
     for event in client.events(path):
         if event.name == "open" and source is not None and begin is not None:
-            # What came before this moment is in the file soon; what comes from now on is in the stream, too.
+            # Lines before this moment are in the file soon; lines from now on are in the stream, too.
             opened_at = time.time()
             time.sleep(2 * PATIENCE)
             shown = show.all(entries_of(source, wanted, begin), opened_at - 60)

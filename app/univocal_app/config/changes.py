@@ -43,7 +43,7 @@ def _differences(place: str, before: BaseModel, after: BaseModel) -> Iterator[st
         key = f"{place}.{name}" if place else name
         old, new = getattr(before, name), getattr(after, name)
         if isinstance(old, BaseModel) and isinstance(new, BaseModel):
-            # What a site says itself goes before what is said for all, the default as well.
+            # A site's own setting goes before the one for all, the default as well.
             own = isinstance(before, SiteTable | RouteTable) and isinstance(old, OriginTable | PolicyTable)
             yield from _said(key, old, new) if own else _differences(key, old, new)
         elif _tables(old) and _tables(new):

@@ -274,7 +274,7 @@ class AccessLog:
             self._stream.flush()
         except (OSError, ValueError):
             if 0 < written < len(lines) and lines[written - 1 : written] != b"\n":
-                # What is lost are whole lines: should there be room again, this one ends first.
+                # Whole lines are lost: should there be room again, this one ends first.
                 self._waiting = lines[written : lines.index(b"\n", written) + 1]
             raise
 

@@ -29,7 +29,7 @@ from univocal_app.observe.metrics import Metrics
 
 __all__ = ["admin"]
 
-# What is read in the files of all processes. The other views ask each of them.
+# These views read the files of all processes. The other views ask each of them.
 _SUMS: Final = frozenset(("/metrics", "/-/stats"))
 
 View = Callable[[Request], Awaitable[Response]]

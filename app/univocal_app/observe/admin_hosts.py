@@ -71,7 +71,7 @@ def _is_everywhere(host: str) -> bool:
 def _is_address(host: bytes, server: tuple[str, int | None] | None, everywhere: bool) -> bool:
     """Tell whether a host is the address at which the connection has arrived.
 
-    Who listens `everywhere` has the loopback addresses, too: a container's port is published under one.
+    A listener `everywhere` has the loopback addresses, too: a container's port is published under one.
     """
     try:
         address = _unmapped(host.decode("ascii").strip("[]"))

@@ -62,7 +62,7 @@ class Channel(asyncio.Protocol, Generic[Heard]):
         self._has_ended = True
         self._transport.abort()
 
-    # What the event loop calls
+    # Called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)

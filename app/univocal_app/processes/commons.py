@@ -20,7 +20,7 @@ PARENT: Final = "parent"  # the name of the process that has the admin listener
 class Commons:
     """A directory that every process of the program uses, and the name that one process alone has in it.
 
-    Who takes the place of a process that has ended takes its name, too.
+    A process in the place of one that has ended takes its name, too.
     """
 
     directory: Path

@@ -230,7 +230,7 @@ def assemble(configuration: Configuration, source: str, commons: Commons | None 
 
 
 def _listener(configuration: Configuration, proxy: CacheMiddleware, origins: Origins) -> Listener:
-    """What the connections of the proxy's clients share."""
+    """The parts that the connections of the proxy's clients share."""
 
     def refused(received: Received, reasons: tuple[str, ...]) -> None:
         sites = proxy.gate.runtime.sites

@@ -54,7 +54,7 @@ def _validated(settings: dict[str, Any], source: str, objections: Objections) ->
             return validate(settings, source)
         known = [each.key for each in objections.errors]
         objections.errors += (each for each in faults.errors if not _is_about(each.key, known))
-        # What is right by itself may not go with the rest of the file: a profile, a host of two sites.
+        # A value that is right by itself may not go with the rest: a profile, a host of two sites.
         settings = substituted(settings, (each.key for each in faults.errors))
     return None
 
@@ -74,7 +74,7 @@ def placed(errors: Iterable[ConfigurationError]) -> list[ConfigurationError]:
         if error.key:
             with suppress(OSError, ValueError):
                 error.line = line_of(Path(error.source).read_text("utf-8"), error.key)
-        # What is said for all sites is used by each of them, and is one mistake.
+        # Each site uses a setting for all sites: it is one mistake.
         by_text[str(error)] = error
     return sorted(by_text.values(), key=lambda error: (error.source, error.line))
 

@@ -1,6 +1,6 @@
 """A reload: the configuration is read again, and put into force while requests go on.
 
-A request keeps the Runtime that it began with. What may fail is done before anything is changed.
+A request keeps the Runtime that it began with. Every step that may fail comes before the first change.
 """
 
 from __future__ import annotations
