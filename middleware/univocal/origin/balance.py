@@ -95,9 +95,9 @@ class Balance(Generic[Server]):
 
     Members change at any time: `change` takes the new ones (those that are the same objects keep their state
     and numbers; a member that is gone may still serve, and be reported), and `mark` tells what a health check
-    has found. Who is marked down gets no request. Failures eject by themselves, but never the last one, which
-    is failing then: while none is up, all that are not down are tried as if none were ejected. `changed`
-    hears of each member whose state answers and failures have changed.
+    has found. A server that is marked down gets no request. Failures eject by themselves, but never the last
+    one, which is failing then: while none is up, all that are not down are tried as if none were ejected.
+    `changed` hears of each member whose state answers and failures have changed.
     """
 
     __slots__ = ("_budget", "_members", "changed", "settings")
@@ -131,7 +131,7 @@ class Balance(Generic[Server]):
         member.enter(MemberState.UP if up else MemberState.DOWN, now)
         self._eject(now)
 
-    # What who asks calls.
+    # Called by attempts.
 
     def take(self, asker: object, key: bytes, now: float) -> Member[Server] | None:
         """The member to ask; None while all are down."""
