@@ -122,6 +122,35 @@ async def test_an_idle_connection_is_closed(connect):
     assert (client.transport.is_closed, client.goodbyes) == (True, [(3, NO_ERROR)])
 
 
+@pytest.mark.parametrize("octets", [b"\0\0\0", frame(PING, 0, 0, bytes(8))[:-1]])
+async def test_half_a_frame_does_not_keep_an_idle_connection(connect, octets):
+    client = connect(limits=LIMITS)
+    await client.send(headers(1), octets)
+    client.clock.pass_time(4.9)
+    await client.settle()
+    assert not client.transport.is_closed
+    client.clock.pass_time(0.2)
+    await client.settle()
+    assert (client.transport.is_closed, client.goodbyes) == (True, [(1, NO_ERROR)])
+
+
+async def test_half_a_frame_does_not_keep_a_connection_that_ends(connect):
+    client = connect(limits=LIMITS)
+    await client.send(headers(1), headers(3)[:20])
+    client.connection.shutdown()
+    await client.settle()
+    assert not client.transport.is_closed
+    await client.send(headers(3)[20:])
+    assert client.response(3)[::2] == (200, b"answer")
+    assert client.transport.is_closed
+    client = connect(limits=LIMITS)
+    await client.send(headers(1), b"\0\0\0")
+    client.connection.shutdown()
+    client.clock.pass_time(5.1)
+    await client.settle()
+    assert client.transport.is_closed
+
+
 async def test_pings_do_not_keep_an_idle_connection(connect):
     client = connect(limits=LIMITS)
     await client.ask(1)

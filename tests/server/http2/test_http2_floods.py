@@ -61,6 +61,13 @@ def overflowing_windows():
         number += 2
 
 
+def trailers_in_vain():
+    """The stream is over: its content was longer than it had said."""
+    yield headers(1, [*POST, (b"content-length", b"1")], ends=False) + data(1, b"too long")
+    while True:
+        yield headers(1, [(b"x", b"y")])
+
+
 def for_ever(octets, first=b""):
     yield first
     while True:
@@ -87,6 +94,7 @@ FLOODS = {
     "streams beyond the bound": refused_streams,
     "malformed requests": malformed_requests,
     "windows that overflow": overflowing_windows,
+    "trailers of a stream that was reset": trailers_in_vain,
 }
 
 

@@ -389,9 +389,10 @@ class Http2Connection(asyncio.Protocol):
 
     def _settle(self) -> None:
         """See to it that a connection without streams has an end, once all is written."""
-        if self.transport.is_closing() or self._streams or not self.session.is_read:
+        if self.transport.is_closing() or self._streams or self._later or self._output.is_blocked:
             return
-        if self.session.is_left or self.session.state is not SessionState.OPEN:
+        ends = self.session.is_left or self.session.state is not SessionState.OPEN
+        if ends and self.session.is_read:
             self._close()
         elif self._deadlines.due == NEVER:
             self._deadlines.wait(self._keep_alive)

@@ -54,6 +54,8 @@ _REMEMBERED: Final = 1000
 _HIGHEST: Final = 2**31 - 1
 _EMPTY: Final = 9  # octets of a DATA frame without content
 _GOAWAY: Final = 17  # octets of the frame that h2 ends a connection with
+# The price of a section of fields for a stream that was reset, in credits: h2 resets it again.
+_TRAILERS_IN_VAIN: Final = 10
 _FAREWELL: Final = b"farewell"  # a PING whose acknowledgement says that the client has read the first GOAWAY
 
 H2Connection.MAX_CLOSED_STREAMS = _REMEMBERED  # h2's own setting: else each connection remembers 65,536
@@ -149,7 +151,8 @@ class Session:
             waits = self._frames.awaits_fields
             self.fields_since = (self.fields_since or now) if waits else None
             return None
-        if not self._credit.spend(frame.price, now):
+        late = frame.kind == Kind.HEADERS and frame.stream in self._dropped
+        if not self._credit.spend(frame.price + _TRAILERS_IN_VAIN * late, now):
             self.fail(ErrorCodes.ENHANCE_YOUR_CALM)
             return None
         return self._read(frame)
