@@ -28,9 +28,9 @@ PACKAGES = {"caddy": "caddy", "nginx": "nginx-light", "haproxy": "haproxy"}
 
 
 def file_of(root: Path, kind: str, page: str = "in-front.md") -> str:
-    """The one block of this kind on a page."""
+    """The first block of this kind on a page."""
     page = (root / "docs" / "how-to" / page).read_text("utf-8")
-    (block,) = re.findall(rf"(?ms)^```{kind}\n(.*?)^```$", page)
+    block, *_ = re.findall(rf"(?ms)^```{kind}\n(.*?)^```$", page)
     return str(block)
 
 
