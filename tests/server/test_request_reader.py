@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from univocal.http.errors import RefusedError
 from univocal.http.framing import ReadLimits
 from univocal.server.bounds import Bounds
+from univocal.server.http1.chunks import ChunkReader
 from univocal.server.http1.head_reader import IncomingHead
 from univocal.server.http1.request_reader import END, RequestPhase, RequestReader
 
@@ -91,6 +92,59 @@ def test_chunks_are_put_together_however_they_are_cut(pieces, step, last):
     assert requests(data + GET, step) == [(b"/", b"".join(pieces), True), (b"/next", b"", True)]
 
 
+SIZE_LINES = st.tuples(
+    st.sampled_from([b"", b"", b"0", b"000"]),
+    st.sampled_from([b"%x", b"%X"]),
+    st.sampled_from(
+        [b"", b"", b";a", b";a=b;c", b';a="\\"\r;\xe4"'.replace(b"\r", b"\t"), b";" + b"a" * 300]
+    ),
+)
+OF_LINE_ENDS = st.text("\r\n01;a", min_size=1, max_size=70).map(str.encode)
+
+
+@given(
+    st.lists(st.tuples(SIZE_LINES, OF_LINE_ENDS, st.integers(1, 10)), max_size=4),
+    st.integers(1, 3),
+    st.sampled_from([7, 1000, 100_000]),
+)
+def test_chunks_of_every_spelling_mix(kinds, times, step):
+    wire = content = b""
+    for _ in range(times):
+        for (zeros, form, extension), piece, count in kinds:
+            wire += (zeros + form % len(piece) + extension + b"\r\n" + piece + b"\r\n") * count
+            content += piece * count
+    assert requests(CHUNKED + wire + b"0\r\n\r\n" + GET, step) == [
+        (b"/", content, True),
+        (b"/next", b"", True),
+    ]
+
+
+def as_if_alone(wire):
+    """The content of chunks that come octet by octet, or the reasons for which they are refused."""
+    try:
+        return requests(CHUNKED + wire, 1)
+    except RefusedError as refused:
+        return refused.reasons
+
+
+@given(
+    st.lists(st.integers(1, 70), min_size=1, max_size=30),
+    st.sampled_from([b"\r\n", b"\n", b"1\r\n", b"0\r\n\r\n", b"text;"]),
+    st.integers(0, 5000),
+    st.sampled_from([b"", b"\r", b"\n", b" ", b"1", b"g", b";", b"\x00", b"\r\n"]),
+    st.booleans(),
+)
+def test_a_wrong_octet_in_a_run_changes_nothing_before_it(sizes, unit, place, wrong, replaces):
+    wire = b"".join(b"%x\r\n%b\r\n" % (size, (unit * size)[:size]) for size in sizes) + b"0\r\n\r\n"
+    place %= len(wire)
+    wire = wire[:place] + wrong + wire[place + replaces :]
+    try:
+        whole = requests(CHUNKED + wire, len(wire) + 1000)
+    except RefusedError as refused:
+        whole = refused.reasons
+    assert whole == as_if_alone(wire)
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -159,6 +213,8 @@ KINDS = {
     "empty lines": of(b"\r\n") + GET,
     "blank lines, counted": counted(of(b"\r\n\r\n")),
 }
+EMPTY_LINES = [b"\n", b"\r\n", b"\n\r\n", b"\r\n\n\n"]
+MIXED = [(1, 2), (3, 5, 7), (15, 16), (31, 32), (1, 65)]
 SMALL = {"small chunks": b"text ", "small chunks of blank lines": b"\r\n\r\n"}
 
 
@@ -174,3 +230,32 @@ def test_no_content_costs_more_than_a_plain_one(kind):
 def test_small_chunks_cost_no_python_step_each(kind, size):
     wire = CHUNKED + chunks(of(SMALL[kind])[:200_000], size) + b"0\r\n\r\n"
     assert seconds_for(wire) < 0.03  # step by step it takes 0.06 to 0.12
+
+
+@pytest.mark.parametrize("sizes", MIXED)
+@pytest.mark.parametrize("extension", [b"", b";a"])
+def test_small_chunks_of_several_sizes_cost_no_step_each(sizes, extension):
+    of_line_ends = [b"%x%b\r\n%b\r\n" % (size, extension, of(b"\r\n")[:size]) for size in sizes]
+    wire = CHUNKED + of(b"".join(of_line_ends))[:200_000]
+    assert seconds_for(wire) < 0.06  # step by step it takes up to 0.16
+
+
+@pytest.mark.parametrize("lines", EMPTY_LINES)
+def test_empty_lines_between_requests_are_passed_over_by_blocks(lines):
+    octets = of(lines)
+    assert requests(octets + GET, 100_000) == [(b"/next", b"", True)]
+    assert requests(octets[:9000] + b"\n" + GET, 4097) == [(b"/next", b"", True)]
+    assert seconds_for(octets + GET) < 0.004
+    with pytest.raises(RefusedError):
+        requests(octets[:9000] + b"\r" + GET, 4097)
+
+
+@pytest.mark.parametrize("sizes", [*MIXED, (1,), (64,), (64, 65)])
+def test_one_step_takes_a_bounded_number_of_chunks(sizes):
+    """A microsecond a chunk, or for 32 octets of a run: others wait for a fraction of a millisecond."""
+    wire = b"".join(b"%x\r\n%b\r\n" % (size, of(b"\r\n")[:size]) for size in sizes) * 50_000
+    chunks_read, at = ChunkReader(), 0
+    for _ in range(20):
+        before = at
+        _, at = chunks_read.read(wire, at)
+        assert 0 < at - before <= 128 * 70 + 4096

@@ -8,18 +8,19 @@ from __future__ import annotations
 import re
 from typing import Final
 
+import httptools
+
 from univocal.http.errors import RefusedError
+from univocal.server.http1.llhttp import new_parser
 
 __all__ = ["ChunkReader"]
 
-# Chunks that are read at once: a fraction of a millisecond, in which others wait.
+# Steps that are taken at once, about a microsecond each: a chunk is one.
 _AT_ONCE: Final = 128
 # Chunks of fewer octets are read many at a time, as far as these octets have them.
-_SMALL: Final = 32
+_SMALL: Final = 64
 _WINDOW: Final = 4096
-_SIZES: Final = {b"%x" % size: size for size in range(1, _SMALL)} | {
-    b"%X" % size: size for size in range(1, _SMALL)
-}
+_OCTETS_A_STEP: Final = 32  # of a run of small chunks
 # Octets of a line with a chunk's size and extensions.
 _LONGEST_LINE: Final = 16 * 1024
 
@@ -29,8 +30,33 @@ _TOKEN: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _QUOTED: Final = rb'"(?:[\t !#-\[\]-~\x80-\xff]|\\[\t -~\x80-\xff])*"'
 _EXTENSIONS: Final = rb"(?:;%b(?:=(?:%b|%b))?)*" % (_TOKEN, _TOKEN, _QUOTED)
 _LINE: Final = re.compile(_SIZE + _EXTENSIONS)
+_BEFORE_CHUNKS: Final = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
 # Nearly every chunk but the first and the last begins like this, behind the one before it.
 _NEXT: Final = re.compile(rb"\r\n([0-9A-Fa-f]{1,15})\r\n")
+
+
+def _run_of_small(before: bytes, behind: bytes) -> re.Pattern[bytes]:
+    """As many whole small chunks as there are; around a size's digits stand such octets."""
+    kinds = []
+    for first in range(1, 16):
+        sizes = [first, *(16 * first + second for second in range(16))]
+        digits = [b"", *map(_digit, range(16))]
+        rests = [
+            b"%b%b\r\n.{%d}\r\n" % (digit, behind, size)
+            for digit, size in zip(digits, sizes, strict=True)
+            if size < _SMALL
+        ]
+        kinds.append(b"%b(?:%b)" % (_digit(first), b"|".join(rests)))
+    return re.compile(b"(?:%b(?:%b))++" % (before, b"|".join(kinds)), re.DOTALL)
+
+
+def _digit(value: int) -> bytes:
+    return b"[%x%X]" % (value, value)
+
+
+_RUN: Final = _run_of_small(b"", b"")
+# The same with leading zeros and extensions, as `_LINE` has them.
+_ODD_RUN: Final = _run_of_small(b"(?=%b%b\r\n)0*+" % (_SIZE, _EXTENSIONS), b"(?:;[^\r]*+)?+")
 
 
 class ChunkReader:
@@ -39,9 +65,10 @@ class ChunkReader:
     `read` until `is_over`: then the octets are those of the trailers.
     """
 
-    __slots__ = ("_left", "_open", "is_over")
+    __slots__ = ("_contents", "_left", "_open", "is_over")
 
     def __init__(self) -> None:
+        self._contents: _Contents | None = None
         self._left = 0  # octets of the chunk that are to come
         self._open = False  # a chunk's content is complete, and the end of its line is to come
         self.is_over = False
@@ -52,8 +79,9 @@ class ChunkReader:
         No content, and the same place: more octets are needed, unless it is over. Raises RefusedError.
         """
         parts: list[bytes] = []
-        left, end, has_tried = self._left, len(octets), False
-        for _ in range(_AT_ONCE):
+        left, end, steps = self._left, len(octets), 0
+        while steps < _AT_ONCE:
+            steps += 1
             if left:
                 stop = at + left
                 if stop > end:
@@ -65,14 +93,14 @@ class ChunkReader:
                 at, left = stop, 0
                 self._open = True
             size_line = _NEXT.match(octets, at) if self._open else None
-            size = int(size_line[1], 16) if size_line is not None else 0
-            if 0 < size < _SMALL and not has_tried:
-                has_tried = True
-                run, behind = _run(octets, at + 2)
-                if run:
-                    parts.append(run)
+            digits = size_line[1] if size_line is not None else b""
+            size = int(digits, 16) if digits else 0
+            if size < _SMALL and self._open:
+                behind = self._small(octets, at, digits, size, parts)
+                if behind > at:
+                    steps += (behind - at) // _OCTETS_A_STEP
                     at = behind
-                    break
+                    continue
             if size_line is not None and size:
                 at, left = size_line.end(), size
                 continue
@@ -82,6 +110,32 @@ class ChunkReader:
                 break
         self._left = left
         return parts[0] if len(parts) == 1 else b"".join(parts), at
+
+    def _small(self, octets: bytes, at: int, line: bytes, size: int, parts: list[bytes]) -> int:
+        """Read many small chunks behind a line's end: the place of the end of the last one's line.
+
+        `line` is the first one's, and `size` its size, if it is ordinary. The same place: the next chunk is
+        not small, or not whole.
+        """
+        if not octets.startswith(b"\r\n", at):
+            return at
+        begin = at + 2
+        stride = len(line) + size + 4
+        if size and octets.startswith(line, begin + stride) and octets.startswith(line, begin + 7 * stride):
+            content, length = _alike(octets[begin : begin + _WINDOW], line, size)
+            if length:
+                parts.append(content)
+                return begin + length
+        end = begin + _WINDOW
+        run = _RUN.match(octets, begin, end) or _ODD_RUN.match(octets, begin, end)
+        if run is None:
+            return at
+        if self._contents is None:
+            self._contents = _Contents()
+        if not self._contents.add(run[0], parts):
+            self._contents = None
+            return at
+        return run.end() - 2
 
     def _line(self, octets: bytes, at: int) -> tuple[int, int]:
         """Read a chunk's size: the place behind its line, the same if that has not ended, and the size."""
@@ -104,27 +158,33 @@ class ChunkReader:
         return end + 2, size
 
 
-def _run(octets: bytes, at: int) -> tuple[bytes, int]:
-    """The content of many small chunks from a place on, and the place of the end of the last one's line.
+class _Contents:
+    """Takes the contents out of whole chunks, by llhttp, which calls no function of Python's."""
 
-    Nothing, if they are of several sizes and have line ends in them: those are read chunk by chunk.
-    """
-    window = octets[at : at + _WINDOW]
-    line, _, _ = window.partition(b"\r\n")
-    run, behind = _alike(window, line, _SIZES.get(line, 0))
-    if run:
-        return run, at + behind
-    parts = window.split(b"\r\n")
-    last = (len(parts) - 1) // 2 * 2  # behind it, a chunk may be cut off
-    sizes, contents = parts[:last:2], parts[1:last:2]
-    if not contents or list(map(_SIZES.get, sizes)) != list(map(len, contents)):
-        return b"", at
-    run = b"".join(contents)
-    return run, at + sum(map(len, sizes)) + len(run) + 4 * len(contents) - 2
+    __slots__ = ("_parser", "_parts", "on_body")
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self.on_body = self._parts.append
+        self._parser = new_parser(self)
+        self._parser.feed_data(_BEFORE_CHUNKS)
+
+    def add(self, chunks: bytes, parts: list[bytes]) -> bool:
+        """Add the contents of these chunks; False, and nothing is added: llhttp does not take them."""
+        try:
+            self._parser.feed_data(chunks)
+        except httptools.HttpParserError:
+            return False
+        parts.extend(self._parts)
+        self._parts.clear()
+        return True
 
 
 def _alike(window: bytes, line: bytes, size: int) -> tuple[bytes, int]:
-    """The same, of chunks of one size, whose frames stand at equal distances."""
+    """The content of small chunks of one size, whose frames stand at equal distances, and their octets.
+
+    Without the end of the last one's line. No octets: they are not alike.
+    """
     frame = line + b"\r\n"
     stride = len(frame) + size + 2
     count = len(window) // stride

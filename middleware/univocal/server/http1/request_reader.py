@@ -20,7 +20,9 @@ __all__ = ["END", "End", "Event", "RequestPhase", "RequestReader"]
 # Octets of content that are given at once.
 _MOUTHFUL: Final = 64 * 1024
 _BLANK_LINE: Final = b"\r\n\r\n"
-_EMPTY_LINES: Final = b"\r\n" * 2048  # many of them are passed over at once
+_LINE_END_OCTETS: Final = b"\r\n"
+_BLOCK: Final = 4096  # octets of empty lines that are passed over at once
+_ALIKE: Final = (b"\r\n" * (_BLOCK // 2), b"\n" * _BLOCK)
 _LINE_ENDS: Final = re.compile(rb"[\r\n]*")
 
 
@@ -161,8 +163,10 @@ class RequestReader:
         """Go on to a request line (RFC 9112 §2.2); False: none has begun."""
         octets, begin = self.octets, self._at
         begin += octets.startswith(b"\n", begin)  # the rest of a line's end
-        while octets.startswith(_EMPTY_LINES, begin):
-            begin += len(_EMPTY_LINES)
+        while octets.startswith(_ALIKE, begin):
+            begin += _BLOCK
+        while passed := _empty_lines(octets[begin : begin + _BLOCK]):
+            begin += passed
         end = _LINE_ENDS.match(octets, begin).end()  # type: ignore[union-attr]
         has_begun = end < len(octets)
         self._at = begin
@@ -255,3 +259,11 @@ class RequestReader:
     def _end(self) -> End:
         self.phase = _BETWEEN
         return END
+
+
+def _empty_lines(block: bytes) -> int:
+    """How many octets may be passed over: those of a whole block of empty lines, or none."""
+    lines = block.removesuffix(b"\r")  # the rest of this line's end may come
+    if len(block) < _BLOCK or lines.translate(None, _LINE_END_OCTETS):
+        return 0
+    return len(lines) if lines.count(b"\r") == lines.count(b"\r\n") else 0
