@@ -122,6 +122,7 @@ ELSEWHERE = {
 PYTHON_ELSEWHERE = {
     ("README.md", 0): By("tests/e2e/test_readme.py::test_the_mounted_middleware"),
     ("README.md", 1): By("tests/e2e/test_readme.py::test_the_proxy_by_itself"),
+    ("README.md", 2): By("tests/e2e/test_readme.py::test_the_test_with_respx"),
     ("docs/library.md", None): By("tests/e2e/test_library_page.py::test_every_example_runs"),
     ("docs/profiles.md", None): PROBE,
     ("docs/how-to/purging.md", 0): By(

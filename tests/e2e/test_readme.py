@@ -79,6 +79,12 @@ async def test_the_proxy_by_itself(text: str) -> None:
     assert await refusal(module["proxy"], b"/a/..;/admin") == (400, "dot-segment-parameter")
 
 
+async def test_the_test_with_respx(text: str) -> None:
+    module: dict[str, Any] = {}
+    exec(compile(blocks(text, "python")[2], "README.md", "exec"), module)
+    await module["test_the_second_spelling_is_a_hit"]()
+
+
 def test_the_configuration_of_the_readme_is_one(text: str) -> None:
     (block,) = blocks(text, "toml")
     runtime = runtime_of(validate(tomllib.loads(block), "README.md"), "README.md")
