@@ -8,6 +8,7 @@ from univocal.http.framing import ReadLimits
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
 from univocal.server.bounds import PIECE
+from univocal.server.http1.request_reader import RequestReader
 from univocal.server.turn import Turn
 
 HOST = b"Host: a.example\r\n"
@@ -260,3 +261,14 @@ async def test_requests_that_wait_for_the_others_turn_outlast_the_keep_alive_tim
     for _ in range(10):
         await client.settle()
     assert [answer.status for answer in client.answers()] == [403] * 400
+
+
+@pytest.mark.parametrize(
+    "chunk", [b"1\r\n\n\r\n2\r\n\r\n\r\n", b"1;a\r\n\n\r\n", b"40;a\r\n" + b"\n" * 64 + b"\r\n"]
+)
+async def test_one_connections_content_lets_others_have_their_turn(stored, monkeypatch, chunk):
+    client, reads, read = stored(), [], RequestReader.next
+    monkeypatch.setattr(RequestReader, "next", lambda reader: (reads.append(1), read(reader))[1])
+    head = b"POST /unknown HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n"
+    client.protocol.data_received(head + chunk * 20_000)
+    assert 1 < len(reads) <= 5
