@@ -1,4 +1,4 @@
-"""What a megabyte of content costs `univocal serve` by its kind, from clients and origin servers: CPU ms.
+"""The cost of a megabyte of content for `univocal serve`, by kind and direction: CPU ms.
 
     python -m benchmarks.content --megabytes 8
 

@@ -283,7 +283,7 @@ def judged_part(whole: bytes, source: Said, got: Got) -> Iterator[Verdict]:
 
 
 def judged_hit(before: Sequence[Said], history: Sequence[Said], source: Said, got: Got) -> Iterator[Verdict]:
-    """What is stored answers if one of its states may: RFC 9111 §4."""
+    """A stored response answers if one of its states may: RFC 9111 §4."""
     status = got.status if got.status not in {206, 304, 416, 412} else 200
     if source.status not in {206, 304}:
         status = source.status
@@ -320,7 +320,7 @@ def judged_age(state: State, got: Got) -> Iterator[Verdict]:
 
 
 def judged_state(state: State, before: Sequence[Said], during: Sequence[Said], got: Got) -> Iterator[Verdict]:
-    """What is wrong if this state of a stored response answers."""
+    """The fault if this state of a stored response answers."""
     said, asked = directives(state.fields), state.last.ask
     renewed = " (by a 304)" if state.last.status == 304 else ""
     if state.first.ask.method == "HEAD" and got.ask.method != "HEAD":
@@ -343,7 +343,7 @@ def judged_state(state: State, before: Sequence[Said], during: Sequence[Said], g
     if "no-cache" in said and not said["no-cache"]:
         yield Verdict(Level.MUST, f"no-cache is reused{renewed}", "§5.2.2.4")
     yield from judged_freshness(state, before, during, got)
-    # What is fresh may answer in place of an error, whatever the client would rather have.
+    # A fresh response may answer in place of an error, whatever the client would rather have.
     if not any(exchange.failed for exchange in during):
         yield from judged_directives(state, got)
     yield from contradicted(state, before, during, got)
@@ -352,7 +352,7 @@ def judged_state(state: State, before: Sequence[Said], during: Sequence[Said], g
 def judged_freshness(
     state: State, before: Sequence[Said], during: Sequence[Said], got: Got
 ) -> Iterator[Verdict]:
-    """What is stale answers only where that is allowed (RFC 9111 §4.2.4, RFC 5861)."""
+    """A stale response answers only where that is allowed (RFC 9111 §4.2.4, RFC 5861)."""
     said, age = directives(state.fields), state.age(got.sent)
     fresh_for = lifetime(state.fields)
     renewed = " (by a 304)" if state.last.status == 304 else ""

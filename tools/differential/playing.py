@@ -143,7 +143,7 @@ def head_of(start: str, fields: Fields) -> bytes:
 
 @dataclass
 class Resource:
-    """What stands behind one path: how it answers now, its version, and all that it has said."""
+    """The resource behind one path: how it answers now, its version, and all that it has said."""
 
     answer: Answer = field(default_factory=Answer)
     version: int = 0
@@ -256,7 +256,7 @@ class Client:
 
 @dataclass
 class Played:
-    """What happened in a sequence: each step's response, and what the origin server had said by then."""
+    """The events of a sequence: each step's response, and what the origin server had said by then."""
 
     path: str
     log: Sequence[Said]

@@ -39,7 +39,7 @@ numbers = itertools.count()
 
 @dataclass
 class Tally:
-    """What was seen of each cache: verdicts and first differences, with the name of one sequence for each."""
+    """The observations of each cache: verdicts and first differences, each with one sequence's name."""
 
     verdicts: dict[str, Counter[Verdict]] = field(default_factory=lambda: defaultdict(Counter))
     differences: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
@@ -57,7 +57,7 @@ def judged(played: Played) -> list[list[Verdict]]:
 
 
 async def play_once(cache: tuple[int, Behind], steps: Steps) -> Played | str:
-    """What happened, or the error of a cache that did not answer."""
+    """The event, or the error of a cache that did not answer."""
     try:
         return await play(*cache, f"/{next(numbers)}", steps)
     except (OSError, EOFError, TimeoutError) as error:
@@ -72,7 +72,7 @@ def told(played: Played, number: int) -> tuple[str, str]:
 
 
 def cause(steps: Steps, number: int) -> str:
-    """What sets a step apart: the request's fields, else what the origin server said last."""
+    """The mark of a step: the request's fields, else what the origin server said last."""
     ask = steps[number].ask
     if ask.method != "GET":
         return ask.method

@@ -14,7 +14,7 @@ LONG_AGO = 1_700_000_000  # seconds: the Last-Modified date of the version 0
 
 
 class Answer(NamedTuple):
-    """What the origin server does from now on. `new` makes another version of the representation."""
+    """The behaviour of the origin server from now on. `new` makes another version of the representation."""
 
     new: bool = True
     status: int = 200
@@ -102,7 +102,7 @@ def resolved(ask: Ask, answer: Answer, version: int) -> Ask:
 
 
 def reply(path: str, answer: Answer, version: int, ask: Ask, now: float) -> Reply:
-    """What the origin server answers to a request as it has received it (RFC 9110 §13.2.2)."""
+    """The answer of the origin server to a request as it has received it (RFC 9110 §13.2.2)."""
     label = label_of(answer.vary, ask)
     content = content_of(path, version, label)
     fields = described(answer, version, label, now)
@@ -220,7 +220,7 @@ def weighed(chance: random.Random, weights: dict[str, int]) -> str:
 
 
 def answer_of(chance: random.Random, before: Answer | None) -> Answer:
-    """What the origin server does next: all of it anew, or the same version with other fields."""
+    """The next behaviour of the origin server: all of it anew, or the same version with other fields."""
     if before is not None and chance.random() < 0.12:
         return before._replace(new=False, dead=True)
     if before is not None and before.dead and chance.random() < 0.6:

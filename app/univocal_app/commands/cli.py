@@ -270,7 +270,7 @@ def canonicalize(
 
 
 def _runtime(profile: str | None, config: Path | None) -> Runtime:
-    """What a request would see of a file, or of one profile for every host."""
+    """The configuration that a request would see: a file, or one profile for every host."""
     if profile is not None and config is not None:
         _usage("either --profile or --config, which has a profile for each site")
     if config is not None:

@@ -133,7 +133,7 @@ def _forms(ring: DecoderRing) -> str:
 
 
 def _features(profile: Profile, steps: Collection[Respelling]) -> Iterator[str]:
-    """What a template has sections for: functions by name, reasons by name, and what several of them need."""
+    """The sections of a template: functions by name, reasons by name, and what several of them need."""
     functions = {step.function for step in steps}
     yield from functions
     yield from profile.sequences

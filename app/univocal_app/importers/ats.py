@@ -117,7 +117,7 @@ def read(source: Source) -> Imported:
 
 
 def _of_plugins(rule: _Rule, sets: _Sets) -> Iterator[Note]:
-    """What the rule's plugins are told besides the two sets, a note each."""
+    """A note for each parameter of the rule's plugins besides the two sets."""
     reader, first, last = sets.used
     for plugin in rule.plugins:
         if plugin is not reader:

@@ -188,7 +188,7 @@ def _answered(
     if question.name == "dot-segments" and found.verdict == "same":
         trailing = _trailing(judge, ordered)
         if any(each.verdict == "different" for each in trailing):
-            # What is shown first is what decided.
+            # The evidence that decided is shown first.
             return Finding(question.name, "different", found.confidence, (*trailing, *found.evidence))
         return concluded(question, [*found.evidence, *trailing])
     return found
