@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal.http.authority import DEFAULT_PORTS, Authority, parse_authority
+from univocal.http.authority import DEFAULT_PORTS, Authority, a_labels, parse_authority
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,28 @@ def test_an_ipv6_address_is_spelled_as_rfc_5952_has_it(address: ipaddress.IPv6Ad
 
 def test_the_default_ports() -> None:
     assert DEFAULT_PORTS == {b"http": 80, b"https": 443}
+
+
+@pytest.mark.parametrize(
+    ("authority", "ascii_form"),
+    [
+        ("b\u00fccher.example:8080", b"xn--bcher-kva.example:8080"),
+        ("\u043f\u0440\u0438\u043c\u0435\u0440.\u0440\u0444:80", b"xn--e1afmkfd.xn--p1ai:80"),
+        ("b\u00fccher:", b"xn--bcher-kva:"),
+        ("stra\u00dfe.de", b"xn--strae-oqa.de"),
+        ("STRA\u1e9eE.de:81", b"xn--strae-oqa.de:81"),
+        ("\u03b2\u03cc\u03bb\u03bf\u03c2.com", b"xn--nxasmm1c.com"),
+        ("a_b.\u00fc\u3002example", b"a_b.xn--tda.example"),
+        ("*.b\u00fccher.example", b"*.xn--bcher-kva.example"),
+        ("\u2603.example", b"xn--n3h.example"),
+        ("[::1]:80", b"[::1]:80"),
+    ],
+)
+def test_a_host_is_written_as_browsers_send_it(authority: str, ascii_form: bytes) -> None:
+    assert a_labels(authority) == ascii_form
+
+
+@pytest.mark.parametrize("authority", ["a\u200db.example", "\u00df_a.example", "\u00fc" * 64])
+def test_a_host_without_an_a_label_is_refused(authority: str) -> None:
+    with pytest.raises(UnicodeError):
+        a_labels(authority)

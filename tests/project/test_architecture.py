@@ -30,6 +30,7 @@ ALLOWED = {
     "functools",
     "hashlib",
     "http_sf",
+    "idna",
     "ipaddress",
     "re",
     "tomllib",

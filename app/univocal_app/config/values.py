@@ -10,7 +10,7 @@ from typing import Annotated, Final, NamedTuple, TypeAlias
 from pydantic import Field, PlainSerializer, PlainValidator, SerializationInfo
 
 from univocal.cache.rules import SettingError
-from univocal.http.authority import parse_authority
+from univocal.http.authority import a_labels, parse_authority
 from univocal.http.upgrade import carries_http, is_protocol
 from univocal.origin.addresses import ORIGIN_URLS, origin_url
 from univocal.origin.health import statuses
@@ -170,7 +170,7 @@ def origin_host(value: object) -> str:
     """The Host that the origin gets: "site", "upstream", or a host of its own, as an A-label."""
     if isinstance(value, str) and value:
         with contextlib.suppress(UnicodeError):
-            written = value if value.isascii() else value.encode("idna").decode()
+            written = a_labels(value).decode()
             if parse_authority(written.encode()) is not None:
                 return written
     raise ValueError('"site", "upstream", or a host with or without a port')
@@ -179,7 +179,7 @@ def origin_host(value: object) -> str:
 def host_name(value: object) -> str:
     """A host in its one spelling, without port: a name as A-labels, or an address."""
     with contextlib.suppress(UnicodeError):
-        written = value if not isinstance(value, str) or value.isascii() else value.encode("idna").decode()
+        written = a_labels(value).decode() if isinstance(value, str) else value
         if isinstance(written, str):
             bare = f"[{written}]" if ":" in written and "[" not in written else written
             host = parse_authority(bare.encode())

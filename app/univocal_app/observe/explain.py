@@ -13,7 +13,7 @@ from univocal.http.grammar import split_absolute
 from univocal.uri.pipeline import Rejected, Stage, explain_target
 from univocal.uri.profile import Profile
 from univocal.uri.segments import routing_view
-from univocal.uri.sites import Sites, a_labels, declared_charsets, resolve_url
+from univocal.uri.sites import Sites, ascii_authority, declared_charsets, resolve_url
 from univocal.uri.target import Canonical, origin_target, reference
 from univocal_app.terminal import printable, table, written
 
@@ -37,7 +37,7 @@ class Url:
             raise ValueError(f"{text!r} is no URL: it begins with http:// or https://, then names a host")
         scheme, authority, target = typed
         if not authority.isascii():
-            labels = a_labels(authority)
+            labels = ascii_authority(authority)
             if labels is None:
                 raise ValueError(f"{text!r} names no host")
             authority = labels

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final, TypeAlias
 
-__all__ = ["DEFAULT_PORTS", "Authority", "of_socket", "parse_authority"]
+import idna
+
+__all__ = ["DEFAULT_PORTS", "Authority", "a_labels", "of_socket", "parse_authority"]
 
 Authority: TypeAlias = tuple[bytes, int | None]
 """A host in its one spelling and a port; None: none was given."""
@@ -19,6 +21,27 @@ _AUTHORITY: Final = re.compile(
 )
 
 _IPV4: Final = re.compile(rb"(?:(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(?:\.(?!$)|$)){4}")
+
+
+# IDNA 2003 rewrites these ("ss" for the first) and IDNA 2008 keeps them: two names in the DNS (UTS 46 §2.3).
+_DEVIATIONS: Final = re.compile("[\u00df\u1e9e\u03c2\u200c\u200d]")
+_DOTS: Final = re.compile("[.\u3002\uff0e\uff61]")
+_HOST_PORT: Final = re.compile("(?P<host>.*?)(?P<port>(?::[0-9]*)?)", re.DOTALL)
+
+
+def a_labels(authority: str) -> bytes:
+    """An authority with A-labels in place of U-labels (RFC 5890 §2.3.2.1), as browsers send it.
+
+    UnicodeError where a label has none.
+    """
+    match = None if authority.isascii() else _HOST_PORT.fullmatch(authority)
+    if match is None:
+        return authority.encode("ascii")
+    labels = (
+        idna.encode(label, uts46=True) if _DEVIATIONS.search(label) else label.encode("idna")
+        for label in _DOTS.split(match["host"])
+    )
+    return b".".join(labels) + match["port"].encode("ascii")
 
 
 def of_socket(host: str, port: int | None) -> bytes:

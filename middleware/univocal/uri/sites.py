@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
-from univocal.http.authority import DEFAULT_PORTS, Authority, parse_authority
+from univocal.http.authority import DEFAULT_PORTS, Authority, a_labels, parse_authority
 from univocal.http.errors import ConfigurationError, Objections, RefusedError
 from univocal.http.grammar import split_absolute
 from univocal.uri.charset import known_charset
@@ -19,7 +19,15 @@ from univocal.uri.segments import routing_view
 from univocal.uri.site import Route, Site
 from univocal.uri.target import Canonical, strays, survives_clients
 
-__all__ = ["EVERYWHERE", "Sites", "a_labels", "declared_charsets", "resolve", "resolve_url", "url_octets"]
+__all__ = [
+    "EVERYWHERE",
+    "Sites",
+    "ascii_authority",
+    "declared_charsets",
+    "resolve",
+    "resolve_url",
+    "url_octets",
+]
 
 EVERYWHERE: Final = "*"  # the name of a site that owns every authority
 LONGEST: Final = 255  # bytes of a host that are told of
@@ -216,7 +224,7 @@ def resolve_url(
         return rejected("bad-target")
     scheme, authority, rest = absolute
     if not authority.isascii():
-        labels = a_labels(authority)
+        labels = ascii_authority(authority)
         if labels is None:
             return rejected("bad-host")
         url, authority = b"%b://%b%b" % (scheme, labels, rest), labels
@@ -224,10 +232,10 @@ def resolve_url(
     return resolve(url, [host], scheme.lower(), sites, method, encodings)
 
 
-def a_labels(authority: bytes) -> bytes | None:
+def ascii_authority(authority: bytes) -> bytes | None:
     """An authority in UTF-8 with A-labels in place of U-labels (RFC 5890 §2.3.2.1); None if it cannot be."""
     try:
-        return authority.decode().encode("idna")
+        return a_labels(authority.decode())
     except UnicodeError:
         return None
 
@@ -350,7 +358,7 @@ _HOSTS: Final = f"{_HOST}, or *.name"
 def _authority(text: str) -> Authority | None:
     """A host and its port; U-labels become A-labels (RFC 5890 §2.3.2.1). None if it is no host."""
     try:
-        return parse_authority(text.encode("idna" if not text.isascii() else "ascii"))
+        return parse_authority(a_labels(text))
     except UnicodeError:
         return None
 
