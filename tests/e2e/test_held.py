@@ -182,7 +182,9 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apache]:
     if program is None:
         pytest.skip("needs apache2 (Debian package apache2)")
     directory = tmp_path_factory.mktemp("apache")
-    for each in (directory, *directory.parents[:2]):
+    # Apache's workers are another user, who has to get through pytest's own folders.
+    basis = tmp_path_factory.getbasetemp()
+    for each in (directory, basis, *(each for each in basis.parents if each.name.startswith("pytest-"))):
         each.chmod(0o755)
     script = directory / "page"
     script.write_text(f"#!/bin/sh\nsleep {SECONDS}\nprintf 'Content-Length: 5\\r\\n\\r\\nhello'\n")

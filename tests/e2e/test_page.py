@@ -450,7 +450,8 @@ def test_the_note_of_a_number_is_about_it(running: Any, browser: Browser, ask: F
     tiles = "[...document.querySelectorAll('#numbers div')].map((each) => each.textContent)"
     browser.until(f"{tiles}.some((tile) => tile.startsWith('Refused1'))")
     told = {name: tile for tile in browser.evaluate(tiles) for name in TILES if tile.startswith(name)}
-    assert told["Hits"] == "Hits0since the start; ratio 0.0 %, last 10 s –"
+    # The page was opened before or after the second in which the first request was counted.
+    assert re.fullmatch(r"Hits0since the start; ratio 0\.0 %, last 10 s (–|0\.0 %)", told["Hits"])
     assert told["Requests a second"].startswith("Requests a second")
     assert told["Requests a second"].endswith(" sent since the start")
     assert told["Failed"] == "Failed0since the start"
