@@ -1,5 +1,7 @@
 """Freshness: the seconds for which a response may be reused, and its age (RFC 9111 §4.2).
 
+The age here is the initial one, at the response's arrival; `Stored.age` in `stored.py` is the current one.
+
 `named` are a response's fields as `firsts` gives them.
 """
 

@@ -1,4 +1,7 @@
-"""Byte ranges: asked for, held, combined (RFC 9110 §14, RFC 9111 §3.3)."""
+"""Byte ranges: asked for, held, combined (RFC 9110 §14, RFC 9111 §3.3).
+
+`represent.py` answers with them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The retries that origin servers bear: a share of the requests, so that they help and do not flood."""
+"""The retries that origin servers bear: a share of the requests, so that they help and do not flood.
+
+How often one request is sent again, `Balancing.retries` in `balance.py` says.
+"""
 
 from __future__ import annotations
 

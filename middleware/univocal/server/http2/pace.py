@@ -1,4 +1,7 @@
-"""Streams that stand still are ended: each look at them compares with the one before."""
+"""Streams that stand still are ended: each look at them compares with the one before.
+
+Floods of frames end by another rule: `Credit` in `frames.py`, which `Session` spends.
+"""
 
 from __future__ import annotations
 
