@@ -109,6 +109,7 @@ def test_what_forbids_storing_is_the_first_clause_that_holds(
             "personal",
             "status-no-freshness",
             "no-freshness",
+            "deceptive-type",
         }
 
 
