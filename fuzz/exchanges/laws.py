@@ -268,6 +268,13 @@ def contradicts(world: World, later: Served, served: Served, answer: Message) ->
         return False
     if served.sending is None or later.sending.of.version < served.sending.of.version:
         return False  # it was purged, or made obsolete, while it came
+    if any(
+        each.request.method not in {b"GET", b"HEAD"}
+        and each.request.target == request.target
+        and later.asked <= each.received
+        for each in world.served
+    ):
+        return False  # an unsafe request made obsolete what had been asked for before
     if b"no-store" in request.directives or any(
         request.every(name) != served.request.every(name) for name in varies(answer)
     ):

@@ -260,7 +260,8 @@ class World:
                 self.happened += 1
                 served.headed_at = self.happened
             wire.protocol.data_received(piece)
-            if served.headed and sent.changes and not sent.mutated:
+            ours = served.request.field(b"host") == HOST  # a changed request may be for another
+            if served.headed and sent.changes and not sent.mutated and ours:
                 self.least[sent.of.target] = max(self.least.get(sent.of.target, 0), sent.of.version)
         if served.pieces or wire.closed:
             return
