@@ -270,8 +270,8 @@ def contradicts(world: World, later: Served, served: Served, answer: Message) ->
         return False  # it was purged, or made obsolete, while it came
     if any(
         each.request.method not in {b"GET", b"HEAD"}
-        and each.request.target == request.target
         and later.asked <= each.received
+        and (each is served or each.received <= served.asked)
         for each in world.served
     ):
         return False  # an unsafe request made obsolete what had been asked for before
