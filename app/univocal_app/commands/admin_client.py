@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
+import ssl
 from collections.abc import Iterator
-from typing import Annotated, Any, Final, NamedTuple
-from urllib.parse import urlsplit
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
-import typer
-
-from univocal_app.config.tables import PurgeTable, ServerTable
+from univocal_app.commands.server import TOKEN_ENV, Server, token_in, trust
 from univocal_app.terminal import printable
 
-__all__ = ["Admin", "AdminClient", "AdminError", "AdminEvent", "TokenEnv"]
-
-TIMEOUT: Final = 30.0  # seconds: twice as long as a stream of events is silent
-
-Admin = Annotated[str, typer.Option(metavar="URL", help="The admin listener.")]
-TokenEnv = Annotated[str, typer.Option(metavar="NAME", help="The environment variable that holds the token.")]
-ADMIN: Final = f"http://{ServerTable().admin}"
-TOKEN_ENV: Final = PurgeTable().token_env
+__all__ = ["AdminClient", "AdminError", "AdminEvent"]
 
 _LONGEST: Final = 1 << 20  # octets of a line of events
 
@@ -40,29 +31,22 @@ class AdminEvent(NamedTuple):
 class AdminClient:
     """Asks one admin listener, over a connection of its own for each question."""
 
-    def __init__(self, url: str, token: str = "", token_env: str = TOKEN_ENV) -> None:
-        """Raises ValueError for an address that is none."""
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path.strip("/"):
-            raise ValueError(f"{url!r} is no address of an admin listener such as {ADMIN}")
-        self.url = url.rstrip("/")
-        self._place = parts.hostname, parts.port
-        self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    def __init__(self, server: Server, token: str = "", token_env: str = TOKEN_ENV) -> None:
+        self.url, self._server = server.url, server
         self._fields = {"Authorization": f"Bearer {token}"} if token else {}
         self._token_env = token_env
 
     @classmethod
-    def from_options(cls, url: str, token_env: str) -> AdminClient:
-        """Raises ValueError for an address that is none, and for a token that cannot be sent."""
-        token = os.environ.get(token_env, "")
-        if not token.isascii() or not token.isprintable():
-            raise ValueError(f"the token in {token_env} is not printable ASCII")
-        return cls(url, token, token_env)
+    def from_options(
+        cls, address: str, token_env: str, ca: Path | None = None, *, insecure: bool = False
+    ) -> AdminClient:
+        """Raise ValueError for an invalid address, token or file of certificates."""
+        return cls(Server(address, trust(ca, insecure=insecure)), token_in(token_env), token_env)
 
     def get(self, path: str) -> Any:
         """The JSON of an answer. Raises AdminError."""
         try:
-            with self._ask(path) as response:
+            with self._ask("GET", path) as response:
                 return json.loads(response.read())
         except (OSError, http.client.HTTPException) as error:
             raise self._silent(error) from None
@@ -72,7 +56,7 @@ class AdminClient:
     def events(self, path: str) -> Iterator[AdminEvent]:
         """The events of a stream as they come, until its end. Raises AdminError."""
         try:
-            with self._ask(path) as response:
+            with self._ask("GET", path) as response:
                 yield AdminEvent("open", None)
                 name, data = "message", b""
                 while line := response.readline(_LONGEST):
@@ -92,10 +76,10 @@ class AdminClient:
         except ValueError:
             raise AdminError(f"{self.url}{path} did not answer with server-sent events") from None
 
-    def _ask(self, path: str) -> http.client.HTTPResponse:
-        connection = self._kind(*self._place, timeout=TIMEOUT)
+    def _ask(self, method: str, path: str, content: bytes | None = None) -> http.client.HTTPResponse:
+        connection = self._server.connect()
         try:
-            connection.request("GET", path, headers={**self._fields, "Connection": "close"})
+            connection.request(method, path, content, headers={**self._fields, "Connection": "close"})
             response = connection.getresponse()
         except BaseException:
             connection.close()
@@ -106,11 +90,11 @@ class AdminClient:
         return response
 
     def _silent(self, error: Exception) -> AdminError:
+        advice = "Is univocal serve running there? --admin or UNIVOCAL_ADMIN names another address."
+        if isinstance(error, ssl.SSLCertVerificationError):
+            advice = "--ca FILE names the certificate authority to trust."
         said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return AdminError(
-            f"the admin listener at {self.url} does not answer: {said}\n"
-            "Is univocal serve running there? --admin URL names another address."
-        )
+        return AdminError(f"the admin listener at {self.url} does not answer: {said}\n{advice}")
 
     def _refused(self, path: str, status: int, content: bytes) -> AdminError:
         try:

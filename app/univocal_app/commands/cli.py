@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -17,15 +17,14 @@ from univocal.http.errors import ConfigurationError, Objections
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
 from univocal_app.commands import learn as learning
-from univocal_app.commands import purge as purging
-from univocal_app.commands import reload as reloading
 from univocal_app.commands.canonicalize import canonicalize_files
 from univocal_app.commands.endings import ClosedOutput
 from univocal_app.commands.environment import PREFIX, refuse_settings, unknown
 from univocal_app.commands.log import log_command
-from univocal_app.commands.progress import progress
+from univocal_app.commands.purge import purge_command
+from univocal_app.commands.reload import reload_command
 from univocal_app.commands.top import top_command
-from univocal_app.config.tables import COMMAND_LINE, Configuration, PurgeTable, validate
+from univocal_app.config.tables import COMMAND_LINE, Configuration, validate
 from univocal_app.config.values import Address, parse_address
 from univocal_app.demo import demo as run_demo
 from univocal_app.exporters.command import export_profile
@@ -133,6 +132,8 @@ def serve(
         _usage("serve needs either --upstream URL or --config FILE")
     if config is not None and profile is not None:
         _usage("--profile belongs to --upstream: with --config each site names its own")
+    if admin is not None:  # other commands take the same variable with a URL in it
+        admin = admin.removeprefix("http://").removesuffix("/")
     texts = {name: text for name, text in (("listen", listen), ("admin", admin)) if text is not None}
     configured = partial(_configured, texts, config, upstream or [], profile)
     with _variables_named(context):
@@ -328,67 +329,11 @@ def check(config: Annotated[Path, typer.Option("--config", metavar="FILE", help=
     typer.echo(f"{config}: {count} site{'s' if count > 1 else ''}, nothing to object to")
 
 
-@app.command()
-def purge(
-    urls: Annotated[
-        list[str] | None, typer.Argument(metavar="URL", help="Any spelling; - reads standard input.")
-    ] = None,
-    *,
-    file: Annotated[list[str] | None, typer.Option(metavar="FILE", help="URLs, one a line.")] = None,
-    tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="Responses with this tag.")] = None,
-    prefix: Annotated[
-        list[str] | None, typer.Option(metavar="URL", help="Everything that begins so.")
-    ] = None,
-    pattern: Annotated[
-        list[str] | None, typer.Option(metavar="RE2", help="URLs in which it is found (admin listener).")
-    ] = None,
-    soft: Annotated[bool, typer.Option("--soft", help="Mark stale instead of removing.")] = False,
-    via: Annotated[str, typer.Option(metavar="URL", help="The proxy.")] = "http://127.0.0.1:8080",
-    admin: Annotated[
-        str | None, typer.Option(metavar="URL", help="The admin listener (the proxy's host, the next port).")
-    ] = None,
-    token_env: Annotated[
-        str, typer.Option(metavar="NAME", help="The environment variable that holds the token.")
-    ] = PurgeTable().token_env,
-) -> None:
-    """Purge a running proxy by URLs, tags, prefixes or patterns. Exit status: 0 if each was confirmed."""
-    if not (urls or file or tag or prefix or pattern):
-        _usage("nothing to purge: give a URL, --file, --tag, --prefix or --pattern")
-    try:
-        purger = purging.Purger.from_options(via, admin, token_env, soft=soft)
-        listed = purging.read_urls([*(file or []), *(url for url in urls or [] if url == "-")])
-        named = [url for url in urls or [] if url != "-"]
-        jobs = purging.jobs([*named, *listed], tag or [], prefix or [], pattern or [])
-    except ValueError as error:
-        _usage(str(error))
-    results = []
-    with closing(purger), progress("purging", len(jobs)) as tell:
-        for job in jobs:
-            results.append(purger.carry_out(job))
-            tell(results[-1].line())
-    typer.echo(purging.summary(results), err=True)
-    raise typer.Exit(0 if all(result.confirmed for result in results) else 1)
-
-
 learning.register(app)
+app.command("purge")(purge_command)
+app.command("reload")(reload_command)
 app.command("top")(top_command)
 app.command("log")(log_command)
-
-
-@app.command()
-def reload(
-    admin: Annotated[str, typer.Option(metavar="URL", help="The admin listener.")] = "http://127.0.0.1:8081",
-    token_env: Annotated[
-        str, typer.Option(metavar="NAME", help="The environment variable that holds the token.")
-    ] = PurgeTable().token_env,
-) -> None:
-    """Have a running proxy read its configuration again. Exit status: 0 reloaded, 2 it cannot be, 1 else."""
-    try:
-        result = reloading.reload(admin, token_env)
-    except ValueError as error:
-        _usage(str(error))
-    typer.echo(result.text, err=result.status != 0)
-    raise typer.Exit(result.status)
 
 
 def _address(text: str | None, option: str) -> Address:

@@ -16,8 +16,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from univocal_app.commands.admin_client import ADMIN, TOKEN_ENV, Admin, AdminClient, AdminError, TokenEnv
+from univocal_app.commands.admin_client import AdminClient, AdminError
 from univocal_app.commands.endings import check_reader, ending_cleanly
+from univocal_app.commands.server import ADMIN, TOKEN_ENV, Admin, Ca, Insecure, TokenEnv
 from univocal_app.learn.logs import lines, opened, seconds
 from univocal_app.observe.accesslog import PATIENCE
 from univocal_app.observe.events import Event, Wanted
@@ -52,6 +53,8 @@ def log_command(
         bool, typer.Option("--json", help="The objects of the access log, one a line.")
     ] = False,
     token_env: TokenEnv = TOKEN_ENV,
+    ca: Ca = None,
+    insecure: Insecure = False,
 ) -> None:
     """Follow what a running proxy answers, as varnishlog does, or print an access log (JSON) readably.
 
@@ -60,7 +63,7 @@ def log_command(
     try:
         wanted = Wanted.by(site or [], status or [], cache or [])
         begin = 0.0 if since is None else moment(since, time.time())
-        client = AdminClient.from_options(admin, token_env)
+        client = AdminClient.from_options(admin, token_env, ca, insecure=insecure)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     show = Printer(as_json=as_json)

@@ -1,39 +1,105 @@
-"""The client side of PURGE: what it can name goes to the proxy, patterns to its admin listener."""
+"""`univocal purge`: by `POST /-/purge` at an admin listener, or by PURGE at the proxy."""
 
 from __future__ import annotations
 
 import http.client
 import json
-import os
 import re
+import ssl
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
-from urllib.parse import urlsplit
+from typing import Annotated, Final, Literal
 
+import typer
+
+from univocal_app.commands.progress import progress
+from univocal_app.commands.server import TOKEN_ENV, Ca, Insecure, Server, TokenEnv, token_in, trust
 from univocal_app.observe.explain import Url
 
-__all__ = ["Job", "Purger", "Result", "Server", "jobs", "read_urls", "summary", "token_in"]
+__all__ = ["Job", "Purger", "Result", "jobs", "purge_command", "read_urls", "summary"]
 
-TIMEOUT: Final = 30  # seconds
+VIA: Final = "http://127.0.0.1:8080"
 
 _UNSENDABLE: Final = re.compile(rb"[^!-~]")
 _UNSENDABLE_TAG: Final = re.compile(r"[^!-~]").search
+
+
+def purge_command(
+    context: typer.Context,
+    urls: Annotated[
+        list[str] | None, typer.Argument(metavar="URL", help="Any spelling; - reads standard input.")
+    ] = None,
+    *,
+    file: Annotated[list[str] | None, typer.Option(metavar="FILE", help="URLs, one a line.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="Responses with this tag.")] = None,
+    prefix: Annotated[
+        list[str] | None, typer.Option(metavar="URL", help="Everything that begins so.")
+    ] = None,
+    pattern: Annotated[
+        list[str] | None, typer.Option(metavar="RE2", help="URLs in which it is found (admin listener).")
+    ] = None,
+    soft: Annotated[bool, typer.Option("--soft", help="Mark stale instead of removing.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Everything that is stored.")] = False,
+    via: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help=f"The proxy, by PURGE ({VIA} without --admin)."),
+    ] = None,
+    admin: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", envvar="UNIVOCAL_ADMIN", help="The admin listener gets all of it."),
+    ] = None,
+    token_env: TokenEnv = TOKEN_ENV,
+    ca: Ca = None,
+    insecure: Insecure = False,
+) -> None:
+    """Purge a running proxy by URLs, tags, prefixes or patterns. Exit status: 0 if each was confirmed.
+
+    With --via URLs and tags go to the proxy, and the rest to --admin or to the port that follows the proxy's.
+    """
+    if not (urls or file or tag or prefix or pattern or everything):
+        raise typer.BadParameter("nothing to purge: give a URL, --file, --tag, --prefix, --pattern or --all")
+    source = context.get_parameter_source("admin")
+    if via is not None and source is not None and source.name == "ENVIRONMENT":
+        admin = None  # the variable may name another proxy's
+    try:
+        purger = Purger.from_options(via, admin, token_env, trust(ca, insecure=insecure), soft=soft)
+        in_files = read_urls([*(file or []), *(url for url in urls or [] if url == "-")])
+        named = [url for url in urls or [] if url != "-"]
+        listed_jobs = jobs([*named, *in_files], tag or [], prefix or [], pattern or [], everything=everything)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    results = []
+    with closing(purger), progress("purging", len(listed_jobs)) as tell:
+        for job in listed_jobs:
+            results.append(purger.carry_out(job))
+            tell(results[-1].line())
+    typer.echo(summary(results), err=True)
+    raise typer.Exit(0 if all(result.confirmed for result in results) else 1)
 
 
 @dataclass(frozen=True)
 class Job:
     """One thing to purge."""
 
-    by: Literal["url", "tag", "prefix", "pattern"]
+    by: Literal["url", "tag", "prefix", "pattern", "all"]
     value: str
 
     @property
-    def by_name(self) -> bool:
-        """True if it takes `POST /-/purge`; a tag field's members are parted by blanks."""
-        return self.by == "pattern" or (self.by == "tag" and _UNSENDABLE_TAG(self.value) is not None)
+    def is_for_admin(self) -> bool:
+        """True if PURGE cannot name it; a tag field's members are parted by blanks."""
+        if self.by == "tag":
+            return _UNSENDABLE_TAG(self.value) is not None
+        return self.by in {"pattern", "all"}
+
+    def document(self, *, soft: bool) -> bytes:
+        """The content of `POST /-/purge`. Raises ValueError for a URL that has no host."""
+        value: object = True if self.by == "all" else self.value
+        if self.by in {"url", "prefix"}:
+            value = _sendable(self.value)
+        return json.dumps({self.by: value, "soft": soft}).encode()
 
 
 @dataclass(frozen=True)
@@ -67,7 +133,12 @@ def read_urls(names: Sequence[str]) -> list[str]:
 
 
 def jobs(
-    urls: Sequence[str], tags: Sequence[str], prefixes: Sequence[str], patterns: Sequence[str] = ()
+    urls: Sequence[str],
+    tags: Sequence[str],
+    prefixes: Sequence[str],
+    patterns: Sequence[str] = (),
+    *,
+    everything: bool = False,
 ) -> list[Job]:
     """Raises ValueError for what cannot be asked for."""
     for text in [*urls, *prefixes]:
@@ -78,7 +149,8 @@ def jobs(
     listed = [Job("url", url) for url in urls]
     listed += [Job("tag", tag) for tag in tags]
     listed += [Job("prefix", prefix) for prefix in prefixes]
-    return listed + [Job("pattern", pattern) for pattern in patterns]
+    listed += [Job("pattern", pattern) for pattern in patterns]
+    return [*listed, Job("all", "everything")] if everything else listed
 
 
 def summary(results: Sequence[Result]) -> str:
@@ -89,111 +161,76 @@ def summary(results: Sequence[Result]) -> str:
     return f"{count} stored responses; {len(confirmed)} confirmed, {failed} failed"
 
 
-class Server:
-    """One connection, opened when needed and kept."""
-
-    def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path.strip("/"):
-            raise ValueError(f"{url!r} is no address of a proxy such as http://127.0.0.1:8080")
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self.url, self.scheme, self.host = url, parts.scheme, parts.hostname
-        self.port = parts.port or (443 if parts.scheme == "https" else 80)
-        self._connection = kind(self.host, self.port, timeout=TIMEOUT)
-
-    def neighbour(self) -> str:
-        """The address on the following port: where the admin listener is by default."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port + 1}"
-
-    def close(self) -> None:
-        """Close the connection; the next question opens another."""
-        self._connection.close()
-
-    def ask(
-        self, method: str, target: str, fields: dict[str, str], content: bytes = b""
-    ) -> tuple[int, bytes]:
-        """Status and content. Raises OSError or http.client.HTTPException.
-
-        Once more on a new connection if a kept one fails: the server may have closed it, and a purge may be
-        carried out twice (RFC 9110 §9.2.2).
-        """
-        kept = self._connection.sock is not None
-        try:
-            return self._ask(method, target, fields, content)
-        except (ConnectionError, http.client.HTTPException):
-            if not kept:
-                raise
-        return self._ask(method, target, fields, content)
-
-    def _ask(self, method: str, target: str, fields: dict[str, str], content: bytes) -> tuple[int, bytes]:
-        try:
-            # By hand, for a Host of our own and for targets that urllib would respell.
-            self._connection.putrequest(method, target, skip_host="Host" in fields, skip_accept_encoding=True)
-            for name, value in fields.items():
-                self._connection.putheader(name, value)
-            self._connection.putheader("Content-Length", str(len(content)))
-            self._connection.endheaders(content)
-            response = self._connection.getresponse()
-            return response.status, response.read()
-        except (OSError, http.client.HTTPException):
-            self._connection.close()
-            raise
-
-
-def token_in(variable: str) -> str:
-    """The token that an environment variable holds. Raises ValueError for one that cannot be sent."""
-    token = os.environ.get(variable, "")
-    if not token.isascii() or not token.isprintable():
-        raise ValueError(f"the token in {variable} is not printable ASCII")
-    return token
-
-
 class Purger:
-    """Sends jobs one after the other."""
+    """Sends jobs one after the other: to the admin listener alone, or to the proxy where PURGE can name them.
 
-    def __init__(self, proxy: Server, admin: Server | None, token: str, *, soft: bool) -> None:
-        self._proxy, self._admin = proxy, admin
-        self._named = admin is not None  # else it is guessed, for what the proxy itself does not take
+    Without `proxy` the admin listener gets all of them; without `admin` it is looked for on the port that
+    follows the proxy's.
+    """
+
+    def __init__(
+        self,
+        proxy: Server | None,
+        admin: Server | None,
+        token: str,
+        context: ssl.SSLContext | None = None,
+        *,
+        soft: bool,
+    ) -> None:
+        self._proxy, self._admin, self._context = proxy, admin, context
+        self._admin_is_known = admin is not None
         self._fields = {"Authorization": f"Bearer {token}"} if token else {}
         self._soft = soft
 
     @classmethod
-    def from_options(cls, via: str, admin: str | None, token_env: str, *, soft: bool) -> Purger:
-        """Raises ValueError for an address that is none, and for a token that cannot be sent."""
-        return cls(Server(via), Server(admin) if admin else None, token_in(token_env), soft=soft)
+    def from_options(
+        cls,
+        via: str | None,
+        admin: str | None,
+        token_env: str,
+        context: ssl.SSLContext | None = None,
+        *,
+        soft: bool,
+    ) -> Purger:
+        """Raise ValueError for an invalid address, and for a token that cannot be sent."""
+        if admin is None:
+            via = via or VIA
+        proxy = None if via is None else Server(via, context, "a proxy")
+        listener = None if admin is None else Server(admin, context)
+        return cls(proxy, listener, token_in(token_env), context, soft=soft)
 
     def close(self) -> None:
         """Close the connections."""
-        self._proxy.close()
-        if self._admin is not None:
-            self._admin.close()
+        for server in (self._proxy, self._admin):
+            if server is not None:
+                server.close()
 
     def carry_out(self, job: Job) -> Result:
         """Send one job; every failure is a Result, too."""
         server = self._proxy
         try:
-            if job.by_name or (job.by == "prefix" and self._named):
-                server = self._neighbour()
-                value = _sendable(job.value) if job.by == "prefix" else job.value
-                body = json.dumps({job.by: value, "soft": self._soft}).encode()
-                status, content = server.ask("POST", "/-/purge", self._fields, body)
+            if server is None or job.is_for_admin or (job.by == "prefix" and self._admin_is_known):
+                server = self._listener()
+                status, content = server.ask("POST", "/-/purge", self._fields, job.document(soft=self._soft))
             else:
                 status, content = server.ask("PURGE", *self._request(job))
         except ValueError as error:
             return Result(job, str(error))
         except (OSError, http.client.HTTPException) as error:
+            assert server is not None
             return Result(job, f"{server.url} did not answer: {error or type(error).__name__}")
         return _result(job, status, content)
 
-    def _neighbour(self) -> Server:
-        """The admin listener. Raises ValueError if none is told and the proxy's port is the last."""
+    def _listener(self) -> Server:
+        """The admin listener. Raises ValueError if it is not known and no port follows the proxy's."""
         if self._admin is None:
-            if self._proxy.port == 65535:
+            assert self._proxy is not None
+            neighbour = self._proxy.neighbour
+            if neighbour is None:
                 raise ValueError(
                     f"no port follows that of {self._proxy.url}: name the admin listener with --admin"
                 )
-            self._admin = Server(self._proxy.neighbour())
+            self._admin = Server(neighbour, self._context)
         return self._admin
 
     def _request(self, job: Job) -> tuple[str, dict[str, str]]:

@@ -1,15 +1,28 @@
-"""The client side of a reload: the proxy's admin listener is asked, and its answer told."""
+"""`univocal reload`: have a running proxy read its configuration again."""
 
 from __future__ import annotations
 
 import http.client
 import json
+import ssl
 from contextlib import closing
 from typing import Final, NamedTuple
 
-from univocal_app.commands.purge import Server, token_in
+import typer
 
-__all__ = ["Reloaded", "reload"]
+from univocal_app.commands.server import (
+    ADMIN,
+    TOKEN_ENV,
+    Admin,
+    Ca,
+    Insecure,
+    Server,
+    TokenEnv,
+    token_in,
+    trust,
+)
+
+__all__ = ["Reloaded", "reload", "reload_command"]
 
 _REFUSED: Final = 422
 
@@ -21,11 +34,11 @@ class Reloaded(NamedTuple):
     status: int
 
 
-def reload(admin: str, token_env: str) -> Reloaded:
-    """Ask for a reload. Raises ValueError for an address that is none and a token that cannot be sent."""
+def reload(admin: str, token_env: str, context: ssl.SSLContext | None = None) -> Reloaded:
+    """Ask for a reload. Raises ValueError for an invalid address and a token that cannot be sent."""
     token = token_in(token_env)
     fields = {"Authorization": f"Bearer {token}"} if token else {}
-    with closing(Server(admin)) as server:
+    with closing(Server(admin, context)) as server:
         try:
             status, content = server.ask("POST", "/-/reload", fields)
         except (OSError, http.client.HTTPException) as error:
@@ -39,3 +52,18 @@ def reload(admin: str, token_env: str) -> Reloaded:
     except (ValueError, TypeError, KeyError):
         return Reloaded(f"univocal: {admin} answered {status}, not as univocal does", 1)
     return Reloaded("\n".join(f"univocal: {line}" for line in lines), 2 if status == _REFUSED else 1)
+
+
+def reload_command(
+    admin: Admin = ADMIN,
+    token_env: TokenEnv = TOKEN_ENV,
+    ca: Ca = None,
+    insecure: Insecure = False,
+) -> None:
+    """Have a running proxy read its configuration again. Exit status: 0 reloaded, 2 it cannot be, 1 else."""
+    try:
+        result = reload(admin, token_env, trust(ca, insecure=insecure))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    typer.echo(result.text, err=result.status != 0)
+    raise typer.Exit(result.status)

@@ -16,9 +16,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from univocal_app.commands.admin_client import ADMIN, TOKEN_ENV, Admin, AdminClient, AdminError, TokenEnv
+from univocal_app.commands.admin_client import AdminClient, AdminError
 from univocal_app.commands.endings import ending_cleanly
 from univocal_app.commands.log import visible
+from univocal_app.commands.server import ADMIN, TOKEN_ENV, Admin, Ca, Insecure, TokenEnv
 
 __all__ = ["rates", "screen", "top_command"]
 
@@ -39,10 +40,12 @@ def top_command(
     ] = 1.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything once, for programs.")] = False,
     token_env: TokenEnv = TOKEN_ENV,
+    ca: Ca = None,
+    insecure: Insecure = False,
 ) -> None:
     """Watch what a running proxy does, as varnishtop does; where the output is no terminal, print it once."""
     try:
-        client = AdminClient.from_options(admin, token_env)
+        client = AdminClient.from_options(admin, token_env, ca, insecure=insecure)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     with ending_cleanly(), ThreadPoolExecutor(len(MEASURES) + 2) as pool:

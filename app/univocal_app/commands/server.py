@@ -1,0 +1,151 @@
+"""The server that a command asks: the proxy or its admin listener, by address, with or without TLS."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import socket
+import ssl
+from pathlib import Path
+from typing import Annotated, Final
+from urllib.parse import urlsplit
+
+import typer
+
+from univocal_app.config.tables import PurgeTable, ServerTable
+
+__all__ = ["ADMIN", "TOKEN_ENV", "Admin", "Ca", "Insecure", "Server", "TokenEnv", "token_in", "trust"]
+
+TIMEOUT: Final = 30.0  # seconds: twice as long as a stream of events is silent
+
+ADMIN: Final = f"http://{ServerTable().admin}"
+TOKEN_ENV: Final = PurgeTable().token_env
+
+Admin = Annotated[
+    str,
+    typer.Option(metavar="ADDRESS", envvar="UNIVOCAL_ADMIN", help="The admin listener: a URL or HOST:PORT."),
+]
+TokenEnv = Annotated[str, typer.Option(metavar="NAME", help="The environment variable that holds the token.")]
+Ca = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Trust the certificates in this file alone (PEM).")
+]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Do not verify the server's certificate.")]
+
+_HOST_AND_PORT: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\[\]:/?#@\s]+):[0-9]{1,5}")
+
+
+class Server:
+    """The server at an address: a URL, HOST:PORT, or the URL of a Unix socket.
+
+    `ask` keeps one connection, which is opened when needed; `connect` makes another.
+    """
+
+    def __init__(
+        self, address: str, context: ssl.SSLContext | None = None, role: str = "an admin listener"
+    ) -> None:
+        """Raise ValueError for an invalid address."""
+        url = f"http://{address}" if _HOST_AND_PORT.fullmatch(address) else address
+        parts = urlsplit(url)
+        is_socket = parts.scheme == "unix"
+        if is_socket and not parts.netloc and parts.path.strip("/"):
+            self.host, self._path = "localhost", parts.path
+        elif parts.scheme in {"http", "https"} and parts.hostname and not parts.path.strip("/"):
+            self.host, self._path = parts.hostname, ""
+        else:
+            raise ValueError(
+                f"{address!r} is no address of {role} such as {ADMIN} or unix:///run/univocal.sock"
+            )
+        self.url, self.scheme = url.rstrip("/"), parts.scheme
+        self.port = parts.port or (443 if parts.scheme == "https" else 80)
+        self._context = context
+        self._kept = self._connection()
+
+    @property
+    def neighbour(self) -> str | None:
+        """The following port, where the admin listener is by default; None if there is none."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        is_last = self._path or self.port == 65535
+        return None if is_last else f"{self.scheme}://{host}:{self.port + 1}"
+
+    def connect(self) -> http.client.HTTPConnection:
+        """A new connection that the caller closes. Raises OSError."""
+        connection = self._connection()
+        self._open(connection)
+        return connection
+
+    def close(self) -> None:
+        """Close the kept connection; the next question opens another."""
+        self._kept.close()
+
+    def ask(
+        self, method: str, target: str, fields: dict[str, str], content: bytes = b""
+    ) -> tuple[int, bytes]:
+        """Status and content of the answer. Raises OSError or http.client.HTTPException.
+
+        A kept connection that fails is opened again: the server may have closed it, and a purge may be
+        carried out twice (RFC 9110 §9.2.2).
+        """
+        is_kept = self._kept.sock is not None
+        try:
+            return self._ask(method, target, fields, content)
+        except (ConnectionError, http.client.HTTPException):
+            if not is_kept:
+                raise
+        return self._ask(method, target, fields, content)
+
+    def _ask(self, method: str, target: str, fields: dict[str, str], content: bytes) -> tuple[int, bytes]:
+        try:
+            if self._kept.sock is None:
+                self._open(self._kept)
+            # By hand, for a Host of our own and for targets that urllib would respell.
+            self._kept.putrequest(method, target, skip_host="Host" in fields, skip_accept_encoding=True)
+            for name, value in fields.items():
+                self._kept.putheader(name, value)
+            self._kept.putheader("Content-Length", str(len(content)))
+            self._kept.endheaders(content)
+            response = self._kept.getresponse()
+            return response.status, response.read()
+        except (OSError, http.client.HTTPException):
+            self._kept.close()
+            raise
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if self.scheme == "https":
+            return http.client.HTTPSConnection(self.host, self.port, timeout=TIMEOUT, context=self._context)
+        return http.client.HTTPConnection(self.host, self.port, timeout=TIMEOUT)
+
+    def _open(self, connection: http.client.HTTPConnection) -> None:
+        if not self._path:
+            connection.connect()
+            return
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.settimeout(TIMEOUT)
+        try:
+            connection.sock.connect(self._path)
+        except OSError:
+            connection.close()
+            raise
+
+
+def trust(ca: Path | None, *, insecure: bool) -> ssl.SSLContext | None:
+    """The certificates to trust; None: those of the system. Raises ValueError."""
+    if insecure and ca is not None:
+        raise ValueError("either --ca or --insecure")
+    if insecure:
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        return context
+    try:
+        return None if ca is None else ssl.create_default_context(cafile=ca)
+    except OSError as error:  # an SSLError, too, is one
+        reason = getattr(error, "reason", None) or error.strerror or error
+        raise ValueError(f"--ca {str(ca)!r} is no file of certificates in PEM: {reason}") from None
+
+
+def token_in(variable: str) -> str:
+    """The token that an environment variable holds. Raises ValueError for one that cannot be sent."""
+    token = os.environ.get(variable, "")
+    if not token.isascii() or not token.isprintable():
+        raise ValueError(f"the token in {variable} is not printable ASCII")
+    return token

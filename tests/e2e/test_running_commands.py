@@ -1,0 +1,200 @@
+"""Commands that ask a running proxy: which of two they reach, with which token and over which TLS."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socketserver
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from authority import Authority
+from support import serving
+from tests.ports import free_port
+
+Fixture = Callable[..., Any]
+URL = "http://en.example/page"
+
+
+def cache_status(proxy: Any, target: str = "/page") -> str:
+    connection = http.client.HTTPConnection(*proxy.proxy, timeout=20)
+    try:
+        connection.request("GET", target, headers={"Host": "en.example"})
+        response = connection.getresponse()
+        response.read()
+        return response.getheader("cache-status", "").split("; ")[1]
+    finally:
+        connection.close()
+
+
+def is_stored(proxy: Any, target: str = "/page") -> bool:
+    return cache_status(proxy, target) == "hit"
+
+
+def admin_of(proxy: Any) -> str:
+    return "{}:{}".format(*proxy.admin)
+
+
+@pytest.fixture
+def proxies(start: Fixture, origin: Any) -> list[Any]:
+    """Two proxies of one machine, each of which has stored the page."""
+    listening = ("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+    both = [start("serve", "--upstream", origin.url, *listening) for _ in range(2)]
+    for proxy in both:
+        for target in ("/page", "/other"):
+            cache_status(proxy, target)
+    return both
+
+
+@pytest.mark.parametrize("scheme", ["", "http://"])
+@pytest.mark.parametrize(
+    "what", [[URL], ["--prefix", "http://en.example/p"], ["--pattern", "/page$"], ["--all"]], ids=str
+)
+def test_purge_goes_to_the_listener_that_admin_names(
+    univocal: Fixture, proxies: list[Any], what: list[str], scheme: str
+) -> None:
+    first, second = proxies
+    ended = univocal("purge", "--admin", scheme + admin_of(second), *what)
+    assert ended.returncode == 0, ended
+    assert ended.stderr.endswith("1 confirmed, 0 failed\n")
+    assert is_stored(first)
+    assert not is_stored(second)
+    assert is_stored(second, "/other") is ("--all" not in what)
+
+
+def test_all_says_how_many_responses_it_removed(univocal: Fixture, proxies: list[Any]) -> None:
+    ended = univocal("purge", "--all", "--admin", admin_of(proxies[0]))
+    assert ended.stdout == "everything\tpurged 2\t*\n"
+
+
+def test_purge_goes_to_the_listener_of_the_environment(univocal: Fixture, proxies: list[Any]) -> None:
+    first, second = proxies
+    assert univocal("purge", URL, UNIVOCAL_ADMIN=admin_of(second)).returncode == 0
+    assert is_stored(first)
+    assert not is_stored(second)
+
+
+def test_via_goes_before_the_environment(univocal: Fixture, proxies: list[Any]) -> None:
+    first, second = proxies
+    via = "http://{}:{}".format(*first.proxy)
+    assert univocal("purge", "--via", via, URL, UNIVOCAL_ADMIN=admin_of(second)).returncode == 0
+    assert not is_stored(first)
+    assert is_stored(second)
+
+
+def test_a_file_of_urls_goes_to_the_listener_that_admin_names(
+    univocal: Fixture, proxies: list[Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "urls"
+    file.write_text(f"{URL}\nhttp://en.example/%6Fther\n")
+    ended = univocal("purge", "--file", str(file), "--admin", admin_of(proxies[1]))
+    assert ended.stdout.splitlines() == [
+        f"{URL}\tpurged 1\t{URL}",
+        "http://en.example/%6Fther\tpurged 1\thttp://en.example/other",
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["", "http://"])
+def test_every_command_reads_the_listener_from_the_environment(
+    univocal: Fixture, start: Fixture, origin: Any, tmp_path: Path, scheme: str
+) -> None:
+    file = tmp_path / "univocal.toml"
+    file.write_text(f'[[sites]]\nhosts = ["en.example"]\nupstream = "{origin.url}"\n')
+    address = f"{scheme}127.0.0.1:{free_port()}"
+    start("serve", "--config", str(file), "--listen", "127.0.0.1:0", UNIVOCAL_ADMIN=address)
+    told = univocal("top", "--json", UNIVOCAL_ADMIN=address)
+    assert json.loads(told.stdout)["origins"][0]["site"] == "en.example"
+    assert univocal("reload", UNIVOCAL_ADMIN=address).stdout == "nothing has changed\n"
+    assert univocal("purge", "--all", UNIVOCAL_ADMIN=address).returncode == 0
+
+
+def test_every_command_sends_the_token_of_the_environment(
+    univocal: Fixture, start: Fixture, origin: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "univocal.toml"
+    file.write_text(f'[purge]\nallow = []\n[[sites]]\nhosts = ["*"]\nupstream = "{origin.url}"\n')
+    secret = {"UNIVOCAL_PURGE_TOKEN": "sesame"}
+    addresses = ("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+    proxy = start("serve", "--config", str(file), *addresses, **secret)
+    for command in (["top", "--json"], ["reload"], ["purge", "--all"]):
+        assert univocal(*command, "--admin", admin_of(proxy)).returncode == 1
+        assert univocal(*command, "--admin", admin_of(proxy), **secret).returncode == 0
+
+
+# TLS
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    made = Authority(tmp_path_factory.mktemp("authority"))
+    made.issue("server", "IP:127.0.0.1")
+    return made
+
+
+@pytest.fixture
+def secure(start: Fixture, origin: Any, authority: Authority, tmp_path: Path) -> str:
+    """The address of a proxy with TLS."""
+    folder = authority.folder
+    file = tmp_path / "univocal.toml"
+    file.write_text(
+        "[server]\nlisten = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\n"
+        f"tls_cert = '{folder / 'server.pem'}'\ntls_key = '{folder / 'server.key'}'\n"
+        f"[[sites]]\nhosts = ['*']\nupstream = '{origin.url}'\n"
+    )
+    running = start("serve", "--config", str(file))
+    return "https://{}:{}".format(*running.proxy)
+
+
+@pytest.mark.parametrize("trusts", ["--ca", "--insecure"])
+def test_purge_trusts_a_private_authority(
+    univocal: Fixture, secure: str, authority: Authority, trusts: str
+) -> None:
+    option = [trusts, str(authority.folder / "ca.pem")] if trusts == "--ca" else [trusts]
+    ended = univocal("purge", "--via", secure, *option, URL)
+    assert ended.returncode == 0, ended
+    assert "purged 0" in ended.stdout
+
+
+def test_a_certificate_of_nobody_known_is_not_trusted(univocal: Fixture, secure: str) -> None:
+    ended = univocal("purge", "--via", secure, URL)
+    assert ended.returncode == 1
+    assert "CERTIFICATE_VERIFY_FAILED" in ended.stdout
+    ended = univocal("top", "--admin", secure)
+    assert ended.returncode == 1
+    assert "--ca FILE" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--admin", "nonsense"], "'nonsense' is no address"),
+        (["--admin", "http://127.0.0.1:8081/path"], "is no address"),
+        (["--ca", "/nowhere/ca.pem"], "is no file of certificates"),
+        (["--ca", __file__, "--insecure"], "either --ca or --insecure"),
+        (["--ca", __file__], "is no file of certificates"),
+    ],
+)
+def test_invalid_options_are_a_usage_error(univocal: Fixture, options: list[str], words: str) -> None:
+    for command in (["purge", "--all"], ["reload"], ["top"]):
+        ended = univocal(*command, *options, COLUMNS="400")
+        assert ended.returncode == 2
+        assert words in ended.stderr
+
+
+def test_a_unix_socket_is_an_address(univocal: Fixture, tmp_path: Path) -> None:
+    """A stand-in answers: univocal's own listener is an address of the network."""
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            while self.rfile.readline().strip():
+                pass
+            body = b'{"changed": []}'
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+
+    path = tmp_path / "admin.sock"
+    with socketserver.ThreadingUnixStreamServer(str(path), Handler) as server, serving(server):
+        ended = univocal("reload", "--admin", f"unix://{path}")
+    assert (ended.returncode, ended.stdout) == (0, "nothing has changed\n")
