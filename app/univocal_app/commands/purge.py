@@ -23,6 +23,13 @@ __all__ = ["Job", "Purger", "Result", "jobs", "purge_command", "read_urls", "sum
 
 VIA: Final = "http://127.0.0.1:8080"
 
+Files = Annotated[list[str] | None, typer.Option(metavar="FILE", help="URLs, one a line.")]
+Tags = Annotated[list[str] | None, typer.Option(metavar="TAG", help="Responses with this tag.")]
+Prefixes = Annotated[list[str] | None, typer.Option(metavar="URL", help="Everything that begins so.")]
+Patterns = Annotated[
+    list[str] | None, typer.Option(metavar="RE2", help="URLs in which it is found (admin listener).")
+]
+
 _UNSENDABLE: Final = re.compile(rb"[^!-~]")
 _UNSENDABLE_TAG: Final = re.compile(r"[^!-~]").search
 
@@ -33,14 +40,10 @@ def purge_command(
         list[str] | None, typer.Argument(metavar="URL", help="Any spelling; - reads standard input.")
     ] = None,
     *,
-    file: Annotated[list[str] | None, typer.Option(metavar="FILE", help="URLs, one a line.")] = None,
-    tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="Responses with this tag.")] = None,
-    prefix: Annotated[
-        list[str] | None, typer.Option(metavar="URL", help="Everything that begins so.")
-    ] = None,
-    pattern: Annotated[
-        list[str] | None, typer.Option(metavar="RE2", help="URLs in which it is found (admin listener).")
-    ] = None,
+    file: Files = None,
+    tag: Tags = None,
+    prefix: Prefixes = None,
+    pattern: Patterns = None,
     soft: Annotated[bool, typer.Option("--soft", help="Mark stale instead of removing.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Everything that is stored.")] = False,
     via: Annotated[
@@ -71,13 +74,18 @@ def purge_command(
         listed_jobs = jobs([*named, *in_files], tag or [], prefix or [], pattern or [], everything=everything)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+    raise typer.Exit(0 if _all_confirmed(purger, listed_jobs) else 1)
+
+
+def _all_confirmed(purger: Purger, listed_jobs: Sequence[Job]) -> bool:
+    """Carry out each job and print its result."""
     results = []
     with closing(purger), progress("purging", len(listed_jobs)) as tell:
         for job in listed_jobs:
             results.append(purger.carry_out(job))
             tell(results[-1].line())
     typer.echo(summary(results), err=True)
-    raise typer.Exit(0 if all(result.confirmed for result in results) else 1)
+    return all(result.confirmed for result in results)
 
 
 @dataclass(frozen=True)
