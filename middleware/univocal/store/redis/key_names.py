@@ -16,8 +16,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
+from univocal.store.codec import FORMAT
 from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Selector, Tags, Variants
-from univocal.store.redis.codec import FORMAT
 
 __all__ = ["MARKER", "Banned", "Fruitless", "Moved", "Names"]
 

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from univocal.store.codec import variant
 from univocal.store.purge_selectors import (
     Everything,
     Keys,
@@ -24,7 +25,6 @@ from univocal.store.purge_selectors import (
     matches,
     url_of,
 )
-from univocal.store.redis.codec import variant
 from univocal.store.redis.scripts import COUNT, DROP, NOTE, PURGE_KEYS, PURGE_VARIANTS
 
 if TYPE_CHECKING:

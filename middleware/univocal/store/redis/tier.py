@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from univocal.cache.stored import Stored
 from univocal.http.messages import Request
+from univocal.store.codec import encode, usable_until, variant
 from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
 from univocal.store.patterns import compiled
 from univocal.store.purge_selectors import Pattern, Selector, located
 from univocal.store.redis.attachment import Attachment
 from univocal.store.redis.bell import UnavailableError, Waits
-from univocal.store.redis.codec import encode, usable_until, variant
 from univocal.store.redis.key_names import Names
 from univocal.store.redis.scripts import BEGIN, COMMIT, DESCRIBED, MOST_OCTETS, RELEASE
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 from typing import TYPE_CHECKING
 
 from univocal.cache.vary import matches
-from univocal.store.redis.codec import decode
+from univocal.store.codec import decode
 from univocal.store.redis.scripts import LOOKUP
 
 __all__ = ["Reading", "SharedLease", "SharedStore", "read"]

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from support import stored_response
 from univocal.cache.stored import Part, Stored
 from univocal.http.messages import Fields
+from univocal.store.codec import KEEP, LIMIT, decode, encode, usable_until, variant
 from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Selector, Tags
-from univocal.store.redis.codec import KEEP, LIMIT, decode, encode, usable_until, variant
 from univocal.store.redis.key_names import Banned, Fruitless, Names
 
 NOW = 1_790_000_000.25

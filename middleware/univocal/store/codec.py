@@ -1,4 +1,4 @@
-"""A stored response as octets, for the shared tier: compact, versioned, and a miss if it cannot be read.
+"""A stored response as bytes, for a store behind memory: compact, versioned, and a miss if it cannot be read.
 
 A description is one line that the scripts in Redis read, the tags as netstrings, and netstrings that only
 this module reads:
@@ -17,7 +17,17 @@ from typing import Final
 
 from univocal.cache.stored import Part, Selecting, Stored
 
-__all__ = ["FORMAT", "decode", "encode", "usable_until", "variant"]
+__all__ = [
+    "FORMAT",
+    "decode",
+    "encode",
+    "netstring",
+    "netstrings",
+    "optional",
+    "read_optional",
+    "usable_until",
+    "variant",
+]
 
 FORMAT: Final = 2
 # Seconds for which a response is kept beyond its freshness because it may be validated, or served when the
@@ -44,8 +54,8 @@ def usable_until(stored: Stored) -> float:
 
 def variant(vary: Selecting) -> bytes:
     """A digest of the selecting header fields, 16 octets, which tells the responses of one key apart."""
-    selecting = [piece for name, value in vary for piece in (name, _optional(value))]
-    return sha256(b"".join(map(_netstring, selecting))).digest()[:16]
+    selecting = [piece for name, value in vary for piece in (name, optional(value))]
+    return sha256(b"".join(map(netstring, selecting))).digest()[:16]
 
 
 def encode(stored: Stored) -> bytes:
@@ -67,11 +77,11 @@ def encode(stored: Stored) -> bytes:
     pieces = [
         *sorted(stored.tags),
         b" ".join(map(_number, numbers)),
-        *map(_optional, (stored.etag, stored.last_modified, stored.strong, stored.language)),
-        *(piece for name, value in stored.vary for piece in (name, _optional(value))),
+        *map(optional, (stored.etag, stored.last_modified, stored.strong, stored.language)),
+        *(piece for name, value in stored.vary for piece in (name, optional(value))),
         stored.head,
     ]
-    return line + b"".join(map(_netstring, pieces))
+    return line + b"".join(map(netstring, pieces))
 
 
 def decode(key: bytes, described: bytes, body: bytes | None) -> Stored | None:
@@ -86,7 +96,7 @@ def _decoded(key: bytes, described: bytes, body: bytes | None) -> Stored:
     first = _FIRST_LINE.match(described)
     if first is None:
         raise ValueError
-    pieces = _pieces(described, first.end())
+    pieces = netstrings(described, first.end())
     tags, pieces = pieces[: int(first[5])], pieces[int(first[5]) :]
     numbers, etag, last_modified, strong, language, *vary, head = pieces
     no_cache, stale_usable, bodiless, partial, *more = (_read(each) for each in numbers.split(b" "))
@@ -102,7 +112,7 @@ def _decoded(key: bytes, described: bytes, body: bytes | None) -> Stored:
         status=int(status[1]),
         head=head,
         body=body or b"",
-        vary=tuple(zip(vary[::2], map(_given, vary[1::2]), strict=True)),
+        vary=tuple(zip(vary[::2], map(read_optional, vary[1::2]), strict=True)),
         response_time=_read(first[3]),
         born=born,
         fresh_until=_read(first[2]),
@@ -110,13 +120,13 @@ def _decoded(key: bytes, described: bytes, body: bytes | None) -> Stored:
         stale_usable=bool(stale_usable),
         stale_while_revalidate=stale_while_revalidate,
         stale_if_error=stale_if_error,
-        etag=_given(etag),
-        last_modified=_given(last_modified),
+        etag=read_optional(etag),
+        last_modified=read_optional(last_modified),
         modified=modified,
-        strong=_given(strong),
+        strong=read_optional(strong),
         part=Part(int(start), int(last), None if complete < 0 else int(complete)) if partial else None,
         bodiless=bool(bodiless),
-        language=_given(language),
+        language=read_optional(language),
         search=None,
         tags=frozenset(tags) if tags else _UNTAGGED,
         reusable=True,
@@ -124,12 +134,13 @@ def _decoded(key: bytes, described: bytes, body: bytes | None) -> Stored:
     )
 
 
-def _netstring(piece: bytes) -> bytes:
+def netstring(piece: bytes) -> bytes:
+    """A piece behind its length."""
     return b"%d:%b" % (len(piece), piece)
 
 
-def _pieces(octets: bytes, position: int) -> list[bytes]:
-    """The netstrings from a position to the end."""
+def netstrings(octets: bytes, position: int) -> list[bytes]:
+    """The netstrings from a position to the end. Raises ValueError."""
     pieces = []
     while position < len(octets):
         length = _LENGTH.match(octets, position)
@@ -153,11 +164,13 @@ def _read(text: bytes) -> float:
     return value
 
 
-def _optional(value: bytes | None) -> bytes:
+def optional(value: bytes | None) -> bytes:
+    """A value that may be missing, as one that is not."""
     return b"-" if value is None else b"+" + value
 
 
-def _given(piece: bytes) -> bytes | None:
+def read_optional(piece: bytes) -> bytes | None:
+    """The value that `optional` wrote. Raises ValueError."""
     if piece[:1] not in {b"-", b"+"} or (piece[:1] == b"-" and len(piece) > 1):
         raise ValueError
     return piece[1:] if piece[:1] == b"+" else None

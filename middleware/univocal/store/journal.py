@@ -1,0 +1,226 @@
+"""The journal of purges: a stored response is valid as long as no later purge means it.
+
+Each purge of a store has a number, greater than all before it. A fetch notes the number of the last purge
+that its node knows of as it begins, and its response is stored with it, or with a later one up to which no
+purge means the response. So a number answers whether a stored response may be used: no later purge means
+it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from univocal.cache.no_vary_search import split_key
+from univocal.cache.stored import Selecting, Stored, softened
+from univocal.store.codec import variant
+from univocal.store.purge_selectors import (
+    Everything,
+    Keys,
+    Pattern,
+    Prefix,
+    Selector,
+    Tags,
+    Variants,
+    located,
+    url_of,
+)
+
+__all__ = ["MOST_PATTERNS", "Journal", "Purge", "names_of"]
+
+MOST_PATTERNS: Final = 1_000
+# Bytes that the last numbers may take, and those of one beside its name, measured.
+_LIMIT: Final = 16 << 20
+_NAME_COST: Final = 350
+# Steps (see bans.py) that the patterns may take for one response: 32 ms.
+_STEPS: Final = 4_000_000
+_SEARCH: Final = 150
+
+
+@dataclass(frozen=True, slots=True)
+class Purge:
+    """An entry of the journal.
+
+    `time` is in seconds since the epoch. `cause` names the lease whose own response brought the purge about,
+    and is spared; it is empty for an order.
+    """
+
+    number: int
+    time: float
+    selector: Selector
+    cause: bytes = b""
+
+
+@dataclass(slots=True)
+class _Last:
+    """The last hard and the last soft purge of a name: numbers, the latest receipt meant, and a time."""
+
+    hard: int = 0
+    hard_until: float = 0.0
+    soft: int = 0
+    soft_until: float = 0.0
+    time: float = 0.0
+
+
+class Journal:
+    """The purges up to `last`: of each purged name the last number, and the patterns, newest last.
+
+    Bounded: what is dropped raises the `horizon`. A response stored before that counts as purged.
+    """
+
+    __slots__ = ("_all", "_lengths", "_limit", "_named", "_octets", "_patterns", "horizon", "last")
+
+    def __init__(self, horizon: int = 0, limit: int = _LIMIT) -> None:
+        self.horizon = self.last = horizon
+        self._limit = limit
+        self._octets = 0
+        self._named: OrderedDict[bytes, _Last] = OrderedDict()  # the last to be purged at the end
+        self._lengths: dict[int, int] = {}  # of the prefixes, and how many have it
+        self._patterns: list[tuple[int, float, Pattern]] = []
+        self._all = _Last()  # soft purges of everything
+
+    def add(self, purge: Purge) -> None:
+        """Take in the next purge; its number is greater than `last`."""
+        if purge.number <= self.last:
+            raise ValueError(f"purge {purge.number} comes after {self.last}")
+        self.last = purge.number
+        match purge.selector:
+            case Everything(soft=False):
+                self.forget(purge.number)
+            case Everything():
+                self._all.soft, self._all.time = purge.number, purge.time
+            case Pattern() as pattern:
+                self._patterns = [each for each in self._patterns if each[2] != pattern]
+                self._patterns.append((purge.number, purge.time, pattern))
+                if len(self._patterns) > MOST_PATTERNS:
+                    self._rise(self._patterns.pop(0)[0])
+            case Variants(until=until) as selector:
+                self._note(selector, purge, until)
+            case selector:
+                self._note(selector, purge, inf)
+
+    def forget(self, horizon: int) -> None:
+        """Know nothing of purges up to a number: what was stored before it counts as purged."""
+        self._rise(horizon)
+        self.last = max(self.last, horizon)
+        self._named.clear()
+        self._lengths.clear()
+        self._patterns.clear()
+        self._octets, self._all = 0, _Last()
+
+    def means(self, number: int, key: bytes, stored: Stored) -> bool:
+        """Tell whether a purge after this number means a response, to remove it or to mark it stale."""
+        return self.surviving(number, key, stored) is not stored
+
+    def surviving(self, number: int, key: bytes, stored: Stored) -> Stored | None:
+        """The response as the purges after this number leave it: itself, the same but stale, or None."""
+        if number >= self.last:
+            return stored
+        if number < self.horizon:
+            return None
+        soft, since = self._all.soft > number, self._all.time
+        for name in self._names(key, stored):
+            last = self._named.get(name)
+            if last is None:
+                continue
+            if last.hard > number and stored.response_time <= last.hard_until:
+                return None
+            if last.soft > number and stored.response_time <= last.soft_until:
+                soft, since = True, max(since, last.time)
+        for time, pattern in self._found(number, key):
+            if not pattern.soft:
+                return None
+            soft, since = True, max(since, time)
+        return softened(stored, since) if soft else stored
+
+    def covered(self, selector: Selector) -> int:
+        """The number up to which a purge removed all that a selector means; it may be greater."""
+        names = names_of(selector)
+        if not names or isinstance(selector, Variants):
+            return self.horizon
+        lasts = [self._named.get(name) for name in names]
+        return max(self.horizon, min(0 if last is None else last.hard for last in lasts))
+
+    def _note(self, selector: Selector, purge: Purge, until: float) -> None:
+        for name in names_of(selector):
+            last = self._named.get(name)
+            if last is None:
+                last = self._named[name] = _Last()
+                self._octets += _NAME_COST + len(name)
+                if name[:1] == b"p":
+                    self._lengths[len(name) - 1] = self._lengths.get(len(name) - 1, 0) + 1
+            else:
+                self._named.move_to_end(name)
+            if selector.soft:
+                last.soft, last.time = purge.number, purge.time
+                last.soft_until = max(last.soft_until, until)
+            else:
+                last.hard, last.hard_until = purge.number, max(last.hard_until, until)
+        while self._octets > self._limit:
+            self._drop()
+
+    def _drop(self) -> None:
+        """Forget the name that was not purged for the longest time."""
+        name, last = self._named.popitem(last=False)
+        self._octets -= _NAME_COST + len(name)
+        self._rise(max(last.hard, last.soft))
+        if name[:1] == b"p":
+            length = len(name) - 1
+            self._lengths[length] -= 1
+            if not self._lengths[length]:
+                del self._lengths[length]
+
+    def _rise(self, horizon: int) -> None:
+        self.horizon = max(self.horizon, horizon)
+
+    def _names(self, key: bytes, stored: Stored) -> Iterator[bytes]:
+        """The names by which a purge can mean a response."""
+        yield b"k" + key
+        yield _variant_name(key, stored.vary)
+        if stored.search is not None:
+            yield b"n" + split_key(key)[0]
+        located_key = located(key)
+        if stored.tags:
+            origin = b" ".join(located_key.split(b" ", 2)[:2])
+            for tag in stored.tags:
+                yield b"t\0" + tag
+                yield b"t%b\0%b" % (origin, tag)
+        for length in self._lengths:
+            yield b"p" + located_key[:length]
+
+    def _found(self, number: int, key: bytes) -> Iterator[tuple[float, Pattern]]:
+        """The patterns after a number that the URL of a key has; where that takes too long, all the rest."""
+        if not self._patterns or self._patterns[-1][0] <= number:
+            return
+        url, steps = url_of(key), _STEPS
+        for other, time, pattern in self._patterns:
+            if other <= number:
+                continue
+            steps -= _SEARCH + pattern.steps * len(url)
+            if steps < 0 or pattern.search(url):
+                yield time, pattern
+
+
+def names_of(selector: Selector) -> list[bytes]:
+    """The names whose last number a purge sets, each with a letter for its kind.
+
+    None of them for a pattern and for everything.
+    """
+    match selector:
+        case Keys(keys):
+            return [*(b"k" + key for key in keys), *{b"n" + split_key(key)[0] for key in keys}]
+        case Variants(names):
+            return [_variant_name(key, vary) for key, vary in names]
+        case Tags(names, _, origin):
+            return [b"t%b\0%b" % (origin, name) for name in names]
+        case Prefix(names):
+            return [b"p" + name for name in names]
+        case Pattern() | Everything():
+            return []
+
+
+def _variant_name(key: bytes, vary: Selecting) -> bytes:
+    return b"v%b%b" % (variant(vary), key)

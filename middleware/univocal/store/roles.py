@@ -1,0 +1,192 @@
+"""The two roles of a store behind memory: it keeps entries, and it numbers purges.
+
+**Validity by number.** A store has one journal of purges. A fetch notes the number of the last purge that
+its node knows of; its response is stored with a number up to which no purge means it. It is valid as long
+as no later purge means it. Neither role decides this: `SharedTier` (`store/shared.py`) does, for every
+store, by `Journal`. So no implementation compares numbers, and nothing is atomic across keys.
+
+The rules for an implementation:
+
+- `Entries` returns what it has, purged or not, each with its number. It may lose any entry at any time. It
+  must not return an entry with a greater number than it was committed with, nor anything else than was
+  committed.
+- `Purges.publish` returns once the purge is in force for all who read the journal from then on. When it has
+  returned, `last` and `follow` of the same node reach that number.
+- A node's knowledge may lag. Then the numbers it notes are too small, and a response is thrown away too much.
+- `trusted_until` bounds the lag: no purge that was confirmed elsewhere more than `BOUND` seconds before
+  that time is unknown to this node.
+- A purge that a response under way causes itself (it replaces older ones) has that lease's `token` as its
+  `cause`. The tier spares the lease when it hears that purge, and commits with a number that is not less.
+
+Until Redis implements these roles, `redis/tracked_tier.py` keeps its old tier, and `tiers_of` chooses. To
+move: implement both roles in `store/redis/`, return `SharedTier(memory, entries, purges, …)`, remove the
+old one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+from univocal.cache.stored import Stored
+from univocal.http.messages import Request
+from univocal.store.journal import Purge
+from univocal.store.purge_selectors import Selector
+
+__all__ = [
+    "BOUND",
+    "BeyondHorizonError",
+    "Entries",
+    "FetchLease",
+    "Numbered",
+    "Purges",
+    "StoreReport",
+    "StoreUnavailableError",
+    "Watcher",
+    "unreported",
+]
+
+# Seconds within which a purge that was confirmed on one node is in force on all others.
+BOUND: Final = 1.5
+
+
+class StoreUnavailableError(Exception):
+    """The store did not answer, not in time, or with an error."""
+
+
+class BeyondHorizonError(Exception):
+    """Some of the purges that were asked for are not known any longer."""
+
+
+class Numbered(NamedTuple):
+    """A stored response, and a number up to which no purge means it.
+
+    `has_content` is False for one that was read without its content.
+    """
+
+    number: int
+    stored: Stored
+    has_content: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class FetchLease:
+    """A fetch of a key, as the store behind memory knows it.
+
+    `number` is that of the last purge known as it began. `token` is drawn at random, and names it: as the
+    cause of a purge, and as the one whose turn it is to fetch, while `has_turn`.
+    """
+
+    key: bytes
+    number: int
+    token: bytes
+    has_turn: bool = False
+
+
+class Watcher(Protocol):
+    """The tier over a store, which hears whether that is there. Both are called in the event loop."""
+
+    def lost(self, reason: str) -> None:
+        """The journal cannot be followed from now on: memory may hold what is purged elsewhere."""
+
+    def returned(self) -> None:
+        """The journal can be followed again; `last` is its end."""
+
+
+class StoreReport(Protocol):
+    """Hears of each command to the store: its name, its result ("ok", "late", "error", "full"), its
+    seconds."""
+
+    def __call__(self, command: str, result: str, seconds: float) -> None: ...
+
+
+def unreported(command: str, result: str, seconds: float) -> None:
+    """Hear nothing."""
+
+
+class Entries(ABC):
+    """The stored responses of all nodes, by key. Every method but `close` may raise StoreUnavailableError."""
+
+    @abstractmethod
+    async def lookup(self, key: bytes, now: float, request: Request | None = None) -> Sequence[Numbered]:
+        """The responses of a key, newest first; expired ones may be left out.
+
+        With a `request`, those that it does not select may come without content.
+        """
+
+    @abstractmethod
+    async def begin(self, lease: FetchLease, now: float) -> float:
+        """Take the turn to fetch the lease's key: 0.0 and `has_turn` if it is free.
+
+        Else the seconds for which the turn may still be another's. A turn ends by itself after `TURN`
+        seconds.
+        """
+
+    async def lookup_or_begin(
+        self, lease: FetchLease, now: float, request: Request
+    ) -> tuple[Sequence[Numbered], float]:
+        """Look up the lease's key and, if there is nothing, take the turn to fetch it.
+
+        An implementation with a round trip for each command does both in one.
+        """
+        numbered = await self.lookup(lease.key, now, request)
+        return numbered, 0.0 if numbered else await self.begin(lease, now)
+
+    @abstractmethod
+    async def commit(self, lease: FetchLease, number: int, stored: Stored, now: float) -> bool:
+        """Store a response with a number, in place of the one of the same key and selecting header fields.
+
+        True if there was one. A response that is refused (too large, full) is reported, and False.
+        The lease's turn ends with it.
+        """
+
+    @abstractmethod
+    async def end(self, lease: FetchLease) -> None:
+        """Give the turn back, if the lease has it: others wait no longer."""
+
+    @abstractmethod
+    async def remove(self, keys: Sequence[bytes]) -> int:
+        """Remove all responses of some keys; returns how many there were."""
+
+    @abstractmethod
+    async def count(self, selector: Selector, after: int) -> int | None:
+        """The number of responses with a number above `after` that a selector means; None if it is not
+        known."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Write what is under way, and let go."""
+
+
+class Purges(ABC):
+    """The journal of a store: all nodes' purges, in one order."""
+
+    @abstractmethod
+    async def start(self, watcher: Watcher) -> None:
+        """Begin to follow; the watcher hears `returned` once that succeeds, at once or later."""
+
+    @abstractmethod
+    async def publish(self, selector: Selector, now: float, cause: bytes = b"") -> int:
+        """Number a purge and put it in force; returns the number. Raises StoreUnavailableError."""
+
+    @abstractmethod
+    def last(self) -> int:
+        """The number of the last purge that this node can read now; asked at each lookup, so it is cheap."""
+
+    @abstractmethod
+    def follow(self, number: int) -> Sequence[Purge]:
+        """The purges after a number up to `last`, in order. Raises BeyondHorizonError if some are gone."""
+
+    @abstractmethod
+    def horizon(self) -> int:
+        """The number from which on `follow` has every purge."""
+
+    @abstractmethod
+    def trusted_until(self) -> float:
+        """Until then (seconds since the epoch) this node knows what it has to; asked at each lookup."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Follow no longer."""

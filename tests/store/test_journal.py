@@ -1,0 +1,169 @@
+"""The journal: a response is valid as long as no later purge means it; the forgotten count as purged."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support import NOW, stored_response
+from univocal.cache.stored import Stored
+from univocal.store.journal import MOST_PATTERNS, Journal, Purge, names_of
+from univocal.store.purge_codec import decode_purge, encode_purge, pieces_of
+from univocal.store.purge_selectors import (
+    Everything,
+    Keys,
+    Pattern,
+    Prefix,
+    Selector,
+    Tags,
+    Variants,
+    matches,
+)
+
+KEYS = [b"0123456789abcdef http %b %b" % pair for pair in [(b"a", b"/"), (b"a", b"/x?b=1"), (b"b", b"/x")]]
+
+
+def pattern(expression: str) -> Pattern:
+    search = re.compile(expression.encode()).search
+    return Pattern(expression, lambda url: search(url) is not None)
+
+
+def response(key: bytes = KEYS[0], tags: bytes = b"", accept: bytes = b"", at: float = NOW) -> Stored:
+    fields = [(b"vary", b"accept")] if accept else []
+    return stored_response(
+        *fields, *([(b"xkey", tags)] if tags else []), name=key, request=[(b"accept", accept)], at=at
+    )
+
+
+RESPONSES = [
+    response(key, tags, accept)
+    for key in KEYS
+    for tags in (b"", b"t", b"t u")
+    for accept in (b"", b"text/html", b"image/png")
+]
+keys = st.frozensets(st.sampled_from(KEYS), min_size=1)
+tags = st.frozensets(st.sampled_from([b"t", b"u", b"v"]), min_size=1)
+selectors: st.SearchStrategy[Selector] = st.one_of(
+    st.builds(Keys, keys, st.booleans()),
+    st.builds(Tags, tags, st.booleans(), st.sampled_from([b"", b"http a", b"http b"])),
+    st.builds(Prefix, st.frozensets(st.sampled_from([b"http a /", b"http a /x", b"http b "])), st.booleans()),
+    st.sampled_from([pattern("x"), replace(pattern("b=1"), soft=True)]),
+    st.builds(
+        Variants,
+        st.frozensets(st.sampled_from([(one.key, one.vary) for one in RESPONSES]), min_size=1),
+        st.sampled_from([NOW - 1, NOW, NOW + 1]),
+        st.booleans(),
+    ),
+    st.builds(Everything, st.booleans()),
+)
+
+
+def journal_of(purges: list[Selector], **bounds: int) -> Journal:
+    journal = Journal(**bounds)
+    for number, selector in enumerate(purges, journal.last + 1):
+        journal.add(Purge(number, NOW, selector))
+    return journal
+
+
+@given(st.lists(selectors, max_size=12), st.data())
+def test_exactly_what_later_purges_mean_is_purged(purges: list[Selector], data: st.DataObject) -> None:
+    journal = journal_of(purges)
+    for stored in data.draw(st.lists(st.sampled_from(RESPONSES), min_size=1, max_size=4)):
+        number = data.draw(st.integers(0, len(purges)))
+        later = [each for each in purges[number:] if matches(each, stored.key, stored)]
+        # Of several purges of one variant the latest time of receipt is kept: that may remove too much.
+        if later or not any(isinstance(each, Variants) for each in purges):
+            assert journal.means(number, stored.key, stored) is bool(later)
+        left = journal.surviving(number, stored.key, stored)
+        if any(not each.soft for each in later):
+            assert left is None
+        elif later:
+            assert left is None or left.fresh_until <= NOW
+
+
+@given(st.lists(selectors, max_size=30), st.integers(0, 2_000), st.data())
+def test_a_full_journal_purges_more_never_less(
+    purges: list[Selector], limit: int, data: st.DataObject
+) -> None:
+    journal = journal_of(purges, limit=limit)
+    stored, number = data.draw(st.sampled_from(RESPONSES)), data.draw(st.integers(0, len(purges)))
+    if any(matches(each, stored.key, stored) for each in purges[number:]):
+        assert journal.means(number, stored.key, stored)
+
+
+@given(st.lists(selectors, max_size=12), selectors, st.data())
+def test_all_that_a_purge_means_is_gone_up_to_the_covered_number(
+    purges: list[Selector], selector: Selector, data: st.DataObject
+) -> None:
+    journal = journal_of(purges)
+    stored = data.draw(
+        st.sampled_from([one for one in RESPONSES if matches(selector, one.key, one)] or RESPONSES)
+    )
+    covered = journal.covered(selector)
+    if covered and matches(selector, stored.key, stored):
+        assert journal.surviving(covered - 1, stored.key, stored) is None
+
+
+def test_a_journal_that_begins_late_trusts_nothing_older() -> None:
+    journal = Journal(horizon=7)
+    assert journal.surviving(6, KEYS[0], response()) is None
+    assert journal.surviving(7, KEYS[0], response()) is not None
+
+
+def test_numbers_only_rise() -> None:
+    journal = journal_of([Everything()])
+    with pytest.raises(ValueError, match="purge 1 comes after 1"):
+        journal.add(Purge(1, NOW, Everything()))
+
+
+def test_the_oldest_pattern_is_dropped_for_all_that_is_older() -> None:
+    journal = journal_of([pattern(f"never{number}") for number in range(MOST_PATTERNS + 1)])
+    assert journal.surviving(0, KEYS[0], response()) is None
+    assert journal.surviving(1, KEYS[0], response()) is not None
+
+
+def test_patterns_that_take_too_long_mean_the_response() -> None:
+    slow = Pattern("slow", lambda _: False, steps=10**6)
+    assert journal_of([slow]).means(0, KEYS[0], response())
+
+
+def test_a_purge_of_a_url_means_those_that_no_vary_search_makes_the_same() -> None:
+    stored = stored_response((b"no-vary-search", b'params=("b")'), name=KEYS[1])
+    other = KEYS[1].replace(b"b=1", b"b=2")
+    assert journal_of([Keys(frozenset((other,)))]).means(0, stored.key, stored)
+
+
+@given(selectors, st.floats(0, 2e9), st.binary(max_size=8), st.integers(1, 9))
+def test_a_purge_is_read_as_it_was_written(
+    selector: Selector, time: float, cause: bytes, number: int
+) -> None:
+    purge = decode_purge(number, encode_purge(selector, time, cause), pattern)
+    assert purge == Purge(number, time, selector, cause)
+
+
+@given(
+    st.binary(max_size=60)
+    | st.builds(lambda one, at: encode_purge(one, NOW, b"")[:at], selectors, st.integers(0, 50))
+)
+def test_any_other_bytes_are_a_purge_that_means_no_less(octets: bytes) -> None:
+    purge = decode_purge(1, octets, pattern)
+    assert purge.number == 1
+    if octets in {b"", b"1:a", b"x" * 9}:
+        assert purge.selector == Everything()
+
+
+def test_a_pattern_that_nobody_can_compile_is_a_purge_of_everything() -> None:
+    written = encode_purge(pattern("x"), NOW, b"")
+    assert decode_purge(1, written, None).selector == Everything()
+
+
+def test_a_purge_of_many_names_is_several() -> None:
+    many = Keys(frozenset(b"0 http a /%d" % number for number in range(200)), soft=True)
+    parts = pieces_of(many)
+    assert len(parts) == 4
+    assert {name for part in parts for name in names_of(part)} == set(names_of(many))
+    assert all(part.soft for part in parts)
