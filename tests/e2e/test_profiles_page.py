@@ -106,7 +106,7 @@ def test_the_tag_of_a_thumbnail(text):
 
 
 def test_every_setting_has_a_source(text):
-    sources = rows(section(text, "Where the rules come from"))
+    sources = rows(section(text, "Sources of the rules"))
     named = [name for row in sources for name in re.findall("`([^`]+)`", row[0])]
     tables = [f"{table}.{name}" for table, settings in _TABLES.items() for name in settings]
     assert named == [*(name for name in tables if not name.startswith("reject")), *_ARRAYS, *tables[-2:]]
@@ -114,7 +114,7 @@ def test_every_setting_has_a_source(text):
 
 
 def test_what_the_servlet_specification_leaves_open_are_settings(text):
-    told = section(text, "What the Servlet specification leaves open")
+    told = section(text, "Open points of the Servlet specification")
     (settings,) = blocks(told, "toml")
     profiles = [BUILT_IN["servlet"], parse({"mine": settings}, BUILT_IN)["mine"]]
     for _, target, *cells in rows(told):
@@ -132,7 +132,7 @@ def octets(cell: str) -> set[int]:
 
 
 def test_the_tables_of_the_named_rings(text):
-    (block,) = blocks(section(text, "Named rings"), "text")
+    (block,) = blocks(section(text, "Named tables"), "text")
     _, *lines = block.splitlines()
     told = {
         name: (octets(encoded), octets(kept))
@@ -148,7 +148,7 @@ def test_the_tables_of_the_named_rings(text):
 
 
 def test_every_reason_and_a_target_that_has_it(text):
-    told = {row[0].strip("`"): row[2].strip("`").encode() for row in rows(section(text, "What is refused"))}
+    told = {row[0].strip("`"): row[2].strip("`").encode() for row in rows(section(text, "Rejections"))}
     assert set(told) == SEQUENCES - {"no-leading-slash"}
     for reason, target in told.items():
         profile = parse({"mine": f'[reject]\nsequences = ["{reason}"]\n'})["mine"]
@@ -178,7 +178,7 @@ def test_the_built_in_profiles(text):
 def shop(text, tmp_path):
     """The page's files in a directory and its shop behind a port of its own: the directory and the port."""
     port = free_port()
-    found = section(text, "Find out what is one")
+    found = section(text, "Write a profile")
     (program,) = blocks(found, "python")
     probe, *_ = blocks(found, "sh")
     profile, configuration = blocks(found, "toml")
