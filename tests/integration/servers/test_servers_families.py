@@ -311,7 +311,7 @@ def test_apache_removes_dot_segments_again_where_it_decodes_slashes(family):
 
 def rows():
     """The rows of the page's table of families: the spellings of each column, and the cells by server."""
-    section = PAGE.read_text("utf-8").split("\n## What servers take for one\n")[1].split("\n## ")[0]
+    section = PAGE.read_text("utf-8").split("\n## How servers read URLs\n")[1].split("\n## ")[0]
     head, _, *lines = [line for line in section.splitlines() if line.startswith("|")]
     table = [[cell.strip() for cell in line.strip("|").split("|")] for line in (head, *lines)]
     return table[0][2:], {row[0]: row[1:] for row in table[1:]}
