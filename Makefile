@@ -3,6 +3,10 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 # The environment is made anew where another interpreter is named than the one that made it.
 MADE_BY := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2], sys.base_prefix)' | tr ' /' '--')
+# Pages and docstrings that follow the rules of tools/prose/rules.py.
+PROSE   = docs/comparison.md docs/index.md docs/learning.md docs/library.md docs/profiles.md docs/security.md docs/tour.md \
+    docs/tutorial.md docs/how-to/cdn.md docs/how-to/in-front.md docs/how-to/mediawiki.md docs/how-to/mounting.md \
+    docs/how-to/observing.md docs/how-to/page.md docs/how-to/websockets.md
 STAMP   = $(VENV)/.made-by-$(or $(MADE_BY),none)
 
 .PHONY: help demo test check docs reference comparison differential bench bench-short soak fuzz conformance screenshots format clean
@@ -23,10 +27,11 @@ demo: $(STAMP)  ## the proxy on 127.0.0.1:8080 before three small origins, its p
 test: $(STAMP)  ## every test, several at once; those that need a missing program say which
 	$(BIN)/pytest --numprocesses auto --dist worksteal $(ARGS)
 
-check: $(STAMP)  ## formatting, lint, types
+check: $(STAMP)  ## formatting, lint, types, prose
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/python -m tools.prose.check $(PROSE)
 
 docs: $(STAMP)  ## the documentation as a site, without a warning: dist/site/index.html
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'

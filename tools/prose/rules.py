@@ -34,7 +34,9 @@ def _clause_first(text: str, check: Check) -> Iterator[CheckResult]:
     for start, sentence in _sentences(text):
         clause = _CLAUSE.match(sentence)
         if clause and not sentence.endswith("?"):
-            yield CheckResult(check.path, check.message.format(clause[0]), (start, start + clause.end()), None)
+            yield CheckResult(
+                check.path, check.message.format(clause[0]), (start, start + clause.end()), None
+            )
 
 
 SENTENCES: Final = (

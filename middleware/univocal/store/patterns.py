@@ -37,7 +37,8 @@ def compiled(expression: str, *, soft: bool = False) -> Pattern:
     options.log_errors = False
     options.max_mem = MEMORY
     options.never_capture = True
-    options.encoding = re2.Options.Encoding.LATIN1
+    # Stubs of RE2, where they are installed, lack this name.
+    options.encoding = re2.Options.Encoding.LATIN1  # type: ignore[attr-defined, unused-ignore]
     try:
         regexp = re2.compile(expression.encode("latin-1"), options)
     except UnicodeEncodeError:
