@@ -11,8 +11,9 @@ import pytest
 
 from univocal.http.errors import ConfigurationError
 from univocal.origin.health import HealthRule
+from univocal_app.config.files import parsed
 from univocal_app.config.places import line_of, substituted
-from univocal_app.config.tables import parsed, validate
+from univocal_app.config.tables import validate
 from univocal_app.config.values import Address, UpstreamSetting, Weighted
 
 SITE = '[[sites]]\nhosts = ["en.example"]\nupstream = "http://127.0.0.1:9001"\n'
@@ -143,7 +144,7 @@ def test_defaults_are_those_of_the_contract() -> None:
         ("sites = 3", "sites", 3, "an array"),
         ("[sites]\nhosts = ['a']", "sites", {"hosts": ["a"]}, "an array"),
         ("cache = 3\n" + SITE, "cache", 3, "a table"),
-        ("[serve]\n" + SITE, "serve", {}, "profiles, server, origin, cache, purge, sites"),
+        ("[serve]\n" + SITE, "serve", {}, "profiles, include, server, origin, cache, purge, sites"),
         ("[server]\nlistn = 'x'\n" + SITE, "server.listn", "x", "listen, admin, workers"),
         ("[server]\nlisten = 'x'\n" + SITE, "server.listen", "x", "HOST:PORT"),
         ("[server]\nlisten = '127.0.0.1:65536'\n" + SITE, "server.listen", "127.0.0.1:65536", "HOST:PORT"),
@@ -202,7 +203,7 @@ def test_defaults_are_those_of_the_contract() -> None:
                 ("path = '/a b'", ".path", "/a b", "a path"),
                 ("path = '/a#b'", ".path", "/a#b", "a path"),
                 ("path = '/', interval = 0", ".interval", 0, "greater than 0"),
-                ("path = '/', timeout = '2s'", ".timeout", "2s", "a number"),
+                ("path = '/', timeout = '2w'", ".timeout", "2w", "a number of seconds"),
                 ("path = '/', status = 200", ".status", 200, '"200-399"'),
                 ("path = '/', status = '2xx'", ".status", "2xx", '"200-399"'),
                 ("path = '/', rises = 0", ".rises", 0, "greater than or equal to 1"),

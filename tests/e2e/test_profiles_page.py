@@ -23,7 +23,8 @@ from univocal.uri.profile import parse
 from univocal.uri.schema import _ARRAYS, _TABLES
 from univocal.uri.suspicious import SEQUENCES
 from univocal.uri.target import path_tags
-from univocal_app.config.tables import parsed, validate
+from univocal_app.config.files import parsed
+from univocal_app.config.tables import validate
 from univocal_app.observe.explain import explain
 from univocal_app.run.assemble import runtime_of
 

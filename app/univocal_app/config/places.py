@@ -33,8 +33,8 @@ def line_of(text: str, key: str) -> int:
     """
     wanted, best, begin = _path(key), 0, 0
     for line, path in _statements(text):
-        common = len(path)
-        if path == wanted[:common] and common > best:
+        common = min(len(path), len(wanted))
+        if path[:common] == wanted[:common] and common > best:
             best, begin = common, line
     return begin
 

@@ -10,7 +10,7 @@ from typing import Final
 from univocal.cache.rules import SETTINGS, Rules
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.uri.profile import Profile
-from univocal.uri.site import Route, Site
+from univocal.uri.site import STAR, Route, Site
 from univocal.uri.sites import Sites
 from univocal_app.config.tables import PolicyTable, RouteTable, SiteTable
 from univocal_app.config.values import UpstreamSetting
@@ -33,8 +33,10 @@ class SiteReader:
         named = dict[str, Site]()
         for number, table in enumerate(tables):
             place = f"sites[{number}]"
-            with self.objections, self._placed(place):
-                named[place] = self._site(table, place)
+            with self.objections:
+                self._check_stars(table, place)
+                with self._placed(place):
+                    named[place] = self._site(table, place)
         sites = self._together(named)
         self.objections.conclude()
         return sites
@@ -82,6 +84,19 @@ class SiteReader:
             scheme=table.scheme.encode(),
             canonical=table.canonical,
         )
+
+    def _check_stars(self, table: SiteTable, place: str) -> None:
+        """Raise ConfigurationError for each upstream with a {1} that some host has nothing for."""
+        exact = [host for host in table.hosts if not host.startswith("*") and table.hosts != EVERYWHERE]
+        owned = upstreams(place, table)
+        starred = [name for name, upstream in owned.items() if STAR.decode() in upstream.path]
+        objections = Objections()
+        for name in starred if exact else []:
+            allowed = f"no {{1}}, since {exact[0]!r} has no '*'"
+            objections.errors.append(
+                ConfigurationError(self.source, f"{name}.upstream", owned[name].path, allowed)
+            )
+        objections.conclude()
 
     def _profile(self, name: str, place: str) -> Profile:
         """The profile of that name; any, where there is none, so that the rest of the site is read."""

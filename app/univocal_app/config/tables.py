@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
-import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import (
     BaseModel,
@@ -17,17 +14,18 @@ from pydantic import (
     ValidationError,
     create_model,
 )
-from pydantic_core import ErrorDetails
 
-from univocal.cache.rules import SETTINGS, SettingError
+from univocal.cache.rules import SETTINGS
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.judge.trust import Family
 from univocal.origin.balance import Choice
 from univocal.origin.health import HealthRule, statuses
+from univocal_app.config.mistakes import mistakes
 from univocal_app.config.values import (
     WHOLE,
     Address,
     Duration,
+    DurationOrNone,
     HostName,
     Listen,
     Network,
@@ -40,7 +38,7 @@ from univocal_app.config.values import (
     Target,
     UpgradeName,
     Variable,
-    masked,
+    redirection,
 )
 
 __all__ = [
@@ -54,25 +52,11 @@ __all__ = [
     "ServerTable",
     "SiteTable",
     "Table",
-    "parsed",
     "settings_of",
     "validate",
 ]
 
 COMMAND_LINE: Final = "command line"
-
-# Where pydantic speaks of Python's types or of lengths, in the words of the file's format.
-ALLOWED: Final = {
-    "model_type": "a table",
-    "dict_type": "a table",
-    "list_type": "an array",
-    "bool_type": "true or false",
-    "int_type": "an integer",
-    "float_type": "a number",
-    "string_type": "a text",
-    "too_short": "at least one",
-    "string_too_short": "a text that is not empty",
-}
 
 
 class Table(BaseModel):
@@ -109,8 +93,8 @@ class ServerTable(Table):
     tls_cert: str = ""
     tls_key: str = ""
     http2: bool = False
-    drain: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0
-    shutdown_timeout: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 10
+    drain: DurationOrNone = 0
+    shutdown_timeout: DurationOrNone = 10
 
 
 class HealthTable(Table):
@@ -210,8 +194,8 @@ class SiteTable(Table):
 
     hosts: Annotated[list[str], Field(min_length=1)]
     aliases: list[str] = []
-    alias_answer: Literal["serve", 301, 308] = "serve"
-    canonical: Literal["serve", 301, 308, "link"] = "serve"
+    alias_answer: Annotated[Literal["serve", 301, 308], BeforeValidator(redirection)] = "serve"
+    canonical: Annotated[Literal["serve", 301, 308, "link"], BeforeValidator(redirection)] = "serve"
     scheme: Literal["keep", "http", "https"] = "keep"
     tls_cert: str = ""
     tls_key: str = ""
@@ -228,32 +212,12 @@ class Configuration(Table):
     """univocal.toml; with `--upstream` and no sites, every authority is served."""
 
     profiles: list[str] = []
+    include: list[str] = []
     server: ServerTable = ServerTable()
     origin: OriginTable = OriginTable()
     cache: CacheTable = CacheTable()
     purge: PurgeTable = PurgeTable()
     sites: Annotated[list[SiteTable], Field(min_length=1)]
-
-
-# How tomllib ends its messages: "(at line 2, column 10)".
-_AT_LINE: Final = re.compile(r"\(at line ([0-9]+), ")
-# How pydantic begins its own messages, and those of a ValueError.
-_ALLOWED_IN: Final = re.compile(r"^(?:Input should be|Value error,) ")
-
-
-def parsed(file: Path) -> dict[str, Any]:
-    """The settings that `file` holds, not yet validated. Raises ConfigurationError."""
-    try:
-        text = file.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(str(file), "", _reason(error), "a readable TOML file in UTF-8") from None
-    try:
-        return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        refused = ConfigurationError(str(file), "", str(error), "TOML")
-        place = _AT_LINE.search(str(error))
-        refused.line = int(place[1]) if place else len(text.splitlines())  # "(at end of document)"
-        raise refused from None
 
 
 def validate(settings: Mapping[str, Any], source: str) -> Configuration:
@@ -262,7 +226,7 @@ def validate(settings: Mapping[str, Any], source: str) -> Configuration:
     try:
         configuration = Configuration.model_validate(settings)
     except ValidationError as error:
-        objections.errors += _faults_of(error.errors(include_url=False), source)
+        objections.errors += mistakes(error.errors(include_url=False), source, Configuration)
         objections.conclude()
         raise
     workers, store = configuration.server.workers, configuration.cache.store
@@ -275,56 +239,3 @@ def validate(settings: Mapping[str, Any], source: str) -> Configuration:
 def settings_of(configuration: Configuration) -> dict[str, Any]:
     """The settings that `validate` makes the same configuration of; passwords are among them."""
     return configuration.model_dump(mode="json", exclude_unset=True, context=WHOLE)
-
-
-def _reason(error: OSError | UnicodeDecodeError) -> str:
-    return error.strerror or str(error) if isinstance(error, OSError) else "octets that are not UTF-8"
-
-
-def _faults_of(problems: list[ErrorDetails], source: str) -> Iterator[ConfigurationError]:
-    # A key that is missing is often there under a wrong name: the wrong name is the better message.
-    misnamed = {each["loc"][:-1] for each in problems if each["type"] == "extra_forbidden"}
-    for problem in problems:
-        if problem["type"] != "missing" or problem["loc"][:-1] not in misnamed:
-            yield _problem(problem, source)
-
-
-def _problem(problem: ErrorDetails, source: str) -> ConfigurationError:
-    key = dotted(problem["loc"])
-    match problem["type"]:
-        case "extra_forbidden":
-            known = ", ".join(_keys_beside(problem["loc"]))
-            return ConfigurationError(source, key, problem["input"], f"the keys {known}")
-        case "missing":
-            return ConfigurationError(source, key, None, "a value: this setting has no default")
-        case "value_error" if isinstance(error := problem["ctx"]["error"], SettingError):
-            return ConfigurationError(source, key + error.place, error.value, error.allowed)
-        case kind:
-            allowed = ALLOWED.get(kind) or _ALLOWED_IN.sub("", problem["msg"])
-            given = problem["input"]
-            return ConfigurationError(
-                source,
-                key,
-                masked(given) if key == "cache.store" and isinstance(given, str) else given,
-                allowed,
-            )
-
-
-def dotted(location: tuple[str | int, ...]) -> str:
-    """A place in the file as its reader writes it: `sites[0].routes[1].path`."""
-    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in location if part != "[key]")
-    return "".join(parts).removeprefix(".")
-
-
-def _keys_beside(location: tuple[str | int, ...]) -> list[str]:
-    table: type[BaseModel] = Configuration
-    for part in location[:-1]:
-        if isinstance(part, str):
-            table = _table_of(table.model_fields[part].annotation)
-    return list(table.model_fields)
-
-
-def _table_of(annotation: Any) -> type[BaseModel]:
-    inner = next(iter(get_args(annotation)), annotation)
-    assert isinstance(inner, type) and issubclass(inner, BaseModel)  # noqa: PT018 - only tables hold tables
-    return inner

@@ -7,10 +7,11 @@ import ipaddress
 import re
 from typing import Annotated, Final, NamedTuple, TypeAlias
 
-from pydantic import Field, PlainSerializer, PlainValidator, SerializationInfo
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, SerializationInfo
 
 from univocal.cache.rules import SettingError
 from univocal.http.authority import a_labels, parse_authority
+from univocal.http.durations import seconds
 from univocal.http.upgrade import carries_http, is_protocol
 from univocal.origin.addresses import ORIGIN_URLS, origin_url
 from univocal.origin.health import statuses
@@ -20,6 +21,7 @@ __all__ = [
     "WHOLE",
     "Address",
     "Duration",
+    "DurationOrNone",
     "HostName",
     "Listen",
     "Network",
@@ -37,6 +39,7 @@ __all__ = [
     "Weighted",
     "masked",
     "parse_address",
+    "redirection",
 ]
 
 
@@ -209,6 +212,11 @@ def variable(value: object) -> str:
     raise ValueError('the name of an environment variable, such as "UNIVOCAL_PURGE_TOKEN"')
 
 
+def redirection(value: object) -> object:
+    """A status of a redirection as a number, also where a text has it; any other value as it is."""
+    return int(value) if value in {"301", "308"} and isinstance(value, str) else value
+
+
 def upgrade_name(value: object) -> str:
     """The name of a protocol that connections may switch to, in lower case."""
     if isinstance(value, str) and value.isascii() and is_protocol(name := value.lower().encode()):
@@ -265,7 +273,8 @@ Listen: TypeAlias = Annotated[Address, PlainValidator(parse_address), PlainSeria
 OriginServers: TypeAlias = Annotated[
     UpstreamSetting, PlainValidator(parse_upstream), PlainSerializer(UpstreamSetting.written)
 ]
-Duration: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Duration: TypeAlias = Annotated[float, BeforeValidator(seconds), Field(gt=0, allow_inf_nan=False)]
+DurationOrNone: TypeAlias = Annotated[float, BeforeValidator(seconds), Field(ge=0, allow_inf_nan=False)]
 OriginHost: TypeAlias = Annotated[str, PlainValidator(origin_host)]
 HostName: TypeAlias = Annotated[str, PlainValidator(host_name)]
 Target: TypeAlias = Annotated[str, PlainValidator(target)]

@@ -174,6 +174,7 @@ class _Objection(BaseModel):
     found: JsonValue
     allowed: str
     line: int
+    mistake: str = ""
 
 
 class Done(Message):
@@ -193,6 +194,7 @@ class Done(Message):
                 "found": each.found,
                 "allowed": each.allowed,
                 "line": each.line,
+                "mistake": each.mistake,
             }
             for each in (error, *error.beside)
         ]
@@ -205,7 +207,7 @@ class Done(Message):
         """The objections of the worker, each by itself."""
         errors = []
         for each in self.objections:
-            error = ConfigurationError(each.source, each.key, each.found, each.allowed)
+            error = ConfigurationError(each.source, each.key, each.found, each.allowed, each.mistake)
             error.line = each.line
             errors.append(error)
         return errors

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from univocal.http.errors import ConfigurationError, Objections
-from univocal_app.config.places import line_of, substituted
-from univocal_app.config.tables import Configuration, parsed, validate
+from univocal_app.config.files import Files, placed_in
+from univocal_app.config.places import substituted
+from univocal_app.config.tables import Configuration, validate
 from univocal_app.observe.accesslog import check_log
 from univocal_app.run.assemble import runtime_of, store_of
 from univocal_app.run.certificate_files import contexts_of
@@ -17,7 +17,7 @@ from univocal_app.run.origins import proxies_of
 from univocal_app.run.serve import check_address
 from univocal_app.run.telemetry_sdk import check_telemetry
 
-__all__ = ["Check", "placed", "read", "usable"]
+__all__ = ["Check", "files_of", "placed", "read", "usable"]
 
 Check: TypeAlias = Callable[[Configuration, str], object]
 
@@ -30,9 +30,9 @@ def read(file: Path, *more: Check) -> Configuration:
 
     Raises ConfigurationError with every setting that cannot be, each with its line.
     """
-    settings, source = parsed(file), str(file)
+    files, source = Files.read(file), str(file)
     objections = Objections()
-    configuration = _validated(settings, source, objections)
+    configuration = _validated(files.settings, source, objections)
     known = {each.key for each in objections.errors}  # of which the configuration has no value of the file's
     if configuration is not None:
         faults = Objections()
@@ -40,7 +40,7 @@ def read(file: Path, *more: Check) -> Configuration:
             with faults:
                 made(configuration, source)
         objections.errors += (each for each in faults.errors if each.key not in known)
-    objections.errors = placed(objections.errors)
+    objections.errors = placed(objections.errors, files)
     objections.conclude()
     assert configuration is not None  # or there was an objection
     return configuration
@@ -67,13 +67,19 @@ def _is_about(key: str, keys: Iterable[str]) -> bool:
     )
 
 
-def placed(errors: Iterable[ConfigurationError]) -> list[ConfigurationError]:
+def files_of(source: str) -> Files:
+    """The files of a configuration that has been read, as far as they can be read once more."""
+    try:
+        return Files.read(Path(source))
+    except ConfigurationError:
+        return Files(Path(source), {}, ())
+
+
+def placed(errors: Iterable[ConfigurationError], files: Files) -> list[ConfigurationError]:
     """The errors in the order of the lines that they are about, each once."""
     by_text = dict[str, ConfigurationError]()
     for error in errors:
-        if error.key:
-            with suppress(OSError, ValueError):
-                error.line = line_of(Path(error.source).read_text("utf-8"), error.key)
+        placed_in(error, files)
         # Each site uses a setting for all sites: it is one mistake.
         by_text[str(error)] = error
     return sorted(by_text.values(), key=lambda error: (error.source, error.line))

@@ -26,7 +26,7 @@ from univocal_app.observe.admin_life import NotTakenError
 from univocal_app.run.assemble import House, connection_limits, read_limits, runtime_of
 from univocal_app.run.certificate_files import Contexts, contexts_of
 from univocal_app.run.origins import Recipe, Running, contents_of, proxies_of, recipes_of
-from univocal_app.run.reading import Check, placed
+from univocal_app.run.reading import Check, files_of, placed
 from univocal_app.run.systemd import Notices
 
 __all__ = ["Prepared", "Read", "Reload", "adopt", "changed", "prepare"]
@@ -71,7 +71,7 @@ def prepare(house: House, configuration: Configuration) -> Prepared:
     prepared = Prepared(configuration, runtime, proxies, recipes, contents, certificates, outlet)
     if objections.errors:
         prepared.drop()
-        objections.errors = placed(objections.errors)
+        objections.errors = placed(objections.errors, files_of(source))
     objections.conclude()
     return prepared
 

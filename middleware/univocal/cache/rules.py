@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal, NamedTuple
 
 from univocal.cache.personal import ORDINARY, PERSONAL
+from univocal.http.durations import seconds
 from univocal.http.errors import ConfigurationError
 from univocal.http.fields import cookie_names, first
 from univocal.http.globs import compile_globs
@@ -47,9 +48,14 @@ class SettingError(ValueError):
 
 
 def _seconds(value: object, place: str = "") -> int:
-    if type(value) is int and value >= 0:
-        return value
-    raise SettingError(place, value, "an integer that is greater than or equal to 0")
+    try:
+        whole = seconds(value)
+    except ValueError:
+        whole = None
+    if type(whole) is int and whole >= 0:
+        return whole
+    allowed = 'an integer that is greater than or equal to 0, or a text such as "15s", "5m", "2h" or "1d"'
+    raise SettingError(place, value, allowed)
 
 
 def _flag(value: object) -> bool:
@@ -100,7 +106,7 @@ def _seconds_by_status(value: object) -> dict[int, float]:
     for status in value:
         if not re.fullmatch(r"[2-5][0-9]{2}", status):
             raise SettingError(f".{status}", status, 'a status code as key, such as "404"')
-    return {int(status): _seconds(seconds, f".{status}") for status, seconds in value.items()}
+    return {int(status): _seconds(given, f".{status}") for status, given in value.items()}
 
 
 class Setting(NamedTuple):
@@ -170,8 +176,8 @@ class Rules:
                 value = setting.read(_as_written(given))
             except SettingError as error:
                 raise ConfigurationError("Rules", key + error.place, error.value, error.allowed) from None
-            if isinstance(value, tuple):  # of a list, and names of fields in lower case
-                object.__setattr__(self, key, value)
+            if isinstance(value, tuple) or _has_text(given) != _has_text(value):
+                object.__setattr__(self, key, value)  # a tuple of a list, seconds of a text
         about_cookies = self.bypass_cookies or self.strip_cookies or self.keep_cookies
         object.__setattr__(self, "reads", READS | ({b"cookie"} if about_cookies else set()))
         object.__setattr__(self, "ordinary", ORDINARY | set(self.ordinary_fields) - PERSONAL)
@@ -243,6 +249,10 @@ def _as_written(value: object) -> object:
             return int(value // 1)
         case _:
             return value
+
+
+def _has_text(value: object) -> bool:
+    return any(isinstance(each, str) for each in (value.values() if isinstance(value, dict) else (value,)))
 
 
 def _globs(patterns: Iterable[str]) -> re.Pattern[bytes] | None:

@@ -81,19 +81,26 @@ class ConfigurationError(UnivocalError):
     """A setting cannot be: the place, the value found, the values allowed.
 
     `source` is a file name or "command line"; `key` a dotted key such as "sites[0].upstream"; `line` the line
-    of the file, from 1, or 0 where it is not known. `beside` are the other settings that cannot be.
+    of the file, from 1, or 0 where it is not known; `column` likewise. `mistake` says what is wrong where
+    that is plainer than the value that was found. `beside` are the other settings that cannot be.
     """
 
-    def __init__(self, source: str, key: str, found: object, allowed: str) -> None:
+    def __init__(self, source: str, key: str, found: object, allowed: str, mistake: str = "") -> None:
         super().__init__(source, key, found, allowed)
         self.source, self.key, self.found, self.allowed = source, key, found, allowed
-        self.line = 0
+        self.mistake = mistake
+        self.line = self.column = 0
         self.beside: tuple[ConfigurationError, ...] = ()
 
     def __str__(self) -> str:
         source = f"{self.source}:{self.line}" if self.line else self.source
+        source = f"{source}:{self.column}" if self.column else source
         place = f"{source}: {self.key}" if self.key else source
-        return f"{place}: found {self.found!r}; allowed: {self.allowed}"
+        return (
+            f"{place}: {self.mistake}"
+            if self.mistake
+            else f"{place}: found {self.found!r}; allowed: {self.allowed}"
+        )
 
 
 class ProfileError(ConfigurationError):

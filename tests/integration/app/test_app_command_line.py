@@ -118,7 +118,7 @@ def test_usage_errors_have_status_2_and_one_message(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("hosts = ['a'", "Unclosed array"),
+        ("hosts = ['a'", "unclosed array"),
         (
             "[[sites]]\nhosts = ['a']\nupstream = 'http://a'\nprofile = 'nope'",
             "sites[0].profile: found 'nope'",
@@ -238,8 +238,9 @@ def test_every_error_is_told_at_once_with_its_line(univocal: Fixture, tmp_path: 
     for command in ("check", "serve"):
         ended = univocal(command, "--config", str(file))
         assert ended.returncode == 2
-        assert [line.split(": found ")[0] for line in ended.stderr.splitlines()] == [
-            f"univocal: {file}:3: server.listn",
+        unknown, *others = ended.stderr.splitlines()
+        assert unknown == f"univocal: {file}:3: server.listn: unknown key. Did you mean `listen`?"
+        assert [line.split(": found ")[0] for line in others] == [
             f"univocal: {file}:4: server.workers",
             f"univocal: {file}:8: sites[0].profile",
             f"univocal: {file}:10: sites[0].cache.ttl",
@@ -319,13 +320,23 @@ def test_an_error_brings_no_others_about(univocal: Fixture, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "line"), [("[server]\nlisten =\n", 2), ("\n\n[server", 3), ("a = [\n\n", 2)]
+    ("text", "place", "mistake"),
+    [
+        ("[server]\nlisten =\n", "2:9", "invalid value"),
+        ("\n\n[server", "3:8", "expected ']' at the end of a table declaration"),
+        ("a = [\n\n", "2:1", "invalid value"),
+        ("a = 1 b = 2", "1:7", "expected a newline"),
+        ("[server]\n[server]\n", "2:8", "cannot declare `server` twice"),
+        ("[a.b]\n[a.b]\n", "2:5", "cannot declare `a.b` twice"),
+    ],
 )
-def test_what_is_no_toml_has_its_line(univocal: Fixture, tmp_path: Path, text: str, line: int) -> None:
+def test_invalid_toml_has_its_line_and_column(
+    univocal: Fixture, tmp_path: Path, text: str, place: str, mistake: str
+) -> None:
     file = tmp_path / "univocal.toml"
     file.write_text(text)
     ended = univocal("check", "--config", str(file))
-    assert ended.stderr.startswith(f"univocal: {file}:{line}: found ")
+    assert ended.stderr == f"univocal: {file}:{place}: invalid TOML: {mistake}\n"
 
 
 def test_every_option_and_variable_that_cannot_be_is_told(

@@ -1,0 +1,202 @@
+"""univocal.toml and the files that it includes: read as one mapping, of which each key has its place."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from glob import glob
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from univocal.http.errors import ConfigurationError, Objections
+from univocal_app.config.places import line_of
+
+__all__ = ["Files", "parsed", "placed_in"]
+
+# How tomllib ends its messages: "(at line 2, column 10)" or "(at end of document)".
+_PLACE: Final = re.compile(r" \(at (?:line ([0-9]+), column ([0-9]+)|end of document)\)$")
+_NAMES: Final = re.compile(r"\('([^()]*)',?\)")
+_BETWEEN: Final = "', '"
+_IN_A_SITE: Final = re.compile(r"sites\[([0-9]+)\](.*)", re.DOTALL)
+# "$${" is a literal "${"; "${" that no name follows is a mistake.
+_VARIABLE: Final = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$\{[^}]*\}?")
+
+
+class _Included(NamedTuple):
+    """An included file, and which of all sites are its own."""
+
+    file: Path
+    first: int
+    number: int  # of them
+
+
+@dataclass(frozen=True)
+class Files:
+    """A configuration file with those that it includes."""
+
+    main: Path
+    settings: dict[str, Any]  # of all of them; the sites of included files follow those of the main file
+    included: tuple[_Included, ...]
+
+    @classmethod
+    def read(cls, main: Path, environ: Mapping[str, str] = os.environ) -> Files:
+        """Read `main` and what it includes; `${NAME}` in a string is the variable of `environ`.
+
+        Raises ConfigurationError with every mistake, each with its file and line.
+        """
+        objections, included = Objections(), list[_Included]()
+        settings = _table(main, environ)
+        sites = settings.get("sites", [])
+        for file in _named(settings.get("include"), main, objections):
+            with objections:
+                own = _sites_of(file, environ)
+                if isinstance(sites, list):
+                    included.append(_Included(file, len(sites), len(own)))
+                    sites = [*sites, *own]
+        objections.conclude()
+        return cls(main, {**settings, "sites": sites} if sites else settings, tuple(included))
+
+    def place(self, key: str) -> tuple[Path, str]:
+        """The file in which a setting stands, and its dotted key there."""
+        match = _IN_A_SITE.fullmatch(key)
+        number = int(match[1]) if match is not None else -1
+        for file, first, length in self.included:
+            if match is not None and first <= number < first + length:
+                return file, f"sites[{number - first}]{match[2]}"
+        return self.main, key
+
+
+def parsed(file: Path) -> dict[str, Any]:
+    """The settings of a file and of those that it includes, not yet validated. Raises ConfigurationError."""
+    return Files.read(file).settings
+
+
+def placed_in(error: ConfigurationError, files: Files) -> None:
+    """Let an error name its line, and one about a key of `files` the file that has it."""
+    if error.key and not error.line:
+        if error.source == str(files.main):
+            file, error.key = files.place(error.key)
+            error.source = str(file)
+        _give_line(error)
+
+
+def _give_line(error: ConfigurationError) -> None:
+    with suppress(OSError, ValueError):
+        error.line = line_of(Path(error.source).read_text("utf-8"), error.key)
+
+
+def _table(file: Path, environ: Mapping[str, str]) -> dict[str, Any]:
+    """The settings of one file, with the variables that its strings name."""
+    try:
+        text = file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(str(file), "", _reason(error), "a readable TOML file in UTF-8") from None
+    try:
+        settings = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise _invalid(file, text, str(error)) from None
+    objections = Objections()
+    filled = {key: _filled(value, key, str(file), environ, objections) for key, value in settings.items()}
+    for each in objections.errors:
+        _give_line(each)
+    objections.conclude()
+    return filled
+
+
+def _invalid(file: Path, text: str, message: str) -> ConfigurationError:
+    """The mistake that the parser names, in few words: it says where at its end."""
+    place = _PLACE.search(message)
+    said = message[: place.start()] if place else message
+    said = said.replace("newline or end of document after a statement", "a newline")
+    said = _NAMES.sub(lambda names: f"`{names[1].replace(_BETWEEN, '.')}`", said)  # a tuple's repr
+    mistake = f"invalid TOML: {said[:1].lower()}{said[1:]}"
+    error = ConfigurationError(str(file), "", message, "TOML", mistake)
+    lines = text.splitlines() or [""]
+    error.line = int(place[1]) if place and place[1] else len(lines)
+    error.column = int(place[2]) if place and place[2] else len(lines[-1]) + 1
+    return error
+
+
+def _filled(value: Any, key: str, source: str, environ: Mapping[str, str], objections: Objections) -> Any:
+    """A value with the environment's variables in place of their names."""
+    match value:
+        case dict():
+            return {
+                name: _filled(each, f"{key}.{name}", source, environ, objections)
+                for name, each in value.items()
+            }
+        case list():
+            return [
+                _filled(each, f"{key}[{number}]", source, environ, objections)
+                for number, each in enumerate(value)
+            ]
+        case str() if "${" in value:
+
+            def variable(found: re.Match[str]) -> str:
+                if found[0] == "$${":
+                    return "${"
+                name = found[1]
+                if name is not None and name in environ:
+                    return environ[name]
+                mistake = (
+                    f"the environment has no variable `{name}`"
+                    if name
+                    else f"{found[0]!r} names no variable of the environment"
+                )
+                mistake += "; a literal `${` is written `$${`"
+                allowed = "the name of a variable that is set"
+                objections.errors.append(ConfigurationError(source, key, found[0], allowed, mistake))
+                return ""
+
+            return _VARIABLE.sub(variable, value)
+        case _:
+            return value
+
+
+def _named(patterns: object, main: Path, objections: Objections) -> list[Path]:
+    """The included files, each once, in the order of the patterns; of one pattern in that of their names."""
+    files = dict[Path, None]()
+    for number, pattern in enumerate(patterns if isinstance(patterns, list) else []):
+        if not isinstance(pattern, str):
+            continue  # it is refused with the other settings
+        if any(character in pattern for character in "*?["):
+            found = sorted(glob(pattern, root_dir=main.parent, recursive=True))
+        else:
+            found = [pattern]
+        for name in found:
+            file = main.parent / name
+            if not file.exists():
+                allowed = "a file that exists; a pattern such as `sites/*.toml` may match none"
+                error = ConfigurationError(str(main), f"include[{number}]", pattern, allowed)
+                _give_line(error)
+                objections.errors.append(error)
+            elif file.resolve() != main.resolve():
+                files[file] = None
+    return list(files)
+
+
+def _sites_of(file: Path, environ: Mapping[str, str]) -> list[Any]:
+    """The sites of an included file, which holds nothing else. Raises ConfigurationError."""
+    settings, objections = _table(file, environ), Objections()
+    for key, value in settings.items():
+        is_sites = key == "sites"
+        if is_sites and isinstance(value, list):
+            continue
+        mistake = (
+            "`[sites]` is one table, and there may be several: write `[[sites]]`"
+            if is_sites
+            else f"an included file holds [[sites]] alone; `{key}` belongs in the file that includes it"
+        )
+        error = ConfigurationError(str(file), key, value, "[[sites]]", mistake)
+        _give_line(error)
+        objections.errors.append(error)
+    objections.conclude()
+    return list(settings.get("sites", []))
+
+
+def _reason(error: OSError | UnicodeDecodeError) -> str:
+    return error.strerror or str(error) if isinstance(error, OSError) else "octets that are not UTF-8"
