@@ -512,3 +512,22 @@ def test_the_command_says_that_nobody_answers_or_that_it_may_not(
     assert served.running.end() == 0
     ended = univocal("reload", "--admin", address)
     assert (ended.returncode, ended.stderr.count("did not answer")) == (1, 1)
+
+
+def test_an_included_file_is_read_again(serve: Fixture, origins: Any, tmp_path: Path) -> None:
+    (tmp_path / "sites").mkdir()
+    included = tmp_path / "sites" / "de.toml"
+    included.write_text(SITE.format(origins[0].url).replace("en.", "de."))
+    served = serve(SITE.format(origins[0].url))
+    text = SITE.format(origins[0].url)
+    served.write(text, top='include = ["sites/*.toml"]')
+    assert served.reload() == (200, {"reloaded": True, "changed": ["include", "sites[1]"]})
+    assert served.get(host="de.example").status == 200
+    included.write_text(SITE.format("${NEXT_UPSTREAM}").replace("en.", "de."))
+    status, problem = served.reload()
+    assert status == 422
+    assert problem["errors"][0]["file"] == str(included)
+    assert problem["errors"][0]["line"] == 4
+    included.write_text(SITE.format(origins[1].url).replace("en.", "de."))
+    assert served.reload() == (200, {"reloaded": True, "changed": ["sites[1].upstream"]})
+    assert b"two" in served.get("/fresh", host="de.example").body

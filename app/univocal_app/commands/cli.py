@@ -31,6 +31,7 @@ from univocal_app.exporters.command import export_profile
 from univocal_app.importers.command import ShowOrImport, import_profile
 from univocal_app.observe import explain as explaining
 from univocal_app.run.assemble import profiles_of, runtime_of, share_of
+from univocal_app.run.names import unresolved
 from univocal_app.run.reading import Check, read, usable
 from univocal_app.run.serve import address_of, bind
 from univocal_app.run.systemd import Notices, passed_sockets
@@ -325,6 +326,8 @@ def check(config: Annotated[Path, typer.Option("--config", metavar="FILE", help=
     """Read a configuration as `serve` would, with its profiles, addresses and log, without serving."""
     refuse_settings(os.environ)
     configuration = read(config, usable)
+    for warning in unresolved(configuration, str(config)):
+        typer.echo(f"univocal: warning: {warning}", err=True)
     count = len(configuration.sites)
     typer.echo(f"{config}: {count} site{'s' if count > 1 else ''}, nothing to object to")
 

@@ -461,3 +461,17 @@ def test_short_help_and_completion(univocal: Fixture) -> None:
     assert univocal("-h").stdout == univocal("--help").stdout
     assert "--listen" in univocal("serve", "-h").stdout
     assert "--install-completion" in univocal("-h").stdout
+
+
+def test_check_warns_of_a_name_that_does_not_resolve(univocal: Fixture, tmp_path: Path) -> None:
+    file = tmp_path / "univocal.toml"
+    file.write_text(
+        '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n'
+        '[[sites]]\nhosts = ["a"]\nupstream = ["http://127.0.0.1:9", "http://nobody.invalid:9"]\n'
+    )
+    ended = univocal("check", "--config", str(file))
+    assert ended.returncode == 0
+    (warning,) = ended.stderr.splitlines()
+    assert warning.startswith(
+        f"univocal: warning: {file}:6: sites[0].upstream[1]: the name `nobody.invalid` does not resolve"
+    )

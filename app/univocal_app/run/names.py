@@ -1,0 +1,54 @@
+"""Names of origin servers that this machine cannot resolve: a warning of `univocal check`, no mistake."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from univocal.http.errors import ConfigurationError
+from univocal.origin.addresses import origin_url
+from univocal.origin.resolving import is_name
+from univocal_app.config.sites import upstreams
+from univocal_app.config.tables import Configuration
+from univocal_app.run.reading import files_of, placed
+
+__all__ = ["unresolved"]
+
+_AT_ONCE: Final = 16  # names, each in a thread
+
+
+def unresolved(
+    configuration: Configuration, source: str, resolve: Callable[[str, None], Any] = socket.getaddrinfo
+) -> list[ConfigurationError]:
+    """A warning for each upstream with a name that does not resolve, in the order of their lines."""
+    keys = list(_keys(configuration))
+    names = list(dict.fromkeys(name for name, _, _ in keys))
+
+    def reason_of(name: str) -> str:
+        try:
+            resolve(name, None)
+        except (OSError, UnicodeError) as error:
+            return getattr(error, "strerror", None) or str(error)
+        return ""
+
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        reasons = dict(zip(names, threads.map(reason_of, names), strict=True))
+    warnings = []
+    for name, key, url in keys:
+        if reasons[name]:
+            mistake = f"the name `{name}` does not resolve here ({reasons[name]})"
+            warnings.append(ConfigurationError(source, key, url, "a name that resolves", mistake))
+    return placed(warnings, files_of(source))
+
+
+def _keys(configuration: Configuration) -> Iterator[tuple[str, str, str]]:
+    """The name of each origin server that has one, the dotted key of its setting, and its URL."""
+    for number, site in enumerate(configuration.sites):
+        for place, upstream in upstreams(f"sites[{number}]", site).items():
+            for index, server in enumerate(upstream.servers):
+                url = origin_url(server.url)
+                if not url.socket and is_name(url.root.host):
+                    several = f"[{index}]" if len(upstream.servers) > 1 else ""
+                    yield url.root.host, f"{place}.upstream{several}", server.url
