@@ -489,7 +489,7 @@ def test_a_signal_and_the_command_do_the_same(serve: Fixture, univocal: Fixture,
     served.file.write_text("nonsense")
     served.running.process.send_signal(signal.SIGHUP)
     asked = univocal("reload", "--admin", f"http://{host}:{port}")
-    said = f"univocal: {served.file}:1: found "
+    said = f"univocal: {served.file}:1:9: invalid TOML: "
     assert (asked.returncode, asked.stdout, asked.stderr[: len(said)]) == (2, "", said)
     assert served.get("/a").body == b"one /a"
     assert served.running.end() == 0
