@@ -144,7 +144,13 @@ def test_defaults_are_those_of_the_contract() -> None:
         ("sites = 3", "sites", 3, "an array"),
         ("[sites]\nhosts = ['a']", "sites", {"hosts": ["a"]}, "an array"),
         ("cache = 3\n" + SITE, "cache", 3, "a table"),
-        ("[serve]\n" + SITE, "serve", {}, "profiles, include, server, origin, cache, purge, sites"),
+        (
+            "[serve]
+" + SITE,
+            "serve",
+            {},
+            "profiles, include, server, origin, cache, purge, request, response, sites",
+        ),
         ("[server]\nlistn = 'x'\n" + SITE, "server.listn", "x", "listen, admin, workers"),
         ("[server]\nlisten = 'x'\n" + SITE, "server.listen", "x", "HOST:PORT"),
         ("[server]\nlisten = '127.0.0.1:65536'\n" + SITE, "server.listen", "127.0.0.1:65536", "HOST:PORT"),

@@ -41,13 +41,14 @@ def test_a_canonical_target_comes_back_as_the_same_object(
 
 ROUTED = ("asgi", "php", "rack", "express", "werkzeug", "aiohttp")  # by routers that leave dot segments alone
 APACHE = ("apache", "apache-nodecode")
+NGINX = ("nginx", "static")
 SERVLETS = ("servlet", "jetty")
 CONTROLS = dict.fromkeys(set(BUILT_IN) - {"s3"}, "control-character")
-ROOTED = dict.fromkeys(("servlet", "nginx", *APACHE), "above-root")
+ROOTED = dict.fromkeys(("servlet", *NGINX, *APACHE), "above-root")
 DOTS = dict.fromkeys(ROUTED, "dot-segment")
 SLASHES = dict.fromkeys((*SERVLETS, "apache"), "encoded-slash") | {"asgi": "dot-segment"}
 NO_UTF_8 = dict.fromkeys((*SERVLETS, "asgi", "express", "werkzeug", "aiohttp"), "bad-utf-8")
-NO_ESCAPE = dict.fromkeys((*SERVLETS, *APACHE, "nginx", "go", "php", "express"), "bad-escape")
+NO_ESCAPE = dict.fromkeys((*SERVLETS, *APACHE, *NGINX, "go", "php", "express"), "bad-escape")
 RAW = {"werkzeug": "bad-target"}
 
 # What each profile lists, on targets that every profile is asked about.
@@ -69,7 +70,7 @@ REFUSED = [
     (b"/a/.%2f%2fb", SLASHES),
     (b"/a/.", DOTS),
     (b"/..", DOTS | ROOTED | {"jetty": "above-root"}),
-    (b"/a/..%2f..%2fb", SLASHES | {"nginx": "above-root"}),
+    (b"/a/..%2f..%2fb", SLASHES | dict.fromkeys(NGINX, "above-root")),
     (b"/a//..//../b", DOTS | ROOTED | {"jetty": "dot-dot-after-empty-segment"}),
     (b"/a/..;/admin", dict.fromkeys(SERVLETS, "dot-segment-parameter")),
     (b"/a/..;x=y/admin", dict.fromkeys(SERVLETS, "dot-segment-parameter")),

@@ -7,7 +7,14 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from univocal_app.config.tables import Configuration, OriginTable, PolicyTable, RouteTable, SiteTable
+from univocal_app.config.tables import (
+    Configuration,
+    FieldsTable,
+    OriginTable,
+    PolicyTable,
+    RouteTable,
+    SiteTable,
+)
 
 __all__ = ["FIXED", "changes", "value_at"]
 
@@ -44,7 +51,9 @@ def _differences(place: str, before: BaseModel, after: BaseModel) -> Iterator[st
         old, new = getattr(before, name), getattr(after, name)
         if isinstance(old, BaseModel) and isinstance(new, BaseModel):
             # A site's own setting goes before the one for all, the default as well.
-            own = isinstance(before, SiteTable | RouteTable) and isinstance(old, OriginTable | PolicyTable)
+            own = isinstance(before, SiteTable | RouteTable) and isinstance(
+                old, OriginTable | PolicyTable | FieldsTable
+            )
             yield from _said(key, old, new) if own else _differences(key, old, new)
         elif _tables(old) and _tables(new):
             for number in range(max(len(old), len(new))):

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final
 
+from univocal.cache.personal import PERSONAL
 from univocal.cache.rules import SETTINGS, Rules
 from univocal.http.errors import ConfigurationError, Objections
+from univocal.http.field_edits import NO_EDITS, FieldEdits, RouteEdits
 from univocal.uri.profile import Profile
 from univocal.uri.site import STAR, Route, Site
 from univocal.uri.sites import Sites
-from univocal_app.config.tables import PolicyTable, RouteTable, SiteTable
+from univocal_app.config.tables import FieldsTable, PolicyTable, RouteTable, SiteTable
 from univocal_app.config.values import UpstreamSetting
 
-__all__ = ["EVERYWHERE", "SiteReader", "rules", "upstreams"]
+__all__ = ["EVERYWHERE", "SiteReader", "edits_of", "rules", "upstreams"]
 
 EVERYWHERE: Final = ["*"]  # the hosts of a site that is served under every authority
 
@@ -135,19 +138,70 @@ def upstreams(place: str, table: SiteTable) -> dict[str, UpstreamSetting]:
 
 
 def rules(
-    everywhere: PolicyTable, tables: Sequence[SiteTable], profiles: Mapping[str, Profile]
+    everywhere: PolicyTable,
+    tables: Sequence[SiteTable],
+    profiles: Mapping[str, Profile],
+    edits: Mapping[str | tuple[str, bytes], RouteEdits] = MappingProxyType({}),
 ) -> dict[str | tuple[str, bytes], Rules]:
-    """The rules of each site by its name, and of each route that has another profile than its site.
+    """The rules of each site by its name, and of each route that differs from its site by its prefix, too.
 
-    A site's own settings come first, then its profile's, then those for all sites, then the defaults.
+    A route's own settings come first, then its site's, then the profile's, then those for all sites, then the
+    defaults. The fields that `edits` set in requests are ordinary ones.
     """
     for_all = everywhere.model_dump(exclude_unset=True, include=set(SETTINGS))
     made: dict[str | tuple[str, bytes], Rules] = {}
+
+    def add(name: str | tuple[str, bytes], settings: Mapping[str, object]) -> None:
+        site = name if isinstance(name, str) else name[0]
+        changed = edits.get(name) or edits.get(site, NO_EDITS)
+        own_fields = changed.request.names if changed.request is not None else frozenset[bytes]()
+        made[name] = replace(Rules.read(settings), own_fields=own_fields)
+
     for table in tables:
         name, own = table.hosts[0], table.cache.model_dump(exclude_unset=True)
-        made[name] = Rules.read({**for_all, **profiles[table.profile].cache, **own})
+        add(name, {**for_all, **profiles[table.profile].cache, **own})
         for route in table.routes:
-            if route.profile not in {None, table.profile}:
-                settings = {**for_all, **profiles[route.profile or table.profile].cache, **own}
-                made[name, route.path.encode()] = Rules.read(settings)
+            place = name, route.path.encode()
+            routes_own = route.cache.model_dump(exclude_unset=True)
+            if route.profile not in {None, table.profile} or routes_own or place in edits:
+                cache = profiles[route.profile or table.profile].cache
+                add(place, {**for_all, **cache, **own, **routes_own})
     return made
+
+
+def edits_of(
+    request: FieldsTable, response: FieldsTable, tables: Sequence[SiteTable]
+) -> dict[str | tuple[str, bytes], RouteEdits]:
+    """The changes of fields by the names that `rules` has, "" for requests to no site; empty if none changes.
+
+    For each field a route goes before its site, and this before all sites.
+    """
+    made: dict[str | tuple[str, bytes], RouteEdits] = {}
+    levels = [(request, response)]
+    _add(made, "", levels)
+    for table in tables:
+        name, site = table.hosts[0], [*levels, (table.request, table.response)]
+        _add(made, name, site)
+        for route in table.routes:
+            if route.request.model_fields_set or route.response.model_fields_set:
+                _add(made, (name, route.path.encode()), [*site, (route.request, route.response)])
+    return made if any(edits != NO_EDITS for edits in made.values()) else {}
+
+
+def _add(
+    made: dict[str | tuple[str, bytes], RouteEdits],
+    name: str | tuple[str, bytes],
+    levels: Sequence[tuple[FieldsTable, FieldsTable]],
+) -> None:
+    requests, responses = _values(each for each, _ in levels), _values(each for _, each in levels)
+    made[name] = RouteEdits(
+        FieldEdits(requests, PERSONAL) if requests else None, FieldEdits(responses) if responses else None
+    )
+
+
+def _values(levels: Iterable[FieldsTable]) -> dict[bytes, bytes | None]:
+    values: dict[bytes, bytes | None] = {}
+    for level in levels:
+        values |= {name.lower().encode(): None for name in level.remove}
+        values |= {name.lower().encode(): value.encode() for name, value in level.set.items()}
+    return values

@@ -13,10 +13,12 @@ from pydantic import (
     PlainValidator,
     ValidationError,
     create_model,
+    model_validator,
 )
 
 from univocal.cache.rules import SETTINGS
 from univocal.http.errors import ConfigurationError, Objections
+from univocal.http.field_edits import request_fault, response_fault, value_fault
 from univocal.judge.trust import Family
 from univocal.origin.balance import Choice
 from univocal.origin.health import HealthRule, statuses
@@ -179,6 +181,48 @@ class PurgeTable(Table):
     token_env: Variable = "UNIVOCAL_PURGE_TOKEN"  # noqa: S105 - its name, not its value
 
 
+class FieldsTable(Table):
+    """`[request]` and `[response]`: header fields that are set, and those that are removed."""
+
+    set: dict[str, str] = {}
+    remove: list[str] = []
+
+    @model_validator(mode="after")
+    def _judge(self) -> FieldsTable:
+        removed = {name.lower(): number for number, name in enumerate(self.remove)}
+        for number, name in enumerate(self.remove):
+            _object_to(f".remove[{number}]", name, self._fault(name, is_set=False))
+        named = dict[str, str]()
+        for name, value in self.set.items():
+            _object_to(f".set.{name}", name, self._fault(name, is_set=True))
+            _object_to(f".set.{name}", value, value_fault(value))
+            twice = name.lower() in named or name.lower() in removed
+            _object_to(f".set.{name}", name, "a field that is set or removed once" if twice else "")
+            named[name.lower()] = value
+        return self
+
+    @staticmethod
+    def _fault(name: str, *, is_set: bool) -> str:
+        raise NotImplementedError
+
+
+class RequestTable(FieldsTable):
+    """`[request]`: header fields of requests to origin servers."""
+
+    _fault = staticmethod(request_fault)
+
+
+class ResponseTable(FieldsTable):
+    """`[response]`: header fields of responses to clients."""
+
+    _fault = staticmethod(response_fault)
+
+
+def _object_to(place: str, value: str, allowed: str) -> None:
+    if allowed:
+        raise SettingError(place, value, allowed)
+
+
 class RouteTable(Table):
     """`[[sites.routes]]`: what differs for the paths that begin alike."""
 
@@ -187,6 +231,9 @@ class RouteTable(Table):
     upstream: OriginServers | None = None  # the site's
     forward: Literal["canonical", "received"] | None = None  # the site's
     origin: OriginTable = OriginTable()
+    cache: PolicyTable = PolicyTable()
+    request: RequestTable = RequestTable()
+    response: ResponseTable = ResponseTable()
 
 
 class SiteTable(Table):
@@ -205,6 +252,8 @@ class SiteTable(Table):
     origin_host: OriginHost = "site"
     origin: OriginTable = OriginTable()
     cache: PolicyTable = PolicyTable()
+    request: RequestTable = RequestTable()
+    response: ResponseTable = ResponseTable()
     routes: list[RouteTable] = []
 
 
@@ -217,6 +266,8 @@ class Configuration(Table):
     origin: OriginTable = OriginTable()
     cache: CacheTable = CacheTable()
     purge: PurgeTable = PurgeTable()
+    request: RequestTable = RequestTable()
+    response: ResponseTable = ResponseTable()
     sites: Annotated[list[SiteTable], Field(min_length=1)]
 
 

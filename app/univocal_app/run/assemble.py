@@ -31,7 +31,7 @@ from univocal.store.memory import MemoryStore
 from univocal.store.redis.tier import SharedStore
 from univocal.uri.profile import Profile
 from univocal.uri.sites import Sites
-from univocal_app.config.sites import SiteReader, rules
+from univocal_app.config.sites import SiteReader, edits_of, rules
 from univocal_app.config.tables import Configuration, ServerTable, SiteTable
 from univocal_app.config.values import masked
 from univocal_app.observe.accesslog import AccessLog, open_log
@@ -307,11 +307,13 @@ def runtime_of(
     with objections:
         sites = SiteReader(source, profiles).read(configuration.sites)
     objections.conclude()
-    each = rules(configuration.cache, configuration.sites, profiles)
+    edits = edits_of(configuration.request, configuration.response, configuration.sites)
+    each = rules(configuration.cache, configuration.sites, profiles, edits)
     server = configuration.server
     return Runtime(
         sites=sites,
         rules=MappingProxyType(each),
+        edits=MappingProxyType(edits),
         access=Access(networks(configuration.purge.allow), token),
         trusted=networks(server.trusted_proxies),
         forwarded=server.forwarded,

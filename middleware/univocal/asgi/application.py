@@ -48,7 +48,10 @@ class Application:
 
     def ask(self, request: OriginRequest, content: Content | None, answer: Answer) -> UnderWay:
         """Call the application in a task of its own, with a canonical scope."""
-        scope = respell(self._scope, self._admission, request.method, framed_anew(request.fields))
+        fields = framed_anew(request.fields)
+        if request.edits is not None:
+            fields = request.edits.supply(fields)
+        scope = respell(self._scope, self._admission, request.method, fields)
         return _Call(self._app, scope, content, answer)
 
 

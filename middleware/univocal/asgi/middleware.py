@@ -216,7 +216,7 @@ class CacheMiddleware:
         self, hit: Hit, line: Received, begun: tuple[float, float], send: Send, *, dated: bool
     ) -> None:
         stored = hit.stored
-        headers = [*_fields_of(stored.head, dated), (b"age", b"%d" % hit.age), *hit.hit_fields.fields]
+        headers = [*_fields_of(hit.head, dated), (b"age", b"%d" % hit.age), *hit.hit_fields.fields]
         try:
             await send({"type": "http.response.start", "status": stored.status, "headers": headers})
             await send({"type": "http.response.body", "body": stored.body})

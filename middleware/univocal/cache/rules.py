@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 from univocal.cache.personal import ORDINARY, PERSONAL
 from univocal.http.durations import seconds
 from univocal.http.errors import ConfigurationError
-from univocal.http.fields import cookie_names, first
+from univocal.http.fields import cookie_names, first, without
 from univocal.http.globs import compile_globs
 from univocal.http.grammar import is_token
 from univocal.http.messages import Fields, Request, values
@@ -37,6 +37,7 @@ READS: Final = frozenset(
 # A browser keeps a few hundred for a site. With more than these a request goes past the cache where the rules
 # are about cookies: to read their names would keep others waiting.
 _MOST_COOKIES: Final = 1000
+_READING: Final = frozenset((b"GET", b"HEAD"))
 
 
 class SettingError(ValueError):
@@ -135,10 +136,11 @@ class Rules:
     "explicit" any that has explicit freshness, but for those that speak of one request. `bypass` are globs on
     the path; `bypass_cookies`, `strip_cookies` and `keep_cookies` are globs on cookie names ("*" any run of
     characters, "?" one): a request with one of the first goes past the cache; the second are taken from
-    requests, and with the third all others but those of the first. With accept_encoding "reduce" the
-    Accept-Encoding of a GET or HEAD names which of zstd, br and gzip it takes. With `strip_tags` clients do
-    not see the fields that name tags; stored responses keep them. `targeted` are the targeted cache control
-    fields that are ours: the first valid one wins (RFC 9213).
+    requests, and with the third all others but those of the first. With cookies "ignore" a GET or HEAD loses
+    all cookies, and its response every Set-Cookie, before anything is decided. With accept_encoding "reduce"
+    the Accept-Encoding of a GET or HEAD names which of zstd, br and gzip it takes. With `strip_tags` clients
+    do not see the fields that name tags; stored responses keep them. `targeted` are the targeted cache
+    control fields that are ours: the first valid one wins (RFC 9213).
     Raises ConfigurationError for what none of them can be.
     """
 
@@ -153,12 +155,14 @@ class Rules:
     grace: float = _setting(0, _seconds)
     bypass: tuple[str, ...] = _setting([], _texts)
     bypass_cookies: tuple[str, ...] = _setting([], _texts)
+    cookies: Literal["honour", "ignore"] = _setting("honour", _choice("honour", "ignore"))
     strip_cookies: tuple[str, ...] = _setting([], _texts)
     keep_cookies: tuple[str, ...] = _setting([], _texts)
     accept_encoding: Literal["reduce", "keep"] = _setting("reduce", _choice("reduce", "keep"))
     strip_tags: bool = _setting(False, _flag)
     client_directives: Literal["honour", "ignore"] = _setting("honour", _choice("honour", "ignore"))
     targeted: tuple[bytes, ...] = _setting(["CDN-Cache-Control"], _field_names)
+    own_fields: frozenset[bytes] = frozenset()  # request fields that the operator sets: they are ordinary
     reads: frozenset[bytes] = field(init=False, repr=False, compare=False)
     ordinary: frozenset[bytes] = field(init=False, repr=False, compare=False)
     takes_cookies: bool = field(init=False, repr=False, compare=False)  # some are removed from requests
@@ -178,10 +182,12 @@ class Rules:
                 raise ConfigurationError("Rules", key + error.place, error.value, error.allowed) from None
             if isinstance(value, tuple) or _has_text(given) != _has_text(value):
                 object.__setattr__(self, key, value)  # a tuple of a list, seconds of a text
-        about_cookies = self.bypass_cookies or self.strip_cookies or self.keep_cookies
+        takes_cookies = bool(self.strip_cookies or self.keep_cookies) or self.cookies == "ignore"
+        about_cookies = takes_cookies or self.bypass_cookies
         object.__setattr__(self, "reads", READS | ({b"cookie"} if about_cookies else set()))
-        object.__setattr__(self, "ordinary", ORDINARY | set(self.ordinary_fields) - PERSONAL)
-        object.__setattr__(self, "takes_cookies", bool(self.strip_cookies or self.keep_cookies))
+        own = set(self.ordinary_fields) | self.own_fields
+        object.__setattr__(self, "ordinary", ORDINARY | own - PERSONAL)
+        object.__setattr__(self, "takes_cookies", takes_cookies)
         object.__setattr__(self, "tells_cookies", bool(self.bypass_cookies) and not self.keep_cookies)
         object.__setattr__(self, "_bypass", _globs(self.bypass))
         object.__setattr__(self, "_bypass_cookies", _globs(self.bypass_cookies))
@@ -222,6 +228,10 @@ class Rules:
         if _has_too_many_cookies(fields):
             return True
         return pattern is not None and any(pattern.fullmatch(name) for name in cookie_names(fields))
+
+    def ignores_cookies(self, method: bytes) -> bool:
+        """Cookies of requests with this method go no further, nor do those that their responses set."""
+        return self.cookies == "ignore" and method in _READING
 
     def strips(self, cookie: bytes) -> bool:
         """The cookie of this name is removed from requests."""
@@ -269,6 +279,10 @@ def strip_cookies(request: Request, rules: Rules) -> Request:
     One with too many cookies keeps them, and goes past the cache.
     """
     if not rules.takes_cookies or first(request.fields, b"cookie") is None:
+        return request
+    if rules.ignores_cookies(request.method):
+        return replace(request, fields=without(request.fields, (b"cookie",)))
+    if not (rules.strip_cookies or rules.keep_cookies):
         return request
     if _has_too_many_cookies(request.fields):
         return request

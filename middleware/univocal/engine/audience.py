@@ -75,7 +75,7 @@ class Audience:
     def announce_hit(self, hit: Hit, received: Received, begun: float, ticks: float) -> None:
         """Tell of a hit that was answered; it began at `begun`, when the performance counter said `ticks`."""
         seconds = time.perf_counter() - ticks
-        stored, age, canonical, client, hit_fields, tally, plan, values = hit
+        stored, _, age, canonical, client, hit_fields, tally, plan, values = hit
         counted = tally.stored is stored and seconds < ALIKE and self.since <= begun < self.until
         if counted:
             tally.count += 1

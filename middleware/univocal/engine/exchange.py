@@ -568,6 +568,12 @@ class Exchange:
         canonical = self.admission.canonical
         if 200 <= status < 300 and canonical is not None and canonical.respelled:
             fields = _with_link(fields, self.admission, canonical)
+        runtime, peer = self.admission.runtime, self.admission.peer
+        if (
+            runtime.edits
+            and (edits := runtime.response_edits(canonical, peer.hosts, peer.scheme)) is not None
+        ):
+            fields = edits.apply(fields)
         self._client.start(status, fields)
 
     def _finish(self) -> None:

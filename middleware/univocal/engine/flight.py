@@ -18,6 +18,7 @@ from univocal.engine.queues import Queues
 from univocal.engine.recording import Recording, State
 from univocal.forward.roles import Origin, OriginRequest
 from univocal.http.errors import RefusedError
+from univocal.http.fields import without
 from univocal.http.messages import Fields, Response
 from univocal.http.roles import CallLater, Content, Due, UnderWay
 from univocal.judge.admission import Admission, Gate, obsolete
@@ -54,6 +55,7 @@ _NEXT: Final[Mapping[FlightPhase, tuple[FlightPhase, ...]]] = {
 }
 # By both ends of a move: one that is not there is a KeyError, and none costs a call.
 _MOVES: Final = {(phase, after): after for phase, others in _NEXT.items() for after in others}
+_SET_COOKIE: Final = (b"set-cookie",)
 _ENDED: Final = (FlightPhase.OVER, FlightPhase.RECORDED)
 
 
@@ -249,6 +251,7 @@ class Flight:
             admission.peer.chain,
             admission.runtime.upstreams,
             background=self._alone is not None and not self.broadcast.readers,
+            edits=admission.runtime.edits_of(canonical).request if admission.runtime.edits else None,
         )
         try:
             under_way = self._origin.ask(request, self._content, self)
@@ -284,6 +287,9 @@ class Flight:
         if self._phase in _ENDED:
             return
         self._phase = _MOVES[self._phase, FlightPhase.JUDGING]
+        admission = self.admission
+        if admission.rules.takes_cookies and _drops_cookies(admission, response):
+            response = Response(response.status, without(response.fields, _SET_COOKIE))
         if self.admission.request.method in SAFE_METHODS:
             self._record_head(response)
             return
@@ -502,6 +508,11 @@ class Flight:
             self._under_way.cancel()
             self._under_way = None
         self._end(CutShortError())
+
+
+def _drops_cookies(admission: Admission, response: Response) -> bool:
+    """Tell whether a response loses its cookies; one that switches protocols is nobody else's."""
+    return admission.rules.ignores_cookies(admission.request.method) and response.status != 101
 
 
 def for_refresh(admission: Admission) -> Admission:

@@ -37,7 +37,15 @@ class Forwarding:
         watch = None if self._watch is None else self._watch(request)
         target = origin_target(canonical)
         return next_hop.send(
-            request.method, target, request.fields, sender, content, answer, watch, canonical.key
+            request.method,
+            target,
+            request.fields,
+            sender,
+            content,
+            answer,
+            watch,
+            canonical.key,
+            request.edits,
         )
 
     async def aclose(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
+from univocal.http.field_edits import FieldEdits
 from univocal.http.messages import Fields, Received
 from univocal.http.roles import Answer, Content, NextHop, UnderWay
 from univocal.uri.target import Canonical
@@ -26,6 +27,7 @@ class OriginRequest(NamedTuple):
     chain: tuple[bytes, ...]
     next_hops: Mapping[str, NextHop]
     background: bool = False  # no client waits for it
+    edits: FieldEdits | None = None  # of the operator
 
 
 class Origin(Protocol):

@@ -9,6 +9,7 @@ from typing import Final
 
 from univocal.forward.attempt import Attempt, Outgoing
 from univocal.http.errors import RefusedError
+from univocal.http.field_edits import FieldEdits
 from univocal.http.fields import first
 from univocal.http.forward import (
     MOST_PASSES,
@@ -115,10 +116,11 @@ class Upstream:
         answer: Answer,
         watch: Watch | None = None,
         key: bytes = b"",
+        edits: FieldEdits | None = None,
     ) -> UnderWay:
         """Send a request as RFC 9110 §7.6 has it, its target byte for byte; the response goes to `answer`.
 
-        A hash chooses by `key`.
+        A hash chooses by `key`. The fields that `edits` set come last: nobody removes them.
         """
         counted = forwards_left(method, fields)
         if counted is None:
@@ -136,6 +138,8 @@ class Upstream:
             forwarded_for=sender.chain,
             via=b"%b univocal" % sender.version,  # by which the request was received (RFC 9110 §7.6.3)
         )
+        if edits is not None:
+            headers = edits.supply(headers)
         sent = content if request_has_content(counted) else None
         if self.upkeep is not None and not self.upkeep.begun:
             self.upkeep.begin()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol, TypeAlias
 
 from univocal.http.errors import Failure
+from univocal.http.field_edits import FieldEdits
 from univocal.http.messages import Fields, Response
 
 __all__ = [
@@ -158,10 +159,11 @@ class NextHop(Protocol):
         answer: Answer,
         watch: Watch | None = None,
         key: bytes = b"",
+        edits: FieldEdits | None = None,
     ) -> UnderWay:
         """Send a request, its target byte for byte; the response is pushed to `answer`.
 
-        A hash chooses the origin server by `key`.
+        A hash chooses the origin server by `key`. `edits` are the operator's.
         """
         ...
 

@@ -95,6 +95,8 @@ class Gate:
         kept = admitted(fields, canonical, plan, received.method)
         if rules.accept_encoding == "reduce" and received.method in {b"GET", b"HEAD"}:
             kept = reduce_codings(kept)
+        if runtime.edits and (edits := runtime.edits_of(canonical).request) is not None:
+            kept = edits.expose(kept)
         request = Request(received.method, canonical.target, kept, tags, canonical.verbatim)
         if rules.takes_cookies:
             request = strip_cookies(request, rules)

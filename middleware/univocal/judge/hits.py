@@ -16,8 +16,12 @@ from typing import Final, Literal, NamedTuple
 
 from univocal.cache.codings import reduce_codings
 from univocal.cache.decide import at_once
+from univocal.cache.personal import PERSONAL
+from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.tags import TAGGING
+from univocal.http.field_edits import FieldEdits
+from univocal.http.fields import without
 from univocal.http.messages import Fields, Received, Request
 from univocal.judge.admission import Gate, admitted
 from univocal.judge.cache_status import Handling, cache_status
@@ -50,6 +54,7 @@ class Hit(NamedTuple):
     """A stored response that answers an ordinary request as it is."""
 
     stored: Stored
+    head: bytes  # the stored one, with the fields that the operator changes
     age: int  # seconds
     canonical: Canonical
     client: str | None  # the believed one
@@ -104,12 +109,9 @@ class Hits:
             return None
         canonical = located.canonical
 
-        def request() -> Request:
-            fields = admitted(plan.fields(values), canonical, plan)
-            return Request(b"GET", canonical.target, reduce_codings(fields) if located.reduces else fields)
-
+        personal = plan.personal and not (located.dropped and located.is_impersonal(plan))
         held = self._gate.tiers.lookup(canonical.key, now)
-        stored = at_once(held, request, now, personal=plan.personal)
+        stored = at_once(held, lambda: located.request(plan, values), now, personal=personal)
         if (
             stored is None
             or len(stored.body) > _LARGEST
@@ -121,7 +123,8 @@ class Hits:
         hit_fields = _hit_fields(int(stored.fresh_until - stored.born - age), runtime.cache_status)
         if runtime.cache_status == "key":
             hit_fields = _with_lines(hit_fields.handling, cache_status(hit_fields.handling, canonical, "key"))
-        return Hit(stored, age, canonical, client, hit_fields, located.tally, plan, values)
+        head = stored.head if located.shown is None else located.shown.apply_to_head(stored.head)
+        return Hit(stored, head, age, canonical, client, hit_fields, located.tally, plan, values)
 
     def _locate(self, target: bytes, host: bytes, scheme: bytes) -> _Located | None:
         """Resolve a target; None if more than the stored responses has to be looked at."""
@@ -134,9 +137,15 @@ class Hits:
         special = resolved.observed or resolved.redirect or resolved.verbatim or resolved.respelled
         if special or rules.bypasses_path(resolved.target):
             return None
+        edits, shown = runtime.edits_of(resolved)
+        dropped = _dropped(rules, edits)
+        looks_at_cookies = rules.takes_cookies or bool(rules.bypass_cookies)
         located = _Located(
             resolved,
-            looks_at_cookies=rules.takes_cookies or bool(rules.bypass_cookies),
+            edits=edits,
+            shown=shown,
+            dropped=dropped,
+            looks_at_cookies=looks_at_cookies and b"cookie" not in dropped,
             strips_tags=rules.strip_tags,
             reduces=rules.accept_encoding == "reduce",
             max_fields=limits.max_fields or sys.maxsize,
@@ -151,11 +160,31 @@ class Hits:
 
 class _Located(NamedTuple):
     canonical: Canonical
+    edits: FieldEdits | None  # of the request
+    shown: FieldEdits | None  # of the response
+    dropped: frozenset[bytes]  # personal fields that go no further
     looks_at_cookies: bool
     strips_tags: bool
     reduces: bool  # Accept-Encoding, to the common codings
     max_fields: int
     tally: Tally
+
+    def is_impersonal(self, plan: Plan) -> bool:
+        """Tell whether nothing of an ordinary request that goes further says who asks."""
+        return PERSONAL.isdisjoint(name for name in plan.names if name not in self.dropped)
+
+    def request(self, plan: Plan, values: Sequence[bytes]) -> Request:
+        """An ordinary request with these field values, as stored responses are compared with it."""
+        fields = admitted(plan.fields(values), self.canonical, plan)
+        fields = reduce_codings(fields) if self.reduces else fields
+        fields = fields if self.edits is None else self.edits.expose(fields)
+        return Request(b"GET", self.canonical.target, without(fields, self.dropped))
+
+
+def _dropped(rules: Rules, edits: FieldEdits | None) -> frozenset[bytes]:
+    """The fields by which a request says who asks, but which the route takes from it."""
+    dropped = PERSONAL & edits.names if edits is not None else frozenset[bytes]()
+    return dropped | {b"cookie"} if rules.ignores_cookies(b"GET") else dropped
 
 
 @lru_cache(maxsize=1024)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
 from univocal.cache.rules import DEFAULTS, Rules
+from univocal.http.field_edits import NO_EDITS, FieldEdits, RouteEdits
 from univocal.http.roles import NextHop
 from univocal.http.upgrade import WEBSOCKET
 from univocal.judge.profiles import profile_rules
@@ -55,6 +56,8 @@ class Runtime:
     limits: Limits = Limits()
     cache_status: Literal["plain", "key", "off"] = "plain"
     upgrades: frozenset[bytes] = frozenset((WEBSOCKET,))  # protocols to which clients may switch, lower case
+    # By the names that `rules` has; that of "" is for requests to no site. Empty: no field is changed.
+    edits: Mapping[str | tuple[str, bytes], RouteEdits] = field(default_factory=lambda: MappingProxyType({}))
     # By the names that routes call them; none: the application behind has its own.
     upstreams: Mapping[str, NextHop] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -64,6 +67,20 @@ class Runtime:
         return rules.get((canonical.site.name, canonical.route.prefix)) or rules.get(
             canonical.site.name, DEFAULTS
         )
+
+    def edits_of(self, canonical: Canonical) -> RouteEdits:
+        """The changes of fields for what is at a canonical target: its route's, else its site's."""
+        edits, site = self.edits, canonical.site.name
+        return edits.get((site, canonical.route.prefix)) or edits.get(site, NO_EDITS)
+
+    def response_edits(
+        self, canonical: Canonical | None, hosts: Sequence[bytes], scheme: bytes
+    ) -> FieldEdits | None:
+        """The changes of a response's fields; `hosts` name the site of a request that has no target."""
+        if canonical is not None:
+            return self.edits_of(canonical).response
+        site, _ = self.sites.owner(hosts, scheme)
+        return (self.edits.get(site) or self.edits.get("", NO_EDITS)).response
 
     @classmethod
     def everywhere(cls, profile: Profile, rules: Rules | None = None, **settings: object) -> Runtime:

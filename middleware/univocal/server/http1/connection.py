@@ -426,7 +426,7 @@ class Http1Connection(asyncio.Protocol):
 
     def _send(self, hit: Hit) -> None:
         stored, server = hit.stored, self._server
-        head = b"%bage: %d\r\n%b\r\n" % (stored.head, hit.age, hit.hit_fields.lines)
+        head = b"%bage: %d\r\n%b\r\n" % (hit.head, hit.age, hit.hit_fields.lines)
         if len(stored.body) > JOINED:
             self.transport.writelines((head, stored.body))
         else:

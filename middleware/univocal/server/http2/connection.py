@@ -313,7 +313,7 @@ class Http2Connection(asyncio.Protocol):
         session, stored = self.session, hit.stored
         if len(stored.body) > session.window(number) or self._output.is_blocked:
             return False
-        block = block_of_head(stored.head) + block_of([(b"age", b"%d" % hit.age), *hit.hit_fields.fields])
+        block = block_of_head(hit.head) + block_of([(b"age", b"%d" % hit.age), *hit.hit_fields.fields])
         session.head(number, stored.status, block, ends=not stored.body)
         if stored.body:
             session.content(number, memoryview(stored.body), ends=True)

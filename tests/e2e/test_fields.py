@@ -1,0 +1,249 @@
+"""Fields and routes of one's own, by `univocal serve`."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Fixture = Callable[..., Any]
+
+HEAD = '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n'
+SITE = '[[sites]]\nhosts = ["a.example"]\nupstream = "@"\n'
+
+
+class Program:
+    """A running program whose configuration can be written anew."""
+
+    def __init__(self, start: Fixture, file: Path, url: str, univocal: Fixture) -> None:
+        self._start, self._file, self._url, self._univocal = start, file, url, univocal
+
+    def write(self, text: str) -> None:
+        self._file.write_text((HEAD + text).replace("@", self._url))
+
+    def begin(self, text: str) -> Any:
+        self.write(text)
+        self.running = self._start("serve", "--config", str(self._file))
+        return self.running.proxy
+
+    def reload(self, text: str) -> None:
+        self.write(text)
+        host, port = self.running.admin
+        ended = self._univocal("reload", "--admin", f"http://{host}:{port}")
+        assert ended.returncode == 0, ended.stderr
+
+
+@pytest.fixture
+def program(start: Fixture, origin: Any, tmp_path: Path, univocal: Fixture) -> Program:
+    return Program(start, tmp_path / "univocal.toml", origin.url, univocal)
+
+
+def fields(answer: Any, name: str) -> list[str]:
+    return re.findall(rf"(?im)^{re.escape(name)}: *(.*?)\r?$", answer.head)
+
+
+EVERYWHERE = """
+[request]
+set = { "X-Tenant" = "all", "X-Zone" = "all" }
+remove = ["X-Debug"]
+[response]
+set = { "X-Frame-Options" = "DENY", "X-Level" = "server" }
+remove = ["X-Powered-By"]
+"""
+LEVELS = (
+    EVERYWHERE
+    + SITE
+    + """
+[sites.request]
+set = { "x-tenant" = "site" }
+[sites.response]
+set = { "X-Level" = "site", "X-Powered-By" = "univocal" }
+[[sites.routes]]
+path = "/route/"
+[sites.routes.request]
+set = { "X-Debug" = "route" }
+remove = ["X-Zone"]
+[sites.routes.response]
+set = { "X-Level" = "route" }
+remove = ["X-Frame-Options", "Server"]
+"""
+)
+
+
+def test_a_route_goes_before_its_site_before_the_server(program: Program, origin: Any, ask: Fixture) -> None:
+    origin.fields = "Cache-Control: max-age=60\r\nServer: old\r\nX-Powered-By: PHP"
+    proxy = program.begin(LEVELS)
+    sent = "X-Debug: client\r\nX-Zone: client\r\n"
+    answers = [
+        ask(proxy, path, "a.example", fields=sent) for path in ("/site", "/site", "/route/a", "/route/a")
+    ]
+    assert [bool(fields(each, "Age")) for each in answers] == [False, True, False, True]
+    for each in answers[:2]:
+        assert fields(each, "X-Level") == ["site"]
+        assert fields(each, "X-Powered-By") == ["univocal"]
+        assert fields(each, "X-Frame-Options") == ["DENY"]
+        assert fields(each, "Server") == ["old"]
+    for each in answers[2:]:
+        assert fields(each, "X-Level") == ["route"]
+        assert fields(each, "X-Frame-Options") == fields(each, "Server") == []
+    site, route = (head.lower() for head in origin.seen)
+    own = re.compile(rb"\r\n(x-(?:tenant|zone|debug): [^\r]*)")
+    assert sorted(own.findall(site)) == [b"x-tenant: site", b"x-zone: all"]
+    assert sorted(own.findall(route)) == [b"x-debug: route", b"x-tenant: site"]
+
+
+def test_errors_and_redirects_have_the_response_fields(program: Program, ask: Fixture) -> None:
+    gone = SITE.replace("@", "http://127.0.0.1:1") + 'aliases = ["b.example"]\nalias_answer = 308\n'
+    proxy = program.begin(EVERYWHERE + gone)
+    unreachable, redirected = ask(proxy, "/", "a.example"), ask(proxy, "/", "b.example")
+    refused, unknown = ask(proxy, "/%zz%00", "a.example"), ask(proxy, "/", "c.example")
+    assert [each.status for each in (unreachable, redirected, refused, unknown)] == [502, 308, 400, 421]
+    assert [fields(each, "X-Frame-Options") for each in (unreachable, redirected, refused, unknown)] == [
+        ["DENY"]
+    ] * 4
+
+
+def test_a_304_has_the_response_fields(program: Program, origin: Any, ask: Fixture) -> None:
+    origin.fields = 'Cache-Control: max-age=60\r\nETag: "1"'
+    proxy = program.begin(EVERYWHERE + SITE)
+    ask(proxy, "/", "a.example")
+    answer = ask(proxy, "/", "a.example", fields='If-None-Match: "1"\r\n')
+    assert answer.status == 304
+    assert fields(answer, "X-Level") == ["server"]
+
+
+def test_a_reload_changes_what_is_stored_and_shown_at_once(
+    program: Program, origin: Any, ask: Fixture
+) -> None:
+    proxy = program.begin(SITE)
+    ask(proxy, "/", "a.example")
+    program.reload(SITE + '[sites.response]\nset = { "X-New" = "1" }\n')
+    assert fields(ask(proxy, "/", "a.example"), "X-New") == ["1"]
+    program.reload(SITE)
+    assert fields(ask(proxy, "/", "a.example"), "X-New") == []
+    assert len(origin.seen) == 1
+
+
+def test_a_field_that_is_set_selects_what_vary_names(program: Program, origin: Any, ask: Fixture) -> None:
+    origin.fields = "Cache-Control: max-age=60\r\nVary: X-Tenant"
+    tenant = SITE + '[sites.request]\nset = { "X-Tenant" = "%s" }\n'
+    proxy = program.begin(tenant % "one")
+    bodies = {
+        ask(proxy, "/", "a.example", fields=f"X-Tenant: {each}\r\n").body for each in ("mine", "yours", "one")
+    }
+    assert len(bodies) == len(origin.seen) == 1
+    program.reload(tenant % "two")
+    assert ask(proxy, "/", "a.example").body not in bodies
+    program.reload(tenant % "one")
+    assert ask(proxy, "/", "a.example").body in bodies
+
+
+def test_credentials_of_the_operator_do_not_keep_a_response_from_others(
+    program: Program, origin: Any, ask: Fixture
+) -> None:
+    set_ = '[sites.request]\nset = { "Authorization" = "Basic b3Vy", "X-Script-Name" = "/app" }\n'
+    proxy = program.begin(SITE + set_)
+    for theirs in ("", "Authorization: Basic dGhlaXJz\r\n"):
+        assert ask(proxy, "/", "a.example", fields=theirs).body == b"answer 1"
+    assert re.findall(rb"(?i)\r\nauthorization: ([^\r]*)", origin.seen[0]) == [b"Basic b3Vy"]
+    assert re.findall(rb"(?i)\r\nx-script-name: ([^\r]*)", origin.seen[0]) == [b"/app"]
+
+
+def test_a_validation_has_the_request_fields(program: Program, origin: Any, ask: Fixture) -> None:
+    origin.fields = 'Cache-Control: no-cache\r\nETag: "1"'
+    proxy = program.begin(SITE + '[sites.request]\nset = { "X-Tenant" = "en" }\nremove = ["If-None-Match"]\n')
+    ask(proxy, "/", "a.example")
+    ask(proxy, "/", "a.example")
+    assert b'\r\nif-none-match: "1"' in origin.seen[1].lower()
+    assert all(b"\r\nx-tenant: en\r\n" in head.lower() for head in origin.seen)
+
+
+@pytest.mark.parametrize(
+    ("table", "place"),
+    [
+        ('[response]\nset = { "Content-Length" = "3" }', "response.set.Content-Length"),
+        ('[request]\nremove = ["X", "Host"]', "request.remove[1]"),
+        ('[sites.response]\nset = { "Cache-Status" = "mine" }', "sites[0].response.set.Cache-Status"),
+        ('[sites.request]\nset = { "X" = "a\\r\\nY: b" }', "sites[0].request.set.X"),
+        ('[sites.request]\nset = { "X" = "a" }\nremove = ["x"]', "sites[0].request.set.X"),
+        ('[sites.request]\nset = { "X Y" = "a" }', "sites[0].request.set.X Y"),
+    ],
+)
+def test_fields_that_cannot_be_are_named(univocal: Fixture, tmp_path: Path, table: str, place: str) -> None:
+    file = tmp_path / "univocal.toml"
+    before, after = ("", table) if table.startswith("[sites") else (table + "\n", "")
+    file.write_text(before + SITE.replace("@", "http://127.0.0.1:1") + after)
+    ended = univocal("check", "--config", str(file))
+    assert ended.returncode == 2
+    assert place in ended.stderr
+
+
+STATIC = """
+[[sites.routes]]
+path = "/static/"
+profile = "static"
+"""
+
+
+def test_files_of_an_application_that_sets_cookies_are_hits(
+    program: Program, origin: Any, ask: Fixture
+) -> None:
+    origin.fields = (
+        'Content-Type: text/css\r\nSet-Cookie: session=secret; Path=/\r\nVary: Cookie\r\nETag: "1"'
+    )
+    proxy = program.begin(SITE + STATIC)
+
+    def visit(path: str) -> list[Any]:
+        cookies = [f"Cookie: session={number}\r\n" for number in range(10)]
+        return [ask(proxy, path, "a.example", fields=each) for each in cookies]
+
+    pages, files = visit("/index.php"), visit("/static/style.css?v=1")
+    assert {each.body for each in files} == {b"answer 11"}
+    assert [bool(fields(each, "Age")) for each in files] == [False] + 9 * [True]
+    assert all(fields(each, "Set-Cookie") == [] for each in files)
+    assert len({each.body for each in pages}) == 10
+    assert all(fields(each, "Set-Cookie") for each in pages)
+    assert b"cookie" not in origin.seen[10].lower()
+    assert b"cookie: session=9" in origin.seen[9].lower()
+
+
+def test_cookies_of_other_methods_go_on(program: Program, origin: Any, ask: Fixture) -> None:
+    origin.fields = "Set-Cookie: session=new"
+    proxy = program.begin(SITE + STATIC)
+    answer = ask(proxy, "/static/login", "a.example", "POST", fields="Cookie: a=1\r\nContent-Length: 0\r\n")
+    assert fields(answer, "Set-Cookie") == ["session=new"]
+    assert b"\r\ncookie: a=1" in origin.seen[0].lower()
+
+
+def test_each_key_of_a_routes_cache_goes_before_the_sites(
+    program: Program, origin: Any, ask: Fixture
+) -> None:
+    origin.fields = "X-None: 1"
+    route = '[sites.cache]\nttl = 60\n[[sites.routes]]\npath = "/api/"\n[sites.routes.cache]\nttl = 0\n'
+    proxy = program.begin(SITE + route)
+    assert len({ask(proxy, "/page", "a.example").body for _ in range(2)}) == 1
+    assert len({ask(proxy, "/api/x", "a.example").body for _ in range(2)}) == 2
+
+
+def test_hits_of_one_connection_have_the_fields_and_lose_their_cookies(
+    program: Program, origin: Any, ask: Fixture
+) -> None:
+    origin.fields = "Content-Type: text/css\r\nSet-Cookie: a=1\r\nX-Powered-By: PHP\r\nVary: Cookie"
+    proxy = program.begin(EVERYWHERE + SITE + STATIC)
+    ask(proxy, "/static/style.css", "a.example")
+    for cookie in ("", "Cookie: session=mine\r\n"):
+        request = f"GET /static/style.css HTTP/1.1\r\nHost: a.example\r\n{cookie}\r\n".encode()
+        with socket.create_connection(proxy, timeout=10) as connection:
+            received = b""
+            for number in range(1, 3):
+                connection.sendall(request)
+                while received.count(b"answer 1") < number:
+                    received += connection.recv(65536)
+        assert received.count(b"x-level: server") == received.count(b"univocal; hit") == 2
+        assert b"set-cookie" not in received
+        assert b"x-powered-by" not in received
+    assert len(origin.seen) == 1
