@@ -145,8 +145,7 @@ def test_defaults_are_those_of_the_contract() -> None:
         ("[sites]\nhosts = ['a']", "sites", {"hosts": ["a"]}, "an array"),
         ("cache = 3\n" + SITE, "cache", 3, "a table"),
         (
-            "[serve]
-" + SITE,
+            "[serve]\n" + SITE,
             "serve",
             {},
             "profiles, include, server, origin, cache, purge, request, response, sites",

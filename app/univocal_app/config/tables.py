@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from univocal.cache.rules import SETTINGS
+from univocal.cache.rules import SETTINGS, SettingError
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.http.field_edits import request_fault, response_fault, value_fault
 from univocal.judge.trust import Family
