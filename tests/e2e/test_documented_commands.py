@@ -84,7 +84,10 @@ ELSEWHERE = {
     # Other machines, the system's services, indexes.
     r"docker compose .*": TOURED,
     r"curl .*wiki\.localhost:8082/.*": TOURED,
-    r"pip install .*": By(
+    r"git clone https://github\.com/.*|\.venv/bin/uvicorn shop:app .*|curl .*127\.0\.0\.1:8000/.*": By(
+        "tests/e2e/test_readme.py::test_the_second_spelling_is_a_hit"
+    ),
+    r"(python3 -m venv \.venv && \.venv/bin/)?pip install .*": By(
         "tests/e2e/test_packaging.py::test_the_wheel_alone_is_the_middleware", "extras come from an index"
     ),
     r"python3 -m venv /opt/univocal .*": By(
@@ -109,7 +112,7 @@ ELSEWHERE = {
     r"univocal probe .*": By(LEARN + "test_the_sample_may_be_a_sitemap_or_a_log"),
     r"univocal discover .*": By(LEARN + "test_discover_asks_the_origin"),
     r"univocal replay .*": By(LEARN + "test_replay_compares_profiles"),
-    r"univocal audit .*": By(LEARN + "test_audit_says_it_in_plain_words"),
+    r"(\.venv/bin/)?univocal audit .*": By(LEARN + "test_audit_says_it_in_plain_words"),
     r"curl .* -H 'Host: wiki\.example' .*": By(WIKI + "test_a_page_is_one_resource_until_it_is_edited"),
     r"univocal explain --config univocal\.toml 'http://wiki\.example/.*": By(
         WIKI + "test_a_subpage_is_one_title_to_rest"
@@ -120,9 +123,7 @@ ELSEWHERE = {
 
 # Python that is run elsewhere, by page and place on it; None: all of it.
 PYTHON_ELSEWHERE = {
-    ("README.md", 0): By("tests/e2e/test_readme.py::test_the_mounted_middleware"),
-    ("README.md", 1): By("tests/e2e/test_readme.py::test_the_proxy_by_itself"),
-    ("README.md", 2): By("tests/e2e/test_readme.py::test_the_test_with_respx"),
+    ("README.md", 0): By("tests/e2e/test_readme.py::test_the_second_spelling_is_a_hit"),
     ("docs/library.md", None): By("tests/e2e/test_library_page.py::test_every_example_runs"),
     ("docs/profiles.md", None): PROBE,
     ("docs/how-to/purging.md", 0): By(

@@ -92,7 +92,9 @@ def unknown(found: list[Row]) -> list[str]:
 
 def test_every_line_of_a_table_is_a_row():
     lines = [
-        line for line in PAGE.splitlines() if line.startswith("|") and not line.startswith(("| § ", "|---"))
+        line
+        for line in PAGE.partition("## The clauses")[2].splitlines()
+        if line.startswith("|") and not line.startswith(("| § ", "|---"))
     ]
     assert len(lines) == len(ROWS) > 300
     assert len({(row.rfc, row.section, row.clause) for row in ROWS}) == len(ROWS)
