@@ -17,7 +17,6 @@ import pytest
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.pipeline import Rejected, canonical_target
 from univocal_app.config.tables import validate
-from univocal_app.run.assemble import runtime_of
 
 Fixture = Callable[..., Any]
 
