@@ -6,7 +6,6 @@ import pytest
 
 from support import KEY, NOW
 from univocal.cache.facts import Fetched, assess, describe, index_fields, storable_fields
-from univocal.cache.personal import is_personal
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.http.fields import imf_fixdate
@@ -46,13 +45,6 @@ def described(fields: Fields, request: Request | None = None, **rules: float) ->
 )
 def test_fields_of_one_connection_or_one_client_are_not_stored(fields: Fields, stored: Fields) -> None:
     assert storable_fields(fields, index_fields(Response(200, fields), RULES)) == stored
-
-
-@pytest.mark.parametrize(
-    ("name", "personal"), [(b"cookie", True), (b"authorization", True), (b"accept", False)]
-)
-def test_a_request_says_who_asks_by_two_fields(name: bytes, personal: bool) -> None:
-    assert is_personal(Request(b"GET", b"/", [(b"x", b"1"), (name, b"")])) is personal
 
 
 def test_a_response_without_a_date_gets_that_of_its_receipt() -> None:

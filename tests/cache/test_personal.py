@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from univocal.cache.personal import ORDINARY, is_ordinary, oddities
+from univocal.cache.personal import ORDINARY, oddities
 from univocal.cache.rules import Rules
 from univocal.http.errors import ConfigurationError
 from univocal.http.messages import Fields, Request
@@ -38,14 +38,14 @@ BROWSER = [
 def test_what_is_odd_about_a_request(fields: Fields, odd: set[bytes]) -> None:
     request = Request(b"GET", b"/a", fields)
     assert oddities(request, ORDINARY) == odd
-    assert is_ordinary(request, ORDINARY) is not bool(odd)
+    assert (request.names <= ORDINARY) is not bool(odd)
 
 
 def test_an_operator_knows_more_ordinary_fields_but_never_those_that_say_who_asks() -> None:
     request = Request(b"GET", b"/a", [(b"x-shop", b"1")])
     told = Rules(ordinary_fields=(b"x-shop",))
-    assert is_ordinary(request, told.ordinary)
-    assert not is_ordinary(request, Rules().ordinary)
-    assert not is_ordinary(Request(b"GET", b"/a", [(b"cookie", b"a=b")]), told.ordinary)
+    assert request.names <= told.ordinary
+    assert not request.names <= Rules().ordinary
+    assert not Request(b"GET", b"/a", [(b"cookie", b"a=b")]).names <= told.ordinary
     with pytest.raises(ConfigurationError, match="cookie"):
         Rules(ordinary_fields=(b"x-shop", b"cookie"))

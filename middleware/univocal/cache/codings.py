@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Final
 
 from univocal.cache.vary import LONGEST, weights
-from univocal.http.messages import Fields, values
+from univocal.http.messages import Fields
 
 __all__ = ["reduce_codings"]
 
@@ -20,9 +20,11 @@ def reduce_codings(fields: Fields) -> Fields:
 
     A value that is malformed or very long stays as it came.
     """
-    lines = values(fields, _FIELD)
+    lines = [value for name, value in fields if name == _FIELD]
+    if not lines:
+        return fields
     value = b",".join(lines)
-    if not lines or len(value) > LONGEST:
+    if len(value) > LONGEST:
         return fields
     reduced = _short(value) if len(value) <= 256 else _reduced(value)
     if reduced is None or lines == [reduced]:

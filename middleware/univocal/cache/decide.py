@@ -30,7 +30,6 @@ __all__ = [
     "at_once",
     "decide",
     "forwarded_fields",
-    "is_plain",
     "keeps_conditions",
     "reuse_on_error",
     "revalidation",
@@ -96,33 +95,21 @@ _UNSIGNED: Final = frozenset({b"basic", b"bearer"})
 _ERRORS: Final = frozenset({500, 502, 503, 504})
 
 
-def is_plain(fields: Fields, rules: Rules) -> bool:
-    """The policy need not read the request's fields, but for the selecting ones."""
-    reads = rules.reads
-    for name, _ in fields:  # noqa: SIM110  (a generator costs more than the rest of a hit)
-        if name in reads:
-            return False
-    return True
-
-
 def decide(request: Request, variants: Sequence[Stored], rules: Rules, now: float) -> Decision:
     """The decision about a request, given the responses under its key, newest first (RFC 9111 §4)."""
     method = request.method
     # the request method associated with the stored response allows it to be used for the presented request
     if method not in {b"GET", b"HEAD"}:
         return _posted(request, rules) if method == b"POST" else _METHOD
-    if is_plain(request.fields, rules):
-        return (
-            _BYPASS
-            if rules.bypasses_path(request.target)
-            else _answer(request, variants, _NO_DIRECTIVES, now)
-        )
+    if rules.reads.isdisjoint(request.names):  # the policy reads none of them but the selecting ones
+        passes = rules.bypass and rules.bypasses_path(request.target)
+        return _BYPASS if passes else _answer(request, variants, _NO_DIRECTIVES, now)
     honoured = rules.client_directives == "honour"
     directives = request_directives(request.fields) if honoured else _NO_DIRECTIVES
     decision = _bypass(request, rules) or _answer(request, variants, directives, now)
     if isinstance(decision, Forward) and directives.no_store and not decision.unstorable:
         decision = decision._replace(unstorable="request-no-store")
-    if isinstance(decision, Validate | Forward) and _signs_conditions(request.fields):
+    if isinstance(decision, Validate | Forward) and _signs_conditions(request):
         decision = Forward(decision.reason, False, decision.fallback, "signed")
     # §5.2.1.7: only-if-cached: the cache responds using a stored response or with a 504
     if directives.only_if_cached and not isinstance(decision, Reuse):
@@ -130,14 +117,14 @@ def decide(request: Request, variants: Sequence[Stored], rules: Rules, now: floa
     return decision
 
 
-def _signs_conditions(fields: Fields) -> bool:
+def _signs_conditions(request: Request) -> bool:
     """The client's conditions may be part of what it signed, so that they go on as they are.
 
     Credentials but those of Basic and Bearer sign the request, as S3's do.
     """
-    if not any(name in CLIENT_CONDITIONS for name, _ in fields):
+    if CLIENT_CONDITIONS.isdisjoint(request.names):
         return False
-    credentials = first(fields, b"authorization")
+    credentials = first(request.fields, b"authorization")
     return credentials is not None and credentials.partition(b" ")[0].lower() not in _UNSIGNED
 
 
@@ -150,7 +137,7 @@ def _posted(request: Request, rules: Rules) -> Forward:
     forbidden = rules.client_directives == "honour" and request_directives(fields).no_store
     if forbidden:
         return _METHOD._replace(unstorable="request-no-store")
-    return _METHOD if any(name in _NOT_A_POST for name, _ in fields) else _POST
+    return _POST if _NOT_A_POST.isdisjoint(request.names) else _METHOD
 
 
 def _bypass(request: Request, rules: Rules) -> Forward | None:
@@ -159,15 +146,15 @@ def _bypass(request: Request, rules: Rules) -> Forward | None:
     content = first(fields, b"content-length") not in {None, b"0"} or first(fields, b"transfer-encoding")
     if content or rules.bypasses_path(request.target) or rules.bypasses_cookies(fields):
         return _BYPASS
-    return _CONDITIONAL if any(name in _FOR_ORIGIN for name, _ in fields) else None
+    return None if _FOR_ORIGIN.isdisjoint(request.names) else _CONDITIONAL
 
 
 def _answer(
     request: Request, variants: Sequence[Stored], directives: RequestDirectives, now: float
 ) -> Decision:
-    stored = select(request, variants)
     # §5.2.1.5: with no-store in a request a cache MUST NOT store any part of it or of any response to it
     may_store = not directives.no_store
+    stored = select(request, variants) if variants else None
     if stored is None:
         # the presented target URI and that of the stored response match; selecting header fields match (§4.1)
         return Forward("vary-miss" if variants else "uri-miss", may_store, None)
@@ -334,6 +321,7 @@ def forwarded_fields(request: Request, decision: Decision) -> Fields:
         # To complete a 206 its own range is asked for, not the client's.
         own = {b"range", b"if-range"} if decision.reason == "partial" else set()
         fields = [*without(fields, CLIENT_CONDITIONS | own), *decision.fields]
-    elif keeps_conditions(request, decision):
+    elif not CLIENT_CONDITIONS.isdisjoint(request.names) and keeps_conditions(request, decision):
         fields = without(fields, CLIENT_CONDITIONS)
-    return without(fields, [b"range", b"if-range"]) if excessive(fields) else fields
+    ranges = b"range" in request.names and excessive(fields)
+    return without(fields, [b"range", b"if-range"]) if ranges else fields

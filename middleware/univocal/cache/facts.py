@@ -15,7 +15,7 @@ from univocal.cache.freshness import (
     initial_age,
 )
 from univocal.cache.no_vary_search import no_vary_search
-from univocal.cache.personal import IMPERSONAL, UNCREDENTIALED, is_for_everybody, is_ordinary
+from univocal.cache.personal import IMPERSONAL, UNCREDENTIALED, is_for_everybody
 from univocal.cache.ranges import content_range
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Selecting, Stored, render_head
@@ -108,7 +108,7 @@ def _assigned_lifetime(fetched: Fetched, index: FieldIndex, rules: Rules) -> flo
     # defined as heuristically cacheable or the response is marked as explicitly cacheable
     suits = response.status in HEURISTIC_STATUS or index.directives.public
     # and of ours: what says nothing of its freshness may say nothing of whose it is either
-    if rules.heuristic and suits and is_ordinary(request, rules.ordinary):
+    if rules.heuristic and suits and request.names <= rules.ordinary:
         return heuristic_lifetime(index.named, response_time)
     return 0
 

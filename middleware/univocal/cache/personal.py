@@ -6,10 +6,10 @@ hint at that:
 | the request has | notion | consequence |
 |---|---|---|
 | Authorization | `CREDENTIALS` | others get the response only if the origin server says so (RFC 9111 §3.5) |
-| Authorization or Cookie | `PERSONAL`, `is_personal` | no rule of ours lends the response a lifetime |
-| Authorization or Range | `SINGLE`, `has_any` | that it cannot be stored says nothing of what others get |
+| Authorization or Cookie | `PERSONAL` | no rule of ours lends the response a lifetime |
+| Authorization or Range | `SINGLE` | that it cannot be stored says nothing of what others get |
 | any field that is not ordinary | `oddities` | requests with the same oddities do not wait for one another |
-| ordinary fields alone | `is_ordinary` | heuristics may lend the response a lifetime |
+| ordinary fields alone | `ORDINARY` | heuristics may lend the response a lifetime |
 
 A response that is kept for some requests has selecting header fields that those lack: `UNCREDENTIALED`,
 `IMPERSONAL`.
@@ -29,10 +29,7 @@ __all__ = [
     "PERSONAL",
     "SINGLE",
     "UNCREDENTIALED",
-    "has_any",
     "is_for_everybody",
-    "is_ordinary",
-    "is_personal",
     "oddities",
 ]
 
@@ -79,35 +76,14 @@ ORDINARY: Final = (
 )
 
 
-def has_any(request: Request, names: frozenset[bytes]) -> bool:
-    """The request has a field of one of these names."""
-    for name, _ in request.fields:  # noqa: SIM110  (a generator costs three times as much)
-        if name in names:
-            return True
-    return False
-
-
-def is_personal(request: Request) -> bool:
-    """The request says who asks."""
-    return has_any(request, PERSONAL)
-
-
 def is_for_everybody(request: Request, fields: Fields, *, tells_cookies: bool) -> bool:
     """Neither request nor response, whose `fields` these are, hints at one client.
 
     It matters where the origin server does not say for whom the response is. With `tells_cookies` the rules
     name the cookies that matter, so that others tell nothing.
     """
-    hints = has_any(request, CREDENTIALS if tells_cookies else PERSONAL)
-    return not hints and first(fields, b"set-cookie") is None
-
-
-def is_ordinary(request: Request, ordinary: frozenset[bytes]) -> bool:
-    """The request has neither Cookie nor Authorization, nor any other field but ordinary ones."""
-    for name, _ in request.fields:  # noqa: SIM110  (a generator costs three times as much)
-        if name not in ordinary:
-            return False
-    return True
+    hints = CREDENTIALS if tells_cookies else PERSONAL
+    return hints.isdisjoint(request.names) and first(fields, b"set-cookie") is None
 
 
 def oddities(request: Request, ordinary: frozenset[bytes]) -> frozenset[bytes]:
@@ -115,7 +91,7 @@ def oddities(request: Request, ordinary: frozenset[bytes]) -> frozenset[bytes]:
 
     Of cookies of more than 4,096 octets the names are not read.
     """
-    odd = {name for name, _ in request.fields} - ordinary
+    odd = request.names - ordinary
     if b"cookie" in odd and sum(map(len, values(request.fields, b"cookie"))) <= _LONGEST:
         odd |= {b"cookie:" + name for name in cookie_names(request.fields)}
-    return frozenset(odd)
+    return odd

@@ -64,7 +64,7 @@ def not_modified(request: Request, response: Response, now: float) -> Response |
     """
     if request.method not in {b"GET", b"HEAD"} or not 200 <= response.status < 300:
         return None
-    if not any(name in CLIENT_CONDITIONS for name, _ in request.fields):
+    if CLIENT_CONDITIONS.isdisjoint(request.names):
         return None
     modified = http_date(first(response.fields, b"last-modified"), now)
     date = http_date(first(response.fields, b"date"), now)

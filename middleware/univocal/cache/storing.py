@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from univocal.cache.directives import ResponseDirectives, response_directives
 from univocal.cache.facts import Assessed, Fetched, FieldIndex, assess, describe, index_fields
 from univocal.cache.freshness import HEURISTIC_STATUS, explicit_lifetime
-from univocal.cache.personal import is_for_everybody, is_ordinary
+from univocal.cache.personal import is_for_everybody
 from univocal.cache.ranges import content_range
 from univocal.cache.rules import Rules
 from univocal.cache.stored import NO_CONTENT, Stored, with_content
@@ -200,7 +200,7 @@ def _unlicensed(fetched: Fetched, assessed: Assessed, rules: Rules) -> str:
     if assessed.lifetime > 0 or shared:
         return ""
     spoken = assessed.explicit is not None or assessed.field_index.directives.no_cache
-    impersonal = spoken or is_ordinary(fetched.request, rules.ordinary)
+    impersonal = spoken or fetched.request.names <= rules.ordinary
     if impersonal and is_for_everybody(fetched.request, assessed.fields, tells_cookies=rules.tells_cookies):
         return ""
     # The rules have a lifetime, but not for one who may be somebody.

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
-from univocal.cache.personal import is_ordinary
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import forbids_storing
@@ -138,8 +137,8 @@ def tells_of_resource(status: int) -> bool:
 
 def requester_of(request: Request, status: int, rules: Rules) -> Requester:
     """The sender of a client's request: somebody, if fields of its own may have brought the status about."""
-    unsatisfied = status == 416 and any(name == b"range" for name, _ in request.fields)
-    own = unsatisfied or not is_ordinary(request, rules.ordinary)
+    unsatisfied = status == 416 and b"range" in request.names
+    own = unsatisfied or not request.names <= rules.ordinary
     return Requester.SOMEBODY if own else Requester.ANYBODY
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from univocal.cache.facts import Fetched, assess, describe, index_fields, storable_fields
-from univocal.cache.personal import CREDENTIALS, is_personal, oddities
+from univocal.cache.personal import CREDENTIALS, PERSONAL, oddities
 from univocal.cache.ranges import content_range, missing
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored, with_content
@@ -78,7 +78,7 @@ def freshen(
     confirmed = response.status == 304
     if not _same(stored, response) or not (confirmed or _same_content(stored, response)):
         return None
-    personal = not confirmed and is_personal(request)
+    personal = not confirmed and not PERSONAL.isdisjoint(request.names)
     if personal and not _validated(stored, response):
         return None
     updated = Response(stored.status, _updated(stored.fields, _not_upgrading(stored, response.fields), rules))

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Final
 
 from univocal.cache.decide import Decision, Forward, Validate, reuse_on_error
-from univocal.cache.personal import SINGLE, has_any, oddities
+from univocal.cache.personal import SINGLE, oddities
 from univocal.cache.stored import Stored
 from univocal.cache.storing import Unstorable, complete, may_store
 from univocal.cache.succession import (
@@ -376,7 +376,11 @@ class Recording:
                 return verdict
             verdict = Unstorable("too-large")
         # The response to one client's request says nothing of what others get.
-        elif has_any(request, SINGLE) or request.method != b"GET" or not tells_of_resource(response.status):
+        elif (
+            not SINGLE.isdisjoint(request.names)
+            or request.method != b"GET"
+            or not tells_of_resource(response.status)
+        ):
             return verdict
         # A cookie may have brought it about: whoever has none of that name goes on waiting for others.
         memory.mark_uncacheable(self._key, now + UNCACHEABLE, oddities(request, rules.ordinary))

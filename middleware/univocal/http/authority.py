@@ -7,12 +7,13 @@ from typing import Final, TypeAlias
 
 import idna
 
-__all__ = ["DEFAULT_PORTS", "Authority", "a_labels", "of_socket", "parse_authority"]
+__all__ = ["DEFAULT_PORTS", "LONGEST_AUTHORITY", "Authority", "a_labels", "of_socket", "parse_authority"]
 
 Authority: TypeAlias = tuple[bytes, int | None]
 """A host in its one spelling and a port; None: none was given."""
 
 DEFAULT_PORTS: Final = {b"http": 80, b"https": 443}
+LONGEST_AUTHORITY: Final = 300  # bytes: a longer one names no host
 
 # Registered names are DNS names here. RFC 3986 would let a host hold sub-delims and escapes, too, but no
 # client means one, and every reader behind us has its own idea of where such a host ends.
@@ -57,7 +58,7 @@ def parse_authority(text: bytes) -> Authority | None:
 
     Userinfo, escapes and ports above 65535 are none (RFC 9110 §7.2, §4.2.4).
     """
-    match = _AUTHORITY.fullmatch(text.strip(b" \t").lower()) if len(text) <= 300 else None
+    match = _AUTHORITY.fullmatch(text.strip(b" \t").lower()) if len(text) <= LONGEST_AUTHORITY else None
     if match is None:
         return None
     name, ipv6, digits = match["name"], match["ipv6"], (match["port"] or b"").lstrip(b"0")

@@ -109,8 +109,8 @@ _UNTRUSTED_FAMILIES: Final = (*_SENDER_FAMILIES, b"x-original-", b"x-accel-", b"
 
 # The fields of most requests: one subtraction of sets tells them apart, and nothing looks further.
 _ORDINARY: Final = frozenset(
-    b"accept accept-encoding accept-language cache-control content-length content-type cookie dnt "
-    b"if-modified-since if-none-match origin pragma priority range referer sec-ch-ua sec-ch-ua-mobile "
+    b"accept accept-encoding accept-language cache-control connection content-length content-type cookie dnt "
+    b"host if-modified-since if-none-match origin pragma priority range referer sec-ch-ua sec-ch-ua-mobile "
     b"sec-ch-ua-platform sec-fetch-dest sec-fetch-mode sec-fetch-site sec-fetch-user "
     b"upgrade-insecure-requests user-agent".split()
 )
@@ -141,8 +141,9 @@ def request_fields(
     named = dict(fields)
     if b"content-length" in named or b"expect" in named:
         fields = framed_anew(fields)
-    dropped = {b"host", *_untrusted(named.keys() - _ORDINARY, method)}
-    dropped |= HOP_BY_HOP & named.keys()
+    dropped = {b"host"} | (HOP_BY_HOP & named.keys())
+    if odd := named.keys() - _ORDINARY:
+        dropped |= _untrusted(odd, method)
     if b"connection" in named:
         dropped |= connection_options(fields)
     forwarded = [(b"host", host), *[field for field in fields if field[0] not in dropped]]
@@ -207,7 +208,7 @@ def strip_untrusted(fields: Sequence[Field], method: bytes = b"GET") -> Fields:
     A GET or HEAD loses those that claim another method, too; no other `method` is answered from the cache.
     """
     odd = {name for name, _ in fields} - _ORDINARY
-    untrusted = _untrusted(odd, method)
+    untrusted = _untrusted(odd, method) if odd else odd
     return [field for field in fields if field[0] not in untrusted] if untrusted else list(fields)
 
 

@@ -7,10 +7,10 @@ are immutable by convention: freezing them would make each take three times as l
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
 
-__all__ = ["Field", "Fields", "Received", "Request", "Response", "values"]
+__all__ = ["NO_NAMES", "Field", "Fields", "Received", "Request", "Response", "values"]
 
 Field: TypeAlias = tuple[bytes, bytes]
 Fields: TypeAlias = list[Field]
@@ -30,18 +30,38 @@ class Received:
     server: bytes = b""  # our address that was asked, of a request by HTTP/1.0, which may be without Host
 
 
-@dataclass(slots=True)
+NO_NAMES: Final = frozenset[bytes]()
+
+
+@dataclass(slots=True, init=False)
 class Request:
     """A request's head; `target` is canonical, `tags` are derived from it: a response's, besides its own.
 
     `verbatim` is the target that the origin gets in its place, where a route forwards targets as received.
+    `names` are those of the fields, read once for all who look for one.
     """
 
     method: bytes
     target: bytes
     fields: Fields
-    tags: frozenset[bytes] = frozenset()
-    verbatim: bytes = b""
+    tags: frozenset[bytes]
+    verbatim: bytes
+    names: frozenset[bytes] = field(init=False, repr=False, compare=False)
+
+    def __init__(
+        self,
+        method: bytes,
+        target: bytes,
+        fields: Fields,
+        tags: frozenset[bytes] = NO_NAMES,
+        verbatim: bytes = b"",
+    ) -> None:
+        self.method = method
+        self.target = target
+        self.fields = fields
+        self.tags = tags
+        self.verbatim = verbatim
+        self.names = frozenset([name for name, _ in fields])
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from univocal.cache.codings import reduce_codings
-from univocal.cache.decide import Decision, Forward, Refuse, Reuse, Validate, decide
+from univocal.cache.decide import Decision, Forward, Refuse, Validate, decide
 from univocal.cache.personal import oddities
 from univocal.cache.rules import DEFAULTS, Rules, strip_cookies
 from univocal.cache.stored import Stored
@@ -19,7 +19,7 @@ from univocal.http.errors import RefusedError, by_rank, status_of
 from univocal.http.fields import ENCODINGS, content_length
 from univocal.http.forward import end_to_end, strip_untrusted, times_here
 from univocal.http.framing import is_ambiguous
-from univocal.http.messages import Fields, Received, Request, Response
+from univocal.http.messages import NO_NAMES, Fields, Received, Request, Response
 from univocal.judge.orders import PURGES, Order, order_of
 from univocal.judge.plan import Plan
 from univocal.judge.runtime import Runtime
@@ -91,7 +91,8 @@ class Gate:
         if isinstance(canonical, Rejected):
             return _refused(received, fields, runtime, peer, canonical.reasons)
         rules = runtime.rules_of(canonical)
-        tags = path_tags(canonical.target, canonical.route.profile)
+        profile = canonical.route.profile
+        tags = path_tags(canonical.target, profile) if profile.tags else NO_NAMES
         kept = admitted(fields, canonical, plan, received.method)
         if rules.accept_encoding == "reduce" and received.method in {b"GET", b"HEAD"}:
             kept = reduce_codings(kept)
@@ -116,21 +117,15 @@ class Gate:
 
     def _decide(self, canonical: Canonical, request: Request, rules: Rules, now: float) -> Decision:
         decision = decide(request, self.tiers.lookup(canonical.key, now), rules, now)
-        if isinstance(decision, Reuse | Validate):
-            decision.stored.used = now
-        if (
-            isinstance(decision, Forward)
-            and decision.may_store
-            and self._conditions_go_on(canonical, request, rules, now)
-        ):
-            return decision._replace(passes_conditions=True)
+        if not isinstance(decision, Forward):
+            if not isinstance(decision, Refuse):
+                decision.stored.used = now
+        elif decision.may_store and not CLIENT_CONDITIONS.isdisjoint(request.names):
+            # Not long ago the answer could not be stored: then a client's own conditions go to the origin.
+            odd = oddities(request, rules.ordinary)
+            if self.tiers.memory.is_uncacheable(canonical.key, now, odd):
+                return decision._replace(passes_conditions=True)
         return decision
-
-    def _conditions_go_on(self, canonical: Canonical, request: Request, rules: Rules, now: float) -> bool:
-        """True if a client's own conditions go to the origin: not long ago its answer could not be stored."""
-        conditional = not CLIENT_CONDITIONS.isdisjoint([name for name, _ in request.fields])
-        odd = oddities(request, rules.ordinary) if conditional else frozenset[bytes]()
-        return conditional and self.tiers.memory.is_uncacheable(canonical.key, now, odd)
 
     def again(self, admission: Admission, now: float, held: Sequence[Stored] | None = None) -> Admission:
         """The same request judged by what is stored now, or by the responses `held`.
@@ -155,13 +150,14 @@ class Gate:
         canonical, request, decision = admission.canonical, admission.request, admission.decision
         assert canonical is not None
         own_word = not isinstance(decision, Order) and decision.reason == "request"
-        names = {name for name, _ in request.fields}
+        names, ordinary = request.names, admission.rules.ordinary
         if request.method != b"GET" or own_word or b"range" in names:
             return None
         if b"via" in names and times_here(request.fields) >= _CIRCLING:
             return None
         memory = self.tiers.memory
-        if memory.is_uncacheable(canonical.key, now, oddities(request, admission.rules.ordinary)):
+        odd = NO_NAMES if names <= ordinary else oddities(request, ordinary)
+        if memory.is_uncacheable(canonical.key, now, odd):
             return None
         variants = memory.lookup(canonical.key)
         if b"authorization" in names:
@@ -169,9 +165,9 @@ class Gate:
             stored = decision.stored if isinstance(decision, Validate) else next(iter(variants), None)
             if stored is None or not shares_with_credentials(stored, admission.rules):
                 return None
-        if not variants:
-            return canonical.key, selection([], request)
-        return canonical.key, selecting_fields(tuple(name for name, _ in variants[0].vary), request)
+        if variants:
+            return canonical.key, selecting_fields(tuple([name for name, _ in variants[0].vary]), request)
+        return (canonical.key, selection([], request)) if request.verbatim else canonical.key
 
 
 def _goes_past(received: Received, canonical: Canonical) -> bool:
@@ -260,12 +256,11 @@ def admitted(
     fields: Fields, canonical: Canonical, plan: Plan | None = None, method: bytes = b"GET"
 ) -> Fields:
     """The fields that may go on: one Host, nothing that claims another URL, nothing for this hop (law 4)."""
-    if plan is not None and plan.clean:
-        kept = [field for field in fields if field[0] != b"host"]
-        return [(b"host", canonical.authority), *kept, *encoding_fields(canonical)]
-    stripped = strip_untrusted(end_to_end(fields), method)
-    kept = [field for field in stripped if field[0] not in _OURS]
-    return [(b"host", canonical.authority), *kept, *encoding_fields(canonical)]
+    if plan is None or not plan.clean:
+        fields = strip_untrusted(end_to_end(fields), method)
+    kept = [(b"host", canonical.authority), *[field for field in fields if field[0] not in _OURS]]
+    kept += encoding_fields(canonical)
+    return kept
 
 
 def _refused(

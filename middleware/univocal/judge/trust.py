@@ -142,7 +142,9 @@ def believe(received: Received, fields: Fields, trusted: Networks, family: Famil
     the list without a gap.
     """
     # RFC 9112 §3.3: HTTP/1.0 may go without Host, and means the server by the address that it asked.
-    hosts = values(fields, b"host") or ([received.server] if received.server else [])
+    hosts = [value for name, value in fields if name == b"host"]
+    if not hosts and received.server:
+        hosts = [received.server]
     names = {name for name, _ in fields}
     encodings = (b"", b"") if names.isdisjoint(ENCODINGS) else _declared(fields)
     if not speaks_for_another(names):

@@ -6,9 +6,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
-from univocal.http.authority import DEFAULT_PORTS, Authority, a_labels, parse_authority
+from univocal.http.authority import (
+    DEFAULT_PORTS,
+    LONGEST_AUTHORITY,
+    Authority,
+    a_labels,
+    parse_authority,
+)
 from univocal.http.errors import ConfigurationError, Objections, RefusedError
 from univocal.http.grammar import split_absolute
 from univocal.uri.charset import known_charset
@@ -201,7 +207,7 @@ def resolve(
         if isinstance(resolved, Rejected):
             return resolved
         target, hosts = b"*", [absolute.authority]
-    declared = declared_charsets(encodings)
+    declared = declared_charsets(encodings) if encodings[0] or encodings[1] else _UNDECLARED
     if len(target) > _MEMORABLE or len(hosts[0]) > _MEMORABLE:
         return _resolve(target, hosts[0], scheme, sites, declared)
     return _remembered(target, hosts[0], scheme, sites, declared)
@@ -228,6 +234,8 @@ def resolve_url(
         if labels is None:
             return rejected("bad-host")
         url, authority = b"%b://%b%b" % (scheme, labels, rest), labels
+    if scheme.lower() not in DEFAULT_PORTS:
+        return rejected("bad-target")
     host = authority.rpartition(b"@")[2]
     return resolve(url, [host], scheme.lower(), sites, method, encodings)
 
@@ -263,31 +271,56 @@ _UNSPEAKABLE: Final = re.compile(rb"[\x00-\x20\x7F]")
 def _resolve(
     target: bytes, host: bytes, scheme: bytes, sites: Sites, declared: Declared
 ) -> Canonical | Rejected:
-    authority = parse_authority(host)
-    if authority is None:
+    if len(host) > LONGEST_AUTHORITY:
         return rejected("bad-host")
-    absolute = split_absolute(target)
+    service = _serving(host, scheme, sites)
+    if service is None:
+        return rejected("bad-host")
+    absolute = None if target[:1] == b"/" else split_absolute(target)
     if absolute is not None:
         target_scheme = absolute.scheme.lower()
         if target_scheme not in DEFAULT_PORTS or b"@" in absolute.authority:
             return rejected("bad-target")
-        authority = parse_authority(absolute.authority)
-        if authority is None:
+        service = _service(absolute.authority, scheme, sites)
+        if service is None:
             return rejected("bad-host")
         if target_scheme != scheme:
             return rejected("unknown-host")
         # An empty path is "/" (RFC 9110 §4.2.3).
         target = absolute.rest if absolute.rest.startswith(b"/") else b"/" + absolute.rest
-    port = authority[1] or DEFAULT_PORTS[scheme]
-    located = sites.locate(authority[0], port)
-    if located is None:
+    if service.site is None:
         return rejected("unknown-host")
-    site, served_as = located
-    redirect = site.alias_answer if served_as != (authority[0], port) else 0
-    resolved = _of_site(target, declared, site, redirect, *_served(site, served_as, scheme))
-    if isinstance(resolved, Canonical) and (path := sites.upstream_path(resolved.route, *served_as)):
-        return replace(resolved, upstream_path=path)
+    resolved = _of_site(target, declared, service.site, service.redirect, service.scheme, service.authority)
+    if isinstance(resolved, Canonical) and resolved.route.upstream_path:
+        return replace(resolved, upstream_path=sites.upstream_path(resolved.route, *service.served_as))
     return resolved
+
+
+class _Service(NamedTuple):
+    """The site that serves an authority, and the scheme and authority of its keys; None: there is no site."""
+
+    site: Site | None
+    served_as: tuple[bytes, int]
+    redirect: int  # the status that sends who asks an alias to the site's own host; 0: it is served
+    scheme: bytes
+    authority: bytes
+
+
+def _service(host: bytes, scheme: bytes, sites: Sites) -> _Service | None:
+    """The service of a Host field's value on a connection of this scheme; None if it names no host."""
+    authority = parse_authority(host)
+    if authority is None:
+        return None
+    asked = authority[0], authority[1] or DEFAULT_PORTS[scheme]
+    located = sites.locate(*asked)
+    if located is None:
+        return _Service(None, asked, 0, scheme, host)
+    site, served_as = located
+    redirect = site.alias_answer if served_as != asked else 0
+    return _Service(site, served_as, redirect, *_served(site, served_as, scheme))
+
+
+_serving = lru_cache(maxsize=1024)(_service)
 
 
 def _served(site: Site, served_as: tuple[bytes, int], scheme: bytes) -> tuple[bytes, bytes]:

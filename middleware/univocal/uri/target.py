@@ -98,7 +98,7 @@ def encoding_fields(canonical: Canonical) -> list[tuple[bytes, bytes]]:
     """
     charset = canonical.route.profile.charset
     sure = (charset.path or charset.trust_encoding_fields, charset.query or charset.trust_encoding_fields)
-    if not any(sure):
+    if not (sure[0] or sure[1]):
         return []
     said = zip(ENCODINGS, split(canonical.target), sure, strict=True)
     return [(name, b"UTF-8") for name, text, transcoded in said if text and transcoded and is_utf_8(text)]
@@ -106,6 +106,8 @@ def encoding_fields(canonical: Canonical) -> list[tuple[bytes, bytes]]:
 
 def strays(target: bytes, site: Site, route: Route) -> list[str]:
     """The reasons for which `target` leaves `route`, or the path of its upstream."""
+    if len(site.routes) == 1 and not route.upstream_path:
+        return []
     path, _ = split(target)
     if len(site.routes) > 1 and not (
         site.route_of(routing_view(path)) is route and is_under(path, route.prefix)
