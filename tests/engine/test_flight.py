@@ -839,6 +839,60 @@ def test_a_reader_that_stops_gets_the_rest_from_what_was_stored(house: House) ->
     house.assert_nothing_is_left()
 
 
+@pytest.mark.parametrize("fields", [FRESH, [(b"cache-control", b"no-store")]])
+def test_the_only_reader_hears_of_a_failure_after_what_came_before_it(
+    house: House, fields: list[Field]
+) -> None:
+    client = house.ask(client=PlayedClient(takes=1))
+    asked = house.origin.last
+    asked.start(fields=fields)
+    for chunk in (b"one", b"two"):
+        asked.write(chunk)
+    asked.fail(CutShortError())
+    assert (client.body, client.state) == (b"one", "")
+    client.resume()
+    assert (client.body, client.state) == (b"onetwo", "")
+    client.resume()
+    assert client.state == "cut"
+    house.assert_nothing_is_left()
+
+
+def test_the_only_reader_that_has_taken_all_hears_of_a_failure_at_once(house: House) -> None:
+    client = house.ask()
+    house.origin.last.start()
+    house.origin.last.write(b"one")
+    house.origin.last.fail(CutShortError())
+    assert (client.body, client.state) == (b"one", "cut")
+    house.assert_nothing_is_left()
+
+
+def test_one_reader_is_a_flight_without_a_broadcast_until_another_joins(house: House) -> None:
+    first = house.ask()
+    asked = house.origin.last
+    flight = asked.answer
+    assert isinstance(flight, Flight)
+    asked.start()
+    asked.write(b"one")
+    assert flight.broadcast is None
+    second = house.ask()
+    assert flight.broadcast is not None
+    asked.write(b"two")
+    asked.finish()
+    assert [client.body for client in (first, second)] == [b"onetwo", b"onetwo"]
+    house.assert_nothing_is_left()
+
+
+def test_one_who_joins_when_all_of_it_has_come_gets_all_of_it() -> None:
+    house = House(SlowTier(MemoryStore(), ["end"]))
+    house.ask()
+    house.origin.last.answers(b"one", b"two")
+    second = house.ask()
+    assert (second.body, second.state) == (b"onetwo", "finished")
+    assert len(house.origin.asked) == 1
+    house.drain()
+    house.assert_nothing_is_left()
+
+
 def announced(octets: int) -> list[Field]:
     return [*FRESH, (b"content-length", b"%d" % octets)]
 

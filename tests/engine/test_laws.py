@@ -243,10 +243,12 @@ class Life:
         for asked in self.page.live:
             flight = asked.answer
             assert isinstance(flight, Flight)
-            assert flight.unattended or flight.broadcast.readers, "the origin answers nobody"
+            assert flight.unattended or flight.is_read, "the origin answers nobody"
         for flight in self.house.flights._named.values():
             assert not isinstance(flight.landing, Failed), "a failure is to be joined"
-            assert flight.broadcast.error is None, "half a response is to be joined"
+            assert flight.broadcast is None or flight.broadcast.error is None, (
+                "half a response is to be joined"
+            )
         for client, target, fields, least in self.asked:
             if told := values(client.fields, b"version"):
                 self.least[target] = max(self.least[target], int(told[0]))

@@ -39,16 +39,21 @@ class Taker(Protocol):
 
 
 class Reader:
-    """One reader's place in a broadcast. It begins to read when `resume` is called for the first time.
+    """One reader's place in content. It begins to read when `resume` is called for the first time.
 
-    With `await_more` it begins as soon as more content comes, or when all of it is there.
+    With `await_more` it begins as soon as more content comes, or when all of it is there. Without a
+    `broadcast` it reads alone: its flight passes each chunk on to it, as long as it is not `blocked`. `left`
+    is called when it reads no more.
     """
 
-    __slots__ = ("_broadcast", "_sink", "awaits_more", "blocked", "done", "index", "position")
+    __slots__ = ("awaits_more", "blocked", "broadcast", "done", "index", "left", "position", "sink")
 
-    def __init__(self, broadcast: Broadcast, sink: Taker) -> None:
-        self._broadcast = broadcast
-        self._sink = sink
+    def __init__(
+        self, sink: Taker, left: Callable[[Reader], None], broadcast: Broadcast | None = None
+    ) -> None:
+        self.sink = sink
+        self.left = left
+        self.broadcast = broadcast
         self.done = False  # it has left, or has heard of the end
         self.blocked = True
         self.awaits_more = False
@@ -58,58 +63,59 @@ class Reader:
     def resume(self) -> None:
         """Go on: the sink takes more."""
         self.blocked = self.awaits_more = False
-        if self.index < self._broadcast.count or self._broadcast.ended:
-            self.go_on()
+        cast = self.broadcast
+        if cast is not None and (self.index < cast.count or cast.ended):
+            self.go_on(cast)
 
     def await_more(self) -> None:
         """Begin with the next chunk, or at the end: what is there says nothing of whether more comes."""
         self.awaits_more = True
-        if self._broadcast.ended:
-            self.no_more(self._broadcast.error)
+        if self.broadcast is not None and self.broadcast.ended:
+            self.no_more(self.broadcast.error)
 
     def no_more(self, error: BaseException | None) -> None:
         """Take note of the end that it awaited: of content that is cut, it passes nothing on."""
         if error is None:
             self.resume()
         else:
-            self._end(error)
+            self.end(error)
 
-    def go_on(self) -> None:
+    def go_on(self, cast: Broadcast) -> None:
         """Pass on what there is until the sink takes no more."""
-        cast = self._broadcast
         if self.index < cast.count:
             while not self.blocked and not self.done and self.index < cast.count:
                 self.pass_on(cast.chunk(self.index))
             cast.passed()
         if cast.ended and not self.blocked and self.index == cast.count:
-            self._end(cast.error if cast.failed else None)
+            self.end(cast.error if cast.failed else None)
 
     def pass_on(self, chunk: bytes) -> None:
         """Pass on the next chunk."""
         self.index += 1
         self.position += len(chunk)
-        if not self._sink.write(chunk):
+        if not self.sink.write(chunk):
             self.blocked = True
 
     def leave(self) -> None:
         """Read no more."""
         self.done = True
-        self._broadcast.leave(self)
+        self.left(self)
 
     def hand_over(self, content: bytes) -> None:
         """Let the sink go on by itself, if it stands still: all of the content is there."""
-        if self.blocked and not self.done and self._sink.rest(memoryview(content)[self.position :]):
+        if self.blocked and not self.done and self.sink.rest(memoryview(content)[self.position :]):
             self.leave()
 
     def outpaced(self) -> None:
         """End early: this reader holds more than its share."""
-        self._end(CutShortError())
+        self.end(CutShortError())
 
-    def _end(self, error: BaseException | None) -> None:
+    def end(self, error: BaseException | None) -> None:
+        """Take note of the end of the content."""
         if not self.done:
             self.done = True
-            self._sink.ended(error)
-            self._broadcast.leave(self)
+            self.sink.ended(error)
+            self.left(self)
 
 
 class Broadcast:
@@ -167,9 +173,22 @@ class Broadcast:
 
     def join(self, sink: Taker) -> Reader:
         """A new reader, from the first octet on: possible while nothing has been dropped."""
-        reader = Reader(self, sink)
+        reader = Reader(sink, self.leave, self)
         self.readers.append(reader)
         return reader
+
+    def begin(self, kept: list[bytes] | None, sole: Reader | None) -> None:
+        """Go on with content that one has read until now. All chunks of it are `kept`, or none (None)."""
+        self.kept = kept is not None
+        self._chunks.extend(kept or ())
+        self.count = len(self._chunks)
+        self.size = sum(map(len, self._chunks))
+        if sole is not None:
+            if kept is None:
+                self._dropped = self.count = sole.index
+                self.size = sole.position
+            sole.broadcast, sole.left = self, self.leave
+            self.readers.append(sole)
 
     def leave(self, reader: Reader) -> None:
         """Wait for this reader no longer."""
@@ -196,7 +215,7 @@ class Broadcast:
             if reader.awaits_more:
                 reader.resume()
             elif not reader.blocked:
-                reader.go_on()
+                reader.go_on(self)
         if self.kept:
             return True
         self.passed()
@@ -215,7 +234,7 @@ class Broadcast:
             if reader.awaits_more:
                 reader.no_more(error)
             else:
-                reader.go_on()
+                reader.go_on(self)
 
     def close(self) -> None:
         """Let nobody join any more: chunks that all have passed on can go."""

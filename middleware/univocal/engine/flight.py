@@ -15,7 +15,7 @@ from univocal.cache.validation import SAFE_METHODS
 from univocal.engine.broadcast import WINDOW, Broadcast, CutShortError, Reader
 from univocal.engine.landing import Failed, Landing, Passenger, Relayed, Renewed, Shared
 from univocal.engine.queues import Queues
-from univocal.engine.recording import Recording, State
+from univocal.engine.recording import JOINABLE, Recording, State
 from univocal.forward.roles import Origin, OriginRequest
 from univocal.http.errors import RefusedError
 from univocal.http.fields import without
@@ -57,6 +57,8 @@ _NEXT: Final[Mapping[FlightPhase, tuple[FlightPhase, ...]]] = {
 _MOVES: Final = {(phase, after): after for phase, others in _NEXT.items() for after in others}
 _SET_COOKIE: Final = (b"set-cookie",)
 _ENDED: Final = (FlightPhase.OVER, FlightPhase.RECORDED)
+# The states of a recording in which content is kept.
+_COLLECTING: Final = (State.KEPT, State.COMPLETING)
 
 
 class Flights:
@@ -137,6 +139,7 @@ class Flight:
         "leader",
         "name",
         "recording",
+        "sole",
     )
 
     def __init__(
@@ -161,7 +164,8 @@ class Flight:
         self.leader: Passenger | None = None
         self.landing: Landing | None = None
         self._alone: Due | None = None  # the end of the time for which it goes on though nobody reads
-        self.broadcast = Broadcast(self._deserted, self._room)
+        self.sole: Reader | None = None  # who reads alone: content goes straight on
+        self.broadcast: Broadcast | None = None  # from when another joins, or the only one falls behind
         decision = admission.decision
         records = isinstance(decision, Validate) or (isinstance(decision, Forward) and decision.may_store)
         self.recording = Recording(flights.tiers, admission, flights.clock) if records else None
@@ -179,10 +183,30 @@ class Flight:
         """Wait for the landing; content comes from the first `resume` of the reader on."""
         if leads:
             self.leader = passenger
-        reader = self.broadcast.join(passenger)
+            reader = self.sole = Reader(passenger, self._left)
+        elif self.broadcast is None and self._phase in _ENDED:
+            broadcast = self._share()
+            broadcast.end()
+            reader = broadcast.join(passenger)
+        else:
+            reader = (self.broadcast or self._share()).join(passenger)
         if self.landing is None:
             self._passengers.append((passenger, reader))
         return reader
+
+    def _share(self) -> Broadcast:
+        """Go on by a broadcast: who joins reads what is kept from its beginning."""
+        recording, sole = self.recording, self.sole
+        keeps = recording is not None and recording.state is State.KEPT
+        self.broadcast = broadcast = Broadcast(self._deserted, self._room)
+        broadcast.begin(recording.content.chunks if recording is not None and keeps else None, sole)
+        self.sole = None
+        return broadcast
+
+    @property
+    def is_read(self) -> bool:
+        """True if somebody reads, or waits to read."""
+        return self.sole is not None or (self.broadcast is not None and bool(self.broadcast.readers))
 
     @property
     def unattended(self) -> bool:
@@ -203,8 +227,7 @@ class Flight:
         recording = self.recording
         if self._phase is FlightPhase.ANSWERING and recording is not None and recording.state is State.KEPT:
             recording.drop("incomplete")
-            self.broadcast.kept = False
-            self._let_go()
+            self._let_go(recording)
 
     # The shared tier
 
@@ -224,7 +247,9 @@ class Flight:
 
     def _filled(self, satisfied: bool) -> None:
         if self._phase in _ENDED:
-            self._record()  # the lease came when nobody wanted it any more
+            assert self.recording is not None
+            # The lease came when nobody wanted it any more.
+            self._flights.tiers.end(self.recording.lease, self._recorded_all)
         elif satisfied:
             self._phase = _MOVES[self._phase, FlightPhase.OVER]
             self._land(Shared(self.admission))
@@ -237,7 +262,7 @@ class Flight:
     def _ask(self) -> None:
         admission, decision = self.admission, self.admission.decision
         assert isinstance(decision, Validate | Forward)
-        if self.recording is not None:
+        if self.recording is not None and self.recording.decision is not decision:
             self.recording.restart(decision)
         self._phase = _MOVES[self._phase, FlightPhase.ASKING]
         fields = forwarded_fields(admission.request, decision)
@@ -250,8 +275,8 @@ class Flight:
             admission.received,
             admission.peer.chain,
             admission.runtime.upstreams,
-            background=self._alone is not None and not self.broadcast.readers,
-            edits=admission.runtime.edits_of(canonical).request if admission.runtime.edits else None,
+            self._alone is not None and not self.is_read,
+            admission.runtime.edits_of(canonical).request if admission.runtime.edits else None,
         )
         try:
             under_way = self._origin.ask(request, self._content, self)
@@ -310,20 +335,23 @@ class Flight:
             return
         self._phase = _MOVES[self._phase, FlightPhase.ANSWERING]
         recording = self.recording
-        if recording is not None:
-            self.broadcast.kept = recording.state is State.KEPT
-            if not recording.joinable:
-                self._let_go()
-        if recording is None or recording.answers:
-            decision = self.admission.decision
-            assert isinstance(decision, Validate | Forward)
-            ours = recording is not None and keeps_conditions(self.admission.request, decision)
-            if response.status == 304 and ours:
+        state = State.PASSED_ON if recording is None else recording.state
+        if self.broadcast is not None and state is State.KEPT:
+            self.broadcast.kept = True
+        if recording is not None and state not in JOINABLE:
+            self._let_go(recording)
+        if state is State.KEPT or state is State.PASSED_ON:
+            if response.status == 304 and recording is not None and self._keeps_conditions():
                 self._fail(RefusedError("origin-bad-response"))  # it is the answer to no condition of ours
                 return
             self._land(Relayed(response))
         if self._held:
             self._catch_up()
+
+    def _keeps_conditions(self) -> bool:
+        decision = self.admission.decision
+        assert isinstance(decision, Validate | Forward)
+        return keeps_conditions(self.admission.request, decision)
 
     def _catch_up(self) -> None:
         """Take what came while the store was asked."""
@@ -346,28 +374,54 @@ class Flight:
         if self._phase is FlightPhase.JUDGING:
             self._held.append(chunk)
             return False
-        if self._phase in _ENDED:
+        if self._phase in _ENDED or not chunk:
             return True
+        relayed = isinstance(self.landing, Relayed)
+        if relayed and self.sole is not None and self.sole.blocked:
+            self._share()
         recording = self.recording
-        dropped = False
-        if (
-            recording is not None
-            and recording.collects
-            and not recording.write(chunk, self.broadcast.is_unread)
-        ):
-            dropped = True
-            self.broadcast.kept = False
-            self._let_go()
-        if recording is not None and recording.state is State.MISMATCHED:
+        before = State.PASSED_ON if recording is None else recording.state
+        state = before if recording is None or before is State.PASSED_ON else self._keep(recording, chunk)
+        if state is State.MISMATCHED:
             if self._under_way is not None:  # else it comes within `ask`, which cannot be cancelled
                 self._ask_again()
             return True
-        more = self.broadcast.write(chunk) if isinstance(self.landing, Relayed) else True
-        if self._is_unwanted(0 if dropped else WINDOW):
-            self._give_up()
-        elif dropped and more:
+        dropped, more = state is not before, True
+        if relayed and self.sole is not None:
+            self.sole.pass_on(chunk)
+        elif relayed:
+            more = self._pass_on(chunk, 0 if dropped else WINDOW)
+        if dropped and more:
             self._room()
         return more
+
+    def _keep(self, recording: Recording, chunk: bytes) -> State:
+        """Keep a chunk to be stored; the state of the recording after it."""
+        if recording.state in _COLLECTING:
+            ahead = self.broadcast is not None and self.broadcast.is_unread()
+            if not recording.write(chunk, unread=ahead):
+                self._let_go(recording)
+        return recording.state
+
+    def _pass_on(self, chunk: bytes, little: int) -> bool:
+        """Pass a chunk on to all who read; of content that is for nobody, take no more than a `little`."""
+        broadcast, recording = self.broadcast, self.recording
+        stores = recording is not None and recording.state is not State.PASSED_ON
+        if broadcast is None and stores:
+            return True
+        broadcast = broadcast or self._share()
+        more = broadcast.write(chunk)
+        if not (broadcast.readers or stores) and broadcast.size > little and self._phase not in _ENDED:
+            self._give_up()
+        return more
+
+    def _let_go(self, recording: Recording) -> None:
+        """Let nobody join from now on; give the lease up, unless all of the response is asked for next."""
+        if self.broadcast is not None:
+            self.broadcast.kept = False
+        self._flights.ended(self)
+        if recording.state is not State.MISMATCHED:
+            self._flights.tiers.let_go(recording.lease)
 
     def finish(self) -> None:
         if self._phase is FlightPhase.JUDGING:
@@ -377,10 +431,11 @@ class Flight:
             return
         self._under_way = None
         self._phase = _MOVES[self._phase, FlightPhase.SETTLING]
-        if self.recording is None:
+        recording = self.recording
+        if recording is None or recording.state is State.PASSED_ON:
             self._end(None)
         else:
-            self.recording.finish(self._finished)
+            recording.finish(self._finished)
 
     def _finished(self) -> None:
         recording = self.recording
@@ -402,7 +457,7 @@ class Flight:
         if self._phase in _ENDED:
             return
         self._under_way = None
-        if not self.broadcast.readers and not isinstance(error, RefusedError | CutShortError):
+        if not self.is_read and not isinstance(error, RefusedError | CutShortError):
             logger.error("the application failed where no client waits for it", exc_info=error)
         self._fail(error)
 
@@ -434,43 +489,42 @@ class Flight:
         if self._alone is not None:
             self._alone.cancel()
             self._alone = None
-        if error is not None and self.recording is not None:
-            self.recording.fail()
-        self.broadcast.end(error)
-        self._record()
-
-    def _record(self) -> None:
-        if self.recording is None:
+        recording, sole = self.recording, self.sole
+        if error is not None and recording is not None:
+            recording.fail()
+        if sole is not None and sole.blocked:
+            self._share()
+        elif sole is not None:
+            self.sole = None
+            sole.end(error)
+        if self.broadcast is not None:
+            self.broadcast.end(error)
+        if recording is None:
             self._recorded_all()
         else:
-            self._flights.tiers.end(self.recording.lease, self._recorded_all)
+            self._flights.tiers.end(recording.lease, self._recorded_all)
 
     def _recorded_all(self) -> None:
         if self._phase is FlightPhase.OVER:  # else the lease came late, and is ended a second time
             self._phase = _MOVES[self._phase, FlightPhase.RECORDED]
         self._flights.ended(self)
-        if self.broadcast.readers:
-            self.broadcast.close()
-            if self.recording is not None and self.recording.content.whole is not None:
-                self.broadcast.hand_over(self.recording.content.whole)
-        if not self.broadcast.readers:
+        broadcast, recording = self.broadcast, self.recording
+        if broadcast is not None and broadcast.readers:
+            broadcast.close()
+            if recording is not None and recording.content.whole is not None:
+                broadcast.hand_over(recording.content.whole)
+        if broadcast is None or not broadcast.readers:
             self._release()
 
     def _release(self) -> None:
         if self.recording is not None:
             self._flights.tiers.release(self.recording.lease)
         self.leader = None
-        self.broadcast.forget()
+        if self.broadcast is not None:
+            self.broadcast.forget()
         if self._over is not None:
             over, self._over = self._over, None
             over()
-
-    def _let_go(self) -> None:
-        """Let nobody join from now on; give the lease up, unless all of the response is asked for next."""
-        self._flights.ended(self)
-        recording = self.recording
-        if recording is not None and recording.state is not State.MISMATCHED:
-            self._flights.tiers.let_go(recording.lease)
 
     # The readers
 
@@ -480,23 +534,22 @@ class Flight:
         if self._under_way is not None:
             self._under_way.resume()
 
+    def _left(self, reader: Reader) -> None:
+        """Take note that the only reader reads no more, unless it has heard of the end."""
+        if self.sole is reader:
+            self.sole = None
+            self._deserted()
+
     def _deserted(self) -> None:
         if self._phase is FlightPhase.RECORDED:
             self._release()
         elif self._phase is not FlightPhase.OVER and not self.unattended:
             self._give_up()
 
-    def _is_unwanted(self, little: int) -> bool:
-        """True if nobody reads, nothing is stored, and more than a `little` content has come for nobody."""
-        if self.broadcast.readers or self._phase is not FlightPhase.ANSWERING:
-            return False
-        stores = self.recording is not None and self.recording.state is not State.PASSED_ON
-        return not stores and self.broadcast.size > little
-
     def _expired(self) -> None:
         """Go on only as long as somebody reads."""
         self._alone = None
-        if not self.broadcast.readers:
+        if not self.is_read:
             if self.recording is not None:
                 self.recording.give_up()
             self._give_up()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 
 from univocal.store.tiers import TierLease, Tiers
 
@@ -16,19 +15,19 @@ class KeptContent:
     `whole` is all of the content once it is complete.
     """
 
-    __slots__ = ("_ahead", "_chunks", "_lease", "_tiers", "whole")
+    __slots__ = ("_ahead", "_lease", "_tiers", "chunks", "whole")
 
     def __init__(self, tiers: Tiers, lease: TierLease) -> None:
         self._tiers = tiers
         self._lease = lease
-        self._chunks: list[bytes] = []
+        self.chunks: list[bytes] = []
         self._ahead = 0  # bytes reserved for content that is still to come
         self.whole: bytes | None = None
 
     @property
     def cost(self) -> int:
         """The bytes of memory that the chunks take."""
-        return sum(map(_cost, self._chunks))
+        return sum(map(_cost, self.chunks))
 
     def set_aside(self, length: int) -> bool:
         """Reserve room for content of this length, which a head announces; False if there is none."""
@@ -42,19 +41,19 @@ class KeptContent:
         self._tiers.reserve(self._lease, -self._ahead)
         self._ahead = 0
 
-    def add(self, chunk: bytes, unread: Callable[[], bool]) -> bool:
+    def add(self, chunk: bytes, *, unread: bool) -> bool:
         """Keep a chunk; False if there is no room for it.
 
-        `unread` tells whether it comes far ahead of all readers, which is asked of content without a length.
+        `unread` tells whether it comes far ahead of all readers, which matters to content without a length.
         """
         cost = _cost(chunk)
         announced = min(cost, self._ahead)
         self._ahead -= announced
         if announced != cost and not self._tiers.reserve(
-            self._lease, cost - announced, unread=not announced and unread()
+            self._lease, cost - announced, unread=not announced and unread
         ):
             return False
-        self._chunks.append(chunk)
+        self.chunks.append(chunk)
         return True
 
     def with_chunk(self, chunk: bytes) -> int:
@@ -63,17 +62,17 @@ class KeptContent:
 
     def joined(self) -> bytes:
         """All chunks as one."""
-        return self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        return self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
 
     def forget(self) -> None:
         """Keep no chunk any longer. Their room stays reserved: readers may hold them."""
-        self._chunks.clear()
+        self.chunks.clear()
 
     def discard(self) -> None:
         """Keep no chunk any longer, and give their room back: nobody reads them."""
-        if self._chunks:
+        if self.chunks:
             self._tiers.reserve(self._lease, -self.cost)
-            self._chunks.clear()
+            self.chunks.clear()
 
 
 def _cost(chunk: bytes) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final
 
-from univocal.cache.decide import Decision, Forward, Validate, reuse_on_error
+from univocal.cache.decide import Forward, Validate, reuse_on_error
 from univocal.cache.personal import SINGLE, oddities
 from univocal.cache.stored import Stored
 from univocal.cache.storing import Unstorable, complete, may_store
@@ -30,7 +30,7 @@ from univocal.judge.admission import Admission
 from univocal.store.purge_selectors import Variants
 from univocal.store.tiers import Tiers
 
-__all__ = ["Recording", "State"]
+__all__ = ["JOINABLE", "Recording", "State"]
 
 # Seconds for which requests do not wait for one another, once a response could not be stored.
 UNCACHEABLE: Final = 120.0
@@ -59,7 +59,7 @@ _NEXT: Final = {
     State.MISMATCHED: {State.AWAITED},
 }
 
-_JOINABLE: Final = frozenset((State.KEPT, State.COMPLETING, State.RENEWED))
+JOINABLE: Final = frozenset((State.KEPT, State.COMPLETING, State.RENEWED))
 
 
 class Recording:
@@ -71,13 +71,13 @@ class Recording:
     __slots__ = (
         "_admission",
         "_clock",
-        "_decision",
         "_key",
         "_partial",
         "_tiers",
         "began",
         "committed",
         "content",
+        "decision",
         "lease",
         "state",
         "status",
@@ -100,7 +100,7 @@ class Recording:
         self._tiers = tiers
         self._key = admission.canonical.key
         self._admission = admission
-        self._decision: Decision = admission.decision
+        self.decision: Validate | Forward = admission.decision
         self._clock = clock
         self.began = clock()
         self.lease = tiers.begin(self._key, self.began)
@@ -117,34 +117,20 @@ class Recording:
         """True if the response is stored, or will be as far as is known."""
         return self.state is State.KEPT if self.committed is None else self.committed
 
-    @property
-    def joinable(self) -> bool:
-        """True if others may be satisfied by what comes."""
-        return self.state in _JOINABLE
-
-    @property
-    def answers(self) -> bool:
-        """True if the response is itself an answer, not news about a stored one."""
-        return self.state is State.KEPT or self.state is State.PASSED_ON
-
-    @property
-    def collects(self) -> bool:
-        """True while the content is kept here."""
-        return self.state is State.KEPT or self.state is State.COMPLETING
-
-    def restart(self, decision: Decision) -> None:
+    def restart(self, decision: Validate | Forward) -> None:
         """Ask anew for another decision, under the same lease."""
         if self.state is not State.AWAITED:
             self._become(State.AWAITED)
-        self._decision = decision
+        self.decision = decision
         self.content.discard()
 
     def start(self, response: Response, then: Callable[[], None]) -> None:
         """Judge a response by its head, and go on with `then`."""
         self.status = response.status
-        subject = _subject_of(self._decision, response.status)
+        decision, now = self.decision, self._clock()
+        subject = _subject_of(decision, response.status) if isinstance(decision, Validate) else None
         if subject is None:
-            self._judge(response, self._clock())
+            self._judge(response, now)
             then()
             return
 
@@ -152,14 +138,14 @@ class Recording:
             self._hear(response, subject, kept=kept)
             then()
 
-        self._tiers.keeps(self.lease, subject, self._clock(), heard)
+        self._tiers.keeps(self.lease, subject, now, heard)
 
-    def write(self, chunk: bytes, unread: Callable[[], bool] = lambda: False) -> bool:
+    def write(self, chunk: bytes, *, unread: bool = False) -> bool:
         """Keep a chunk of the content; False if nothing of it is kept any longer.
 
-        `unread` tells whether it comes far ahead of who reads it, which is asked of content without a length.
+        `unread` tells whether it comes far ahead of who reads it, which matters to content without a length.
         """
-        if self.content.add(chunk, unread):
+        if self.content.add(chunk, unread=unread):
             return True
         self.storing = None
         if self.state is State.COMPLETING:
@@ -187,8 +173,8 @@ class Recording:
         """Commit the kept response, whose content is complete. Go on with `then`."""
         body = self.content.joined()
         if self.state is State.COMPLETING:
-            assert isinstance(self._decision, Validate)
-            old = self._decision.stored
+            assert isinstance(self.decision, Validate)
+            old = self.decision.stored
 
             def heard(kept: bool) -> None:
                 self._complete(old, body, kept=kept)
@@ -219,7 +205,7 @@ class Recording:
         self.committed = self._tiers.commit(self.lease, stored)
         if not self.committed:
             self.unstorable = "purged"
-        if isinstance(self._decision, Forward) and self._decision.passes_conditions:
+        if isinstance(self.decision, Forward) and self.decision.passes_conditions:
             odd = oddities(self._admission.request, self._admission.rules.ordinary)
             self._tiers.memory.forget_uncacheable(self._key, odd)
 
@@ -270,7 +256,7 @@ class Recording:
 
     def _judge(self, response: Response, now: float) -> None:
         """Judge a response that speaks for itself."""
-        decision = self._decision
+        decision = self.decision
         if isinstance(decision, Validate) and decision.reason == "partial" and response.status == 416:
             self._become(
                 State.MISMATCHED
@@ -312,7 +298,7 @@ class Recording:
             method,
             response.status,
             self._requester(response.status),
-            isinstance(self._decision, Validate),
+            isinstance(self.decision, Validate),
             verdict.reason if isinstance(verdict, Unstorable) else "",
             likeness_of(old, response),
             old.whole and old.status == 200,
@@ -363,10 +349,13 @@ class Recording:
 
     def _consider(self, response: Response, now: float) -> Stored | Unstorable:
         """The response as it would be stored; or why it is not, which is remembered if it is so for all."""
-        decision, request, rules = self._decision, self._admission.request, self._admission.rules
+        decision, request, rules = self.decision, self._admission.request, self._admission.rules
         if response.status == 304 and self._passes_conditions:
             return self._consider_304(response, now)
-        if reuse_on_error(decision, request, rules, response.status, now) is not None:
+        if (
+            decision.fallback is not None
+            and reuse_on_error(decision, request, rules, response.status, now) is not None
+        ):
             return Unstorable("error")  # what something stale is served for does not replace it
         memory = self._tiers.memory
         verdict = may_store(self._key, request, response, rules, self.began, now)
@@ -397,7 +386,7 @@ class Recording:
 
     @property
     def _passes_conditions(self) -> bool:
-        return isinstance(self._decision, Forward) and self._decision.passes_conditions
+        return isinstance(self.decision, Forward) and self.decision.passes_conditions
 
     def _requester(self, status: int) -> Requester:
         admission = self._admission
@@ -406,8 +395,6 @@ class Recording:
         return requester_of(admission.request, status, admission.rules)
 
 
-def _subject_of(decision: Decision, status: int) -> Stored | None:
+def _subject_of(decision: Validate, status: int) -> Stored | None:
     """The stored response that the origin's is about, if it is not an answer itself."""
-    if not isinstance(decision, Validate):
-        return None
     return decision.stored if status == 304 or (decision.reason == "partial" and status == 206) else None
