@@ -62,11 +62,15 @@ class Audience:
 
         One who fails is logged and does not keep the others from hearing.
         """
-        self.tell_listeners(outcome)
+        if self.listeners:
+            _tell(outcome, self.listeners)
         if self._tallies and not self.since <= outcome.times.start + outcome.times.total < self.until:
             self._end_tallies()
-        self._ended.append((outcome, 1, outcome.times.total))
-        self._go_on(FEW)
+        if self._ended:
+            self._ended.append((outcome, 1, outcome.times.total))
+            self._go_on(FEW)
+        elif self.counters:
+            _tell(outcome, self.counters)
 
     def tell_listeners(self, outcome: Outcome) -> None:
         """Tell the listeners alone of an exchange: it is counted already."""

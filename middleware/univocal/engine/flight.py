@@ -520,6 +520,7 @@ class Flight:
         if self.recording is not None:
             self._flights.tiers.release(self.recording.lease)
         self.leader = None
+        self._passengers.clear()  # objects in a circle wait for the garbage collector
         if self.broadcast is not None:
             self.broadcast.forget()
         if self._over is not None:
