@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 
@@ -17,6 +18,7 @@ def main() -> None:
 
 
 def _run() -> None:
+    gc.disable()  # importing makes many objects and no garbage
     if sys.argv[1:2] == ["serve"]:
         # They would end it before it hears them; `run.serve.run` does, as soon as it serves.
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM))
@@ -26,6 +28,7 @@ def _run() -> None:
         if (error.name or "").startswith("univocal"):
             raise
         sys.exit(f"univocal: the program needs {error.name}: pip install 'univocal[proxy]'")
+    gc.enable()
     run()
 
 

@@ -2,22 +2,61 @@
 
 from univocal import CacheMiddleware
 app.add_middleware(CacheMiddleware)
+
+A public name is imported when it is first used, so that `import univocal` costs nothing.
 """
 
-from univocal.asgi.middleware import CacheMiddleware
-from univocal.asgi.reverse_proxy import ReverseProxy
-from univocal.cache.rules import Rules
-from univocal.engine.audience import Listener
-from univocal.engine.outcome import Outcome
-from univocal.http.errors import ConfigurationError, ProfileError, RefusedError, UnivocalError
-from univocal.judge.profiles import builtin_profiles, canonicalize
-from univocal.judge.runtime import Runtime
-from univocal.origin.timeouts import Timeouts
-from univocal.store.memory import MemoryStore
-from univocal.store.tiers import MemoryTier, Tiers
-from univocal.uri.profile import Profile
-from univocal.uri.site import Site
-from univocal.uri.sites import Sites
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from univocal.asgi.middleware import CacheMiddleware
+    from univocal.asgi.reverse_proxy import ReverseProxy
+    from univocal.cache.rules import Rules
+    from univocal.engine.audience import Listener
+    from univocal.engine.outcome import Outcome
+    from univocal.http.errors import ConfigurationError, ProfileError, RefusedError, UnivocalError
+    from univocal.judge.profiles import builtin_profiles, canonicalize
+    from univocal.judge.runtime import Runtime
+    from univocal.origin.timeouts import Timeouts
+    from univocal.store.memory import MemoryStore
+    from univocal.store.tiers import MemoryTier, Tiers
+    from univocal.uri.profile import Profile
+    from univocal.uri.site import Site
+    from univocal.uri.sites import Sites
+else:  # type checkers would take any name for one of ours
+    _MODULES = {
+        "CacheMiddleware": "asgi.middleware",
+        "ConfigurationError": "http.errors",
+        "Listener": "engine.audience",
+        "MemoryStore": "store.memory",
+        "MemoryTier": "store.tiers",
+        "Outcome": "engine.outcome",
+        "Profile": "uri.profile",
+        "ProfileError": "http.errors",
+        "RefusedError": "http.errors",
+        "ReverseProxy": "asgi.reverse_proxy",
+        "Rules": "cache.rules",
+        "Runtime": "judge.runtime",
+        "Site": "uri.site",
+        "Sites": "uri.sites",
+        "Tiers": "store.tiers",
+        "Timeouts": "origin.timeouts",
+        "UnivocalError": "http.errors",
+        "builtin_profiles": "judge.profiles",
+        "canonicalize": "judge.profiles",
+    }
+
+    def __getattr__(name):
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(_import_module(f"{__name__}.{_MODULES[name]}"), name)
+        globals()[name] = value  # from now on without a call
+        return value
+
+    def __dir__():
+        return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "CacheMiddleware",

@@ -294,16 +294,57 @@ def at_run_time(name):
     return found
 
 
-def test_importing_the_library_brings_nothing_of_the_extras():
-    code = "import sys, univocal; print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | {"PYTHONPATH": str(LIBRARY.parent)},
-        capture_output=True,
-        check=True,
-        text=True,
-    ).stdout.split()
-    assert not {"uvicorn", "httptools", "uvloop", "typer", "pydantic", "prometheus_client"} & set(loaded)
+def loaded_by(code):
+    """The modules that a new interpreter has loaded after `code`."""
+    return set(
+        subprocess.run(
+            [sys.executable, "-c", f"import sys\n{code}\nprint(*sys.modules)"],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join((str(LIBRARY.parent), str(APPLICATION.parent)))},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout.split()
+    )
+
+
+EXTRAS = {"uvicorn", "httptools", "uvloop", "typer", "pydantic", "prometheus_client", "redis", "h2"}
+
+
+@pytest.mark.parametrize(
+    ("code", "absent"),
+    [
+        ("import univocal", {*EXTRAS, "httpx", "starlette", "asyncio", "logging", "univocal.http"}),
+        ("import univocal; univocal.CacheMiddleware", {*EXTRAS, "httpx", "rich"}),
+        ("import univocal; univocal.CacheMiddleware(print)", {*EXTRAS, "httpx", "rich"}),
+        ("import univocal; univocal.ReverseProxy", EXTRAS),
+        (
+            "import univocal_app.commands.cli",
+            {
+                "protego",
+                "univocal_app.commands.learn",
+                "univocal_app.demo",
+                "univocal_app.learn",
+                "univocal_app.importers",
+            },
+        ),
+    ],
+)
+def test_a_module_is_imported_when_it_is_used(code, absent):
+    assert not absent & loaded_by(code)
+
+
+def test_every_public_name_is_found_where_it_is_imported():
+    typed = {
+        alias.name
+        for node in tree_of("univocal").body
+        if isinstance(node, ast.If)
+        for each in node.body
+        for alias in each.names
+    }
+    assert typed == set(univocal.__all__) == set(univocal._MODULES)
+    assert set(univocal.__all__) <= set(dir(univocal))
+    with pytest.raises(AttributeError, match="no attribute 'Cache'"):
+        univocal.Cache  # noqa: B018
 
 
 def functions(name):

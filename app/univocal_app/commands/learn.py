@@ -30,7 +30,7 @@ from univocal_app.learn.telling import compared, discovered, verdict_on
 from univocal_app.learn.verdicts import Judge, Verdict
 from univocal_app.terminal import table
 
-__all__ = ["register"]
+__all__ = ["audit_command", "discover_command", "probe_command", "replay_command"]
 
 Logs = Annotated[list[str], typer.Argument(metavar="LOG…", help="Logs or lists; gz, zst; - for stdin.")]
 Form = Annotated[str, typer.Option("--format", metavar="auto|combined|json|urls")]
@@ -41,14 +41,6 @@ Out = Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Where to wr
 Rate = Annotated[
     float, typer.Option(metavar="N", min=0.01, max=10_000, help="Requests in any second, at most.")
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    app.command("probe")(probe_command)
-    app.command("discover")(discover_command)
-    app.command("replay")(replay_command)
-    app.command("audit")(audit_command)
 
 
 def probe_command(

@@ -9,7 +9,6 @@ from starlette.responses import Response
 
 from univocal.http.grammar import split_absolute
 from univocal.store.purge_selectors import url_of
-from univocal_app.learn.discover import discovered_in, estimated
 from univocal_app.observe.admin_problems import FRESH
 from univocal_app.observe.spellings import Counted, Spellings
 
@@ -38,6 +37,8 @@ class Discovering:
 
 
 def _discovered(counted: list[Counted]) -> bytes:
+    from univocal_app.learn.discover import discovered_in, estimated  # noqa: PLC0415 - slow, and seldom asked
+
     discovery = discovered_in((_authority(key), target, count) for key, target, count in counted)
     return discovery.as_json(*estimated(discovery)).encode() + b"\n"
 

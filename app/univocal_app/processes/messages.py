@@ -79,7 +79,10 @@ class MessageError(Exception):
 class Message(BaseModel):
     """The root of all messages; `name` says which it is."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, ser_json_inf_nan="constants")
+    # (not built for a process that is alone: that takes a while, and nobody sends it a message)
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, ser_json_inf_nan="constants", defer_build=True
+    )
 
 
 class Reopen(Message):
@@ -232,8 +235,13 @@ Asking: TypeAlias = Look | Ask | Follow | Prepare | Adopt
 
 FromWorker: TypeAlias = Alive | Rows | Done | EventBatch
 
-_FROM_PARENT: Final = TypeAdapter[FromParent](Annotated[FromParent, Field(discriminator="name")])
-_FROM_WORKER: Final = TypeAdapter[FromWorker](Annotated[FromWorker, Field(discriminator="name")])
+_LATER: Final = ConfigDict(defer_build=True)
+_FROM_PARENT: Final = TypeAdapter[FromParent](
+    Annotated[FromParent, Field(discriminator="name")], config=_LATER
+)
+_FROM_WORKER: Final = TypeAdapter[FromWorker](
+    Annotated[FromWorker, Field(discriminator="name")], config=_LATER
+)
 
 
 def from_parent(content: bytes) -> FromParent:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from univocal.asgi.application import Application
 from univocal.asgi.client import ScopeClient
@@ -14,7 +16,6 @@ from univocal.asgi.lifetime import StoreLifetime
 from univocal.asgi.messages import App, Receive, Scope, Send
 from univocal.asgi.reception import Reception
 from univocal.asgi.refused import answer_refused, may_be_answered
-from univocal.asgi.reverse_proxy import Origins, ReverseProxy
 from univocal.asgi.scope import adds_date, below_root, request_line, respell
 from univocal.cache.decide import Refuse
 from univocal.cache.rules import Rules
@@ -24,7 +25,6 @@ from univocal.engine.engine import Engine
 from univocal.engine.exchange import Exchange
 from univocal.engine.outcome import Outcome, Times
 from univocal.engine.purge import Purged, carry_out
-from univocal.forward.forwarding import Forwarding
 from univocal.forward.roles import Origin
 from univocal.http.client_counts import client_name
 from univocal.http.messages import Fields, Received
@@ -41,6 +41,9 @@ from univocal.store.redis.tier import SharedStore
 from univocal.store.tiers import Tiers, tiers_of
 from univocal.uri.profile import ProfileName, chosen_profile
 from univocal.uri.sites import Sites
+
+if TYPE_CHECKING:
+    from univocal.forward.forwarding import Forwarding
 
 __all__ = ["CacheMiddleware"]
 
@@ -285,6 +288,10 @@ def _fields_of(head: bytes, dated: bool) -> Fields:
 
 def _forwarding_of(app: App) -> Forwarding | None:
     """The way to the origin servers of our own proxy, without ASGI; None for any other application."""
+    if "univocal.asgi.reverse_proxy" not in sys.modules:
+        return None  # nobody can have made one; and httpx, which it takes, is slow to import
+    from univocal.asgi.reverse_proxy import Origins, ReverseProxy  # noqa: PLC0415
+
     own = isinstance(app, ReverseProxy | Origins) and type(app).__call__ in {
         ReverseProxy.__call__,
         Origins.__call__,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Final
 
 from univocal.http.grammar import RESERVED, UNRESERVED
@@ -81,7 +82,7 @@ class DecoderRing:
         for octets, form in ((UNRESERVED, DECODE), (RESERVED, KEEP), (decode, DECODE), (encode, ENCODE)):
             for octet in octets:
                 forms[octet] = form
-        return cls(bytes(forms))
+        return _ring_of(bytes(forms))
 
     def __repr__(self) -> str:
         return f"DecoderRing({self.forms!r}, plus_is_space={self.plus_is_space})"
@@ -103,6 +104,12 @@ class DecoderRing:
             return path
         spelling = self._spelling
         return self._foreign.sub(lambda octet: spelling[octet[0].upper()], path)
+
+
+@lru_cache(maxsize=64)
+def _ring_of(forms: bytes) -> DecoderRing:
+    """The ring of these forms: many profiles have the same, and its patterns take a while to compile."""
+    return DecoderRing(forms)
 
 
 def _refuse_ambiguous(forms: bytes) -> None:

@@ -1,0 +1,21 @@
+"""`univocal demo`: the proxy before three small origin servers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from univocal_app.commands.settings import Admin, Listen, address
+from univocal_app.demo import demo
+
+__all__ = ["demo_command"]
+
+
+def demo_command(
+    listen: Listen = "127.0.0.1:8080",
+    admin: Admin = "127.0.0.1:8081",
+    visitors: Annotated[bool, typer.Option("--visitors", help="Let somebody ask, for its page.")] = False,
+) -> None:
+    """Run the proxy before three small origins, and print what to try."""
+    demo(address(listen, "--listen"), address(admin, "--admin"), visited=visitors)

@@ -1,0 +1,51 @@
+"""The options that several commands have, and a configuration of one profile for every host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from univocal.http.errors import ConfigurationError, Objections
+from univocal_app.config.tables import COMMAND_LINE, Configuration, validate
+from univocal_app.config.values import Address, parse_address
+from univocal_app.run.assemble import runtime_of
+
+__all__ = ["Admin", "Config", "Listen", "address", "everywhere", "usage"]
+
+Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A univocal.toml.")]
+Listen = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", envvar="UNIVOCAL_LISTEN", help="Where clients connect.")
+]
+Admin = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", envvar="UNIVOCAL_ADMIN", help="Where the admin listener is."),
+]
+
+
+def address(text: str | None, option: str) -> Address:
+    """The address that an option gives. Raises ConfigurationError."""
+    try:
+        return parse_address(text)
+    except ValueError as error:
+        raise ConfigurationError(COMMAND_LINE, option, text, str(error)) from None
+
+
+def usage(message: str) -> NoReturn:
+    """End the program with status 2 and a message."""
+    raise typer.BadParameter(message)
+
+
+def everywhere(upstreams: list[str], profile: str | None) -> Configuration:
+    """The configuration of one site, which has every host. Raises ConfigurationError."""
+    site = {"hosts": ["*"], "profile": profile or "rfc3986"}
+    objections = Objections()
+    configuration = validate({"sites": [{**site, "upstream": "http://127.0.0.1"}]}, COMMAND_LINE)
+    with objections:
+        runtime_of(configuration, COMMAND_LINE)  # objects to the profile
+    with objections:
+        upstream = upstreams if len(upstreams) > 1 else upstreams[0]
+        configuration = validate({"sites": [{**site, "upstream": upstream}]}, COMMAND_LINE)
+    objections.conclude()
+    return configuration
