@@ -171,9 +171,10 @@ def floors_of(package):
     known = {name: {each for each in imported(name) if each in within and each != name} for name in within}
     floors = {}
     while len(floors) < len(within):
-        for name in within - set(floors):
-            if known[name] <= set(floors):
-                floors[name] = 1 + max((floors[each] for each in known[name]), default=0)
+        above = {name for name in within - set(floors) if known[name] <= set(floors)}
+        assert above, f"a circle: {sorted(within - set(floors))}"
+        for name in above:
+            floors[name] = 1 + max((floors[each] for each in known[name]), default=0)
     return floors
 
 
