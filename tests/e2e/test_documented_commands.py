@@ -78,7 +78,7 @@ ELSEWHERE = {
     # What make bench wrote down of itself.
     r"python -m benchmarks --seconds 1": By("make bench-short"),
     r"(python -m (univocal_app|uvicorn)|nginx|varnishd) .*": By("make bench-short"),
-    r"\.venv/bin/python benchmarks/observe\.py": By(
+    r"\.venv-test/bin/python benchmarks/observe\.py": By(
         "tests/integration/test_bench_observe.py::test_what_counting_costs_is_measured_for_each_who_counts"
     ),
     # Other machines, the system's services, indexes.

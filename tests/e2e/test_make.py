@@ -1,8 +1,9 @@
-"""The Makefile's environment is made by the interpreter that is named, whatever made it before."""
+"""The Makefile's environments are made by the interpreter that is named, whatever made them before."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,17 +23,16 @@ def would(root: Path, tmp_path: Path) -> object:
     environment.mkdir()
 
     def dry(interpreter: str) -> str:
-        stamp = f"PYTHON={interpreter}", f"VENV={environment}"
+        stamp = f"PYTHON={interpreter}", f"TEST_VENV={environment}"
         asked = ["make", "--no-print-directory", "-n", *stamp, "test"]
         clean = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
         ended = subprocess.run(
             asked, capture_output=True, text=True, timeout=60, check=True, cwd=root, env=clean
         )
-        for line in ended.stdout.splitlines():
-            if line.startswith("touch "):
-                for old in environment.iterdir():
-                    old.unlink()
-                Path(line.split()[1]).touch()
+        for stamped in re.findall(r"touch ([^;]+);", ended.stdout):
+            for old in environment.iterdir():
+                old.unlink()
+            Path(stamped).touch()
         return ended.stdout
 
     return dry
@@ -50,6 +50,22 @@ def test_another_interpreter_makes_the_environment_anew(would: object, tmp_path:
     assert "-m venv --clear" in would(sys.executable)
 
 
+@pytest.mark.parametrize(
+    ("target", "extra", "environment"), [("demo", "proxy", "runs"), ("test", "dev", "tests")]
+)
+def test_the_demo_installs_what_running_needs_and_no_more(
+    target: str, extra: str, environment: str, root: Path, tmp_path: Path
+) -> None:
+    if shutil.which("make") is None:
+        pytest.skip("package make is not installed")
+    places = f"VENV={tmp_path}/runs", f"TEST_VENV={tmp_path}/tests"
+    asked = ["make", "--no-print-directory", "-n", f"PYTHON={sys.executable}", *places, target]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    said = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True, cwd=root, env=clean)
+    installed = re.findall(r"(\S+)/bin/python -m pip install .*--editable '\.\[(\w+)\]'", said.stdout)
+    assert installed == [(f"{tmp_path}/{environment}", extra)]
+
+
 def test_sources_are_rewritten_as_the_check_wants_them(root: Path, tmp_path: Path) -> None:
     if shutil.which("make") is None:
         pytest.skip("package make is not installed")
@@ -65,12 +81,12 @@ def test_sources_are_rewritten_as_the_check_wants_them(root: Path, tmp_path: Pat
     clean = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
 
     def made(*words: str) -> str:
-        command = ["make", "--no-print-directory", f"PYTHON={sys.executable}", "VENV=venv", *words]
+        command = ["make", "--no-print-directory", f"PYTHON={sys.executable}", "TEST_VENV=venv", *words]
         return subprocess.run(
             command, capture_output=True, text=True, timeout=60, check=True, cwd=tmp_path, env=clean
         ).stdout
 
-    (stamp,) = [line.split()[1] for line in made("-n", "format").splitlines() if line.startswith("touch ")]
+    (stamp,) = re.findall(r"touch ([^;]+);", made("-n", "format"))
     (tmp_path / stamp).touch()
     made("format")
     assert source.read_text() == "x = [1, 2]\n"
