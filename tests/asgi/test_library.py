@@ -147,7 +147,7 @@ def test_canonicalize_takes_a_profile_by_its_name():
         (lambda: Rules(ttl=float("nan")), "Rules: ttl: found nan"),
         (lambda: Rules(grace=True), "Rules: grace: found True"),
         (lambda: Rules(ttl_by_status={999: 1}), "Rules: ttl_by_status.999: found '999'"),
-        (lambda: Rules(ttl_by_status={404: "1"}), "Rules: ttl_by_status.404: found '1'"),
+        (lambda: Rules(ttl_by_status={404: "soon"}), "Rules: ttl_by_status.404: found 'soon'"),
         (lambda: Rules(bypass="/a"), "Rules: bypass: found '/a'; allowed: an array"),
         (lambda: Rules(bypass_cookies=(1,)), "Rules: bypass_cookies[0]: found 1; allowed: a text"),
         (lambda: Rules(errors="none"), "Rules: errors: found 'none'; allowed: 'safe' or 'explicit'"),
