@@ -6,7 +6,6 @@ import pytest
 
 from neighbours import FRESH, House, SlowTier
 from univocal.cache.decide import Forward
-from univocal.engine import recording
 from univocal.engine.recording import JOINABLE, Recording, State
 from univocal.http.messages import Field, Response
 from univocal.store.memory import MemoryStore
@@ -143,21 +142,6 @@ def test_a_completion_that_is_too_large_is_a_mismatch() -> None:
     begun.start(part(5, 9), nothing)
     assert not begun.write(bytes(3000))
     assert begun.state is State.MISMATCHED
-
-
-@pytest.mark.parametrize("before", State)
-@pytest.mark.parametrize("after", State)
-def test_a_state_is_followed_by_none_but_those_that_may_follow_it(
-    house: House, before: State, after: State
-) -> None:
-    begun = recorded(house)
-    begun.state = before
-    if after in recording._NEXT[before]:
-        begun._become(after)
-        assert begun.state is after
-    else:
-        with pytest.raises(AssertionError, match="is not followed by"):
-            begun._become(after)
 
 
 # Once more

@@ -8,7 +8,7 @@ from univocal.asgi.messages import App, Message, Receive, Scope, Send
 from univocal.cache.decide import Refuse
 from univocal.http.errors import status_of
 from univocal.http.fields import without
-from univocal.http.forward import HOP_BY_HOP, end_to_end, strip_untrusted
+from univocal.http.forward import HOP_BY_HOP, end_to_end
 from univocal.judge.admission import Admission
 from univocal.judge.orders import PURGES
 
@@ -47,7 +47,7 @@ async def answer_refused(app: App, scope: Scope, receive: Receive, send: Send, a
         "reasons": reasons,
         "target": received.target,
     }
-    fields = without(strip_untrusted(end_to_end(scope["headers"]), received.method), _NOT_PASSED)
+    fields = without(end_to_end(scope["headers"], received.method), _NOT_PASSED)
     refused = {
         **scope,
         "path": root,

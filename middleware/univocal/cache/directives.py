@@ -10,7 +10,7 @@ from typing import Final
 
 import http_sf
 
-from univocal.http.fields import MAX_DELTA, cache_control, combined, delta_seconds, every, members
+from univocal.http.fields import MAX_DELTA, cache_control, combined, delta_seconds, members
 from univocal.http.grammar import TOKEN
 from univocal.http.messages import Fields, values
 
@@ -90,10 +90,9 @@ def response_directives(
             and (directives := _structured(value))
         ):
             return _response(directives, malformed=False, targeted=True)
-    lines = every(fields, named, b"cache-control")
-    if len(lines) == 1 and len(lines[0]) <= _MEMORABLE:
-        return _response_line(lines[0])
-    return _response_lines(lines)
+    line = named.get(b"cache-control", b"")
+    lines = [line] if len(named) == len(fields) else values(fields, b"cache-control")
+    return _response_line(line) if lines == [line] and len(line) <= _MEMORABLE else _response_lines(lines)
 
 
 @lru_cache(maxsize=1024)

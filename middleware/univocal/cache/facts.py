@@ -21,7 +21,7 @@ from univocal.cache.rules import Rules
 from univocal.cache.stored import Selecting, Stored, render_head
 from univocal.cache.tags import TAGGING, tags
 from univocal.cache.vary import selection
-from univocal.http.fields import entity_tag, first, firsts, http_date, imf_fixdate, members, without
+from univocal.http.fields import entity_tag, first, http_date, imf_fixdate, members, without
 from univocal.http.forward import HOP_BY_HOP, connection_options
 from univocal.http.messages import Fields, Request, Response, values
 
@@ -71,7 +71,7 @@ class Assessed(NamedTuple):
 
 def index_fields(response: Response, rules: Rules) -> FieldIndex:
     """The first line of each of a response's fields, and the directives that are for this cache."""
-    named = firsts(response.fields)
+    named = dict(reversed(response.fields))
     return FieldIndex(named, response_directives(response.fields, named, rules.targeted))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Final
 
 from univocal.engine.outcome import Outcome, Times
 from univocal.engine.purge import Purged
@@ -12,6 +13,8 @@ from univocal.judge.admission import Admission
 from univocal.judge.cache_status import Handling
 
 __all__ = ["Account"]
+
+_UNHANDLED: Final = Handling()
 
 
 class Account:
@@ -40,7 +43,7 @@ class Account:
         self.first = 0.0
         self.status = 0  # 0: no head was sent
         self.octets = 0  # of content
-        self.handling = Handling()
+        self.handling = _UNHANDLED
         self.reasons = reasons
         self.failure: Failure | None = None  # of the origin server
         self.purged: Purged | None = None

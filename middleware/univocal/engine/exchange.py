@@ -15,6 +15,7 @@ from univocal.cache.decide import Forward, Refuse, Reuse, Validate, reuse_on_err
 from univocal.cache.represent import not_modified, represent
 from univocal.cache.stored import Stored
 from univocal.cache.tags import TAGGING
+from univocal.cache.validation import CLIENT_CONDITIONS
 from univocal.engine.account import Account
 from univocal.engine.broadcast import CutShortError
 from univocal.engine.engine import Engine
@@ -30,6 +31,7 @@ from univocal.http.fields import without
 from univocal.http.messages import Fields, Response, values
 from univocal.http.problem import problem
 from univocal.http.roles import Client, Content
+from univocal.http.states import moves
 from univocal.judge.admission import Admission
 from univocal.judge.cache_status import Handling, cache_status
 from univocal.judge.orders import Order
@@ -71,8 +73,7 @@ _NEXT: Final[Mapping[Step, frozenset[Step]]] = {
     Step.SENDING: frozenset(),
     Step.OVER: frozenset(),
 }
-# By both ends of a move: one that is not there is a KeyError, and none costs a call.
-_MOVES: Final = {(step, after): after for step, others in _NEXT.items() for after in others}
+_MOVES: Final = moves(_NEXT)
 
 
 class Exchange:
@@ -339,7 +340,8 @@ class Exchange:
 
     def landed(self) -> None:
         wait = self._wait
-        if wait.follows or not wait.stalled:  # else content may stall again: few at a time ask for it
+        bounded = wait.timer is not None or wait.place is not None
+        if bounded and (wait.follows or not wait.stalled):  # else content may stall again: few ask at a time
             wait.stop()
         flight = wait.flight
         if flight is None:
@@ -412,7 +414,11 @@ class Exchange:
         if not self._wait.follows:
             kept = recording is not None and recording.stored_at_head
             self._account.recording = recording if kept else None
-            handling = Handling(fwd=_reason(self.admission), stored=kept, unstorable=_unstorable(flight))
+            decision = self.admission.decision
+            assert isinstance(decision, Validate | Forward)
+            unstorable = decision.unstorable if isinstance(decision, Forward) else ""
+            unstorable = unstorable if recording is None else recording.unstorable
+            handling = Handling(fwd=decision.reason, stored=kept, unstorable=unstorable)
             self._stream(flight, response, handling)
             return
         storing = recording.storing if recording is not None else None
@@ -467,7 +473,8 @@ class Exchange:
 
     def _stream(self, flight: Flight, response: Response, handling: Handling) -> None:
         self._account.handling = handling
-        if flight.recording is not None and flight.recording.storing is not None:
+        conditional = not CLIENT_CONDITIONS.isdisjoint(self.admission.request.names)
+        if conditional and flight.recording is not None and flight.recording.storing is not None:
             # The client's conditions were kept from the origin: they are answered here (RFC 9111 §4.3.2).
             unchanged = not_modified(self.admission.request, response, self._engine.clock())
             if unchanged is not None:
@@ -605,14 +612,6 @@ def _has_fallback(admission: Admission) -> bool:
     return isinstance(decision, Reuse) or (
         isinstance(decision, Validate | Forward) and decision.fallback is not None
     )
-
-
-def _unstorable(flight: Flight) -> str:
-    """The token that says why what a flight brings is not stored, "" if it is."""
-    decision = flight.admission.decision
-    if flight.recording is not None:
-        return flight.recording.unstorable
-    return decision.unstorable if isinstance(decision, Forward) else ""
 
 
 def _reason(admission: Admission) -> str:

@@ -21,6 +21,7 @@ from univocal.http.errors import RefusedError
 from univocal.http.fields import without
 from univocal.http.messages import Fields, Response
 from univocal.http.roles import CallLater, Content, Due, UnderWay
+from univocal.http.states import moves
 from univocal.judge.admission import Admission, Gate, obsolete
 from univocal.store.tiers import Tiers
 
@@ -53,8 +54,7 @@ _NEXT: Final[Mapping[FlightPhase, tuple[FlightPhase, ...]]] = {
     FlightPhase.OVER: (FlightPhase.RECORDED,),
     FlightPhase.RECORDED: (),
 }
-# By both ends of a move: one that is not there is a KeyError, and none costs a call.
-_MOVES: Final = {(phase, after): after for phase, others in _NEXT.items() for after in others}
+_MOVES: Final = moves(_NEXT)
 _SET_COOKIE: Final = (b"set-cookie",)
 _ENDED: Final = (FlightPhase.OVER, FlightPhase.RECORDED)
 # The states of a recording in which content is kept.
@@ -495,8 +495,8 @@ class Flight:
         if sole is not None and sole.blocked:
             self._share()
         elif sole is not None:
-            self.sole = None
-            sole.end(error)
+            self.sole, sole.done = None, True
+            sole.sink.ended(error)
         if self.broadcast is not None:
             self.broadcast.end(error)
         if recording is None:

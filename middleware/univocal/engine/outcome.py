@@ -7,7 +7,6 @@ from typing import NamedTuple, TypeAlias
 from univocal.cache.decide import Decision, Refuse
 from univocal.engine.purge import Purged
 from univocal.http.errors import Failure
-from univocal.http.fields import firsts
 from univocal.http.messages import Received
 from univocal.http.problem import problem
 from univocal.judge.admission import Admission
@@ -70,7 +69,7 @@ class Outcome(NamedTuple):
         """The outcome of a request that was admitted; `octets` of content were sent."""
         received, canonical, peer = admission.received, admission.canonical, admission.peer
         decision = admission.decision
-        named = firsts(admission.request.fields)
+        named = dict(reversed(admission.request.fields))
         site, host = canonical.site.name if canonical else "", ""
         if reasons:
             owner, host = admission.runtime.sites.owner(peer.hosts, peer.scheme)

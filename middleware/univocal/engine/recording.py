@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from typing import Final
 
 from univocal.cache.decide import Forward, Validate, reuse_on_error
+from univocal.cache.facts import Fetched
 from univocal.cache.personal import SINGLE, oddities
 from univocal.cache.stored import Stored
-from univocal.cache.storing import Unstorable, complete, may_store
+from univocal.cache.storing import Unstorable, complete, may_store, verdict
 from univocal.cache.succession import (
     Effect,
     Findings,
@@ -26,6 +27,7 @@ from univocal.cache.validation import combine, freshen
 from univocal.engine.kept_content import KeptContent
 from univocal.http.fields import content_length
 from univocal.http.messages import Response
+from univocal.http.states import moves
 from univocal.judge.admission import Admission
 from univocal.store.purge_selectors import Variants
 from univocal.store.tiers import Tiers
@@ -50,14 +52,15 @@ class State(Enum):
 
 
 # From each state to those that may follow it.
-_NEXT: Final = {
+_NEXT: Final[Mapping[State, Collection[State]]] = {
     State.AWAITED: {State.KEPT, State.PASSED_ON, State.COMPLETING, State.RENEWED, State.MISMATCHED},
     State.KEPT: {State.PASSED_ON},
-    State.PASSED_ON: set[State](),
+    State.PASSED_ON: (),
     State.COMPLETING: {State.RENEWED, State.MISMATCHED},
-    State.RENEWED: set[State](),
+    State.RENEWED: (),
     State.MISMATCHED: {State.AWAITED},
 }
+_MOVES: Final = moves(_NEXT)
 
 JOINABLE: Final = frozenset((State.KEPT, State.COMPLETING, State.RENEWED))
 
@@ -120,7 +123,7 @@ class Recording:
     def restart(self, decision: Validate | Forward) -> None:
         """Ask anew for another decision, under the same lease."""
         if self.state is not State.AWAITED:
-            self._become(State.AWAITED)
+            self.state = _MOVES[self.state, State.AWAITED]
         self.decision = decision
         self.content.discard()
 
@@ -151,7 +154,7 @@ class Recording:
         if self.state is State.COMPLETING:
             # The rest of a stored part is of no use unless all of it is there.
             self.content.discard()
-            self._become(State.MISMATCHED)
+            self.state = _MOVES[self.state, State.MISMATCHED]
         else:
             memory = self._tiers.memory
             why = "no-room"
@@ -167,7 +170,7 @@ class Recording:
         self.storing = None
         self.unstorable = why
         self.content.forget()
-        self._become(State.PASSED_ON)
+        self.state = _MOVES[self.state, State.PASSED_ON]
 
     def finish(self, then: Callable[[], None]) -> None:
         """Commit the kept response, whose content is complete. Go on with `then`."""
@@ -220,21 +223,19 @@ class Recording:
         self.committed = False
         self.unstorable = self.unstorable or "incomplete"
 
-    def _become(self, state: State) -> None:
-        assert state in _NEXT[self.state], f"{self.state.name} is not followed by {state.name}"
-        self.state = state
-
     def _hear(self, response: Response, subject: Stored, *, kept: bool) -> None:
         """Take a 304, or the 206 that was asked for, for news of a stored response."""
         if not kept:
-            self._become(State.MISMATCHED)  # what was purged is neither freshened nor completed
+            self.state = _MOVES[
+                self.state, State.MISMATCHED
+            ]  # what was purged is neither freshened nor completed
         elif response.status == 304:
             admission, now = self._admission, self._clock()
             updated = freshen(subject, admission.request, response, admission.rules, self.began, now)
             self._renew(updated, subject)
         else:
             self._partial = response
-            self._become(State.COMPLETING)
+            self.state = _MOVES[self.state, State.COMPLETING]
 
     def _complete(self, old: Stored, body: bytes, *, kept: bool) -> None:
         admission, part, now = self._admission, self._partial, self._clock()
@@ -244,9 +245,9 @@ class Recording:
 
     def _renew(self, updated: Stored | None, old: Stored) -> None:
         if updated is None:
-            self._become(State.MISMATCHED)
+            self.state = _MOVES[self.state, State.MISMATCHED]
             return
-        self._become(State.RENEWED)
+        self.state = _MOVES[self.state, State.RENEWED]
         self.updated = updated
         answer = Findings(b"GET", 304, self._requester(304))
         if not updated.reusable:
@@ -258,9 +259,9 @@ class Recording:
         """Judge a response that speaks for itself."""
         decision = self.decision
         if isinstance(decision, Validate) and decision.reason == "partial" and response.status == 416:
-            self._become(
-                State.MISMATCHED
-            )  # the range was ours: whoever asked for the whole learns nothing of it
+            self.state = _MOVES[
+                self.state, State.MISMATCHED
+            ]  # the range was ours: whoever asked for the whole learns nothing of it
             return
         verdict = self._consider(response, now)
         if isinstance(verdict, Stored):
@@ -270,10 +271,10 @@ class Recording:
             verdict = self._outdate(held, response, verdict, now)
         if isinstance(verdict, Unstorable):
             self.unstorable = verdict.reason
-            self._become(State.PASSED_ON)
+            self.state = _MOVES[self.state, State.PASSED_ON]
             return
         self.storing = verdict
-        self._become(State.KEPT)
+        self.state = _MOVES[self.state, State.KEPT]
         self.stored_at_head = self.current
         if not self.stored_at_head:
             self.unstorable = "purged"
@@ -358,22 +359,22 @@ class Recording:
         ):
             return Unstorable("error")  # what something stale is served for does not replace it
         memory = self._tiers.memory
-        verdict = may_store(self._key, request, response, rules, self.began, now)
-        if not isinstance(verdict, Unstorable):
+        judged = verdict(self._key, Fetched(request, response, self.began, now), rules)
+        if not isinstance(judged, Unstorable):
             # A response that is too large is for its own client alone: others do not wait for it.
             if (content_length(response.fields) or 0) <= memory.max_object_bytes:
-                return verdict
-            verdict = Unstorable("too-large")
+                return judged
+            judged = Unstorable("too-large")
         # The response to one client's request says nothing of what others get.
         elif (
             not SINGLE.isdisjoint(request.names)
             or request.method != b"GET"
             or not tells_of_resource(response.status)
         ):
-            return verdict
+            return judged
         # A cookie may have brought it about: whoever has none of that name goes on waiting for others.
         memory.mark_uncacheable(self._key, now + UNCACHEABLE, oddities(request, rules.ordinary))
-        return verdict
+        return judged
 
     def _consider_304(self, response: Response, now: float) -> Unstorable:
         """Hear from the answer to a client's own condition whether a 200 could be stored again."""

@@ -27,7 +27,6 @@ __all__ = [
     "response_fields",
     "sender_fields",
     "speaks_for_another",
-    "strip_untrusted",
     "times_here",
 ]
 
@@ -193,23 +192,18 @@ def response_fields(
     return forwarded
 
 
-def end_to_end(fields: Sequence[Field]) -> Fields:
-    """`fields` without those that Connection names, but for what is known to be meant for this hop.
-
-    A cache that chose a variant by such a field would keep what the origin server answered without it.
-    """
-    named = connection_options(fields) - HOP_BY_HOP
-    return [field for field in fields if field[0] not in named] if named else list(fields)
-
-
-def strip_untrusted(fields: Sequence[Field], method: bytes = b"GET") -> Fields:
+def end_to_end(fields: Sequence[Field], method: bytes = b"GET") -> Fields:
     """`fields` without those that claim another URL, host, scheme, port, prefix or peer address.
 
-    A GET or HEAD loses those that claim another method, too; no other `method` is answered from the cache.
+    A GET or HEAD loses those that claim another method, too; no other `method` is answered from the cache. Nor
+    do those go on that Connection names, but for what is known to be meant for this hop: a cache that chose a
+    variant by such a field would keep what the origin server answered without it.
     """
-    odd = {name for name, _ in fields} - _ORDINARY
-    untrusted = _untrusted(odd, method) if odd else odd
-    return [field for field in fields if field[0] not in untrusted] if untrusted else list(fields)
+    names = {name for name, _ in fields}
+    dropped = _untrusted(names - _ORDINARY, method) if not names <= _ORDINARY else set()
+    if b"connection" in names:
+        dropped |= connection_options(fields) - HOP_BY_HOP
+    return [field for field in fields if field[0] not in dropped] if dropped else list(fields)
 
 
 def speaks_for_another(names: AbstractSet[bytes]) -> bool:

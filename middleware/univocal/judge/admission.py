@@ -17,7 +17,7 @@ from univocal.cache.validation import CLIENT_CONDITIONS, invalidates
 from univocal.cache.vary import selecting_fields, selection
 from univocal.http.errors import RefusedError, by_rank, status_of
 from univocal.http.fields import ENCODINGS, content_length
-from univocal.http.forward import end_to_end, strip_untrusted, times_here
+from univocal.http.forward import end_to_end, times_here
 from univocal.http.framing import is_ambiguous
 from univocal.http.messages import NO_NAMES, Fields, Received, Request, Response
 from univocal.judge.orders import PURGES, Order, order_of
@@ -257,7 +257,7 @@ def admitted(
 ) -> Fields:
     """The fields that may go on: one Host, nothing that claims another URL, nothing for this hop (law 4)."""
     if plan is None or not plan.clean:
-        fields = strip_untrusted(end_to_end(fields), method)
+        fields = end_to_end(fields, method)
     kept = [(b"host", canonical.authority), *[field for field in fields if field[0] not in _OURS]]
     kept += encoding_fields(canonical)
     return kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from univocal.cache.decide import Reuse
@@ -44,6 +45,12 @@ def cache_status(
     """
     if mode == "off":
         return []
+    if mode == "key" and canonical is not None and not canonical.observed:
+        return [(b"cache-status", _member(handling, b"; key=" + quoted(canonical.url)))]
+    return [(b"cache-status", _plain_member(handling))]
+
+
+def _member(handling: Handling, key: bytes = b"") -> bytes:
     member = b"univocal"
     if handling.hit:
         member += b"; hit"
@@ -57,8 +64,10 @@ def cache_status(
         member += b"; collapsed"
     if handling.ttl is not None:
         member += b"; ttl=%d" % handling.ttl
-    if mode == "key" and canonical is not None and not canonical.observed:
-        member += b"; key=" + quoted(canonical.url)
+    member += key
     if detail := handling.reported_detail:
         member += b"; detail=%b" % detail.encode()
-    return [(b"cache-status", member)]
+    return member
+
+
+_plain_member = lru_cache(maxsize=1024)(_member)

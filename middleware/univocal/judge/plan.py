@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from univocal.cache.personal import PERSONAL
 from univocal.cache.rules import READS
 from univocal.http.fields import ENCODINGS
-from univocal.http.forward import speaks_for_another, strip_untrusted
+from univocal.http.forward import end_to_end, speaks_for_another
 from univocal.http.messages import Fields
 
 __all__ = ["Plan", "plan_of"]
@@ -79,7 +79,7 @@ def _plan(spelled: tuple[bytes, ...]) -> Plan | None:
         speaks_for_another(set(names)),
         b"cookie" in names,
         not PERSONAL.isdisjoint(names),
-        len(strip_untrusted([(name, b"") for name in names])) == len(names),
+        len(end_to_end([(name, b"") for name in names])) == len(names),
         _place(names, b"user-agent"),
         _place(names, b"referer"),
         _place(names, b"traceparent"),

@@ -13,6 +13,7 @@ import httptools
 
 from univocal.http.fields import LENGTH_DIGITS
 from univocal.http.messages import Fields, Response, values
+from univocal.http.states import moves
 from univocal.http.upgrade import Line, Switching
 from univocal.origin.response_head import ORDINARY, empty_lines, may_end, whole_head
 
@@ -47,8 +48,7 @@ _NEXT: Final[Mapping[Progress, tuple[Progress, ...]]] = {
     Progress.COMPLETE: (Progress.STOPPED,),
     Progress.STOPPED: (Progress.STOPPED,),
 }
-# By both ends of a move: one that is not there is a KeyError, and none costs a call.
-_MOVES: Final = {(stage, after): after for stage, others in _NEXT.items() for after in others}
+_MOVES: Final = moves(_NEXT)
 
 
 class Sink(Protocol):

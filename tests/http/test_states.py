@@ -1,0 +1,15 @@
+"""Tables of states."""
+
+from __future__ import annotations
+
+import pytest
+
+from univocal.http.states import moves
+
+
+def test_a_state_moves_to_those_that_may_follow_it_and_to_no_other() -> None:
+    table = moves({"begun": ("under way", "over"), "under way": {"over"}, "over": ()})
+    assert table["begun", "over"] == "over"
+    assert sorted(table) == [("begun", "over"), ("begun", "under way"), ("under way", "over")]
+    with pytest.raises(KeyError):
+        table["over", "begun"]
