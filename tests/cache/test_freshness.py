@@ -35,7 +35,8 @@ def at(late: float) -> bytes:
     ],
 )
 def test_the_corrected_initial_age(fields: Fields, delay: float, age: float) -> None:
-    assert initial_age(firsts(fields), NOW - delay, NOW) == age
+    named = firsts(fields)
+    assert initial_age(named, date_value(named, NOW), NOW - delay, NOW) == age
 
 
 @pytest.mark.parametrize(

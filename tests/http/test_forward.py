@@ -132,7 +132,7 @@ def test_other_fields_are_nobody_elses_business(name: bytes) -> None:
 
 def test_end_to_end_leaves_the_connection_to_the_server() -> None:
     fields = [(b"host", b"a"), (b"connection", b"close, x-hop"), (b"x-hop", b"1"), (b"te", b"trailers")]
-    assert end_to_end(fields) == fields
+    assert end_to_end(fields) == [field for field in fields if field[0] != b"x-hop"]
 
 
 @pytest.mark.parametrize(

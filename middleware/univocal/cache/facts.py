@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from univocal.cache.deception import contradicts
 from univocal.cache.directives import ResponseDirectives, response_directives
 from univocal.cache.freshness import (
     HEURISTIC_STATUS,
-    date_value,
     explicit_lifetime,
     heuristic_lifetime,
     initial_age,
@@ -126,12 +124,16 @@ def describe(key: bytes, fetched: Fetched, assessed: Assessed, rules: Rules) -> 
     """A response with all its facts but no content yet; whether it may be stored is not asked here."""
     request, response, request_time, response_time = fetched
     (named, directives), fields = assessed.field_index, assessed.fields
-    if b"date" not in named:
+    date_line, modified_line, etag_line = named.get(b"date"), named.get(b"last-modified"), named.get(b"etag")
+    if date_line is None:
         # RFC 9110 §6.6.1: a recipient MUST record the time it was received and append a Date if it is cached
         fields = [*fields, (b"date", imf_fixdate(response_time))]
-    born = response_time - initial_age(named, request_time, response_time)
-    modified_line, etag = named.get(b"last-modified"), entity_tag(named.get(b"etag"))
-    modified = http_date(modified_line, response_time)
+    date = None if date_line is None else http_date(date_line, response_time)
+    dated = response_time if date is None else date
+    modified = None if modified_line is None else http_date(modified_line, response_time)
+    etag = None if etag_line is None else entity_tag(etag_line)
+    born = response_time - initial_age(named, dated, request_time, response_time)
+    stale_usable, while_revalidate, if_error = _windows(assessed, rules)
     return Stored(
         key=key,
         status=response.status,
@@ -144,13 +146,13 @@ def describe(key: bytes, fetched: Fetched, assessed: Assessed, rules: Rules) -> 
         born=born,
         fresh_until=born + assessed.lifetime,
         no_cache=directives.no_cache,
-        stale_usable=_stale_usable(assessed),
-        stale_while_revalidate=_stale_while_revalidate(assessed, rules),
-        stale_if_error=0 if _prohibits_stale(directives) else directives.stale_if_error or 0,
+        stale_usable=stale_usable,
+        stale_while_revalidate=while_revalidate,
+        stale_if_error=if_error,
         etag=etag,
         last_modified=modified_line if modified is not None else None,
-        modified=int(date_value(named, response_time)) if modified is None else modified,
-        strong=_strong_validator(named, etag, modified, response_time),
+        modified=int(dated) if modified is None else modified,
+        strong=_strong_validator(modified_line, etag, modified, date),
         part=content_range(response.fields) if response.status == 206 else None,
         bodiless=request.method == b"HEAD",
         language=_language(fields) if b"content-language" in named else None,
@@ -167,36 +169,28 @@ def _language(fields: Fields) -> bytes | None:
     return languages[0] if len(languages) == 1 else None
 
 
-def _prohibits_stale(directives: ResponseDirectives) -> bool:
-    return directives.must_revalidate or directives.proxy_revalidate or directives.no_cache
-
-
-def _stale_usable(assessed: Assessed) -> bool:
+def _windows(assessed: Assessed, rules: Rules) -> tuple[bool, float, float]:
+    """Whether a response may be served stale, and for how long while it is validated, and on error."""
+    directives = assessed.field_index.directives
+    if directives.must_revalidate or directives.proxy_revalidate or directives.no_cache:
+        return False, 0, 0
     # §4.2.4: a cache MUST NOT generate a stale response if it is prohibited by an explicit in-protocol
     # directive: no-cache, must-revalidate, an applicable s-maxage or proxy-revalidate; and what nothing
     # licensed to be fresh is not reused unvalidated under another name
-    directives = assessed.field_index.directives
-    return not _prohibits_stale(directives) and directives.s_maxage is None and assessed.licensed
-
-
-def _stale_while_revalidate(assessed: Assessed, rules: Rules) -> float:
+    usable = directives.s_maxage is None and assessed.licensed
     # s-maxage implies proxy-revalidate, but "s-maxage=1, stale-while-revalidate=59" is said everywhere and
     # means what it says: an explicit window wins over the implication, and over it alone.
-    directives = assessed.field_index.directives
-    if _prohibits_stale(directives):
-        return 0
-    if directives.stale_while_revalidate is not None:
-        return directives.stale_while_revalidate
-    # Grace begins where a lifetime ends: without one there is nothing to prolong.
-    return rules.grace if _stale_usable(assessed) and assessed.lifetime > 0 else 0
+    window: float | None = directives.stale_while_revalidate
+    if window is None:
+        # Grace begins where a lifetime ends: without one there is nothing to prolong.
+        window = rules.grace if usable and assessed.lifetime > 0 else 0
+    return usable, window, directives.stale_if_error or 0
 
 
 def _strong_validator(
-    named: Mapping[bytes, bytes], etag: bytes | None, modified: int | None, response_time: float
+    modified_line: bytes | None, etag: bytes | None, modified: int | None, date: int | None
 ) -> bytes | None:
     if etag is not None:
         return None if etag.startswith(b"W/") else etag
     # RFC 9110 §8.8.2.2: a Last-Modified is strong if it is at least a second before the Date
-    date = http_date(named.get(b"date"), response_time) if modified is not None else None
-    strong = modified is not None and date is not None and modified < date
-    return named[b"last-modified"] if strong else None
+    return modified_line if modified is not None and date is not None and modified < date else None

@@ -27,10 +27,12 @@ def date_value(named: Mapping[bytes, bytes], response_time: float) -> float:
     return response_time if date is None else date
 
 
-def initial_age(named: Mapping[bytes, bytes], request_time: float, response_time: float) -> float:
-    """The corrected initial age in seconds, never negative (RFC 9111 §4.2.3)."""
+def initial_age(
+    named: Mapping[bytes, bytes], date: float, request_time: float, response_time: float
+) -> float:
+    """The corrected initial age in seconds, never negative (RFC 9111 §4.2.3); `date` is the `date_value`."""
     # apparent_age = max(0, response_time - date_value); a Date has whole seconds, so its fraction is no age.
-    apparent_age = max(0, int(response_time - date_value(named, response_time)))
+    apparent_age = max(0, int(response_time - date))
     age = age_value(named.items()) if b"age" in named else 0
     # response_delay = response_time - request_time; corrected_age_value = age_value + response_delay
     corrected_age_value = age + max(0.0, response_time - request_time)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
 from univocal.cache.no_vary_search import NoVarySearch, split_key
@@ -98,7 +99,7 @@ class Stored:
     @property
     def small(self) -> int:
         """The part of the cost that is in small objects."""
-        return self.cost - sum(length for each in self.octets if (length := len(each)) >= _LARGE)
+        return self.cost - sum([length for each in self.octets if (length := len(each)) >= _LARGE])
 
     @property
     def octets(self) -> list[bytes]:
@@ -144,13 +145,18 @@ def head_fields(head: bytes) -> Fields:
 
 def render_head(status: int, fields: Fields) -> bytes:
     """A response's status line and field lines, without the blank line that ends them (RFC 9112 §4)."""
-    status_line = b"HTTP/1.1 %d %b" % (status, reason_phrase(status))
-    return b"\r\n".join([status_line, *map(b": ".join, fields), b""])
+    return b"\r\n".join([_status_line(status), *map(b": ".join, fields), b""])
+
+
+@lru_cache(maxsize=1024)
+def _status_line(status: int) -> bytes:
+    return b"HTTP/1.1 %d %b" % (status, reason_phrase(status))
 
 
 def with_content(stored: Stored, body: bytes) -> Stored:
     """A response described so far by its facts alone, with its content, its length and its cost."""
-    framed = stored.bodiless or stored.status in NO_CONTENT or stored.line(b"content-length") is not None
+    has_length = b"\r\ncontent-length: " in stored.head
+    framed = has_length or stored.bodiless or stored.status in NO_CONTENT
     done = Stored(
         stored.key,
         stored.status,

@@ -108,7 +108,7 @@ def _forbidden(key: bytes, fetched: Fetched, index: FieldIndex, rules: Rules) ->
         return reason
     # if the cache is shared: the Authorization header field is not present in the request or a response
     # directive is present that explicitly allows shared caching (§3.5)
-    if not _shared(index.directives) and first(request.fields, b"authorization") is not None:
+    if b"authorization" in request.names and not _shared(index.directives):
         return "authorization"
     # and of ours: an error that one request's own fields may have provoked is not everybody's
     if status >= 400 and rules.errors == "safe" and status not in _SAFE and status not in rules.ttl_by_status:
@@ -187,7 +187,7 @@ def _post_allows(key: bytes, fetched: Fetched, index: FieldIndex) -> bool:
 def _unlicensed(fetched: Fetched, assessed: Assessed, rules: Rules) -> str:
     """The reason for which nothing allows to store the response, or ""."""
     status, shared = fetched.response.status, _for_all(assessed.field_index.directives)
-    if not may_set_cookies(assessed, rules):
+    if b"set-cookie" in assessed.field_index.named and not may_set_cookies(assessed, rules):
         return "set-cookie"
     # the response contains at least one of: a public response directive; an Expires header field; a max-age
     # or s-maxage response directive; a status code that is defined as heuristically cacheable; and, of ours,
@@ -204,7 +204,7 @@ def _unlicensed(fetched: Fetched, assessed: Assessed, rules: Rules) -> str:
     if impersonal and is_for_everybody(fetched.request, assessed.fields, tells_cookies=rules.tells_cookies):
         return ""
     # The rules have a lifetime, but not for one who may be somebody.
-    cookie = first(fetched.request.fields, b"cookie") is not None
+    cookie = b"cookie" in fetched.request.names
     return "cookie" if rules.ttl > 0 and cookie and not rules.tells_cookies else "personal"
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
+from typing import Final
 
 from univocal.store.tiers import TierLease, Tiers
 
 __all__ = ["KeptContent"]
+
+# The bytes that a chunk takes besides its own: content in crumbs takes more than its length.
+_OBJECT: Final = sys.getsizeof(b"") + 8
 
 
 class KeptContent:
@@ -27,13 +31,17 @@ class KeptContent:
     @property
     def cost(self) -> int:
         """The bytes of memory that the chunks take."""
-        return sum(map(_cost, self.chunks))
+        return sum(map(len, self.chunks)) + _OBJECT * len(self.chunks)
 
     def set_aside(self, length: int) -> bool:
-        """Reserve room for content of this length, which a head announces; False if there is none."""
-        if not self._tiers.reserve(self._lease, length):
+        """Reserve room for content of this length, which a head announces; False if there is none.
+
+        It is the room for one chunk: each further one needs a little more for its object.
+        """
+        room = length + _OBJECT
+        if not self._tiers.reserve(self._lease, room):
             return False
-        self._ahead = length
+        self._ahead = room
         return True
 
     def give_way(self) -> None:
@@ -46,7 +54,7 @@ class KeptContent:
 
         `unread` tells whether it comes far ahead of all readers, which matters to content without a length.
         """
-        cost = _cost(chunk)
+        cost = len(chunk) + _OBJECT
         announced = min(cost, self._ahead)
         self._ahead -= announced
         if announced != cost and not self._tiers.reserve(
@@ -58,7 +66,7 @@ class KeptContent:
 
     def with_chunk(self, chunk: bytes) -> int:
         """The bytes of memory that the chunks would take with one more."""
-        return self.cost + _cost(chunk)
+        return self.cost + len(chunk) + _OBJECT
 
     def joined(self) -> bytes:
         """All chunks as one."""
@@ -73,8 +81,3 @@ class KeptContent:
         if self.chunks:
             self._tiers.reserve(self._lease, -self.cost)
             self.chunks.clear()
-
-
-def _cost(chunk: bytes) -> int:
-    """The bytes that a chunk takes, with the object's own: content in crumbs takes more than its length."""
-    return sys.getsizeof(chunk) + 8

@@ -226,9 +226,8 @@ class Recording:
     def _hear(self, response: Response, subject: Stored, *, kept: bool) -> None:
         """Take a 304, or the 206 that was asked for, for news of a stored response."""
         if not kept:
-            self.state = _MOVES[
-                self.state, State.MISMATCHED
-            ]  # what was purged is neither freshened nor completed
+            # What was purged is neither freshened nor completed.
+            self.state = _MOVES[self.state, State.MISMATCHED]
         elif response.status == 304:
             admission, now = self._admission, self._clock()
             updated = freshen(subject, admission.request, response, admission.rules, self.began, now)
@@ -259,13 +258,10 @@ class Recording:
         """Judge a response that speaks for itself."""
         decision = self.decision
         if isinstance(decision, Validate) and decision.reason == "partial" and response.status == 416:
-            self.state = _MOVES[
-                self.state, State.MISMATCHED
-            ]  # the range was ours: whoever asked for the whole learns nothing of it
+            # The range was ours: it tells nothing to a client that asked for the whole.
+            self.state = _MOVES[self.state, State.MISMATCHED]
             return
         verdict = self._consider(response, now)
-        if isinstance(verdict, Stored):
-            verdict = self._set_room_aside(verdict, response)
         held = self._tiers.held(self.lease)
         if held:
             verdict = self._outdate(held, response, verdict, now)
@@ -278,13 +274,6 @@ class Recording:
         self.stored_at_head = self.current
         if not self.stored_at_head:
             self.unstorable = "purged"
-
-    def _set_room_aside(self, storing: Stored, response: Response) -> Stored | Unstorable:
-        """The response with room for the content that its head announces; or why there is none."""
-        length = 0 if storing.bodiless else content_length(response.fields) or 0
-        if storing.cost + length > self._tiers.memory.max_object_bytes:
-            return Unstorable("too-large")
-        return storing if self.content.set_aside(length) else Unstorable("no-room")
 
     def _outdate(
         self, held: Sequence[Stored], response: Response, verdict: Stored | Unstorable, now: float
@@ -362,8 +351,10 @@ class Recording:
         judged = verdict(self._key, Fetched(request, response, self.began, now), rules)
         if not isinstance(judged, Unstorable):
             # A response that is too large is for its own client alone: others do not wait for it.
-            if (content_length(response.fields) or 0) <= memory.max_object_bytes:
-                return judged
+            length = content_length(response.fields) or 0
+            if length <= memory.max_object_bytes:
+                has_room = judged.bodiless or not length or self.content.set_aside(length)
+                return judged if has_room else Unstorable("no-room")
             judged = Unstorable("too-large")
         # The response to one client's request says nothing of what others get.
         elif (

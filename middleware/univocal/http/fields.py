@@ -123,7 +123,10 @@ def age_value(fields: Iterable[Field]) -> int:
 
 def content_length(fields: Iterable[Field]) -> int | None:
     """The Content-Length in octets (RFC 9110 §8.6)."""
-    return content_length_value(first(fields, b"content-length"))
+    for name, value in fields:
+        if name == b"content-length":
+            return content_length_value(value)
+    return None
 
 
 def content_length_value(line: bytes | None) -> int | None:

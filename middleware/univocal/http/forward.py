@@ -195,9 +195,9 @@ def response_fields(
 def end_to_end(fields: Sequence[Field], method: bytes = b"GET") -> Fields:
     """`fields` without those that claim another URL, host, scheme, port, prefix or peer address.
 
-    A GET or HEAD loses those that claim another method, too; no other `method` is answered from the cache. Nor
-    do those go on that Connection names, but for what is known to be meant for this hop: a cache that chose a
-    variant by such a field would keep what the origin server answered without it.
+    A GET or HEAD loses those that claim another method, too; no other `method` is answered from the cache.
+    Fields that Connection names do not go on either, but for those that are known to be meant for this hop: a
+    cache that chose a variant by one would keep what the origin server answered without it.
     """
     names = {name for name, _ in fields}
     dropped = _untrusted(names - _ORDINARY, method) if not names <= _ORDINARY else set()

@@ -73,7 +73,8 @@ class Leases:
 
     def release(self, lease: Lease) -> None:
         """End a lease and count what it reserved no longer; a second time does nothing."""
-        self.end(lease)
+        if lease.live:
+            self.end(lease)
         self.reserved -= lease.reserved
         lease.reserved = 0
 

@@ -150,9 +150,11 @@ class MemoryStore:
         """Store a response; False if it was purged since the lease began, is too large or not to be kept."""
         if not self._leases.holds(lease, stored):
             return False
-        if not stored.reusable or stored.cost > self.max_object_bytes or self._holds_better(stored):
+        if not stored.reusable or stored.cost > self.max_object_bytes:
             return False
-        if not self._index.admits(stored):
+        if (stored.part is not None or stored.bodiless) and self._holds_better(stored):
+            return False
+        if stored.search is not None and not self._index.admits(stored):
             return False
         self._insert(stored)
         self._loans.trim()
@@ -161,9 +163,9 @@ class MemoryStore:
         return True
 
     def _holds_better(self, stored: Stored) -> bool:
-        """Tell whether a part, or the answer to a HEAD, would displace a whole response that is fresh."""
+        """Tell whether this part, or answer to a HEAD, would displace a whole response that is fresh."""
         same = (old for old in self._variants(stored.key) if old.vary == stored.vary and old.whole)
-        return not stored.whole and any(old.fresh_until > stored.response_time for old in same)
+        return any(old.fresh_until > stored.response_time for old in same)
 
     # ── loans ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -342,7 +344,7 @@ class MemoryStore:
         entry = self._entries.get(stored.key)
         if entry is not None:
             entry = self._met(entry)  # what is new has nothing to do with the bans that others have not met
-        for old in self._variants(stored.key):
+        for old in entry.variants if entry is not None else ():
             if entry is not None and old.vary == stored.vary:
                 stored.used = max(stored.used, old.used)
                 self._forget(entry, old)
