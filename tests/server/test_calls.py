@@ -24,10 +24,10 @@ BROWSER = (
 CEILINGS = {
     ("hit", HOST): 20,
     ("hit", BROWSER): 20,
-    ("no-store", HOST): 201,
-    ("no-store", BROWSER): 241,
-    ("stored", HOST): 308,
-    ("stored", BROWSER): 335,
+    ("no-store", HOST): 152,
+    ("no-store", BROWSER): 154,
+    ("stored", HOST): 215,
+    ("stored", BROWSER): 217,
 }
 
 
