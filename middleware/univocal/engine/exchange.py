@@ -349,7 +349,7 @@ class Exchange:
         if not wait.follows:
             self.admission = flight.admission
         match flight.landing:
-            case Failed(error):
+            case Failed(error=error):
                 self._account.failure = error.failure if isinstance(error, RefusedError) else None
                 self._recall(flight, None, lambda: self._be_refused(flight, error))
             case Relayed(response) if response.status >= 500:

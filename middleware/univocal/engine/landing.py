@@ -38,11 +38,13 @@ class Relayed:
     response: Response
 
 
-@dataclass(frozen=True, slots=True)
 class Failed:
     """No response: an error in its place."""
 
-    error: Exception
+    __slots__ = ("error",)
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
 
 
 Landing: TypeAlias = Shared | Renewed | Relayed | Failed

@@ -140,7 +140,7 @@ def request_fields(
     named = dict(fields)
     if b"content-length" in named or b"expect" in named:
         fields = framed_anew(fields)
-    dropped = {b"host"} | (HOP_BY_HOP & named.keys())
+    dropped = {b"host"} | HOP_BY_HOP.intersection(named)
     if odd := named.keys() - _ORDINARY:
         dropped |= _untrusted(odd, method)
     if b"connection" in named:
@@ -178,7 +178,7 @@ def response_fields(
         if framed is None:
             raise RefusedError("origin-bad-response")
         fields = framed
-    dropped = HOP_BY_HOP & named.keys()
+    dropped = HOP_BY_HOP.intersection(named)
     if b"connection" in dropped:
         dropped |= connection_options(fields)
     if trailers:

@@ -311,12 +311,12 @@ def _timeouts(seconds: Mapping[str, float | None] | None) -> Timeouts:
 class _PulledResponse(AwaitedAnswer):
     """The answer as the stream of an httpx response; it counts the time for its content itself."""
 
-    under_way: PendingRequest
     version: bytes
     trailers: Fields
 
     def start(self, response: Response) -> None:
         pending = self.under_way
+        assert isinstance(pending, PendingRequest)
         pending.read = None
         assert pending.connection is not None
         reading = pending.connection.reader.reading

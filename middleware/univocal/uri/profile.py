@@ -290,7 +290,7 @@ _PREFIX: Final = re.compile(rb"/(?:[^/?#%\\]|%[0-9A-F]{2})+(?:/(?:[^/?#%\\]|%[0-
 
 def _check_prefix(source: str, key: str, rule: Rule, ring: DecoderRing) -> None:
     """A prefix is whole segments, no more than one of them wild and not all; fewer come of it."""
-    segments = rule.pattern[1:-1].split(b"/")
+    segments = rule.pattern[1:][:-1].split(b"/")
     spelled = ring.canonical(rule.pattern.replace(b"*", b"")) == rule.pattern.replace(b"*", b"")
     wild = rule.pattern.count(b"*")
     if not _PREFIX.fullmatch(rule.pattern) or wild > 1 or segments == [b"*"] or not spelled:
