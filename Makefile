@@ -12,7 +12,7 @@ STAMP       = .made-by-$(or $(MADE_BY),none)
 RUNS        = $(VENV)/$(STAMP)
 TESTS       = $(TEST_VENV)/$(STAMP)
 
-.PHONY: help demo test check docs reference comparison differential bench bench-short soak fuzz conformance screenshots format clean
+.PHONY: help demo test wheel test-compiled check docs reference comparison differential bench bench-short soak fuzz conformance screenshots format clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
@@ -33,6 +33,19 @@ demo: $(RUNS)  ## the proxy on 127.0.0.1:8080 before three small origins, its pa
 
 test: $(TESTS)  ## every test, several at once; those that need a missing program say which
 	$(BIN)/pytest --numprocesses auto --dist worksteal $(ARGS)
+
+wheel: $(TESTS)  ## the source distribution and a compiled wheel for this Python: dist/; needs a C compiler
+	rm -rf dist/*.whl dist/*.tar.gz dist/built
+	HATCH_BUILD_HOOKS_ENABLE=1 $(BIN)/python -m build --outdir dist/built
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist dist/built/*.whl
+	mv dist/built/*.tar.gz dist && rm -r dist/built
+	$(BIN)/twine check --strict dist/*.whl dist/*.tar.gz
+
+COMPILED = .venv-compiled
+test-compiled: wheel  ## every test with the compiled wheel installed; its environment is .venv-compiled
+	$(PYTHON) -m venv --clear $(COMPILED)
+	$(COMPILED)/bin/python -m pip install --quiet "$$(ls dist/*.whl)[dev]"
+	$(COMPILED)/bin/pytest --override-ini pythonpath= --numprocesses auto --dist worksteal $(ARGS)
 
 check: $(TESTS)  ## formatting, lint, types, prose
 	$(BIN)/ruff format --check .
@@ -78,4 +91,4 @@ format: $(TESTS)  ## rewrite the sources as `make check` wants them
 	$(BIN)/ruff format .
 
 clean:  ## forget the environments and every cache
-	rm -rf $(VENV) $(TEST_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	rm -rf $(VENV) $(TEST_VENV) $(COMPILED) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist

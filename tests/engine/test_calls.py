@@ -23,6 +23,8 @@ from univocal.forward.upstream import Upstream
 from univocal.http.messages import Field, Response
 from univocal.http.roles import Sender
 
+pytestmark = pytest.mark.pure("Python's calls are counted")
+
 LIBRARY = str(Path(univocal.__file__).parent)
 COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>"}
 BROWSER: list[Field] = [

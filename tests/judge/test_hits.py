@@ -239,6 +239,7 @@ def test_a_reload_is_heeded():
     assert hits.find(received, plan, [b"a.example"], NOW) is not None
 
 
+@pytest.mark.pure("a compiled object does not list its attributes")
 def test_what_clients_choose_is_remembered_in_bounded_number():
     gate = GATES["plain"]
     hits = Hits(gate)

@@ -322,6 +322,7 @@ def test_how_many_calls_a_response_takes(connection, answer, send, pending):
 @pytest.mark.parametrize(
     "octets", [b"", OK + b"hello", OK + b"hel", b"HTTP/1.1 304 Not Modified\r\n\r\n", b"?"]
 )
+@pytest.mark.pure("compiled objects have no weak references")
 def test_a_lost_connection_and_its_request_leave_nothing_to_the_collector(
     octets, clock, keeper, wire, pending
 ):

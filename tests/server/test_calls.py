@@ -11,6 +11,8 @@ from univocal.cache.rules import Rules
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
 
+pytestmark = pytest.mark.pure("Python's calls are counted")
+
 HOST = b"Host: a.example\r\n"
 BROWSER = (
     HOST

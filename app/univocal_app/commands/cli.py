@@ -12,6 +12,7 @@ from typing import Annotated, Final
 
 import typer
 
+from univocal.http import errors
 from univocal.http.errors import ConfigurationError, Objections
 from univocal_app.commands.environment import PREFIX, refuse_settings, unknown
 from univocal_app.commands.lazy import LazyCommands
@@ -68,7 +69,8 @@ def _version(is_wanted: bool) -> None:
     if is_wanted:
         from importlib.metadata import version  # noqa: PLC0415 - slow, and for this alone
 
-        typer.echo(f"univocal {version('univocal')}")
+        form = "pure" if errors.__file__.endswith(".py") else "compiled"
+        typer.echo(f"univocal {version('univocal')} ({form})")
         raise typer.Exit
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from http2_client import POST, Page, Server, data, frame, headers, rst_stream
 
+pytestmark = pytest.mark.pure("compiled objects have no weak references")
+
 VISITS = {
     "nothing": b"",
     "an answer": headers(1),

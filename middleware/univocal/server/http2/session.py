@@ -58,7 +58,7 @@ _GOAWAY: Final = 17  # octets of the frame that h2 ends a connection with
 _TRAILERS_IN_VAIN: Final = 10
 _FAREWELL: Final = b"farewell"  # a PING whose acknowledgement says that the client has read the first GOAWAY
 
-# h2 has this setting: else each connection remembers 65,536. (A compiled module cannot assign to another's class.)
+# h2's own setting: else each connection remembers 65,536. Compiled code cannot assign to another's class.
 setattr(H2Connection, "MAX_CLOSED_STREAMS", _REMEMBERED)  # noqa: B010
 
 

@@ -1,0 +1,72 @@
+"""A build hook of hatchling: it compiles what is on the way of a request with mypyc.
+
+    HATCH_BUILD_HOOKS_ENABLE=1 pip wheel .
+
+The wheel has the sources, too, for tracebacks and type checkers. Without that variable, and in a checkout, the
+same files run as they are. The plugin hatch-mypyc is for a project with one source root, and writes what it
+compiles beside the sources.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+ROOMS = ("http", "uri", "cache", "origin", "store", "forward", "judge", "engine", "server")
+# These run as they are: mypyc has no asynchronous generators, and commands to Redis wait for Redis.
+INTERPRETED = ("origin/streams.py", "store/redis/*.py")
+# Type checks stop the build, but for those that another release of mypy or of a dependency may add.
+MYPY = ("--no-warn-unused-ignores", "--no-warn-unreachable")
+
+
+class CompiledBuildHook(BuildHookInterface):  # type: ignore[type-arg]
+    """Adds one shared library, and for each compiled module a small one that imports it from there."""
+
+    PLUGIN_NAME = "custom"
+    _folder: Path | None = None
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile, and say that the wheel is for this platform."""
+        if version == "editable":
+            return
+        self._folder = folder = Path(tempfile.mkdtemp(prefix="univocal-compiled-"))
+        for library in compiled(self._sources(), folder):
+            build_data["force_include"][str(library)] = library.relative_to(folder / "libraries").as_posix()
+        build_data["pure_python"] = False
+        build_data["infer_tag"] = True
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
+        """Remove what was compiled: it is in the wheel."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder)
+
+    def _sources(self) -> list[str]:
+        library = Path(self.root, "middleware", "univocal")
+        interpreted = {file for pattern in INTERPRETED for file in library.glob(pattern)}
+        files = sorted(file for room in ROOMS for file in library.glob(f"{room}/**/*.py"))
+        return [str(file.relative_to(self.root)) for file in files if file not in interpreted]
+
+
+def compiled(sources: list[str], folder: Path) -> list[Path]:
+    """Compile modules of the working directory; the libraries, below `folder`/libraries."""
+    # mypyc asks which of setuptools and distutils was imported before it.
+    from setuptools import Distribution  # noqa: PLC0415, I001  needed for this alone
+    from setuptools.command.build_ext import build_ext  # noqa: PLC0415
+    from mypyc.build import mypycify  # noqa: PLC0415
+
+    extensions = mypycify(
+        [f"--cache-dir={folder / 'cache'}", *MYPY, *sources],
+        debug_level="0",
+        multi_file=True,
+        group_name="univocal",
+        target_dir=str(folder / "c"),
+    )
+    command = build_ext(Distribution({"name": "univocal", "ext_modules": extensions}))
+    command.build_lib, command.build_temp = str(folder / "libraries"), str(folder / "objects")
+    command.ensure_finalized()
+    command.run()
+    return [Path(output) for output in command.get_outputs()]
