@@ -2,7 +2,7 @@
 
     HATCH_BUILD_HOOKS_ENABLE=1 pip wheel .
 
-The wheel has the sources, too, for tracebacks and type checkers. Without that variable, and in a checkout, the
+The wheel has the sources, too, for tracebacks and type checkers. Without that variable and in a checkout, the
 same files run as they are. The plugin hatch-mypyc is for a project with one source root, and writes what it
 compiles beside the sources.
 """
