@@ -8,6 +8,8 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -32,6 +34,43 @@ def pytest_xdist_auto_num_workers() -> int:
     """Three processes for two processors: some tests wait while others compute."""
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return processors + (processors + 1) // 2
+
+
+def is_compiled(module: str) -> bool:
+    """Tell whether a module is compiled: nothing in it can be replaced, and no Python calls are counted."""
+    file = getattr(sys.modules.get(module), "__file__", None) or ".py"
+    return module.startswith("univocal") and not file.endswith(".py")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Know the tests that are for the sources as they are, by their marker and by what they replace."""
+    config.addinivalue_line("markers", "pure(reason): for the sources as they are; not for a compiled wheel")
+    replace = pytest.MonkeyPatch.setattr
+
+    def replace_what_is_not_compiled(
+        patches: pytest.MonkeyPatch, target: Any, *arguments: Any, **more: Any
+    ) -> None:
+        if isinstance(target, str):
+            module = target.rpartition(".")[0]
+        elif isinstance(target, ModuleType):
+            module = target.__name__
+        else:
+            module = (target if isinstance(target, type) else type(target)).__module__
+        if is_compiled(module):
+            pytest.skip(f"replaces a part of {module}, which is compiled")
+        replace(patches, target, *arguments, **more)
+
+    pytest.MonkeyPatch.setattr = replace_what_is_not_compiled  # type: ignore[method-assign,assignment]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out the tests that are marked for the sources as they are, where these are compiled."""
+    from univocal.http import errors  # pytest has the sources on its path by now
+
+    if is_compiled(errors.__name__):
+        for item in items:
+            if (marker := item.get_closest_marker("pure")) is not None:
+                item.add_marker(pytest.mark.skip(reason=f"not for a compiled wheel: {marker.args[0]}"))
 
 
 def pytest_collection_finish() -> None:

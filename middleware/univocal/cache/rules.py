@@ -196,6 +196,10 @@ class Rules:
         kept = (*self.keep_cookies, *self.bypass_cookies) if self.keep_cookies else ()
         object.__setattr__(self, "_keep_cookies", _globs(kept))
 
+    def __reduce__(self) -> tuple[type[Rules], tuple[object, ...]]:
+        """Be made anew in another process: a frozen class cannot be filled there."""
+        return Rules, tuple(getattr(self, each.name) for each in fields(self) if each.init)
+
     @classmethod
     def read(cls, settings: Mapping[str, Any], source: str = "rules") -> Rules:
         """Make rules of settings as a file has them. Raises ConfigurationError, which names `source`."""
