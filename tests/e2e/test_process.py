@@ -84,7 +84,9 @@ def test_the_library_runs_the_program() -> None:
         timeout=20,
         check=False,
     )
-    assert (ended.returncode, ended.stdout) == (0, "univocal 0.1.0\n")
+    assert ended.returncode == 0
+    # (a wheel may be compiled)
+    assert ended.stdout in {"univocal 0.1.0 (pure)\n", "univocal 0.1.0 (compiled)\n"}
 
 
 INTERRUPTED = """
