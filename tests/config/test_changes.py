@@ -54,8 +54,10 @@ def test_the_settings_that_differ_are_named(
 def test_what_no_reload_changes_is_there() -> None:
     configuration = read(server={"listen": "127.0.0.1:1"})
     assert {key: str(value_at(configuration, key)) for key in FIXED} == {
-        "server.listen": "127.0.0.1:1",
-        "server.admin": "127.0.0.1:8081",
+        "server.listen": "(Address(host='127.0.0.1', port=1),)",
+        "server.admin": "(Address(host='127.0.0.1', port=8081),)",
+        "server.listen_tls": "()",
+        "server.proxy_protocol": "False",
         "server.http2": "False",
         "server.workers": "1",
         "server.otel": "False",

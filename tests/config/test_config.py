@@ -84,7 +84,7 @@ upstream = "http://127.0.0.1:9002/v1/"
 def test_the_whole_file() -> None:
     configuration = validate(tomllib.loads(WHOLE), "univocal.toml")
     server, (site,) = configuration.server, configuration.sites
-    assert (server.listen, server.admin) == (Address("127.0.0.1", 8080), Address("::1", 8081))
+    assert (server.listen, server.admin) == ((Address("127.0.0.1", 8080),), (Address("::1", 8081),))
     assert (server.max_body, server.max_field_bytes) == (0, 65536)
     assert (configuration.cache.max_bytes, configuration.cache.max_object_bytes) == (
         256 * 1024**2,
@@ -126,8 +126,8 @@ def test_an_upstream_is_one_origin_server_or_several(written: Any, servers: Any,
 
 def test_defaults_are_those_of_the_contract() -> None:
     configuration = validate(tomllib.loads(SITE), "univocal.toml")
-    assert str(configuration.server.listen) == "127.0.0.1:8080"
-    assert str(configuration.server.admin) == "127.0.0.1:8081"
+    assert [str(each) for each in configuration.server.listen] == ["127.0.0.1:8080"]
+    assert [str(each) for each in configuration.server.admin] == ["127.0.0.1:8081"]
     assert configuration.server.max_target == 8192
     assert configuration.server.upgrades == ["websocket"]
     cache = configuration.cache
@@ -150,7 +150,7 @@ def test_defaults_are_those_of_the_contract() -> None:
             {},
             "profiles, include, server, origin, cache, purge, request, response, sites",
         ),
-        ("[server]\nlistn = 'x'\n" + SITE, "server.listn", "x", "listen, admin, workers"),
+        ("[server]\nlistn = 'x'\n" + SITE, "server.listn", "x", "listen, admin, listen_tls, https_redirect"),
         ("[server]\nlisten = 'x'\n" + SITE, "server.listen", "x", "HOST:PORT"),
         ("[server]\nlisten = '127.0.0.1:65536'\n" + SITE, "server.listen", "127.0.0.1:65536", "HOST:PORT"),
         ("[server]\nlisten = 8080\n" + SITE, "server.listen", 8080, "HOST:PORT"),

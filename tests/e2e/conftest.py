@@ -69,6 +69,11 @@ class Running:
         return self.process.returncode
 
 
+def addresses(text: str) -> list[tuple[str, int]]:
+    """Those of the URLs in a text."""
+    return [(host, int(port)) for host, port in re.findall(r"https?://([0-9.]+):(\d+)/", text)]
+
+
 @pytest.fixture
 def start() -> Iterator[Callable[..., Running]]:
     """Start `univocal` with these arguments; at the end each must go without a traceback."""
@@ -95,9 +100,9 @@ def start() -> Iterator[Callable[..., Running]]:
             line = stream.readline()
             assert line, f"ended with {process.wait(TIMEOUT)}: {process.communicate()}"
             said += line
-        (proxy, admin) = [
-            (host, int(port)) for host, port in re.findall(r"https?://([0-9.]+):(\d+)/", said)[:2]
-        ]
+        serving = re.search(r"serving (.*), admin listener (.*)", said)
+        front, back = map(addresses, serving.groups()) if serving else (addresses(said), addresses(said)[1:])
+        (proxy, admin) = [*front, ("", 0)][0], [*back, ("", 0)][0]  # of those that are TCP's
         started.append(Running(process, said, proxy, admin))
         return started[-1]
 

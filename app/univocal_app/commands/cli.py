@@ -16,14 +16,14 @@ from univocal.http import errors
 from univocal.http.errors import ConfigurationError, Objections
 from univocal_app.commands.environment import PREFIX, refuse_settings, unknown
 from univocal_app.commands.lazy import LazyCommands
-from univocal_app.commands.settings import Admin, Listen, address, everywhere, usage
+from univocal_app.commands.settings import Admin, Listen, everywhere, place, usage
 from univocal_app.config.tables import COMMAND_LINE, Configuration
-from univocal_app.config.values import Address
+from univocal_app.config.values import Place
 from univocal_app.run.assemble import share_of
+from univocal_app.run.listeners import listening
 from univocal_app.run.names import unresolved
 from univocal_app.run.reading import Check, read, usable
-from univocal_app.run.serve import address_of, bind
-from univocal_app.run.systemd import Notices, passed_sockets
+from univocal_app.run.systemd import NAMES, Notices, passed_sockets
 from univocal_app.run.workers import Program, WorkersError, alone, supervise
 
 __all__ = ["main"]
@@ -118,9 +118,7 @@ def serve(
         usage("serve needs either --upstream URL or --config FILE")
     if config is not None and profile is not None:
         usage("--profile belongs to --upstream: with --config each site names its own")
-    if admin is not None:  # other commands take the same variable with a URL in it
-        admin = admin.removeprefix("http://").removesuffix("/")
-    texts = {name: text for name, text in (("listen", listen), ("admin", admin)) if text is not None}
+    texts = {name: text for name, text in (("listen", listen), ("admin", admin)) if text}
     configured = partial(_configured, texts, config, upstream or [], profile)
     with _variables_named(context):
         _serve(configured, str(config or COMMAND_LINE), texts)
@@ -141,19 +139,23 @@ def _variables_named(context: typer.Context) -> Iterator[None]:
 
 
 def _configured(
-    texts: Mapping[str, str], config: Path | None, upstreams: list[str], profile: str | None, *more: Check
+    texts: Mapping[str, list[str]],
+    config: Path | None,
+    upstreams: list[str],
+    profile: str | None,
+    *more: Check,
 ) -> Configuration:
     """The configuration by command line and file. Raises ConfigurationError with all that cannot be."""
-    objections, addresses = Objections(), dict[str, Address]()
+    objections, places = Objections(), dict[str, tuple[Place, ...]]()
     configuration: Configuration | None = None
     with objections:
         refuse_settings(os.environ)
-    for name, text in texts.items():
+    for name, listed in texts.items():
         with objections:
-            addresses[name] = address(text, f"server.{name}")
+            places[name] = tuple(place(text, f"server.{name}") for text in listed)
 
     def addressed(configuration: Configuration) -> Configuration:
-        server = configuration.server.model_copy(update=addresses)
+        server = configuration.server.model_copy(update=places)
         return configuration.model_copy(update={"server": server})
 
     with objections:
@@ -175,25 +177,20 @@ def _option(key: str) -> str:
 
 
 def _serve(configured: Callable[..., Configuration], source: str, typed: Collection[str]) -> None:
-    front_by, back_by = (COMMAND_LINE if name in typed else source for name in ("listen", "admin"))
+    sources = {name: COMMAND_LINE if name in typed else source for name in NAMES}
     notices, passed = Notices.of(os.environ), passed_sockets(os.environ)
     configuration = configured()
     for variable in unknown(os.environ, configuration.purge.token_env):
         typer.echo(f"univocal: {variable} in the environment means nothing to univocal", err=True)
     server = configuration.server
-    with (
-        passed.get("listen") or bind(server.listen, front_by, "server.listen") as front,
-        passed.get("admin") or bind(server.admin, back_by, "server.admin") as back,
-    ):
+    with listening(server, passed, sources) as listeners:
         limits = share_of(configuration)
         if server.max_connections > limits.clients * server.workers:
             typer.echo(f"univocal: server.max_connections = {server.max_connections} is too much", err=True)
         each = " for each worker" if server.workers > 1 else ""
         typer.echo(f"univocal: {limits}{each}", err=True)
-        scheme = "https" if server.tls_cert else "http"
-        said = f"serving {scheme}://{address_of(front)}/, admin listener http://{address_of(back)}/"
         serves = alone if server.workers == 1 else supervise
-        serves(Program(configuration, source, front, back, configured, _tell, notices, said))
+        serves(Program(configuration, source, listeners, configured, _tell, notices))
 
 
 def _tell(line: str) -> None:

@@ -6,15 +6,19 @@ from typing import Annotated
 
 import typer
 
-from univocal_app.commands.settings import Admin, Listen, address
+from univocal_app.commands.settings import address
 from univocal_app.demo import demo
 
 __all__ = ["demo_command"]
 
 
 def demo_command(
-    listen: Listen = "127.0.0.1:8080",
-    admin: Admin = "127.0.0.1:8081",
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", envvar="UNIVOCAL_LISTEN", help="Where clients connect.")
+    ] = "127.0.0.1:8080",
+    admin: Annotated[
+        str, typer.Option(metavar="HOST:PORT", envvar="UNIVOCAL_ADMIN", help="Where the admin listener is.")
+    ] = "127.0.0.1:8081",
     visitors: Annotated[bool, typer.Option("--visitors", help="Let somebody ask, for its page.")] = False,
 ) -> None:
     """Run the proxy before three small origins, and print what to try."""

@@ -9,18 +9,21 @@ import typer
 
 from univocal.http.errors import ConfigurationError, Objections
 from univocal_app.config.tables import COMMAND_LINE, Configuration, validate
-from univocal_app.config.values import Address, parse_address
+from univocal_app.config.values import Address, Place, parse_address, parse_place
 from univocal_app.run.assemble import runtime_of
 
-__all__ = ["Admin", "Config", "Listen", "address", "everywhere", "usage"]
+__all__ = ["Admin", "Config", "Listen", "address", "everywhere", "place", "usage"]
 
 Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A univocal.toml.")]
 Listen = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT", envvar="UNIVOCAL_LISTEN", help="Where clients connect.")
+    list[str] | None,
+    typer.Option(metavar="ADDRESS", envvar="UNIVOCAL_LISTEN", help="Where clients connect; repeatable."),
 ]
 Admin = Annotated[
-    str | None,
-    typer.Option(metavar="HOST:PORT", envvar="UNIVOCAL_ADMIN", help="Where the admin listener is."),
+    list[str] | None,
+    typer.Option(
+        metavar="ADDRESS", envvar="UNIVOCAL_ADMIN", help="The admin listener's address; repeatable."
+    ),
 ]
 
 
@@ -30,6 +33,18 @@ def address(text: str | None, option: str) -> Address:
         return parse_address(text)
     except ValueError as error:
         raise ConfigurationError(COMMAND_LINE, option, text, str(error)) from None
+
+
+def place(text: str, key: str) -> Place:
+    """The place of a listener, by its setting; the admin listener's may be a URL, as for other commands.
+
+    Raises ConfigurationError.
+    """
+    written = text.removeprefix("http://").rstrip("/") if key == "server.admin" else text
+    try:
+        return parse_place(written)
+    except ValueError as error:
+        raise ConfigurationError(COMMAND_LINE, key, text, str(error)) from None
 
 
 def usage(message: str) -> NoReturn:

@@ -22,6 +22,8 @@ __all__ = ["FIXED", "changes", "value_at"]
 FIXED: Final[Mapping[str, str]] = {
     "server.listen": "the listeners stay",
     "server.admin": "the listeners stay",
+    "server.listen_tls": "the listeners stay",
+    "server.proxy_protocol": "the listeners stay",
     "server.http2": "the listeners stay",
     "server.workers": "the workers stay",
     "server.otel": "what sends traces stays",

@@ -70,8 +70,11 @@ class Table(BaseModel):
 class ServerTable(Table):
     """`[server]`: the listeners, their bounds and deadlines, and what is told of exchanges."""
 
-    listen: Listen = Address("127.0.0.1", 8080)
-    admin: Listen = Address("127.0.0.1", 8081)
+    listen: Listen = (Address("127.0.0.1", 8080),)
+    admin: Annotated[Listen, Field(min_length=1)] = (Address("127.0.0.1", 8081),)
+    listen_tls: Listen = ()
+    https_redirect: bool = False
+    proxy_protocol: bool = False
     workers: Annotated[int, Field(ge=1)] = 1
     trusted_proxies: list[Network] = ["127.0.0.1/32", "::1/128"]
     forwarded: Family = "x-forwarded"

@@ -13,7 +13,7 @@ from univocal.cache.rules import SettingError
 from univocal.http.authority import a_labels, parse_authority
 from univocal.http.durations import seconds
 from univocal.http.upgrade import carries_http, is_protocol
-from univocal.origin.addresses import ORIGIN_URLS, origin_url
+from univocal.origin.addresses import ORIGIN_URLS, origin_url, unix_socket
 from univocal.origin.health import statuses
 from univocal.store.redis import url as address
 
@@ -28,8 +28,10 @@ __all__ = [
     "Only",
     "OriginHost",
     "OriginServers",
+    "Place",
     "Prefix",
     "Size",
+    "SocketPath",
     "Statuses",
     "Store",
     "Target",
@@ -39,6 +41,7 @@ __all__ = [
     "Weighted",
     "masked",
     "parse_address",
+    "parse_place",
     "redirection",
 ]
 
@@ -51,6 +54,19 @@ class Address(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class SocketPath(NamedTuple):
+    """The Unix socket that a listener makes, by its absolute path."""
+
+    path: str
+
+    def __str__(self) -> str:
+        return f"unix://{self.path}"
+
+
+Place: TypeAlias = Address | SocketPath
+"""Where a listener is."""
 
 
 class Weighted(NamedTuple):
@@ -110,6 +126,37 @@ def parse_address(value: object) -> Address:
     if match is None or match[3] is None or int(match[3]) > 65535:
         raise ValueError('HOST:PORT such as "127.0.0.1:8080" or "[::1]:8080"')
     return Address(match[1] or match[2], int(match[3]))
+
+
+def parse_place(value: object) -> Place:
+    """The place of a listener, HOST:PORT or unix:///PATH."""
+    path = unix_socket(value) if isinstance(value, str) else None
+    if path is not None:
+        return SocketPath(path)
+    try:
+        return parse_address(value)
+    except ValueError as error:
+        raise ValueError(f'{error}, or unix:///PATH such as "unix:///run/univocal.sock"') from None
+
+
+def parse_places(value: object) -> tuple[Place, ...]:
+    """The places of listeners, of which a file may name one or several, each once."""
+    if not isinstance(value, list):
+        return (parse_place(value),)
+    places = list[Place]()
+    for number, each in enumerate(value):
+        try:
+            place = parse_place(each)
+        except ValueError as error:
+            raise SettingError(f"[{number}]", each, str(error)) from None
+        if place in places and not (isinstance(place, Address) and place.port == 0):
+            raise SettingError(f"[{number}]", each, "each listener once")
+        places.append(place)
+    return tuple(places)
+
+
+def _written_places(places: tuple[Place, ...]) -> str | list[str]:
+    return str(places[0]) if len(places) == 1 else [str(place) for place in places]
 
 
 def network(value: object) -> str:
@@ -269,7 +316,9 @@ class Only:
 
 Size: TypeAlias = Annotated[int, PlainValidator(size)]
 Network: TypeAlias = Annotated[str, PlainValidator(network)]
-Listen: TypeAlias = Annotated[Address, PlainValidator(parse_address), PlainSerializer(str)]
+Listen: TypeAlias = Annotated[
+    tuple[Place, ...], PlainValidator(parse_places), PlainSerializer(_written_places)
+]
 OriginServers: TypeAlias = Annotated[
     UpstreamSetting, PlainValidator(parse_upstream), PlainSerializer(UpstreamSetting.written)
 ]

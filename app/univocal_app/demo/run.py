@@ -24,7 +24,8 @@ from univocal_app.demo.tries import Ports, as_page, as_text
 from univocal_app.demo.visitors import Visitors
 from univocal_app.demo.wiki import Wiki
 from univocal_app.run.assemble import assemble
-from univocal_app.run.serve import Served, Serving, address_of, bind, run
+from univocal_app.run.listeners import Bound, address_of, bind
+from univocal_app.run.serve import Served, Serving, run
 
 __all__ = ["demo"]
 
@@ -54,7 +55,7 @@ def _demo(listen: Address, admin: Address, directory: Path, *, visited: bool) ->
     write_files(directory)
     page.router.routes.append(Route("/", _answer(as_page(at))))
     house = assemble(validate(settings(at, addresses), COMMAND_LINE), COMMAND_LINE)
-    listeners = [*origins.values(), house.front(front), house.back(back)]
+    listeners = [*origins.values(), house.front(Bound(front)), house.back(Bound(back))]
     visitors = Visitors(at.proxy)
 
     def ready() -> None:

@@ -13,7 +13,7 @@ from univocal.asgi.messages import send_problem
 from univocal.http.authority import parse_authority
 from univocal.http.messages import values
 from univocal_app.config.tables import ServerTable
-from univocal_app.config.values import host_name
+from univocal_app.config.values import Address, host_name
 
 __all__ = ["Hosts", "OwnHosts"]
 
@@ -23,7 +23,7 @@ _EXEMPT: Final = frozenset(("/-/health", "/-/ready", "/-/purge"))
 
 
 class Hosts:
-    """The names in `admin_hosts`, the host that is listened on, and the listener's addresses.
+    """The names in `admin_hosts`, the hosts that are listened on, and the listener's addresses.
 
     A page on the web can have its own name point here (DNS rebinding), and then reads what it is answered. It
     cannot choose the name under which its reader's browser asks. `server` gives the table in force.
@@ -36,7 +36,8 @@ class Hosts:
     def names(self) -> frozenset[bytes]:
         """Those that are no addresses, or that are told by name."""
         server = self._server()
-        return frozenset(name.encode() for name in (*server.admin_hosts, host_name(server.admin.host)))
+        listened = (host_name(each.host) for each in server.admin if isinstance(each, Address))
+        return frozenset(name.encode() for name in (*server.admin_hosts, *listened))
 
     def has(self, scope: Any) -> bool:
         """Tell whether a request's Host is one of these. Its port does not matter: tunnels change it."""
@@ -44,7 +45,8 @@ class Hosts:
         authority = parse_authority(named[0]) if len(named) == 1 else None
         if authority is None:
             return False
-        everywhere = _is_everywhere(self._server().admin.host)
+        places = self._server().admin
+        everywhere = any(_is_everywhere(each.host) for each in places if isinstance(each, Address))
         return authority[0] in self.names or _is_address(authority[0], scope.get("server"), everywhere)
 
 

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from socket import socket
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +22,7 @@ from univocal.judge.runtime import Access, Limits, Runtime
 from univocal.judge.trust import networks
 from univocal.server.clients import Clients, ConnectionLimits
 from univocal.server.http1.connection import Http1Connection
+from univocal.server.introduction import Introduction
 from univocal.server.listener import Listener
 from univocal.server.protocol import ExactProtocol
 from univocal.server.service import EngineService
@@ -51,6 +51,7 @@ from univocal_app.processes.commons import Commons
 from univocal_app.run.certificate_files import CertificateFiles, contexts_of
 from univocal_app.run.descriptors import ADMIN, Share, raise_limit, share
 from univocal_app.run.expiry import expiries
+from univocal_app.run.listeners import HTTPS, Bound
 from univocal_app.run.origins import (
     Running,
     contents_of,
@@ -104,23 +105,31 @@ class House:
     shared: SharedStore | None = None
     certificates: CertificateFiles | None = None
     telemetry: Telemetry | None = None
+    https_port: int = HTTPS  # of the listener to which plain HTTP is sent
 
     def __post_init__(self) -> None:
         self.looking = Repeating(LOOK, self.look)
 
-    def front(self, bound: socket) -> Served:
-        """The proxy on its socket, over TLS if there are certificates."""
-        protocol = Http1Connection.of(self.listener)
-        if self.certificates is not None:
+    def front(self, bound: Bound) -> Served:
+        """The proxy on one of its sockets."""
+        protocol, server = Http1Connection.of(self.listener), self.configuration.server
+        if self.certificates is not None and bound.is_tls:
             current, protocols = self.certificates.current, {"http/1.1": protocol}
-            if self.configuration.server.http2:
+            if server.http2:
                 from univocal.server.http2.connection import Http2Connection  # noqa: PLC0415 - an extra
 
                 protocols["h2"] = Http2Connection.of(self.listener)
             protocol = TlsConnection.with_protocols(current, protocols, self.listener)
-        return Served(self.proxy, bound, protocol)
+        if server.proxy_protocol:
+            gate = self.proxy.gate
+            protocol = Introduction.before(
+                protocol, self.listener, lambda: gate.runtime.trusted, answers=not bound.is_tls
+            )
+        elif bound.is_unix:
+            protocol = Introduction.before(protocol, self.listener)
+        return Served(self.proxy, bound.socket, protocol)
 
-    def back(self, bound: socket, life: Life | None = None) -> Served:
+    def back(self, bound: Bound, life: Life | None = None) -> Served:
         """The admin application on its socket."""
 
         def in_force() -> Configuration:
@@ -128,7 +137,10 @@ class House:
 
         app = admin(self.proxy, in_force, self.metrics, self.views, self.events, life or Life())
         clients = Clients(ConnectionLimits(ADMIN))
-        return Served(app, bound, ExactProtocol.with_limits(ReadLimits(), self.listener.tell, clients))
+        protocol = ExactProtocol.with_limits(ReadLimits(), self.listener.tell, clients)
+        if bound.is_unix:
+            protocol = Introduction.before(protocol, self.listener)
+        return Served(app, bound.socket, protocol)
 
     def patience(self) -> Patience:
         """The times of an end, as they are now."""
@@ -182,17 +194,19 @@ class House:
                 await asyncio.to_thread(self.telemetry.close)
 
 
-def assemble(configuration: Configuration, source: str, commons: Commons | None = None) -> House:
+def assemble(
+    configuration: Configuration, source: str, commons: Commons | None = None, https_port: int = HTTPS
+) -> House:
     """Build the proxy. Raises ConfigurationError; `source` is the file's name, or "command line".
 
-    `commons` is for one of several processes.
+    `commons` is for one of several processes; `https_port` is that to which plain HTTP may be sent.
     """
     store = store_of(configuration, source)
     shared, memory = (None, store) if isinstance(store, MemoryStore) else (store, store.memory)
     server = configuration.server
     log = open_log(server.access_log, server.access_log_format, source, commons)
     recipes, proxies = recipes_of(configuration, source), proxies_of(configuration, source)
-    runtime = runtime_of(configuration, source, proxies)
+    runtime = runtime_of(configuration, source, proxies, https_port)
     # The metrics tell of the connections, too, which come later.
     origins = Origins(proxies, lambda request: (telemetry or figures).watch(request))  # noqa: PLW0108
 
@@ -224,7 +238,7 @@ def assemble(configuration: Configuration, source: str, commons: Commons | None 
     files = CertificateFiles(configuration, source, runtime.sites, certificates) if certificates else None
     written = source, configuration, Running.of(recipes, proxies), dict(contents_of(configuration, source))
     observers = metrics, views, survey, events
-    house = House(*written, proxy, origins, *observers, log, listener, shared, files, telemetry)
+    house = House(*written, proxy, origins, *observers, log, listener, shared, files, telemetry, https_port)
     house.seat_log()
     return house
 
@@ -293,7 +307,10 @@ def _any_profiles(tables: Sequence[SiteTable]) -> dict[str, Profile]:
 
 
 def runtime_of(
-    configuration: Configuration, source: str, proxies: Mapping[str, ReverseProxy] = MappingProxyType({})
+    configuration: Configuration,
+    source: str,
+    proxies: Mapping[str, ReverseProxy] = MappingProxyType({}),
+    https_port: int = HTTPS,
 ) -> Runtime:
     """Everything that a request sees of the configuration. Raises ConfigurationError."""
     objections = Objections()
@@ -326,6 +343,7 @@ def runtime_of(
         ),
         cache_status=server.cache_status,
         upgrades=frozenset(name.encode() for name in server.upgrades),
+        https_port=https_port if server.https_redirect else 0,
         upstreams=MappingProxyType({name: proxy.upstream for name, proxy in proxies.items()}),
     )
 

@@ -13,8 +13,8 @@ from univocal_app.config.tables import Configuration, validate
 from univocal_app.observe.accesslog import check_log
 from univocal_app.run.assemble import runtime_of, store_of
 from univocal_app.run.certificate_files import contexts_of
+from univocal_app.run.listeners import check_listeners, check_place
 from univocal_app.run.origins import proxies_of
-from univocal_app.run.serve import check_address
 from univocal_app.run.telemetry_sdk import check_telemetry
 
 __all__ = ["Check", "files_of", "placed", "read", "usable"]
@@ -22,7 +22,14 @@ __all__ = ["Check", "files_of", "placed", "read", "usable"]
 Check: TypeAlias = Callable[[Configuration, str], object]
 
 ATTEMPTS: Final = 4  # to validate a file, each without what the one before objected to
-_CHECKS: Final[tuple[Check, ...]] = (runtime_of, store_of, proxies_of, contexts_of, check_telemetry)
+_CHECKS: Final[tuple[Check, ...]] = (
+    runtime_of,
+    store_of,
+    proxies_of,
+    contexts_of,
+    check_telemetry,
+    check_listeners,
+)
 
 
 def read(file: Path, *more: Check) -> Configuration:
@@ -94,7 +101,12 @@ def usable(configuration: Configuration, source: str) -> None:
     server = configuration.server
     with objections:
         check_log(server.access_log, source)
-    for key, address in (("server.listen", server.listen), ("server.admin", server.admin)):
-        with objections:
-            check_address(address, source, key)
+    for key, places in (
+        ("server.listen", server.listen),
+        ("server.listen_tls", server.listen_tls),
+        ("server.admin", server.admin),
+    ):
+        for number, place in enumerate(places):
+            with objections:
+                check_place(place, source, f"{key}[{number}]" if len(places) > 1 else key)
     objections.conclude()

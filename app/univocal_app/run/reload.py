@@ -63,7 +63,7 @@ def prepare(house: House, configuration: Configuration) -> Prepared:
     with objections:
         proxies = proxies_of(configuration, source, house.running)
     with objections:
-        runtime = runtime_of(configuration, source, proxies)
+        runtime = runtime_of(configuration, source, proxies, house.https_port)
     with objections:
         certificates = contexts_of(configuration, source)
     with objections:
@@ -117,12 +117,16 @@ def _fixed(held: Configuration, wanted: Configuration, source: str) -> Iterator[
     for key, why in FIXED.items():
         old, new = value_at(held, key), value_at(wanted, key)
         if old != new:
-            allowed = f"{masked(str(old))}, or another with a restart: {why} at a reload"
-            yield ConfigurationError(source, key, masked(str(new)), allowed)
+            allowed = f"{_told(old)}, or another with a restart: {why} at a reload"
+            yield ConfigurationError(source, key, _told(new), allowed)
     there, new_file = held.server.tls_cert, wanted.server.tls_cert
     if bool(there) != bool(new_file):
         allowed = f"{'a file' if there else 'none'}: TLS comes and goes with a restart"
         yield ConfigurationError(source, "server.tls_cert", new_file, allowed)
+
+
+def _told(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else masked(str(value))
 
 
 def _outlet(held: Configuration, wanted: Configuration, source: str) -> Outlet | None:

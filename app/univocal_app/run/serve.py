@@ -17,14 +17,9 @@ from typing import Any, Final, Literal, NamedTuple
 
 import uvicorn
 
-from univocal.http.errors import ConfigurationError
-from univocal_app.config.values import Address
-
-__all__ = ["HELD", "Patience", "Served", "Serving", "address_of", "bind", "check_address", "run"]
+__all__ = ["HELD", "Patience", "Served", "Serving", "run"]
 
 logger: Final = logging.getLogger("univocal")
-
-BACKLOG: Final = 2048
 
 # After how many more objects, and how many rounds of each, the garbage collector looks for circles. It looks
 # at a thousand of them in a millisecond or less, and all clients wait meanwhile: so at few and often. What
@@ -78,47 +73,6 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-def bind(address: Address, source: str, key: str) -> socket.socket:
-    """A listening socket. Raises ConfigurationError, which names the setting `key`, if there is none."""
-    try:
-        return _listening(address)
-    except OSError as error:
-        raise _no_address(address, source, key, error) from None
-
-
-def check_address(address: Address, source: str, key: str) -> None:
-    """Raise ConfigurationError if `bind` would, unless it is for a program that listens there now."""
-    try:
-        _listening(address).close()
-    except OSError as error:
-        if error.errno != errno.EADDRINUSE:
-            raise _no_address(address, source, key, error) from None
-
-
-def _listening(address: Address) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(BACKLOG)
-    except OSError:
-        listening.close()
-        raise
-    listening.setblocking(False)
-    return listening
-
-
-def _no_address(address: Address, source: str, key: str, error: OSError) -> ConfigurationError:
-    allowed = f"an address of this machine with a free port ({error.strerror or error})"
-    return ConfigurationError(source, key, str(address), allowed)
-
-
-def address_of(listening: socket.socket) -> Address:
-    """The address that a socket is bound to: port 0 was replaced by the system's choice."""
-    return Address(*listening.getsockname()[:2])
 
 
 async def _nothing() -> None:

@@ -14,44 +14,45 @@ from univocal.http.errors import ConfigurationError
 __all__ = ["NAMES", "Notices", "passed_sockets"]
 
 FIRST: Final = 3  # the descriptor behind standard input, output and error
-NAMES: Final = ("listen", "admin")  # of sockets: FileDescriptorName= of their units
+NAMES: Final = ("listen", "admin", "listen_tls")  # of sockets: FileDescriptorName= of their units
 PATIENCE: Final = 1.0  # seconds that the manager may take for one message
 
 _SOURCE: Final = "systemd"
 
 
-def passed_sockets(environ: MutableMapping[str, str]) -> dict[str, socket.socket]:
-    """The listening sockets that were passed to this process, "listen" and "admin", as far as they were.
+def passed_sockets(environ: MutableMapping[str, str]) -> dict[str, list[socket.socket]]:
+    """The listening sockets that were passed to this process, by their settings, as far as they were.
 
     The variables that tell of them are taken out of `environ`: they are for this process alone. Sockets
-    without names are these two in this order. Raises ConfigurationError for any other.
+    without names are "listen", "admin" and "listen_tls" in this order; several may have one name. Raises
+    ConfigurationError for any other.
     """
     number, count, names = (environ.pop(f"LISTEN_{name}", "") for name in ("PID", "FDS", "FDNAMES"))
     if number != str(os.getpid()) or not count.isascii() or not count.isdigit():
         return {}
     named = names.split(":") if names else list(NAMES)
-    sockets = dict[str, socket.socket]()
+    sockets = dict[str, list[socket.socket]]()
     for descriptor, name in zip(range(FIRST, FIRST + int(count)), named, strict=False):
-        if name not in NAMES or name in sockets:
-            allowed = "FileDescriptorName=listen for one socket, FileDescriptorName=admin for another"
+        if name not in NAMES:
+            allowed = "FileDescriptorName=listen, listen_tls or admin for each socket"
             raise ConfigurationError(_SOURCE, "LISTEN_FDNAMES", names, allowed)
-        sockets[name] = _passed(descriptor, name)
-    if int(count) > len(sockets):
+        sockets.setdefault(name, []).append(_passed(descriptor, name))
+    if int(count) > len(named):
         raise ConfigurationError(
-            _SOURCE, "LISTEN_FDS", int(count), f"at most {len(NAMES)} sockets, each named"
+            _SOURCE, "LISTEN_FDS", int(count), f"at most {len(named)} sockets, or a name for each"
         )
     return sockets
 
 
 def _passed(descriptor: int, name: str) -> socket.socket:
-    allowed = "a TCP socket that listens: ListenStream=HOST:PORT, Accept=no"
+    allowed = "a socket that listens: ListenStream=HOST:PORT or a path, Accept=no"
     try:
         os.set_inheritable(descriptor, False)
         sock = socket.socket(fileno=descriptor)
         listens = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
     except OSError as error:
         raise ConfigurationError(_SOURCE, name, error.strerror, allowed) from None
-    if not listens or sock.family not in {socket.AF_INET, socket.AF_INET6}:
+    if not listens or sock.family not in {socket.AF_INET, socket.AF_INET6, socket.AF_UNIX}:
         raise ConfigurationError(_SOURCE, name, f"{sock.family.name} {sock.type.name}", allowed)
     sock.setblocking(False)
     return sock

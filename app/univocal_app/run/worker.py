@@ -34,6 +34,7 @@ from univocal_app.processes.messages import (
     from_parent,
 )
 from univocal_app.run.assemble import House, assemble
+from univocal_app.run.listeners import Bound, https_port
 from univocal_app.run.reload import Prepared, adopt, prepare
 from univocal_app.run.repeating import Repeating
 from univocal_app.run.serve import Serving, run
@@ -54,18 +55,20 @@ class Task:
 
     configuration: Configuration
     source: str
-    front: socket.socket
+    front: tuple[Bound, ...]
     directory: Path
 
     def __call__(self, name: str, bound: socket.socket) -> None:
         """Serve until the parent says so, or is gone; `bound` is this end of the channel."""
-        house = assemble(self.configuration, self.source, Commons(self.directory, name))
+        house = assemble(
+            self.configuration, self.source, Commons(self.directory, name), https_port(self.front)
+        )
 
         async def start() -> None:
             await worker.listen(bound)
             await house.start()
 
-        serving = Serving([house.front(self.front)], start, house.aclose, patience=house.patience)
+        serving = Serving([*map(house.front, self.front)], start, house.aclose, patience=house.patience)
         worker = Worker(house, serving)
 
         def attend(serving: Serving) -> None:

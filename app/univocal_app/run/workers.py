@@ -39,6 +39,7 @@ from univocal_app.processes.messages import (
     from_worker,
 )
 from univocal_app.run.assemble import assemble
+from univocal_app.run.listeners import Listeners, https_port
 from univocal_app.run.reload import Read, Reload
 from univocal_app.run.serve import HELD, Serving, run
 from univocal_app.run.systemd import Notices
@@ -69,31 +70,31 @@ class WorkersError(Exception):
 class Program:
     """The program as it runs: what is served, on which sockets, and how the configuration is read again.
 
-    `tell` hears lines, `serving` is said when clients are served.
+    `tell` hears lines: one that names the listeners, when clients are served.
     """
 
     configuration: Configuration
     source: str
-    front: socket.socket
-    back: socket.socket
+    listeners: Listeners
     read: Read
     tell: Callable[[str], None]
     notices: Notices
-    serving: str
 
     def ready(self) -> None:
         """Say that clients are served."""
-        self.tell(self.serving)
-        self.notices.ready(self.serving)
+        said = str(self.listeners)
+        self.tell(said)
+        self.notices.ready(said)
 
 
 def alone(program: Program) -> None:
     """Serve both listeners by this one process. Raises ConfigurationError."""
-    house = assemble(program.configuration, program.source)
+    listeners = program.listeners
+    house = assemble(program.configuration, program.source, https_port=https_port(listeners.front))
     reload = Reload(house, program.read, program.tell, program.notices)
     life = Life(leaving=lambda: serving.is_leaving, reload=reload)
     serving = Serving(
-        [house.front(program.front), house.back(program.back, life)],
+        [*map(house.front, listeners.front), *(house.back(each, life) for each in listeners.back)],
         house.start,
         house.aclose,
         lambda _: house.events.close(),
@@ -109,12 +110,13 @@ def supervise(program: Program) -> None:
     To the shared store each is a node. Raises ConfigurationError, or WorkersError.
     """
     with TemporaryDirectory(prefix="univocal-") as name:
-        directory, source = Path(name), program.source
-        house = assemble(program.configuration, source, Commons(directory, PARENT))
+        directory, source, listeners = Path(name), program.source, program.listeners
+        port = https_port(listeners.front)
+        house = assemble(program.configuration, source, Commons(directory, PARENT), port)
         count = program.configuration.server.workers
 
         def task() -> Task:
-            return Task(house.configuration, source, program.front, directory)
+            return Task(house.configuration, source, listeners.front, directory)
 
         workers = Workers(count, task, house.forget, house.events.relay)
         house.survey.others = house.events.reporters = workers
@@ -126,7 +128,8 @@ def supervise(program: Program) -> None:
             await workers.start()
 
         def ending(at_once: bool) -> None:
-            program.front.close()
+            for each in listeners.front:
+                each.socket.close()
             house.events.close()
             workers.end(at_once)
 
@@ -139,7 +142,7 @@ def supervise(program: Program) -> None:
             workers.reopen()
 
         serving = Serving(
-            [house.back(program.back, life)],
+            [house.back(each, life) for each in listeners.back],
             start,
             close,
             ending,

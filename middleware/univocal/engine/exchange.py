@@ -134,7 +134,8 @@ class Exchange:
             return
         canonical = admission.canonical
         decision = admission.decision
-        leads = canonical is not None and (canonical.redirect or canonical.respelled)
+        https = admission.runtime.https_port
+        leads = canonical is not None and (canonical.redirect or canonical.respelled or https)
         if canonical is not None and leads and not isinstance(decision, Refuse | Order):
             status, location = _redirection(admission, canonical)
             if status:
@@ -621,6 +622,9 @@ def _reason(admission: Admission) -> str:
 
 def _redirection(admission: Admission, canonical: Canonical) -> tuple[int, bytes]:
     """The status and Location of a redirect to the canonical URL; status 0: the request is answered."""
+    runtime = admission.runtime
+    if runtime.leads_to_https(admission.peer.scheme, canonical.target):
+        return 308, canonical.https_url(runtime.https_port)
     if canonical.redirect:
         return canonical.redirect, canonical.url
     status = canonical.site.canonical if _announces_canonical(admission, canonical) else "link"

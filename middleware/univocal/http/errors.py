@@ -26,6 +26,8 @@ __all__ = [
 # Every reason for which univocal itself answers, with its status and a title. The order is the order of
 # precedence: of several reasons the first in this table is the request's `reason`.
 REASONS: Final[dict[str, tuple[int, str]]] = {
+    "plain-http": (400, "Plain HTTP was sent to a port of TLS: use https"),
+    "bad-proxy-header": (400, "The connection does not begin with a PROXY header that can be read"),
     "bad-framing": (400, "The message's length is ambiguous"),
     "bad-host": (400, "The Host field names no host"),
     "bad-target": (400, "The request target is none"),

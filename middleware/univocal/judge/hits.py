@@ -135,6 +135,7 @@ class Hits:
             return None
         rules = runtime.rules_of(resolved)
         special = resolved.observed or resolved.redirect or resolved.verbatim or resolved.respelled
+        special = special or runtime.leads_to_https(scheme, resolved.target)
         if special or rules.bypasses_path(resolved.target):
             return None
         edits, shown = runtime.edits_of(resolved)

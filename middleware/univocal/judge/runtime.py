@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
+from typing import Final, Literal
 
 from univocal.cache.rules import DEFAULTS, Rules
 from univocal.http.field_edits import NO_EDITS, FieldEdits, RouteEdits
@@ -18,6 +18,8 @@ from univocal.uri.sites import Sites
 from univocal.uri.target import Canonical
 
 __all__ = ["Access", "Limits", "Runtime"]
+
+_CHALLENGE: Final = b"/.well-known/acme-challenge/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class Runtime:
     forwarded: Family = "x-forwarded"  # … those of this family
     limits: Limits = Limits()
     cache_status: Literal["plain", "key", "off"] = "plain"
+    https_port: int = 0  # where requests by plain HTTP are sent; 0: they are answered
     upgrades: frozenset[bytes] = frozenset((WEBSOCKET,))  # protocols to which clients may switch, lower case
     # By the names that `rules` has; that of "" is for requests to no site. Empty: no field is changed.
     edits: Mapping[str | tuple[str, bytes], RouteEdits] = field(default_factory=lambda: MappingProxyType({}))
@@ -81,6 +84,13 @@ class Runtime:
             return self.edits_of(canonical).response
         site, _ = self.sites.owner(hosts, scheme)
         return (self.edits.get(site) or self.edits.get("", NO_EDITS)).response
+
+    def leads_to_https(self, scheme: bytes, target: bytes) -> bool:
+        """Tell whether a request by `scheme` is sent to https.
+
+        The authority of an ACME challenge asks by plain HTTP, before there is a certificate (RFC 8555 §8.3).
+        """
+        return self.https_port > 0 and scheme == b"http" and not target.startswith(_CHALLENGE)
 
     @classmethod
     def everywhere(cls, profile: Profile, rules: Rules | None = None, **settings: object) -> Runtime:

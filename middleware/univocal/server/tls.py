@@ -16,8 +16,10 @@ from typing import Any, Final, cast
 
 from univocal.http.messages import Received
 from univocal.server.certificates import Certificates
+from univocal.server.complaints import COMPLAINTS
 from univocal.server.listener import Listener
 from univocal.server.peer import SUITS
+from univocal.server.refusal import refuse_connection
 from univocal.server.roles import ServerState
 
 __all__ = ["TlsConnection", "TlsTransport"]
@@ -52,7 +54,9 @@ class TlsConnection(asyncio.Protocol):
         self._listener = listener
         self._timer: asyncio.TimerHandle | None = None
         self._peer: str | None = None
+        self._socket: asyncio.Transport
         self._transport: TlsTransport
+        self._begun = self._refused = False
         self.rested = 0.0
 
     @classmethod
@@ -70,6 +74,7 @@ class TlsConnection(asyncio.Protocol):
         return cast("type[asyncio.Protocol]", made)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._socket = transport
         self._transport = TlsTransport(transport, self._certificates.default, self._loop)
         peer = transport.get_extra_info("peername")
         self._peer = str(peer[0]) if isinstance(peer, tuple) else None
@@ -93,6 +98,12 @@ class TlsConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         transport = self._transport
+        if not self._begun:
+            self._begun = True
+            if data[:1].isalpha():  # RFC 8446 §5.1: a record begins with its type, which is no letter
+                self._refuse_plain()
+        if self._refused:
+            return
         transport.arrived(data)
         if transport.protocol is None:
             if not transport.shake():
@@ -132,6 +143,15 @@ class TlsConnection(asyncio.Protocol):
     def shutdown(self) -> None:
         """Close, as the server ends: uvicorn calls this."""
         self._transport.abort()
+
+    def _refuse_plain(self) -> None:
+        """Answer a client that speaks HTTP without TLS."""
+        COMPLAINTS.note("Refused a request: plain HTTP at a port of TLS")
+        if self._listener.tell is not None:
+            self._listener.tell(Received(b"", b"", b"http", self._peer), ("plain-http",))
+        self._part()
+        self._refused = True
+        self._timer = refuse_connection(self._socket, self._loop, ("plain-http",))
 
     def _late(self) -> None:
         if self._listener.tell is not None:

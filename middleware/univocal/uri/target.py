@@ -25,6 +25,9 @@ __all__ = [
 ]
 
 
+_PORT: Final = re.compile(rb":[0-9]*\Z")
+
+
 @dataclass(frozen=True, slots=True)
 class Canonical:
     """The one spelling of a target URI, and who owns it: the only URL that anything downstream sees.
@@ -48,6 +51,11 @@ class Canonical:
     verbatim: bytes = b""
     respelled: bool = False
     upstream_path: bytes = b""
+
+    def https_url(self, port: int) -> bytes:
+        """The absolute URL under https, at a port of its own."""
+        host = _PORT.sub(b"", self.authority) + (b"" if port == 443 else b":%d" % port)
+        return b"https://%b%b" % (host, b"" if self.target == b"*" else self.target)
 
     @property
     def url(self) -> bytes:

@@ -28,15 +28,15 @@ from univocal.server.http1.request_reader import END, RequestPhase, RequestReade
 from univocal.server.http1.response import ResponseFraming, interim_head
 from univocal.server.listener import Listener
 from univocal.server.peer import ClientPeer, peer_of
+from univocal.server.refusal import LINGER
 from univocal.server.request_content import RequestContent
 from univocal.server.roles import ServerState
 from univocal.server.turn import Turn, TurnState
 
-__all__ = ["LINGER", "ConnectionState", "Http1Connection"]
+__all__ = ["ConnectionState", "Http1Connection"]
 
 logger: Final = logging.getLogger("univocal")
 
-LINGER: Final = 2.0  # seconds in which a client may still read why it was refused (RFC 9112 §9.6)
 # Seconds before the end of a shutdown's time at which tunnels are ended, so that clients can hear of it.
 FAREWELL: Final = 1.0
 

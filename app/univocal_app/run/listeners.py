@@ -1,0 +1,201 @@
+"""The listening sockets of the program: TCP and Unix, with TLS and without, bound here or by systemd."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from univocal.http.errors import ConfigurationError, Objections
+from univocal_app.config.tables import Configuration, ServerTable
+from univocal_app.config.values import Address, Place, SocketPath
+
+__all__ = [
+    "HTTPS",
+    "Bound",
+    "Listeners",
+    "address_of",
+    "bind",
+    "check_listeners",
+    "check_place",
+    "https_port",
+    "listening",
+]
+
+BACKLOG: Final = 2048
+MODE: Final = 0o666  # of a Unix socket, as nginx has it: its directory says who may connect
+HTTPS: Final = 443
+_PATIENCE: Final = 1.0  # seconds that a listener of another program has to take a connection
+
+
+class Bound(NamedTuple):
+    """A listening socket, and whether its clients speak TLS."""
+
+    socket: socket.socket
+    is_tls: bool = False
+
+    @property
+    def is_unix(self) -> bool:
+        """True of a socket that has a path for an address."""
+        return self.socket.family == socket.AF_UNIX
+
+    def __str__(self) -> str:
+        if self.is_unix:
+            return f"unix://{self.socket.getsockname()}"
+        return f"{'https' if self.is_tls else 'http'}://{address_of(self.socket)}/"
+
+
+class Listeners(NamedTuple):
+    """The sockets of clients, and those of the admin listener."""
+
+    front: tuple[Bound, ...]
+    back: tuple[Bound, ...]
+
+    def __str__(self) -> str:
+        front, back = (" and ".join(map(str, each)) for each in self)
+        return f"serving {front}, admin listener {back}"
+
+
+def https_port(front: Sequence[Bound]) -> int:
+    """The port of the first listener with TLS; without one, that of https."""
+    ports = (address_of(each.socket).port for each in front if each.is_tls and not each.is_unix)
+    return next(ports, HTTPS)
+
+
+@contextmanager
+def listening(
+    server: ServerTable, passed: Mapping[str, Sequence[socket.socket]], sources: Mapping[str, str]
+) -> Iterator[Listeners]:
+    """The listeners of a configuration, until the end.
+
+    Sockets that systemd has `passed` take the place of a setting's. `sources` names where each setting was
+    read. Raises ConfigurationError.
+    """
+    places = {"listen": server.listen, "listen_tls": server.listen_tls, "admin": server.admin}
+    bound: dict[str, list[socket.socket]] = {}
+    with ExitStack() as stack:
+        for name, setting in places.items():
+            bound[name] = []
+            if sockets := passed.get(name, ()):
+                bound[name] += [stack.enter_context(each) for each in sockets]
+                continue
+            for place in setting:
+                made = stack.enter_context(bind(place, sources[name], f"server.{name}"))
+                if isinstance(place, SocketPath):
+                    stack.callback(_remove, place.path, os.lstat(place.path).st_ino)
+                bound[name].append(made)
+        plain_is_tls = bool(server.tls_cert) and not bound["listen_tls"]
+        front = [Bound(each, plain_is_tls) for each in bound["listen"]]
+        front += [Bound(each, is_tls=True) for each in bound["listen_tls"]]
+        yield Listeners(tuple(front), tuple(map(Bound, bound["admin"])))
+
+
+def check_listeners(configuration: Configuration, source: str) -> None:
+    """Raise ConfigurationError for listeners that do not go together."""
+    server, objections = configuration.server, Objections()
+    if server.listen_tls and not server.tls_cert:
+        objections.errors.append(
+            ConfigurationError(
+                source, "server.listen_tls", [*map(str, server.listen_tls)], "[] without tls_cert"
+            )
+        )
+    if not (server.listen or server.listen_tls):
+        objections.errors.append(
+            ConfigurationError(source, "server.listen", [], "at least one listener here or in listen_tls")
+        )
+    objections.conclude()
+
+
+def bind(place: Place, source: str, key: str) -> socket.socket:
+    """A listening socket. Raises ConfigurationError, which names the setting `key`, if there is none."""
+    try:
+        return _listening(place)
+    except OSError as error:
+        raise _no_place(place, source, key, error) from None
+
+
+def check_place(place: Place, source: str, key: str) -> None:
+    """Raise ConfigurationError if `bind` would, unless it is for a program that listens there now."""
+    try:
+        if isinstance(place, SocketPath):
+            _check_path(Path(place.path))
+        else:
+            _listening(place).close()
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise _no_place(place, source, key, error) from None
+
+
+def address_of(bound: socket.socket) -> Address:
+    """The address that a socket is bound to: port 0 was replaced by the system's choice."""
+    return Address(*bound.getsockname()[:2])
+
+
+def _listening(place: Place) -> socket.socket:
+    if isinstance(place, SocketPath):
+        _clear(Path(place.path))
+        family, at = socket.AF_UNIX, place.path
+        made = socket.socket(family, socket.SOCK_STREAM)
+    else:
+        made = socket.socket(socket.AF_INET6 if ":" in place.host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        if isinstance(place, SocketPath):
+            made.bind(at)
+            os.chmod(at, MODE)
+        else:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.bind(place)
+        made.listen(BACKLOG)
+    except OSError:
+        made.close()
+        raise
+    made.setblocking(False)
+    return made
+
+
+def _clear(path: Path) -> None:
+    """Remove a socket at which no program listens any more. Raises OSError for any other file."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise FileExistsError(errno.EEXIST, "there is a file that is no socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(_PATIENCE)
+        try:
+            probe.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            path.unlink(missing_ok=True)
+            return
+        except (TimeoutError, BlockingIOError):  # its queue is full: somebody listens
+            pass
+    raise OSError(errno.EADDRINUSE, "another program listens there")
+
+
+def _check_path(path: Path) -> None:
+    if path.exists() and not path.is_socket():
+        raise FileExistsError(errno.EEXIST, "there is a file that is no socket")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        reason = errno.EACCES if path.parent.is_dir() else errno.ENOENT
+        raise OSError(reason, os.strerror(reason))
+
+
+def _remove(path: str, inode: int) -> None:
+    """Remove a socket of ours, unless another program has put its own in its place."""
+    with suppress(OSError):
+        if os.lstat(path).st_ino == inode:
+            os.unlink(path)
+
+
+def _no_place(place: Place, source: str, key: str, error: OSError) -> ConfigurationError:
+    reason = error.strerror or error
+    allowed = f"an address of this machine with a free port ({reason})"
+    if isinstance(place, SocketPath):
+        allowed = f"a path at which this user may make a socket ({reason})"
+    return ConfigurationError(source, key, str(place), allowed)

@@ -1,0 +1,183 @@
+"""Connections whose client is not the one at the other end of the socket.
+
+A proxy introduces its client by the PROXY protocol, and a Unix socket has no address at its other end. In
+both cases a connection's protocol, TLS or HTTP, gets a transport that tells other ends than the socket's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, cast
+
+from univocal.http.messages import Received
+from univocal.judge.trust import Networks, within
+from univocal.server.complaints import COMPLAINTS
+from univocal.server.listener import Listener
+from univocal.server.proxy_header import End, ProxyHeaderError, read_proxy_header
+from univocal.server.refusal import refuse_connection
+from univocal.server.roles import ServerState
+
+__all__ = ["UNIX_CLIENT", "IntroducedTransport", "Introduction"]
+
+# The client at a Unix socket: a program of this machine, with the rights of one that connects by loopback.
+UNIX_CLIENT: Final[End] = ("127.0.0.1", 0)
+
+# The calls that go to the socket's transport as they are, without a detour.
+_CALLS: Final = (
+    *("write", "writelines", "write_eof", "can_write_eof", "close", "abort", "is_closing"),
+    *("pause_reading", "resume_reading", "is_reading", "set_protocol", "get_protocol"),
+    *("get_write_buffer_size", "get_write_buffer_limits", "set_write_buffer_limits"),
+)
+
+
+class IntroducedTransport(asyncio.Transport):
+    """A socket's transport that names other ends of the connection; None: nobody is named."""
+
+    def __init__(self, below: asyncio.Transport, client: End | None, server: End | None) -> None:
+        super().__init__()
+        self._below = below
+        self._ends: dict[str, End | None] = {"peername": client}
+        if server is not None:
+            self._ends["sockname"] = server
+        for name in _CALLS:
+            setattr(self, name, getattr(below, name))
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._ends[name] if name in self._ends else self._below.get_extra_info(name, default)
+
+
+class Introduction(asyncio.Protocol):
+    """The beginning of a connection, until it is known who the client is; then `protocol` has it.
+
+    With `proxies`, connections from those networks begin with a PROXY header, and no others do. While it is
+    awaited, this is the Guest among the listener's clients, for as long as a request's head may take. The
+    protocol below is asyncio's own to call from then on: there is no detour.
+    """
+
+    def __init__(
+        self,
+        config: Any,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        protocol: Callable[..., asyncio.Protocol],
+        listener: Listener,
+        proxies: Callable[[], Networks],
+        answers: bool,
+    ) -> None:
+        self._loop = loop = _loop or asyncio.get_running_loop()
+        self._connections = server_state.connections
+        self._protocol = partial(
+            protocol, config=config, server_state=server_state, app_state=app_state, _loop=loop
+        )
+        self._listener, self._proxies, self._answers = listener, proxies, answers
+        self._received = b""
+        self._client: End | None = None
+        self._refused = False
+        self._timer: asyncio.TimerHandle | None = None
+        self.transport: asyncio.Transport
+        self.rested = 0.0
+
+    @classmethod
+    def before(
+        cls,
+        protocol: Any,
+        listener: Listener,
+        proxies: Callable[[], Networks] = tuple,
+        *,
+        answers: bool = True,
+    ) -> type[asyncio.Protocol]:
+        """A protocol for uvicorn's `http`, in front of another one.
+
+        `answers`: a connection without the header that it should have gets a problem by HTTP.
+        """
+        made = partial(cls, protocol=protocol, listener=listener, proxies=proxies, answers=answers)
+        return cast("type[asyncio.Protocol]", made)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.transport = transport
+        name = transport.get_extra_info("peername")
+        is_unix = not isinstance(name, tuple)
+        self._client = client = UNIX_CLIENT if is_unix else (str(name[0]), int(name[1]))
+        if not within(client[0], self._proxies()):
+            self._hand_over(IntroducedTransport(transport, client, None) if is_unix else transport)
+            return
+        self.rested = self._loop.time()
+        self._connections.add(self)
+        self._listener.clients.enter(self, client[0])
+        if timeout := self._listener.bounds.limits.header_timeout:
+            self._timer = self._loop.call_later(timeout, self._late)
+
+    def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
+        self._received += data
+        try:
+            header = read_proxy_header(self._received)
+        except ProxyHeaderError as error:
+            self._refuse(str(error))
+            return
+        if header is None:
+            return
+        self._part()
+        rest, self._received = self._received[header.length :], b""
+        client = self._client if header.is_local else header.client
+        protocol = self._hand_over(IntroducedTransport(self.transport, client, header.server))
+        if rest:
+            protocol.data_received(rest)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self._part()
+
+    def _hand_over(self, transport: asyncio.Transport) -> asyncio.Protocol:
+        """Let the protocol have the connection, whose client is known."""
+        protocol = self._protocol()
+        self.transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        return protocol
+
+    def _part(self) -> None:
+        """Be no longer who stands for this connection."""
+        self._listener.clients.leave(self)
+        self._connections.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _refuse(self, why: str) -> None:
+        """End a connection of a proxy that should introduce its client and does not."""
+        COMPLAINTS.note(f"Refused a connection of a trusted proxy: {why}")
+        self._tell("bad-proxy-header")
+        self._part()
+        self._refused, self._received = True, b""
+        if self._answers:
+            self._timer = refuse_connection(self.transport, self._loop, ("bad-proxy-header",))
+        else:
+            self.transport.abort()
+
+    def _late(self) -> None:
+        self._tell("request-timeout")
+        self.transport.abort()
+
+    def _tell(self, reason: str) -> None:
+        if self._listener.tell is not None:
+            scheme = b"http" if self._answers else b"https"
+            address = None if self._client is None else self._client[0]
+            self._listener.tell(Received(b"", b"", scheme, address), (reason,))
+
+    # A client among others, while nobody knows who it is (`Guest`)
+
+    def is_resting(self) -> bool:
+        """Tell that no request is under way."""
+        return True
+
+    def give_way(self) -> None:
+        """Close, for another client that has come."""
+        self.transport.abort()
+
+    def shutdown(self) -> None:
+        """Close, as the server ends: uvicorn calls this."""
+        self.transport.abort()

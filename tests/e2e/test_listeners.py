@@ -1,0 +1,320 @@
+"""Several listeners: with TLS and without, Unix sockets, and connections that a proxy introduces."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from authority import Authority
+
+Fixture = Callable[..., Any]
+
+SITE = '[[sites]]\nhosts = ["en.example"]\naliases = ["www.en.example"]\nupstream = "{}"\n'
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    made = Authority(tmp_path_factory.mktemp("authority"))
+    made.issue("en", "DNS:en.example,IP:127.0.0.1")
+    return made
+
+
+@pytest.fixture
+def serve(start: Fixture, origin: Any, tmp_path: Path) -> Callable[..., Any]:
+    """Start the program with these settings of `[server]` before one origin server."""
+
+    def started(server: str, more: str = "", site: str = "", **named: Any) -> Any:
+        file = tmp_path / "univocal.toml"
+        if "admin =" not in server:
+            server += '\nadmin = "127.0.0.1:0"'
+        file.write_text(f"[server]\n{server}\n{more}\n{SITE.format(origin.url)}{site}")
+        return start("serve", "--config", str(file), **named)
+
+    return started
+
+
+def curl(*arguments: str) -> tuple[int, dict[str, str], str]:
+    """Status, fields and content, by curl, which believes any certificate."""
+    command = ["curl", "-s", "-i", "-k", "--max-time", "10", *arguments]
+    head, _, body = subprocess.run(command, capture_output=True, check=False).stdout.partition(b"\r\n\r\n")
+    lines = head.decode().splitlines()
+    fields = dict(line.lower().split(": ", 1) for line in lines[1:])
+    return int(lines[0].split()[1]) if lines else 0, fields, body.decode()
+
+
+def urls(running: Any) -> list[str]:
+    """Those of the clients' listeners, in the order of the settings."""
+    return re.findall(
+        r"(?:https?|unix)://[^ ,]+", running.said.partition("serving ")[2].partition(", admin")[0]
+    )
+
+
+def pair(authority: Authority) -> str:
+    return f'tls_cert = "{authority.folder}/en.pem"\ntls_key = "{authority.folder}/en.key"\n'
+
+
+EN = ("-H", "Host: en.example")
+ANY = "127.0.0.1:0"
+
+
+def exchange(address: tuple[str, int], data: bytes) -> bytes:
+    with socket.create_connection(address, 10) as connection:
+        connection.sendall(data)
+        received = b""
+        while chunk := connection.recv(65536):
+            received += chunk
+        return received
+
+
+def test_every_listener_serves(serve: Fixture, authority: Authority) -> None:
+    running = serve(f'listen = ["{ANY}", "{ANY}"]\nlisten_tls = ["{ANY}"]\n' + pair(authority))
+    listeners = urls(running)
+    assert [url.partition(":")[0] for url in listeners] == ["http", "http", "https"]
+    assert [curl(*EN, f"{url}a")[0] for url in listeners] == [200, 200, 200]
+
+
+@pytest.mark.parametrize("listen", [f'"{ANY}"', f'["{ANY}", "{ANY}"]'])
+def test_without_listen_tls_a_certificate_is_for_listen(
+    serve: Fixture, authority: Authority, listen: str
+) -> None:
+    listeners = urls(serve(f"listen = {listen}\n" + pair(authority)))
+    assert {url.partition(":")[0] for url in listeners} == {"https"}
+    assert [curl(*EN, f"{url}a")[0] for url in listeners] == [200] * len(listeners)
+
+
+def test_the_admin_listener_has_several_places(serve: Fixture, tmp_path: Path) -> None:
+    path = tmp_path / "admin.sock"
+    running = serve(f'listen = "{ANY}"\nadmin = ["{ANY}", "unix://{path}"]')
+    host, port = running.admin
+    assert curl(f"http://{host}:{port}/-/stats")[0] == 200
+    assert curl("--unix-socket", str(path), "http://localhost/-/stats")[0] == 200
+    assert curl("--unix-socket", str(path), "http://evil.example/-/stats")[0] == 421
+
+
+def test_a_unix_socket_serves_and_goes_at_the_end(serve: Fixture, tmp_path: Path) -> None:
+    path = tmp_path / "univocal.sock"
+    running = serve(f'listen = "unix://{path}"')
+    assert urls(running) == [f"unix://{path}"]
+    assert path.stat().st_mode & 0o777 == 0o666
+    at = ("--unix-socket", str(path))
+    assert curl(*at, *EN, "http://localhost/a")[2] == "answer 1"
+    assert "hit" in curl(*at, *EN, "http://localhost/a")[1]["cache-status"]
+    # Who connects there is of this machine, as with loopback.
+    assert curl(*at, *EN, "-X", "PURGE", "http://localhost/a")[0] == 200
+    assert running.end(signal.SIGTERM) == 0
+    assert not path.exists()
+
+
+def test_forwarded_fields_are_believed_at_a_unix_socket(serve: Fixture, tmp_path: Path) -> None:
+    path = tmp_path / "univocal.sock"
+    running = serve(f'listen = "unix://{path}"')
+    named = ("-H", "X-Forwarded-For: 192.0.2.7")
+    curl("--unix-socket", str(path), *EN, *named, "http://localhost/a")
+    assert running.end() == 0
+    assert [json.loads(line)["client"] for line in running.out.splitlines()] == ["192.0.2.7"]
+
+
+def test_a_stale_socket_is_replaced_and_a_live_one_is_not(
+    serve: Fixture, univocal: Fixture, origin: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "univocal.sock"
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(path))
+    serve(f'listen = "unix://{path}"')
+    assert curl("--unix-socket", str(path), *EN, "http://localhost/a")[0] == 200
+    options = ("--listen", f"unix://{path}", "--admin", ANY)
+    second = univocal("serve", "--upstream", origin.url, *options)
+    assert second.returncode == 2
+    assert "another program listens there" in second.stderr
+    assert curl("--unix-socket", str(path), *EN, "http://localhost/a")[0] == 200
+
+
+def test_a_file_that_is_no_socket_stays(univocal: Fixture, origin: Any, tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("notes")
+    ended = univocal("serve", "--upstream", origin.url, "--listen", f"unix://{path}", "--admin", ANY)
+    assert ended.returncode == 2
+    assert "no socket" in ended.stderr
+    assert path.read_text() == "notes"
+
+
+def test_options_of_listeners_may_be_repeated(start: Fixture, origin: Any, tmp_path: Path) -> None:
+    path = tmp_path / "univocal.sock"
+    options = ["--listen", ANY, "--listen", f"unix://{path}", "--admin", ANY]
+    first, second = urls(start("serve", "--upstream", origin.url, *options))
+    assert curl(f"{first}a")[0] == 200
+    assert second == f"unix://{path}"
+    assert curl("--unix-socket", str(path), "http://localhost/b")[0] == 200
+
+
+def test_workers_share_every_listener(
+    serve: Fixture, authority: Authority, redis: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "univocal.sock"
+    running = serve(
+        f'workers = 2\nlisten = ["{ANY}", "unix://{path}"]\nlisten_tls = "{ANY}"\n' + pair(authority),
+        f'[cache]\nstore = "{redis.url}"',
+    )
+    plain, _, secure = urls(running)
+    for _ in range(4):
+        assert curl(*EN, f"{plain}a")[0] == 200
+        assert curl(*EN, f"{secure}a")[0] == 200
+        assert curl("--unix-socket", str(path), *EN, "http://localhost/a")[0] == 200
+    assert running.end(signal.SIGTERM) == 0
+    assert not path.exists()
+
+
+def test_plain_http_at_a_port_of_tls_is_told_so(serve: Fixture, authority: Authority) -> None:
+    running = serve(f'listen = "{ANY}"\n' + pair(authority))
+    host, port = running.proxy
+    status, fields, body = curl(f"http://{host}:{port}/a")
+    assert status == 400
+    assert fields["content-type"] == "application/problem+json"
+    problem = json.loads(body)
+    assert problem["reason"] == "plain-http"
+    assert "https" in problem["detail"]
+    assert curl(*EN, f"https://{host}:{port}/a")[0] == 200
+    assert running.end() == 0
+    assert [json.loads(line)["status"] for line in running.out.splitlines()] == [400, 200]
+
+
+@pytest.fixture
+def redirecting(serve: Fixture, authority: Authority) -> tuple[str, int]:
+    """The URL of the listener without TLS, and the port of the one with it."""
+    running = serve(
+        f'listen = "{ANY}"\nlisten_tls = "{ANY}"\nhttps_redirect = true\n' + pair(authority),
+        "[cache]\nttl = 60",
+        'scheme = "keep"\n',
+    )
+    plain, secure = urls(running)
+    return plain, int(secure.rstrip("/").rpartition(":")[2])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "target"),
+    [
+        ((*EN, "/a"), "/a"),
+        ((*EN, "/%61/b?x=1"), "/a/b?x=1"),
+        (("-H", "Host: www.en.example:80", "/a"), "/a"),
+        ((*EN, "-X", "POST", "-d", "x", "/a"), "/a"),
+        ((*EN, "-H", "X-Forwarded-Proto: http", "-H", "X-Forwarded-For: 192.0.2.1", "/a"), "/a"),
+    ],
+)
+def test_plain_http_is_sent_to_the_canonical_https_url(
+    redirecting: tuple[str, int], arguments: tuple[str, ...], target: str
+) -> None:
+    plain, port = redirecting
+    *options, path = arguments
+    for _ in range(2):  # what is stored changes nothing
+        status, fields, _ = curl(*options, "--path-as-is", plain.rstrip("/") + path)
+        assert (status, fields["location"]) == (308, f"https://en.example:{port}{target}")
+        assert curl(*EN, f"https://127.0.0.1:{port}{target}")[0] in {200, 404}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        ((*EN, "-H", "X-Forwarded-Proto: https", "-H", "X-Forwarded-For: 192.0.2.1", "/a"), 200),
+        ((*EN, "/.well-known/acme-challenge/token"), 200),
+        ((*EN, "-X", "PURGE", "/a"), 200),
+        (("-H", "Host: other.example", "/a"), 421),
+        (("-H", "Host: a/b", "/a"), 400),
+    ],
+)
+def test_some_requests_are_not_sent_to_https(
+    redirecting: tuple[str, int], arguments: tuple[str, ...], status: int
+) -> None:
+    plain, _ = redirecting
+    *options, path = arguments
+    assert curl(*options, plain.rstrip("/") + path)[0] == status
+
+
+PROXIED = f'listen = "{ANY}"\nproxy_protocol = true\n'
+HEADER = b"PROXY TCP4 192.0.2.7 127.0.0.1 4711 80\r\n"
+GET = b"GET /a HTTP/1.1\r\nHost: en.example\r\nConnection: close\r\n\r\n"
+
+
+def clients(running: Any) -> list[tuple[str | None, int]]:
+    """The client and status of each line in the access log."""
+    assert running.end() == 0
+    lines = [json.loads(line) for line in running.out.splitlines()]
+    return [(line["client"], line["status"]) for line in lines]
+
+
+def test_a_proxy_introduces_its_client(serve: Fixture) -> None:
+    running = serve(PROXIED)
+    assert exchange(running.proxy, HEADER + GET).endswith(b"answer 1")
+    host, port = running.proxy
+    assert curl("--haproxy-protocol", *EN, f"http://{host}:{port}/a")[0] == 200
+    assert clients(running) == [("192.0.2.7", 200), ("127.0.0.1", 200)]
+
+
+def test_an_introduced_client_has_its_own_rights(serve: Fixture) -> None:
+    """It is no trusted proxy, and the loopback address of the proxy gives it none."""
+    running = serve(PROXIED)
+    purge = GET.replace(b"GET", b"PURGE")
+    assert b" 403 " in exchange(running.proxy, HEADER + purge)
+    assert b" 403 " in exchange(running.proxy, b"PROXY UNKNOWN\r\n" + purge)
+    named = purge.replace(b"Host", b"X-Forwarded-For: 127.0.0.1\r\nHost")
+    assert b" 403 " in exchange(running.proxy, HEADER + named)
+    local = b"PROXY TCP4 127.0.0.1 127.0.0.1 4711 80\r\n"
+    assert b" 200 " in exchange(running.proxy, local + purge)
+
+
+def test_a_trusted_proxy_has_to_introduce_its_client(serve: Fixture) -> None:
+    running = serve(PROXIED)
+    answer = exchange(running.proxy, GET)
+    assert b" 400 " in answer
+    assert b"bad-proxy-header" in answer
+    assert clients(running) == [("127.0.0.1", 400)]
+
+
+def test_the_header_of_anybody_else_is_refused(serve: Fixture) -> None:
+    running = serve(PROXIED + 'trusted_proxies = ["192.0.2.1"]\n')
+    assert b" 400 " in exchange(running.proxy, HEADER + GET)
+    assert b" 200 " in exchange(running.proxy, GET)
+
+
+def test_a_header_comes_before_tls(serve: Fixture, authority: Authority) -> None:
+    running = serve(PROXIED + pair(authority))
+    host, port = running.proxy
+    context = authority.client()
+    with socket.create_connection((host, port), 10) as raw:
+        raw.sendall(HEADER)
+        with context.wrap_socket(raw, server_hostname="en.example") as connection:
+            connection.sendall(GET)
+            assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+    assert exchange(running.proxy, GET) == b""
+    assert clients(running) == [("192.0.2.7", 200), ("127.0.0.1", 400)]
+
+
+def test_a_header_in_pieces_has_a_head_s_time(serve: Fixture) -> None:
+    running = serve(PROXIED + "header_timeout = 0.5\n")
+    with socket.create_connection(running.proxy, 10) as slow:
+        slow.sendall(HEADER[:9])
+        assert slow.recv(1) == b""
+    assert b" 200 " in exchange(running.proxy, HEADER + GET)
+
+
+def test_the_admin_listener_takes_no_header(serve: Fixture) -> None:
+    running = serve(PROXIED)
+    host, port = running.admin
+    assert curl(f"http://{host}:{port}/-/health")[0] == 200
+    assert curl("--haproxy-protocol", f"http://{host}:{port}/-/health")[0] == 400
+
+
+def test_the_bound_on_connections_counts_introduced_clients(serve: Fixture) -> None:
+    running = serve(PROXIED + "max_connections_per_client = 1\n")
+    with socket.create_connection(running.proxy, 10) as held:
+        held.sendall(HEADER + GET.replace(b"close", b"keep-alive"))
+        assert held.recv(65536).startswith(b"HTTP/1.1 200 ")
+        assert b" 429 " in exchange(running.proxy, HEADER + GET)
+        assert b" 200 " in exchange(running.proxy, HEADER.replace(b"192.0.2.7", b"192.0.2.8") + GET)
