@@ -303,11 +303,11 @@ def test_handshakes_give_way_to_clients(proxy: Fixture, connect: Fixture) -> Non
             each.close()
 
 
-def test_who_speaks_no_tls_is_closed(proxy: Fixture, ask: Fixture) -> None:
+def test_a_client_without_tls_is_told_so(proxy: Fixture, ask: Fixture) -> None:
     running = proxy()
     with socket.create_connection(running.proxy, timeout=TIMEOUT) as plain:
         plain.sendall(get(b"/"))
-        assert plain.recv(100) == b""
+        assert plain.recv(100).startswith(b"HTTP/1.1 400 ")
     assert ask(running.admin, "/-/ready", "127.0.0.1").status == 200  # the admin listener is without TLS
 
 

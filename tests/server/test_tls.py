@@ -13,6 +13,7 @@ from univocal.server.certificates import Certificates
 from univocal.server.clients import Clients, ConnectionLimits
 from univocal.server.listener import Listener
 from univocal.server.peer import SUITS
+from univocal.server.refusal import LINGER
 from univocal.server.tls import TlsConnection
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites
@@ -307,9 +308,21 @@ def test_a_handshake_has_as_long_as_a_head(authority):
     assert done.loop.timers[0].cancelled
 
 
-@pytest.mark.parametrize(
-    "octets", [b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"\x16\x03\x01\x00\x05hello", b"\0" * 99]
-)
+def test_plain_http_gets_a_problem_and_time_to_read_it(authority):
+    wire = Wire(authority)
+    wire.server.data_received(b"GET / HT")
+    wire.server.data_received(b"TP/1.1\r\nHost: a\r\n\r\n")
+    assert wire.socket.taken().startswith(b"HTTP/1.1 400 ")
+    assert (wire.socket.finished, wire.socket.closed) == (True, False)
+    timer = wire.loop.timers[-1]
+    assert timer.seconds == LINGER
+    timer.call()
+    assert wire.socket.aborted
+    wire.server.connection_lost(None)
+    assert (wire.made, len(wire.clients), wire.state.connections) == ([], 0, set())
+
+
+@pytest.mark.parametrize("octets", [b"\x16\x03\x01\x00\x05hello", b"\0" * 99])
 def test_what_is_no_handshake_ends_the_connection(authority, octets):
     wire = Wire(authority)
     wire.server.data_received(octets)

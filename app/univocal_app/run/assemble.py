@@ -197,10 +197,7 @@ class House:
 def assemble(
     configuration: Configuration, source: str, commons: Commons | None = None, https_port: int = HTTPS
 ) -> House:
-    """Build the proxy. Raises ConfigurationError; `source` is the file's name, or "command line".
-
-    `commons` is for one of several processes; `https_port` is that to which plain HTTP may be sent.
-    """
+    """Build the proxy; one of several processes has `commons`. Raises ConfigurationError."""
     store = store_of(configuration, source)
     shared, memory = (None, store) if isinstance(store, MemoryStore) else (store, store.memory)
     server = configuration.server
@@ -234,13 +231,17 @@ def assemble(
     if telemetry is not None:
         proxy.engine.audience.listeners.append(telemetry)
     events = Events(proxy.engine.audience.listeners)
-    certificates = contexts_of(configuration, source)
-    files = CertificateFiles(configuration, source, runtime.sites, certificates) if certificates else None
+    files = _certificates(configuration, source, runtime.sites)
     written = source, configuration, Running.of(recipes, proxies), dict(contents_of(configuration, source))
     observers = metrics, views, survey, events
     house = House(*written, proxy, origins, *observers, log, listener, shared, files, telemetry, https_port)
     house.seat_log()
     return house
+
+
+def _certificates(configuration: Configuration, source: str, sites: Sites) -> CertificateFiles | None:
+    contexts = contexts_of(configuration, source)
+    return CertificateFiles(configuration, source, sites, contexts) if contexts else None
 
 
 def _listener(configuration: Configuration, proxy: CacheMiddleware, origins: Origins) -> Listener:

@@ -111,8 +111,8 @@ def supervise(program: Program) -> None:
     """
     with TemporaryDirectory(prefix="univocal-") as name:
         directory, source, listeners = Path(name), program.source, program.listeners
-        port = https_port(listeners.front)
-        house = assemble(program.configuration, source, Commons(directory, PARENT), port)
+        commons, port = Commons(directory, PARENT), https_port(listeners.front)
+        house = assemble(program.configuration, source, commons, port)
         count = program.configuration.server.workers
 
         def task() -> Task:
@@ -137,10 +137,6 @@ def supervise(program: Program) -> None:
             await workers.aclose()
             await house.aclose()
 
-        def reopen() -> None:
-            house.log.reopen()
-            workers.reopen()
-
         serving = Serving(
             [house.back(each, life) for each in listeners.back],
             start,
@@ -149,7 +145,14 @@ def supervise(program: Program) -> None:
             patience=house.patience,
             leaving=program.notices.stopping,
         )
-        run(serving, program.ready, hears={signal.SIGHUP: reload.begin, signal.SIGUSR1: reopen})
+        run(
+            serving,
+            program.ready,
+            hears={
+                signal.SIGHUP: reload.begin,
+                signal.SIGUSR1: lambda: (house.log.reopen(), workers.reopen()),
+            },
+        )
 
 
 @dataclass(eq=False)

@@ -17,7 +17,7 @@ import pytest
 from univocal_app.config.tables import validate
 from univocal_app.config.values import Address
 from univocal_app.run.assemble import House, assemble
-from univocal_app.run.serve import bind
+from univocal_app.run.listeners import bind
 
 RESET = struct.pack("ii", 1, 0)
 
