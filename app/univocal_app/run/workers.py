@@ -111,14 +111,13 @@ def supervise(program: Program) -> None:
     """
     with TemporaryDirectory(prefix="univocal-") as name:
         directory, source, listeners = Path(name), program.source, program.listeners
-        commons, port = Commons(directory, PARENT), https_port(listeners.front)
-        house = assemble(program.configuration, source, commons, port)
-        count = program.configuration.server.workers
+        configuration, commons = program.configuration, Commons(directory, PARENT)
+        house = assemble(configuration, source, commons, https_port(listeners.front))
 
         def task() -> Task:
             return Task(house.configuration, source, listeners.front, directory)
 
-        workers = Workers(count, task, house.forget, house.events.relay)
+        workers = Workers(configuration.server.workers, task, house.forget, house.events.relay)
         house.survey.others = house.events.reporters = workers
         reload = Reload(house, program.read, program.tell, program.notices, workers)
         life = Life(lambda: workers.accepting, lambda: serving.is_leaving, reload, workers.look)
@@ -137,6 +136,10 @@ def supervise(program: Program) -> None:
             await workers.aclose()
             await house.aclose()
 
+        def reopen() -> None:
+            house.log.reopen()
+            workers.reopen()
+
         serving = Serving(
             [house.back(each, life) for each in listeners.back],
             start,
@@ -145,14 +148,7 @@ def supervise(program: Program) -> None:
             patience=house.patience,
             leaving=program.notices.stopping,
         )
-        run(
-            serving,
-            program.ready,
-            hears={
-                signal.SIGHUP: reload.begin,
-                signal.SIGUSR1: lambda: (house.log.reopen(), workers.reopen()),
-            },
-        )
+        run(serving, program.ready, hears={signal.SIGHUP: reload.begin, signal.SIGUSR1: reopen})
 
 
 @dataclass(eq=False)

@@ -17,7 +17,7 @@ import pytest
 from univocal_app.config.tables import validate
 from univocal_app.config.values import Address
 from univocal_app.run.assemble import House, assemble
-from univocal_app.run.listeners import bind
+from univocal_app.run.listeners import Bound, bind
 
 RESET = struct.pack("ii", 1, 0)
 
@@ -151,8 +151,8 @@ async def site(serve: Any) -> AsyncIterator[Begin]:
             house = assemble(validate(settings, "univocal.toml"), "univocal.toml")
             stack.push_async_callback(house.aclose)
             with bind(Address("127.0.0.1", 0), "", "") as unused:
-                front = await serve(house.proxy, house.front(unused).protocol)
-                admin = house.back(unused).app
+                front = await serve(house.proxy, house.front(Bound(unused)).protocol)
+                admin = house.back(Bound(unused)).app
             return Site(house, front, admin, servers)
 
         yield begin
