@@ -17,7 +17,7 @@ from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Selector
 from univocal.store.redis.tier import SharedLease
-from univocal.store.tiers import MemoryTier, SharedTier, tiers_of
+from univocal.store.tiers import MemoryTier, TrackedTier, tiers_of
 
 REQUEST = Request(b"GET", b"/a", [])
 
@@ -70,9 +70,9 @@ class PlayedStore:
         self.told.append(("release",))
 
 
-def shared(held: Sequence[Stored] = (), error: Exception | None = None) -> tuple[SharedTier, PlayedStore]:
+def shared(held: Sequence[Stored] = (), error: Exception | None = None) -> tuple[TrackedTier, PlayedStore]:
     store = PlayedStore(held, error)
-    return SharedTier(store), store  # type: ignore[arg-type]
+    return TrackedTier(store), store  # type: ignore[arg-type]
 
 
 async def idle() -> None:

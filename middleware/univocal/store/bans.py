@@ -1,11 +1,12 @@
-"""Bans are patterns: responses stored before them are tested against them, on lookup or by a sweep."""
+"""Bans are purges that may mean many: responses stored before are tested, on lookup or by a sweep."""
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
+from univocal.cache.stored import Stored
 from univocal.store.eviction import Entry
-from univocal.store.purge_selectors import Pattern, url_of
+from univocal.store.purge_selectors import LocalSelector, Pattern, matches, url_of
 
 __all__ = ["MOST_BANS", "Ban", "Bans"]
 
@@ -14,14 +15,20 @@ MOST_BANS: Final = 1_000
 _TOGETHER: Final = 8
 # Work is counted in steps of RE2's slowest engine, some 8 ns each; a search takes these beside its URL's.
 _SEARCH: Final = 150
+# Steps of any other selector.
+_MATCH: Final = 60
 
 
-class Ban(NamedTuple):
-    """A pattern and when it was set (seconds); bans are numbered from 1 on."""
+class Ban:
+    """A selector and when it was set (seconds); bans are numbered from 1 on. `meant` counts responses."""
 
-    number: int
-    time: float
-    pattern: Pattern
+    __slots__ = ("meant", "number", "selector", "time")
+
+    def __init__(self, number: int, time: float, selector: LocalSelector) -> None:
+        self.number: Final = number
+        self.time: Final = time
+        self.selector: Final = selector
+        self.meant = 0
 
 
 class Bans:
@@ -42,17 +49,19 @@ class Bans:
         """The number up to which the next walk through all entries is to test; one ban at least is live."""
         return self._live[:_TOGETHER][-1].number
 
-    def admits(self, pattern: Pattern) -> bool:
+    def admits(self, selector: LocalSelector) -> bool:
         """Tell whether a ban can be set without another being lost."""
-        return len(self._live) < MOST_BANS or any(ban.pattern == pattern for ban in self._live)
+        return len(self._live) < MOST_BANS or any(ban.selector == selector for ban in self._live)
 
-    def add(self, pattern: Pattern, now: float) -> None:
-        """Set a ban; one on the same pattern that is as hard goes, and where there is no room the oldest."""
+    def add(self, selector: LocalSelector, now: float) -> Ban:
+        """Set a ban; an equal one that is as hard goes, and where there is no room the oldest."""
         self.newest += 1
-        self._live = [ban for ban in self._live if ban.pattern != pattern]
+        self._live = [ban for ban in self._live if ban.selector != selector]
         if len(self._live) >= MOST_BANS:
             self.lost = self._live.pop(0).number
-        self._live.append(Ban(self.newest, now, pattern))
+        ban = Ban(self.newest, now, selector)
+        self._live.append(ban)
+        return ban
 
     def lose(self) -> None:
         """Take every response that is stored by now for banned."""
@@ -60,22 +69,29 @@ class Bans:
         self.lost = self.newest
         self._live.clear()
 
-    def meet(self, entry: Entry, last: int, steps: int) -> tuple[list[Ban], int]:
+    def meet(self, entry: Entry, last: int, steps: int) -> tuple[list[tuple[Ban, list[Stored]]], int]:
         """Test an entry against the bans up to a number that are new to it, and note which it has met.
 
-        Those that mean it, and what is left of the steps: when these are used up, the rest waits.
+        Those that mean some of it, with these responses, and what is left of the steps: when these are used
+        up, the rest waits.
         """
-        meant: list[Ban] = []
+        meant: list[tuple[Ban, list[Stored]]] = []
         if entry.tested >= last:
             return meant, steps
         url = url_of(entry.key)
         for place in range(self._place(entry.tested), self._place(last)):
             ban = self._live[place]
             entry.tested = ban.number
-            steps -= _SEARCH + ban.pattern.steps * len(url)
-            if ban.pattern.search(url):
-                meant.append(ban)
-                if not ban.pattern.soft:
+            selector = ban.selector
+            if isinstance(selector, Pattern):
+                steps -= _SEARCH + selector.steps * len(url)
+                variants = list(entry.variants) if selector.search(url) else []
+            else:
+                steps -= _MATCH * len(entry.variants)
+                variants = [one for one in entry.variants if matches(selector, entry.key, one)]
+            if variants:
+                meant.append((ban, variants))
+                if len(variants) == len(entry.variants) and not selector.soft:
                     break
             if steps <= 0:
                 return meant, steps

@@ -211,8 +211,7 @@ class MemoryStore:
     def purging(self, selector: LocalSelector, now: float, *, sparing: Lease | None = None) -> Iterator[int]:
         """Purge in slices of a few milliseconds; the numbers of stored responses that each of them meant.
 
-        From the first slice on nothing that is meant comes to be stored; what is stored may be served until
-        the last.
+        From the first slice on nothing that is meant is served or comes to be stored; the others remove it.
         """
         self._leases.purged(selector, sparing)
         if isinstance(selector, Pattern):
@@ -223,13 +222,20 @@ class MemoryStore:
         if few is not None:
             yield sum(self._remove(entry, selector, now) for entry in few)
             return
+        ban, counted = self._bans.add(selector, now), 0
         with self._sieve.through() as walk:
             while walk.at is not None:
-                yield sum(self._remove(entry, selector, now) for entry in _some(walk))
+                for entry in _some(walk):
+                    if entry.tested < ban.number:
+                        self._met(entry)
+                yield ban.meant - counted
+                counted = ban.meant
+        self._bans.forget(ban.number)
+        if ban.meant > counted:
+            yield ban.meant - counted  # met by lookups meanwhile
 
     def emptying(self, now: float) -> Iterator[int]:
         """Purge everything in slices; of what is stored, nothing is found from the first slice on."""
-        self._bans.lose()
         yield from self.purging(Everything(), now)
 
     def counting(self, selector: LocalSelector) -> Iterator[int]:
@@ -311,8 +317,11 @@ class MemoryStore:
             self._drop(entry.key, entry.variants)
             return steps
         meant, steps = self._bans.meet(entry, last, steps)
-        for ban in meant:
-            self._take(entry, entry.variants, ban.time, soft=ban.pattern.soft)
+        for ban, variants in meant:
+            varies = {one.vary for one in variants}  # a soft ban before may have made others of them
+            still = [one for one in entry.variants if one.vary in varies]
+            ban.meant += len(still)
+            self._take(entry, still, ban.time, soft=ban.selector.soft)
         return steps
 
     # ── the uncacheable ─────────────────────────────────────────────────────────────────────────────────────

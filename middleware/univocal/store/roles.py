@@ -76,13 +76,14 @@ class FetchLease:
     """A fetch of a key, as the store behind memory knows it.
 
     `number` is that of the last purge known as it began. `token` is drawn at random, and names it: as the
-    cause of a purge, and as the one whose turn it is to fetch, while `has_turn`.
+    cause of a purge, and as the one whose turn it is to fetch, while it `has_turn`.
     """
 
     key: bytes
     number: int
     token: bytes
     has_turn: bool = False
+    holder: bytes = b""  # the token of the fetch that has the turn instead, where another has
 
 
 class Watcher(Protocol):
@@ -147,8 +148,8 @@ class Entries(ABC):
         """Give the turn back, if the lease has it: others wait no longer."""
 
     @abstractmethod
-    async def remove(self, keys: Sequence[bytes]) -> int:
-        """Remove all responses of some keys; returns how many there were."""
+    async def remove(self, keys: Sequence[bytes]) -> Sequence[Numbered]:
+        """Remove all responses of some keys; returns them, with or without content."""
 
     @abstractmethod
     async def count(self, selector: Selector, after: int) -> int | None:

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from itertools import chain, islice
-from typing import Any, Final, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 from univocal.cache.stored import Stored
 from univocal.http.errors import RefusedError
@@ -22,7 +22,10 @@ from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Selector
 from univocal.store.redis.tier import SharedLease, SharedStore
 
-__all__ = ["MemoryTier", "Satisfies", "SharedTier", "TierLease", "Tiers", "tiers_of"]
+if TYPE_CHECKING:
+    from univocal.store.shared import NodeLease
+
+__all__ = ["MemoryTier", "Satisfies", "TierLease", "Tiers", "TrackedTier", "tiers_of"]
 
 T = TypeVar("T")
 
@@ -34,7 +37,7 @@ Satisfies: TypeAlias = Callable[[Sequence[Stored], Sequence[Stored]], bool]
 # Asks for no content of what it does not select.
 _NOTHING: Final = Request(b"GET", b"", [])
 
-TierLease: TypeAlias = Lease | SharedLease
+TierLease: TypeAlias = "Lease | SharedLease | NodeLease"
 
 
 class Tiers(ABC):
@@ -174,7 +177,7 @@ def tiers_of(store: MemoryStore | SharedStore | Tiers) -> Tiers:
     """The tiers behind a store that was configured, or those that somebody made."""
     if isinstance(store, Tiers):
         return store
-    return MemoryTier(store) if isinstance(store, MemoryStore) else SharedTier(store)
+    return MemoryTier(store) if isinstance(store, MemoryStore) else TrackedTier(store)
 
 
 def _local(lease: TierLease) -> Lease:
@@ -271,7 +274,7 @@ class MemoryTier(Tiers):
         return await self.memory.count_in_slices(selector)
 
 
-class SharedTier(Tiers):
+class TrackedTier(Tiers):
     """Memory over Redis: each continuation that has to wait gets a task."""
 
     def __init__(self, store: SharedStore) -> None:

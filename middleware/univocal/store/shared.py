@@ -1,0 +1,574 @@
+"""Memory over a store that several nodes have in common: validity by number, for every such store.
+
+See `roles.py` for what the store promises, and docs/architecture.md for the rule. Memory is purged up to the
+number `followed`; each lookup compares it with the journal's last one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import count
+from math import inf, nextafter
+from typing import Any, Final, TypeVar, cast
+
+from univocal.cache.stored import Stored
+from univocal.http.errors import RefusedError
+from univocal.http.messages import Request
+from univocal.store.codec import usable_until
+from univocal.store.journal import Journal, Purge
+from univocal.store.leases import Lease
+from univocal.store.memory import MemoryStore
+from univocal.store.purge_codec import pieces_of
+from univocal.store.purge_selectors import Everything, Keys, Pattern, Selector, Variants
+from univocal.store.roles import (
+    BOUND,
+    BeyondHorizonError,
+    Entries,
+    FetchLease,
+    Numbered,
+    Purges,
+    StoreUnavailableError,
+)
+from univocal.store.tiers import Satisfies, TierLease, Tiers
+
+__all__ = ["NodeLease", "SharedTier"]
+
+T = TypeVar("T")
+
+logger: Final = logging.getLogger("univocal")
+
+# Purges that the store did not take are owed: more than these become a purge of everything.
+_MOST_OWED: Final = 1_000
+# Seconds between two looks whether another node has fetched a key: the first, the factor, and the most.
+_FIRST_PAUSE: Final = 0.005
+_BACK_OFF: Final = 1.5
+_MOST_PAUSE: Final = 0.1
+# Seconds between two attempts to publish what is owed.
+_PAY_AGAIN: Final = 0.5
+# Asks for no content of what it does not select.
+_NOTHING: Final = Request(b"GET", b"", [])
+
+
+@dataclass(slots=True, eq=False)
+class NodeLease:
+    """The right to store what is being fetched, here and in the store, unless a purge means it meanwhile."""
+
+    key: bytes
+    local: Lease
+    fetch: FetchLease
+    seen: Sequence[Numbered] = ()  # the store's responses of this key, as they were read
+    owed: list[Stored | Selector] = field(default_factory=list)  # what the store hears at its end
+    kept: Stored | None = None  # what memory has of it
+
+
+@dataclass(slots=True, eq=False)
+class _Cause:
+    """A purge that this node publishes: the lease that it spares, and what it meant in memory."""
+
+    lease: NodeLease | None
+    count: int = 0
+    walks: list[asyncio.Task[int]] = field(default_factory=list)
+
+
+class SharedTier(Tiers):
+    """Memory over `entries` and `purges`; it is the `Watcher` of the latter.
+
+    `clock` gives seconds since the epoch; `detached_ttl` and `patience` are in seconds: for the latter a
+    request waits for what another node fetches. Use it from one event loop, between `start` and `aclose`.
+    """
+
+    def __init__(
+        self,
+        memory: MemoryStore,
+        entries: Entries,
+        purges: Purges,
+        clock: Callable[[], float],
+        detached_ttl: float = 5.0,
+        *,
+        patience: float = 5.0,
+        name: str = "the store",
+    ) -> None:
+        super().__init__(memory)
+        self.clock: Final = clock
+        self.name: Final = name
+        self.ttl = detached_ttl
+        self._entries, self._purges, self._patience = entries, purges, patience
+        self._journal = Journal()
+        self._followed = 0
+        self._is_there = False
+        self._there = asyncio.Event()
+        self._away_since: float | None = None
+        self._returning: asyncio.Task[None] | None = None
+        self._causes: dict[bytes, _Cause] = {}
+        self._owed: list[Selector] = []
+        self._node: Final = secrets.token_bytes(8)
+        self._tokens: Final = count()
+
+    # The store comes and goes
+
+    @property
+    def connected(self) -> bool:
+        """True while the journal is followed."""
+        return self._is_there
+
+    @property
+    def detached_ttl(self) -> float | None:
+        return None if self._is_there else self.ttl
+
+    @property
+    def behind(self) -> float:
+        """The seconds for which this node has not heard of the journal's end."""
+        until = self._purges.trusted_until()
+        return 0.0 if until == inf else max(0.0, self.clock() + BOUND - until)
+
+    async def start(self, patience: float = 1.0) -> None:
+        """Begin to follow the journal, and wait up to `patience` seconds for it; then go on without."""
+        await self._purges.start(self)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._there.wait(), patience)
+
+    async def aclose(self) -> None:
+        """Write what is under way, and follow the journal no longer."""
+        if self._returning is not None:
+            self._returning.cancel()
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
+        self._is_there = False
+        await self._entries.close()
+        await self._purges.close()
+
+    def lost(self, reason: str) -> None:
+        """Go on alone, with an empty memory: it may hold what is purged elsewhere."""
+        if self._returning is not None:
+            self._returning.cancel()
+            self._returning = None
+        if self._is_there or self._away_since is None:
+            self._away_since = self.clock()
+            logger.warning("%s is away (%s): this node answers alone", self.name, reason)
+        if self._is_there:
+            self._is_there = False
+            self._there.clear()
+            self._empty()
+
+    def returned(self) -> None:
+        """Publish what is owed, then follow the journal."""
+        if self._returning is None and not self._is_there:
+            self._returning = asyncio.get_running_loop().create_task(self._return())
+
+    async def _return(self) -> None:
+        while self._owed:
+            try:
+                for piece in pieces_of(self._owed[0]):
+                    await self._purges.publish(piece, self.clock())
+            except StoreUnavailableError:
+                await asyncio.sleep(_PAY_AGAIN)
+            else:
+                del self._owed[0]
+        self._returning = None
+        self._empty()
+        self._read_journal()
+        self._is_there = True
+        self._there.set()
+        if self._away_since is not None:
+            seconds, self._away_since = self.clock() - self._away_since, None
+            logger.warning("%s is back, after %.1f seconds", self.name, seconds)
+
+    def _empty(self) -> None:
+        slices = self.memory.emptying(self.clock())
+        if next(slices, None) is not None:
+            self._begin_task(_drained(slices))
+
+    # The journal
+
+    def _read_journal(self) -> None:
+        """Know all of the journal that there is."""
+        horizon = self._purges.horizon()
+        self._journal = Journal(horizon)
+        with suppress(BeyondHorizonError):
+            for purge in self._purges.follow(horizon):
+                self._journal.add(purge)
+        self._followed = max(self._journal.last, horizon)
+
+    def _follow(self) -> None:
+        """Purge memory of what was published since the last call."""
+        if not self._is_there or self._purges.last() == self._followed:
+            return
+        try:
+            purges = self._purges.follow(self._followed)
+        except BeyondHorizonError:
+            self._empty()
+            self._read_journal()
+            return
+        for purge in purges:
+            self._journal.add(purge)
+            self._followed = purge.number
+            self._carry_out(purge)
+
+    def _carry_out(self, purge: Purge) -> None:
+        cause = self._causes.get(purge.cause) if purge.cause else None
+        lease = cause.lease if cause is not None else None
+        kept = lease.kept if lease is not None else None
+        holds = kept is not None and any(one is kept for one in self.memory.lookup(kept.key))
+        local = lease.local if lease is not None else None
+        slices = self.memory.purging(purge.selector, purge.time, sparing=local)
+        first = next(slices, None)
+        if cause is not None:
+            cause.count += first or 0
+        if first is not None:
+            walk = asyncio.get_running_loop().create_task(_counted(slices))
+            if cause is not None:
+                cause.walks.append(walk)
+            self._hold(walk)
+        gone = holds and kept is not None and not any(one is kept for one in self.memory.lookup(kept.key))
+        if gone and kept is not None and local is not None:
+            self.memory.commit(local, kept)  # the purge is about the responses before it
+
+    # Within the call
+
+    def lookup(self, key: bytes, now: float) -> Sequence[Stored]:
+        if self._is_there:
+            purges = self._purges
+            if purges.last() != self._followed:
+                self._follow()
+            if now >= purges.trusted_until():
+                return ()
+        return self.memory.lookup(key)
+
+    def trusted(self, since: float, now: float) -> bool:
+        if not self._is_there:
+            return True
+        self._follow()
+        until = self._purges.trusted_until()
+        return now < until or (since >= until and now - since <= BOUND)
+
+    def begin(self, key: bytes, now: float) -> TierLease:
+        self._follow()
+        fetch = FetchLease(key, self._followed, self._token())
+        return NodeLease(key, self.memory.begin(key, now), fetch)
+
+    def holds(self, lease: TierLease, stored: Stored | None = None) -> bool:
+        self._follow()
+        return self.memory.holds(_of(lease).local, stored)
+
+    def held(self, lease: TierLease) -> Sequence[Stored]:
+        known = self.lookup(lease.key, self.clock())
+        return [*known, *(one for one in self._valid(_of(lease).seen) if not _holds(known, one))]
+
+    def commit(self, lease: TierLease, stored: Stored) -> bool:
+        ours = _of(lease)
+        self._follow()
+        if not self._is_there:
+            return self._keep(ours.local, stored)
+        if not self.memory.commit(ours.local, stored):
+            return False
+        ours.kept = stored
+        ours.owed.append(stored)
+        return True
+
+    def drop(self, lease: TierLease, selector: Selector, now: float) -> None:
+        ours = _of(lease)
+        self._follow()
+        self.memory.purge(selector, now, sparing=ours.local)
+        ours.owed.append(selector)
+
+    # With a continuation
+
+    def fill(
+        self,
+        lease: TierLease,
+        request: Request,
+        judge: Satisfies,
+        then: Callable[[bool], None],
+        *,
+        joined: bool,
+    ) -> None:
+        if self._is_there:
+            self._go_on(self._fill(_of(lease), request, judge, joined=joined), then, otherwise=False)
+        else:
+            then(False)
+
+    async def _fill(self, lease: NodeLease, request: Request, judge: Satisfies, *, joined: bool) -> bool:
+        """Show `judge` what the store has; wait for another node's fetch while there is nothing for it."""
+        loop, fetch, pause = asyncio.get_running_loop(), lease.fetch, _FIRST_PAUSE
+        until, holder = loop.time() + self._patience, b""
+        try:
+            while True:
+                wait = await self._read(lease, request, joined=joined)
+                if judge(*self._reliable(lease)):
+                    return True
+                if not joined or fetch.has_turn or loop.time() >= until:
+                    return False
+                if wait == 0.0:
+                    wait = await self._entries.begin(fetch, self.clock())
+                    if wait == 0.0:
+                        continue  # it may have been stored before the turn was free
+                if holder and fetch.holder != holder:
+                    return False  # the response that was waited for is not for this request
+                holder = fetch.holder
+                await asyncio.sleep(min(pause, wait))
+                pause = min(pause * _BACK_OFF, _MOST_PAUSE)
+        except StoreUnavailableError:
+            return False
+
+    async def _read(self, lease: NodeLease, request: Request, *, joined: bool) -> float:
+        """Read the lease's key into memory; returns the seconds for which another may still fetch it."""
+        wait = 0.0
+        if joined and not lease.fetch.has_turn:
+            numbered, wait = await self._entries.lookup_or_begin(lease.fetch, self.clock(), request)
+        else:
+            numbered = await self._entries.lookup(lease.key, self.clock(), request)
+        lease.seen = numbered
+        self._take_in(numbered)
+        return wait
+
+    def _reliable(self, lease: NodeLease) -> tuple[Sequence[Stored], Sequence[Stored]]:
+        """The stored responses that may be served, and those that the origin server may be asked about."""
+        held = self.held(lease)
+        contentless = {id(one.stored) for one in lease.seen if not one.has_content}
+        if not contentless:
+            return held, held
+        return [one for one in held if id(one) not in contentless], held
+
+    def _valid(self, numbered: Sequence[Numbered]) -> list[Stored]:
+        """What the journal leaves of responses that were read."""
+        self._follow()
+        valid = list[Stored]()
+        for number, stored, _ in numbered:
+            left = self._journal.surviving(number, stored.key, stored)
+            if left is not None:
+                valid.append(left)
+        return valid
+
+    def _take_in(self, numbered: Sequence[Numbered]) -> list[Stored]:
+        """Let memory have what the store has, but for what is older than its own; returns what is valid."""
+        valid = self._valid(numbered)
+        empty = {one.stored.head for one in numbered if not one.has_content}
+        for stored in valid:
+            if stored.head in empty or not self._is_there:
+                continue
+            same = [one for one in self.memory.lookup(stored.key) if one.vary == stored.vary]
+            if any(one.response_time >= stored.response_time for one in same):
+                continue
+            lease = self.memory.begin(stored.key, self.clock())
+            self.memory.commit(lease, stored)
+            self.memory.release(lease)
+        return valid
+
+    def keeps(self, lease: TierLease, stored: Stored, now: float, then: Callable[[bool], None]) -> None:
+        if self.holds(lease, stored) or _holds(self.lookup(stored.key, now), stored):
+            then(True)
+        elif not self._is_there:
+            then(False)
+        else:
+            self._go_on(self._keeps(stored, now), then, otherwise=False)
+
+    async def _keeps(self, stored: Stored, now: float) -> bool:
+        return _holds(self._valid(await self._entries.lookup(stored.key, now, _NOTHING)), stored)
+
+    def recall(
+        self, key: bytes, request: Request, now: float, then: Callable[[Sequence[Stored]], None]
+    ) -> None:
+        if self._is_there:
+            self._go_on(self._recall(key, request, now), then, otherwise=())
+        else:
+            then(self.memory.lookup(key))
+
+    async def _recall(self, key: bytes, request: Request, now: float) -> Sequence[Stored]:
+        with suppress(StoreUnavailableError):
+            self._take_in(await self._entries.lookup(key, now, request))
+        return self.lookup(key, now)
+
+    def invalidate(
+        self, selectors: Iterable[Selector], now: float, lease: TierLease | None, then: Callable[[], None]
+    ) -> None:
+        listed = list(selectors)
+        if not listed:
+            then()
+            return
+        ours = None if lease is None else _of(lease)
+
+        async def publish() -> None:
+            for selector in listed:
+                with suppress(RefusedError):
+                    await self._publish(selector, now, ours)
+
+        self._go_on(publish(), lambda _: then(), otherwise=None)
+
+    def let_go(self, lease: TierLease) -> None:
+        ours = _of(lease)
+        if ours.fetch.has_turn:
+            self._go_on(self._entries.end(ours.fetch), lambda _: None, otherwise=None)
+
+    def end(self, lease: TierLease, then: Callable[[], None]) -> None:
+        ours = _of(lease)
+        if ours.owed or ours.fetch.has_turn:
+            self._go_on(self._settle(ours), lambda _: then(), otherwise=None)
+        else:
+            self.memory.end(ours.local)
+            then()
+
+    async def _settle(self, lease: NodeLease) -> None:
+        """Tell the store what came of the response: from here on other nodes have it."""
+        try:
+            while lease.owed:
+                match lease.owed.pop(0):
+                    case Stored() as stored:
+                        await self._store(lease, stored)
+                    case selector:
+                        with suppress(RefusedError):
+                            await self._publish(selector, self.clock(), lease)
+        finally:
+            self.memory.end(lease.local)
+            if lease.fetch.has_turn:
+                await self._entries.end(lease.fetch)
+
+    async def _store(self, lease: NodeLease, stored: Stored) -> None:
+        """Store a response with the number up to which no purge means it."""
+        place = frozenset(((stored.key, stored.vary),))
+        older = [one.stored for one in lease.seen if (one.stored.key, one.stored.vary) in place]
+        now, private = self.clock(), stored.search is not None
+        late = [one.response_time for one in older if private or one.response_time >= stored.response_time]
+        if late:  # another clock may be ahead; and what only this node keeps replaces what all have
+            with suppress(RefusedError):
+                await self._publish(Variants(place, max(late)), now, lease)
+        self._follow()
+        if private or usable_until(stored) <= now or not self.memory.holds(lease.local, stored):
+            return
+        with suppress(StoreUnavailableError, RefusedError):
+            if await self._entries.commit(lease.fetch, self._followed, stored, now):
+                await self._publish(Variants(place, nextafter(stored.response_time, 0.0)), now, None)
+
+    # Purges
+
+    async def _purge(self, selector: Selector, now: float) -> int:
+        return await self._publish(selector, now, None, counts=True)
+
+    async def _publish(
+        self, selector: Selector, now: float, lease: NodeLease | None, *, counts: bool = False
+    ) -> int:
+        """Purge everywhere; returns the number of responses meant, if that `counts`.
+
+        Raises RefusedError if the store did not take it: then it is purged here, and published later.
+        """
+        if not self._is_there:
+            return self._owe(selector, now, lease)
+        token = lease.fetch.token if lease is not None else self._token()
+        cause = self._causes.setdefault(token, _Cause(lease))
+        covered = self._journal.covered(selector)
+        shared = 0
+        try:
+            if isinstance(selector, Keys):
+                shared = await self._remove(selector, now) if counts else 0
+            for piece in pieces_of(selector):
+                await self._purges.publish(piece, now, token)
+            self._follow()
+            if counts and not isinstance(selector, Keys | Pattern):
+                with suppress(StoreUnavailableError):
+                    shared = await self._entries.count(selector, covered) or 0
+            here = cause.count + sum([await walk for walk in cause.walks])
+        except StoreUnavailableError:
+            return self._owe(selector, now, lease)
+        finally:
+            self._causes.pop(token, None)
+        return max(here, shared)
+
+    async def _remove(self, selector: Keys, now: float) -> int:
+        """Remove the entries of some keys, or leave them to be softened; returns how many are valid."""
+        keys = sorted(selector.names)
+        if not selector.soft:
+            return len(self._valid(await self._entries.remove(keys)))
+        return sum([len(self._valid(await self._entries.lookup(key, now, _NOTHING))) for key in keys])
+
+    def _owe(self, selector: Selector, now: float, lease: NodeLease | None) -> int:
+        self.memory.purge(selector, now, sparing=lease.local if lease is not None else None)
+        if selector not in self._owed:
+            self._owed.append(selector)
+        if len(self._owed) > _MOST_OWED:
+            self._owed[:] = [Everything()]
+        if self._is_there and self._returning is None:
+            self._returning = asyncio.get_running_loop().create_task(self._pay())
+        raise RefusedError("shared-store-unavailable")
+
+    async def _pay(self) -> None:
+        """Publish what is owed while the journal is followed."""
+        while self._owed and self._is_there:
+            try:
+                for piece in pieces_of(self._owed[0]):
+                    await self._purges.publish(piece, self.clock())
+            except StoreUnavailableError:
+                await asyncio.sleep(_PAY_AGAIN)
+            else:
+                del self._owed[0]
+        self._returning = None
+
+    async def count(self, selector: Selector) -> int:
+        if not self._is_there:
+            raise RefusedError("shared-store-unavailable")
+        self._follow()
+        here = await self.memory.count_in_slices(selector)
+        try:
+            if isinstance(selector, Keys):
+                soft = replace(selector, soft=True)
+                return max(here, await self._remove(soft, self.clock()))
+            return max(here, await self._entries.count(selector, self._journal.covered(selector)) or 0)
+        except StoreUnavailableError:
+            raise RefusedError("shared-store-unavailable") from None
+
+    # The rest
+
+    def _keep(self, lease: Lease, stored: Stored) -> bool:
+        """Store in memory alone, for as long after it was asked for as other nodes' purges may go unheard."""
+        until = min(stored.fresh_until, lease.time + self.ttl)
+        if until <= self.clock():
+            return False
+        bounded = replace(
+            stored, fresh_until=until, stale_usable=False, stale_while_revalidate=0.0, stale_if_error=0.0
+        )
+        return self.memory.commit(lease, bounded)
+
+    def _token(self) -> bytes:
+        return self._node + next(self._tokens).to_bytes(6, "big")
+
+    def _hold(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _go_on(self, waiting: Coroutine[Any, Any, T], then: Callable[[T], None], *, otherwise: T) -> None:
+        """Wait in a task, and go on; with `otherwise` where waiting failed."""
+
+        async def run() -> None:
+            try:
+                result = await waiting
+            except StoreUnavailableError:
+                result = otherwise
+            except Exception:
+                logger.exception("%s failed", self.name)
+                result = otherwise
+            then(result)
+
+        self._begin_task(run())
+
+
+def _of(lease: TierLease) -> NodeLease:
+    return cast("NodeLease", lease)
+
+
+def _holds(variants: Iterable[Stored], stored: Stored) -> bool:
+    return any((one.response_time, one.head) == (stored.response_time, stored.head) for one in variants)
+
+
+async def _counted(slices: Iterator[int]) -> int:
+    total = 0
+    for meant in slices:
+        total += meant
+        await asyncio.sleep(0)
+    return total
+
+
+async def _drained(slices: Iterator[int]) -> None:
+    await _counted(slices)

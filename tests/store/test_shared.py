@@ -1,0 +1,75 @@
+"""Memory over a shared store: what was purged is not served, whatever goes wrong between store and nodes."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from store.model import Laws, ModelEntries, ModelPurges, ModelServer, Node, tier_over
+
+
+class ModelLaws(Laws):
+    """The laws over the model: lag, lost answers, late commits, nodes that are cut off, a short journal."""
+
+    def __init__(self) -> None:
+        self.server = ModelServer()
+        super().__init__()
+
+    async def new_node(self, number: int) -> Node:
+        purges = ModelPurges(self.server, self.clock)
+        entries = ModelEntries(self.server, purges)
+        tier = tier_over(entries, purges, self.clock)
+        await tier.start(0.01)
+        return Node(tier, purges, entries)
+
+    def _purges(self, number: int) -> ModelPurges:
+        purges = self.nodes[number].purges
+        assert isinstance(purges, ModelPurges)
+        return purges
+
+    async def beat(self) -> None:
+        for number in range(2):
+            purges = self._purges(number)
+            if not purges.is_cut and self.now - purges.heard_at > 0.5:
+                purges.deliver()
+
+    @rule(number=st.integers(0, 1), many=st.integers(1, 3))
+    def deliver(self, number: int, many: int) -> None:
+        """A node hears of some purges, or has all its memory of the store's state confirmed."""
+        self._purges(number).deliver(many)
+
+    @rule(
+        number=st.integers(0, 1),
+        fault=st.sampled_from(["cut off", "lost", "back", "answer", "late", "late ones come", "short"]),
+    )
+    def go_wrong(self, number: int, fault: str) -> None:
+        """Something goes wrong between a node and the store, or ends to do so."""
+        purges, entries = self._purges(number), self.nodes[number].entries
+        assert isinstance(entries, ModelEntries)
+        match fault:
+            case "cut off":
+                purges.is_cut = True
+            case "lost" | "back" if purges.is_cut:
+                self.run(self._notice(purges, back=fault == "back"))
+            case "answer":
+                purges.answer_is_lost = True
+            case "late":
+                entries.commits_come_late = not entries.commits_come_late
+            case "late ones come":
+                while self.server.late:
+                    self.server.late.pop()()
+            case "short" if self.server.purges:
+                self.server.horizon = self.server.purges.pop(0).number
+
+    async def _notice(self, purges: ModelPurges, *, back: bool) -> None:
+        assert purges.watcher is not None
+        purges.watcher.lost("cut off")
+        if back:
+            purges.is_cut = False
+            purges.deliver()
+            purges.watcher.returned()
+
+
+TestModelLaws = ModelLaws.TestCase
+TestModelLaws.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
