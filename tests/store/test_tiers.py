@@ -13,11 +13,11 @@ from support import KEY, NOW, stored_response
 from univocal.cache.stored import Stored
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Request
-from univocal.store.leases import Lease
+from univocal.store.leases import Lease, SharedLease
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Selector
-from univocal.store.redis.tier import SharedLease
-from univocal.store.tiers import MemoryTier, TrackedTier, tiers_of
+from univocal.store.redis.tier import TrackedTier
+from univocal.store.tiers import MemoryTier, tiers_of
 
 REQUEST = Request(b"GET", b"/a", [])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from univocal.asgi.messages import App, Message, Receive, Scope, Send
-from univocal.store.redis.tier import SharedStore
+from univocal.store.address import OpenTier
 
 __all__ = ["StoreLifetime"]
 
@@ -17,7 +17,7 @@ class StoreLifetime:
 
     __slots__ = ("_starting", "begun", "store")
 
-    def __init__(self, store: SharedStore) -> None:
+    def __init__(self, store: OpenTier) -> None:
         self.store = store
         self.begun = False
         self._starting: asyncio.Task[None] | None = None

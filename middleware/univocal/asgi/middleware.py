@@ -36,8 +36,9 @@ from univocal.judge.orders import ordered
 from univocal.judge.plan import plan_of
 from univocal.judge.runtime import Access, Runtime
 from univocal.judge.trust import LOOPBACK, Family, family_named, networks
+from univocal.store.address import store_at
 from univocal.store.memory import MemoryStore
-from univocal.store.redis.tier import SharedStore
+from univocal.store.redis.tier import SharedStore, TrackedTier
 from univocal.store.tiers import Tiers, tiers_of
 from univocal.uri.profile import ProfileName, chosen_profile
 from univocal.uri.sites import Sites
@@ -59,10 +60,10 @@ class CacheMiddleware:
     it says in the fields of `forwarded`: "x-forwarded" (X-Forwarded-For, -Host, -Proto) or "forwarded" (RFC
     7239). `on_refused` is an ASGI application that answers what is refused for its URL (400, 421), in place
     of problem+json. With a `purge_token`, whoever sends it as a bearer token may purge too. `store` may be
-    shared among middlewares of one event loop; as the URL of a Redis it is shared by all processes, and
-    connects itself. A `runtime` replaces profile, rules and networks (`univocal serve` builds one from its
-    file). Listeners are called with each Outcome; counters, too, but of ordinary hits that are alike with one
-    for many (`alike`), a second later at most. Raises ConfigurationError.
+    shared among middlewares of one event loop; as the URL of a Redis, or of a directory (file:///PATH), it is
+    shared by all processes, and connects itself. A `runtime` replaces profile, rules and networks (`univocal
+    serve` builds one from its file). Listeners are called with each Outcome; counters, too, but of ordinary
+    hits that are alike with one for many (`alike`), a second later at most. Raises ConfigurationError.
     """
 
     def __init__(
@@ -93,10 +94,12 @@ class CacheMiddleware:
                 forwarded=family_named(forwarded),
             )
         if isinstance(store, str):
-            store = SharedStore.at(store, MemoryStore(), clock)
+            store = store_at(store, MemoryStore(), clock)
             self._lifetime: StoreLifetime | None = StoreLifetime(store)
         else:
             self._lifetime = None
+        if isinstance(store, SharedStore):
+            store = TrackedTier(store)
         self.tiers = tiers_of(store or MemoryStore())
         self.store = self.tiers.memory
         self.gate = Gate(runtime, self.tiers)

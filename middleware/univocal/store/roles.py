@@ -18,21 +18,22 @@ The rules for an implementation:
 - A purge that a response under way causes itself (it replaces older ones) has that lease's `token` as its
   `cause`. The tier spares the lease when it hears that purge, and commits with a number that is not less.
 
-Until Redis implements these roles, `redis/tracked_tier.py` keeps its old tier, and `tiers_of` chooses. To
-move: implement both roles in `store/redis/`, return `SharedTier(memory, entries, purges, …)`, remove the
-old one.
+Until Redis implements these roles, `redis/tier.py` keeps its old tier, `TrackedTier`, and `store_at` in
+`address.py` chooses. To move: implement both roles in `store/redis/`, return `SharedTier(memory, entries,
+purges, …)` there, and remove the old one.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from univocal.cache.stored import Stored
 from univocal.http.messages import Request
 from univocal.store.journal import Purge
+from univocal.store.leases import Lease
 from univocal.store.purge_selectors import Selector
 
 __all__ = [
@@ -40,6 +41,8 @@ __all__ = [
     "BeyondHorizonError",
     "Entries",
     "FetchLease",
+    "Judge",
+    "NodeLease",
     "Numbered",
     "Purges",
     "StoreReport",
@@ -86,6 +89,18 @@ class FetchLease:
     holder: bytes = b""  # the token of the fetch that has the turn instead, where another has
 
 
+@dataclass(slots=True, eq=False)
+class NodeLease:
+    """The right to store what is being fetched, here and in the store, unless a purge means it meanwhile."""
+
+    key: bytes
+    local: Lease
+    fetch: FetchLease
+    seen: Sequence[Numbered] = ()  # the store's responses of this key, as they were read
+    owed: list[Stored | Selector] = field(default_factory=list)  # what the store hears at its end
+    kept: Stored | None = None  # what memory has of it
+
+
 class Watcher(Protocol):
     """The tier over a store, which hears whether that is there. Both are called in the event loop."""
 
@@ -105,6 +120,9 @@ class StoreReport(Protocol):
 
 def unreported(command: str, result: str, seconds: float) -> None:
     """Hear nothing."""
+
+
+Judge: TypeAlias = Callable[[Sequence[Numbered]], Sequence[bool]]
 
 
 class Entries(ABC):
@@ -155,6 +173,13 @@ class Entries(ABC):
     async def count(self, selector: Selector, after: int) -> int | None:
         """The number of responses with a number above `after` that a selector means; None if it is not
         known."""
+
+    async def walk(self, judge: Judge, followed: Callable[[], int]) -> None:  # noqa: B027
+        """Clean up in the background until it is cancelled, if the store does not by itself.
+
+        `judge` tells of responses without content whether each is still valid; those that are may be given
+        the number `followed`. One node at a time walks.
+        """
 
     @abstractmethod
     async def close(self) -> None:

@@ -30,13 +30,14 @@ from univocal.store.roles import (
     BeyondHorizonError,
     Entries,
     FetchLease,
+    NodeLease,
     Numbered,
     Purges,
     StoreUnavailableError,
 )
-from univocal.store.tiers import Satisfies, TierLease, Tiers
+from univocal.store.tiers import Satisfies, TierLease, Tiers, is_among
 
-__all__ = ["NodeLease", "SharedTier"]
+__all__ = ["SharedTier"]
 
 T = TypeVar("T")
 
@@ -52,18 +53,6 @@ _MOST_PAUSE: Final = 0.1
 _PAY_AGAIN: Final = 0.5
 # Asks for no content of what it does not select.
 _NOTHING: Final = Request(b"GET", b"", [])
-
-
-@dataclass(slots=True, eq=False)
-class NodeLease:
-    """The right to store what is being fetched, here and in the store, unless a purge means it meanwhile."""
-
-    key: bytes
-    local: Lease
-    fetch: FetchLease
-    seen: Sequence[Numbered] = ()  # the store's responses of this key, as they were read
-    owed: list[Stored | Selector] = field(default_factory=list)  # what the store hears at its end
-    kept: Stored | None = None  # what memory has of it
 
 
 @dataclass(slots=True, eq=False)
@@ -104,10 +93,10 @@ class SharedTier(Tiers):
         self._there = asyncio.Event()
         self._away_since: float | None = None
         self._returning: asyncio.Task[None] | None = None
+        self._walk: asyncio.Task[None] | None = None
         self._causes: dict[bytes, _Cause] = {}
         self._owed: list[Selector] = []
-        self._node: Final = secrets.token_bytes(8)
-        self._tokens: Final = count()
+        self._tokens: Final = _tokens()
 
     # The store comes and goes
 
@@ -136,6 +125,8 @@ class SharedTier(Tiers):
         """Write what is under way, and follow the journal no longer."""
         if self._returning is not None:
             self._returning.cancel()
+        if self._walk is not None:
+            self._walk.cancel()
         while self._tasks:
             await asyncio.wait(set(self._tasks))
         self._is_there = False
@@ -174,6 +165,10 @@ class SharedTier(Tiers):
         self._read_journal()
         self._is_there = True
         self._there.set()
+        if self._walk is None:
+            self._walk = asyncio.get_running_loop().create_task(
+                self._entries.walk(self._judge, lambda: self._followed)
+            )
         if self._away_since is not None:
             seconds, self._away_since = self.clock() - self._away_since, None
             logger.warning("%s is back, after %.1f seconds", self.name, seconds)
@@ -248,7 +243,7 @@ class SharedTier(Tiers):
 
     def begin(self, key: bytes, now: float) -> TierLease:
         self._follow()
-        fetch = FetchLease(key, self._followed, self._token())
+        fetch = FetchLease(key, self._followed, next(self._tokens))
         return NodeLease(key, self.memory.begin(key, now), fetch)
 
     def holds(self, lease: TierLease, stored: Stored | None = None) -> bool:
@@ -257,7 +252,7 @@ class SharedTier(Tiers):
 
     def held(self, lease: TierLease) -> Sequence[Stored]:
         known = self.lookup(lease.key, self.clock())
-        return [*known, *(one for one in self._valid(_of(lease).seen) if not _holds(known, one))]
+        return [*known, *(one for one in self._valid(_of(lease).seen) if not is_among(known, one))]
 
     def commit(self, lease: TierLease, stored: Stored) -> bool:
         ours = _of(lease)
@@ -344,6 +339,12 @@ class SharedTier(Tiers):
                 valid.append(left)
         return valid
 
+    def _judge(self, numbered: Sequence[Numbered]) -> list[bool]:
+        """Tell of each response whether it may still be served as it is, for the walk that cleans up."""
+        self._follow()
+        means = self._journal.means
+        return [not means(number, stored.key, stored) for number, stored, _ in numbered]
+
     def _take_in(self, numbered: Sequence[Numbered]) -> list[Stored]:
         """Let memory have what the store has, but for what is older than its own; returns what is valid."""
         valid = self._valid(numbered)
@@ -360,7 +361,7 @@ class SharedTier(Tiers):
         return valid
 
     def keeps(self, lease: TierLease, stored: Stored, now: float, then: Callable[[bool], None]) -> None:
-        if self.holds(lease, stored) or _holds(self.lookup(stored.key, now), stored):
+        if self.holds(lease, stored) or is_among(self.lookup(stored.key, now), stored):
             then(True)
         elif not self._is_there:
             then(False)
@@ -368,7 +369,7 @@ class SharedTier(Tiers):
             self._go_on(self._keeps(stored, now), then, otherwise=False)
 
     async def _keeps(self, stored: Stored, now: float) -> bool:
-        return _holds(self._valid(await self._entries.lookup(stored.key, now, _NOTHING)), stored)
+        return is_among(self._valid(await self._entries.lookup(stored.key, now, _NOTHING)), stored)
 
     def recall(
         self, key: bytes, request: Request, now: float, then: Callable[[Sequence[Stored]], None]
@@ -457,7 +458,7 @@ class SharedTier(Tiers):
         """
         if not self._is_there:
             return self._owe(selector, now, lease)
-        token = lease.fetch.token if lease is not None else self._token()
+        token = lease.fetch.token if lease is not None else next(self._tokens)
         cause = self._causes.setdefault(token, _Cause(lease))
         covered = self._journal.covered(selector)
         shared = 0
@@ -531,9 +532,6 @@ class SharedTier(Tiers):
         )
         return self.memory.commit(lease, bounded)
 
-    def _token(self) -> bytes:
-        return self._node + next(self._tokens).to_bytes(6, "big")
-
     def _hold(self, task: asyncio.Task[Any]) -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -554,12 +552,14 @@ class SharedTier(Tiers):
         self._begin_task(run())
 
 
+def _tokens() -> Iterator[bytes]:
+    """Names of leases that no other node gives."""
+    node = secrets.token_bytes(8)
+    return (node + number.to_bytes(6, "big") for number in count())
+
+
 def _of(lease: TierLease) -> NodeLease:
     return cast("NodeLease", lease)
-
-
-def _holds(variants: Iterable[Stored], stored: Stored) -> bool:
-    return any((one.response_time, one.head) == (stored.response_time, stored.head) for one in variants)
 
 
 async def _counted(slices: Iterator[int]) -> int:

@@ -10,22 +10,17 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from contextlib import suppress
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar
 
 from univocal.cache.stored import Stored
-from univocal.http.errors import RefusedError
 from univocal.http.messages import Request
-from univocal.store.leases import Lease
+from univocal.store.leases import Lease, SharedLease
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Selector
-from univocal.store.redis.tier import SharedLease, SharedStore
+from univocal.store.roles import NodeLease
 
-if TYPE_CHECKING:
-    from univocal.store.shared import NodeLease
-
-__all__ = ["MemoryTier", "Satisfies", "TierLease", "Tiers", "TrackedTier", "tiers_of"]
+__all__ = ["MemoryTier", "Satisfies", "TierLease", "Tiers", "local_of", "tiers_of"]
 
 T = TypeVar("T")
 
@@ -37,7 +32,7 @@ Satisfies: TypeAlias = Callable[[Sequence[Stored], Sequence[Stored]], bool]
 # Asks for no content of what it does not select.
 _NOTHING: Final = Request(b"GET", b"", [])
 
-TierLease: TypeAlias = "Lease | SharedLease | NodeLease"
+TierLease: TypeAlias = Lease | SharedLease | NodeLease
 
 
 class Tiers(ABC):
@@ -84,7 +79,7 @@ class Tiers(ABC):
 
     def holds(self, lease: TierLease, stored: Stored | None = None) -> bool:
         """True if no purge since the lease began concerns its key, or the response that came."""
-        return self.memory.holds(_local(lease), stored)
+        return self.memory.holds(local_of(lease), stored)
 
     def reserve(self, lease: TierLease, nbytes: int, *, unread: bool = False) -> bool:
         """Set `nbytes` aside for content under way, or give back a negative number of them.
@@ -92,11 +87,11 @@ class Tiers(ABC):
         False if it is too large or there is no room now; there is less for what comes `unread`, ahead of all
         who read it.
         """
-        return self.memory.reserve(_local(lease), nbytes, unread=unread)
+        return self.memory.reserve(local_of(lease), nbytes, unread=unread)
 
     def release(self, lease: TierLease) -> None:
         """Give back what was reserved under a lease; a second time does nothing."""
-        self.memory.release(_local(lease))
+        self.memory.release(local_of(lease))
 
     # With a continuation
 
@@ -173,18 +168,18 @@ class Tiers(ABC):
         task.add_done_callback(self._tasks.discard)
 
 
-def tiers_of(store: MemoryStore | SharedStore | Tiers) -> Tiers:
-    """The tiers behind a store that was configured, or those that somebody made."""
-    if isinstance(store, Tiers):
-        return store
-    return MemoryTier(store) if isinstance(store, MemoryStore) else TrackedTier(store)
+def tiers_of(store: MemoryStore | Tiers) -> Tiers:
+    """The tiers of a memory store, or those that somebody made."""
+    return store if isinstance(store, Tiers) else MemoryTier(store)
 
 
-def _local(lease: TierLease) -> Lease:
+def local_of(lease: TierLease) -> Lease:
+    """The lease in memory that is a part of it."""
     return lease if isinstance(lease, Lease) else lease.local
 
 
-def _holds(variants: Sequence[Stored], stored: Stored) -> bool:
+def is_among(variants: Iterable[Stored], stored: Stored) -> bool:
+    """Tell whether a response is one of these, softened or not."""
     return any((one.response_time, one.head) == (stored.response_time, stored.head) for one in variants)
 
 
@@ -208,10 +203,10 @@ class MemoryTier(Tiers):
         return self.memory.lookup(lease.key)
 
     def commit(self, lease: TierLease, stored: Stored) -> bool:
-        return self.memory.commit(_local(lease), stored)
+        return self.memory.commit(local_of(lease), stored)
 
     def drop(self, lease: TierLease, selector: Selector, now: float) -> None:
-        self.memory.purge(selector, now, sparing=_local(lease))
+        self.memory.purge(selector, now, sparing=local_of(lease))
 
     def fill(
         self,
@@ -232,7 +227,7 @@ class MemoryTier(Tiers):
         then: Callable[[bool], None],
     ) -> None:
         # It may have been evicted or softened.
-        then(self.holds(lease, stored) or _holds(self.memory.lookup(stored.key), stored))
+        then(self.holds(lease, stored) or is_among(self.memory.lookup(stored.key), stored))
 
     def recall(
         self,
@@ -246,7 +241,7 @@ class MemoryTier(Tiers):
     def invalidate(
         self, selectors: Iterable[Selector], now: float, lease: TierLease | None, then: Callable[[], None]
     ) -> None:
-        sparing = None if lease is None else _local(lease)
+        sparing = None if lease is None else local_of(lease)
         slices = chain.from_iterable(
             self.memory.purging(selector, now, sparing=sparing) for selector in selectors
         )
@@ -264,7 +259,7 @@ class MemoryTier(Tiers):
         pass
 
     def end(self, lease: TierLease, then: Callable[[], None]) -> None:
-        self.memory.end(_local(lease))
+        self.memory.end(local_of(lease))
         then()
 
     async def _purge(self, selector: Selector, now: float) -> int:
@@ -272,158 +267,3 @@ class MemoryTier(Tiers):
 
     async def count(self, selector: Selector) -> int:
         return await self.memory.count_in_slices(selector)
-
-
-class TrackedTier(Tiers):
-    """Memory over Redis: each continuation that has to wait gets a task."""
-
-    def __init__(self, store: SharedStore) -> None:
-        super().__init__(store.memory)
-        self.store: Final = store
-
-    @property
-    def detached_ttl(self) -> float | None:
-        return None if self.store.connected else self.store.detached_ttl
-
-    def lookup(self, key: bytes, now: float) -> Sequence[Stored]:
-        # Nothing while memory may hold what another node purged long ago.
-        return self.memory.lookup(key) if now < self.store.trusted_until else ()
-
-    def trusted(self, since: float, now: float) -> bool:
-        store = self.store
-        if now < store.trusted_until:
-            return True
-        return since >= store.trusted_until and now - since <= store.bound
-
-    def begin(self, key: bytes, now: float) -> TierLease:
-        return SharedLease(key, self.memory.begin(key, now), "")
-
-    def held(self, lease: TierLease) -> Sequence[Stored]:
-        held, shared = self.memory.lookup(lease.key), _shared(lease)
-        if shared.seen is None:
-            return held
-        # The responses of memory may have been purged elsewhere.
-        return [*(one for one in held if one.response_time >= shared.local.time), *shared.seen]
-
-    def commit(self, lease: TierLease, stored: Stored) -> bool:
-        _shared(lease).owed.append(stored)
-        return self.holds(lease, stored)
-
-    def drop(self, lease: TierLease, selector: Selector, now: float) -> None:
-        self.memory.purge(selector, now, sparing=_local(lease))
-        _shared(lease).owed.append(selector)
-
-    def fill(
-        self,
-        lease: TierLease,
-        request: Request,
-        judge: Satisfies,
-        then: Callable[[bool], None],
-        *,
-        joined: bool,
-    ) -> None:
-        shared = _shared(lease)
-        self._go_on(self._fill(shared, request, judge, joined=joined), then, otherwise=False)
-
-    async def _fill(self, lease: SharedLease, request: Request, judge: Satisfies, *, joined: bool) -> bool:
-        """Ask the shared tier, and wait for who fetches this elsewhere; else there is its lease.
-
-        A response to validate is read once more under that lease: it may have been purged since the first
-        reading.
-        """
-        store, latest = self.store, list[Stored]()
-
-        def judged(held: Sequence[Stored]) -> bool | None:
-            latest[:] = held
-            return judge(*self._reliable(lease.key, held)) or None
-
-        if joined:
-            if await store.obtain(lease.key, judged, lease, request) is True:
-                return True
-            if not latest:
-                return False
-        else:
-            await store.begin(lease.key, lease)
-        held = await store.lookup(lease.key, store.clock(), request)
-        lease.seen = held if store.connected else None
-        return judged(held) is True
-
-    def _reliable(self, key: bytes, held: Sequence[Stored]) -> tuple[Sequence[Stored], Sequence[Stored]]:
-        """The stored responses that may be served, and those that the origin may be asked about.
-
-        Memory alone may hold for a moment what was purged elsewhere: it may be served, but the origin is
-        asked about no such response, unless it is one that never goes into the shared tier.
-        """
-        if held:
-            return held, held
-        known = self.lookup(key, self.store.clock())
-        if not self.store.connected:
-            return known, known
-        return known, [one for one in known if one.search is not None]
-
-    def keeps(self, lease: TierLease, stored: Stored, now: float, then: Callable[[bool], None]) -> None:
-        if self.holds(lease, stored) or _holds(self.lookup(stored.key, now), stored):
-            then(True)
-        else:
-            # Memory may merely have forgotten it: it forgets all of a key that changes in the shared tier.
-            self._go_on(self._keeps(stored, now), then, otherwise=False)
-
-    async def _keeps(self, stored: Stored, now: float) -> bool:
-        return _holds(await self.store.lookup(stored.key, now, _NOTHING), stored)
-
-    def recall(
-        self, key: bytes, request: Request, now: float, then: Callable[[Sequence[Stored]], None]
-    ) -> None:
-        self._go_on(self.store.lookup(key, now, request), then, otherwise=())
-
-    def invalidate(
-        self, selectors: Iterable[Selector], now: float, lease: TierLease | None, then: Callable[[], None]
-    ) -> None:
-        async def purges() -> None:
-            for selector in selectors:
-                with suppress(RefusedError):
-                    await self.store.purge(selector, now, sparing=None if lease is None else _shared(lease))
-
-        self._go_on(purges(), lambda _: then(), otherwise=None)
-
-    def let_go(self, lease: TierLease) -> None:
-        self._go_on(self.store.release(_shared(lease)), lambda _: None, otherwise=None)
-
-    def end(self, lease: TierLease, then: Callable[[], None]) -> None:
-        self._go_on(self._settle(_shared(lease)), lambda _: then(), otherwise=None)
-
-    async def _settle(self, lease: SharedLease) -> None:
-        """Tell the shared tier what came of the response: from here on other nodes have it, and memory."""
-        try:
-            while lease.owed:
-                match lease.owed.pop(0):
-                    case Stored() as stored:
-                        await self.store.commit(lease, stored)
-                    case selector:
-                        with suppress(RefusedError):
-                            await self.store.purge(selector, self.store.clock(), sparing=lease)
-        finally:
-            await self.store.release(lease)
-
-    async def _purge(self, selector: Selector, now: float) -> int:
-        return await self.store.purge(selector, now)
-
-    async def count(self, selector: Selector) -> int:
-        return await self.store.count(selector)
-
-    def _go_on(self, waiting: Coroutine[Any, Any, T], then: Callable[[T], None], *, otherwise: T) -> None:
-        """Wait in a task, and go on; with `otherwise` where waiting failed."""
-
-        async def run() -> None:
-            try:
-                result = await waiting
-            except Exception:
-                logger.exception("the shared store failed")
-                result = otherwise
-            then(result)
-
-        self._begin_task(run())
-
-
-def _shared(lease: TierLease) -> SharedLease:
-    return cast("SharedLease", lease)

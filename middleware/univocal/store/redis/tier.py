@@ -10,17 +10,19 @@ first, with what it stores served for `detached_ttl` seconds at most.
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from univocal.cache.stored import Stored
+from univocal.http.errors import RefusedError
 from univocal.http.messages import Request
 from univocal.store.codec import encode, usable_until, variant
-from univocal.store.leases import Lease
+from univocal.store.leases import Lease, SharedLease
 from univocal.store.memory import MemoryStore
 from univocal.store.patterns import compiled
 from univocal.store.purge_selectors import Pattern, Selector, located
@@ -28,6 +30,7 @@ from univocal.store.redis.attachment import Attachment
 from univocal.store.redis.bell import UnavailableError, Waits
 from univocal.store.redis.key_names import Names
 from univocal.store.redis.scripts import BEGIN, COMMIT, DESCRIBED, MOST_OCTETS, RELEASE
+from univocal.store.tiers import Satisfies, TierLease, Tiers, is_among, local_of
 
 if TYPE_CHECKING:
     from univocal.store.redis.commands import Link
@@ -37,23 +40,17 @@ from univocal.cache.vary import matches
 from univocal.store.codec import decode
 from univocal.store.redis.scripts import LOOKUP
 
-__all__ = ["Reading", "SharedLease", "SharedStore", "read"]
+__all__ = ["Reading", "SharedLease", "SharedStore", "TrackedTier", "read"]
 
 T = TypeVar("T")
 
+logger: Final = logging.getLogger("univocal")
+
+# Asks for no content of what it does not select.
+_NOTHING: Final = Request(b"GET", b"", [])
+
 # How often a key is read that changes while it is read.
 _READINGS: Final = 3
-
-
-@dataclass(slots=True, eq=False)
-class SharedLease:
-    """The right to store what is being fetched, here and in Redis, unless it is purged meanwhile."""
-
-    key: bytes
-    local: Lease
-    token: str  # empty: Redis knows nothing of it
-    seen: Sequence[Stored] | None = None  # what all nodes stored as it began, where that is known
-    owed: list[Stored | Selector] = field(default_factory=list)  # what all nodes are to be told at its end
 
 
 class SharedStore:
@@ -324,6 +321,184 @@ class SharedStore:
             stored, fresh_until=until, stale_usable=False, stale_while_revalidate=0.0, stale_if_error=0.0
         )
         return self.memory.commit(lease, bounded)
+
+
+class TrackedTier(Tiers):
+    """Memory over Redis: each continuation that has to wait gets a task."""
+
+    def __init__(self, store: SharedStore) -> None:
+        super().__init__(store.memory)
+        self.store: Final = store
+
+    @property
+    def connected(self) -> bool:
+        """True while Redis tells this node what changes."""
+        return self.store.connected
+
+    async def start(self, patience: float = 1.0) -> None:
+        """Connect, and wait up to `patience` seconds for it."""
+        await self.store.start(patience)
+
+    async def aclose(self) -> None:
+        """Disconnect."""
+        await self.store.aclose()
+
+    @property
+    def ttl(self) -> float:
+        """The seconds for which memory alone serves a response."""
+        return self.store.detached_ttl
+
+    @ttl.setter
+    def ttl(self, seconds: float) -> None:
+        """Have other seconds from now on."""
+        self.store.detached_ttl = seconds
+
+    @property
+    def detached_ttl(self) -> float | None:
+        return None if self.store.connected else self.store.detached_ttl
+
+    def lookup(self, key: bytes, now: float) -> Sequence[Stored]:
+        # Nothing while memory may hold what another node purged long ago.
+        return self.memory.lookup(key) if now < self.store.trusted_until else ()
+
+    def trusted(self, since: float, now: float) -> bool:
+        store = self.store
+        if now < store.trusted_until:
+            return True
+        return since >= store.trusted_until and now - since <= store.bound
+
+    def begin(self, key: bytes, now: float) -> TierLease:
+        return SharedLease(key, self.memory.begin(key, now), "")
+
+    def held(self, lease: TierLease) -> Sequence[Stored]:
+        held, shared = self.memory.lookup(lease.key), _shared(lease)
+        if shared.seen is None:
+            return held
+        # The responses of memory may have been purged elsewhere.
+        return [*(one for one in held if one.response_time >= shared.local.time), *shared.seen]
+
+    def commit(self, lease: TierLease, stored: Stored) -> bool:
+        _shared(lease).owed.append(stored)
+        return self.holds(lease, stored)
+
+    def drop(self, lease: TierLease, selector: Selector, now: float) -> None:
+        self.memory.purge(selector, now, sparing=local_of(lease))
+        _shared(lease).owed.append(selector)
+
+    def fill(
+        self,
+        lease: TierLease,
+        request: Request,
+        judge: Satisfies,
+        then: Callable[[bool], None],
+        *,
+        joined: bool,
+    ) -> None:
+        shared = _shared(lease)
+        self._go_on(self._fill(shared, request, judge, joined=joined), then, otherwise=False)
+
+    async def _fill(self, lease: SharedLease, request: Request, judge: Satisfies, *, joined: bool) -> bool:
+        """Ask the shared tier, and wait for who fetches this elsewhere; else there is its lease.
+
+        A response to validate is read once more under that lease: it may have been purged since the first
+        reading.
+        """
+        store, latest = self.store, list[Stored]()
+
+        def judged(held: Sequence[Stored]) -> bool | None:
+            latest[:] = held
+            return judge(*self._reliable(lease.key, held)) or None
+
+        if joined:
+            if await store.obtain(lease.key, judged, lease, request) is True:
+                return True
+            if not latest:
+                return False
+        else:
+            await store.begin(lease.key, lease)
+        held = await store.lookup(lease.key, store.clock(), request)
+        lease.seen = held if store.connected else None
+        return judged(held) is True
+
+    def _reliable(self, key: bytes, held: Sequence[Stored]) -> tuple[Sequence[Stored], Sequence[Stored]]:
+        """The stored responses that may be served, and those that the origin may be asked about.
+
+        Memory alone may hold for a moment what was purged elsewhere: it may be served, but the origin is
+        asked about no such response, unless it is one that never goes into the shared tier.
+        """
+        if held:
+            return held, held
+        known = self.lookup(key, self.store.clock())
+        if not self.store.connected:
+            return known, known
+        return known, [one for one in known if one.search is not None]
+
+    def keeps(self, lease: TierLease, stored: Stored, now: float, then: Callable[[bool], None]) -> None:
+        if self.holds(lease, stored) or is_among(self.lookup(stored.key, now), stored):
+            then(True)
+        else:
+            # Memory may merely have forgotten it: it forgets all of a key that changes in the shared tier.
+            self._go_on(self._keeps(stored, now), then, otherwise=False)
+
+    async def _keeps(self, stored: Stored, now: float) -> bool:
+        return is_among(await self.store.lookup(stored.key, now, _NOTHING), stored)
+
+    def recall(
+        self, key: bytes, request: Request, now: float, then: Callable[[Sequence[Stored]], None]
+    ) -> None:
+        self._go_on(self.store.lookup(key, now, request), then, otherwise=())
+
+    def invalidate(
+        self, selectors: Iterable[Selector], now: float, lease: TierLease | None, then: Callable[[], None]
+    ) -> None:
+        async def purges() -> None:
+            for selector in selectors:
+                with suppress(RefusedError):
+                    await self.store.purge(selector, now, sparing=None if lease is None else _shared(lease))
+
+        self._go_on(purges(), lambda _: then(), otherwise=None)
+
+    def let_go(self, lease: TierLease) -> None:
+        self._go_on(self.store.release(_shared(lease)), lambda _: None, otherwise=None)
+
+    def end(self, lease: TierLease, then: Callable[[], None]) -> None:
+        self._go_on(self._settle(_shared(lease)), lambda _: then(), otherwise=None)
+
+    async def _settle(self, lease: SharedLease) -> None:
+        """Tell the shared tier what came of the response: from here on other nodes have it, and memory."""
+        try:
+            while lease.owed:
+                match lease.owed.pop(0):
+                    case Stored() as stored:
+                        await self.store.commit(lease, stored)
+                    case selector:
+                        with suppress(RefusedError):
+                            await self.store.purge(selector, self.store.clock(), sparing=lease)
+        finally:
+            await self.store.release(lease)
+
+    async def _purge(self, selector: Selector, now: float) -> int:
+        return await self.store.purge(selector, now)
+
+    async def count(self, selector: Selector) -> int:
+        return await self.store.count(selector)
+
+    def _go_on(self, waiting: Coroutine[Any, Any, T], then: Callable[[T], None], *, otherwise: T) -> None:
+        """Wait in a task, and go on; with `otherwise` where waiting failed."""
+
+        async def run() -> None:
+            try:
+                result = await waiting
+            except Exception:
+                logger.exception("the shared store failed")
+                result = otherwise
+            then(result)
+
+        self._begin_task(run())
+
+
+def _shared(lease: TierLease) -> SharedLease:
+    return cast("SharedLease", lease)
 
 
 # More octets than these are not given unless they are asked for: whoever sends a selecting field of another

@@ -1,0 +1,62 @@
+"""Purges of a file store: in force in all processes of the machine with one number in mapped memory."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from math import inf
+from typing import Final
+
+from univocal.store.file.ring import Ring
+from univocal.store.journal import Purge
+from univocal.store.purge_codec import PatternCompiler, decode_purge, encode_purge
+from univocal.store.purge_selectors import Selector
+from univocal.store.roles import Purges, StoreReport, StoreUnavailableError, Watcher, unreported
+
+__all__ = ["FilePurges"]
+
+
+class FilePurges(Purges):
+    """The journal in a ring. It cannot be away, so nothing is ever lost: no lag, no heartbeat."""
+
+    def __init__(
+        self, ring: Ring, compiler: PatternCompiler | None = None, report: StoreReport = unreported
+    ) -> None:
+        self._ring: Final = ring
+        self._compiler, self._report = compiler, report
+        self._thread: Final = ThreadPoolExecutor(1, "univocal-purges")
+
+    async def start(self, watcher: Watcher) -> None:
+        watcher.returned()
+
+    async def publish(self, selector: Selector, now: float, cause: bytes = b"") -> int:
+        begun, result = time.perf_counter(), "ok"
+        payload = encode_purge(selector, now, cause)
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._thread, self._ring.append, payload)
+        except StoreUnavailableError:
+            result = "late"
+            raise
+        except OSError as error:
+            result = "error"
+            raise StoreUnavailableError(str(error)) from error
+        finally:
+            self._report("publish", result, time.perf_counter() - begun)
+
+    def last(self) -> int:
+        return self._ring.last
+
+    def follow(self, number: int) -> Sequence[Purge]:
+        return [decode_purge(each, payload, self._compiler) for each, payload in self._ring.follow(number)]
+
+    def horizon(self) -> int:
+        return self._ring.first
+
+    def trusted_until(self) -> float:
+        return inf
+
+    async def close(self) -> None:
+        self._thread.shutdown()

@@ -1,0 +1,202 @@
+"""A journal in a mapped file: the last megabytes of purges, which every process of a machine sees at once.
+
+The file has one page for its head, then a ring of records. The number of a purge is the position of its end,
+counted from the file's beginning of use: it rises, and tells a reader where the next record is. So one number
+of eight bytes is what makes a purge known. Room is set aside beforehand: a full disk does not hinder a purge.
+
+A record: its end (8 bytes), the length of its payload (8), a digest of both and the payload (8), the payload.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+from univocal.store.roles import BeyondHorizonError, StoreUnavailableError
+
+__all__ = ["CAPACITY", "Ring"]
+
+CAPACITY: Final = 4 << 20
+_HEAD: Final = mmap.PAGESIZE
+_MAGIC: Final = int.from_bytes(b"univocJ1", "little")
+_RECORD: Final = struct.Struct("<QQ8s")
+_SKIPPED: Final = 2**64 - 1  # for a length: the next record is at the ring's beginning
+# The places of the head's numbers.
+_NAME, _SIZE, _FIRST, _LAST, _GENERATION = range(5)
+# Seconds for which another process may hold the ring, and between two attempts.
+_PATIENCE: Final = 1.0
+_PAUSE: Final = 0.001
+
+
+class Ring:
+    """The mapped journal at `path`; what is no such file is begun anew, and `is_new` says so.
+
+    `is_durable`: what is appended survives a loss of power. Raises OSError.
+    """
+
+    def __init__(self, path: Path, capacity: int = CAPACITY, *, is_durable: bool = True) -> None:
+        self._capacity, self._is_durable = capacity, is_durable
+        self._file: Final = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            with self.alone():
+                os.posix_fallocate(self._file, 0, _HEAD + capacity)
+                self._map = mmap.mmap(self._file, _HEAD + capacity)
+                self._head = memoryview(self._map)[:64].cast("Q")
+                self.is_new = self._head[_NAME] != _MAGIC or self._head[_SIZE] != capacity
+                if self.is_new:
+                    self._begin()
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def _begin(self) -> None:
+        self._map[:_HEAD] = bytes(_HEAD)
+        self._head[_SIZE] = self._capacity
+        self._head[_GENERATION] = time.time_ns()
+        self._head[_NAME] = _MAGIC
+        self._flush(0, _HEAD)
+
+    def close(self) -> None:
+        """Map it no longer."""
+        self._head.release()
+        self._map.close()
+        os.close(self._file)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """One process at a time; the system takes the turn from one that is killed.
+
+        Raises StoreUnavailableError where another holds it for too long: it stands still.
+        """
+        until = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise StoreUnavailableError("another process holds the journal") from None
+                time.sleep(_PAUSE)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    @property
+    def last(self) -> int:
+        """The number of the last purge."""
+        return self._head[_LAST]
+
+    @property
+    def first(self) -> int:
+        """The number from which on all purges are there."""
+        return self._head[_FIRST]
+
+    @property
+    def generation(self) -> int:
+        """The name of the file of entries that goes with this journal."""
+        return self._head[_GENERATION]
+
+    def renew(self, generation: int) -> bool:
+        """Name another file of entries in the place of one; False if another process has."""
+        with self.alone():
+            if self._head[_GENERATION] != generation:
+                return False
+            self._head[_GENERATION] = generation + 1
+            self._flush(0, _HEAD)
+            return True
+
+    def append(self, payload: bytes) -> int:
+        """Add a purge, which all processes know of when this returns; returns its number.
+
+        Raises StoreUnavailableError.
+        """
+        need = _padded(_RECORD.size + len(payload))
+        if need > self._capacity // 4:
+            raise StoreUnavailableError("too long for the journal")
+        with self.alone():
+            start = self.last
+            left = self._capacity - start % self._capacity
+            if left < need:
+                start += left
+            end = start + need
+            self._forget(end - self._capacity)
+            if start != self.last and left >= _RECORD.size:
+                self._write(self.last, _RECORD.pack(start, _SKIPPED, b""))
+            self._write(start, _RECORD.pack(end, len(payload), _digest(end, payload)) + payload)
+            self._flush_ring(self.last, end)
+            self._head[_LAST] = end
+            self._flush(0, _HEAD)
+            return end
+
+    def _forget(self, needed: int) -> None:
+        """Let the beginning go up to a position, before other records are written there."""
+        first = self.first
+        while first < needed:
+            record = self._record(first)
+            first = self.last if record is None else record[0]
+        self._head[_FIRST] = first
+
+    def follow(self, number: int) -> Iterator[tuple[int, bytes]]:
+        """The purges after a number with theirs, in order; b"" for what is damaged.
+
+        Raises BeyondHorizonError if some have made room for others.
+        """
+        last = self.last
+        while number < last:
+            record = self._record(number)
+            if number < self.first:
+                raise BeyondHorizonError
+            if record is None:
+                yield last, b""
+                return
+            number, payload = record
+            if payload is not None:
+                yield number, payload
+
+    def _record(self, start: int) -> tuple[int, bytes | None] | None:
+        """The end of a record and its payload, which a skipped rest of the ring has not; None: damage."""
+        offset = start % self._capacity
+        left = self._capacity - offset
+        if left < _RECORD.size:
+            return start + left, None
+        at = _HEAD + offset
+        end, length, digest = _RECORD.unpack_from(self._map, at)
+        if length == _SKIPPED:
+            return (end, None) if end == start + left else None
+        if length > left - _RECORD.size or end != start + _padded(_RECORD.size + length):
+            return None
+        payload = self._map[at + _RECORD.size : at + _RECORD.size + length]
+        return (end, payload) if _digest(end, payload) == digest else None
+
+    def _write(self, position: int, octets: bytes) -> None:
+        at = _HEAD + position % self._capacity
+        self._map[at : at + len(octets)] = octets
+
+    def _flush_ring(self, start: int, end: int) -> None:
+        first, last = start % self._capacity, (end - 1) % self._capacity
+        if first <= last:
+            self._flush(_HEAD + first, last + 1 - first)
+        else:
+            self._flush(_HEAD, self._capacity)
+
+    def _flush(self, start: int, length: int) -> None:
+        if self._is_durable:
+            page = start - start % mmap.PAGESIZE
+            self._map.flush(page, start + length - page)
+
+
+def _padded(length: int) -> int:
+    return length + -length % 8
+
+
+def _digest(end: int, payload: bytes) -> bytes:
+    return blake2b(b"%d:%b" % (end, payload), digest_size=8).digest()
