@@ -23,6 +23,7 @@ from univocal_app.run.assemble import share_of
 from univocal_app.run.listeners import listening
 from univocal_app.run.names import unresolved
 from univocal_app.run.reading import Check, read, usable
+from univocal_app.run.standard_error import stamped
 from univocal_app.run.systemd import NAMES, Notices, passed_sockets
 from univocal_app.run.workers import Program, WorkersError, alone, supervise
 
@@ -181,20 +182,20 @@ def _serve(configured: Callable[..., Configuration], source: str, typed: Collect
     notices, passed = Notices.of(os.environ), passed_sockets(os.environ)
     configuration = configured()
     for variable in unknown(os.environ, configuration.purge.token_env):
-        typer.echo(f"univocal: {variable} in the environment means nothing to univocal", err=True)
+        _tell(f"{variable} in the environment means nothing to univocal", "WARNING")
     server = configuration.server
     with listening(server, passed, sources) as listeners:
         limits = share_of(configuration)
         if server.max_connections > limits.clients * server.workers:
-            typer.echo(f"univocal: server.max_connections = {server.max_connections} is too much", err=True)
+            _tell(f"server.max_connections = {server.max_connections} is too much", "WARNING")
         each = " for each worker" if server.workers > 1 else ""
-        typer.echo(f"univocal: {limits}{each}", err=True)
+        _tell(f"{limits}{each}")
         serves = alone if server.workers == 1 else supervise
         serves(Program(configuration, source, listeners, configured, _tell, notices))
 
 
-def _tell(line: str) -> None:
-    typer.echo(f"univocal: {line}", err=True)
+def _tell(line: str, level: str = "INFO") -> None:
+    typer.echo(stamped(level, line), err=True)
 
 
 def _typed(context: typer.Context, name: str) -> bool:

@@ -81,7 +81,8 @@ class ServerTable(Table):
     admin_hosts: list[HostName] = ["localhost"]
     cache_status: Literal["plain", "key", "off"] = "plain"
     access_log: Annotated[str, Field(min_length=1)] = "stdout"
-    access_log_format: Literal["json", "combined"] = "json"
+    access_log_format: Annotated[str, Field(min_length=1)] = "json"
+    error_pages: str = ""
     otel: bool = False
     max_body: Size = 0
     max_target: Size = 8192
@@ -257,6 +258,7 @@ class SiteTable(Table):
     cache: PolicyTable = PolicyTable()
     request: RequestTable = RequestTable()
     response: ResponseTable = ResponseTable()
+    error_pages: str = ""
     routes: list[RouteTable] = []
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.reverse_proxy import Origins, ReverseProxy
 from univocal.engine.outcome import Outcome
+from univocal.http.error_pages import ErrorPages
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.http.framing import ReadLimits
 from univocal.http.messages import Received
@@ -50,6 +51,7 @@ from univocal_app.observe.top import Top
 from univocal_app.processes.commons import Commons
 from univocal_app.run.certificate_files import CertificateFiles, contexts_of
 from univocal_app.run.descriptors import ADMIN, Share, raise_limit, share
+from univocal_app.run.error_page_files import pages_of
 from univocal_app.run.expiry import expiries
 from univocal_app.run.listeners import HTTPS, Bound
 from univocal_app.run.origins import (
@@ -324,6 +326,9 @@ def runtime_of(
     sites = Sites([])
     with objections:
         sites = SiteReader(source, profiles).read(configuration.sites)
+    pages = dict[str, ErrorPages]()
+    with objections:
+        pages = pages_of(configuration, source)
     objections.conclude()
     edits = edits_of(configuration.request, configuration.response, configuration.sites)
     each = rules(configuration.cache, configuration.sites, profiles, edits)
@@ -332,6 +337,7 @@ def runtime_of(
         sites=sites,
         rules=MappingProxyType(each),
         edits=MappingProxyType(edits),
+        pages=MappingProxyType(pages),
         access=Access(networks(configuration.purge.allow), token),
         trusted=networks(server.trusted_proxies),
         forwarded=server.forwarded,

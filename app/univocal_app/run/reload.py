@@ -25,6 +25,7 @@ from univocal_app.observe.accesslog import Outlet, check_log, outlet_of
 from univocal_app.observe.admin_life import NotTakenError
 from univocal_app.run.assemble import House, connection_limits, read_limits, runtime_of
 from univocal_app.run.certificate_files import Contexts, contexts_of
+from univocal_app.run.error_page_files import page_contents
 from univocal_app.run.origins import Recipe, Running, contents_of, proxies_of, recipes_of
 from univocal_app.run.reading import Check, files_of, placed
 from univocal_app.run.systemd import Notices
@@ -80,8 +81,8 @@ def changed(house: House, prepared: Prepared) -> list[str]:
     """The dotted keys of what a reload changes: settings, and those whose profile or file has changed."""
     held, wanted = house.configuration, prepared.configuration
     keys = changes(held, wanted)
-    before = {**house.contents, **dict(_profiles(held, house.proxy.gate.runtime))}
-    after = {**prepared.contents, **dict(_profiles(wanted, prepared.runtime))}
+    before = {**house.contents, **dict(_named(held, house.proxy.gate.runtime))}
+    after = {**prepared.contents, **dict(_named(wanted, prepared.runtime))}
     if house.certificates is not None and prepared.certificates is not None:
         before |= house.certificates.contents
         after |= prepared.certificates.contents
@@ -145,6 +146,11 @@ def _sites(runtime: Runtime) -> list[Site]:
     return [*runtime.sites.sites, *([] if default is None else [default])]
 
 
+def _named(configuration: Configuration, runtime: Runtime) -> Iterator[tuple[str, str]]:
+    yield from _profiles(configuration, runtime)
+    yield from page_contents(configuration, runtime.pages)
+
+
 def _profiles(configuration: Configuration, runtime: Runtime) -> Iterator[tuple[str, str]]:
     """The key of each setting that names a profile, and the digest of all that the profile says."""
     sites = {site.name: site for site in _sites(runtime)}
@@ -174,7 +180,7 @@ class Reload:
     """Reads the configuration by `read` and puts it into force, for one caller at a time.
 
     Called, it returns the keys that have changed. It raises ConfigurationError, and nothing has changed then.
-    `tell` hears a line of each reload, and of each mistake.
+    `tell` hears a line of each reload; mistakes are logged.
     """
 
     def __init__(
@@ -210,10 +216,10 @@ class Reload:
                 keys = await self._reloaded()
             except ConfigurationError as error:
                 for each in (error, *error.beside):
-                    self._tell(f"not reloaded: {each}")
+                    logger.error("not reloaded: %s", each)
                 raise
             except NotTakenError as error:
-                self._tell(f"reloaded; {error}")
+                logger.warning("reloaded; %s", error)
                 raise
             finally:
                 self._notices.ready()
@@ -225,7 +231,7 @@ class Reload:
         objections = Objections()
         objections.errors += _fixed(self._house.configuration, wanted, source)
         with objections:
-            check_log(wanted.server.access_log, source)
+            check_log(wanted.server.access_log, wanted.server.access_log_format, source)
         objections.conclude()
 
     async def _reloaded(self) -> list[str]:

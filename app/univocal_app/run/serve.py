@@ -17,6 +17,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 import uvicorn
 
+from univocal_app.run.standard_error import StampedFormatter
+
 __all__ = ["HELD", "Patience", "Served", "Serving", "run"]
 
 logger: Final = logging.getLogger("univocal")
@@ -171,7 +173,9 @@ def run(
         await serving.serve(ready)
 
     sys.unraisablehook = _but_for_names(sys.unraisablehook)
-    logging.basicConfig(level=logging.WARNING, format="univocal: %(levelname)s: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(StampedFormatter())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("uvicorn.error").addFilter(_is_news)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(attended())

@@ -34,6 +34,7 @@ class Account:
         "purged",
         "reasons",
         "recording",
+        "server",
         "status",
         "ticks",
     )
@@ -48,6 +49,7 @@ class Account:
         self.failure: Failure | None = None  # of the origin server
         self.purged: Purged | None = None
         self.recording: Recording | None = None  # of the response that Cache-Status calls stored
+        self.server = ""  # the URL of the origin server that answered
         self.client = ""  # the client's name, under which its requests under way are counted
 
     def outcome(self, admission: Admission) -> Outcome:
@@ -59,5 +61,13 @@ class Account:
             handling = handling._replace(stored=False, unstorable=self.recording.unstorable)
         times = Times(self.begun, (self.first or now) - self.ticks, now - self.ticks)
         return Outcome.of(
-            admission, handling, self.status, self.octets, times, self.reasons, self.failure, self.purged
+            admission,
+            handling,
+            self.status,
+            self.octets,
+            times,
+            self.reasons,
+            self.failure,
+            self.purged,
+            self.server,
         )

@@ -25,11 +25,12 @@ from univocal.engine.purge import Purged, carry_out
 from univocal.engine.stored_content import StoredContent
 from univocal.engine.waiting import Waiting
 from univocal.forward.roles import Origin
+from univocal.http.accept import prefers_html
 from univocal.http.client_counts import client_name
 from univocal.http.errors import RefusedError
 from univocal.http.fields import without
 from univocal.http.messages import Fields, Response, values
-from univocal.http.problem import problem
+from univocal.http.problem import Problem, problem
 from univocal.http.roles import Client, Content
 from univocal.http.states import moves
 from univocal.judge.admission import Admission
@@ -199,10 +200,17 @@ class Exchange:
         if account.status:
             self._cut()  # too late for another status: the response ends without its end
             return
-        answer = problem(reasons, self.admission.request.fields)
+        answer = self._own_page(reasons) or problem(reasons, self.admission.request.fields)
         # After ambiguous framing nobody knows where the next request begins (RFC 9112 §6.3).
         close = [(b"connection", b"close")] if reasons[0] == "bad-framing" else []
         self._respond(answer.status, [*answer.fields, *close], answer.body)
+
+    def _own_page(self, reasons: Sequence[str]) -> Problem | None:
+        admission = self.admission
+        if not admission.runtime.pages or not prefers_html(admission.request.fields):
+            return None
+        peer = admission.peer
+        return admission.runtime.error_page(reasons, admission.canonical, peer.hosts, peer.scheme)
 
     def _purge(self, order: Order) -> None:
         """Carry out a PURGE, which may take more than a moment."""
@@ -349,6 +357,7 @@ class Exchange:
             return  # the client has left
         if not wait.follows:
             self.admission = flight.admission
+            self._account.server = flight.server
         match flight.landing:
             case Failed(error=error):
                 self._account.failure = error.failure if isinstance(error, RefusedError) else None
@@ -445,7 +454,8 @@ class Exchange:
             again: Admission | None = replace(flight.admission, decision=decision)
             handling = Handling(fwd=fwd, fwd_status=status)
         else:
-            again, handling = self._satisfied_by(stored), Handling(fwd=fwd, collapsed=True)
+            again = self._satisfied_by(stored)
+            handling = Handling(fwd=fwd, collapsed=True, confirmed=status == 304)
         if again is None:
             self._forward(None)
             return

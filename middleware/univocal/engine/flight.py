@@ -139,6 +139,7 @@ class Flight:
         "leader",
         "name",
         "recording",
+        "server",
         "sole",
     )
 
@@ -163,6 +164,7 @@ class Flight:
         self.name = name
         self.leader: Passenger | None = None
         self.landing: Landing | None = None
+        self.server = ""  # the URL of the origin server that answers, for the leader's account
         self._alone: Due | None = None  # the end of the time for which it goes on though nobody reads
         self.sole: Reader | None = None  # who reads alone: content goes straight on
         self.broadcast: Broadcast | None = None  # from when another joins, or the only one falls behind
@@ -312,9 +314,10 @@ class Flight:
         if self._phase in _ENDED:
             return
         self._phase = _MOVES[self._phase, FlightPhase.JUDGING]
+        self.server = response.server
         admission = self.admission
         if admission.rules.takes_cookies and _drops_cookies(admission, response):
-            response = Response(response.status, without(response.fields, _SET_COOKIE))
+            response = replace(response, fields=without(response.fields, _SET_COOKIE))
         if self.admission.request.method in SAFE_METHODS:
             self._record_head(response)
             return

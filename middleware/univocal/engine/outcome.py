@@ -53,6 +53,7 @@ class Outcome(NamedTuple):
     failure: Failure | None = None  # of the origin server
     purged: Purged | None = None  # what a purge was about, if that is known, and what came of it
     alike: int = 1
+    server: str = ""  # the URL of the origin server that answered, if one did
 
     @classmethod
     def of(
@@ -65,6 +66,7 @@ class Outcome(NamedTuple):
         reasons: tuple[str, ...],
         failure: Failure | None = None,
         purged: Purged | None = None,
+        server: str = "",
     ) -> Outcome:
         """The outcome of a request that was admitted; `octets` of content were sent."""
         received, canonical, peer = admission.received, admission.canonical, admission.peer
@@ -92,6 +94,7 @@ class Outcome(NamedTuple):
             reasons=reasons,
             failure=failure,
             purged=purged,
+            server=server,
         )
 
     @classmethod

@@ -124,6 +124,7 @@ class Attempt:
                 response.status, response_fields(response.fields, status=response.status, date=date)
             )
         assert self._member is not None
+        passed.server = self._member.name
         self._started = True
         self._balance.answered(self._member, time.monotonic())
         if self._watch is not None:

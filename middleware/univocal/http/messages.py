@@ -66,10 +66,11 @@ class Request:
 
 @dataclass(slots=True)
 class Response:
-    """A final response's head."""
+    """A final response's head; `server` is the URL of the origin server that sent it, if it is known."""
 
     status: int
     fields: Fields
+    server: str = field(default="", kw_only=True)
 
 
 def values(fields: Iterable[Field], name: bytes) -> list[bytes]:

@@ -8,7 +8,9 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from univocal.cache.rules import DEFAULTS, Rules
+from univocal.http.error_pages import ErrorPages
 from univocal.http.field_edits import NO_EDITS, FieldEdits, RouteEdits
+from univocal.http.problem import Problem
 from univocal.http.roles import NextHop
 from univocal.http.upgrade import WEBSOCKET
 from univocal.judge.profiles import profile_rules
@@ -61,6 +63,7 @@ class Runtime:
     upgrades: frozenset[bytes] = frozenset((WEBSOCKET,))  # protocols to which clients may switch, lower case
     # By the names that `rules` has; that of "" is for requests to no site. Empty: no field is changed.
     edits: Mapping[str | tuple[str, bytes], RouteEdits] = field(default_factory=lambda: MappingProxyType({}))
+    pages: Mapping[str, ErrorPages] = field(default_factory=lambda: MappingProxyType({}))  # by site, or ""
     # By the names that routes call them; none: the application behind has its own.
     upstreams: Mapping[str, NextHop] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -91,6 +94,14 @@ class Runtime:
         The authority of an ACME challenge asks by plain HTTP, before there is a certificate (RFC 8555 §8.3).
         """
         return self.https_port > 0 and scheme == b"http" and not target.startswith(_CHALLENGE)
+
+    def error_page(
+        self, reasons: Sequence[str], canonical: Canonical | None, hosts: Sequence[bytes], scheme: bytes
+    ) -> Problem | None:
+        """The operator's page for a problem, which its site or the server has; None if there is none."""
+        site = canonical.site.name if canonical is not None else self.sites.owner(hosts, scheme)[0]
+        pages = self.pages.get(site) or self.pages.get("")
+        return None if pages is None else pages.page(reasons)
 
     @classmethod
     def everywhere(cls, profile: Profile, rules: Rules | None = None, **settings: object) -> Runtime:

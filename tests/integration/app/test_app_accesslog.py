@@ -23,7 +23,7 @@ from univocal.http.messages import Received
 from univocal.judge.cache_status import Handling
 from univocal.judge.orders import Order
 from univocal.store.purge_selectors import Keys
-from univocal_app.observe import accesslog
+from univocal_app.observe import accesslog, log_lines
 from univocal_app.observe.accesslog import BATCH, AccessLog, as_combined, as_json, open_log
 
 HOSTILE = b'/a"\\\x1b[2J\r\n\x00\xff{"b":1}'
@@ -100,7 +100,7 @@ def test_a_user_agent_takes_a_bounded_part_of_a_line(form: Any) -> None:
 def test_few_texts_are_remembered() -> None:
     for number in range(2000):
         as_json(outcome()._replace(agent=b"a%d" % number))
-    assert len(accesslog._AGENTS) <= accesslog.REMEMBERED
+    assert len(log_lines._AGENTS) <= log_lines.REMEMBERED
     assert json.loads(as_json(outcome()))["user_agent"] is None
 
 

@@ -1,0 +1,317 @@
+"""The forms of a line of the access log: JSON, combined, cached, and templates of one's own."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from json.encoder import encode_basestring_ascii as quoted
+from string import Formatter
+from typing import Final, TypeAlias
+
+from univocal.engine.outcome import Outcome
+from univocal.engine.purge import Purged
+from univocal.http.errors import Failure
+from univocal_app.observe.handled import cache_word
+
+__all__ = ["Form", "TemplateError", "as_cached", "as_combined", "as_json", "form_of"]
+
+Form: TypeAlias = Callable[[Outcome], bytes]
+"""Makes a line of an outcome, with its end."""
+
+# Octets that end a quoted string or a line, or steer a terminal, as nginx escapes them.
+_HOSTILE: Final = re.compile(r"[^ !#-\[\]-~]")
+
+LONGEST: Final = 512  # octets of a user agent, and of a referrer, that are written
+REMEMBERED: Final = 512  # texts of each
+PAGES: Final = (
+    4_096  # that are remembered as they are written, each in as many octets as a user agent at most
+)
+
+CLIENT_LEFT: Final = (
+    499  # nginx's status for a client that did not wait, for programs that expect three digits
+)
+
+
+def as_json(outcome: Outcome) -> bytes:
+    """One JSON object; octets outside ASCII and control characters are escaped."""
+    (site, received, canonical, _, status, sent, times, client, handling), others = outcome[:9], outcome[9:]
+    reasons, agent, referrer, _, _, host, failure, purged, _, _ = others
+    hit, _, _, stored, collapsed, _, detail, unstorable, _ = handling
+    unusual = stored or collapsed or detail or unstorable or reasons or purged or host or failure
+    method, target, version = received.method, received.target, received.version
+    named = method, target, None if canonical is None else canonical.key, site
+    start, _, seconds = times
+    # By json's own quoting: orjson and msgspec take longer, and leave what is outside ASCII as it is.
+    return (
+        f'{{"time":"{_iso(int(start * 1000))}"'
+        f',"client":{"null" if client is None else quoted(client)}'
+        f"{_NAMED.get(named) or _naming(named, outcome)}"
+        f',"status":{status},"bytes":{sent}'
+        f',"seconds":{seconds:.6f},"protocol":{_VERSIONS.get(version) or _version(version)}'
+        f',"user_agent":{_AGENTS[agent]},"referrer":{_REFERRERS[referrer]}'
+        f",{_handled(outcome) if unusual or not hit else _USUAL}}}\n"
+    ).encode("ascii")
+
+
+_Named: TypeAlias = tuple[bytes, bytes, bytes | None, str]
+"""A method, a target as it was received, the key, the site."""
+
+_NAMED: Final[dict[_Named, str]] = {}
+
+
+def _naming(named: _Named, outcome: Outcome) -> str:
+    """The members of the object that say what was asked for: a few pages are asked for most."""
+    (method, target, _, site), canonical = named, outcome.canonical
+    text = (
+        f',"method":{quoted(method.decode("latin-1"))}'
+        f',"target":{quoted(target.decode("latin-1"))}'
+        f',"url":{"null" if canonical is None else quoted(canonical.url.decode("latin-1"))}'
+        f',"site":{quoted(site)}'
+    )
+    if len(text) <= LONGEST:
+        if len(_NAMED) >= PAGES:
+            _NAMED.clear()
+        _NAMED[named] = text
+    return text
+
+
+def _version(version: bytes) -> str:
+    return quoted(f"HTTP/{version.decode('latin-1')}")
+
+
+_USUAL: Final = '"cache":"hit","stored":false,"storable":null,"collapsed":false,"detail":null,"reasons":[]'
+
+
+class _Texts(dict[bytes | None, str]):
+    """The JSON text of a field's value, as far as it is written: most are the same again and again."""
+
+    def __init__(self) -> None:
+        super().__init__({None: "null"})
+
+    def __missing__(self, value: bytes | None) -> str:
+        assert value is not None
+        text = quoted(value[:LONGEST].strip(b" \t").decode("latin-1"))
+        if len(value) <= LONGEST:
+            if len(self) >= REMEMBERED:
+                self.clear()
+                self[None] = "null"
+            self[value] = text
+        return text
+
+
+_AGENTS: Final = _Texts()
+_REFERRERS: Final = _Texts()
+_VERSIONS: Final = {b"1.0": '"HTTP/1.0"', b"1.1": '"HTTP/1.1"', b"2": '"HTTP/2"'}
+
+
+def _handled(outcome: Outcome) -> str:
+    """The last members of the object; `_USUAL` are those of nearly every hit."""
+    handling, purged = outcome.handling, outcome.purged
+    members: dict[str, object] = {
+        "cache": cache_word(handling) or None,
+        "stored": handling.stored,
+        "storable": "stored" if handling.stored else handling.unstorable or None,
+        "collapsed": handling.collapsed,
+        "detail": handling.reported_detail or None,
+        "reasons": outcome.reasons,
+    }
+    if outcome.host:
+        members["host"] = outcome.host
+    if outcome.server:
+        members["server"] = outcome.server
+    if outcome.failure is not None:
+        url, address, reason, error = outcome.failure
+        members["origin"] = {"url": url, "address": address, "reason": reason, "error": error}
+    if purged is not None:
+        order = purged.order
+        members["purge"] = {
+            "by": order.by,
+            "names": order.names,
+            "soft": order.selector.soft,
+            "count": purged.count,
+        }
+    return json.dumps(members, separators=(",", ":"))[1:-1]
+
+
+def as_combined(outcome: Outcome) -> bytes:
+    """The "combined" format of Apache httpd and nginx.
+
+    Where the user agent would stand, the line of a purge tells what was purged.
+    """
+    return f"{_combined(outcome)}{_failure(outcome.failure)}\n".encode("ascii", "backslashreplace")
+
+
+def _combined(outcome: Outcome) -> str:
+    received = outcome.received
+    method, target = received.method.decode("latin-1"), received.target.decode("latin-1")
+    agent = _written(outcome.agent) if outcome.purged is None else _purge(outcome.purged)
+    request = _escaped(f"{method} {target} HTTP/{received.version.decode('latin-1')}")
+    return (
+        f'{_address(outcome.client)} - - [{_clf(int(outcome.times.start))}] "{request}" '
+        f'{outcome.status or CLIENT_LEFT} {outcome.bytes} "{_written(outcome.referrer)}" "{agent}"'
+    )
+
+
+def as_cached(outcome: Outcome) -> bytes:
+    """The "combined" format, then host, cache status, seconds, and the origin server's address."""
+    host = _escaped(_host(outcome)).replace(" ", "\\x20") or "-"
+    cache, server = cache_word(outcome.handling) or "-", _server(outcome)
+    fields = f"{host} {cache} {outcome.times.total:.6f} {server}{_failure(outcome.failure)}\n"
+    return f"{_combined(outcome)} {fields}".encode("ascii", "backslashreplace")
+
+
+def _host(outcome: Outcome) -> str:
+    canonical = outcome.canonical
+    return outcome.host if canonical is None else canonical.authority.decode("ascii")
+
+
+def _moment(outcome: Outcome) -> str:
+    return _iso(int(outcome.times.start * 1000))
+
+
+def _server(outcome: Outcome) -> str:
+    """The address and port of the origin server that answered, or else of the one that failed."""
+    if not outcome.server:
+        return _address(outcome.failure.address) if outcome.failure is not None else "-"
+    url, _, address = outcome.server.partition(" ")
+    place = url.removeprefix("http://").removeprefix("https://")
+    if not address:
+        return place
+    host = f"[{address}]" if ":" in address else address
+    _, colon, port = place.rpartition(":")
+    return f"{host}:{port}" if colon else host
+
+
+def _address(client: str | None) -> str:
+    """The client as one column: what a server in front of the middleware says of it may be anything."""
+    return _escaped(client).replace(" ", "\\x20") if client else "-"
+
+
+def _written(value: bytes | None) -> str:
+    return "-" if value is None else _escaped(value[:LONGEST].strip(b" \t").decode("latin-1")) or "-"
+
+
+def _failure(failure: Failure | None) -> str:
+    """One field more: the origin server's failure, which nginx would write to its error log."""
+    if failure is None:
+        return ""
+    url, address, reason, error = failure
+    text = f"origin {url} at {address or '-'}: {reason}: {error}"
+    return f' "{_escaped(text)}"'
+
+
+def _purge(purged: Purged) -> str:
+    return _escaped(_purge_text(purged))
+
+
+def _purge_text(purged: Purged) -> str:
+    order, count = purged.order, "?" if purged.count is None else purged.count
+    names = " ".join(order.names)
+    return f"{'soft purge' if order.selector.soft else 'purge'} by {order.by}: {names}: {count}"
+
+
+def _escaped(text: str) -> str:
+    return _HOSTILE.sub(_escape, text)
+
+
+def _escape(match: re.Match[str]) -> str:
+    octet = ord(match[0])
+    return f"\\x{octet:02X}" if octet < 0x100 else match[0]
+
+
+class TemplateError(ValueError):
+    """A template cannot be; the text says what is allowed."""
+
+
+# The values of a template's names, as texts that are not escaped yet; None is "-".
+_NAMES: Final[Mapping[str, Callable[[Outcome], object]]] = {
+    "time": _moment,
+    "client": lambda outcome: outcome.client,
+    "method": lambda outcome: outcome.received.method.decode("latin-1"),
+    "target": lambda outcome: outcome.received.target.decode("latin-1"),
+    "url": lambda outcome: outcome.canonical and outcome.canonical.url.decode("latin-1"),
+    "site": lambda outcome: outcome.site,
+    "host": _host,
+    "status": lambda outcome: outcome.status,
+    "bytes": lambda outcome: outcome.bytes,
+    "seconds": lambda outcome: f"{outcome.times.total:.6f}",
+    "protocol": lambda outcome: f"HTTP/{outcome.received.version.decode('latin-1')}",
+    "user_agent": lambda outcome: _text(outcome.agent),
+    "referrer": lambda outcome: _text(outcome.referrer),
+    "cache": lambda outcome: cache_word(outcome.handling),
+    "stored": lambda outcome: str(outcome.handling.stored).lower(),
+    "storable": lambda outcome: "stored" if outcome.handling.stored else outcome.handling.unstorable,
+    "collapsed": lambda outcome: str(outcome.handling.collapsed).lower(),
+    "detail": lambda outcome: outcome.handling.reported_detail,
+    "reasons": lambda outcome: ",".join(outcome.reasons),
+    "server": lambda outcome: outcome.server,
+    "origin.url": lambda outcome: outcome.failure and outcome.failure.origin,
+    "origin.address": lambda outcome: outcome.failure and outcome.failure.address,
+    "origin.reason": lambda outcome: outcome.failure and outcome.failure.reason,
+    "origin.error": lambda outcome: outcome.failure and outcome.failure.error,
+    "purge": lambda outcome: outcome.purged and _purge_text(outcome.purged),
+}
+_FORMATS: Final[Mapping[str, Form]] = {"json": as_json, "combined": as_combined, "cached": as_cached}
+
+
+def form_of(setting: str) -> Form:
+    """The form that `access_log_format` names, or that its template describes. Raises TemplateError."""
+    if setting in _FORMATS:
+        return _FORMATS[setting]
+    if "{" not in setting:
+        raise TemplateError(
+            f'{", ".join(_FORMATS)}, or a template with names in braces: "{{client}} {{url}}"'
+        )
+    if any(not letter.isprintable() and letter != "\t" for letter in setting):
+        raise TemplateError("a template of one line, without control characters")
+    parts = list[tuple[str, Callable[[Outcome], object] | None]]()
+    try:
+        parsed = list(Formatter().parse(setting))
+    except ValueError:
+        raise TemplateError("a template in which each name is in braces; {{ and }} are braces") from None
+    for literal, name, spec, conversion in parsed:
+        if name is not None and (name not in _NAMES or spec or conversion):
+            raise TemplateError(f"a template of the names {', '.join(_NAMES)}")
+        parts.append((literal, None if name is None else _NAMES[name]))
+    return _templated(parts)
+
+
+def _templated(parts: Sequence[tuple[str, Callable[[Outcome], object] | None]]) -> Form:
+    def line(outcome: Outcome) -> bytes:
+        texts = list[str]()
+        for literal, value in parts:
+            texts.append(literal)
+            if value is not None:
+                given = value(outcome)
+                texts.append("-" if given in (None, "") else _escaped(str(given)))
+        return ("".join(texts) + "\n").encode("utf-8", "backslashreplace")
+
+    return line
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value[:LONGEST].strip(b" \t").decode("latin-1")
+
+
+@lru_cache(maxsize=2)
+def _iso(millisecond: int) -> str:
+    second, rest = divmod(millisecond, 1000)
+    return f"{_second(second)}.{rest:03d}Z"
+
+
+@lru_cache(maxsize=2)
+def _second(second: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+
+
+@lru_cache(maxsize=2)
+def _clf(second: int) -> str:
+    # strftime's %b would follow the locale.
+    moment = time.gmtime(second)
+    month = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")[
+        moment.tm_mon - 1
+    ]
+    return f"{moment.tm_mday:02d}/{month}/{time.strftime('%Y:%H:%M:%S', moment)} +0000"

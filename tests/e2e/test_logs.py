@@ -1,0 +1,175 @@
+"""What `univocal serve` writes: the access log, standard error and error pages."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Fixture = Callable[..., Any]
+
+HEAD = '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n'
+SITE = '[[sites]]\nhosts = ["a.example"]\nprofile = "servlet"\nupstream = "@"\n'
+STAMPED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (INFO|WARNING|ERROR) univocal: .+")
+
+
+@pytest.fixture
+def serve(start: Fixture, origin: Any, tmp_path: Path) -> Fixture:
+    """`univocal serve` with these settings of the server; "@" is the origin server's URL."""
+
+    def serve(server: str, site: str = SITE) -> Any:
+        file = tmp_path / "univocal.toml"
+        file.write_text((HEAD + server + site).replace("@", origin.url))
+        return start("serve", "--config", str(file))
+
+    return serve
+
+
+def test_the_cached_format_names_host_cache_seconds_and_origin_server(
+    serve: Fixture, origin: Any, ask: Fixture
+) -> None:
+    running = serve('access_log_format = "cached"\n')
+    ask(running.proxy, "/a", "a.example")
+    ask(running.proxy, "/a", "a.example")
+    running.end()
+    miss, hit = running.out.splitlines()
+    address = origin.url.removeprefix("http://")
+    assert re.fullmatch(
+        rf'127\.0\.0\.1 - - \[.*\] "GET /a HTTP/1.1" 200 8 "-" "-" a.example uri-miss 0\.\d+ {address}', miss
+    )
+    assert re.fullmatch(r'.* "-" "-" a.example hit 0\.\d+ -', hit)
+
+
+def test_a_template_writes_what_it_names(serve: Fixture, ask: Fixture) -> None:
+    running = serve("access_log_format = '{status} {cache} {url} \"{user_agent}\"'\n")
+    ask(running.proxy, "/a", "a.example", fields='User-Agent: a"b\\\r\n')
+    running.end()
+    assert running.out == '200 uri-miss http://a.example/a "a\\x22b\\x5C"\n'
+
+
+def test_an_unknown_name_of_a_template_is_an_error_at_the_start(univocal: Fixture, tmp_path: Path) -> None:
+    file = tmp_path / "univocal.toml"
+    file.write_text(HEAD + "access_log_format = '{clinet}'\n" + SITE.replace("@", "http://127.0.0.1:1"))
+    for command in ("check", "serve"):
+        ended = univocal(command, "--config", str(file))
+        assert ended.returncode == 2
+        assert "server.access_log_format" in ended.stderr
+        assert "client" in ended.stderr
+
+
+def test_an_all_down_502_names_the_origin_server(serve: Fixture, ask: Fixture) -> None:
+    down = (
+        SITE.replace("@", "http://127.0.0.1:1")
+        + '[sites.origin]\nhealth = { path = "/", interval = 0.1, falls = 1 }\n'
+    )
+    running = serve('access_log_format = "combined"\n', down)
+    for _ in range(50):
+        ask(running.proxy, "/a", "a.example")
+    running.end()
+    lines = running.out.splitlines()
+    assert all('"origin http://127.0.0.1:1 at ' in line for line in lines)
+
+
+def test_every_line_of_standard_error_has_a_time_and_a_level(
+    serve: Fixture, ask: Fixture, tmp_path: Path
+) -> None:
+    running = serve("", SITE.replace("@", "http://127.0.0.1:1") + "[sites.origin]\nfails = 1\n")
+    ask(running.proxy, "/a", "a.example")
+    (tmp_path / "univocal.toml").write_text("[server]\nlisten = 3\n")
+    running.process.send_signal(1)
+    running.process.stderr.readline()
+    running.end()
+    lines = (running.said + running.err).splitlines()
+    assert [line for line in lines if not STAMPED.fullmatch(line)] == []
+    assert {STAMPED.fullmatch(line)[1] for line in lines} >= {"INFO"}  # type: ignore[index]
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> Path:
+    folder = tmp_path / "pages"
+    folder.mkdir()
+    (folder / "5xx.html").write_text("<h1>ours</h1>")
+    (folder / "400-encoded-slash.html").write_text("<h1>slash</h1>")
+    (folder / "style.css").write_text("")
+    return folder
+
+
+GONE = SITE.replace("@", "http://127.0.0.1:1")
+HTML = "Accept: text/html,*/*;q=0.8\r\n"
+
+
+def test_error_pages_are_for_those_who_like_html(serve: Fixture, ask: Fixture, pages: Path) -> None:
+    running = serve('error_pages = "pages"\n', GONE)
+    page = ask(running.proxy, "/", "a.example", fields=HTML)
+    assert (page.status, page.body, page.value("Content-Type")) == (
+        502,
+        b"<h1>ours</h1>",
+        "text/html; charset=utf-8",
+    )
+    assert page.value("Cache-Control") == "no-store"
+    head = ask(running.proxy, "/", "a.example", "HEAD", fields=HTML)
+    assert (head.status, head.body, head.value("Content-Length")) == (502, b"", "13")
+    problem = ask(running.proxy, "/", "a.example")
+    assert (problem.status, problem.value("Content-Type")) == (502, "application/problem+json")
+    assert ask(running.proxy, "/a%2Fb", "a.example", fields=HTML).body == b"<h1>slash</h1>"
+    assert b"<h1>" in ask(running.proxy, "/%00", "a.example", fields=HTML).body  # univocal's own page
+
+
+def test_a_sites_page_goes_before_the_servers(
+    serve: Fixture, ask: Fixture, pages: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "502.html").write_text("mine")
+    running = serve('error_pages = "pages"\n', GONE + 'error_pages = "own"\n')
+    assert ask(running.proxy, "/", "a.example", fields=HTML).body == b"mine"
+    assert ask(running.proxy, "/a%2Fb", "a.example", fields=HTML).body == b"<h1>slash</h1>"
+
+
+def test_a_reload_reads_the_pages_again(
+    serve: Fixture, ask: Fixture, pages: Path, univocal: Fixture, tmp_path: Path
+) -> None:
+    running = serve('error_pages = "pages"\n', GONE)
+    (pages / "5xx.html").write_text("new")
+    host, port = running.admin
+    ended = univocal("reload", "--admin", f"{host}:{port}")
+    assert "server.error_pages" in ended.stdout
+    assert ask(running.proxy, "/", "a.example", fields=HTML).body == b"new"
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("600.html", 1), ("400-nonsense.html", 1), ("502.html", (1 << 20) + 1)]
+)
+def test_pages_that_cannot_be_are_named(
+    univocal: Fixture, pages: Path, tmp_path: Path, name: str, size: int
+) -> None:
+    (pages / name).write_bytes(b"x" * size)
+    file = tmp_path / "univocal.toml"
+    file.write_text(HEAD + 'error_pages = "pages"\n' + GONE)
+    ended = univocal("check", "--config", str(file))
+    assert ended.returncode == 2
+    assert "server.error_pages" in ended.stderr
+    assert name in ended.stderr
+
+
+@pytest.mark.skipif(shutil.which("logrotate") is None, reason="needs logrotate (Debian package logrotate)")
+def test_logrotate_goes_on_in_a_new_file(serve: Fixture, ask: Fixture, tmp_path: Path, root: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir(mode=0o755)
+    running = serve(f'access_log = "{logs}/access.log"\naccess_log_format = "{{target}}"\n')
+    ask(running.proxy, "/before%2", "a.example")  # a refusal is written at once
+    text = (root / "deploy" / "logrotate" / "univocal").read_text()
+    text = text.replace("/var/log/univocal/", f"{logs}/")
+    text, count = re.subn(r"systemctl kill .*", f"kill -USR1 {running.process.pid}", text)
+    assert count == 1
+    (tmp_path / "rotate").write_text(text)
+    subprocess.run(["logrotate", "--force", "--state", tmp_path / "state", tmp_path / "rotate"], check=True)
+    while not (logs / "access.log").exists():
+        pass
+    ask(running.proxy, "/after%2", "a.example")
+    assert (logs / "access.log.1").read_text() == "/before%2\n"
+    assert (logs / "access.log").read_text() == "/after%2\n"

@@ -1,0 +1,106 @@
+"""The formats of the access log: cached, and templates of one's own."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from univocal.engine.outcome import Outcome, Times
+from univocal.http.errors import Failure
+from univocal.http.messages import Received
+from univocal.judge.cache_status import Handling
+from univocal_app.observe.log_lines import TemplateError, as_cached, as_combined, as_json, form_of
+
+HOSTILE = b'/a"\\\x1b[2J\r\n\x00\xff{url}'
+DOWN = Failure("http://10.0.0.1:1, http://10.0.0.2:1", "", "down", "every origin server is down")
+
+
+def outcome(target: bytes = b"/a", **others: object) -> Outcome:
+    made = Outcome(
+        site="en.example",
+        received=Received(b"GET", target),
+        canonical=None,
+        decision=None,
+        status=200,
+        bytes=12,
+        times=Times(1_700_000_000.25, 0.001, 0.0021234567),
+        client="192.0.2.1",
+        handling=Handling(fwd="uri-miss", stored=True),
+        agent=HOSTILE,
+        host="en.example:8080",
+        server="http://127.0.0.1:9001",
+    )
+    return made._replace(**others)  # type: ignore[arg-type]
+
+
+def test_cached_is_combined_and_four_columns() -> None:
+    combined, cached = as_combined(outcome()), as_cached(outcome())
+    assert cached == combined[:-1] + b" en.example:8080 uri-miss 0.002123 127.0.0.1:9001\n"
+
+
+def test_cached_has_the_failed_origin_servers_last() -> None:
+    line = as_cached(outcome(failure=DOWN, server="", handling=Handling(), host=""))
+    servers = b"origin http://10.0.0.1:1, http://10.0.0.2:1 at -: down: every origin server is down"
+    rest = b' - - 0.002123 - "%b"\n' % servers
+    assert line.endswith(rest)
+
+
+@pytest.mark.parametrize(
+    "form", ["json", "combined", "cached", "{target} {user_agent} {client}", '"{user_agent}"']
+)
+def test_no_client_forges_a_line(form: str) -> None:
+    forged = outcome(HOSTILE, host=HOSTILE.decode("latin-1"), client="1 2\n3")
+    line = form_of(form)(forged)
+    assert line.count(b"\n") == 1
+    assert line.endswith(b"\n")
+    assert all(0x20 <= octet < 0x7F for octet in line[:-1])
+    assert line.count(b'"') % 2 == 0 or json.loads(line)["target"] == HOSTILE.decode("latin-1")
+
+
+def test_a_template_has_the_values_of_the_object() -> None:
+    told = outcome(status=502, failure=DOWN, reasons=("origin-unreachable",))
+    line = form_of(
+        "{{{status}}}\t{cache}|{stored}|{reasons}|{origin.reason}|{server}|{url}|{purge}|{seconds}"
+    )(told)
+    assert line == b"{502}\turi-miss|true|origin-unreachable|down|http://127.0.0.1:9001|-|-|0.002123\n"
+
+
+def test_every_member_of_the_object_is_a_name() -> None:
+    told = json.loads(as_json(outcome(reasons=("bad-host",))))
+    for name in told:
+        form_of(f"{{{name}}}")
+
+
+def test_the_object_names_the_origin_server_that_answered() -> None:
+    assert json.loads(as_json(outcome()))["server"] == "http://127.0.0.1:9001"
+    assert "server" not in json.loads(as_json(outcome(server="")))
+
+
+@pytest.mark.parametrize(
+    ("template", "allowed"),
+    [
+        ("{clinet}", "client"),
+        ("{client!r}", "client"),
+        ("{status:5}", "status"),
+        ("{origin.password}", "origin.url"),
+        ("{}", "client"),
+        ("{client", "in braces"),
+        ("client}{", "in braces"),
+        ("{client}\n{url}", "one line"),
+        ("jsn", "json, combined, cached"),
+    ],
+)
+def test_a_template_that_cannot_be_is_refused(template: str, allowed: str) -> None:
+    with pytest.raises(TemplateError, match=allowed):
+        form_of(template)
+
+
+def test_a_304_is_revalidated_for_who_asked_and_for_who_waited() -> None:
+    asked, waited = (
+        Handling(fwd="stale", fwd_status=304),
+        Handling(fwd="stale", collapsed=True, confirmed=True),
+    )
+    for handling in (asked, waited):
+        assert form_of("{cache}")(outcome(handling=handling)) == b"revalidated\n"
+        assert json.loads(as_json(outcome(handling=handling)))["cache"] == "revalidated"
