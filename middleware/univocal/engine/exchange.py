@@ -20,7 +20,7 @@ from univocal.engine.account import Account
 from univocal.engine.broadcast import CutShortError
 from univocal.engine.engine import Engine
 from univocal.engine.flight import Flight
-from univocal.engine.landing import Failed, Relayed, Renewed, Shared
+from univocal.engine.landing import Failed, Landing, Relayed, Renewed, Shared
 from univocal.engine.purge import Purged, carry_out
 from univocal.engine.stored_content import StoredContent
 from univocal.engine.waiting import Waiting
@@ -357,7 +357,7 @@ class Exchange:
             return  # the client has left
         if not wait.follows:
             self.admission = flight.admission
-            self._account.server = flight.server
+            self._account.server = _server_of(flight.landing)
         match flight.landing:
             case Failed(error=error):
                 self._account.failure = error.failure if isinstance(error, RefusedError) else None
@@ -366,7 +366,7 @@ class Exchange:
                 self._recall(flight, response.status, lambda: self._relay(flight, response))
             case Relayed(response):
                 self._relay(flight, response)
-            case Renewed(stored, status):
+            case Renewed(stored, status, _):
                 self._take_renewed(flight, stored, status)
             case Shared(admission):
                 self._take_shared(admission)
@@ -616,6 +616,13 @@ class Exchange:
             engine.under_way.remove(self._account.client)
         if engine.audience.listeners or engine.audience.counters:
             engine.audience.announce(self._account.outcome(self.admission))
+
+
+def _server_of(landing: Landing | None) -> str:
+    """The URL of the origin server that answered, "" if none did or it is not known."""
+    if isinstance(landing, Relayed):
+        return landing.response.server
+    return landing.server if isinstance(landing, Renewed) else ""
 
 
 def _has_fallback(admission: Admission) -> bool:

@@ -139,7 +139,6 @@ class Flight:
         "leader",
         "name",
         "recording",
-        "server",
         "sole",
     )
 
@@ -164,7 +163,6 @@ class Flight:
         self.name = name
         self.leader: Passenger | None = None
         self.landing: Landing | None = None
-        self.server = ""  # the URL of the origin server that answers, for the leader's account
         self._alone: Due | None = None  # the end of the time for which it goes on though nobody reads
         self.sole: Reader | None = None  # who reads alone: content goes straight on
         self.broadcast: Broadcast | None = None  # from when another joins, or the only one falls behind
@@ -314,7 +312,6 @@ class Flight:
         if self._phase in _ENDED:
             return
         self._phase = _MOVES[self._phase, FlightPhase.JUDGING]
-        self.server = response.server
         admission = self.admission
         if admission.rules.takes_cookies and _drops_cookies(admission, response):
             response = replace(response, fields=without(response.fields, _SET_COOKIE))
@@ -450,7 +447,9 @@ class Flight:
             return
         self._phase = _MOVES[self._phase, FlightPhase.OVER]
         if recording.updated is not None:
-            self._land(Renewed(recording.updated, recording.status))
+            assert recording.response is not None
+            response = recording.response
+            self._land(Renewed(recording.updated, response.status, response.server))
         self._end(None)
 
     def fail(self, error: Exception) -> None:

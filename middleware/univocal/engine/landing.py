@@ -29,6 +29,7 @@ class Renewed:
 
     stored: Stored
     status: int
+    server: str = ""  # the origin server's URL
 
 
 @dataclass(frozen=True, slots=True)

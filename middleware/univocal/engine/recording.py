@@ -82,8 +82,8 @@ class Recording:
         "content",
         "decision",
         "lease",
+        "response",
         "state",
-        "status",
         "stored_at_head",
         "storing",
         "unstorable",
@@ -94,7 +94,7 @@ class Recording:
         assert admission.canonical is not None
         assert isinstance(admission.decision, Validate | Forward)
         self.state = State.AWAITED
-        self.status = 0  # the origin's
+        self.response: Response | None = None  # the origin server's head
         self.storing: Stored | None = None  # while KEPT: the head as it will be stored
         self.updated: Stored | None = None  # once RENEWED: the stored response
         self.committed: bool | None = None  # once it has ended: it was stored, as far as is known here
@@ -129,7 +129,7 @@ class Recording:
 
     def start(self, response: Response, then: Callable[[], None]) -> None:
         """Judge a response by its head, and go on with `then`."""
-        self.status = response.status
+        self.response = response
         decision, now = self.decision, self._clock()
         subject = _subject_of(decision, response.status) if isinstance(decision, Validate) else None
         if subject is None:
