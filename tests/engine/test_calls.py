@@ -169,7 +169,7 @@ class Heard:
         self.finished = True
 
 
-@pytest.mark.parametrize(("servers", "ceiling"), [(1, 23), (2, 39)])
+@pytest.mark.parametrize(("servers", "ceiling"), [(1, 14), (2, 30)])
 def test_a_request_on_its_way_to_origin_servers(servers: int, ceiling: int) -> None:
     check(forwarding(servers), ceiling)
 

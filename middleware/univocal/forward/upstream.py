@@ -10,7 +10,6 @@ from typing import Final
 from univocal.forward.attempt import Attempt, Outgoing
 from univocal.http.errors import RefusedError
 from univocal.http.field_edits import FieldEdits
-from univocal.http.fields import first
 from univocal.http.forward import (
     MOST_PASSES,
     forwards_left,
@@ -122,14 +121,17 @@ class Upstream:
 
         A hash chooses by `key`. The fields that `edits` set come last: nobody removes them.
         """
-        counted = forwards_left(method, fields)
-        if counted is None:
-            return _answer_here(answer)
-        if times_here(counted) > MOST_PASSES:
+        named = dict(fields)
+        if b"max-forwards" in named:
+            counted = forwards_left(method, fields)
+            if counted is None:
+                return _answer_here(answer)
+            fields = counted
+        if b"via" in named and times_here(fields) > MOST_PASSES:
             return _refuse_here(answer)
-        authority = first(counted, b"host") or b""
+        authority = named.get(b"host", b"")
         headers = request_fields(
-            counted,
+            fields,
             host=self.host or authority,
             authority=authority,
             client=sender.client,
@@ -140,7 +142,7 @@ class Upstream:
         )
         if edits is not None:
             headers = edits.supply(headers)
-        sent = content if request_has_content(counted) else None
+        sent = content if content is not None and request_has_content(fields) else None
         if self.upkeep is not None and not self.upkeep.begun:
             self.upkeep.begin()
         outgoing = Outgoing(method, target, headers, sent, key, self.host is None, sender.upgrade)

@@ -121,7 +121,10 @@ class OriginTransport(httpx.AsyncBaseTransport):
         elsewhere = None
         if rivals is not None and moved is not None:
             elsewhere = partial(self._raced, endpoint, rivals, moved)
-        self._pool_of(endpoint).send(request, elsewhere)
+        pool = self._pools.get(endpoint)
+        if pool is None:
+            pool = self._pool_of(endpoint)
+        pool.send(request, elsewhere)
         return request
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:

@@ -92,9 +92,9 @@ def origin_target(canonical: Canonical) -> bytes:
     """The target as the origin gets it: the canonical one, the upstream's path in place of the prefix."""
     if canonical.verbatim:
         return canonical.verbatim
-    path, query = split(canonical.target)
-    if not canonical.upstream_path or path == b"*":
+    if not canonical.upstream_path or canonical.target == b"*":
         return canonical.target
+    path, query = split(canonical.target)
     return _at_upstream(path, canonical.route.prefix, canonical.upstream_path) + query
 
 
