@@ -1,4 +1,4 @@
-"""A timer for what is waited for again and again: the next response, the next bytes, the next look."""
+"""A timer for what is waited for again and again: the next request, response, bytes, look."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any, Final, Protocol
 
 from univocal.http.roles import Due
 
-__all__ = ["Schedule", "Timer"]
+__all__ = ["NEVER", "Schedule", "Timer"]
 
-_NEVER: Final = float("inf")
+NEVER: Final = float("inf")
 
 
 class Schedule(Protocol):
@@ -31,30 +31,29 @@ class Timer:
     when it comes. So a busy connection schedules one now and then, not one per request.
     """
 
-    __slots__ = ("_action", "_armed", "_due", "_schedule", "_when")
+    __slots__ = ("_action", "_armed", "_due", "_schedule", "when")
 
     def __init__(self, schedule: Schedule, action: Callable[[], object]) -> None:
         self._schedule = schedule
         self._action = action
-        self._when = self._armed = _NEVER
+        self.when = self._armed = NEVER  # by the seconds of the schedule
         self._due: Due | None = None
 
-    def set(self, seconds: float | None) -> None:
-        """Let the time be over in `seconds` from now; None: never."""
-        if seconds is None:
-            self._when = _NEVER
-            return
-        self._when = when = self._schedule.time() + seconds
+    def set(self, seconds: float | None) -> float:
+        """Let the time be over in `seconds` from now; None: never. Returns the schedule's time now."""
+        now = self._schedule.time()
+        self.when = when = NEVER if seconds is None else now + seconds
         if when < self._armed:
             self._arm(when)
+        return now
 
     def clear(self) -> None:
         """Let the time never be over."""
-        self._when = _NEVER
+        self.when = NEVER
 
     def close(self) -> None:
         """Clear it for good, and leave nothing scheduled. It lets its owner go: no circle is left."""
-        self._when = self._armed = _NEVER
+        self.when = self._armed = NEVER
         self._action = _nothing
         if self._due is not None:
             self._due.cancel()
@@ -68,13 +67,13 @@ class Timer:
 
     def _look(self) -> None:
         self._due = None
-        self._armed = _NEVER
-        if self._when == _NEVER:
+        self._armed = NEVER
+        if self.when == NEVER:
             return
-        if self._when > self._schedule.time():
-            self._arm(self._when)
+        if self.when > self._schedule.time():
+            self._arm(self.when)
             return
-        self._when = _NEVER
+        self.when = NEVER
         self._action()
 
 

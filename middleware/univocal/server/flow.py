@@ -11,15 +11,17 @@ class Flow:
     """Pauses reading, which two have a say in: a request's content, and the connection that holds more.
 
     A hold keeps reading paused whatever the content says. `write_paused`: the client takes no more for now.
+    `arrived` are bytes of content since the client was last seen to keep its pace.
     """
 
-    __slots__ = ("_transport", "held", "paused_lately", "read_paused", "write_paused")
+    __slots__ = ("_transport", "arrived", "held", "paused_lately", "read_paused", "write_paused")
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self.held = False
         self.read_paused = self.write_paused = False
         self.paused_lately = False  # since it was last set back
+        self.arrived = 0
 
     def pause_reading(self) -> None:
         """Stop reading."""

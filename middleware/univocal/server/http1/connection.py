@@ -16,10 +16,10 @@ from univocal.http.errors import RefusedError
 from univocal.http.framing import MIN_RATE, split_target
 from univocal.http.messages import Fields, Received, values
 from univocal.http.problem import FAULT, Problem
+from univocal.http.timer import NEVER, Timer
 from univocal.http.upgrade import Line, Switched
 from univocal.judge.hits import Hit
 from univocal.server.complaints import COMPLAINTS
-from univocal.server.deadlines import NEVER, Deadlines
 from univocal.server.delivery import Delivery
 from univocal.server.flow import Flow
 from univocal.server.http1.glance import CertifiedGlance, Glance
@@ -101,7 +101,6 @@ class Http1Connection(asyncio.Protocol):
 
     __slots__ = (
         "__weakref__",
-        "_deadlines",
         "_delivery",
         "_flow",
         "_framing",
@@ -111,6 +110,7 @@ class Http1Connection(asyncio.Protocol):
         "_pace",
         "_reader",
         "_server",
+        "_timer",
         "life",
         "listener",
         "peer",
@@ -133,7 +133,7 @@ class Http1Connection(asyncio.Protocol):
         self.listener = listener
         self._reader = RequestReader(listener.bounds)
         self._framing = ResponseFraming()
-        self._deadlines = Deadlines(loop, self._late)
+        self._timer = Timer(loop, self._late)
         self._delivery: Delivery
         self._flow: Flow
         self._glance: Glance | None = None
@@ -162,13 +162,13 @@ class Http1Connection(asyncio.Protocol):
         server.state.connections.add(self)
         self.rested = server.loop.time()
         self._objection = listener.clients.enter(self, peer.address)
-        self._deadlines.wait(listener.bounds.limits.header_timeout)
+        self._timer.set(listener.bounds.limits.header_timeout or None)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._move(_LOST)
         self.listener.clients.leave(self)
         self._server.state.connections.discard(self)
-        self._deadlines.stop()
+        self._timer.close()
         self._delivery.stop()
         self._reader.stop()
         turns, self._incoming = [*self.turns], None
@@ -269,7 +269,7 @@ class Http1Connection(asyncio.Protocol):
 
     def _pause(self, starved: bool) -> None:
         """Work is done for now: see to it that it goes on, and that the client does."""
-        reader, deadlines = self._reader, self._deadlines
+        reader, timer = self._reader, self._timer
         has_more = bool(reader.octets) or self._incoming is not None  # the end of content has no octets
         begins = bool(self.turns) and self.turns[0].state is _WAITING and not self._flow.write_paused
         if not starved and (begins or (has_more and self._takes_more())):
@@ -280,10 +280,10 @@ class Http1Connection(asyncio.Protocol):
             self._flow.hold(held)
         limits = self.listener.bounds.limits
         if self._incoming is not None:
-            if deadlines.due == NEVER or deadlines.arrived >= MIN_RATE * limits.content_timeout:
+            if timer.when == NEVER or self._flow.arrived >= MIN_RATE * limits.content_timeout:
                 self._await_content()
-        elif reader.phase is _HEAD and deadlines.due == NEVER:
-            deadlines.wait(limits.header_timeout)
+        elif reader.phase is _HEAD and timer.when == NEVER:
+            timer.set(limits.header_timeout or None)
 
     def _read(self) -> bool:
         """Read on by one step; False: more octets are needed."""
@@ -292,7 +292,7 @@ class Http1Connection(asyncio.Protocol):
         try:
             event = reader.next()
             if isinstance(event, bytes):
-                self._deadlines.arrived += len(event)
+                self._flow.arrived += len(event)
                 if self._incoming is not None:
                     self._incoming.receive(event)
             elif isinstance(event, IncomingHead):
@@ -300,7 +300,7 @@ class Http1Connection(asyncio.Protocol):
             elif event is END:
                 self._complete()
             elif before is _BETWEEN and reader.phase is _HEAD:
-                self._deadlines.rest()  # its time begins with its first octet
+                self._timer.clear()  # its time begins with its first octet
         except RefusedError as refused:
             self._refuse(refused.reasons)
             return True
@@ -326,7 +326,7 @@ class Http1Connection(asyncio.Protocol):
             if received.upgrade:
                 self._move(_UNDECIDED)
         content = None
-        self._deadlines.rest()
+        self._timer.clear()
         if self._reader.accept():
             # RFC 9110 §10.1.1: HTTP/1.0 knows no such expectation.
             expects = any(value.lower() == b"100-continue" for value in values(head.watched, b"expect"))
@@ -355,7 +355,7 @@ class Http1Connection(asyncio.Protocol):
     def _complete(self) -> None:
         """Take note that a request's content is complete."""
         turn, self._incoming = self._incoming, None
-        self._deadlines.rest()
+        self._timer.clear()
         if turn is None:
             return
         is_over = turn.is_over
@@ -364,7 +364,7 @@ class Http1Connection(asyncio.Protocol):
         if is_over and not turn.keep_alive:
             self.transport.close()
         elif is_over:
-            self._deadlines.wait(self._server.keep_alive)
+            self._timer.set(self._server.keep_alive)
 
     # Hits, at a glance
 
@@ -419,7 +419,7 @@ class Http1Connection(asyncio.Protocol):
             self._send(seen)
             service.tell(seen, received, begun, ticks)
         else:
-            self._deadlines.due = NEVER
+            self._timer.when = NEVER
             self.turns.append(Turn(self, service, received, seen.fields(field_values), plan=seen))
             self._work()
         return True
@@ -432,7 +432,7 @@ class Http1Connection(asyncio.Protocol):
         else:
             self.transport.write(head + stored.body)
         server.state.total_requests += 1
-        self.rested = self._deadlines.wait(server.keep_alive)
+        self.rested = self._timer.set(server.keep_alive)
 
     # Refusals, and the end
 
@@ -452,7 +452,7 @@ class Http1Connection(asyncio.Protocol):
     def _end_with(self, answer: Problem, reasons: Sequence[str] = ()) -> None:
         turn, self._incoming = self._incoming, None
         self._reader.stop()
-        self._deadlines.rest()
+        self._timer.clear()
         self._flow.hold(False)
         if turn is not None:
             has_begun = turn.state is TurnState.STARTED or turn.state is TurnState.ANSWERED
@@ -478,7 +478,7 @@ class Http1Connection(asyncio.Protocol):
         # Closing on octets that were not read resets the connection, and the client may lose the answer.
         self.transport.write_eof()
         self._flow.resume_reading()
-        self._deadlines.wait(LINGER)
+        self._timer.set(LINGER)
 
     def close(self) -> None:
         """Close once the client has taken all that was written, and see to it that it takes it."""
@@ -511,12 +511,12 @@ class Http1Connection(asyncio.Protocol):
         if self.life is _LINGERING:
             self.transport.abort()
         elif self._pace == _SCHEDULED:
-            self._deadlines.wait(self._server.keep_alive)  # requests have come that are still to be read
+            self._timer.set(self._server.keep_alive)  # requests have come that are still to be read
         elif phase is _BETWEEN:
             self.close()  # nothing was asked
         # It is the client that waits, for us to read or to ask.
         elif phase is _HEAD and flow.read_paused:
-            self._deadlines.wait(limits.header_timeout)
+            self._timer.set(limits.header_timeout or None)
         elif turn is not None and (flow.read_paused or flow.paused_lately or _awaits_continue(turn)):
             self._await_content()
         else:
@@ -525,9 +525,9 @@ class Http1Connection(asyncio.Protocol):
 
     def _await_content(self) -> None:
         """Give the client its time for the next octets of content."""
-        self._deadlines.arrived = 0
+        self._flow.arrived = 0
         self._flow.paused_lately = self._flow.read_paused
-        self._deadlines.wait(self.listener.bounds.limits.content_timeout)
+        self._timer.set(self.listener.bounds.limits.content_timeout or None)
 
     def _move(self, life: ConnectionState) -> None:
         if life not in MOVES[self.life]:
@@ -585,7 +585,7 @@ class Http1Connection(asyncio.Protocol):
         if self._flow.read_paused:
             self._flow.resume_reading()
         if not self.turns and self._incoming is None and self._reader.phase is _BETWEEN:
-            self._deadlines.wait(server.keep_alive)
+            self._timer.set(server.keep_alive)
         if self._pace == _IDLE:
             self._work()
 
@@ -616,7 +616,7 @@ class Http1Connection(asyncio.Protocol):
         early = self._reader.rest()
         self._move(_SWITCHED)
         self._reader.stop()
-        self._deadlines.rest()
+        self._timer.clear()
         self._delivery.stop()
         self.transport.set_protocol(end)
         return Switched(self.transport, early, full=self._flow.write_paused)

@@ -24,9 +24,9 @@ from univocal.http.errors import by_rank
 from univocal.http.framing import ReadLimits
 from univocal.http.messages import Received, values
 from univocal.http.problem import Problem, problem
+from univocal.http.timer import NEVER, Timer
 from univocal.judge.hits import Hit
 from univocal.server.complaints import COMPLAINTS
-from univocal.server.deadlines import NEVER, Deadlines
 from univocal.server.http2.block import block_of, block_of_head
 from univocal.server.http2.head import Head, head_of
 from univocal.server.http2.output import Output
@@ -78,7 +78,7 @@ class Http2Connection(asyncio.Protocol):
         self._streams: dict[int, Http2Stream] = {}
         self._gathered: dict[Http2Stream, list[DataReceived]] = {}  # content of the frames that are read
         self._later: asyncio.Handle | None = None  # the next turn, in which reading goes on
-        self._deadlines = Deadlines(self._loop, self._late)
+        self._timer = Timer(self._loop, self._late)
         self._objection = ""  # the reason for which this is one connection too many
         self.rested = 0.0
 
@@ -105,7 +105,7 @@ class Http2Connection(asyncio.Protocol):
         self.rested = self._loop.time()
         self._server_state.connections.add(self)
         self._objection = self._listener.clients.enter(self, self.peer.address)
-        self._deadlines.wait(self._limits.header_timeout or self._keep_alive)
+        self._timer.set(self._limits.header_timeout or self._keep_alive)
         self.flush_soon()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
@@ -113,7 +113,7 @@ class Http2Connection(asyncio.Protocol):
         self._listener.clients.leave(self)
         self._output.stop()
         self._pace.stop()
-        self._deadlines.stop()
+        self._timer.close()
         if self._later is not None:
             self._later.cancel()
             self._later = None
@@ -190,7 +190,7 @@ class Http2Connection(asyncio.Protocol):
             self.transport.resume_reading()
         since = self.session.fields_since
         if since is not None and self._limits.header_timeout:
-            self._deadlines.wait(since + self._limits.header_timeout - self._loop.time())
+            self._timer.set(since + self._limits.header_timeout - self._loop.time())
         self.flush_soon()
 
     def _read_frames(self) -> bool:
@@ -269,7 +269,7 @@ class Http2Connection(asyncio.Protocol):
             session.leave()  # what it was told holds no longer: its next connection is told anew
         if self._streams:
             session.ask_to_leave()
-        self._deadlines.rest()
+        self._timer.clear()
         head = head_of(event.headers)
         is_complete = event.stream_ended is not None
         received = Received(head.method, head.target, self.peer.scheme, self.peer.address, b"2")
@@ -394,8 +394,8 @@ class Http2Connection(asyncio.Protocol):
         ends = self.session.is_left or self.session.state is not SessionState.OPEN
         if ends and self.session.is_read:
             self._close()
-        elif self._deadlines.due == NEVER:
-            self._deadlines.wait(self._keep_alive)
+        elif self._timer.when == NEVER:
+            self._timer.set(self._keep_alive)
 
     def _close(self) -> None:
         self.session.part()
@@ -403,7 +403,7 @@ class Http2Connection(asyncio.Protocol):
 
     def _late(self) -> None:
         """End a connection on which nothing was asked, or not all of it."""
-        self._deadlines.rest()
+        self._timer.clear()
         if self.session.fields_since is not None:
             self._listener.refuse(self._nothing(), _TIMEOUT)
         elif self._streams:

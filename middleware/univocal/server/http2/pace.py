@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from univocal.http.framing import MIN_RATE
-from univocal.server.deadlines import NEVER, Deadlines
+from univocal.http.timer import NEVER, Timer
 from univocal.server.http2.stream import Http2Stream
 from univocal.server.listener import Listener
 
@@ -38,41 +38,41 @@ class Pace:
         self._streams = streams
         self._is_blocked = is_blocked
         self._give_up = give_up
-        self._content = Deadlines(loop, self._look_at_content)
-        self._windows = Deadlines(loop, self._look_at_windows)
+        self._content = Timer(loop, self._look_at_content)
+        self._windows = Timer(loop, self._look_at_windows)
 
     def watch_content(self) -> None:
         """Begin to look at the content that comes, if nobody does."""
-        if self._content.due == NEVER:
-            self._content.wait(self._listener.bounds.limits.content_timeout)
+        if self._content.when == NEVER:
+            self._content.set(self._listener.bounds.limits.content_timeout or None)
 
     def watch_windows(self) -> None:
         """Begin to look at the content that waits for a window, if nobody does."""
-        if self._windows.due == NEVER:
-            self._windows.wait(self._listener.bounds.limits.send_timeout)
+        if self._windows.when == NEVER:
+            self._windows.set(self._listener.bounds.limits.send_timeout or None)
 
     def stop(self) -> None:
         """Look no more."""
-        self._content.stop()
-        self._windows.stop()
+        self._content.close()
+        self._windows.close()
         self._is_blocked, self._give_up = bool, _nobody
 
     def _look_at_content(self) -> None:
-        self._content.rest()
+        self._content.clear()
         seconds = self._listener.bounds.limits.content_timeout
         for stream in list(self._streams.values()):
             if stream.is_slow(int(MIN_RATE * seconds)) and not self._is_blocked():
                 self._give_up(stream)
         if any(not stream.is_complete for stream in self._streams.values()):
-            self._content.wait(seconds)
+            self._content.set(seconds or None)
 
     def _look_at_windows(self) -> None:
-        self._windows.rest()
+        self._windows.clear()
         for stream in list(self._streams.values()):
             if stream.is_stuck() and not self._is_blocked():
                 self._give_up(stream)
         if any(stream.awaits_window for stream in self._streams.values()):
-            self._windows.wait(self._listener.bounds.limits.send_timeout)
+            self._windows.set(self._listener.bounds.limits.send_timeout or None)
 
 
 def _nobody(_stream: Http2Stream) -> None:
