@@ -318,7 +318,7 @@ class _AllHits(Hits):
         self._harness.reading.requests.append((b"GET", target, b"1.1", comparable(target, fields), b""))
         self._harness.at_a_glance += 1
         told = HitFields(Handling(), [], b"")
-        return Hit(self._stored, 0, self._canonical, None, told, Tally(), plan, values)
+        return Hit(self._stored, self._stored.head, 0, self._canonical, None, told, Tally(), plan, values)
 
 
 class DirectHarness(Harness):
