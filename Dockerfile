@@ -3,6 +3,7 @@ FROM python:3.13-slim
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY app app
+COPY deploy deploy
 COPY middleware middleware
 COPY profiles profiles
 RUN pip install --no-cache-dir --root-user-action=ignore '.[proxy,redis,re2]' && rm -rf /src/* \

@@ -10,7 +10,10 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the program, or say what it lacks; interrupted before a command has begun, it ends quietly."""
+    """Run the program, or the few commands that need no extra.
+
+    Interrupted before a command has begun, it ends quietly.
+    """
     try:
         _run()
     except KeyboardInterrupt:
@@ -27,7 +30,10 @@ def _run() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("univocal"):
             raise
-        sys.exit(f"univocal: the program needs {error.name}: pip install 'univocal[proxy]'")
+        from univocal_app.commands.library_alone import main as few  # noqa: PLC0415
+
+        few(error.name or "more")
+        return
     gc.enable()
     run()
 

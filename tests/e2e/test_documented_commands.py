@@ -93,7 +93,10 @@ ELSEWHERE = {
     r"python3 -m venv /opt/univocal .*": By(
         "tests/e2e/test_packaging.py::test_the_wheel_alone_is_the_middleware", "it would change this machine"
     ),
-    r"cp deploy/systemd/univocal\.service .*|systemctl .*": SERVICE,
+    r"/opt/univocal/bin/univocal files .*": By(
+        "tests/e2e/test_service_files.py::test_files_are_written_and_none_is_overwritten_unasked"
+    ),
+    r"systemctl .*": SERVICE,
     r"univocal check .* && systemctl reload univocal": By(
         "tests/e2e/test_in_front.py::test_the_file_to_begin_with_is_one", "it would change this machine"
     ),

@@ -77,7 +77,7 @@ def test_an_index_takes_both(built: Path) -> None:
     assert (ended.returncode, ended.stdout.count("PASSED")) == (0, 2)
 
 
-def test_what_is_in_them(built: Path) -> None:
+def test_what_is_in_them(root: Path, built: Path) -> None:
     (wheel,), (source,) = built.glob("*.whl"), built.glob("*.tar.gz")
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
@@ -93,6 +93,12 @@ def test_what_is_in_them(built: Path) -> None:
     assert {"Homepage", "Changelog", "Documentation", "Issues"} <= {
         url.split(",")[0] for url in told.get_all("Project-URL", [])
     }
+    service = {
+        path for path in (root / "deploy").rglob("*") if path.is_file() and "compose" not in path.parts
+    }
+    assert service
+    packaged = {f"univocal_app/{path.relative_to(root)}" for path in service}
+    assert packaged == {name for name in names if name.startswith("univocal_app/deploy/")}
     with tarfile.open(source) as archive:
         assert {"README.md", "Makefile", "tests"} <= {name.split("/")[1] for name in archive.getnames()[1:]}
 
@@ -112,3 +118,18 @@ def test_without_its_extra_the_program_says_which(
     assert ended.returncode == 1
     assert "Traceback" not in ended.stderr
     assert "pip install 'univocal[proxy]'" in ended.stderr
+
+
+def test_the_library_alone_explains_and_writes_files(root: Path, installed: Path, tmp_path: Path) -> None:
+    explained = run(installed / "univocal", "explain", "http://a.example/%7Ea", cwd=tmp_path)
+    assert (explained.returncode, explained.stderr) == (0, "")
+    assert "canonical  http://a.example/~a" in explained.stdout
+    refused = run(installed / "univocal", "explain", "http://a.example/%zz", "--profile", "s4", cwd=tmp_path)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "there is no profile 's4'" in refused.stderr
+    listed = run(installed / "univocal", "profiles", cwd=tmp_path)
+    assert listed.stdout.startswith("aiohttp ")
+    unit = run(installed / "univocal", "files", "univocal.service", cwd=tmp_path)
+    assert unit.stdout == (root / "deploy/systemd/univocal.service").read_text("utf-8")
+    told = run(installed / "univocal", cwd=tmp_path)
+    assert (told.returncode, "pip install 'univocal[proxy]'" in told.stdout) == (0, True)

@@ -53,7 +53,7 @@ def processes(parent: int) -> list[int]:
     found = []
     for child in Path(f"/proc/{parent}/task/{parent}/children").read_text("ascii").split():
         with suppress(FileNotFoundError, ProcessLookupError):  # it ends meanwhile
-            if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
+            if re.search(b"spawn_main|univocal: worker", Path(f"/proc/{child}/cmdline").read_bytes()):
                 found.append(int(child))
     return found
 
@@ -104,6 +104,14 @@ def test_every_worker_answers_and_is_counted(workers: Fixture, ask: Fixture, ori
     assert (server["url"], server["state"], server["requests"]) == (origin.url, "up", 1)
     text = ask(running.admin, "/metrics", "localhost").body.decode()
     assert text.count("# TYPE univocal_requests_total counter\n") == 1
+
+
+def test_a_worker_is_named_in_the_list_of_processes(workers: Fixture) -> None:
+    pytest.importorskip("setproctitle")
+    running = workers()
+    children = processes(running.process.pid)
+    titles = {Path(f"/proc/{child}/cmdline").read_bytes().rstrip(b"\0") for child in children}
+    assert titles == {b"univocal: worker 1", b"univocal: worker 2"}
 
 
 def test_what_the_page_shows_is_of_every_worker(workers: Fixture, ask: Fixture) -> None:

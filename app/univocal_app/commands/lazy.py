@@ -29,6 +29,7 @@ _PLACES: Final = {
     "top": "top:top_command",
     "log": "log:log_command",
     "reload": "reload:reload_command",
+    "files": "files:files_command",
     "profiles": "profiles:profiles_commands",
 }
 

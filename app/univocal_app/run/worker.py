@@ -60,6 +60,7 @@ class Task:
 
     def __call__(self, name: str, bound: socket.socket) -> None:
         """Serve until the parent says so, or is gone; `bound` is this end of the channel."""
+        _call_itself(f"univocal: worker {name}")
         house = assemble(
             self.configuration, self.source, Commons(self.directory, name), https_port(self.front)
         )
@@ -75,6 +76,15 @@ class Task:
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.leave)
 
         run(serving, worker.live, attend, {signal.SIGUSR1: house.log.reopen})
+
+
+def _call_itself(title: str) -> None:
+    """Show a title in the list of processes."""
+    try:
+        from setproctitle import setproctitle  # noqa: PLC0415 - absent on PyPy
+    except ImportError:
+        return
+    setproctitle(title)
 
 
 class Worker:

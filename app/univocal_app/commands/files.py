@@ -1,0 +1,43 @@
+"""`univocal files`: what a service needs around the program, listed, printed and written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from univocal_app.commands.service_files import SERVICE_FILES, written_to
+from univocal_app.terminal import table
+
+__all__ = ["files_command"]
+
+
+def files_command(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="Print the file; none lists them.")
+    ] = None,
+    *,
+    to: Annotated[
+        Path | None, typer.Option(metavar="DIRECTORY", help="Write the files there; no NAME writes all.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files of the same name.")] = False,
+) -> None:
+    """List the files for systemd, logrotate and Grafana, print one, or write them into a directory."""
+    for name in names or []:
+        if name not in SERVICE_FILES:
+            raise typer.BadParameter(f"there is no file {name!r}; there are {', '.join(SERVICE_FILES)}")
+    chosen = [SERVICE_FILES[name] for name in names or []]
+    if to is not None:
+        try:
+            paths = written_to(to, chosen or list(SERVICE_FILES.values()), anew=force)
+        except FileExistsError as error:
+            raise typer.BadParameter(f"{error.filename} exists: --force overwrites it") from None
+        except OSError as error:
+            raise typer.BadParameter(f"--to {to}: {error.strerror}") from None
+        for path in paths:
+            typer.echo(path)
+    elif chosen:
+        typer.echo("".join(each.text() for each in chosen), nl=False)
+    else:
+        typer.echo(table([(each.name, each.place, each.summary) for each in SERVICE_FILES.values()]))
