@@ -26,7 +26,7 @@ from benchmarks import uri
 from benchmarks.content import Costs, cost_of_content
 from benchmarks.machine import Cores, tool_version, whole_machine
 from benchmarks.measuring import Settings, Stage, measure, participants
-from benchmarks.plan import CANONICAL, CONTENT, MEASUREMENTS, MEMORY
+from benchmarks.plan import CANONICAL, CONTENT, FILLING, MEASUREMENTS, MEMORY
 from benchmarks.report import Circumstances, is_ours, markdown, svg
 from benchmarks.servers import PEERS, ROOT, Place
 
@@ -92,7 +92,7 @@ def measured(settings: Settings, chosen: Sequence[str]) -> Stage:
     cores.stay_with_the_load()
     wanted = {name for each in chosen for name in participants(each)}
     names = [name for name in PEERS if name in wanted and PEERS[name].version()]
-    once = {MEMORY, CANONICAL, CONTENT}
+    once = {MEMORY, FILLING, CANONICAL, CONTENT}
     with tempfile.TemporaryDirectory(prefix="benchmark-", dir=scratch()) as folder:
         stage = Stage(settings, cores, Path(folder))
         with stage.started(names):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import re
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -25,9 +26,13 @@ class Answer:
     content: bytes
 
 
-def ask(port: int, path: str, fields: Sequence[str] = ()) -> Answer:
+def ask(port: int, path: str, fields: Sequence[str] = (), *, has_tls: bool = False) -> Answer:
     """The response to a GET with these further field lines and Host, as wrk spells it."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    if has_tls:
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # its own certificate
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=20, context=context)
     try:
         connection.putrequest("GET", path, skip_accept_encoding=True)
         for field in fields:
@@ -41,9 +46,9 @@ def ask(port: int, path: str, fields: Sequence[str] = ()) -> Answer:
         connection.close()
 
 
-def right(port: int, path: str, fields: Sequence[str] = ()) -> Answer:
+def right(port: int, path: str, fields: Sequence[str] = (), *, has_tls: bool = False) -> Answer:
     """The response, which has to be 200 with the path's content. Raises WrongAnswerError."""
-    answer = ask(port, path, fields)
+    answer = ask(port, path, fields, has_tls=has_tls)
     if answer.status != 200 or answer.content != content_of(path):
         told = f"{answer.status} with {len(answer.content)} octets, {dict(answer.fields)}"
         raise WrongAnswerError(f"{path}: {told}")

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks import wrk
-from benchmarks.asking import Counter, WrongAnswerError, right
+from benchmarks import h2load, wrk
+from benchmarks.asking import Answer, Counter, WrongAnswerError, right
 from benchmarks.contents import BROWSER, CONTENTS
 from benchmarks.machine import Cores, Running, free_port, running
 from benchmarks.pace import at_rate, fill
-from benchmarks.plan import LATENCY, LATENT, LOADS, MEMORY, START, STARTED, WEIGHED, Load
+from benchmarks.plan import FILLING, LATENCY, LATENT, LOADS, MEMORY, START, STARTED, WEIGHED, Load
 from benchmarks.servers import PEERS, Place, environment, origin
 
 __all__ = ["Results", "Sample", "Settings", "Stage", "measure"]
@@ -80,9 +80,13 @@ class Server:
     def port(self) -> int:
         return self.place.port
 
+    def right(self, path: str, fields: Sequence[str] = ()) -> Answer:
+        """The response, which has to be 200 with the path's content. Raises WrongAnswerError."""
+        return right(self.port, path, fields, has_tls=PEERS[self.name].has_tls)
+
     def check(self, path: str, fields: Sequence[str], *, hit: bool) -> None:
         """Ask once. Raises WrongAnswerError if the answer is not right, or no hit or miss as it is to be."""
-        answer = right(self.port, path, fields)
+        answer = self.right(path, fields)
         if self.name != "bare" and PEERS[self.name].hit(answer.fields) is not hit:
             raise WrongAnswerError(f"{path}: {'no hit' if hit else 'a hit'}: {dict(answer.fields)}")
 
@@ -124,7 +128,7 @@ class Stage:
     def one(self, name: str) -> Iterator[Server]:
         """A server for itself."""
         place = Place(self._folder / f"{next(self._numbers)}-{name}", free_port(), self._origin.port)
-        command, given = PEERS[name].command(place), environment(place.folder)
+        command, given = PEERS[name].command(place), environment(place.folder, is_pure=PEERS[name].is_pure)
         with running(command, self.cores.server, place.port, place.folder, given) as process:
             counter = Counter(place.port, is_application=True) if PEERS[name].is_application else self._origin
             yield Server(name, process, place, counter)
@@ -169,7 +173,7 @@ def measure(stage: Stage, measurement: str, turn: int) -> None:
 
 def participants(measurement: str) -> tuple[str, ...]:
     """The servers that a measurement is made of."""
-    others = {LATENCY: LATENT, MEMORY: WEIGHED, START: STARTED}
+    others = {LATENCY: LATENT, MEMORY: WEIGHED, FILLING: WEIGHED, START: STARTED}
     return LOADS[measurement].servers if measurement in LOADS else others.get(measurement, ())
 
 
@@ -183,13 +187,10 @@ def by_load(stage: Stage, measurement: str, server: Server) -> Sample:
         if load.kind == "hit":
             prepare(server, load, fields)
         server.check(path, fields, hit=load.kind == "hit")
-        arguments = [first or load.keys] if load.script else []
-        command = wrk.command(
-            f"http://127.0.0.1:{server.port}{path}", stage.settings.seconds, fields, load.script, arguments
-        )
+        ask = asking(server, load, path, first or load.keys, stage.settings.seconds)
         before = server.counter.read()
         used, busy, begun = server.process.cpu_seconds(), stage.busy(), time.perf_counter()
-        run = wrk.run(command, stage.settings.seconds + 30)
+        run = ask()
         lasted, busy, used = (
             time.perf_counter() - begun,
             stage.busy() - busy,
@@ -208,12 +209,23 @@ def by_load(stage: Stage, measurement: str, server: Server) -> Sample:
     return Sample(run.rate, run.requests / max(used, 0.01), used / lasted, others / lasted)
 
 
+def asking(server: Server, load: Load, path: str, keys: int, seconds: int) -> Callable[[], wrk.Run]:
+    """The load for so many seconds: wrk's, or h2load's where the server has TLS."""
+    if PEERS[server.name].has_tls:
+        secure = h2load.command(f"https://127.0.0.1:{server.port}{path}", seconds)
+        return lambda: h2load.run(secure, seconds + 30)
+    fields = BROWSER if load.browser else ()
+    arguments = [keys] if load.script else []
+    plain = wrk.command(f"http://127.0.0.1:{server.port}{path}", seconds, fields, load.script, arguments)
+    return lambda: wrk.run(plain, seconds + 30)
+
+
 def prepare(server: Server, load: Load, fields: Sequence[str]) -> None:
     """Have the server store what will be asked for."""
     until = time.monotonic() + 5
     while server.name != "bare" and time.monotonic() < until:
         # A response may be stored a moment after it was sent.
-        if PEERS[server.name].hit(right(server.port, load.path, fields).fields):
+        if PEERS[server.name].hit(server.right(load.path, fields).fields):
             break
     if load.keys > 1 and not server.holds_keys:
         fill(server.port, range(1, load.keys + 1), KEY_OCTETS, wrk.CONNECTIONS)
@@ -254,17 +266,17 @@ def half_of_univocal(stage: Stage) -> float:
         return HALF * wrk.run(wrk.command(f"http://127.0.0.1:{server.port}/hit", 1), 30).rate
 
 
-def memory(stage: Stage, _: str, server: Server) -> Sample:
-    """The resident octets of a new server of the kind with so many keys of 1 KiB stored."""
+def memory(stage: Stage, measurement: str, server: Server) -> Sample:
+    """A new server of the kind stores so many keys of 1 KiB: its resident octets, or the seconds."""
     keys = range(1, stage.settings.keys + 1)
     with stage.one(server.name) as new:
         before = new.counter.read()
-        fill(new.port, keys, KEY_OCTETS, wrk.CONNECTIONS)
+        seconds = fill(new.port, keys, KEY_OCTETS, wrk.CONNECTIONS)
         if (arrived := new.counter.read() - before) != len(keys):
             raise WrongAnswerError(f"{arrived} requests arrived at the origin for {len(keys)} keys")
         for key in keys[:: max(1, len(keys) // 20)]:
             new.check(f"/key/{key}", (), hit=True)
-        return Sample(new.process.resident())
+        return Sample(seconds if measurement == FILLING else new.process.resident())
 
 
 def start(stage: Stage, _: str, server: Server) -> Sample:
@@ -277,5 +289,6 @@ def start(stage: Stage, _: str, server: Server) -> Sample:
 METHODS: dict[str, Callable[[Stage, str, Server], Sample]] = {
     LATENCY: latency,
     MEMORY: memory,
+    FILLING: memory,
     START: start,
 }

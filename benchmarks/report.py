@@ -9,7 +9,7 @@ from benchmarks.chart import Bar, Group, draw
 from benchmarks.content import Costs, dearest, shown
 from benchmarks.figures import Figure, by_clock, by_cpu, figure, number, ratio
 from benchmarks.measuring import Results, Settings
-from benchmarks.plan import COMPARISONS, LATENCY, LOADS, MEMORY, MOUNTED, START, Comparison
+from benchmarks.plan import COMPARISONS, FILLING, LATENCY, LOADS, MEMORY, MOUNTED, START, Comparison
 from benchmarks.servers import PEERS
 from benchmarks.uri import Row
 
@@ -37,11 +37,12 @@ counted from when each request was due: one that waits behind a slow one counts,
 generator is a Python process that never sleeps; its own lateness is in all the numbers, at
 p99 {} ms in the worst round.
 """
-BASES = ("nginx", "bare")  # what the chart's numbers are multiples of, the first that is there
+BASES = ("nginx", "bare", "Caddy")  # what the chart's numbers are multiples of, the first that is there
 RATIOS = ["univocal", "to", "by the clock", "by CPU time", "aim"]
 RATES = ["", "requests per second", "per second of CPU time", "busy"]
 SHORT = ("hits-1", "hits-13", "hits-64k", "misses", "stored")  # what the README's chart shows
 LESS = {LATENCY: ("p99 at a fixed rate", 1e3, "ms"), MEMORY: ("Resident memory", 2**-20, "MiB"),
+        FILLING: ("Storing new keys", 1.0, "s"),
         START: ("Start-up to the first answer", 1.0, "s")}  # fmt: skip
 
 
@@ -106,6 +107,8 @@ def compared(results: Results) -> Iterator[list[str]]:
 def opponent(comparison: Comparison) -> str:
     if comparison.against_measurement:
         return "one key"
+    if comparison.against == "univocal-pure":
+        return "pure"
     return PEERS[comparison.against].title
 
 
@@ -135,7 +138,7 @@ def lesser(results: Results, settings: Settings) -> Iterator[str]:
         if rows:
             if measurement == LATENCY:
                 yield LATENCIES.format(number(results.rate), number(results.late * 1e3))
-            number_of_keys = f", {settings.keys:,} × 1 KiB" if measurement == MEMORY else ""
+            number_of_keys = f", {settings.keys:,} × 1 KiB" if measurement in {MEMORY, FILLING} else ""
             yield table([title + number_of_keys, unit], rows, "lr")
 
 

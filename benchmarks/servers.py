@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,9 +19,11 @@ from pathlib import Path
 from benchmarks.contents import CACHEABLE, CONTENTS, UNCACHEABLE
 from benchmarks.machine import free_port, tool_version
 
-__all__ = ["KEEP", "PASS", "PEERS", "Peer", "Place", "environment", "nginx", "origin"]
+__all__ = ["COMPILED", "KEEP", "PASS", "PEERS", "Peer", "Place", "environment", "nginx", "origin"]
 
 ROOT = Path(__file__).resolve().parent.parent
+# The compiled wheel, unpacked by `make bench`; without it the servers of the same name are pure.
+COMPILED = ROOT / "dist" / "compiled"
 Claim = Callable[[Mapping[str, str]], bool]
 
 
@@ -55,11 +58,14 @@ class Peer:
     hit: Claim
     log: str = ""
     is_application: bool = False  # it counts requests itself: no origin is behind it
+    is_pure: bool = False  # it runs the sources of this checkout, whether or not there is a compiled wheel
+    has_tls: bool = False
 
 
-def environment(folder: Path) -> dict[str, str]:
-    """The environment in which the measured program imports this checkout and this package."""
-    paths = (ROOT, ROOT / "app", ROOT / "middleware")
+def environment(folder: Path, *, is_pure: bool = False) -> dict[str, str]:
+    """The environment in which the measured program imports the compiled wheel, or this checkout."""
+    has_sources = is_pure or not COMPILED.is_dir()
+    paths = (ROOT, ROOT / "app", ROOT / "middleware") if has_sources else (ROOT, COMPILED)
     return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "BENCHMARK_FOLDER": str(folder)}
 
 
@@ -80,15 +86,33 @@ upstream = "http://127.0.0.1:@origin@"
 """
 
 
-def univocal(log: str) -> Callable[[Place], list[str]]:
-    """`univocal serve` with an access log on standard output (its default) or none."""
+SECURE = """tls_cert = "@folder@/certificate.pem"
+tls_key = "@folder@/key.pem"
+http2 = true
+"""
+
+
+def univocal(log: str, more: str = "") -> Callable[[Place], list[str]]:
+    """`univocal serve` with an access log on standard output (its default) or none, and more settings."""
 
     def command(place: Place) -> list[str]:
-        text = filled(UNIVOCAL, port=place.port, admin=free_port(), origin=place.origin, log=log)
+        text = filled(UNIVOCAL.replace("\n[cache]", f"{more}\n[cache]"), folder=place.folder, log=log)
+        text = filled(text, port=place.port, admin=free_port(), origin=place.origin)
+        if more:
+            make_certificate(place)
         file = place.write("univocal.toml", text)
         return [sys.executable, "-m", "univocal_app", "serve", "--config", file]
 
     return command
+
+
+def make_certificate(place: Place) -> None:
+    """Write a certificate of its own for 127.0.0.1, with its key."""
+    place.folder.mkdir(parents=True, exist_ok=True)
+    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    made += ["-days", "2", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    made += ["-keyout", str(place.folder / "key.pem"), "-out", str(place.folder / "certificate.pem")]
+    subprocess.run(made, check=True, capture_output=True)
 
 
 def application(factory: str) -> Callable[[Place], list[str]]:
@@ -188,6 +212,35 @@ def varnish_version() -> str:
     return found[1] if found else ""
 
 
+# Caddy ----------------------------------------------------------------------------------------------------
+
+CADDY = """{
+    admin off
+    auto_https off
+    storage file_system @folder@/storage
+}
+https://127.0.0.1:@port@ {
+    bind 127.0.0.1
+    tls @folder@/certificate.pem @folder@/key.pem
+    header X-Cache HIT
+    root * @folder@
+    file_server
+}
+"""
+
+
+def caddy(place: Place) -> list[str]:
+    """Caddy with the content in a file: it stores no responses."""
+    make_certificate(place)
+    place.write("hit", CONTENTS["/hit"].decode())
+    file = place.write("Caddyfile", filled(CADDY, folder=place.folder, port=place.port))
+    return ["caddy", "run", "--config", file, "--adapter", "caddyfile"]
+
+
+def caddy_version() -> str:
+    return tool_version("caddy", "version").split()[0] if shutil.which("caddy") else ""
+
+
 # The origin -----------------------------------------------------------------------------------------------
 
 ORIGIN = """server { listen 127.0.0.1:@port@ backlog=4096;
@@ -214,8 +267,25 @@ def nothing(_: Mapping[str, str]) -> bool:
     return False
 
 
-def of_uvicorn(title: str, factory: str, package: str, version: Callable[[], str], hit: Claim) -> Peer:
-    return Peer(title, package, version, application(factory), hit, is_application=True)
+def of_uvicorn(
+    title: str, factory: str, package: str, version: Callable[[], str], hit: Claim, *, is_pure: bool = False
+) -> Peer:
+    return Peer(title, package, version, application(factory), hit, is_application=True, is_pure=is_pure)
+
+
+def ours() -> str:
+    """The version of univocal, and which form of it is measured under its plain name."""
+    version = OURS()
+    return f"{version} {'compiled' if COMPILED.is_dir() else 'pure'}" if version else ""
+
+
+def ours_beside_the_compiled() -> str:
+    """The version of the sources; empty if there is no compiled wheel beside which they are measured."""
+    return OURS() if COMPILED.is_dir() else ""
+
+
+def secure() -> str:
+    return ours() if shutil.which("openssl") else ""
 
 
 def of_nginx(title: str, body: str, log: str = "off") -> Peer:
@@ -236,12 +306,22 @@ def hishel_says_hit(fields: Mapping[str, str]) -> bool:
 
 
 OURS = python_package("univocal")
+PURE = ours_beside_the_compiled
 PEERS = {
-    "univocal": Peer("univocal serve", "univocal", OURS, univocal("off"), says_hit),
-    "univocal-logged": Peer(
-        "univocal serve, log on", "univocal", OURS, univocal("stdout"), says_hit, "printed"
+    "univocal": Peer("univocal serve", "univocal", ours, univocal("off"), says_hit),
+    "univocal-pure": Peer(
+        "univocal serve, pure", "univocal (pure)", PURE, univocal("off"), says_hit, is_pure=True
     ),
-    "middleware": of_uvicorn("CacheMiddleware, uvicorn", "with_univocal", "univocal", OURS, says_hit),
+    "univocal-logged": Peer(
+        "univocal serve, log on", "univocal", ours, univocal("stdout"), says_hit, "printed"
+    ),
+    "univocal-tls": Peer(
+        "univocal serve, HTTP/2 over TLS", "univocal", secure, univocal("off", SECURE), says_hit, has_tls=True
+    ),
+    "middleware": of_uvicorn("CacheMiddleware, uvicorn", "with_univocal", "univocal", ours, says_hit),
+    "middleware-pure": of_uvicorn(
+        "CacheMiddleware, uvicorn, pure", "with_univocal", "univocal (pure)", PURE, says_hit, is_pure=True
+    ),
     "bare": of_uvicorn("bare application, uvicorn", "bare", "uvicorn", python_package("uvicorn"), nothing),
     "hishel": of_uvicorn(
         "hishel, uvicorn",
@@ -255,4 +335,5 @@ PEERS = {
     "nginx-pass": of_nginx("nginx pass-through", PASS),
     "nginx-keepalive": of_nginx("nginx pass-through, keep-alive", KEEP),
     "varnish": Peer("Varnish", "varnish", varnish_version, varnish, varnish_says_hit),
+    "caddy": Peer("Caddy, a file", "caddy", caddy_version, caddy, nginx_says_hit, has_tls=True),
 }

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 import h11
 import pytest
 
-from benchmarks import uri, wrk
+from benchmarks import h2load, uri, wrk
 from benchmarks.chart import SPACE, Bar, Group, draw
 from benchmarks.content import KINDS, MEGABYTE, Costs
 from benchmarks.contents import BROWSER, CONTENTS
@@ -49,6 +49,35 @@ CIRCUMSTANCES = Circumstances(
 def test_a_report_of_wrk(requests: str, seconds: str, rate: str, expected: wrk.Run) -> None:
     printed = PRINTED.format(requests=requests, seconds=seconds, rate=rate, troubles="")
     assert wrk.parse(printed) == expected
+
+
+SECURE = """starting benchmark...
+spawning thread #0: 32 total client(s). Timing-based test with 2s of warm-up time and 2s of main duration
+TLS Protocol: TLSv1.3
+Application protocol: {protocol}
+
+finished in 2.00s, 19061.50 req/s, 20.31MB/s
+requests: 38123 total, 38251 started, 38123 done, {succeeded} succeeded, {failed} failed, 0 errored, 0 timeout
+status codes: 38123 2xx, 0 3xx, 0 4xx, 0 5xx
+"""
+
+
+def test_a_report_of_h2load() -> None:
+    printed = SECURE.format(protocol="h2", succeeded=38123, failed=0)
+    assert h2load.parse(printed) == wrk.Run(38123, 2.0, 19061.5)
+
+
+@pytest.mark.parametrize(
+    ("printed", "error"),
+    [
+        (SECURE.format(protocol="h2", succeeded=38120, failed=3), wrk.UncleanRunError),
+        (SECURE.format(protocol="http/1.1", succeeded=38123, failed=0), ValueError),
+        ("", ValueError),
+    ],
+)
+def test_a_failure_or_another_protocol_counts_for_nothing(printed: str, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        h2load.parse(printed)
 
 
 @pytest.mark.parametrize(
