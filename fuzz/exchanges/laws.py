@@ -27,7 +27,7 @@ def wrong(name: str, told: object) -> WrongError:
 
 def judge(world: World, seen: Counter[str]) -> None:
     """Raise what is wrong once everything is over."""
-    for stored in world.store.committed:
+    for stored in world.tiers.committed:
         judge_stored(world, stored)
         seen["stored"] += 1
     for client in world.all_clients:

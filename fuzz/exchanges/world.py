@@ -46,9 +46,8 @@ from univocal.origin.server import OriginServer, Timeouts
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.listener import Listener
 from univocal.server.service import EngineService
-from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
-from univocal.store.tiers import tiers_of
+from univocal.store.tiers import MemoryTier, TierLease
 
 PROFILE = builtin_profiles()["asgi"]
 PATIENT = Timeouts(None, 60, 60, None)
@@ -123,14 +122,14 @@ class OriginWire:
         self.served: list[Served] = []
 
 
-class Kept(MemoryStore):
+class Kept(MemoryTier):
     """Keeps all that is ever stored, and how far the origin server was then, for the law about it."""
 
     def __init__(self, max_object_bytes: int) -> None:
-        super().__init__(60_000, max_object_bytes=max_object_bytes)
+        super().__init__(MemoryStore(60_000, max_object_bytes=max_object_bytes))
         self.committed: list[Stored] = []
 
-    def commit(self, lease: Lease, stored: Stored) -> bool:
+    def commit(self, lease: TierLease, stored: Stored) -> bool:
         kept = super().commit(lease, stored)
         if kept:
             self.committed.append(stored)
@@ -147,12 +146,12 @@ class World:
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.clock = Clock()
-        self.store = Kept(scenario.max_object)
+        self.tiers = Kept(scenario.max_object)
+        self.store = self.tiers.memory
         self.rules = Rules(**scenario.rules)
         self.heeds = self.rules.client_directives == "honour"
-        tiers = tiers_of(self.store)
         runtime = Runtime.everywhere(PROFILE, self.rules)
-        self.engine = Engine(Gate(runtime, tiers), (), self.clock, self.clock.call_later)
+        self.engine = Engine(Gate(runtime, self.tiers), (), self.clock, self.clock.call_later)
         server = OriginServer("http://origin.example", PlayedTransport(self.clock, self._reached), PATIENT)
         self.forwarding = Forwarding(MappingProxyType({"": Upstream(Balance.alone(server))}))
         self.clients: dict[int, Client] = {}

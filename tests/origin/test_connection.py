@@ -117,7 +117,10 @@ def test_an_answers_own_error_ends_the_exchange(connection, wire, answer, send, 
 
 
 def test_an_answer_that_asks_again_in_the_end_gets_the_same_connection(connection, answer, send, monkeypatch):
-    monkeypatch.setattr(answer, "finish", lambda: send(method=b"OPTIONS"))
+    def finish():
+        send(method=b"OPTIONS")
+
+    monkeypatch.setattr(answer, "finish", finish)
     send()
     connection.data_received(OK + b"hello")
     assert connection.phase is Phase.BUSY
@@ -303,6 +306,7 @@ def test_the_kernel_knows_of_the_end_first(connection, wire):
     assert connection.has_ended()
 
 
+@pytest.mark.pure("Python's calls are counted")
 def test_how_many_calls_a_response_takes(connection, answer, send, pending):
     """A guard without a clock: every call is time that each miss costs."""
     send()

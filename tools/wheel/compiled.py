@@ -17,9 +17,9 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOMS = ("http", "uri", "cache", "origin", "store", "forward", "judge", "engine", "server")
-# These run as they are: mypyc has no asynchronous generators, the tiers have subclasses elsewhere, and
-# commands wait for Redis.
-INTERPRETED = ("origin/streams.py", "store/tiers.py", "store/redis/*.py")
+# These run as they are: mypyc has no asynchronous generators, foreign transports are awaited, tiers have
+# subclasses elsewhere, and commands wait for Redis.
+INTERPRETED = ("origin/foreign.py", "origin/streams.py", "store/tiers.py", "store/redis/*.py")
 # Type checks stop the build, but for those that another release of mypy or of a dependency may add.
 MYPY = ("--no-warn-unused-ignores", "--no-warn-unreachable")
 

@@ -5,7 +5,7 @@ A parser has taken the head apart already; these are the rules that parsers leav
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Final
 
@@ -43,6 +43,10 @@ class ReadLimits:
     header_timeout: float = 15.0  # seconds to the head's end, from its first octet or the connection
     content_timeout: float = 60.0  # seconds in which content that is waited for comes, MIN_RATE for each
     send_timeout: float = 60.0  # seconds in which a client takes an octet of what it is sent
+
+    def __reduce__(self) -> tuple[type[ReadLimits], tuple[object, ...]]:
+        """Be made anew in another process: a frozen class cannot be filled there."""
+        return ReadLimits, tuple(getattr(self, each.name) for each in fields(self))
 
 
 @dataclass(frozen=True, slots=True)

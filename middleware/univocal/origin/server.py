@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from copy import copy
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -164,8 +163,8 @@ class OriginServer:
         await self.transport.aclose()
 
     def _with(self, endpoint: Endpoint) -> OriginServer:
-        other = copy(self)
-        other._endpoint, other.rivals = endpoint, None
+        other = OriginServer(self.url, self.transport, self._timeouts)
+        other._endpoint, other._foreign, other.unreached = endpoint, self._foreign, self.unreached
         return other
 
     def _racing(self) -> list[Endpoint]:
