@@ -1,12 +1,18 @@
-FROM python:3.13-slim
-
+FROM python:3.13-slim AS build
+# The wheel is compiled here: the image below has no compiler.
+RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY app app
 COPY deploy deploy
 COPY middleware middleware
 COPY profiles profiles
-RUN pip install --no-cache-dir --root-user-action=ignore '.[proxy,redis,re2]' && rm -rf /src/* \
+COPY tools/wheel tools/wheel
+RUN HATCH_BUILD_HOOKS_ENABLE=1 pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
+
+FROM python:3.13-slim
+RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
+    pip install --no-cache-dir --root-user-action=ignore "$(ls /wheels/*.whl)[proxy,redis,re2]" \
     # The base image comes without compiled modules, and a container that is read-only would compile them at each command.
     && python -m compileall -q -j 0 -x site-packages /usr/local/lib/python3.13
 
