@@ -114,12 +114,17 @@ def test_the_whole_file() -> None:
         ),
         (["http://a/b", {"url": "https://a/b", "weight": 2}], [("http://a", 1), ("https://a", 2)], "/b"),
         ([{"url": "http://a", "weight": 1000}], [("http://a", 1000)], ""),
+        (
+            ["http://a", {"url": "http://b", "backup": True}],
+            [("http://a", 1), ("http://b", 1, True)],
+            "",
+        ),
     ],
 )
 def test_an_upstream_is_one_origin_server_or_several(written: Any, servers: Any, path: str) -> None:
     configuration = validate({"sites": [{"hosts": ["a"], "upstream": written}]}, "univocal.toml")
     upstream = configuration.sites[0].upstream
-    assert upstream == (tuple(servers), path)
+    assert upstream == (tuple(Weighted(*server) for server in servers), path)
     told = configuration.model_dump(mode="json")["sites"][0]["upstream"]
     assert validate({"sites": [{"hosts": ["a"], "upstream": told}]}, "").sites[0].upstream == upstream
 

@@ -107,6 +107,7 @@ ELSEWHERE = {
     r"univocal serve --upstream .* --upstream .*": By(
         "tests/e2e/test_serve.py::test_several_upstreams_share_the_requests"
     ),
+    r"univocal origins( .*)?": By("tests/e2e/test_origins.py::test_a_drain_under_load_fails_no_request"),
     r"univocal log": By("tests/e2e/test_live.py::test_log_follows_and_ends_at_ctrl_c"),
     r"univocal log --(status|site) .*": By("tests/e2e/test_live.py::test_log_filters"),
     r"univocal log --since .*": By("tests/e2e/test_live.py::test_since_begins_with_the_log_of_the_proxy"),

@@ -701,6 +701,26 @@ def test_it_goes_on_when_the_server_is_back(
     assert browser.evaluate("getComputedStyle(document.getElementById('numbers')).opacity") == "1"
 
 
+def test_an_origin_server_is_drained_and_enabled(
+    start: Fixture, browser: Browser, origin: Any, tmp_path: Path
+) -> None:
+    file = tmp_path / "univocal.toml"
+    file.write_text(
+        '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "off"\n'
+        f'[[sites]]\nhosts = ["en.example"]\nupstream = ["{origin.url}", "http://127.0.0.1:9"]\n'
+    )
+    opened(browser, start("serve", "--config", str(file)))
+    browser.until("document.querySelectorAll('#origins button').length === 2")
+    for label, state in (("drain", "draining since"), ("enable", "up since")):
+        browser.evaluate(f"document.querySelector('[aria-label=\"{label} http://127.0.0.1:9\"]').click()")
+        browser.until(f"document.querySelectorAll('#origins tr')[1].innerText.includes('{state}')")
+    browser.evaluate("document.querySelectorAll('#origins button')[1].click()")
+    browser.until("document.querySelectorAll('#origins tr')[1].innerText.includes('draining')")
+    assert not browser.evaluate("document.querySelector('#numbers .alarm')")
+    browser.evaluate("document.querySelectorAll('#origins button')[0].click()")
+    browser.until("document.getElementById('drained').textContent.startsWith('no other origin server')")
+
+
 def test_the_origin_servers_health_is_among_the_numbers(
     start: Fixture, browser: Browser, origin: Any, tmp_path: Path
 ) -> None:

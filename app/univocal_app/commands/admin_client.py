@@ -53,6 +53,16 @@ class AdminClient:
         except ValueError:
             raise AdminError(f"{self.url}{path} did not answer with JSON") from None
 
+    def post(self, path: str, document: object) -> Any:
+        """Send JSON; the JSON of the answer. Raises AdminError."""
+        try:
+            with self._ask("POST", path, json.dumps(document).encode()) as response:
+                return json.loads(response.read())
+        except (OSError, http.client.HTTPException) as error:
+            raise self._silent(error) from None
+        except ValueError:
+            raise AdminError(f"{self.url}{path} did not answer with JSON") from None
+
     def events(self, path: str) -> Iterator[AdminEvent]:
         """The events of a stream as they come, until its end. Raises AdminError."""
         try:

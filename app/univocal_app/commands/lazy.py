@@ -22,6 +22,7 @@ _PLACES: Final = {
     "canonicalize": "explain:canonicalize_command",
     "check": "",
     "purge": "purge:purge_command",
+    "origins": "origins:origins_command",
     "probe": "learn:probe_command",
     "discover": "learn:discover_command",
     "replay": "learn:replay_command",

@@ -19,7 +19,7 @@ __all__ = ["ADMIN", "TOKEN_ENV", "Admin", "Ca", "Insecure", "Server", "TokenEnv"
 
 TIMEOUT: Final = 30.0  # seconds: twice as long as a stream of events is silent
 
-ADMIN: Final = f"http://{ServerTable().admin}"
+ADMIN: Final = f"http://{ServerTable().admin[0]}"
 TOKEN_ENV: Final = PurgeTable().token_env
 
 Admin = Annotated[

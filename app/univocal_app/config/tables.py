@@ -36,6 +36,7 @@ from univocal_app.config.values import (
     Prefix,
     Size,
     Statuses,
+    Sticky,
     Store,
     Target,
     UpgradeName,
@@ -128,6 +129,7 @@ class OriginTable(Table):
     max_connections: Annotated[int, Field(ge=1)] = 1000
     max_idle: Annotated[int, Field(ge=0)] = 1000
     choice: Choice = "least-requests"
+    sticky: Sticky = ""
     retries: Annotated[int, Field(ge=0)] = 1
     retry_budget: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.2
     fails: Annotated[int, Field(ge=1)] = 3

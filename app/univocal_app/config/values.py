@@ -33,6 +33,7 @@ __all__ = [
     "Size",
     "SocketPath",
     "Statuses",
+    "Sticky",
     "Store",
     "Target",
     "UpgradeName",
@@ -70,10 +71,14 @@ Place: TypeAlias = Address | SocketPath
 
 
 class Weighted(NamedTuple):
-    """An origin server's URL without its path, and its share of the requests beside the others'."""
+    """An origin server's URL without its path, and its share of the requests beside the others'.
+
+    One that is a `backup` is asked when no other is up.
+    """
 
     url: str  # scheme and authority alone, or unix:// and the path of a socket
     weight: int = 1
+    backup: bool = False
 
 
 class UpstreamSetting(NamedTuple):
@@ -87,15 +92,17 @@ class UpstreamSetting(NamedTuple):
         """The URLs as they are written."""
         return [server.url + self.path for server in self.servers]
 
-    def written(self) -> str | list[str | dict[str, str | int]]:
+    def written(self) -> str | list[str | dict[str, str | int | bool]]:
         """The setting's value."""
-        entries: list[str | dict[str, str | int]] = [
-            url if weight == 1 else {"url": url, "weight": weight}
-            for url, (_, weight) in zip(self.urls, self.servers, strict=True)
-        ]
+        entries = list[str | dict[str, str | int | bool]]()
+        for url, server in zip(self.urls, self.servers, strict=True):
+            weight: dict[str, str | int | bool] = {} if server.weight == 1 else {"weight": server.weight}
+            backup: dict[str, str | int | bool] = {"backup": True} if server.backup else {}
+            entries.append({"url": url, **weight, **backup} if weight or backup else url)
         return entries[0] if len(entries) == 1 and isinstance(entries[0], str) else entries
 
 
+_STICKY: Final = re.compile(r"cookie:[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # a token (RFC 6265 §4.1.1)
 _UNITS: Final = {
     "": 1,
     "B": 1,
@@ -168,7 +175,7 @@ def network(value: object) -> str:
 
 
 def parse_upstream(value: object) -> UpstreamSetting:
-    """The URL of one origin server, or an array of such URLs and of tables with `url` and `weight`."""
+    """The URL of one origin server, or an array of URLs and of tables with `url`, `weight` and `backup`."""
     if not isinstance(value, list):
         url, path = _split_upstream(value)
         return UpstreamSetting((Weighted(url),), path)
@@ -178,31 +185,43 @@ def parse_upstream(value: object) -> UpstreamSetting:
     path = ""
     for number, each in enumerate(value):
         place = f"[{number}]"
-        written, weight = _weighted(each, place)
+        written, weight, backup = _weighted(each, place)
         try:
             url, own = _split_upstream(written)
         except ValueError as error:
-            raise SettingError(place, each, f"{error}; or a table with url and weight") from None
+            raise SettingError(place, each, f"{error}; or a table with url and weight or backup") from None
         if servers and own != path:
             behind = f"with the path {path!r}" if path else "without a path"
             raise SettingError(place, written, f"a URL {behind}, as the first of them")
         if any(url == server.url for server in servers):
             raise SettingError(place, written, "each origin server once; its weight may be more than 1")
-        servers.append(Weighted(url, weight))
+        servers.append(Weighted(url, weight, backup))
         path = own
+    if all(server.backup for server in servers):
+        raise SettingError("[0].backup", True, "false for one origin server at least")
     return UpstreamSetting(tuple(servers), path)
 
 
-def _weighted(each: object, place: str) -> tuple[object, int]:
+def _weighted(each: object, place: str) -> tuple[object, int, bool]:
     if not isinstance(each, dict):
-        return each, 1
+        return each, 1, False
     for key, value in each.items():
-        if key not in {"url", "weight"}:
-            raise SettingError(f"{place}.{key}", value, "the keys url, weight")
+        if key not in {"url", "weight", "backup"}:
+            raise SettingError(f"{place}.{key}", value, "the keys url, weight, backup")
     weight = each.get("weight", 1)
     if type(weight) is not int or not 1 <= weight <= _HEAVIEST:
         raise SettingError(f"{place}.weight", weight, f"an integer from 1 to {_HEAVIEST}")
-    return each.get("url"), weight
+    backup = each.get("backup", False)
+    if not isinstance(backup, bool):
+        raise SettingError(f"{place}.backup", backup, "true or false")
+    return each.get("url"), weight, backup
+
+
+def stickiness(value: object) -> str:
+    """The way in which a client is kept at one origin server, as `Balancing.sticky` has it."""
+    if isinstance(value, str) and (value in {"", "cookie"} or _STICKY.fullmatch(value)):
+        return value
+    raise ValueError('"", "cookie", or "cookie:NAME" with the name of a cookie that the application sets')
 
 
 def _split_upstream(value: object) -> tuple[str, str]:
@@ -326,6 +345,7 @@ Duration: TypeAlias = Annotated[float, BeforeValidator(seconds), Field(gt=0, all
 DurationOrNone: TypeAlias = Annotated[float, BeforeValidator(seconds), Field(ge=0, allow_inf_nan=False)]
 OriginHost: TypeAlias = Annotated[str, PlainValidator(origin_host)]
 HostName: TypeAlias = Annotated[str, PlainValidator(host_name)]
+Sticky: TypeAlias = Annotated[str, PlainValidator(stickiness)]
 Target: TypeAlias = Annotated[str, PlainValidator(target)]
 Statuses: TypeAlias = Annotated[str, PlainValidator(status_codes)]
 Variable: TypeAlias = Annotated[str, PlainValidator(variable)]

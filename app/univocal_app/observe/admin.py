@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from univocal.asgi.middleware import CacheMiddleware
 from univocal_app.config.tables import Configuration
 from univocal_app.observe.admin_discover import Discovering
+from univocal_app.observe.admin_drain import Draining
 from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_hosts import Hosts, OwnHosts
 from univocal_app.observe.admin_life import Life
@@ -48,6 +49,7 @@ def admin(
     `configuration` gives the one in force.
     """
     hosts = Hosts(lambda: configuration().server)
+    draining = Draining(views.origin_states, life.drains)
     endpoints: list[tuple[str, str, View]] = [
         ("/-/health", "GET", _health),
         ("/-/ready", "GET", partial(life.answer_ready, proxy)),
@@ -58,6 +60,8 @@ def admin(
         ("/-/stats", "GET", views.answer_stats),
         ("/-/top", "GET", views.answer_top),
         ("/-/origins", "GET", views.answer_origins),
+        ("/-/origins/drain", "POST", draining.drain),
+        ("/-/origins/enable", "POST", draining.enable),
         ("/-/failures", "GET", views.answer_failures),
         ("/-/spellings", "GET", partial(views.answer_spellings, proxy)),
         ("/-/purge-misses", "GET", partial(views.answer_purge_misses, proxy.tiers)),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.http.errors import ConfigurationError, UnivocalError
+from univocal_app.observe.admin_drain import Drains
 from univocal_app.observe.admin_problems import FRESH, failed
 
 __all__ = ["Life", "NotTakenError"]
@@ -27,6 +28,10 @@ async def _nobody_else() -> None:
     pass
 
 
+async def _nothing_drains(_: frozenset[str]) -> None:
+    pass
+
+
 @dataclass(frozen=True)
 class Life:
     """The program behind the listener, as far as it is asked about here.
@@ -34,12 +39,14 @@ class Life:
     `working` gives the number of processes that serve clients, `leaving` is true from the moment on at which
     the program was told to end. `reload` returns the keys that have changed; it raises ConfigurationError,
     and NotTakenError. `look` returns when the other processes have written down what they have counted.
+    `drains` are the origin servers that are taken out.
     """
 
     working: Callable[[], int] = lambda: 1
     leaving: Callable[[], bool] = lambda: False
     reload: Callable[[], Awaitable[list[str]]] = _nothing_new
     look: Callable[[], Awaitable[None]] = _nobody_else
+    drains: Drains = field(default_factory=lambda: Drains(_nothing_drains))
 
     async def answer_ready(self, proxy: CacheMiddleware, _: Request) -> Response:
         """Tell a balancer whether to send clients here."""

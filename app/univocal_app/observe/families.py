@@ -18,6 +18,7 @@ ORIGIN_REQUESTS: Final = "univocal_origin_requests"
 ORIGIN_ERRORS: Final = "univocal_origin_errors"
 ORIGIN_SECONDS: Final = "univocal_origin_seconds"
 ORIGIN_UP: Final = "univocal_origin_up"
+ORIGIN_STATE: Final = "univocal_origin_state"
 CPU: Final = "process_cpu_seconds"
 SECONDS: Final = "univocal_request_seconds"
 ENTRIES: Final = "univocal_stored_responses"
@@ -86,6 +87,12 @@ FAMILIES: Final = {
         "1 for an origin server that is up, 0 for one that is failing, ejected or down",
         ("site", "origin"),
         min,
+    ),
+    ORIGIN_STATE: Family(
+        "gauge",
+        "1 for the state of an origin server: up, failing, ejected, down, draining or backup",
+        ("site", "origin", "state"),
+        max,
     ),
     STARTED: Family("gauge", "Seconds since the epoch when the first process began", of_several=min),
     "process_resident_memory_bytes": Family("gauge", "Octets of memory that are in use, of all processes"),

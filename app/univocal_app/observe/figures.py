@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +37,7 @@ from univocal_app.observe.families import (
     ORIGIN_ERRORS,
     ORIGIN_REQUESTS,
     ORIGIN_SECONDS,
+    ORIGIN_STATE,
     ORIGIN_UP,
     PURGES,
     REFUSED,
@@ -78,10 +79,14 @@ class Figures:
         commons: Commons | None = None,
         connections: Callable[[], Mapping[str, int]] = dict,
         origins: Callable[[], Mapping[tuple[str, str], bool]] = dict,
+        conditions: Callable[[], Collection[tuple[str, str, str]]] = tuple,
     ) -> None:
-        """Count for a process; `origins` tells which are up, by site and the origin server's URL."""
+        """Count for a process; `origins` tells which are up, by site and the origin server's URL.
+
+        `conditions` tells the state of each that operators are shown, behind the same.
+        """
         self._store, self._shared = store, shared
-        self._connections, self._origins = connections, origins
+        self._connections, self._origins, self._conditions = connections, origins, conditions
         self._directory = None if commons is None else commons.directory
         self._serves = commons is None or not commons.leads  # clients, whose responses are stored
         self._counts = Counts(None if commons is None else _file(commons.directory, commons.process))
@@ -217,6 +222,12 @@ class Figures:
                 self._set(name, math.nan, *labels)
         for (site, origin), is_up in up.items():
             self._set(ORIGIN_UP, is_up, site, origin)
+        conditions = self._conditions()
+        for name, *labels in [name for name, _ in self._counts if name[0] == ORIGIN_STATE]:
+            if tuple(labels) not in conditions:
+                self._set(name, 0 if tuple(labels[:2]) in up else math.nan, *labels)
+        for condition in conditions:
+            self._set(ORIGIN_STATE, 1, *condition)
         for family in self._process.collect():
             (sample,) = family.samples
             self._set(family.name, sample.value + (self._cpu if family.name == CPU else 0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from univocal.origin.balance import Member, MemberState
@@ -11,10 +11,17 @@ from univocal.origin.server import OriginServer
 from univocal_app.observe.survey import Survey
 from univocal_app.processes.messages import Row
 
-__all__ = ["List", "Listed", "OriginStates", "states_of"]
+__all__ = ["List", "Listed", "OriginStates", "conditions_of", "states_of"]
 
 # The worse behind the better.
-STATES: Final = (MemberState.UP, MemberState.EJECTED, MemberState.FAILING, MemberState.DOWN)
+STATES: Final = (
+    MemberState.UP,
+    MemberState.BACKUP,
+    MemberState.EJECTED,
+    MemberState.FAILING,
+    MemberState.DOWN,
+    MemberState.DRAINING,
+)
 
 
 class Listed(NamedTuple):
@@ -39,6 +46,11 @@ def states_of(listed: Iterable[Listed]) -> dict[tuple[str, str], bool]:
     return found
 
 
+def conditions_of(listed: Iterable[Listed]) -> set[tuple[str, str, str]]:
+    """The state of each origin server that operators are shown, behind its site and its URL."""
+    return {(site, member.server.url, member.condition.value) for _, site, _, member in listed}
+
+
 class OriginStates:
     """The numbers of all origin servers that `listed` gives, in all processes.
 
@@ -57,6 +69,37 @@ class OriginStates:
             rows_of.setdefault(row[:4], []).append(row[4:])
         return [_written(key, rows) for key, rows in rows_of.items()]
 
+    def servers(self, url: str) -> frozenset[str]:
+        """The origin servers that a URL means, with or without the path: scheme and authority of each."""
+        given = url.rstrip("/")
+        return frozenset(
+            each.member.server.url
+            for each in self._listed()
+            if given in (each.url.rstrip("/"), each.member.server.url)
+        )
+
+    def known(self) -> str:
+        """The URLs that there are, for a message."""
+        return ", ".join(dict.fromkeys(each.url for each in self._listed()))
+
+    async def left_alone(self, drained: Container[str]) -> str:
+        """A site of which no origin server would be left that is up and not `drained`; "" if there is none.
+
+        Sites that have none of these are left out.
+        """
+        up, meant = set[bytes](), dict[bytes, str]()
+        down = set[Row]()
+        rows = await self._survey.rows("origins")
+        for place, _, _, name, state, *_ in rows:
+            if int(state) > STATES.index(MemberState.BACKUP):
+                down.add((place, name))
+        for place, site, _, name, *_ in rows:
+            if _text(name).partition(" ")[0] in drained:
+                meant[bytes(place)] = _text(site)
+            elif (place, name) not in down:
+                up.add(bytes(place))
+        return next((site for place, site in meant.items() if place not in up), "")
+
     def _rows(self) -> Iterator[Row]:
         now, since_epoch = time.monotonic(), time.time()
         for place, site, url, member in self._listed():
@@ -65,7 +108,7 @@ class OriginStates:
                 site.encode(),
                 url.encode(),
                 member.name.encode(),
-                STATES.index(member.state),
+                STATES.index(member.condition),
                 member.requests,
                 member.failures,
                 member.under_way,

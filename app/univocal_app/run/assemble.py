@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -21,6 +21,7 @@ from univocal.http.messages import Received
 from univocal.judge.profiles import builtin_profiles, read_profiles
 from univocal.judge.runtime import Access, Limits, Runtime
 from univocal.judge.trust import networks
+from univocal.origin.upkeep import StateChange
 from univocal.server.clients import Clients, ConnectionLimits
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.introduction import Introduction
@@ -43,7 +44,8 @@ from univocal_app.observe.admin_views import Views
 from univocal_app.observe.failures import Failures
 from univocal_app.observe.figures import Figures
 from univocal_app.observe.metrics import Metrics
-from univocal_app.observe.origin_states import Listed, OriginStates, states_of
+from univocal_app.observe.origin_news import OriginNews
+from univocal_app.observe.origin_states import Listed, OriginStates, conditions_of, states_of
 from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.stats import Stats
 from univocal_app.observe.survey import Survey
@@ -62,6 +64,7 @@ from univocal_app.run.origins import (
     places_of,
     proxies_of,
     recipes_of,
+    sticky_cookies,
 )
 from univocal_app.run.repeating import Repeating
 from univocal_app.run.serve import Patience, Served
@@ -108,9 +111,31 @@ class House:
     certificates: CertificateFiles | None = None
     telemetry: Telemetry | None = None
     https_port: int = HTTPS  # of the listener to which plain HTTP is sent
+    drained: frozenset[str] = frozenset()  # origin servers that operators have taken out
+    tell_change: Callable[[StateChange], None] | None = None  # of an origin server; None: to `news`
 
     def __post_init__(self) -> None:
         self.looking = Repeating(LOOK, self.look)
+        self.news = OriginNews()
+        self.attend()
+
+    def attend(self) -> None:
+        """Hear of the origin servers' states, and have those drained that operators have taken out."""
+        for proxy in self.origins.proxies.values():
+            if proxy.upstream.upkeep is not None:
+                proxy.upstream.upkeep.tell = self._tell_change
+                proxy.upstream.upkeep.drain(self.drained)
+
+    def _tell_change(self, change: StateChange) -> None:
+        if self.tell_change is not None:
+            self.tell_change(change)
+        else:
+            self.news.hear("", change)
+
+    def drain(self, urls: frozenset[str]) -> None:
+        """Have the origin servers of these URLs get no new request, and all others."""
+        self.drained = urls
+        self.attend()
 
     def front(self, bound: Bound) -> Served:
         """The proxy on one of its sockets."""
@@ -165,6 +190,7 @@ class House:
     def forget(self, process: str) -> None:
         """Take note that another process has ended."""
         self.metrics.figures.forget(process)
+        self.news.forget(process)
 
     async def start(self) -> None:
         """Look after the origin servers, and connect to the shared store, before clients are answered.
@@ -215,7 +241,7 @@ def assemble(
     def servers() -> Iterable[Listed]:
         return listed(house.configuration, origins.proxies)
 
-    figures = Figures(memory, shared, commons, connections, lambda: states_of(servers()))
+    figures = _figures(memory, shared, commons, connections, servers)
     metrics, survey = Metrics(figures), Survey()
     spellings, states = Spellings(survey), OriginStates(servers, survey)
     views = Views(
@@ -244,6 +270,19 @@ def assemble(
 def _certificates(configuration: Configuration, source: str, sites: Sites) -> CertificateFiles | None:
     contexts = contexts_of(configuration, source)
     return CertificateFiles(configuration, source, sites, contexts) if contexts else None
+
+
+def _figures(
+    memory: MemoryStore,
+    shared: SharedStore | None,
+    commons: Commons | None,
+    connections: Callable[[], Mapping[str, int]],
+    servers: Callable[[], Iterable[Listed]],
+) -> Figures:
+    """The counts of a process; `servers` gives the origin servers that there are then."""
+    return Figures(
+        memory, shared, commons, connections, lambda: states_of(servers()), lambda: conditions_of(servers())
+    )
 
 
 def _listener(configuration: Configuration, proxy: CacheMiddleware, origins: Origins) -> Listener:
@@ -351,6 +390,7 @@ def runtime_of(
         cache_status=server.cache_status,
         upgrades=frozenset(name.encode() for name in server.upgrades),
         https_port=https_port if server.https_redirect else 0,
+        sticky=MappingProxyType(sticky_cookies(configuration)),
         upstreams=MappingProxyType({name: proxy.upstream for name, proxy in proxies.items()}),
     )
 

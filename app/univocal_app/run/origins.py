@@ -7,12 +7,14 @@ import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from univocal.asgi.reverse_proxy import ReverseProxy
 from univocal.forward.upstream import Upstream
+from univocal.http.affinity import COOKIE
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.origin.addresses import unix_socket
 from univocal.origin.balance import Balancing
@@ -34,6 +36,7 @@ __all__ = [
     "places_of",
     "proxies_of",
     "recipes_of",
+    "sticky_cookies",
 ]
 
 IDLE: Final = 4.0  # seconds that a connection is kept without a request, fewer than origin servers grant
@@ -44,7 +47,7 @@ _Trust: TypeAlias = tuple[str, str, str, bool]  # tls_ca, tls_cert, tls_key and 
 # The settings that name files.
 _FILES: Final = ("tls_ca", "tls_cert", "tls_key")
 # Those that are about all origin servers of a list together: each of them is the same with others.
-_BALANCING: Final = ("choice", "retries", "retry_budget", "fails", "eject", "health")
+_BALANCING: Final = ("choice", "sticky", "retries", "retry_budget", "fails", "eject", "health")
 
 
 class Recipe(NamedTuple):
@@ -121,7 +124,7 @@ def recipes_of(configuration: Configuration, source: str) -> dict[str, Recipe]:
             way = table.model_dump(mode="json", exclude=set(_BALANCING))
             recipes[name] = Recipe(
                 json.dumps([whose, named, table.model_dump(mode="json"), files]),
-                tuple(json.dumps([whose, url, way, files]) for url, _ in upstream.servers),
+                tuple(json.dumps([whose, url, way, files]) for url, *_ in upstream.servers),
             )
     return recipes
 
@@ -137,6 +140,23 @@ def contents_of(configuration: Configuration, source: str) -> Iterator[tuple[str
         for key in _FILES:
             if name := getattr(table, key):
                 yield f"{place}.{key}", digest_of(source, name)
+
+
+def sticky_cookies(configuration: Configuration) -> dict[str, bytes]:
+    """The cookies that keep clients at one origin server, by the names of the upstreams that do so.
+
+    An upstream of a route has one of its own: a client may have another origin server there.
+    """
+    cookies = dict[str, bytes]()
+    for number, site in enumerate(configuration.sites):
+        place = f"sites[{number}]"
+        paths = {f"{place}.routes[{index}]": route.path for index, route in enumerate(site.routes)}
+        for name, tables in _origin_tables(configuration, place, site).items():
+            if tables.merged.sticky:
+                path = paths.get(name, "")
+                suffix = blake2b(path.encode(), digest_size=4).hexdigest().encode()
+                cookies[name] = b"%b-%b" % (COOKIE, suffix) if path else COOKIE
+    return cookies
 
 
 def most_connections(configuration: Configuration) -> int:
@@ -211,12 +231,14 @@ class _Way:
         timeouts = Timeouts(table.connect_timeout, table.read_timeout, table.read_timeout)
         servers = [
             OriginServer(url, there or self.transport(url), timeouts)
-            for (url, _), there in zip(setting.servers, transports, strict=True)
+            for (url, *_), there in zip(setting.servers, transports, strict=True)
         ]
-        weights = [weight for _, weight in setting.servers]
-        balancing = Balancing(table.choice, table.retries, table.retry_budget, table.fails, table.eject)
+        weights = [server.weight for server in setting.servers]
+        backups = {server.url for server in setting.servers if server.backup}
+        retrying = table.retries, table.retry_budget
+        balancing = Balancing(table.choice, *retrying, table.fails, table.eject, table.sticky)
         rule = None if table.health is None else table.health.rule
-        return Upstream.of(servers, site.origin_host, weights, balancing, rule, _name(site.hosts))
+        return Upstream.of(servers, site.origin_host, weights, balancing, rule, _name(site.hosts), backups)
 
     def transport(self, url: str) -> httpx.AsyncBaseTransport:
         """Make a transport to the server that `url` names. Raises ConfigurationError."""

@@ -97,6 +97,7 @@ async def adopt(house: House, prepared: Prepared) -> None:
     house.running = Running.of(prepared.recipes, prepared.proxies)
     house.proxy.gate.runtime = prepared.runtime
     house.origins.change(prepared.proxies)
+    house.attend()
     house.listener.bounds.change(read_limits(configuration.server))
     house.listener.clients.limits = connection_limits(configuration)
     if house.certificates is not None and prepared.certificates is not None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from univocal.http.errors import ConfigurationError
+from univocal.origin.upkeep import StateChange
 from univocal_app.config.tables import Configuration, validate
 from univocal_app.observe.event_report import EventReport
 from univocal_app.processes.channel import Channel, connect
@@ -21,11 +22,13 @@ from univocal_app.processes.messages import (
     Alive,
     Ask,
     Done,
+    Drain,
     Drop,
     Follow,
     FromParent,
     Look,
     MessageError,
+    OriginChange,
     Prepare,
     Reopen,
     Row,
@@ -57,6 +60,7 @@ class Task:
     source: str
     front: tuple[Bound, ...]
     directory: Path
+    drained: frozenset[str] = frozenset()
 
     def __call__(self, name: str, bound: socket.socket) -> None:
         """Serve until the parent says so, or is gone; `bound` is this end of the channel."""
@@ -64,6 +68,7 @@ class Task:
         house = assemble(
             self.configuration, self.source, Commons(self.directory, name), https_port(self.front)
         )
+        house.drain(self.drained)
 
         async def start() -> None:
             await worker.listen(bound)
@@ -99,8 +104,20 @@ class Worker:
 
     async def listen(self, bound: socket.socket) -> None:
         """Hear the parent from now on."""
-        self._channel: Channel[FromParent] = await connect(bound, from_parent, self.hear, self._over)
+        early, is_there = list[FromParent](), False
+
+        def hear(message: FromParent) -> None:  # the first may come before `connect` returns
+            if is_there:
+                self.hear(message)
+            else:
+                early.append(message)
+
+        self._channel: Channel[FromParent] = await connect(bound, from_parent, hear, self._over)
+        self._house.tell_change = self._tell_change
         self._report = EventReport(self._house.proxy.engine.audience.listeners, self._channel)
+        is_there = True
+        for message in early:
+            self.hear(message)
 
     def live(self) -> None:
         """Give signs of life from now on, and write down what is counted."""
@@ -124,8 +141,16 @@ class Worker:
                 self._house.proxy.engine.audience.settle()
                 answer = self._answer(number, self._house.survey.own(about))
                 self._answering = _after(self._answering, answer)
+            case Drain(number=number, urls=urls):
+                self._house.drain(frozenset(urls))
+                self._channel.say(Done(number=number))
             case Prepare() | Adopt() | Drop():
                 self._changing = _after(self._changing, self._change(message))
+
+    def _tell_change(self, change: StateChange) -> None:
+        place, state, reason, is_checked = change
+        message = {"place": place, "state": state.value, "reason": reason, "is_checked": is_checked}
+        self._channel.say(OriginChange.model_validate(message))
 
     def _beat(self) -> None:
         self._house.look()

@@ -8,16 +8,20 @@ import logging
 import multiprocessing
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import resource_tracker
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
 from univocal.http.errors import ConfigurationError, Objections
+from univocal.origin.balance import MemberState
+from univocal.origin.upkeep import StateChange
 from univocal_app.config.tables import Configuration, settings_of
+from univocal_app.observe.admin_drain import Drains
 from univocal_app.observe.admin_life import Life, NotTakenError
 from univocal_app.processes.channel import Channel, WorkerAnswer, WorkerAnswers, connect
 from univocal_app.processes.commons import PARENT, Commons
@@ -26,20 +30,22 @@ from univocal_app.processes.messages import (
     Alive,
     Ask,
     Asking,
+    Drain,
     Drop,
     EventBatch,
     Follow,
     FromWorker,
     Look,
     MessageError,
+    OriginChange,
     Prepare,
     Reopen,
     Row,
     Unfollow,
     from_worker,
 )
-from univocal_app.run.assemble import assemble
-from univocal_app.run.listeners import Listeners, https_port
+from univocal_app.run.assemble import House, assemble
+from univocal_app.run.listeners import Bound, Listeners, https_port
 from univocal_app.run.reload import Read, Reload
 from univocal_app.run.serve import HELD, Serving, run
 from univocal_app.run.systemd import Notices
@@ -92,7 +98,9 @@ def alone(program: Program) -> None:
     listeners = program.listeners
     house = assemble(program.configuration, program.source, https_port=https_port(listeners.front))
     reload = Reload(house, program.read, program.tell, program.notices)
-    life = Life(leaving=lambda: serving.is_leaving, reload=reload)
+    life = Life(
+        leaving=lambda: serving.is_leaving, reload=reload, drains=Drains(partial(_drain, house, None))
+    )
     serving = Serving(
         [*map(house.front, listeners.front), *(house.back(each, life) for each in listeners.back)],
         house.start,
@@ -113,14 +121,12 @@ def supervise(program: Program) -> None:
         directory, source, listeners = Path(name), program.source, program.listeners
         configuration, commons = program.configuration, Commons(directory, PARENT)
         house = assemble(configuration, source, commons, https_port(listeners.front))
-
-        def task() -> Task:
-            return Task(house.configuration, source, listeners.front, directory)
-
-        workers = Workers(configuration.server.workers, task, house.forget, house.events.relay)
+        task, count = partial(_task, house, listeners.front, directory), configuration.server.workers
+        workers = Workers(count, task, house.forget, house.events.relay, house.news.hear)
         house.survey.others = house.events.reporters = workers
         reload = Reload(house, program.read, program.tell, program.notices, workers)
-        life = Life(lambda: workers.accepting, lambda: serving.is_leaving, reload, workers.look)
+        drains = Drains(partial(_drain, house, workers))
+        life = Life(lambda: workers.accepting, lambda: serving.is_leaving, reload, workers.look, drains)
 
         async def start() -> None:
             await house.start()
@@ -151,12 +157,25 @@ def supervise(program: Program) -> None:
         run(serving, program.ready, hears={signal.SIGHUP: reload.begin, signal.SIGUSR1: reopen})
 
 
+def _task(house: House, front: tuple[Bound, ...], directory: Path) -> Task:
+    return Task(house.configuration, house.source, front, directory, house.drained)
+
+
+async def _drain(house: House, workers: Workers | None, urls: frozenset[str]) -> None:
+    """Have the origin servers of these URLs taken out in every process, and no others."""
+    house.drain(urls)
+    if workers is not None:
+        await workers.drain(urls)
+
+
 @dataclass(eq=False)
 class _Worker:
     """One process, and this end of the channel to it."""
 
+    name: str
     process: multiprocessing.process.BaseProcess
     relay: Callable[[EventBatch], None]
+    hear_change: Callable[[str, StateChange], None]
     answers: WorkerAnswers = field(default_factory=WorkerAnswers)
     news: asyncio.Event = field(default_factory=asyncio.Event)  # a message, or the end of them
     is_over: bool = False
@@ -179,6 +198,8 @@ class _Worker:
         self.news.set()
         if isinstance(message, EventBatch):
             self.relay(message)
+        elif isinstance(message, OriginChange):
+            self.hear_change(self.name, change_of(message))
         elif not isinstance(message, Alive):
             self.answers.hear(message)
 
@@ -192,7 +213,8 @@ class Workers:
     """The processes that run `target()(name, socket)`, each under a name from "1" to "count".
 
     The socket is a worker's end of its channel. Call `start` and `aclose` in one event loop. `forget` is
-    called with the name of each that has ended, `relay` with the exchanges of each while they are followed.
+    called with the name of each that has ended, `relay` with the exchanges of each while they are followed,
+    `hear_change` with the name of each and a new state of an origin server.
     """
 
     def __init__(
@@ -201,15 +223,18 @@ class Workers:
         target: Callable[[], Callable[[str, socket.socket], None]],
         forget: Callable[[str], None] = lambda _: None,
         relay: Callable[[EventBatch], None] = lambda _: None,
+        hear_change: Callable[[str, StateChange], None] = lambda _, __: None,
         *,
         silence: float = SILENCE,
     ) -> None:
-        self._target, self._forget, self._relay, self._silence = target, forget, relay, silence
+        self._target, self._forget, self._silence = target, forget, silence
+        self._hears = relay, hear_change
         self._names = [str(number) for number in range(1, count + 1)]
         self._there: dict[str, _Worker] = {}
         self._accepting = set[str]()
         self._numbers = itertools.count(1)  # of what is asked
         self._follows = False
+        self._drained = list[str]()
         self._tasks: list[asyncio.Task[None]] = []
         self._started, self._end = asyncio.Event(), asyncio.Event()
 
@@ -256,6 +281,11 @@ class Workers:
         self._follows = False
         for worker in self._there.values():
             worker.channel.say(Unfollow())
+
+    async def drain(self, urls: Iterable[str]) -> None:
+        """Have each give these origin servers no new request; returns when they do, or soon after."""
+        self._drained = sorted(urls)
+        await self._ask(Drain(number=next(self._numbers), urls=self._drained), PATIENCE)
 
     async def prepare(self, configuration: Configuration) -> None:
         """Let each prepare a configuration, or none. Raises ConfigurationError with what any objects to."""
@@ -330,9 +360,11 @@ class Workers:
             raise
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        worker = _Worker(process, self._relay)
+        worker = _Worker(name, process, *self._hears)
         await worker.connect(ours)
         self._there[name] = worker
+        if self._drained:  # the task may be older
+            worker.channel.say(Drain(number=next(self._numbers), urls=self._drained))
         if self._follows:
             worker.channel.say(Follow(number=next(self._numbers)))
         if self._end.is_set():  # meanwhile
@@ -376,6 +408,11 @@ class Workers:
         if worker.error is not None:
             logger.error("worker %s sent what is no message: %s", name, worker.error)
             worker.process.kill()
+
+
+def change_of(message: OriginChange) -> StateChange:
+    """The new state of an origin server that a worker tells of."""
+    return StateChange(message.place, MemberState(message.state), message.reason, message.is_checked)
 
 
 def _fate(status: int | None) -> str:

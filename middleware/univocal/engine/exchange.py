@@ -17,6 +17,7 @@ from univocal.cache.stored import Stored
 from univocal.cache.tags import TAGGING
 from univocal.cache.validation import CLIENT_CONDITIONS
 from univocal.engine.account import Account
+from univocal.engine.affinity import staying
 from univocal.engine.broadcast import CutShortError
 from univocal.engine.engine import Engine
 from univocal.engine.flight import Flight
@@ -429,6 +430,8 @@ class Exchange:
             unstorable = decision.unstorable if isinstance(decision, Forward) else ""
             unstorable = unstorable if recording is None else recording.unstorable
             handling = Handling(fwd=decision.reason, stored=kept, unstorable=unstorable)
+            if response.origin_tag and (recording is None or recording.storing is None):
+                response = staying(response, self.admission)
             self._stream(flight, response, handling)
             return
         storing = recording.storing if recording is not None else None

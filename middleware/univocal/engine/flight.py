@@ -277,6 +277,7 @@ class Flight:
             admission.runtime.upstreams,
             self._alone is not None and not self.is_read,
             admission.runtime.edits_of(canonical).request if admission.runtime.edits else None,
+            admission.origin_tag,
         )
         try:
             under_way = self._origin.ask(request, self._content, self)
@@ -576,4 +577,4 @@ def for_refresh(admission: Admission) -> Admission:
     assert isinstance(admission.decision, Reuse)
     stored, rules = admission.decision.stored, admission.rules
     request, decision = revalidation(admission.request, stored, rules)
-    return replace(admission, request=request, decision=decision, ours=True)
+    return replace(admission, request=request, decision=decision, ours=True, origin_tag=b"")

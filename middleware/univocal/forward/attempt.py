@@ -6,6 +6,7 @@ import time
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from univocal.http.affinity import sets_cookie
 from univocal.http.errors import Failure, RefusedError
 from univocal.http.fields import imf_fixdate
 from univocal.http.forward import response_fields
@@ -32,6 +33,8 @@ class Outgoing(NamedTuple):
     key: bytes  # by which a hash chooses
     own_host: bool = False
     upgrade: bytes = b""  # the protocol that it asks to switch to
+    # A response that sets this cookie keeps the client at its origin server; b"": every one, None: none.
+    keeps: bytes | None = None
 
 
 class Attempt:
@@ -129,6 +132,9 @@ class Attempt:
         self._balance.answered(self._member, time.monotonic())
         if self._watch is not None:
             self._watch.answered(self._member.server.url, response.status)
+        keeps = self._outgoing.keeps
+        if keeps is not None and (not keeps or sets_cookie(passed.fields, keeps)):
+            passed.origin_tag = self._member.tag
         self._answer.start(passed)
 
     def finish(self) -> None:
@@ -201,5 +207,7 @@ _date = lru_cache(maxsize=2)(imf_fixdate)
 def _all_down(balance: Balance[OriginServer]) -> RefusedError:
     refused = RefusedError("origin-unreachable")
     urls = ", ".join(dict.fromkeys(member.server.url for member in balance.members))
-    refused.failure = Failure(urls, "", "down", "every origin server is down, as its health checks say")
+    refused.failure = Failure(
+        urls, "", "down", "every origin server is down, as its health checks say, or draining"
+    )
     return refused

@@ -33,7 +33,14 @@ class Forwarding:
         canonical, received = request.canonical, request.received
         next_hops = request.next_hops or self._upstreams
         next_hop = next_hops.get(canonical.route.upstream) or next_hops[""]
-        sender = Sender(received.client, canonical.scheme, request.chain, received.version, received.upgrade)
+        sender = Sender(
+            received.client,
+            canonical.scheme,
+            request.chain,
+            received.version,
+            received.upgrade,
+            request.origin_tag,
+        )
         watch = None if self._watch is None else self._watch(request)
         target = origin_target(canonical)
         return next_hop.send(

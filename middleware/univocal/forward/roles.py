@@ -17,7 +17,8 @@ class OriginRequest(NamedTuple):
     """A request as the origin server is to see it: the canonical target and the fields that go on.
 
     `received` is the request line that it came from, `chain` the addresses that a trusted proxy named, and
-    `next_hops` the origin servers by the names that routes call them.
+    `next_hops` the origin servers by the names that routes call them; `origin_tag` names the one that the
+    client stays with.
     """
 
     method: bytes
@@ -28,6 +29,7 @@ class OriginRequest(NamedTuple):
     next_hops: Mapping[str, NextHop]
     background: bool = False  # no client waits for it
     edits: FieldEdits | None = None  # of the operator
+    origin_tag: bytes = b""
 
 
 class Origin(Protocol):

@@ -10,6 +10,7 @@ from typing import Final
 from univocal.forward.attempt import Attempt, Outgoing
 from univocal.http.errors import RefusedError
 from univocal.http.field_edits import FieldEdits
+from univocal.http.fields import cookie_names
 from univocal.http.forward import (
     MOST_PASSES,
     forwards_left,
@@ -49,16 +50,18 @@ class Upstream:
         balancing: Balancing | None = None,
         rule: HealthRule | None = None,
         name: bytes = b"",
+        backups: Container[str] = (),
     ) -> Upstream:
         """The upstream of these servers; `origin_host` is "site", "upstream" or a literal.
 
-        `rule` says how their health is checked, `name` is the site's host: the checks are for it.
+        `rule` says how their health is checked, `name` is the site's host: the checks are for it. `backups`
+        has the URLs of those that are asked while no other is up.
         """
         hosts = {server.authority for server in servers}
         own = next(iter(hosts)) if len(hosts) == 1 else None
         now = time.monotonic()
         members = [
-            Member(server, server.url, weight, now)
+            Member(server, server.url, weight, now, is_backup=server.url in backups)
             for server, weight in zip(servers, weights or [1] * len(servers), strict=True)
         ]
         host = {"site": b"", "upstream": own}.get(origin_host, origin_host.encode())
@@ -145,10 +148,16 @@ class Upstream:
         sent = content if content is not None and request_has_content(fields) else None
         if self.upkeep is not None and not self.upkeep.begun:
             self.upkeep.begin()
-        outgoing = Outgoing(method, target, headers, sent, key, self.host is None, sender.upgrade)
+        keeps = self._keeps(headers) if self.balance.settings.sticky else None
+        outgoing = Outgoing(method, target, headers, sent, key, self.host is None, sender.upgrade, keeps)
         attempt = Attempt(self.balance, outgoing, answer, watch)
-        attempt.ask(self.balance.take(attempt, key, time.monotonic()))
+        attempt.ask(self.balance.take(attempt, key, time.monotonic(), sender.origin_tag))
         return attempt
+
+    def _keeps(self, fields: Fields) -> bytes:
+        """The cookie by which a response keeps its client at one server; b"": it needs none."""
+        session = self.balance.settings.sticky.partition(":")[2].encode()
+        return b"" if session in cookie_names(fields) else session
 
 
 class _Answered:

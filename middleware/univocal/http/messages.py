@@ -66,11 +66,15 @@ class Request:
 
 @dataclass(slots=True)
 class Response:
-    """A final response's head; `server` is the URL of the origin server that sent it, if it is known."""
+    """A final response's head; `server` is the URL of the origin server that sent it, if it is known.
+
+    `origin_tag` names the origin server that its client is to stay with.
+    """
 
     status: int
     fields: Fields
     server: str = field(default="", kw_only=True)
+    origin_tag: bytes = field(default=b"", kw_only=True)
 
 
 def values(fields: Iterable[Field], name: bytes) -> list[bytes]:

@@ -120,7 +120,8 @@ class Content(Protocol):
 class Sender(NamedTuple):
     """The client as a request tells of it: its address, scheme and HTTP version.
 
-    `chain` has the addresses that a trusted proxy named; `upgrade` is the protocol that the client asks for.
+    `chain` has the addresses that a trusted proxy named; `upgrade` is the protocol that the client asks for;
+    `origin_tag` names the origin server that it stays with.
     """
 
     client: str | None
@@ -128,6 +129,7 @@ class Sender(NamedTuple):
     chain: tuple[bytes, ...] = ()
     version: bytes = b"1.1"
     upgrade: bytes = b""
+    origin_tag: bytes = b""
 
 
 class Watch(Protocol):

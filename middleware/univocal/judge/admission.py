@@ -15,6 +15,7 @@ from univocal.cache.stored import Stored
 from univocal.cache.storing import shares_with_credentials
 from univocal.cache.validation import CLIENT_CONDITIONS, invalidates
 from univocal.cache.vary import selecting_fields, selection
+from univocal.http.affinity import take_affinity
 from univocal.http.errors import RefusedError, by_rank, status_of
 from univocal.http.fields import ENCODINGS, content_length
 from univocal.http.forward import end_to_end, times_here
@@ -54,6 +55,7 @@ class Admission:
     decision: Judgement
     reasons: tuple[str, ...] = ()  # why it is refused, or would be (mode "observe")
     ours: bool = False  # a request of our own, to fetch a stored response again
+    origin_tag: bytes = b""  # of the origin server that the client stays with
 
     def refused(self, reasons: Sequence[str]) -> Admission:
         """The same request, refused."""
@@ -93,7 +95,9 @@ class Gate:
         rules = runtime.rules_of(canonical)
         profile = canonical.route.profile
         tags = path_tags(canonical.target, profile) if profile.tags else NO_NAMES
-        kept = admitted(fields, canonical, plan, received.method)
+        kept, tag = admitted(fields, canonical, plan, received.method), b""
+        if cookie := runtime.sticky.get(canonical.route.upstream):
+            kept, tag = take_affinity(kept, cookie)
         if rules.accept_encoding == "reduce" and received.method in {b"GET", b"HEAD"}:
             kept = reduce_codings(kept)
         if runtime.edits and (edits := runtime.edits_of(canonical).request) is not None:
@@ -105,7 +109,9 @@ class Gate:
             decision = _bypassing(received, request, rules, now)
         else:
             decision = self._decide(canonical, request, rules, now)
-        return Admission(received, runtime, peer, canonical, request, rules, decision, canonical.observed)
+        return Admission(
+            received, runtime, peer, canonical, request, rules, decision, canonical.observed, origin_tag=tag
+        )
 
     def sender(self, received: Received, fields: Fields) -> Peer:
         """The sender of a request, as far as it is believed."""

@@ -141,6 +141,7 @@ class Hits:
         edits, shown = runtime.edits_of(resolved)
         dropped = _dropped(rules, edits)
         looks_at_cookies = rules.takes_cookies or bool(rules.bypass_cookies)
+        looks_at_cookies = looks_at_cookies or resolved.route.upstream in runtime.sticky
         located = _Located(
             resolved,
             edits=edits,

@@ -66,6 +66,8 @@ class Runtime:
     pages: Mapping[str, ErrorPages] = field(default_factory=lambda: MappingProxyType({}))  # by site, or ""
     # By the names that routes call them; none: the application behind has its own.
     upstreams: Mapping[str, NextHop] = field(default_factory=lambda: MappingProxyType({}))
+    # By the same names, the cookies that keep clients at one origin server.
+    sticky: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
 
     def rules_of(self, canonical: Canonical) -> Rules:
         """The rules for what is at a canonical target: its route's, else its site's."""

@@ -24,13 +24,18 @@ _BITS: Final = 52  # of a hash: half of one more is still a float of its own, an
 
 @dataclass(frozen=True, slots=True)
 class Balancing:
-    """The settings: `retries` of a request; `fails` failures in a row eject for `eject` seconds."""
+    """The settings: `retries` of a request; `fails` failures in a row eject for `eject` seconds.
+
+    `sticky` keeps a client at one origin server: "" for no client, "cookie" for all, "cookie:NAME" for those
+    with the application's cookie NAME.
+    """
 
     choice: Choice = "least-requests"
     retries: int = 1
     retry_budget: float = 0.2
     fails: int = 3
     eject: float = 10.0
+    sticky: str = ""
 
 
 class MemberState(Enum):
@@ -40,6 +45,8 @@ class MemberState(Enum):
     FAILING = "failing"  # it has failed too often, and gets requests all the same: nobody else is better
     EJECTED = "ejected"  # it has failed too often, in the requests of clients
     DOWN = "down"  # its health checks say so
+    DRAINING = "draining"  # an operator has taken it out: it gets no new request
+    BACKUP = "backup"  # it is up, and waits until no other is
 
 
 _POOR: Final = (MemberState.FAILING, MemberState.EJECTED)
@@ -49,17 +56,22 @@ class Member(Generic[Server]):
     """One origin server of a balance, its state and its numbers.
 
     `name` tells it apart for ever: by it a hash chooses, in every process alike. `since` is when its state
-    began, `reason` why it is not up: one word, or a status.
+    began, `reason` why it is not up: one word, or a status. `is_backup` and `is_drained` are settings of
+    operators, `state` is what requests and checks have found; `condition` is one word for all of that.
     """
 
     __slots__ = (
-        "_secret", "credit", "failures", "name", "reason", "requests", "row", "server", "since", "state",
-        "trial", "under_way", "until", "weight",
+        "_secret", "credit", "failures", "is_backup", "is_drained", "name", "reason", "requests", "row",
+        "server", "since", "state", "trial", "under_way", "until", "weight",
     )  # fmt: skip
 
-    def __init__(self, server: Server, name: str, weight: int = 1, now: float = 0.0) -> None:
+    def __init__(
+        self, server: Server, name: str, weight: int = 1, now: float = 0.0, *, is_backup: bool = False
+    ) -> None:
         self.become(server, name)
         self.weight = weight
+        self.is_backup = is_backup
+        self.is_drained = False
         self.state = MemberState.UP
         self.since = now
         self.reason = ""
@@ -73,6 +85,19 @@ class Member(Generic[Server]):
         """Stand for `server` from now on; the state and the numbers stay."""
         self.server, self.name = server, name
         self._secret = blake2b(name.encode()).digest()
+
+    @property
+    def tag(self) -> bytes:
+        """The name that clients see: of so few bits that nobody can tell an address."""
+        return self._secret[:2].hex().encode()
+
+    @property
+    def condition(self) -> MemberState:
+        """The state that operators are shown."""
+        if self.is_drained:
+            return MemberState.DRAINING
+        is_waiting = self.is_backup and self.state is MemberState.UP
+        return MemberState.BACKUP if is_waiting else self.state
 
     def score(self, key: bytes) -> float:
         """Its claim on a cache key: the highest of all members' wins (weighted rendezvous hashing)."""
@@ -95,16 +120,18 @@ class Balance(Generic[Server]):
 
     Members change at any time: `change` takes the new ones (those that are the same objects keep their state
     and numbers; a member that is gone may still serve, and be reported), and `mark` tells what a health check
-    has found. A server that is marked down gets no request. Failures eject by themselves, but never the last
-    one, which is failing then: while none is up, all that are not down are tried as if none were ejected.
+    has found. A server that is marked down or drained gets no request, a backup none while another is up.
+    Failures eject by themselves, but never the last one, which is failing then: while none is up, all that
+    are not down are tried as if none were ejected.
     `changed` hears of each member whose state answers and failures have changed.
     """
 
-    __slots__ = ("_budget", "_members", "changed", "settings")
+    __slots__ = ("_budget", "_has_backups", "_members", "changed", "settings")
 
     def __init__(self, members: Iterable[Member[Server]], settings: Balancing | None = None) -> None:
         self.settings = settings or Balancing()
         self._members = tuple(members)
+        self._has_backups = any(each.is_backup for each in self._members)
         self.changed: Callable[[Member[Server]], None] | None = None
         self._budget = RetryBudget(self.settings.retry_budget)
 
@@ -121,6 +148,7 @@ class Balance(Generic[Server]):
     def change(self, members: Iterable[Member[Server]], now: float) -> None:
         """Have these members from now on."""
         self._members = tuple(members)
+        self._has_backups = any(each.is_backup for each in self._members)
         self._eject(now)
 
     def mark(self, member: Member[Server], now: float, *, up: bool, reason: str = "") -> None:
@@ -133,16 +161,17 @@ class Balance(Generic[Server]):
 
     # Called by attempts.
 
-    def take(self, asker: object, key: bytes, now: float) -> Member[Server] | None:
-        """The member to ask; None while all are down."""
+    def take(self, asker: object, key: bytes, now: float, tag: bytes = b"") -> Member[Server] | None:
+        """The member to ask, that with this tag if it is up; None while all are down or drained."""
         members = self._members
-        if len(members) == 1 and members[0].state is MemberState.UP:
+        if len(members) == 1 and members[0].state is MemberState.UP and not members[0].is_drained:
             member = members[0]
             member.requests += 1
             member.under_way += 1
             return member
         self._budget.earn(now)
-        chosen = self._choose(key, now, ())
+        chosen = self._tagged(tag) if tag else None
+        chosen = chosen or self._choose(key, now, ())
         return None if chosen is None else self._give(asker, chosen)
 
     def another(
@@ -195,7 +224,10 @@ class Balance(Generic[Server]):
 
     def _able(self, member: Member[Server]) -> bool:
         """True of one that is up, and has not failed so often that only its being the last spared it."""
-        return member.state is MemberState.UP and member.row < self.settings.fails
+        return member.state is MemberState.UP and member.row < self.settings.fails and not member.is_drained
+
+    def _tagged(self, tag: bytes) -> Member[Server] | None:
+        return next((each for each in self._members if each.tag == tag and self._able(each)), None)
 
     def _eject(self, now: float) -> None:
         """Eject who has failed too often, as long as somebody is able."""
@@ -212,8 +244,14 @@ class Balance(Generic[Server]):
             self.changed(member)
 
     def _choose(self, key: bytes, now: float, tried: Collection[Member[Server]]) -> Member[Server] | None:
-        left = [each for each in self._members if each.state is not MemberState.DOWN and each not in tried]
+        left = [
+            each
+            for each in self._members
+            if each.state is not MemberState.DOWN and not each.is_drained and each not in tried
+        ]
         able = [each for each in left if self._able(each)]
+        if self._has_backups and any(not each.is_backup for each in able):
+            left, able = ([each for each in some if not each.is_backup] for some in (left, able))
         if tried and able:
             return self._chosen(able, key)  # a request that has failed once makes no trial
         if not able:

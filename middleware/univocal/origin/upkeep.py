@@ -7,9 +7,9 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from univocal.origin.balance import Balance, Member, MemberState
 from univocal.origin.checking import Check
@@ -17,7 +17,7 @@ from univocal.origin.health import HealthJudge, HealthRule
 from univocal.origin.resolving import NameWatch, Resolve, resolved
 from univocal.origin.server import OriginServer
 
-__all__ = ["Upkeep"]
+__all__ = ["StateChange", "Upkeep", "log_change"]
 
 logger: Final = logging.getLogger("univocal")
 
@@ -26,12 +26,35 @@ QUIET: Final = 10.0  # seconds between two lines about the state of one member
 _Member = Member[OriginServer]
 
 
+class StateChange(NamedTuple):
+    """A new state of the origin server at `place`, its URL and address, and why; `is_checked`: by a check."""
+
+    place: str
+    state: MemberState
+    reason: str
+    is_checked: bool = False
+
+    def line(self) -> str:
+        """The line of the log."""
+        if self.is_checked:
+            return f"{self.place} is {self.state.value}, as its health checks say: {self.reason}"
+        if self.state is MemberState.UP:
+            return f"{self.place} is up again: it has answered"
+        return f"{self.place} is {self.state.value}: {self.reason}"
+
+
+def log_change(change: StateChange) -> None:
+    """Log a new state of an origin server."""
+    logger.warning("%s", change.line())
+
+
 class Upkeep:
     """Keeps a member of the balance for each address of a name, and has every member's health checked.
 
     `rule` says how, None for not at all; `host` is the Host field of the checks, where it is empty each
     origin server's own. Until a name is resolved, its one member leaves that to the transport. `clock` is
     the balance's; `share` draws a number from 0 to 1; `loop` has the timers, if it is not the running one.
+    `tell` hears of new states.
     """
 
     def __init__(
@@ -58,6 +81,7 @@ class Upkeep:
         self._checks: dict[_Member, Check] = {}
         self._said: dict[_Member, tuple[MemberState, float]] = {}  # of each member, and when
         self._late: dict[_Member, asyncio.TimerHandle] = {}
+        self.tell: Callable[[StateChange], None] = log_change
         self.begun = False
 
     def succeed(self, before: Upkeep) -> None:
@@ -75,13 +99,19 @@ class Upkeep:
                 continue
             members[there], names[there] = before._members[there], before._names[there]
             for member in members[there]:
-                member.weight = configured.weight
+                member.weight, member.is_backup = configured.weight, configured.is_backup
         self._members, self._names = members, names
         everybody = [each for group in members.values() for each in group]
         self._balance.change(everybody, self._clock())
         if self._rule is None:
             for each in everybody:  # nobody would ever find that it is up again
                 self._balance.mark(each, self._clock(), up=True)
+
+    def drain(self, urls: Container[str]) -> None:
+        """Have the origin servers of these URLs (scheme and authority) get no new request, and all others."""
+        for configured, members in self._members.items():
+            for member in (configured, *members):
+                member.is_drained = configured.server.url in urls
 
     def begin(self) -> None:
         """Begin in the running event loop; a second call changes nothing."""
@@ -128,16 +158,19 @@ class Upkeep:
             configured.become(*self._at(configured, addresses[0], watch))
             self._balance.mark(configured, now, up=True)
         known = {member.server.address: member for member in before}
-        after = [
-            known.get(address) or Member(*self._at(configured, address, watch), configured.weight, now)
-            for address in addresses
-        ]
+        after = [known.get(address) or self._member(configured, address, watch, now) for address in addresses]
         self._members[configured] = after
         self._balance.change((each for group in self._members.values() for each in group), now)
         for member in before:
             if member not in after:
                 self._part(member)
         self._check(member for member in after if member.server.address in unchecked)
+
+    def _member(self, configured: _Member, address: str, watch: NameWatch, now: float) -> _Member:
+        server, name = self._at(configured, address, watch)
+        member = Member(server, name, configured.weight, now, is_backup=configured.is_backup)
+        member.is_drained = configured.is_drained
+        return member
 
     def _at(self, configured: _Member, address: str, watch: NameWatch) -> tuple[OriginServer, str]:
         """The origin server at one address of its name, and what tells it apart."""
@@ -186,10 +219,7 @@ class Upkeep:
         if member.state is said or member.state is MemberState.DOWN:  # the checks have said so
             return
         self._said[member] = member.state, self._clock()
-        if member.state is MemberState.UP:
-            logger.warning("%s is up again: it has answered", _place(member))
-        else:
-            logger.warning("%s is %s: %s", _place(member), member.state.value, member.reason)
+        self.tell(StateChange(_place(member), member.state, member.reason))
 
     # Health.
 
@@ -206,8 +236,8 @@ class Upkeep:
         def report(passed: bool, reason: str) -> None:
             if judge.hear(passed=passed):
                 self._balance.mark(member, self._clock(), up=judge.up, reason="" if judge.up else reason)
-                state = "up" if judge.up else "down"
-                logger.warning("%s is %s, as its health checks say: %s", _place(member), state, reason)
+                state = MemberState.UP if judge.up else MemberState.DOWN
+                self.tell(StateChange(_place(member), state, reason, is_checked=True))
 
         loop = self._loop or asyncio.get_running_loop()
         host = self._host or server.authority

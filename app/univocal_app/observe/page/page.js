@@ -6,7 +6,7 @@ import { readable } from "/-/page/keys.js";
 import { compared } from "/-/page/marks.js";
 import { STAGES } from "/-/page/stages.js";
 
-// Milliseconds from one answer to the next question; who wants less motion gets less of it.
+// Milliseconds from one answer to the next question.
 const EVERY = matchMedia("(prefers-reduced-motion: reduce)").matches ? 10000 : 2000;
 const PATIENCE = 20000; // milliseconds that an answer may take, if it is not work
 const WORK = 300000; // where it is
@@ -31,9 +31,11 @@ function classed(names, made) {
   return made;
 }
 
+const post = (path, document) => ask(path, { method: "POST", body: JSON.stringify(document) }, WORK);
+
 const shown = new Map();
 
-// Show data in a part of the page: only if they are new, and never while somebody goes through that part by keyboard.
+// Show new data, but never in a part that somebody uses by keyboard.
 function renew(id, data, build) {
   const told = JSON.stringify(data);
   if (shown.get(id) === told || (shown.has(id) && at(id).querySelector(":focus-visible"))) return;
@@ -43,7 +45,7 @@ function renew(id, data, build) {
 
 class Locked extends Error {}
 
-// What a listener says that does not know this tab. The token is for this tab alone, and ends with it.
+// The listener wants the token, which ends with the tab.
 const token = {
   get: () => sessionStorage.getItem("token"),
   set: (text) => sessionStorage.setItem("token", text),
@@ -120,7 +122,7 @@ const memory = chart(at("chart-memory"), {
 });
 
 function health(origins) {
-  const bad = origins.filter((each) => each.state !== "up");
+  const bad = origins.filter((each) => !/up|draining/.test(each.state)); // a backup is well
   if (!bad.length) return ["Origin servers up", number(origins.length), origins.length ? "all that are configured" : "none is configured"];
   const note = `${bad[0].state}: ${bad[0].site}${bad.length > 1 ? ` and ${number(bad.length - 1)} more` : ""}`;
   return ["Origin servers up", `${number(origins.length - bad.length)} of ${number(origins.length)}`, note, "alarm"];
@@ -178,7 +180,7 @@ function showCharts({ series, step }) {
   memory.show(times, [whole.map((each) => each.stored.bytes)]);
 }
 
-// The hit ratio of ten seconds up to each, or of a longer step, in percent: that of one second jumps.
+// The hit ratio of ten seconds, or of a longer step, in percent.
 function ratios(steps, step) {
   const over = Math.ceil(LAST / step);
   const total = (from, to, name) => steps.slice(from, to).reduce((all, each) => all + each[name], 0);
@@ -205,7 +207,7 @@ function tile(name, value, note, kind = "") {
 
 // Spellings
 
-// The octets of a text, those marked that another text does not have.
+// A text, what another does not have marked.
 function marked(text, other, kind = "") {
   return classed("octets", element("span", null, ...compared(text, other)[0].map(([octets, common]) => (
     common ? document.createTextNode(octets) : classed(kind, element("mark", octets))
@@ -264,17 +266,21 @@ async function discover() {
 
 // Explain
 
+function button(label, content, click) {
+  const made = element("button", null, content);
+  made.type = "button";
+  if (label) made.setAttribute("aria-label", label);
+  made.addEventListener("click", click);
+  return made;
+}
+
 function explainButton(url, text = url) {
-  const button = element("button", null, text === url ? key(url) : long(text));
-  button.type = "button";
-  if (text === url) button.className = "link";
-  button.setAttribute("aria-label", `Explain ${url}`);
-  button.addEventListener("click", () => {
+  const made = button(`Explain ${url}`, text === url ? key(url) : long(text), () => {
     at("url").value = url;
     at("explain").requestSubmit();
     at("url").focus();
   });
-  return button;
+  return text === url ? classed("link", made) : made;
 }
 
 function stage({ name, before, after, lossy }) {
@@ -314,7 +320,7 @@ async function showAsked(url) {
 
 // Tables
 
-const STATES = new Set(["up", "failing", "ejected", "down"]);
+const STATES = new Set(["up", "failing", "ejected", "down", "draining", "backup"]);
 
 function roled(role, made) {
   made.setAttribute("role", role);
@@ -384,14 +390,14 @@ function namedButton(url, text) {
   return button;
 }
 
-// A text. Of a long one three lines are shown, and all of it to a pointer that rests on it.
+// A text; a long one shows three lines, and all of it on hover.
 function long(text) {
   const made = element("span", text);
   if (text.length > LONG) classed("long", made).title = text;
   return made;
 }
 
-// A URL as one reads it, with its exact form to a pointer that rests on it.
+// A URL decoded, its exact form on hover.
 function key(url) {
   const text = readable(url);
   const made = long(text);
@@ -406,11 +412,24 @@ function showOrigins(origins) {
   renew("origins", origins, () => (origins.length ? origins.map((each) => row([
     ["site", each.site],
     ["", classed("octets", element("span", each.url))],
-    ["state", state(each)],
+    ["state", origins.length > 1 ? element("span", null, state(each), " ", drain(each)) : state(each)],
     ["requests", number(each.requests), "count"],
     ["failures", number(each.failures), "count"],
     ["under way", number(each.under_way), "count"],
   ])) : [none(6, "No origin server is configured.")]));
+}
+
+function drain({ url, state: name }) {
+  const action = name === "draining" ? "enable" : "drain";
+  return button(`${action} ${url}`, action, async ({ target }) => {
+    target.blur();
+    try {
+      await post(`/-/origins/${action}`, { url });
+      showOrigins(await ask("/-/origins"));
+    } catch (error) {
+      at("drained").textContent = error.message;
+    }
+  });
 }
 
 function state({ state: name, since, reason }) {
@@ -439,7 +458,7 @@ async function foresee(event) {
   event.preventDefault();
   forgetCount();
   try {
-    const told = await ask("/-/purge/preview", { method: "POST", body: JSON.stringify(order()) }, WORK);
+    const told = await post("/-/purge/preview", order());
     const verb = at("soft").checked ? "be marked stale" : "go";
     at("purged").textContent = `${counted(told.would_purge, "stored response")} would ${verb}: ${told.key ?? told.value}`;
     at("confirm").textContent = at("soft").checked ? `Mark ${number(told.would_purge)} stale` : `Purge ${number(told.would_purge)}`;
@@ -451,7 +470,7 @@ async function foresee(event) {
 
 async function purge() {
   try {
-    const told = await ask("/-/purge", { method: "POST", body: JSON.stringify(order()) }, WORK);
+    const told = await post("/-/purge", order());
     const verb = told.softened === undefined ? "removed" : "marked stale";
     round = 0; // what it did is shown soon
     at("purged").textContent = `${number(told.purged ?? told.softened)} ${verb}: ${told.key ?? told.value}`;
@@ -506,7 +525,7 @@ async function showConfiguration() {
 async function reload() {
   at("reload").disabled = true;
   try {
-    const { changed } = await ask("/-/reload", { method: "POST" }, WORK);
+    const { changed } = await post("/-/reload");
     at("reloaded").textContent = changed.length ? `Reloaded. What has changed: ${changed.join(", ")}` : "Reloaded. Nothing has changed.";
     await showConfiguration();
   } catch (error) {
@@ -515,7 +534,7 @@ async function reload() {
   at("reload").disabled = false;
 }
 
-// On a phone a part is its heading until that is touched, and rows are blocks: they keep their roles.
+// A phone folds parts, and shows rows as blocks that keep their roles.
 
 const ROLES = { TABLE: "table", THEAD: "rowgroup", TBODY: "rowgroup", TR: "row", TH: "columnheader" };
 const phone = matchMedia("(max-width: 40rem)");
@@ -528,10 +547,8 @@ function unfold(part, open) {
 function fold() {
   for (const part of document.querySelectorAll(".part")) {
     const heading = part.querySelector("h2");
-    const button = element("button", heading.textContent);
-    button.type = "button";
-    button.addEventListener("click", () => unfold(part, part.classList.contains("folded")));
-    heading.replaceChildren(phone.matches ? button : heading.textContent);
+    const name = heading.textContent;
+    heading.replaceChildren(phone.matches ? button("", name, () => unfold(part, part.classList.contains("folded"))) : name);
     unfold(part, !phone.matches);
   }
 }
@@ -569,14 +586,14 @@ async function look() {
 
 let silent = null; // since when
 
-// Say why nothing new is shown. It is asked for again all the same.
+// Say why nothing new is shown.
 function away(error) {
   if (error instanceof Locked) lock(true);
   silent ??= new Date().toTimeString().slice(0, 8);
   say(`No answer since ${silent}: ${error.message}. Trying again`, "away");
 }
 
-// Show the form for the token in place of everything else, or the page.
+// Show the form for the token, or the page.
 function lock(locked) {
   if (document.body.classList.contains("locked") === locked) return;
   document.body.classList.toggle("locked", locked);
@@ -587,7 +604,7 @@ function lock(locked) {
 async function unlock(event) {
   event.preventDefault();
   try {
-    // No other character can be sent in a field, and none is in any token.
+    // Fields can have no other character.
     if (!/^[!-~]([ -~]*[!-~])?$/.test(at("token").value)) throw new Locked();
     token.set(at("token").value);
     await look();

@@ -1,0 +1,87 @@
+"""`univocal origins`: how each origin server is; take one out, put it back."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Annotated, Any, Final, Literal
+
+import typer
+
+from univocal_app.commands.admin_client import AdminClient
+from univocal_app.commands.endings import ending_cleanly
+from univocal_app.commands.server import ADMIN, TOKEN_ENV, Admin, Ca, Insecure, TokenEnv
+from univocal_app.terminal import printable, table
+
+__all__ = ["origins_command"]
+
+LOOK: Final = 0.5  # seconds between two looks at what is under way
+
+Action = Annotated[
+    Literal["list", "drain", "enable"], typer.Argument(help="drain takes one out, enable puts it back.")
+]
+Url = Annotated[str | None, typer.Argument(metavar="URL", help="The origin server, as the file has it.")]
+Wait = Annotated[
+    float,
+    typer.Option(metavar="SECONDS", min=0, help="After drain: until no request is under way there."),
+]
+
+
+def origins_command(
+    action: Action = "list",
+    url: Url = None,
+    *,
+    wait: Wait = 0.0,
+    admin: Admin = ADMIN,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    token_env: TokenEnv = TOKEN_ENV,
+    ca: Ca = None,
+    insecure: Insecure = False,
+) -> None:
+    """Show how each origin server is, or drain or enable one.
+
+    Exit status: 0 done, 1 refused, no answer, or requests under way after --wait, 2 usage.
+    """
+    if (action == "list") is not (url is None) or (wait and action != "drain"):
+        raise typer.BadParameter("origins, origins drain URL [--wait SECONDS], or origins enable URL")
+    try:
+        client = AdminClient.from_options(admin, token_env, ca, insecure=insecure)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    with ending_cleanly():
+        if url is None:
+            rows = client.get("/-/origins")
+        else:
+            rows = client.post(f"/-/origins/{action}", {"url": url})["origins"]
+        rows = _waited(client, rows, wait)
+        typer.echo(json.dumps(rows, indent=2) if as_json else _text(rows))
+    if wait and _under_way(rows):
+        typer.echo(f"univocal: requests are still under way after {wait:g} seconds", err=True)
+        raise typer.Exit(1)
+
+
+def _waited(client: AdminClient, rows: list[dict[str, Any]], seconds: float) -> list[dict[str, Any]]:
+    """The rows of these origin servers once nothing is under way there, or when the time is over."""
+    end = time.monotonic() + seconds
+    places = {(each["site"], each["url"]) for each in rows}
+    while _under_way(rows) and time.monotonic() < end:
+        time.sleep(LOOK)
+        rows = [each for each in client.get("/-/origins") if (each["site"], each["url"]) in places]
+    return rows
+
+
+def _under_way(rows: list[dict[str, Any]]) -> int:
+    return sum(int(each["under_way"]) for each in rows)
+
+
+def _text(rows: list[dict[str, Any]]) -> str:
+    head = ("STATE", "SITE", "URL", "REQUESTS", "FAILURES", "UNDER WAY", "SINCE", "REASON")
+    return table([head, *map(_row, rows)])
+
+
+def _row(each: dict[str, Any]) -> list[str]:
+    address = f" ({each['address']})" if "address" in each else ""
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(each["since"]))
+    cells = [each["state"], each["site"], each["url"] + address, each["requests"], each["failures"]]
+    cells += [each["under_way"], since, each["reason"] or ""]
+    return [printable(str(cell).encode("utf-8", "backslashreplace")) for cell in cells]

@@ -1,0 +1,438 @@
+"""Origin servers in operation: backups, draining under load, clients that stay, one line for each change."""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import os
+import re
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import serving
+from tests.ports import free_port
+
+Fixture = Callable[..., Any]
+TIMEOUT = 20
+
+
+class Application(ThreadingHTTPServer):
+    """An origin server that answers with its name; `cookies` are the Cookie fields that it was sent."""
+
+    daemon_threads = True
+    request_queue_size = 256
+
+    def __init__(self, name: str, port: int = 0) -> None:
+        self.name, self.seconds, self.status = name, 0.0, 200
+        self.cookies: list[str | None] = []
+        self.requests = 0
+        application = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            timeout = 60
+
+            def do_GET(self) -> None:
+                application.requests += 1
+                application.cookies.append(self.headers["Cookie"])
+                if self.path != "/healthz":
+                    time.sleep(application.seconds)
+                body = application.name.encode()
+                self.send_response(application.status)
+                if self.path.startswith("/cached"):
+                    self.send_header("Cache-Control", "max-age=60")
+                if self.path.startswith("/public"):
+                    self.send_header("Cache-Control", "public, no-cache")
+                if self.path == "/login":
+                    self.send_header("Set-Cookie", "session=1")
+                if application.name == "main":  # no connection outlives it
+                    self.send_header("Connection", "close")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        super().__init__(("127.0.0.1", port), Handler)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+@pytest.fixture
+def applications() -> Iterator[list[Application]]:
+    with ExitStack() as stack:
+        made = [stack.enter_context(Application(name)) for name in "abc"]
+        for each in made:
+            stack.enter_context(serving(each))
+        yield made
+
+
+class Answer:
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        self.status, self.body = response.status, response.read().decode()
+        self.cookie = response.getheader("set-cookie")
+        self.cache = response.getheader("cache-status", "")
+
+
+def get(address: tuple[str, int], target: str = "/", **fields: str) -> Answer:
+    connection = http.client.HTTPConnection(*address, timeout=TIMEOUT)
+    try:
+        connection.request("GET", target, headers={"Host": "en.example", **fields})
+        return Answer(connection.getresponse())
+    finally:
+        connection.close()
+
+
+def post(address: tuple[str, int], target: str, document: object, **fields: str) -> tuple[int, Any]:
+    connection = http.client.HTTPConnection(*address, timeout=TIMEOUT)
+    try:
+        connection.request("POST", target, json.dumps(document), fields)
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+    finally:
+        connection.close()
+
+
+def origins_of(proxy: Any) -> dict[str, dict[str, Any]]:
+    return {each["url"]: each for each in json.loads(get(proxy.admin, "/-/origins", Host="127.0.0.1").body)}
+
+
+def until(check: Callable[[], Any]) -> None:
+    end = time.monotonic() + TIMEOUT
+    while not check():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def begin(start: Fixture, tmp_path: Path) -> Fixture:
+    """begin(upstream, origin settings): a proxy with the file tmp_path/univocal.toml."""
+
+    def begin(upstream: object, origin: str = "", server: str = "", more: str = "") -> Any:
+        write(tmp_path / "univocal.toml", upstream, origin, server, more)
+        return start("serve", "--config", str(tmp_path / "univocal.toml"))
+
+    return begin
+
+
+def write(file: Path, upstream: object, origin: str = "", server: str = "", more: str = "") -> None:
+    listed = json.dumps(upstream).replace('": ', '" = ')
+    file.write_text(
+        f"[server]\nlisten = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\naccess_log = 'off'\n{server}\n"
+        f"[[sites]]\nhosts = ['en.example']\nupstream = {listed}\n[sites.origin]\n{origin}\n{more}"
+    )
+
+
+def backup(application: Any) -> dict[str, Any]:
+    return {"url": application.url, "backup": True}
+
+
+@pytest.fixture(params=[1, 2])
+def workers(request: pytest.FixtureRequest) -> str:
+    """The settings of one process, and of two workers."""
+    if request.param == 1:
+        return ""
+    return f"workers = 2\n[cache]\nstore = '{request.getfixturevalue('redis').url}'"
+
+
+# Backups
+
+
+def test_a_backup_answers_while_no_other_is_up(begin: Fixture, applications: list[Application]) -> None:
+    second, _, _ = applications
+    with Application("main") as main, serving(main):
+        port = main.server_port
+        proxy = begin([main.url, backup(second)], "fails = 1\neject = 0.2")
+        assert {get(proxy.proxy).body for _ in range(10)} == {"main"}
+        assert {url: each["state"] for url, each in origins_of(proxy).items()} == {
+            main.url: "up",
+            second.url: "backup",
+        }
+    answers = [get(proxy.proxy) for _ in range(10)]
+    assert {(each.status, each.body) for each in answers} == {(200, "a")}
+    assert origins_of(proxy)[f"http://127.0.0.1:{port}"]["state"] == "ejected"
+    with Application("main", port) as main, serving(main):
+        until(lambda: get(proxy.proxy).body == "main")
+        until(lambda: {get(proxy.proxy).body for _ in range(5)} == {"main"})
+
+
+def test_backups_alone_are_refused(
+    univocal: Fixture, tmp_path: Path, applications: list[Application]
+) -> None:
+    write(tmp_path / "univocal.toml", [backup(applications[0])])
+    ended = univocal("check", "--config", str(tmp_path / "univocal.toml"))
+    assert ended.returncode == 2
+    assert "sites[0].upstream[0].backup" in ended.stderr
+
+
+# Draining
+
+
+def test_a_drain_under_load_fails_no_request(
+    begin: Fixture, univocal: Fixture, applications: list[Application], workers: str
+) -> None:
+    first, second, _ = applications
+    first.seconds = second.seconds = 0.02
+    proxy = begin([first.url, second.url], "", workers)
+    admin = "{}:{}".format(*proxy.admin)
+    statuses, over = Counter[int](), threading.Event()
+
+    def load() -> None:
+        for number in itertools.count():
+            if over.is_set():
+                return
+            statuses[get(proxy.proxy, f"/{number}").status] += 1
+
+    clients = [threading.Thread(target=load) for _ in range(6)]
+    for each in clients:
+        each.start()
+    try:
+        until(lambda: first.requests > 20 and second.requests > 20)
+        drained = univocal("origins", "drain", first.url, "--wait", "10", "--admin", admin)
+        assert drained.returncode == 0, drained
+        assert drained.stdout.splitlines()[1].split()[0] == "draining"
+        before = first.requests
+        time.sleep(0.5)
+        assert first.requests == before
+        assert origins_of(proxy)[first.url]["state"] == "draining"
+        assert univocal("origins", "enable", first.url, "--admin", admin).returncode == 0
+        until(lambda: first.requests > before + 20)
+    finally:
+        over.set()
+        for each in clients:
+            each.join()
+    assert set(statuses) == {200}
+
+
+def test_the_last_one_that_is_up_is_not_drained(begin: Fixture, univocal: Fixture, applications: Any) -> None:
+    first, second, _ = applications
+    proxy = begin([first.url, second.url])
+    admin = "{}:{}".format(*proxy.admin)
+    assert univocal("origins", "drain", first.url, "--admin", admin).returncode == 0
+    refused = univocal("origins", "drain", second.url, "--admin", admin)
+    assert refused.returncode == 1
+    assert "409" in refused.stderr
+    assert get(proxy.proxy).body == "b"
+
+
+def test_a_drain_outlives_a_reload(
+    begin: Fixture, univocal: Fixture, applications: list[Application], tmp_path: Path, workers: str
+) -> None:
+    first, second, third = applications
+    proxy = begin([first.url, second.url], "", workers)
+    admin = "{}:{}".format(*proxy.admin)
+    assert post(proxy.admin, "/-/origins/drain", {"url": first.url})[0] == 200
+    settings = "connect_timeout = 3"  # every way is made anew
+    write(tmp_path / "univocal.toml", [first.url, third.url], settings, workers)
+    assert univocal("reload", "--admin", admin).returncode == 0
+    assert {get(proxy.proxy).body for _ in range(20)} == {"c"}
+    assert origins_of(proxy)[first.url]["state"] == "draining"
+    assert (first.requests, second.requests) == (0, 0)
+
+
+@pytest.mark.parametrize("workers", [2], indirect=True)
+def test_a_worker_that_takes_anothers_place_knows_the_drain(
+    begin: Fixture, applications: list[Application], workers: str
+) -> None:
+    first, second, _ = applications
+    proxy = begin([first.url, second.url], "", workers)
+    assert post(proxy.admin, "/-/origins/drain", {"url": first.url})[0] == 200
+    kill_a_worker(proxy.process.pid)
+    until(lambda: get(proxy.admin, "/-/ready", Host="127.0.0.1").status == 200)
+    time.sleep(1.5)  # a second passes before another takes its place
+    until(lambda: len(workers_of(proxy.process.pid)) == 2)
+    assert {get(proxy.proxy).body for _ in range(30)} == {"b"}
+    assert first.requests == 0
+
+
+def workers_of(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    lines = {int(child): Path(f"/proc/{child}/cmdline").read_bytes() for child in children}
+    return [child for child, line in lines.items() if b"spawn_main" in line]
+
+
+def kill_a_worker(pid: int) -> None:
+
+    os.kill(workers_of(pid)[0], signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("document", "status", "words"),
+    [
+        ({"url": "http://nobody.example"}, 404, "no origin server has this URL"),
+        ({"url": 1}, 400, "url"),
+        ({}, 400, "url"),
+        (["x"], 400, "url"),
+        ({"url": "x" * 5000}, 400, "4096"),
+    ],
+)
+def test_a_bad_drain_is_a_problem(
+    begin: Fixture, applications: list[Application], document: object, status: int, words: str
+) -> None:
+    proxy = begin([applications[0].url, applications[1].url])
+    answered, problem = post(proxy.admin, "/-/origins/drain", document)
+    assert answered == status
+    assert words in problem["detail"]
+
+
+def test_another_site_s_page_cannot_drain(begin: Fixture, applications: list[Application]) -> None:
+    proxy = begin([applications[0].url, applications[1].url])
+    fields = {"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"}
+    status, _ = post(proxy.admin, "/-/origins/drain", {"url": applications[0].url}, **fields)
+    assert status == 403
+    assert origins_of(proxy)[applications[0].url]["state"] == "up"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["drain"], ["enable"], ["list", "http://a"], ["enable", "http://a", "--wait", "1"]], ids=str
+)
+def test_invalid_arguments_are_a_usage_error(univocal: Fixture, arguments: list[str]) -> None:
+    assert univocal("origins", *arguments).returncode == 2
+
+
+def test_metrics_and_command_show_every_state(
+    begin: Fixture, univocal: Fixture, applications: list[Application]
+) -> None:
+    first, second, third = applications
+    proxy = begin([first.url, second.url, backup(third)])
+    post(proxy.admin, "/-/origins/drain", {"url": first.url})
+    told = univocal("origins", "--json", "--admin", "{}:{}".format(*proxy.admin))
+    assert {each["url"]: each["state"] for each in json.loads(told.stdout)} == {
+        first.url: "draining",
+        second.url: "up",
+        third.url: "backup",
+    }
+    metrics = get(proxy.admin, "/metrics", Host="127.0.0.1").body
+    lines = re.findall(
+        r'^univocal_origin_state\{origin="(.*)",site="en.example",state="(.*)"\} 1.0$', metrics, re.MULTILINE
+    )
+    assert dict(lines) == {first.url: "draining", second.url: "up", third.url: "backup"}
+    assert len(re.findall(r"^univocal_origin_up\{.*\} 1.0$", metrics, re.MULTILINE)) == 3
+
+
+# Clients that stay
+
+
+def cookie_of(answer: Answer) -> str:
+    assert answer.cookie is not None
+    pair, *attributes = answer.cookie.split("; ")
+    assert re.fullmatch("univocal-origin=[0-9a-f]{4}", pair)
+    assert attributes == ["Path=/", "HttpOnly", "SameSite=Lax"]
+    return pair
+
+
+@pytest.mark.parametrize("choice", ["hash", "round-robin", "least-requests"])
+def test_a_client_stays_at_its_origin_server(
+    begin: Fixture, applications: list[Application], choice: str
+) -> None:
+    proxy = begin([each.url for each in applications], f'choice = "{choice}"\nsticky = "cookie"')
+    for number in range(8):
+        answer = get(proxy.proxy, f"/{number}")
+        cookie = cookie_of(answer)
+        answers = [get(proxy.proxy, f"/{each}", Cookie=f"a=1; {cookie}; b=2") for each in range(10)]
+        assert {each.body for each in answers} == {answer.body}
+        assert {each.cookie for each in answers} == {None}
+    assert {each for one in applications for each in one.cookies} == {None, "a=1; b=2"}
+
+
+def test_a_stored_response_has_no_cookie(begin: Fixture, applications: list[Application]) -> None:
+    proxy = begin([each.url for each in applications], 'choice = "hash"\nsticky = "cookie"')
+    cookie = cookie_of(get(proxy.proxy, "/"))
+    first, second = get(proxy.proxy, "/cached"), get(proxy.proxy, "/cached", Cookie=cookie)
+    assert (first.cookie, second.cookie) == (None, None)
+    assert second.cache.startswith("univocal; hit")
+
+
+def test_a_response_that_others_may_store_has_no_cookie(
+    begin: Fixture, applications: list[Application]
+) -> None:
+    proxy = begin([each.url for each in applications], 'choice = "hash"\nsticky = "cookie"')
+    assert get(proxy.proxy, "/public", Authorization="Basic eDp5").cookie is None
+
+
+def test_a_client_whose_origin_server_is_drained_goes_to_another(
+    begin: Fixture, applications: list[Application]
+) -> None:
+    proxy = begin([each.url for each in applications], 'choice = "hash"\nsticky = "cookie"')
+    answer = get(proxy.proxy)
+    url = next(each.url for each in applications if each.name == answer.body)
+    assert post(proxy.admin, "/-/origins/drain", {"url": url})[0] == 200
+    moved = get(proxy.proxy, Cookie=cookie_of(answer))
+    assert moved.body != answer.body
+    assert post(proxy.admin, "/-/origins/enable", {"url": url})[0] == 200
+    stays = [get(proxy.proxy, f"/{each}", Cookie=cookie_of(moved)) for each in range(10)]
+    assert {each.body for each in stays} == {moved.body}
+
+
+def test_an_applications_cookie_makes_a_client_stay(begin: Fixture, applications: list[Application]) -> None:
+    proxy = begin([each.url for each in applications], 'choice = "round-robin"\nsticky = "cookie:session"')
+    assert get(proxy.proxy).cookie is None
+    connection = http.client.HTTPConnection(*proxy.proxy, timeout=TIMEOUT)
+    connection.request("GET", "/login", headers={"Host": "en.example"})
+    response = connection.getresponse()
+    name, cookies = response.read().decode(), response.headers.get_all("set-cookie")
+    connection.close()
+    assert cookies is not None
+    assert [each.partition("=")[0] for each in cookies] == ["session", "univocal-origin"]
+    cookie = "; ".join(each.partition(";")[0] for each in cookies)
+    assert {get(proxy.proxy, f"/{each}", Cookie=cookie).body for each in range(10)} == {name}
+
+
+@pytest.mark.parametrize("value", ["", "zzzz", "0000", "x" * 5000, "../.."])
+def test_a_clients_own_cookie_is_not_believed(
+    begin: Fixture, applications: list[Application], value: str
+) -> None:
+    proxy = begin([each.url for each in applications], 'choice = "hash"\nsticky = "cookie"')
+    answer = get(proxy.proxy, Cookie=f"univocal-origin={value}")
+    assert answer.status == 200
+    assert cookie_of(answer)
+    assert {each for one in applications for each in one.cookies} == {None}
+
+
+def test_a_route_has_a_cookie_of_its_own(begin: Fixture, applications: list[Application]) -> None:
+    first, second, third = applications
+    route = f"[[sites.routes]]\npath = '/api/'\nupstream = ['{second.url}', '{third.url}']\n"
+    proxy = begin([first.url, second.url], 'choice = "hash"\nsticky = "cookie"', more=route)
+    name = (get(proxy.proxy, "/api/").cookie or "").partition("=")[0]
+    assert re.fullmatch("univocal-origin-[0-9a-f]{8}", name)
+
+
+# The log
+
+
+def test_a_change_is_logged_once_for_all_workers(
+    begin: Fixture, applications: list[Application], workers: str
+) -> None:
+    health = 'health = { path = "/healthz", interval = 0.2, timeout = 1, rises = 1, falls = 1 }'
+    dead = f"http://127.0.0.1:{free_port()}"
+    proxy = begin([applications[0].url, dead], health, workers)
+    until(lambda: origins_of(proxy)[dead]["state"] == "down")
+    applications[0].status = 503
+    until(lambda: origins_of(proxy)[applications[0].url]["state"] == "down")
+    time.sleep(0.6)  # every process has found it out
+    applications[0].status = 200
+    until(lambda: origins_of(proxy)[applications[0].url]["state"] == "up")
+    time.sleep(0.6)
+    assert proxy.end() == 0
+    lines = [
+        line.partition(": ")[2] for line in (proxy.said + proxy.err).splitlines() if "health checks" in line
+    ]
+    said = "as its health checks say"
+    assert [re.sub("^WARNING: ", "", line) for line in lines] == [
+        f"{dead} is down, {said}: refused",
+        f"{applications[0].url} is down, {said}: status 503",
+        f"{applications[0].url} is up, {said}: status 200",
+    ]
