@@ -548,3 +548,35 @@ def test_a_block_of_lua_that_nothing_closes_is_an_error():
 
 def test_an_argument_that_is_called_like_a_block_of_lua_begins_none():
     assert table(imported("location / { set $a x_by_lua_block; proxy_pass http://127.0.0.1:1; }"))
+
+
+LIMITS = """
+http {
+    client_max_body_size 8m;
+    proxy_read_timeout 90s;
+    server {
+        server_name en.example;
+        location / { proxy_pass http://127.0.0.1:9001; }
+        location /slow/ { proxy_read_timeout 5m; client_max_body_size 2g; proxy_pass http://127.0.0.1:9002; }
+    }
+}
+"""
+
+
+def test_timeouts_and_the_largest_body_are_taken_over() -> None:
+    imported = read(Source("nginx.conf", LIMITS))
+    assert imported.server == {"max_body": 2 << 30}
+    (site,) = imported.sites
+    assert site["origin"] == {"read_timeout": 90}
+    assert site["routes"][0]["origin"] == {"read_timeout": 300}
+    assert [note.text for note in imported.notes if "client_max_body_size" in note.text] == [
+        "client_max_body_size 8m: one limit for all sites; the largest"
+    ]
+    assert not [note for note in imported.notes if "proxy_read_timeout" in note.text]
+
+
+@pytest.mark.parametrize(("value", "seconds"), [("30", 30), ("500ms", 0.5), ("1m30s", 90), ("soon", None)])
+def test_durations_are_read_as_nginx_reads_them(value: str, seconds: float | None) -> None:
+    text = f"server {{ proxy_read_timeout {value}; proxy_pass http://127.0.0.1:9001; }}"
+    (site,) = read(Source("nginx.conf", text)).sites
+    assert site.get("origin") == (None if seconds is None else {"read_timeout": seconds})

@@ -63,19 +63,20 @@ def import_profile(
     """
     imported = READERS[source](Source(str(file), _read(file), pick))
     name = printable(os.fsencode(name or (output or file).stem))
+    directory = None if sites is None else _directory(sites, imported, output)
+    text = profile_text(imported, file.name, name)
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        _write(output, text)
+    if sites is not None and directory is not None:
+        _write(sites, sites_text(imported, name, directory))
     for note in ordered(imported):
         typer.echo(f"{file}: {line_of(note)}", err=True)
     if output is not None and output.stem != name:
         typer.echo(
             f"{output}: a profile is called as its file, {output.stem!r}; its sites say {name!r}", err=True
         )
-    if sites is not None:
-        _write_sites(sites, imported, name, output)
-    text = profile_text(imported, file.name, name)
-    if output is None:
-        typer.echo(text, nl=False)
-    else:
-        _write(output, text)
 
 
 def _read(file: Path) -> str:
@@ -98,14 +99,15 @@ def _write(file: Path, text: str) -> None:
         ) from None
 
 
-def _write_sites(file: Path, imported: Imported, name: str, output: Path | None) -> None:
+def _directory(sites: Path, imported: Imported, output: Path | None) -> str:
+    """The profile's directory as the file of sites names it. Raises ConfigurationError."""
     if not imported.sites:
         raise ConfigurationError(
-            str(file), "", "no site", "--sites with rules or servers that have an upstream"
+            str(sites), "", "no site", "--sites with rules or servers that have an upstream"
         )
-    beside = file.resolve().parent
+    beside = sites.resolve().parent
     directory = beside / "profiles" if output is None else output.resolve().parent
     if directory == beside:
         allowed = "another directory than the profile's, in which every *.toml is a profile"
-        raise ConfigurationError(str(file), "", str(file.parent), allowed)
-    _write(file, sites_text(imported, name, os.path.relpath(directory, beside)))
+        raise ConfigurationError(str(sites), "", str(sites.parent), allowed)
+    return os.path.relpath(directory, beside)

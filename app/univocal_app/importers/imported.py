@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from univocal.http.errors import ConfigurationError
@@ -31,6 +31,7 @@ class Imported:
     path: Table
     notes: Sequence[Note]
     sites: Sequence[Table] = ()
+    server: Table = field(default_factory=dict)  # the table [server]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,15 @@ from univocal_app.importers.imported import Imported, Note, Source
 from univocal_app.importers.nginx_locations import LocationReading, host_field, left_out, read_server
 from univocal_app.importers.nginx_syntax import Directive
 from univocal_app.importers.nginx_syntax import parse as parse_directives
+from univocal_app.importers.nginx_values import READ_ELSEWHERE as TAKEN_OVER
+from univocal_app.importers.nginx_values import body_size, read_timeout
 from univocal_app.importers.sites import SiteWriter
 
 __all__ = ["read"]
 
 _HOSTS: Final = {"$host": "site", "$http_host": "site", "$proxy_host": "upstream"}
 _OF_A_SERVER: Final = frozenset({"location", "proxy_pass", "server_name"})
-_READ_ELSEWHERE: Final = frozenset({"merge_slashes", "upstream"})
+_READ_ELSEWHERE: Final = frozenset({"merge_slashes", "upstream", *TAKEN_OVER})
 
 
 def read(source: Source) -> Imported:
@@ -31,15 +33,35 @@ def read(source: Source) -> Imported:
     merging = _merge_slashes(source, directives, [server for server, _ in servers])
     text = 'extends = "nginx"\n' + ("" if merging else "[path]\nmerge_slashes = false\n")
     writer = SiteWriter(parse({"imported": text}, builtin_profiles())["imported"], notes)
+    http = [each for block in (directives, *_blocks(directives, "http")) for each in block]
+    timeout = read_timeout(http, None)
     for server, inherited in servers:
-        _server(server, inherited, writer, upstreams)
+        _server(server, inherited, writer, upstreams, timeout)
     return Imported(
         summary="Imported from a configuration of nginx",
         extends="nginx",
         path={} if merging else {"merge_slashes": False},
         notes=notes,
         sites=writer.sites,
+        server=_server_table(directives, notes),
     )
+
+
+def _blocks(directives: list[Directive], name: str) -> list[list[Directive]]:
+    return [each.block or [] for each in directives if each.name == name]
+
+
+def _server_table(directives: list[Directive], notes: list[Note]) -> dict[str, int]:
+    """The largest client_max_body_size, 0 for no limit: univocal has one for all sites."""
+    sizes = [(each, body_size(each)) for each in _all(directives, "client_max_body_size")]
+    known = [size for _, size in sizes if size is not None]
+    if not known:
+        return {}
+    largest = 0 if 0 in known else max(known)
+    for directive, size in sizes:
+        if size != largest:
+            notes.append(Note(directive.line, f"{directive.written()}: one limit for all sites; the largest"))
+    return {"max_body": largest}
 
 
 def _all(directives: list[Directive], name: str) -> Iterator[Directive]:
@@ -109,10 +131,16 @@ def _flag(source: Source, directive: Directive) -> bool:
 
 
 def _server(
-    server: Directive, inherited: str, writer: SiteWriter, upstreams: Mapping[str, Directive]
+    server: Directive,
+    inherited: str,
+    writer: SiteWriter,
+    upstreams: Mapping[str, Directive],
+    timeout: float | None,
 ) -> None:
     block = server.block or []
-    reading = LocationReading(upstreams, writer.profile, writer.notes, host_field(block, inherited))
+    host = host_field(block, inherited)
+    timeout = read_timeout(block, timeout)
+    reading = LocationReading(upstreams, writer.profile, writer.notes, host, timeout)
     read_server(block, reading)
     hosts = [host for _, host in sorted(reading.routes, key=lambda pair: pair[0].path != "/")]
     for other in [host for host in dict.fromkeys(hosts) if host != hosts[0]]:

@@ -12,6 +12,7 @@ from univocal.http.grammar import RESERVED
 from univocal.uri.profile import Profile
 from univocal_app.importers.imported import Note
 from univocal_app.importers.nginx_syntax import Directive
+from univocal_app.importers.nginx_values import READ_ELSEWHERE, read_timeout
 from univocal_app.importers.sites import Mapped, Setting
 
 __all__ = ["LocationReading", "host_field", "left_out", "read_server"]
@@ -67,6 +68,7 @@ class LocationReading:
     profile: Profile
     notes: list[Note]
     host: str
+    read_timeout: float | None = None
     routes: list[tuple[Mapped, str]] = field(default_factory=list)
 
     def note(self, directive: Directive, text: str) -> None:
@@ -93,7 +95,10 @@ def read_server(block: list[Directive], reading: LocationReading) -> None:
             _location(directive, reading)
         elif directive.name == "proxy_pass":
             _pass(directive, "/", reading)
-        elif directive.name not in {"server_name", "merge_slashes"} and not directive.is_host_field:
+        elif (
+            directive.name not in {"server_name", "merge_slashes", *READ_ELSEWHERE}
+            and not directive.is_host_field
+        ):
             reading.notes.append(left_out(directive))
 
 
@@ -104,14 +109,15 @@ def _location(location: Directive, reading: LocationReading) -> None:
         reading.note(location, f"{kind}; routes are prefixes of paths, so it is left out")
         return
     block = location.block or []
-    inner = replace(reading, host=host_field(block, reading.host))
+    timeout = read_timeout(block, reading.read_timeout)
+    inner = replace(reading, host=host_field(block, reading.host), read_timeout=timeout)
     before = len(reading.routes)
     for directive in block:
         if directive.name == "location":
             _location(directive, inner)
         elif directive.name == "proxy_pass":
             _pass(directive, path, inner)
-        elif not directive.is_host_field:
+        elif directive.name not in READ_ELSEWHERE and not directive.is_host_field:
             reading.notes.append(left_out(directive))
     if len(reading.routes) == before:
         reading.note(location, "no proxy_pass that could be taken over, so no route")
@@ -147,7 +153,7 @@ def _pass(directive: Directive, path: str, reading: LocationReading) -> None:
     setting = _setting(upstream, servers, directive, reading)
     if setting is None:
         return
-    reading.routes.append((Mapped(spelled, setting, forward, directive.line), host))
+    reading.routes.append((Mapped(spelled, setting, forward, directive.line, reading.read_timeout), host))
 
 
 def _setting(

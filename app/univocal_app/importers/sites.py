@@ -29,6 +29,7 @@ class Mapped:
     upstream: Setting
     forward: str
     line: int
+    read_timeout: float | None = None  # seconds; None: the default
 
 
 @dataclass(slots=True)
@@ -57,6 +58,8 @@ class SiteWriter:
         if root and root.forward != "canonical":
             site["forward"] = root.forward
         site["origin_host"] = origin_host
+        if root and root.read_timeout is not None:
+            site["origin"] = {"read_timeout": _number(root.read_timeout)}
         if kept:
             site["routes"] = [self._route(route, site) for route in kept.values()]
         self.sites.append(site)
@@ -93,9 +96,12 @@ class SiteWriter:
         return kept
 
     def _route(self, route: Mapped, site: Table) -> Table:
-        table = {"path": route.path, "upstream": route.upstream}
+        table: dict[str, Any] = {"path": route.path, "upstream": route.upstream}
         if route.forward != site.get("forward", "canonical"):
             table["forward"] = route.forward
+        timeout = None if route.read_timeout is None else {"read_timeout": _number(route.read_timeout)}
+        if timeout is not None and timeout != site.get("origin"):
+            table["origin"] = timeout
         return table
 
     def _refused(self, site: dict[str, Any]) -> str:
@@ -106,3 +112,7 @@ class SiteWriter:
         except ConfigurationError as error:
             return f"found {error.found!r}; allowed: {error.allowed}"
         return ""
+
+
+def _number(seconds: float) -> float | int:
+    return int(seconds) if seconds == int(seconds) else seconds

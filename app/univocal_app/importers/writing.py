@@ -42,6 +42,8 @@ def ordered(imported: Imported) -> list[Note]:
 
 
 def _sites(imported: Imported, name: str) -> Iterator[str]:
+    if imported.server:
+        yield from ("[server]", *_keys(imported.server), "")
     for number, site in enumerate(imported.sites):
         if number:
             yield ""
