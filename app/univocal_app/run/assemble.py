@@ -52,6 +52,7 @@ from univocal_app.observe.survey import Survey
 from univocal_app.observe.top import Top
 from univocal_app.processes.commons import Commons
 from univocal_app.run.certificate_files import CertificateFiles, contexts_of
+from univocal_app.run.coding_libraries import check_libraries
 from univocal_app.run.descriptors import ADMIN, Share, raise_limit, share
 from univocal_app.run.error_page_files import pages_of
 from univocal_app.run.expiry import expiries
@@ -371,6 +372,7 @@ def runtime_of(
     objections.conclude()
     edits = edits_of(configuration.request, configuration.response, configuration.sites)
     each = rules(configuration.cache, configuration.sites, profiles, edits)
+    check_libraries(configuration, each, source)
     server = configuration.server
     return Runtime(
         sites=sites,

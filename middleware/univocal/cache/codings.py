@@ -8,7 +8,7 @@ from typing import Final
 from univocal.cache.vary import LONGEST, weights
 from univocal.http.messages import Fields
 
-__all__ = ["reduce_codings"]
+__all__ = ["codings_taken", "reduce_codings"]
 
 # In the order in which servers that go by the order are to choose.
 _COMMON: Final = (b"zstd", b"br", b"gzip")
@@ -30,6 +30,11 @@ def reduce_codings(fields: Fields) -> Fields:
     if reduced is None or lines == [reduced]:
         return fields
     return [*[field for field in fields if field[0] != _FIELD], (_FIELD, reduced)]
+
+
+def codings_taken(value: bytes) -> list[bytes]:
+    """The common codings that an Accept-Encoding of this value takes; none if it is malformed."""
+    return (_short(value) or b"").split(b", ")
 
 
 def _reduced(value: bytes) -> bytes | None:

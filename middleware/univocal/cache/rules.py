@@ -38,6 +38,7 @@ READS: Final = frozenset(
 # are about cookies: to read their names would keep others waiting.
 _MOST_COOKIES: Final = 1000
 _READING: Final = frozenset((b"GET", b"HEAD"))
+_COMPRESSING: Final = ("zstd", "br", "gzip")
 
 
 class SettingError(ValueError):
@@ -82,6 +83,14 @@ def _texts(value: object) -> tuple[str, ...]:
         if not isinstance(text, str):
             raise SettingError(f"[{number}]", text, "a text")
     return tuple(value)
+
+
+def _codings(value: object) -> tuple[bytes, ...]:
+    names = _texts(value)
+    for number, name in enumerate(names):
+        if name not in _COMPRESSING or name in names[:number]:
+            raise SettingError(f"[{number}]", name, "'zstd', 'br' and 'gzip', each once")
+    return tuple(name.encode() for name in names)
 
 
 def _field_names(value: object) -> tuple[bytes, ...]:
@@ -138,7 +147,8 @@ class Rules:
     characters, "?" one): a request with one of the first goes past the cache; the second are taken from
     requests, and with the third all others but those of the first. With cookies "ignore" a GET or HEAD loses
     all cookies, and its response every Set-Cookie, before anything is decided. With accept_encoding "reduce"
-    the Accept-Encoding of a GET or HEAD names which of zstd, br and gzip it takes. With `strip_tags` clients
+    the Accept-Encoding of a GET or HEAD names which of zstd, br and gzip it takes. With `compress`
+    stored text is sent in the first of these codings that a client takes. With `strip_tags` clients
     do not see the fields that name tags; stored responses keep them. `targeted` are the targeted cache
     control fields that are ours: the first valid one wins (RFC 9213).
     Raises ConfigurationError for what none of them can be.
@@ -159,6 +169,7 @@ class Rules:
     strip_cookies: tuple[str, ...] = _setting([], _texts)
     keep_cookies: tuple[str, ...] = _setting([], _texts)
     accept_encoding: Literal["reduce", "keep"] = _setting("reduce", _choice("reduce", "keep"))
+    compress: tuple[bytes, ...] = _setting([], _codings)
     strip_tags: bool = _setting(False, _flag)
     client_directives: Literal["honour", "ignore"] = _setting("honour", _choice("honour", "ignore"))
     targeted: tuple[bytes, ...] = _setting(["CDN-Cache-Control"], _field_names)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from univocal.cache.no_vary_search import NoVarySearch, split_key
 from univocal.http.messages import Fields
 from univocal.http.status import reason_phrase
+
+if TYPE_CHECKING:
+    from univocal.cache.forms import Forms
 
 __all__ = [
     "NO_CONTENT",
     "Part",
     "Selecting",
     "Stored",
+    "costed",
     "head_fields",
     "render_head",
     "softened",
@@ -82,6 +86,7 @@ class Stored:
     reusable: bool  # False: good for the exchange that made it, never to be kept
     cost: int  # octets of memory, index entries included
     used: float = 0.0  # when it last answered, for the store's choice of what to evict
+    forms: Forms | None = field(default=None, init=False, repr=False)  # None: nobody has asked for any
 
     @property
     def fields(self) -> Fields:
@@ -184,6 +189,13 @@ def with_content(stored: Stored, body: bytes) -> Stored:
     )
     done.cost = _cost(done)
     return done
+
+
+def costed(stored: Stored, head: bytes, body: bytes, etag: bytes | None) -> Stored:
+    """The same response with another head and content, no strong validator, and what that costs."""
+    other = replace(stored, head=head, body=body, etag=etag, strong=None, tags=frozenset(), search=None)
+    other.cost = _cost(other)
+    return other
 
 
 def _cost(stored: Stored) -> int:

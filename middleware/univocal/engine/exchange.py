@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Final
 
 from univocal.cache.decide import Forward, Refuse, Reuse, Validate, reuse_on_error
+from univocal.cache.forms import forms_of, is_compressible, ranged, with_vary
 from univocal.cache.represent import not_modified, represent
 from univocal.cache.stored import Stored
 from univocal.cache.tags import TAGGING
@@ -30,7 +31,7 @@ from univocal.http.accept import prefers_html
 from univocal.http.client_counts import client_name
 from univocal.http.errors import RefusedError
 from univocal.http.fields import without
-from univocal.http.messages import Fields, Response, values
+from univocal.http.messages import Fields, Request, Response, values
 from univocal.http.problem import Problem, problem
 from univocal.http.roles import Client, Content
 from univocal.http.states import moves
@@ -238,9 +239,23 @@ class Exchange:
         admission = self.admission
         decision = admission.decision
         assert isinstance(decision, Reuse)
-        shown = represent(admission.request, decision.stored, decision.age, self._engine.clock())
+        request, stored, vary = admission.request, decision.stored, False
+        if admission.rules.compress:
+            request, stored, vary = self._formed(request, stored)
+        shown = represent(request, stored, decision.age, self._engine.clock())
+        if vary:
+            shown = shown._replace(fields=with_vary(shown.fields))
         self._account.handling = handling
         self._respond(shown.status, [*shown.fields, *self._cache_status()], shown.body)
+
+    def _formed(self, request: Request, stored: Stored) -> tuple[Request, Stored, bool]:
+        """The request and the form that answers it, and whether Vary is to tell of others."""
+        if not forms_of(stored).compressible:
+            return request, stored, False
+        request = ranged(request, stored)
+        codings = () if b"range" in request.names else self.admission.codings
+        form = self._engine.gate.tiers.compression.choose(stored, codings)
+        return request, form, form is stored
 
     def _respond(self, status: int, fields: Fields, body: bytes | memoryview) -> None:
         self._step = _MOVES[self._step, Step.SENDING]
@@ -487,6 +502,8 @@ class Exchange:
 
     def _stream(self, flight: Flight, response: Response, handling: Handling) -> None:
         self._account.handling = handling
+        if self.admission.rules.compress and is_compressible(response.status, response.fields):
+            response = replace(response, fields=with_vary(response.fields))
         conditional = not CLIENT_CONDITIONS.isdisjoint(self.admission.request.names)
         if conditional and flight.recording is not None and flight.recording.storing is not None:
             # The client's conditions were kept from the origin: they are answered here (RFC 9111 §4.3.2).

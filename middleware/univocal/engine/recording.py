@@ -206,6 +206,8 @@ class Recording:
                 return
             self._supersede([one for one in others if one not in newer], stored)
         self.committed = self._tiers.commit(self.lease, stored)
+        if self._admission.codings and self.committed:
+            self._tiers.compression.prepare(stored, self._admission.codings)
         if not self.committed:
             self.unstorable = "purged"
         if isinstance(self.decision, Forward) and self.decision.passes_conditions:

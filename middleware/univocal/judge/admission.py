@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 
 from univocal.cache.codings import reduce_codings
 from univocal.cache.decide import Decision, Forward, Refuse, Validate, decide
+from univocal.cache.forms import acceptable
 from univocal.cache.personal import oddities
 from univocal.cache.rules import DEFAULTS, Rules, strip_cookies
 from univocal.cache.stored import Stored
@@ -17,7 +18,7 @@ from univocal.cache.validation import CLIENT_CONDITIONS, invalidates
 from univocal.cache.vary import selecting_fields, selection
 from univocal.http.affinity import take_affinity
 from univocal.http.errors import RefusedError, by_rank, status_of
-from univocal.http.fields import ENCODINGS, content_length
+from univocal.http.fields import ENCODINGS, combined, content_length
 from univocal.http.forward import end_to_end, times_here
 from univocal.http.framing import is_ambiguous
 from univocal.http.messages import NO_NAMES, Fields, Received, Request, Response
@@ -56,6 +57,7 @@ class Admission:
     reasons: tuple[str, ...] = ()  # why it is refused, or would be (mode "observe")
     ours: bool = False  # a request of our own, to fetch a stored response again
     origin_tag: bytes = b""  # of the origin server that the client stays with
+    codings: tuple[bytes, ...] = ()  # in which the client takes what is stored, the best first
 
     def refused(self, reasons: Sequence[str]) -> Admission:
         """The same request, refused."""
@@ -109,9 +111,13 @@ class Gate:
             decision = _bypassing(received, request, rules, now)
         else:
             decision = self._decide(canonical, request, rules, now)
-        return Admission(
+        admission = Admission(
             received, runtime, peer, canonical, request, rules, decision, canonical.observed, origin_tag=tag
         )
+        if rules.compress:
+            # By what came: what the operator sets or removes is for the origin server.
+            admission.codings = acceptable(request, combined(fields, b"accept-encoding"), rules.compress)
+        return admission
 
     def sender(self, received: Received, fields: Fields) -> Peer:
         """The sender of a request, as far as it is believed."""

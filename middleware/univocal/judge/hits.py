@@ -16,6 +16,7 @@ from typing import Final, Literal, NamedTuple
 
 from univocal.cache.codings import reduce_codings
 from univocal.cache.decide import at_once
+from univocal.cache.forms import codings_among, forms_of
 from univocal.cache.personal import PERSONAL
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
@@ -112,19 +113,28 @@ class Hits:
         personal = plan.personal and not (located.dropped and located.is_impersonal(plan))
         held = self._gate.tiers.lookup(canonical.key, now)
         stored = at_once(held, lambda: located.request(plan, values), now, personal=personal)
-        if (
-            stored is None
-            or len(stored.body) > _LARGEST
-            or (located.strips_tags and any(stored.line(name) is not None for name in TAGGING))
-        ):
+        if stored is None or (located.strips_tags and any(stored.line(name) is not None for name in TAGGING)):
+            return None
+        head, form = stored.head, stored
+        if located.compress:
+            head, form = self._form(stored, plan, values, located.compress)
+        if len(form.body) > _LARGEST:
             return None
         stored.used = now
         age = max(0, int(now - stored.born))  # the clock may have been set back
         hit_fields = _hit_fields(int(stored.fresh_until - stored.born - age), runtime.cache_status)
         if runtime.cache_status == "key":
             hit_fields = _with_lines(hit_fields.handling, cache_status(hit_fields.handling, canonical, "key"))
-        head = stored.head if located.shown is None else located.shown.apply_to_head(stored.head)
-        return Hit(stored, head, age, canonical, client, hit_fields, located.tally, plan, values)
+        head = head if located.shown is None else located.shown.apply_to_head(head)
+        return Hit(form, head, age, canonical, client, hit_fields, located.tally, plan, values)
+
+    def _form(
+        self, stored: Stored, plan: Plan, values: Sequence[bytes], offered: tuple[bytes, ...]
+    ) -> tuple[bytes, Stored]:
+        """The head and the form of a stored response for an ordinary request."""
+        codings = () if plan.encoding < 0 else codings_among(values[plan.encoding], offered)
+        form = self._gate.tiers.compression.choose(stored, codings)
+        return (form.head, form) if form is not stored else (stored.head + forms_of(stored).vary, stored)
 
     def _locate(self, target: bytes, host: bytes, scheme: bytes) -> _Located | None:
         """Resolve a target; None if more than the stored responses has to be looked at."""
@@ -152,6 +162,7 @@ class Hits:
             reduces=rules.accept_encoding == "reduce",
             max_fields=limits.max_fields or sys.maxsize,
             tally=Tally(),
+            compress=rules.compress,
         )
         if len(target) + len(host) <= _LONGEST:
             if len(self._located) >= _MOST_LOCATED:
@@ -170,6 +181,7 @@ class _Located(NamedTuple):
     reduces: bool  # Accept-Encoding, to the common codings
     max_fields: int
     tally: Tally
+    compress: tuple[bytes, ...]
 
     def is_impersonal(self, plan: Plan) -> bool:
         """Tell whether nothing of an ordinary request that goes further says who asks."""

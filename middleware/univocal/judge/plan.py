@@ -42,6 +42,7 @@ class Plan(NamedTuple):
     referrer: int  # where Referer stands, -1: nowhere
     trace: int  # where traceparent stands, -1: nowhere
     trace_state: int  # where tracestate stands, -1: nowhere
+    encoding: int = -1  # where Accept-Encoding stands, -1: nowhere
 
     def suits(self, values: Sequence[bytes]) -> bool:
         """Tell whether a request with these values is ordinary: Connection may say keep-alive, no more."""
@@ -84,6 +85,7 @@ def _plan(spelled: tuple[bytes, ...]) -> Plan | None:
         _place(names, b"referer"),
         _place(names, b"traceparent"),
         _place(names, b"tracestate"),
+        _place(names, b"accept-encoding"),
     )
 
 

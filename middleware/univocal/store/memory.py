@@ -167,6 +167,29 @@ class MemoryStore:
         same = (old for old in self._variants(stored.key) if old.vary == stored.vary and old.whole)
         return any(old.fresh_until > stored.response_time for old in same)
 
+    # ── forms ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def keep_form(self, stored: Stored, coding: bytes, form: Stored | None) -> bool:
+        """Keep a form of a stored response, or the news that there is none; False if there is no room."""
+        entry, forms = self._entries.get(stored.key), stored.forms
+        if forms is None or entry is None or not any(one is stored for one in entry.variants):
+            return False
+        if form is not None:
+            held = stored.cost + sum(each.cost for each in forms.coded.values() if each is not None)
+            too_large = held + form.cost > self.max_object_bytes
+            if too_large or entry.cost + form.cost > self.max_bytes // 2:
+                return False
+            self._count(entry, form, 1)
+        forms.coded[coding] = form
+        self._make_room(entry)
+        return True
+
+    def _count(self, entry: Entry, form: Stored, times: int) -> None:
+        entry.cost += times * form.cost
+        self._bytes += times * form.cost
+        self._small += times * form.small
+        self._loans.keep(form.body, kept=times > 0)
+
     # ── loans ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def lend(self, key: bytes, content: bytes, recall: Callable[[], None]) -> Loan:
@@ -174,7 +197,7 @@ class MemoryStore:
 
         That is said when what is lent and no longer stored is too much, to who has stood longest.
         """
-        kept = any(one.body is content for one in self._variants(key))
+        kept = any(_holds(one, content) for one in self._variants(key))
         loan = self._loans.lend(content, recall, kept=kept)
         self._loans.trim()
         return loan
@@ -264,7 +287,7 @@ class MemoryStore:
 
     def _take(self, entry: Entry, meant: Sequence[Stored], now: float, *, soft: bool) -> None:
         if soft:
-            entry.variants = tuple(softened(one, now) if one in meant else one for one in entry.variants)
+            entry.variants = tuple(_aged(one, now) if one in meant else one for one in entry.variants)
         else:
             self._drop(entry.key, meant)
 
@@ -422,7 +445,26 @@ class MemoryStore:
         self._small -= stored.small
         self._responses -= 1
         self._loans.keep(stored.body, kept=False)
+        if stored.forms is not None and stored.forms.coded:
+            for form in stored.forms.coded.values():
+                if form is not None:
+                    self._count(entry, form, -1)
+            stored.forms = None
         self._index.remove(entry, stored)
+
+
+def _holds(stored: Stored, content: bytes) -> bool:
+    """Tell whether this is the content of a stored response, or of a form of it."""
+    if stored.body is content or stored.forms is None:
+        return stored.body is content
+    return any(form is not None and form.body is content for form in stored.forms.coded.values())
+
+
+def _aged(stored: Stored, now: float) -> Stored:
+    """The same response, stale from now on, with the forms that are counted for it."""
+    stale = softened(stored, now)
+    stale.forms = stored.forms
+    return stale
 
 
 def _meant(entry: Entry, selector: LocalSelector) -> list[Stored]:

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from univocal.cache.stored import Stored
 from univocal.http.messages import Request
+from univocal.store.compression import Compression
 from univocal.store.leases import Lease, SharedLease
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Selector
@@ -40,6 +41,7 @@ class Tiers(ABC):
 
     def __init__(self, memory: MemoryStore) -> None:
         self.memory: Final = memory
+        self.compression: Final = Compression(memory)
         self._sweeping = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
 

@@ -1,0 +1,141 @@
+"""Compressed forms of a stored response (RFC 9110 §8.4, §8.8.3). They are derived: no other node gets them.
+
+A form has a weak validator: what a client holds of it means the same as the identity form, but other octets.
+Ranges are of the identity form alone.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from univocal.cache.codings import codings_taken
+from univocal.cache.stored import Stored, costed, render_head
+from univocal.cache.vary import vary_names
+from univocal.http.fields import combined, content_length, first, without
+from univocal.http.messages import Field, Fields, Request
+
+__all__ = [
+    "CODINGS",
+    "Forms",
+    "acceptable",
+    "coded_form",
+    "codings_among",
+    "forms_of",
+    "is_compressible",
+    "ranged",
+    "with_vary",
+]
+
+CODINGS: Final = (b"zstd", b"br", b"gzip")
+
+_LONGEST: Final = 256  # octets of an Accept-Encoding that are read
+_LEAST: Final = 1024  # octets of content; less is not compressed
+# Text, by its media type: an event stream has no end.
+_TEXT: Final = re.compile(
+    rb"(?:text/(?!event-stream)[^;\s]+|application/(?:json|javascript|xml|wasm|x-javascript|rtf|[^;\s]+\+(?:json|xml))"
+    rb"|image/(?:svg\+xml|bmp|x-icon|vnd\.microsoft\.icon)|font/(?:ttf|otf)|application/vnd\.ms-fontobject)\s*(?:;|$)",
+    re.IGNORECASE,
+)
+_WITHOUT_CONTENT: Final = frozenset((204, 206, 304))
+_VARY: Final[Field] = (b"vary", b"Accept-Encoding")
+# Fields that say something of the octets of the identity form.
+_OF_OCTETS: Final = frozenset(
+    b"accept-ranges content-digest content-length content-md5 digest etag repr-digest vary".split()
+)
+
+
+class Forms:
+    """The forms of one stored response: by coding; None for one that is no shorter.
+
+    `compressible` is False where there can be none.
+    """
+
+    __slots__ = ("coded", "compressible", "vary")
+
+    def __init__(self, compressible: bool, vary: bytes = b"") -> None:
+        self.compressible: Final = compressible
+        self.vary: Final = vary  # the line that the identity form's head lacks
+        self.coded: dict[bytes, Stored | None] = {}
+
+
+_NONE: Final = Forms(compressible=False)
+
+
+def forms_of(stored: Stored) -> Forms:
+    """The forms of a stored response, of which none is made yet."""
+    if stored.forms is None:
+        fields = stored.fields
+        fits = stored.whole and len(stored.body) >= _LEAST and is_compressible(stored.status, fields)
+        names = () if not fits else vary_names(fields) or ()
+        vary = b"" if b"accept-encoding" in names else b"%b: %b\r\n" % _VARY
+        stored.forms = Forms(compressible=True, vary=vary) if fits else _NONE
+    return stored.forms
+
+
+def is_compressible(status: int, fields: Fields) -> bool:
+    """Tell whether the content of a response with this head is text that may be compressed."""
+    if status < 200 or status in _WITHOUT_CONTENT:
+        return False
+    media_type = first(fields, b"content-type")
+    if media_type is None or not _TEXT.match(media_type) or first(fields, b"content-encoding") is not None:
+        return False
+    length = content_length(fields)
+    if length is not None and length < _LEAST:
+        return False
+    # RFC 9111 §5.2.2.6: an intermediary MUST NOT transform the content
+    return b"no-transform" not in (combined(fields, b"cache-control") or b"").lower()
+
+
+def with_vary(fields: Fields) -> Fields:
+    """The fields of an identity form whose other forms a client may get: with Accept-Encoding in Vary."""
+    return fields if b"accept-encoding" in (vary_names(fields) or ()) else [*fields, _VARY]
+
+
+def coded_form(stored: Stored, coding: bytes, body: bytes) -> Stored:
+    """The form of a stored response whose content is `body`, in this coding."""
+    fields = stored.fields
+    others = combined(with_vary(fields), b"vary") or b""
+    kept = without(fields, _OF_OCTETS)
+    etag = stored.etag
+    if etag is not None:
+        etag = etag if etag.startswith(b"W/") else b"W/" + etag
+        kept.append((b"etag", etag))
+    kept += [(b"vary", others), (b"content-encoding", coding), (b"content-length", b"%d" % len(body))]
+    return costed(stored, render_head(stored.status, kept), body, etag)
+
+
+def acceptable(request: Request, value: bytes | None, offered: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """The codings of those offered, in their order, that a client takes; `value` is its Accept-Encoding."""
+    if value is None or (b"cache-control" in request.names and _refuses_change(request)):
+        return ()
+    return codings_among(value, offered)
+
+
+def _refuses_change(request: Request) -> bool:
+    """Tell whether the client does not want the content transformed (RFC 9111 §5.2.1.6)."""
+    return b"no-transform" in (combined(request.fields, b"cache-control") or b"").lower()
+
+
+def codings_among(value: bytes, offered: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """The codings of those offered, in their order, that an Accept-Encoding of this value takes.
+
+    A very long value takes none.
+    """
+    return _among(value, offered) if len(value) <= _LONGEST else ()
+
+
+@lru_cache(maxsize=1024)
+def _among(value: bytes, offered: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    taken = codings_taken(value)
+    return tuple(coding for coding in offered if coding in taken)
+
+
+def ranged(request: Request, stored: Stored) -> Request:
+    """The request without Range where its If-Range is a date: of two forms that is no strong validator."""
+    validator = first(request.fields, b"if-range")
+    if validator is None or validator.strip(b" \t") == stored.etag:
+        return request
+    fields = without(request.fields, (b"range",))
+    return Request(request.method, request.target, fields, request.tags, request.verbatim)

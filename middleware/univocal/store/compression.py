@@ -1,0 +1,120 @@
+"""Compression of what is stored: once for each coding, when the first client takes it.
+
+Small content is compressed within the call, larger content by a thread, one at a time. Until that has ended
+clients get the identity form.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections import deque
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Final
+
+from univocal.cache.forms import coded_form, forms_of
+from univocal.cache.stored import Stored
+from univocal.store.memory import MemoryStore
+
+__all__ = ["LIBRARIES", "Compression", "missing_library"]
+
+# Octets that are compressed within the call: a millisecond or two.
+_AT_ONCE: Final = 32 * 1024
+_MOST: Final = 64  # that wait for the thread, of as much as one object at most: later requests ask again
+_SHARE: Final = 0.95  # of the content, that a form has at most: else it is not worth it
+
+LIBRARIES: Final = {b"zstd": "zstandard", b"br": "brotli"}
+"""The libraries of codings that Python has none for; extra univocal[compress]."""
+
+
+def missing_library(coding: bytes) -> str:
+    """The name of the library that this coding needs and that is not installed; "" if none is missing."""
+    name = LIBRARIES.get(coding, "")
+    return name if name and find_spec(name) is None else ""
+
+
+def _gzip(content: bytes) -> bytes:
+    compressor = zlib.compressobj(6, zlib.DEFLATED, 31)
+    return compressor.compress(content) + compressor.flush()
+
+
+def _br(content: bytes) -> bytes:
+    import brotli  # noqa: PLC0415 - an extra
+
+    return bytes(brotli.compress(content, quality=5))
+
+
+def _zstd(content: bytes) -> bytes:
+    import zstandard  # noqa: PLC0415 - an extra
+
+    return zstandard.ZstdCompressor(level=6).compress(content)
+
+
+_COMPRESS: Final[dict[bytes, Callable[[bytes], bytes]]] = {b"gzip": _gzip, b"br": _br, b"zstd": _zstd}
+
+
+class Compression:
+    """Chooses the form in which a stored response is sent, and has forms made."""
+
+    __slots__ = ("_memory", "_under_way", "_waiting")
+
+    def __init__(self, memory: MemoryStore) -> None:
+        self._memory = memory
+        self._waiting: deque[tuple[Stored, bytes]] = deque()
+        self._under_way: tuple[Stored, bytes] | None = None
+
+    def choose(self, stored: Stored, codings: tuple[bytes, ...]) -> Stored:
+        """The form for a client that takes these codings, the first best; else the stored response itself."""
+        forms = forms_of(stored)
+        if not forms.compressible:
+            return stored
+        for coding in codings:
+            if coding not in forms.coded:
+                self._ask(stored, coding)
+            form = forms.coded.get(coding)
+            if form is not None:
+                return form
+        return stored
+
+    def prepare(self, stored: Stored, codings: tuple[bytes, ...]) -> None:
+        """Begin to compress large content that has just been stored, by the first of these codings."""
+        if codings and len(stored.body) > _AT_ONCE and forms_of(stored).compressible:
+            self._ask(stored, codings[0])
+
+    def _ask(self, stored: Stored, coding: bytes) -> None:
+        if len(stored.body) <= _AT_ONCE:
+            self._take(stored, coding, _COMPRESS[coding](stored.body))
+            return
+        asked = stored, coding
+        known = self._under_way is not None and self._under_way == asked
+        held = len(stored.body) + sum(len(each.body) for each, _ in self._waiting)
+        has_room = len(self._waiting) < _MOST and held <= self._memory.max_object_bytes
+        if has_room and not known and asked not in self._waiting:
+            self._waiting.append(asked)
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if self._under_way is not None or not self._waiting:
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # nobody is there whom a thread could tell
+            self._waiting.clear()
+            return
+        stored, coding = self._under_way = self._waiting.popleft()
+        task = loop.run_in_executor(None, _COMPRESS[coding], stored.body)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Future[bytes]) -> None:
+        assert self._under_way is not None
+        (stored, coding), self._under_way = self._under_way, None
+        if not task.cancelled():
+            self._take(stored, coding, task.result())
+        self._go_on()
+
+    def _take(self, stored: Stored, coding: bytes, content: bytes) -> None:
+        shorter = len(content) < len(stored.body) * _SHARE
+        form = coded_form(stored, coding, content) if shorter else None
+        if not self._memory.keep_form(stored, coding, form):
+            forms_of(stored).coded[coding] = None

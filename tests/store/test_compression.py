@@ -1,0 +1,133 @@
+"""Forms of stored responses: what memory counts, and what others wait for."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import time
+
+import pytest
+
+from univocal.cache.forms import codings_among, forms_of
+from univocal.cache.rules import DEFAULTS
+from univocal.cache.stored import Stored
+from univocal.cache.storing import complete, may_store
+from univocal.http.messages import Request, Response
+from univocal.store.compression import Compression, missing_library
+from univocal.store.memory import MemoryStore
+from univocal.store.purge_selectors import Everything, Keys
+
+TEXT = b"The same words again and again. " * 300
+NOW = 1_700_000_000.0
+
+
+def stored(memory: MemoryStore, key: bytes = b"k", content: bytes = TEXT) -> Stored:
+    fields = [(b"content-type", b"text/plain"), (b"cache-control", b"max-age=60"), (b"etag", b'"1"')]
+    verdict = may_store(key, Request(b"GET", b"/", []), Response(200, fields), DEFAULTS, NOW, NOW)
+    assert isinstance(verdict, Stored)
+    kept = complete(verdict, content)
+    assert kept is not None
+    lease = memory.begin(key, NOW)
+    assert memory.commit(lease, kept)
+    memory.release(lease)
+    return kept
+
+
+def test_a_form_is_made_once_and_counted() -> None:
+    memory = MemoryStore()
+    compression, response = Compression(memory), stored(memory)
+    before = memory.stats.bytes
+    form = compression.choose(response, (b"gzip",))
+    assert gzip.decompress(form.body) == TEXT
+    assert memory.stats.bytes == before + form.cost
+    assert len(form.body) < form.cost
+    assert compression.choose(response, (b"gzip",)) is form
+    assert memory.stats.bytes == before + form.cost
+    assert memory.stats.responses == 1
+
+
+@pytest.mark.parametrize("selector", [Keys(frozenset([b"k"])), Everything()])
+def test_a_purge_gives_back_all_that_forms_took(selector: Keys | Everything) -> None:
+    memory = MemoryStore()
+    compression, response = Compression(memory), stored(memory)
+    for coding in (b"gzip", b"br", b"zstd"):
+        assert compression.choose(response, (coding,)) is not response
+    assert memory.purge(selector, NOW) == 1
+    assert memory.stats.bytes == memory._small == 0
+
+
+def test_a_soft_purge_keeps_forms_and_their_count() -> None:
+    memory = MemoryStore()
+    compression, response = Compression(memory), stored(memory)
+    form = compression.choose(response, (b"gzip",))
+    before = memory.stats.bytes
+    memory.purge(Keys(frozenset([b"k"]), soft=True), NOW)
+    (stale,) = memory.lookup(b"k")
+    assert stale is not response
+    assert compression.choose(stale, (b"gzip",)) is form
+    assert memory.stats.bytes == before
+    memory.purge(Everything(), NOW)
+    assert memory.stats.bytes == 0
+
+
+def test_forms_evict_others_and_never_exceed_the_bound() -> None:
+    memory = MemoryStore(max_bytes=60_000, max_object_bytes=20_000)
+    compression = Compression(memory)
+    responses = [stored(memory, b"k%d" % number) for number in range(5)]
+    for response in responses:
+        for coding in (b"gzip", b"br", b"zstd"):
+            compression.choose(response, (coding,))
+            assert memory.stats.bytes <= 60_000
+
+
+def test_content_that_does_not_shrink_is_sent_as_it_is() -> None:
+    memory, noise = MemoryStore(), bytes(hash((number, 7)) & 255 for number in range(5000))
+    compression, response = Compression(memory), stored(memory, content=gzip.compress(noise * 3))
+    before = memory.stats.bytes
+    assert compression.choose(response, (b"gzip",)) is response
+    assert memory.stats.bytes == before
+
+
+async def test_large_content_keeps_no_other_waiting() -> None:
+    memory = MemoryStore()
+    compression, response = Compression(memory), stored(memory, content=TEXT * 800)
+    assert compression.choose(response, (b"br",)) is response
+    longest, last = 0.0, time.thread_time()
+    while not forms_of(response).coded:
+        await asyncio.sleep(0)
+        longest, last = max(longest, time.thread_time() - last), time.thread_time()
+    assert longest < 0.01
+    assert compression.choose(response, (b"br",)) is not response
+
+
+async def test_what_was_purged_meanwhile_is_not_counted() -> None:
+    memory = MemoryStore()
+    compression, response = Compression(memory), stored(memory, content=TEXT * 800)
+    compression.prepare(response, (b"gzip",))
+    memory.purge(Everything(), NOW)
+    async with asyncio.timeout(10):
+        while not forms_of(response).coded:  # noqa: ASYNC110  (a thread does it)
+            await asyncio.sleep(0.001)
+    assert memory.stats.bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "codings"),
+    [
+        (b"gzip, br", (b"br", b"gzip")),
+        (b"x-gzip", (b"gzip",)),
+        (b"gzip;q=0, *", (b"zstd", b"br")),
+        (b"identity", ()),
+        (b"gzip;q=2", ()),
+        (b"br" + b", deflate" * 40, ()),
+        (b"", ()),
+    ],
+)
+def test_the_order_is_that_of_the_operator(value: bytes, codings: tuple[bytes, ...]) -> None:
+    assert codings_among(value, (b"zstd", b"br", b"gzip")) == codings
+
+
+def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert missing_library(b"gzip") == missing_library(b"br") == ""
+    monkeypatch.setattr("univocal.store.compression.find_spec", lambda name: None)
+    assert (missing_library(b"gzip"), missing_library(b"br")) == ("", "brotli")
