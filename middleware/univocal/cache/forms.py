@@ -11,14 +11,13 @@ from functools import lru_cache
 from typing import Final
 
 from univocal.cache.codings import codings_taken
-from univocal.cache.stored import Stored, costed, render_head
+from univocal.cache.stored import Forms, Stored, costed, render_head
 from univocal.cache.vary import vary_names
 from univocal.http.fields import combined, content_length, first, without
 from univocal.http.messages import Field, Fields, Request
 
 __all__ = [
     "CODINGS",
-    "Forms",
     "acceptable",
     "coded_form",
     "codings_among",
@@ -44,20 +43,6 @@ _VARY: Final[Field] = (b"vary", b"Accept-Encoding")
 _OF_OCTETS: Final = frozenset(
     b"accept-ranges content-digest content-length content-md5 digest etag repr-digest vary".split()
 )
-
-
-class Forms:
-    """The forms of one stored response: by coding; None for one that is no shorter.
-
-    `compressible` is False where there can be none.
-    """
-
-    __slots__ = ("coded", "compressible", "vary")
-
-    def __init__(self, compressible: bool, vary: bytes = b"") -> None:
-        self.compressible: Final = compressible
-        self.vary: Final = vary  # the line that the identity form's head lacks
-        self.coded: dict[bytes, Stored | None] = {}
 
 
 _NONE: Final = Forms(compressible=False)

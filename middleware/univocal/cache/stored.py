@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from univocal.cache.no_vary_search import NoVarySearch, split_key
 from univocal.http.messages import Fields
 from univocal.http.status import reason_phrase
 
-if TYPE_CHECKING:
-    from univocal.cache.forms import Forms
-
 __all__ = [
     "NO_CONTENT",
+    "Forms",
     "Part",
     "Selecting",
     "Stored",
@@ -50,6 +48,20 @@ class Part(NamedTuple):
     first: int
     last: int
     complete: int | None
+
+
+class Forms:
+    """The forms of one stored response: by coding; None for one that is no shorter.
+
+    `compressible` is False where there can be none.
+    """
+
+    __slots__ = ("coded", "compressible", "vary")
+
+    def __init__(self, compressible: bool, vary: bytes = b"") -> None:
+        self.compressible: Final = compressible
+        self.vary: Final = vary  # the line that the identity form's head lacks
+        self.coded: dict[bytes, Stored | None] = {}
 
 
 @dataclass(slots=True, eq=False)
