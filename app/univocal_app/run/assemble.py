@@ -382,18 +382,23 @@ def runtime_of(
         access=Access(networks(configuration.purge.allow), token),
         trusted=networks(server.trusted_proxies),
         forwarded=server.forwarded,
-        limits=Limits(
-            server.max_body,
-            server.max_target,
-            server.max_fields,
-            server.max_requests_per_client,
-            upgrade_timeout=server.upgrade_timeout,
-        ),
+        limits=_limits(server),
         cache_status=server.cache_status,
         upgrades=frozenset(name.encode() for name in server.upgrades),
         https_port=https_port if server.https_redirect else 0,
         sticky=MappingProxyType(sticky_cookies(configuration)),
         upstreams=MappingProxyType({name: proxy.upstream for name, proxy in proxies.items()}),
+    )
+
+
+def _limits(server: ServerTable) -> Limits:
+    """The bounds on what one request may ask of the proxy."""
+    return Limits(
+        server.max_body,
+        server.max_target,
+        server.max_fields,
+        server.max_requests_per_client,
+        upgrade_timeout=server.upgrade_timeout,
     )
 
 
