@@ -28,6 +28,7 @@ FIXED: Final[Mapping[str, str]] = {
     "server.workers": "the workers stay",
     "server.otel": "what sends traces stays",
     "cache.store": "the store stays",
+    "cache.disk_bytes": "the store stays",
 }
 
 

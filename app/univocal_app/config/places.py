@@ -21,7 +21,6 @@ _NEEDED: Final[Mapping[str, Callable[[int], object]]] = {
     "upstream": lambda _: "http://127.0.0.1",
     "url": lambda _: "http://127.0.0.1",
     "path": lambda number: f"/substitute-{number}/",
-    "store": lambda _: "redis://127.0.0.1/0",  # several workers may have
     "sites": lambda _: [{"hosts": ["substitute.invalid"], "upstream": "http://127.0.0.1"}],
 }
 

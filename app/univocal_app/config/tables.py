@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from univocal.cache.rules import SETTINGS, SettingError
-from univocal.http.errors import ConfigurationError, Objections
+from univocal.http.errors import Objections
 from univocal.http.field_edits import request_fault, response_fault, value_fault
 from univocal.judge.trust import Family
 from univocal.origin.balance import Choice
@@ -178,6 +178,7 @@ class CacheTable(PolicyTable):
     detached_ttl: Duration = 5
     max_bytes: Size = 256 * 2**20
     max_object_bytes: Size = 16 * 2**20
+    disk_bytes: Size = 2**30
 
 
 class PurgeTable(Table):
@@ -287,10 +288,6 @@ def validate(settings: Mapping[str, Any], source: str) -> Configuration:
         objections.errors += mistakes(error.errors(include_url=False), source, Configuration)
         objections.conclude()
         raise
-    workers, store = configuration.server.workers, configuration.cache.store
-    if workers > 1 and store == "memory":
-        allowed = '1, or more with a shared store: cache.store = "redis://HOST:PORT/DB"'
-        raise ConfigurationError(source, "server.workers", workers, allowed)
     return configuration
 
 

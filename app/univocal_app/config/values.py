@@ -15,6 +15,7 @@ from univocal.http.durations import seconds
 from univocal.http.upgrade import carries_http, is_protocol
 from univocal.origin.addresses import ORIGIN_URLS, origin_url, unix_socket
 from univocal.origin.health import statuses
+from univocal.store.address import directory_of
 from univocal.store.redis import url as address
 
 __all__ = [
@@ -300,10 +301,11 @@ def prefix(value: object) -> str:
 
 
 def store(value: object) -> str:
-    """The place of stored responses: memory alone, or a Redis or Valkey, too."""
+    """The place of stored responses: memory alone, a directory, or a Redis or Valkey."""
+    text = value if isinstance(value, str) else ""
     try:
-        if value != "memory":
-            address.check(value if isinstance(value, str) else "")
+        if value != "memory" and directory_of(text) is None:
+            address.check(text)
     except ValueError as error:
         raise ValueError(f"'memory', or {error}") from None
     return str(value)

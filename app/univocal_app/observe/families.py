@@ -23,7 +23,10 @@ CPU: Final = "process_cpu_seconds"
 SECONDS: Final = "univocal_request_seconds"
 ENTRIES: Final = "univocal_stored_responses"
 OCTETS: Final = "univocal_stored_bytes"
-CONNECTED: Final = "univocal_shared_store_connected"
+CONNECTED: Final = "univocal_store_connected"
+BEHIND: Final = "univocal_store_behind_seconds"
+STORE_COMMANDS: Final = "univocal_store_commands"
+STORE_SECONDS: Final = "univocal_store_seconds"
 CONNECTIONS: Final = "univocal_connections"
 STARTED: Final = "process_start_time_seconds"
 BUILD: Final = "univocal_build"
@@ -80,7 +83,18 @@ FAMILIES: Final = {
     ),
     ENTRIES: Family("gauge", "Stored responses in memory"),
     OCTETS: Family("gauge", "What the stored responses cost in memory"),
-    CONNECTED: Family("gauge", "Whether the shared store tells this node what is purged", of_several=min),
+    STORE_COMMANDS: Family(
+        "counter",
+        "Commands to the store behind memory, by result: ok, late, error, full",
+        ("command", "result"),
+    ),
+    STORE_SECONDS: Family(
+        "histogram", "Seconds that a command to the store behind memory took", ("command",)
+    ),
+    CONNECTED: Family("gauge", "Whether this node follows the store's purges", of_several=min),
+    BEHIND: Family(
+        "gauge", "Seconds for which this node has not heard of the store's last purge", of_several=max
+    ),
     CONNECTIONS: Family("gauge", "Open connections, by side: of clients, to origin servers", ("side",)),
     ORIGIN_UP: Family(
         "gauge",

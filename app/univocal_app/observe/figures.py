@@ -19,10 +19,11 @@ from univocal.engine.outcome import Outcome
 from univocal.forward.roles import OriginRequest
 from univocal.http.errors import REASONS, Failure
 from univocal.http.messages import Fields
+from univocal.store.address import OpenTier
 from univocal.store.memory import MemoryStore
-from univocal.store.redis.tier import SharedStore
 from univocal_app.observe.counts import Counts, Name, numbers_of
 from univocal_app.observe.families import (
+    BEHIND,
     BOUNDS,
     BYTES,
     COLLAPSED,
@@ -43,6 +44,8 @@ from univocal_app.observe.families import (
     REFUSED,
     REQUESTS,
     SECONDS,
+    STORE_COMMANDS,
+    STORE_SECONDS,
 )
 from univocal_app.observe.handled import FAILURES, cache_word, may_hit
 from univocal_app.observe.series import (
@@ -75,7 +78,7 @@ class Figures:
     def __init__(
         self,
         store: MemoryStore,
-        shared: SharedStore | None = None,
+        shared: OpenTier | None = None,
         commons: Commons | None = None,
         connections: Callable[[], Mapping[str, int]] = dict,
         origins: Callable[[], Mapping[tuple[str, str], bool]] = dict,
@@ -184,6 +187,13 @@ class Figures:
             cells[buckets] += seconds
             cells[buckets + 1 + bisect_left(BOUNDS, seconds)] += 1
 
+    def commanded(self, command: str, result: str, seconds: float) -> None:
+        """Count a command to the store behind memory."""
+        self._add(STORE_COMMANDS, command, result)
+        buckets = self._counts.place((STORE_SECONDS, command), 2 + len(BOUNDS))
+        self._counts.cells[buckets] += seconds
+        self._counts.cells[buckets + 1 + bisect_left(BOUNDS, seconds)] += 1
+
     def _origin_place(self, site: str, origin: str, hundreds: int) -> tuple[int, int]:
         place = self._counts.place
         numbers = self._origin_places[site, origin, hundreds] = (
@@ -214,6 +224,7 @@ class Figures:
         self._look_at_store()
         if self._shared is not None:
             self._set(CONNECTED, self._shared.connected)
+            self._set(BEHIND, self._shared.behind)
         for side, number in self._connections().items():
             self._set(CONNECTIONS, number, side)
         up = self._origins()

@@ -20,11 +20,13 @@ PARENT: Final = "parent"  # the name of the process that has the admin listener
 class Commons:
     """A directory that every process of the program uses, and the name that one process alone has in it.
 
-    A process in the place of one that has ended takes its name, too.
+    A process in the place of one that has ended takes its name, too. `store` is the directory in memory
+    where all of them store responses, if they do.
     """
 
     directory: Path
     process: str
+    store: Path | None = None
 
     @property
     def leads(self) -> bool:

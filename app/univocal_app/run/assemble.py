@@ -29,8 +29,9 @@ from univocal.server.listener import Listener
 from univocal.server.protocol import ExactProtocol
 from univocal.server.service import EngineService
 from univocal.server.tls import TlsConnection
+from univocal.store.address import OpenTier, file_tier, store_at
 from univocal.store.memory import MemoryStore
-from univocal.store.redis.tier import SharedStore
+from univocal.store.roles import StoreReport, unreported
 from univocal.uri.profile import Profile
 from univocal.uri.sites import Sites
 from univocal_app.config.sites import SiteReader, edits_of, rules
@@ -77,7 +78,9 @@ if TYPE_CHECKING:
 __all__ = [
     "House",
     "assemble",
+    "check_store",
     "connection_limits",
+    "memory_bounds",
     "profiles_of",
     "read_limits",
     "runtime_of",
@@ -86,6 +89,8 @@ __all__ = [
 ]
 
 LOOK: Final = 5.0  # seconds
+# The part of what all processes keep together that each may have in its own memory, too: 1 of so many.
+_OWN: Final = 4
 
 
 @dataclass
@@ -108,7 +113,7 @@ class House:
     events: Events
     log: AccessLog
     listener: Listener
-    shared: SharedStore | None = None
+    shared: OpenTier | None = None
     certificates: CertificateFiles | None = None
     telemetry: Telemetry | None = None
     https_port: int = HTTPS  # of the listener to which plain HTTP is sent
@@ -227,7 +232,11 @@ def assemble(
     configuration: Configuration, source: str, commons: Commons | None = None, https_port: int = HTTPS
 ) -> House:
     """Build the proxy; one of several processes has `commons`. Raises ConfigurationError."""
-    store = store_of(configuration, source)
+
+    def commanded(command: str, result: str, seconds: float) -> None:
+        figures.commanded(command, result, seconds)
+
+    store = store_of(configuration, source, commons, commanded)
     shared, memory = (None, store) if isinstance(store, MemoryStore) else (store, store.memory)
     server = configuration.server
     log = open_log(server.access_log, server.access_log_format, source, commons)
@@ -310,16 +319,41 @@ def connection_limits(configuration: Configuration) -> ConnectionLimits:
     return ConnectionLimits(share_of(configuration).clients, per_client)
 
 
-def store_of(configuration: Configuration, source: str) -> MemoryStore | SharedStore:
+def memory_bounds(configuration: Configuration) -> tuple[int, int]:
+    """The bytes of memory that each process has for responses, and those of one response at most.
+
+    Where several processes keep what they store together in memory, each has a part of it in its own.
+    """
+    table, workers = configuration.cache, configuration.server.workers
+    if table.store != "memory" or workers == 1:
+        return table.max_bytes, table.max_object_bytes
+    own = max(table.max_bytes // (_OWN * workers), table.max_object_bytes)
+    return min(own, table.max_bytes), table.max_object_bytes
+
+
+def store_of(
+    configuration: Configuration,
+    source: str,
+    commons: Commons | None = None,
+    report: StoreReport = unreported,
+) -> MemoryStore | OpenTier:
     """Make the store of the configuration; nothing is connected yet. Raises ConfigurationError."""
     table = configuration.cache
-    memory = MemoryStore(max_bytes=table.max_bytes, max_object_bytes=table.max_object_bytes)
-    if table.store == "memory":
-        return memory
+    memory = MemoryStore(*memory_bounds(configuration))
     try:
-        return SharedStore.at(table.store, memory, time.time, table.detached_ttl)
+        if table.store == "memory":
+            if commons is None or commons.store is None:
+                return memory
+            return file_tier(commons.store, memory, time.time, table.max_bytes, report, is_durable=False)
+        return store_at(table.store, memory, time.time, table.detached_ttl, table.disk_bytes, report)
     except ConfigurationError as error:
         raise ConfigurationError(source, "cache.store", masked(table.store), error.allowed) from None
+
+
+def check_store(configuration: Configuration, source: str) -> None:
+    """Raise ConfigurationError if there can be no such store; nothing is opened or made."""
+    if not configuration.cache.store.startswith("file:"):
+        store_of(configuration, source)
 
 
 def profiles_of(configuration: Configuration, source: str) -> dict[str, Profile]:

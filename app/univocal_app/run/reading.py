@@ -11,7 +11,7 @@ from univocal_app.config.files import Files, placed_in
 from univocal_app.config.places import substituted
 from univocal_app.config.tables import Configuration, validate
 from univocal_app.observe.accesslog import check_log
-from univocal_app.run.assemble import runtime_of, store_of
+from univocal_app.run.assemble import check_store, runtime_of
 from univocal_app.run.certificate_files import contexts_of
 from univocal_app.run.listeners import check_listeners, check_place
 from univocal_app.run.origins import proxies_of
@@ -24,7 +24,7 @@ Check: TypeAlias = Callable[[Configuration, str], object]
 ATTEMPTS: Final = 4  # to validate a file, each without what the one before objected to
 _CHECKS: Final[tuple[Check, ...]] = (
     runtime_of,
-    store_of,
+    check_store,
     proxies_of,
     contexts_of,
     check_telemetry,

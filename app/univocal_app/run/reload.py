@@ -23,7 +23,7 @@ from univocal_app.config.tables import Configuration
 from univocal_app.config.values import masked
 from univocal_app.observe.accesslog import Outlet, check_log, outlet_of
 from univocal_app.observe.admin_life import NotTakenError
-from univocal_app.run.assemble import House, connection_limits, read_limits, runtime_of
+from univocal_app.run.assemble import House, connection_limits, memory_bounds, read_limits, runtime_of
 from univocal_app.run.certificate_files import Contexts, contexts_of
 from univocal_app.run.error_page_files import page_contents
 from univocal_app.run.origins import Recipe, Running, contents_of, proxies_of, recipes_of
@@ -106,13 +106,13 @@ async def adopt(house: House, prepared: Prepared) -> None:
         house.log.turn_to(prepared.outlet)
         house.seat_log()
     if house.shared is not None:
-        house.shared.detached_ttl = configuration.cache.detached_ttl
+        house.shared.ttl = configuration.cache.detached_ttl
     store = house.proxy.store
     gone = _digests(before) - _digests(prepared.runtime)
     if gone:
         # No purge reaches these any more: should the profile come back, they must not.
         await store.purge_in_slices(Profiles(frozenset(gone)), time.time())
-    await store.resize(configuration.cache.max_bytes, configuration.cache.max_object_bytes)
+    await store.resize(*memory_bounds(configuration))
 
 
 def _fixed(held: Configuration, wanted: Configuration, source: str) -> Iterator[ConfigurationError]:

@@ -60,14 +60,14 @@ class Task:
     source: str
     front: tuple[Bound, ...]
     directory: Path
+    store: Path | None = None
     drained: frozenset[str] = frozenset()
 
     def __call__(self, name: str, bound: socket.socket) -> None:
         """Serve until the parent says so, or is gone; `bound` is this end of the channel."""
         _call_itself(f"univocal: worker {name}")
-        house = assemble(
-            self.configuration, self.source, Commons(self.directory, name), https_port(self.front)
-        )
+        commons = Commons(self.directory, name, self.store)
+        house = assemble(self.configuration, self.source, commons, https_port(self.front))
         house.drain(self.drained)
 
         async def start() -> None:

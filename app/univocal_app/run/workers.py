@@ -6,10 +6,11 @@ import asyncio
 import itertools
 import logging
 import multiprocessing
+import shutil
 import signal
 import socket
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import resource_tracker
@@ -20,6 +21,7 @@ from typing import Final
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.origin.balance import MemberState
 from univocal.origin.upkeep import StateChange
+from univocal.store.file.directory import new_in_memory
 from univocal_app.config.tables import Configuration, settings_of
 from univocal_app.observe.admin_drain import Drains
 from univocal_app.observe.admin_life import Life, NotTakenError
@@ -115,13 +117,14 @@ def alone(program: Program) -> None:
 def supervise(program: Program) -> None:
     """Serve clients by `workers` processes and the admin listener by this one.
 
-    To the shared store each is a node. Raises ConfigurationError, or WorkersError.
+    To the shared store each is a node; in the place of memory alone they share a store in memory. Raises
+    ConfigurationError, or WorkersError.
     """
-    with TemporaryDirectory(prefix="univocal-") as name:
+    with TemporaryDirectory(prefix="univocal-") as name, _memory_of_all(program.configuration) as store:
         directory, source, listeners = Path(name), program.source, program.listeners
-        configuration, commons = program.configuration, Commons(directory, PARENT)
+        configuration, commons = program.configuration, Commons(directory, PARENT, store)
         house = assemble(configuration, source, commons, https_port(listeners.front))
-        task, count = partial(_task, house, listeners.front, directory), configuration.server.workers
+        task, count = partial(_task, house, listeners.front, directory, store), configuration.server.workers
         workers = Workers(count, task, house.forget, house.events.relay, house.news.hear)
         house.survey.others = house.events.reporters = workers
         reload = Reload(house, program.read, program.tell, program.notices, workers)
@@ -157,8 +160,8 @@ def supervise(program: Program) -> None:
         run(serving, program.ready, hears={signal.SIGHUP: reload.begin, signal.SIGUSR1: reopen})
 
 
-def _task(house: House, front: tuple[Bound, ...], directory: Path) -> Task:
-    return Task(house.configuration, house.source, front, directory, house.drained)
+def _task(house: House, front: tuple[Bound, ...], directory: Path, store: Path | None) -> Task:
+    return Task(house.configuration, house.source, front, directory, store, house.drained)
 
 
 async def _drain(house: House, workers: Workers | None, urls: frozenset[str]) -> None:
@@ -166,6 +169,19 @@ async def _drain(house: House, workers: Workers | None, urls: frozenset[str]) ->
     house.drain(urls)
     if workers is not None:
         await workers.drain(urls)
+
+
+@contextmanager
+def _memory_of_all(configuration: Configuration) -> Iterator[Path | None]:
+    """A directory in memory for what several processes store, if it is memory that they are to store in."""
+    if configuration.cache.store != "memory":
+        yield None
+        return
+    directory = new_in_memory()
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 @dataclass(eq=False)

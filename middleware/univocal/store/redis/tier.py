@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from univocal.cache.stored import Stored
@@ -342,6 +343,12 @@ class TrackedTier(Tiers):
     async def aclose(self) -> None:
         """Disconnect."""
         await self.store.aclose()
+
+    @property
+    def behind(self) -> float:
+        """The seconds for which this node has not heard of Redis."""
+        until = self.store.trusted_until
+        return 0.0 if until == inf else max(0.0, self.store.clock() + self.store.bound - until)
 
     @property
     def ttl(self) -> float:
