@@ -62,4 +62,5 @@ def test_what_no_reload_changes_is_there() -> None:
         "server.workers": "1",
         "server.otel": "False",
         "cache.store": "memory",
+        "cache.disk_bytes": "1073741824",
     }

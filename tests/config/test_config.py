@@ -159,7 +159,6 @@ def test_defaults_are_those_of_the_contract() -> None:
         ("[server]\nlisten = 'x'\n" + SITE, "server.listen", "x", "HOST:PORT"),
         ("[server]\nlisten = '127.0.0.1:65536'\n" + SITE, "server.listen", "127.0.0.1:65536", "HOST:PORT"),
         ("[server]\nlisten = 8080\n" + SITE, "server.listen", 8080, "HOST:PORT"),
-        ("[server]\nworkers = 2\n" + SITE, "server.workers", 2, "shared store"),
         ("[server]\nworkers = true\n" + SITE, "server.workers", True, "an integer"),
         ("[server]\nworkers = 0\n" + SITE, "server.workers", 0, "greater than or equal to 1"),
         ("[server]\ntls_cert = 3\n" + SITE, "server.tls_cert", 3, "a text"),

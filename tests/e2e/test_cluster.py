@@ -270,14 +270,14 @@ async def test_a_node_that_starts_without_redis_goes_on_alone(
     client, admin = Connection(node.proxy), Connection(node.admin, "localhost")
     told = b"ready, without the shared store: memory alone, 2 seconds a response\n"
     assert await admin.ask("GET", "/-/ready") == (200, told)
-    assert b"\nunivocal_shared_store_connected 0.0\n" in (await admin.ask("GET", "/metrics"))[1]
+    assert b"\nunivocal_store_connected 0.0\n" in (await admin.ask("GET", "/metrics"))[1]
     assert [await client.ask("GET", SPELLINGS[0] % 1) for _ in range(2)] == [(200, b"1")] * 2
     assert origin[0].asked == 1
     status, body = await client.ask("PURGE", SPELLINGS[1] % 1)
     assert (status, b'"shared-store-unavailable"' in body) == (503, True)
     redis.start()
     await Cluster([node], origin[0]).attached()
-    assert b"\nunivocal_shared_store_connected 1.0\n" in (await admin.ask("GET", "/metrics"))[1]
+    assert b"\nunivocal_store_connected 1.0\n" in (await admin.ask("GET", "/metrics"))[1]
     assert (await client.ask("PURGE", SPELLINGS[1] % 1))[0] == 200
     client.close()
     admin.close()

@@ -236,10 +236,7 @@ def assemble(
     def commanded(command: str, result: str, seconds: float) -> None:
         figures.commanded(command, result, seconds)
 
-    store = store_of(configuration, source, commons, commanded)
-    shared, memory = (None, store) if isinstance(store, MemoryStore) else (store, store.memory)
-    server = configuration.server
-    log = open_log(server.access_log, server.access_log_format, source, commons)
+    memory, shared = _parts_of(store_of(configuration, source, commons, commanded))
     recipes, proxies = recipes_of(configuration, source), proxies_of(configuration, source)
     runtime = runtime_of(configuration, source, proxies, https_port)
     # The metrics tell of the connections, too, which come later.
@@ -263,7 +260,8 @@ def assemble(
         Failures(survey),
         lambda: expiries(house.configuration, house.source),
     )
-    proxy = CacheMiddleware(origins, runtime=runtime, store=store, counters=[figures, *views.listeners])
+    counters, store = [figures, *views.listeners], shared or memory
+    proxy = CacheMiddleware(origins, runtime=runtime, store=store, counters=counters)
     listener = _listener(configuration, proxy, origins)
     telemetry = telemetry_of(configuration, source, metrics, commons)
     if telemetry is not None:
@@ -271,8 +269,8 @@ def assemble(
     events = Events(proxy.engine.audience.listeners)
     files = _certificates(configuration, source, runtime.sites)
     written = source, configuration, Running.of(recipes, proxies), dict(contents_of(configuration, source))
-    observers = metrics, views, survey, events
-    house = House(*written, proxy, origins, *observers, log, listener, shared, files, telemetry, https_port)
+    observers = metrics, views, survey, events, _log_of(configuration, source, commons)
+    house = House(*written, proxy, origins, *observers, listener, shared, files, telemetry, https_port)
     house.seat_log()
     return house
 
@@ -284,7 +282,7 @@ def _certificates(configuration: Configuration, source: str, sites: Sites) -> Ce
 
 def _figures(
     memory: MemoryStore,
-    shared: SharedStore | None,
+    shared: OpenTier | None,
     commons: Commons | None,
     connections: Callable[[], Mapping[str, int]],
     servers: Callable[[], Iterable[Listed]],
@@ -293,6 +291,15 @@ def _figures(
     return Figures(
         memory, shared, commons, connections, lambda: states_of(servers()), lambda: conditions_of(servers())
     )
+
+
+def _parts_of(store: MemoryStore | OpenTier) -> tuple[MemoryStore, OpenTier | None]:
+    return (store, None) if isinstance(store, MemoryStore) else (store.memory, store)
+
+
+def _log_of(configuration: Configuration, source: str, commons: Commons | None) -> AccessLog:
+    server = configuration.server
+    return open_log(server.access_log, server.access_log_format, source, commons)
 
 
 def _listener(configuration: Configuration, proxy: CacheMiddleware, origins: Origins) -> Listener:

@@ -117,8 +117,7 @@ def alone(program: Program) -> None:
 def supervise(program: Program) -> None:
     """Serve clients by `workers` processes and the admin listener by this one.
 
-    To the shared store each is a node; in the place of memory alone they share a store in memory. Raises
-    ConfigurationError, or WorkersError.
+    To the shared store each is a node. Raises ConfigurationError, or WorkersError.
     """
     with TemporaryDirectory(prefix="univocal-") as name, _memory_of_all(program.configuration) as store:
         directory, source, listeners = Path(name), program.source, program.listeners

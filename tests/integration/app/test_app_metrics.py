@@ -130,7 +130,7 @@ def test_the_gauges_are_those_of_now() -> None:
     lines = text_of(Figures(MemoryStore())).splitlines()
     assert gauges(lines) == ["univocal_stored_responses 0.0", "univocal_stored_bytes 0.0"]
     assert "# TYPE univocal_stored_responses gauge" in lines
-    assert "univocal_shared_store_connected" not in "".join(lines)
+    assert "univocal_store_connected" not in "".join(lines)
 
 
 # ── several processes ───────────────────────────────────────────────────────────────────────────────────────
@@ -189,15 +189,15 @@ def test_each_process_tells_the_counts_of_all_at_once(start: Any) -> None:
 def test_gauges_of_all_that_live(start: Any) -> None:
     parent, one, two = start("parent", 1), start("1", 20), start("2", 300, connected=False)
     assert told(parent, "univocal_stored_responses") == 1  # nobody else has looked
-    assert told(parent, "univocal_shared_store_connected") == 1
+    assert told(parent, "univocal_store_connected") == 1
     one.look()
     two.look()
     assert told(parent, "univocal_stored_responses") == 321
     assert told(parent, "univocal_stored_bytes") == 32100
-    assert told(parent, "univocal_shared_store_connected") == 0
+    assert told(parent, "univocal_store_connected") == 0
     parent.forget("2")
     assert told(parent, "univocal_stored_responses") == 21
-    assert told(parent, "univocal_shared_store_connected") == 1
+    assert told(parent, "univocal_store_connected") == 1
 
 
 def test_who_takes_the_place_of_another_goes_on_counting(start: Any, tmp_path: Path) -> None:
