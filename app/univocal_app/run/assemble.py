@@ -260,8 +260,7 @@ def assemble(
         Failures(survey),
         lambda: expiries(house.configuration, house.source),
     )
-    counters, store = [figures, *views.listeners], shared or memory
-    proxy = CacheMiddleware(origins, runtime=runtime, store=store, counters=counters)
+    proxy = _proxy(origins, runtime, shared or memory, [figures, *views.listeners])
     listener = _listener(configuration, proxy, origins)
     telemetry = telemetry_of(configuration, source, metrics, commons)
     if telemetry is not None:
@@ -269,8 +268,8 @@ def assemble(
     events = Events(proxy.engine.audience.listeners)
     files = _certificates(configuration, source, runtime.sites)
     written = source, configuration, Running.of(recipes, proxies), dict(contents_of(configuration, source))
-    observers = metrics, views, survey, events, _log_of(configuration, source, commons)
-    house = House(*written, proxy, origins, *observers, listener, shared, files, telemetry, https_port)
+    observers, log = (metrics, views, survey, events), _log_of(configuration, source, commons)
+    house = House(*written, proxy, origins, *observers, log, listener, shared, files, telemetry, https_port)
     house.seat_log()
     return house
 
@@ -291,6 +290,15 @@ def _figures(
     return Figures(
         memory, shared, commons, connections, lambda: states_of(servers()), lambda: conditions_of(servers())
     )
+
+
+def _proxy(
+    origins: Origins,
+    runtime: Runtime,
+    store: MemoryStore | OpenTier,
+    counters: Sequence[Callable[[Outcome], None]],
+) -> CacheMiddleware:
+    return CacheMiddleware(origins, runtime=runtime, store=store, counters=counters)
 
 
 def _parts_of(store: MemoryStore | OpenTier) -> tuple[MemoryStore, OpenTier | None]:

@@ -1,0 +1,311 @@
+"""A store in a directory: shared by processes, warm after their end, whole or gone, bounded, and locked."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import stored_response
+from univocal.cache.stored import Stored
+from univocal.http.errors import ConfigurationError
+from univocal.http.messages import Request
+from univocal.store.address import file_tier
+from univocal.store.file.directory import new_in_memory
+from univocal.store.memory import MemoryStore
+from univocal.store.purge_selectors import Everything, Keys, Prefix, Tags
+from univocal.store.shared import SharedTier
+
+REQUEST = Request(b"GET", b"/", [])
+Open = Callable[..., Awaitable[SharedTier]]
+
+
+def key(path: str) -> bytes:
+    return b"0123456789abcdef http en.example /" + path.encode()
+
+
+def response(path: str, body: bytes = b"content", tags: bytes = b"t", age: float = 0.0) -> Stored:
+    return stored_response((b"xkey", tags), name=key(path), body=body, at=time.time() - age)
+
+
+@pytest.fixture
+async def opened(tmp_path: Path) -> AsyncIterator[Open]:
+    tiers = list[SharedTier]()
+
+    async def go(disk_bytes: int = 64 << 20, patience: float = 5.0, name: str = "store") -> SharedTier:
+        tier = file_tier(tmp_path / name, MemoryStore(), time.time, disk_bytes)
+        tier._patience = patience
+        await tier.start()
+        tiers.append(tier)
+        return tier
+
+    yield go
+    for tier in tiers:
+        if tier.connected:
+            await tier.aclose()
+
+
+async def store(tier: SharedTier, *responses: Stored) -> None:
+    ends = list[tuple[Any, asyncio.Future[None]]]()
+    for stored in responses:
+        lease = tier.begin(stored.key, time.time())
+        tier.commit(lease, stored)
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        tier.end(lease, lambda ended=ended: ended.set_result(None))  # type: ignore[misc]
+        ends.append((lease, ended))
+    for lease, ended in ends:
+        await ended
+        tier.release(lease)
+
+
+async def served(tier: SharedTier, path: str, *, joined: bool = False) -> list[bytes]:
+    """The contents that a node serves: from its memory, or from the store."""
+    held = tier.lookup(key(path), time.time())
+    if held:
+        return [one.body for one in held]
+    found = list[bytes]()
+
+    def judge(servable: Sequence[Stored], askable: Sequence[Stored]) -> bool:
+        found[:] = [one.body for one in servable]
+        return bool(found)
+
+    lease = tier.begin(key(path), time.time())
+    done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    tier.fill(lease, REQUEST, judge, done.set_result, joined=joined)
+    await done
+    tier.end(lease, lambda: None)
+    tier.release(lease)
+    return found
+
+
+async def test_what_one_process_stores_the_others_have(opened: Open) -> None:
+    first, second = await opened(), await opened()
+    await store(first, response("a", b"from the first"))
+    assert await served(second, "a") == [b"from the first"]
+    assert [one.body for one in second.lookup(key("a"), time.time())] == [b"from the first"]
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [Keys(frozenset((key("a"),))), Tags(frozenset((b"t",))), Prefix(frozenset((b"http en.",))), Everything()],
+)
+async def test_a_purge_is_in_force_in_all_processes_at_once(opened: Open, selector: Any) -> None:
+    first, second = await opened(), await opened()
+    await store(first, response("a"))
+    assert await served(second, "a") == [b"content"]
+    assert await first.purge(selector, time.time()) == 1
+    assert second.lookup(key("a"), time.time()) == ()
+    assert await served(second, "a") == []
+    assert await second.purge(selector, time.time()) == 0
+
+
+async def test_a_soft_purge_marks_stale_in_all_processes(opened: Open) -> None:
+    first, second = await opened(), await opened()
+    await store(first, response("a"))
+    assert await first.purge(Tags(frozenset((b"t",)), soft=True), time.time()) == 1
+    await served(second, "a")
+    (stale,) = second.lookup(key("a"), time.time())
+    assert stale.fresh_until <= time.time()
+
+
+async def test_what_was_fetched_before_a_purge_elsewhere_is_not_stored(opened: Open) -> None:
+    first, second = await opened(), await opened()
+    lease = first.begin(key("a"), time.time())
+    await second.purge(Tags(frozenset((b"t",))), time.time())
+    assert not first.commit(lease, response("a"))
+    first.end(lease, lambda: None)
+    assert await served(second, "a") == []
+
+
+async def test_a_replaced_response_is_served_by_no_process(opened: Open) -> None:
+    first, second = await opened(), await opened()
+    await store(first, response("a", b"old", age=1))
+    assert await served(second, "a") == [b"old"]
+    await store(first, response("a", b"new"))
+    await asyncio.sleep(0.05)
+    assert await served(second, "a") == [b"new"]
+    assert await served(first, "a") == [b"new"]
+
+
+async def test_a_key_that_another_process_fetches_is_waited_for(opened: Open) -> None:
+    first, second = await opened(), await opened()
+    lease = first.begin(key("a"), time.time())
+    done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    first.fill(lease, REQUEST, lambda *_: False, done.set_result, joined=True)
+    assert await done is False
+    waiting = asyncio.create_task(served(second, "a", joined=True))
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
+    first.commit(lease, response("a", b"fetched once"))
+    first.end(lease, lambda: None)
+    assert await asyncio.wait_for(waiting, 2) == [b"fetched once"]
+
+
+async def test_a_store_is_warm_when_it_is_opened_again(opened: Open) -> None:
+    first = await opened()
+    await store(first, *(response(str(number)) for number in range(500)))
+    await first.purge(Keys(frozenset((key("7"),))), time.time())
+    again = await opened()
+    assert await served(again, "499") == [b"content"]
+    assert await served(again, "7") == []
+    assert await again.count(Tags(frozenset((b"t",)))) == 499
+
+
+WRITER = """
+import asyncio, sys, time
+sys.path[:0] = {path!r}
+from store.file.test_file_store import *
+async def main():
+    tier = file_tier(Path({directory!r}), MemoryStore(), time.time)
+    await tier.start()
+    await store(tier, response("purged"))
+    for number in range(100_000):
+        await store(tier, response(str(number), b"%d" % number * 1000))
+        if number == 50:
+            await tier.purge(Keys(frozenset((key("purged"),))), time.time())
+            print("ready", flush=True)
+asyncio.run(main())
+"""
+
+
+async def test_what_a_killed_process_stored_is_whole_and_what_it_purged_is_gone(
+    opened: Open, tmp_path: Path
+) -> None:
+    program = WRITER.format(path=sys.path, directory=str(tmp_path / "store"))
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:  # noqa: ASYNC220
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        await asyncio.sleep(0.2)
+        process.send_signal(signal.SIGKILL)
+    tier = await opened()
+    assert await served(tier, "purged") == []
+    for number in range(51):
+        assert await served(tier, str(number)) == [b"%d" % number * 1000]
+
+
+async def test_a_process_that_stands_still_delays_nobody_for_long(opened: Open, tmp_path: Path) -> None:
+    program = WRITER.format(path=sys.path, directory=str(tmp_path / "store"))
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:  # noqa: ASYNC220
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        tier = await opened()
+        process.send_signal(signal.SIGSTOP)
+        try:
+            assert await served(tier, "3") == [b"3" * 1000]
+            await asyncio.wait_for(tier.purge(Keys(frozenset((key("3"),))), time.time()), 10)
+            assert await served(tier, "3") == []
+        finally:
+            process.send_signal(signal.SIGKILL)
+
+
+async def test_a_second_program_is_refused(opened: Open, tmp_path: Path) -> None:
+    await opened()
+    program = WRITER.format(path=sys.path, directory=str(tmp_path / "store"))
+    ended = subprocess.run(  # noqa: ASYNC221
+        [sys.executable, "-c", program], capture_output=True, text=True, start_new_session=True, check=False
+    )
+    assert "a directory that no other program uses" in ended.stderr
+    assert (tmp_path / "store").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match="can be written"):
+        file_tier(tmp_path / "file" / "store", MemoryStore(), time.time)
+
+
+def rows(directory: Path) -> sqlite3.Connection:
+    (file,) = directory.glob("entries-*.db")
+    return sqlite3.connect(file, isolation_level=None)
+
+
+async def test_a_row_that_is_not_whole_is_gone(opened: Open, tmp_path: Path) -> None:
+    tier = await opened()
+    await store(tier, response("a"), response("b"))
+    with rows(tmp_path / "store") as sql:
+        sql.execute("UPDATE entries SET body = x'00' WHERE key = ?", (key("a"),))
+    other = await opened()
+    assert await served(other, "a") == []
+    assert await served(other, "b") == [b"content"]
+
+
+async def test_a_damaged_file_is_put_aside_and_begun_anew(
+    opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tier = await opened()
+    await store(tier, response("a"))
+    await tier.aclose()
+    (file,) = (tmp_path / "store").glob("entries-*.db")
+    file.write_bytes(b"damaged" * 4096)
+    again = await opened()
+    assert await served(again, "a") == []
+    await store(again, response("b"))
+    assert "put aside as damaged.db" in caplog.text
+    assert (tmp_path / "store" / "damaged.db").exists()
+    assert await served(await opened(), "b") == [b"content"]
+
+
+async def test_a_store_stays_within_its_bytes_and_keeps_what_is_used(opened: Open, tmp_path: Path) -> None:
+    tier = await opened(disk_bytes=2 << 20)
+    for number in range(60):
+        await store(tier, response(str(number), bytes(100_000)))
+    assert sum(file.stat().st_size for file in (tmp_path / "store").glob("*.db")) < 4 << 20
+    other = await opened()
+    assert await served(other, "59") != []
+    assert await served(other, "0") == []
+
+
+async def test_a_full_disk_stores_nothing_and_purges_go_on(
+    opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    if os.getuid() != 0:
+        pytest.skip("a disk of its own needs root")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", disk], check=False)  # noqa: ASYNC221
+    if mounted.returncode:
+        pytest.skip("a disk of its own cannot be mounted here")
+    try:
+        tier = await opened(name="disk/store")
+        for number in range(40):
+            await store(tier, response(str(number), os.urandom(100_000)))
+        assert "nothing is stored there" in caplog.text
+        assert caplog.text.count("nothing is stored there") == 1
+        assert await served(tier, "39") != []  # of its own memory
+        assert await tier.purge(Tags(frozenset((b"t",))), time.time()) == 40
+        assert await served(tier, "0") == await served(tier, "39") == []
+        await tier.aclose()
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)  # noqa: ASYNC221
+
+
+async def test_expired_and_purged_rows_are_removed_in_the_background(opened: Open, tmp_path: Path) -> None:
+    tier = await opened()
+    tags = [b"gone", b"stays"]
+    await store(tier, *(response(str(number), tags=tags[number % 2]) for number in range(20)))
+    await tier.purge(Tags(frozenset((b"gone",))), time.time())
+    with rows(tmp_path / "store") as sql:
+        sql.execute("UPDATE entries SET usable_until = 1 WHERE key = ?", (key("1"),))
+        entries = tier._entries
+        await entries._clean(0, tier._judge, tier._followed)  # type: ignore[attr-defined]
+        left = {row[0] for row in sql.execute("SELECT key FROM entries")}
+    assert left == {key(str(number)) for number in range(3, 20, 2)}
+
+
+def test_a_directory_in_memory_whose_program_was_killed_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("univocal.store.file.directory.SHARED_MEMORY", tmp_path)
+    left = new_in_memory()
+    (left / "lock").touch()
+    assert new_in_memory() != left
+    assert not left.exists()
