@@ -21,7 +21,10 @@ TEXT = b"The same words again and again. " * 300
 NOW = 1_700_000_000.0
 
 
-def stored(memory: MemoryStore, key: bytes = b"k", content: bytes = TEXT) -> Stored:
+KEY = b"profile http a.example /"
+
+
+def stored(memory: MemoryStore, key: bytes = KEY, content: bytes = TEXT) -> Stored:
     fields = [(b"content-type", b"text/plain"), (b"cache-control", b"max-age=60"), (b"etag", b'"1"')]
     verdict = may_store(key, Request(b"GET", b"/", []), Response(200, fields), DEFAULTS, NOW, NOW)
     assert isinstance(verdict, Stored)
@@ -46,7 +49,7 @@ def test_a_form_is_made_once_and_counted() -> None:
     assert memory.stats.responses == 1
 
 
-@pytest.mark.parametrize("selector", [Keys(frozenset([b"k"])), Everything()])
+@pytest.mark.parametrize("selector", [Keys(frozenset([KEY])), Everything()])
 def test_a_purge_gives_back_all_that_forms_took(selector: Keys | Everything) -> None:
     memory = MemoryStore()
     compression, response = Compression(memory), stored(memory)
@@ -61,8 +64,8 @@ def test_a_soft_purge_keeps_forms_and_their_count() -> None:
     compression, response = Compression(memory), stored(memory)
     form = compression.choose(response, (b"gzip",))
     before = memory.stats.bytes
-    memory.purge(Keys(frozenset([b"k"]), soft=True), NOW)
-    (stale,) = memory.lookup(b"k")
+    memory.purge(Keys(frozenset([KEY]), soft=True), NOW)
+    (stale,) = memory.lookup(KEY)
     assert stale is not response
     assert compression.choose(stale, (b"gzip",)) is form
     assert memory.stats.bytes == before
@@ -73,7 +76,7 @@ def test_a_soft_purge_keeps_forms_and_their_count() -> None:
 def test_forms_evict_others_and_never_exceed_the_bound() -> None:
     memory = MemoryStore(max_bytes=60_000, max_object_bytes=20_000)
     compression = Compression(memory)
-    responses = [stored(memory, b"k%d" % number) for number in range(5)]
+    responses = [stored(memory, KEY + b"%d" % number) for number in range(5)]
     for response in responses:
         for coding in (b"gzip", b"br", b"zstd"):
             compression.choose(response, (coding,))
