@@ -77,6 +77,10 @@ def one_octet_less(turn, chunk, write=Turn.write):
     return write(turn, chunk[:-1])
 
 
+def for_another_host(fields, *, asked=upstream.request_fields, **named):
+    return asked(fields, **named | {"host": b"b", "authority": b"b"})
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "broken", "law"),
     [
@@ -91,7 +95,7 @@ def one_octet_less(turn, chunk, write=Turn.write):
         (decide, "_endures", lambda *_: True, "freshness"),
         (facts, "initial_age", never_old, "age"),
         (forward, "HOP_BY_HOP", frozenset(), "hop by hop"),
-        (upstream, "forwards_left", lambda method, fields: [(b"host", b"b"), *fields], "forwarded"),
+        (upstream, "request_fields", for_another_host, "forwarded"),
         (ResponseReader, "feed", used_again, "count"),
         (Turn, "finish", twice, "count"),
         (Turn, "write", one_octet_less, "unreadable"),

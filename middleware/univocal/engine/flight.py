@@ -520,7 +520,7 @@ class Flight:
             self._release()
 
     def _release(self) -> None:
-        if self.recording is not None:
+        if self.recording is not None and self.recording.content.has_room:
             self._flights.tiers.release(self.recording.lease)
         self.leader = None
         self._passengers.clear()  # objects in a circle wait for the garbage collector

@@ -16,16 +16,17 @@ _OBJECT: Final = sys.getsizeof(b"") + 8
 class KeptContent:
     """Chunks of content, for each of which a lease reserves room, and the room for those still to come.
 
-    `whole` is all of the content once it is complete.
+    `whole` is all of the content once it is complete. `has_room` is true once the lease has reserved any.
     """
 
-    __slots__ = ("_ahead", "_lease", "_tiers", "chunks", "whole")
+    __slots__ = ("_ahead", "_lease", "_tiers", "chunks", "has_room", "whole")
 
     def __init__(self, tiers: Tiers, lease: TierLease) -> None:
         self._tiers = tiers
         self._lease = lease
         self.chunks: list[bytes] = []
         self._ahead = 0  # bytes reserved for content that is still to come
+        self.has_room = False
         self.whole: bytes | None = None
 
     @property
@@ -42,6 +43,7 @@ class KeptContent:
         if not self._tiers.reserve(self._lease, room):
             return False
         self._ahead = room
+        self.has_room = True
         return True
 
     def give_way(self) -> None:
@@ -62,6 +64,7 @@ class KeptContent:
         ):
             return False
         self.chunks.append(chunk)
+        self.has_room = True
         return True
 
     def with_chunk(self, chunk: bytes) -> int:

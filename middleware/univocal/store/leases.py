@@ -104,6 +104,8 @@ class Leases:
             return
         lease.live = False
         del self._live[id(lease)]
+        if not self._log:
+            return
         oldest = next(iter(self._live.values())).began if self._live else self._number
         while self._log and self._log[0][0] <= oldest:
             self._weight -= self._log.popleft()[1]
