@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +27,8 @@ CONFIGURATION = """<?php
 define('DB_NAME', 'wordpress'); define('DB_USER', 'root'); define('DB_PASSWORD', '');
 define('DB_HOST', 'localhost:{socket}'); define('DB_CHARSET', 'utf8mb4'); define('DB_COLLATE', '');
 define('WP_HOME', 'http://{host}'); define('WP_SITEURL', 'http://{host}');
-define('WP_HTTP_BLOCK_EXTERNAL', true); define('DISABLE_WP_CRON', true);
+define('WP_HTTP_BLOCK_EXTERNAL', true);
+define('WP_ACCESSIBLE_HOSTS', '127.0.0.1'); define('DISABLE_WP_CRON', true);
 define('WP_ENVIRONMENT_TYPE', 'local');  // passwords of applications without https
 $table_prefix = 'wp_';
 require_once ABSPATH . 'wp-settings.php';
@@ -79,8 +81,52 @@ def blog(needs, directory, php, serve, place, request) -> Any:
     )
     credentials = base64.b64encode(f"owner:{found[1]}".encode()).decode()
     return SimpleNamespace(
-        front=place(front, HOST), origin=place(origin, HOST), owner={"Authorization": f"Basic {credentials}"}
+        front=place(front, HOST),
+        origin=place(origin, HOST),
+        owner={"Authorization": f"Basic {credentials}"},
+        content=own / "wp-content",
+        port=front,
     )
+
+
+@pytest.fixture
+def purging(blog) -> Any:
+    """The blog with the file that the page on WordPress shows."""
+    page = (Path(__file__).parents[3] / "docs/how-to/wordpress.md").read_text("utf-8")
+    plugin, setting = re.findall(r"(?ms)^```php\n(.*?)^```$", page)
+    folder = blog.content / "mu-plugins"
+    folder.mkdir()
+    setting = setting.replace("192.0.2.1:8080", f"127.0.0.1:{blog.port}")
+    (folder / "univocal.php").write_text(plugin.replace("<?php\n", f"<?php\n{setting}", 1), "utf-8")
+    yield blog
+    shutil.rmtree(folder)
+
+
+def changed(blog: Any, post: dict[str, Any], method: str, **told: str) -> Any:
+    """Change a post as the block editor does."""
+    answer = blog.front.ask(
+        f"/wp-json/wp/v2/posts/{post['id']}", "POST", json.dumps(told),
+        X_HTTP_Method_Override=method, Content_Type="application/json", **blog.owner,
+    )  # fmt: skip
+    assert answer.status == 200, answer.text
+    return json.loads(answer.text)
+
+
+def test_the_plugin_of_the_page_makes_a_trashed_post_go_at_once(purging) -> None:
+    post = publish(purging, "Soon trashed", "Read it now.")
+    assert [purging.front.ask("/soon-trashed/").hit for _ in range(2)] == [False, True]
+    assert "Read it now." in purging.front.ask("/").text
+    assert changed(purging, post, "DELETE")["status"] == "trash"
+    assert purging.front.ask("/soon-trashed/").status == 404
+    assert "Read it now." not in purging.front.ask("/").text
+
+
+def test_the_plugin_of_the_page_shows_an_edit_to_the_next_reader(purging) -> None:
+    post = publish(purging, "Soon edited", "The first words.")
+    assert [purging.front.ask("/soon-edited/").hit for _ in range(2)] == [False, True]
+    changed(purging, post, "PUT", content="Better words.")
+    answer = purging.front.ask("/soon-edited/")
+    assert (answer.hit, "Better words." in answer.text) == (False, True)
 
 
 def publish(blog: Any, title: str, content: str) -> dict[str, Any]:
