@@ -361,6 +361,9 @@ def files_of(page: str, scene: Scene) -> None:
         scene.write("univocal.toml", configuration.replace("http://127.0.0.1:9000", scene.origin.url))
         for name, text in (("normalize_path.vcl", RING), ("remap.config", REMAP), ("nginx.conf", SERVER)):
             scene.write(name, text)
+    if page == "docs/how-to/from-nginx.md":
+        scene.write("nginx.conf", SERVER)
+        (scene.folder / "profiles").mkdir()
     if page == "docs/how-to/observing.md":
         example = re.findall(r"(?m)^(\{\"time\".*)$", (ROOT / "docs/how-to/purging.md").read_text("utf-8"))
         (scene.folder / "access.log.1.gz").write_bytes(gzip.compress("\n".join(example).encode() + b"\n"))
