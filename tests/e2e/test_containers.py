@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from univocal_app.config.tables import Configuration, parsed, validate
+from univocal_app.config.files import parsed
+from univocal_app.config.tables import Configuration, validate
 from univocal_app.run.assemble import runtime_of
 
 

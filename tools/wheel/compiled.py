@@ -18,8 +18,16 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOMS = ("http", "uri", "cache", "origin", "store", "forward", "judge", "engine", "server")
 # These run as they are: mypyc has no asynchronous generators, foreign transports are awaited, tiers have
-# subclasses elsewhere, and commands wait for Redis.
-INTERPRETED = ("origin/foreign.py", "origin/streams.py", "store/tiers.py", "store/redis/*.py")
+# subclasses elsewhere, and other stores wait for Redis or for a disk.
+INTERPRETED = (
+    "origin/foreign.py",
+    "origin/streams.py",
+    "store/tiers.py",
+    "store/file/*.py",
+    "store/redis/*.py",
+)
+# The program counts and logs each request.
+OBSERVERS = ("accesslog", "counts", "failures", "figures", "frequent", "handled", "log_lines", "spellings")
 # Type checks stop the build, but for those that another release of mypy or of a dependency may add.
 MYPY = ("--no-warn-unused-ignores", "--no-warn-unreachable")
 
@@ -49,7 +57,9 @@ class CompiledBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         library = Path(self.root, "middleware", "univocal")
         interpreted = {file for pattern in INTERPRETED for file in library.glob(pattern)}
         files = sorted(file for room in ROOMS for file in library.glob(f"{room}/**/*.py"))
-        return [str(file.relative_to(self.root)) for file in files if file not in interpreted]
+        files = [file for file in files if file not in interpreted]
+        files += [Path(self.root, "app", "univocal_app", "observe", f"{name}.py") for name in OBSERVERS]
+        return [str(file.relative_to(self.root)) for file in files]
 
 
 def compiled(sources: list[str], folder: Path) -> list[Path]:
