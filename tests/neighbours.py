@@ -255,7 +255,7 @@ class PlayedRequest:
 class SlowTier(MemoryTier):
     """Memory over a shared tier that answers when the test says so, in any order.
 
-    `elsewhere` is what other nodes store. A commit becomes true at the lease's end, like that of TrackedTier.
+    `elsewhere` is what other nodes store. A commit becomes true at the lease's end, like that of SharedTier.
     """
 
     def __init__(self, memory: MemoryStore, slow: Iterable[str] = ("fill", "keeps", "recall", "end")) -> None:

@@ -89,7 +89,7 @@ def test_what_is_in_them(root: Path, built: Path) -> None:
         f"univocal_app/exporters/templates/canonicalize.{each}.in" for each in ("js", "lua", "py", "vcl")
     }
     assert templates <= set(names)
-    assert {"univocal/store/redis/lua/namespace.lua", "univocal/store/redis/lua/commit.lua"} <= set(names)
+    assert {"univocal/store/redis/lua/publish.lua", "univocal/store/redis/lua/commit.lua"} <= set(names)
     assert {"Homepage", "Changelog", "Documentation", "Issues"} <= {
         url.split(",")[0] for url in told.get_all("Project-URL", [])
     }

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from univocal.http.errors import ConfigurationError
+from univocal.store.address import redis_tier
 from univocal.store.memory import MemoryStore
-from univocal.store.redis.tier import SharedStore
 from univocal.store.redis.url import check, masked
 from univocal_app.config.tables import validate
 
@@ -26,6 +26,12 @@ from univocal_app.config.tables import validate
         "rediss://h:1/0?ssl_cert_reqs=none&ssl_check_hostname=false",
         f"rediss://h?ssl_ca_certs={__file__}&ssl_certfile={__file__}&ssl_keyfile={__file__}&ssl_password=p",
         "rediss://h?ssl_ca_path=/",
+        "redis+sentinel://h/primary",
+        "redis+sentinel://user:p%40ss@h:26379,[::1]:26380,c/my-primary.1?db=2",
+        "rediss+sentinel://h/primary?ssl_cert_reqs=none&sentinel_password=s",
+        "redis+cluster://h",
+        "redis+cluster://user:p@h:7000,h:7001/",
+        f"rediss+cluster://h:7000?ssl_ca_certs={__file__}",
         "unix:///run/redis.sock",
         "unix://user:password@/run/redis.sock?db=0",
         "unix:///run/redis.sock?db=3&password=secret",
@@ -35,7 +41,7 @@ def test_what_leads_to_a_store(url: str) -> None:
     check(url)
     table = {"cache": {"store": url}, "sites": [{"hosts": ["a"], "upstream": "http://b"}]}
     assert validate(table, "file").cache.store == url
-    SharedStore(MemoryStore(), url, lambda: 0.0)
+    redis_tier(url, MemoryStore(), lambda: 0.0)
 
 
 @pytest.mark.parametrize(
@@ -51,6 +57,15 @@ def test_what_leads_to_a_store(url: str) -> None:
         ("redis://h:99999/0", "port"),
         ("redis://h:x/0", "port"),
         ("redis://a:1,b:2/0", "port"),
+        ("redis+sentinel://h", "its path is the name"),
+        ("redis+sentinel://h/", "its path is the name"),
+        ("redis+sentinel://h,/primary", "each host"),
+        ("redis+sentinel://h:0/primary", "each host"),
+        ("redis+sentinel://h/primary?ssl_cert_reqs=none", "options"),
+        ("redis+cluster://h/1", "no other database than 0"),
+        ("redis+cluster://h?db=1", "options"),
+        ("redis+cluster://h?sentinel_password=1", "options"),
+        ("redis+other://h", "lower case"),
         ("redis://h/notadb", "database is a number"),
         ("redis://h/0/1", "database is a number"),
         ("redis://h?db=x", "db is"),
@@ -74,7 +89,7 @@ def test_what_leads_to_a_store(url: str) -> None:
 )
 def test_what_leads_to_none(url: str, said: str) -> None:
     table = {"cache": {"store": url}, "sites": [{"hosts": ["a"], "upstream": "http://b"}]}
-    for refuse in (lambda: validate(table, "file"), lambda: SharedStore(MemoryStore(), url, lambda: 0.0)):
+    for refuse in (lambda: validate(table, "file"), lambda: redis_tier(url, MemoryStore(), lambda: 0.0)):
         with pytest.raises(ConfigurationError) as refused:
             refuse()
         assert said in refused.value.allowed

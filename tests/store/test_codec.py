@@ -14,12 +14,9 @@ from support import stored_response
 from univocal.cache.stored import Part, Stored
 from univocal.http.messages import Fields
 from univocal.store.codec import KEEP, LIMIT, decode, encode, usable_until, variant
-from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Selector, Tags
-from univocal.store.redis.key_names import Banned, Fruitless, Names
 
 NOW = 1_790_000_000.25
 KEY = b"0123456789abcdef http en.example /wiki/A?b=\xc3\xa9"
-NAMES = Names("0" * 39 + "a", "1" * 16)
 
 
 def stored(more: Fields, asked: Fields | None = None, **settings: Any) -> Stored:
@@ -161,41 +158,3 @@ def test_how_long_a_response_is_of_use(one: Stored, seconds: float) -> None:
 
 def never(url: bytes) -> bool:
     raise AssertionError(url)
-
-
-@pytest.mark.parametrize(
-    ("selector", "meant"),
-    [
-        (Tags(frozenset((b"a b", b":", b""))), {Tags(frozenset((tag,))) for tag in (b"a b", b":", b"")}),
-        (Tags(frozenset((b"a",)), origin=b"http a:1"), {Tags(frozenset((b"a",)), origin=b"http a:1")}),
-        (Prefix(frozenset((b"http a /",)), soft=True), {Prefix(frozenset((b"http a /",)), soft=True)}),
-        (Pattern("a.*é", never), {Banned("a.*é")}),
-        (Everything(), {Everything()}),
-        (Keys(frozenset((KEY,))), set()),
-    ],
-)
-def test_what_is_told_of_a_purge_is_heard(selector: Selector, meant: set[object]) -> None:
-    assert {NAMES.heard(notice) for notice in NAMES.notices(selector)} == meant
-
-
-def test_an_entry_says_its_key() -> None:
-    for key in (KEY, b"", b":e:", b"x\0y"):
-        assert NAMES.key(NAMES.entry(key)) == key
-        assert NAMES.heard(NAMES.entry(key)) == Keys(frozenset((key,)))
-        assert NAMES.heard(NAMES.fruitless(key)) == Fruitless(key)
-
-
-def test_what_is_not_ours_means_nothing() -> None:
-    for name in (b"", b"univocal:2:", NAMES.lock(KEY), NAMES.log, Names("0" * 39 + "a", "2" * 16).entry(KEY)):
-        assert NAMES.heard(name) is None
-
-
-def test_names_are_injective() -> None:
-    keys = (KEY, b"log", b"e:" + KEY, b"")
-    made = [name(key) for name in (NAMES.entry, NAMES.lock, NAMES.fruitless) for key in keys]
-    tags = [NAMES.tags + key for key in keys]
-    assert len({*made, *tags, NAMES.log}) == len(made) + len(tags) + 1
-
-
-def test_a_prefix_is_no_glob() -> None:
-    assert NAMES.pattern(b"http a /[*]?\\").endswith(b":e:* http a /\\[\\*\\]\\?\\\\*")

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from store.model import ModelEntries, ModelPurges, ModelServer, tier_over
 from support import KEY, NOW, stored_response
 from univocal.cache.stored import Stored
-from univocal.http.errors import RefusedError
 from univocal.http.messages import Request
-from univocal.store.leases import Lease, SharedLease
+from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
-from univocal.store.purge_selectors import Everything, Keys, Selector
-from univocal.store.redis.tier import TrackedTier
+from univocal.store.purge_selectors import Everything, Keys
+from univocal.store.shared import SharedTier
 from univocal.store.tiers import MemoryTier, tiers_of
 
 REQUEST = Request(b"GET", b"/a", [])
@@ -26,53 +26,19 @@ def no_one(servable: Sequence[Stored], askable: Sequence[Stored]) -> bool:
     raise AssertionError
 
 
-class PlayedStore:
-    """A shared store whose answers are given, or raised."""
+class FailingEntries(ModelEntries):
+    """Entries that fail in a way that nobody expects."""
 
-    def __init__(self, held: Sequence[Stored] = (), error: Exception | None = None) -> None:
-        self.memory = MemoryStore()
-        self.connected = True
-        self.detached_ttl, self.bound, self.trusted_until = 5.0, 1.0, NOW + 1
-        self.held, self.error = held, error
-        self.told: list[Any] = []
-
-    def clock(self) -> float:
-        return NOW
-
-    async def _say(self, *what: Any) -> None:
-        await asyncio.sleep(0)
-        self.told.append(what)
-        if self.error is not None:
-            raise self.error
-
-    async def lookup(self, key: bytes, now: float, request: Request | None = None) -> Sequence[Stored]:
-        await self._say("lookup")
-        return self.held
-
-    async def obtain(self, key: bytes, judge: Any, lease: SharedLease, request: Request) -> Any:
-        await self._say("obtain")
-        return judge(self.held) or lease
-
-    async def begin(self, key: bytes, lease: SharedLease) -> SharedLease:
-        await self._say("begin")
-        return lease
-
-    async def commit(self, lease: SharedLease, stored: Stored) -> bool:
-        await self._say("commit", stored)
-        return self.memory.commit(lease.local, stored)
-
-    async def purge(self, selector: Selector, now: float, *, sparing: SharedLease | None = None) -> int:
-        await self._say("purge", selector)
-        return 1
-
-    async def release(self, lease: SharedLease) -> None:
-        self.memory.end(lease.local)
-        self.told.append(("release",))
+    async def _go(self) -> None:
+        raise LookupError
 
 
-def shared(held: Sequence[Stored] = (), error: Exception | None = None) -> tuple[TrackedTier, PlayedStore]:
-    store = PlayedStore(held, error)
-    return TrackedTier(store), store  # type: ignore[arg-type]
+async def shared(entries: type[ModelEntries] = ModelEntries) -> tuple[SharedTier, ModelServer]:
+    server = ModelServer()
+    purges = ModelPurges(server, lambda: NOW)
+    tier = tier_over(entries(server, purges), purges, lambda: NOW)
+    await tier.start()
+    return tier, server
 
 
 async def idle() -> None:
@@ -116,7 +82,8 @@ def test_what_was_reserved_can_be_given_back_in_part() -> None:
 @pytest.mark.parametrize("served", [True, False])
 async def test_what_other_nodes_store_is_judged_once_it_is_there(joined: bool, served: bool) -> None:
     stored, told = stored_response(), list[Any]()
-    tiers, _ = shared([stored])
+    tiers, server = await shared()
+    server.rows[KEY] = {stored.vary: (0, stored)}
     lease = tiers.begin(KEY, NOW)
 
     def judge(servable: Sequence[Stored], askable: Sequence[Stored]) -> bool:
@@ -127,48 +94,48 @@ async def test_what_other_nodes_store_is_judged_once_it_is_there(joined: bool, s
     assert told == []
     await idle()
     assert told == [served]
-    assert [*tiers.held(lease)] == ([] if joined and served else [stored])
+    assert [*tiers.held(lease)] == [stored]
 
 
 async def test_a_store_that_fails_has_the_origin_asked(caplog: pytest.LogCaptureFixture) -> None:
-    tiers, store = shared(error=ConnectionError())
+    tiers, _ = await shared(FailingEntries)
     told, lease = list[Any](), tiers.begin(KEY, NOW)
-    store.memory.purge(Everything(), NOW)
+    tiers.memory.purge(Everything(), NOW)
     with caplog.at_level(logging.ERROR):
         tiers.fill(lease, REQUEST, no_one, told.append, joined=True)
         tiers.keeps(lease, stored_response(), NOW, told.append)
         tiers.recall(KEY, REQUEST, NOW, told.append)
         await idle()
     assert told == [False, False, ()]
-    assert "the shared store failed" in caplog.text
+    assert "the store failed" in caplog.text
 
 
 async def test_all_that_is_owed_is_told_in_order_before_the_end() -> None:
-    tiers, store = shared()
+    tiers, server = await shared()
     lease, told = tiers.begin(KEY, NOW), list[str]()
-    selector, stored = Keys(frozenset((KEY,))), stored_response()
-    tiers.drop(lease, selector, NOW)
+    stored = stored_response()
+    tiers.drop(lease, Keys(frozenset((KEY,))), NOW)
     tiers.commit(lease, stored)
-    assert store.memory.lookup(KEY) == ()
     tiers.end(lease, lambda: told.append("ended"))
-    assert told == []
+    assert (told, server.purges, server.rows) == ([], [], {})
     await idle()
-    assert store.told == [("purge", selector), ("commit", stored), ("release",)]
+    assert [purge.number for purge in server.purges] == [1]
+    assert [row for rows in server.rows.values() for row in rows.values()] == [(1, stored)]
     assert told == ["ended"]
 
 
-@pytest.mark.parametrize("error", [RefusedError("shared-store-unavailable"), ConnectionError()])
-async def test_what_is_not_confirmed_ends_all_the_same(error: Exception) -> None:
-    tiers, store = shared(error=error)
+async def test_what_is_not_confirmed_ends_all_the_same() -> None:
+    tiers, _ = await shared()
     lease, told = tiers.begin(KEY, NOW), list[str]()
+    tiers._purges.is_cut = True  # type: ignore[attr-defined]
     tiers.drop(lease, Everything(), NOW)
     tiers.invalidate([Everything()], NOW, lease, lambda: told.append("invalid"))
     tiers.end(lease, lambda: told.append("ended"))
     await idle()
     assert sorted(told) == ["ended", "invalid"]
-    assert store.told[-1] == ("release",)
     assert not isinstance(lease, Lease)
     assert not lease.local.live
+    tiers._owed.clear()
 
 
 async def test_a_ban_waits_for_room(monkeypatch: pytest.MonkeyPatch) -> None:

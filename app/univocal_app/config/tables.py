@@ -171,6 +171,14 @@ else:
     )
 
 
+class RedisTable(Table):
+    """`[cache.redis]`: how Redis is asked, where it is the store."""
+
+    timeout: Duration = 1  # of one command
+    connections: Annotated[int, Field(ge=1, le=1_000)] = 32  # to each server, at most
+    heartbeat: Duration = 0.5
+
+
 class CacheTable(PolicyTable):
     """`[cache]`: where responses are kept, and the policy of every site."""
 
@@ -179,6 +187,7 @@ class CacheTable(PolicyTable):
     max_bytes: Size = 256 * 2**20
     max_object_bytes: Size = 16 * 2**20
     disk_bytes: Size = 2**30
+    redis: RedisTable = RedisTable()
 
 
 class PurgeTable(Table):

@@ -19,8 +19,8 @@ from univocal.engine.outcome import Outcome
 from univocal.forward.roles import OriginRequest
 from univocal.http.errors import REASONS, Failure
 from univocal.http.messages import Fields
-from univocal.store.address import OpenTier
 from univocal.store.memory import MemoryStore
+from univocal.store.shared import SharedTier
 from univocal_app.observe.counts import Counts, Name, numbers_of
 from univocal_app.observe.families import (
     BEHIND,
@@ -78,7 +78,7 @@ class Figures:
     def __init__(
         self,
         store: MemoryStore,
-        shared: OpenTier | None = None,
+        shared: SharedTier | None = None,
         commons: Commons | None = None,
         connections: Callable[[], Mapping[str, int]] = dict,
         origins: Callable[[], Mapping[tuple[str, str], bool]] = dict,

@@ -29,9 +29,10 @@ from univocal.server.listener import Listener
 from univocal.server.protocol import ExactProtocol
 from univocal.server.service import EngineService
 from univocal.server.tls import TlsConnection
-from univocal.store.address import OpenTier, file_tier, store_at
+from univocal.store.address import RedisSettings, file_tier, store_at
 from univocal.store.memory import MemoryStore
 from univocal.store.roles import StoreReport, unreported
+from univocal.store.shared import SharedTier
 from univocal.uri.profile import Profile
 from univocal.uri.sites import Sites
 from univocal_app.config.sites import SiteReader, edits_of, rules
@@ -113,7 +114,7 @@ class House:
     events: Events
     log: AccessLog
     listener: Listener
-    shared: OpenTier | None = None
+    shared: SharedTier | None = None
     certificates: CertificateFiles | None = None
     telemetry: Telemetry | None = None
     https_port: int = HTTPS  # of the listener to which plain HTTP is sent
@@ -281,7 +282,7 @@ def _certificates(configuration: Configuration, source: str, sites: Sites) -> Ce
 
 def _figures(
     memory: MemoryStore,
-    shared: OpenTier | None,
+    shared: SharedTier | None,
     commons: Commons | None,
     connections: Callable[[], Mapping[str, int]],
     servers: Callable[[], Iterable[Listed]],
@@ -295,13 +296,13 @@ def _figures(
 def _proxy(
     origins: Origins,
     runtime: Runtime,
-    store: MemoryStore | OpenTier,
+    store: MemoryStore | SharedTier,
     counters: Sequence[Callable[[Outcome], None]],
 ) -> CacheMiddleware:
     return CacheMiddleware(origins, runtime=runtime, store=store, counters=counters)
 
 
-def _parts_of(store: MemoryStore | OpenTier) -> tuple[MemoryStore, OpenTier | None]:
+def _parts_of(store: MemoryStore | SharedTier) -> tuple[MemoryStore, SharedTier | None]:
     return (store, None) if isinstance(store, MemoryStore) else (store.memory, store)
 
 
@@ -351,7 +352,7 @@ def store_of(
     source: str,
     commons: Commons | None = None,
     report: StoreReport = unreported,
-) -> MemoryStore | OpenTier:
+) -> MemoryStore | SharedTier:
     """Make the store of the configuration; nothing is connected yet. Raises ConfigurationError."""
     table = configuration.cache
     memory = MemoryStore(*memory_bounds(configuration))
@@ -360,7 +361,8 @@ def store_of(
             if commons is None or commons.store is None:
                 return memory
             return file_tier(commons.store, memory, time.time, table.max_bytes, report, is_durable=False)
-        return store_at(table.store, memory, time.time, table.detached_ttl, table.disk_bytes, report)
+        redis = RedisSettings(**table.redis.model_dump())
+        return store_at(table.store, memory, time.time, table.detached_ttl, table.disk_bytes, report, redis)
     except ConfigurationError as error:
         raise ConfigurationError(source, "cache.store", masked(table.store), error.allowed) from None
 

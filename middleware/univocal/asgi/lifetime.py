@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from univocal.asgi.messages import App, Message, Receive, Scope, Send
-from univocal.store.address import OpenTier
+from univocal.store.shared import SharedTier
 
 __all__ = ["StoreLifetime"]
 
@@ -17,7 +17,7 @@ class StoreLifetime:
 
     __slots__ = ("_starting", "begun", "store")
 
-    def __init__(self, store: OpenTier) -> None:
+    def __init__(self, store: SharedTier) -> None:
         self.store = store
         self.begun = False
         self._starting: asyncio.Task[None] | None = None

@@ -38,7 +38,6 @@ from univocal.judge.runtime import Access, Runtime
 from univocal.judge.trust import LOOPBACK, Family, family_named, networks
 from univocal.store.address import store_at
 from univocal.store.memory import MemoryStore
-from univocal.store.redis.tier import SharedStore, TrackedTier
 from univocal.store.tiers import Tiers, tiers_of
 from univocal.uri.profile import ProfileName, chosen_profile
 from univocal.uri.sites import Sites
@@ -73,7 +72,7 @@ class CacheMiddleware:
         *,
         sites: Mapping[str, ProfileName] | Sites | None = None,
         rules: Rules | None = None,
-        store: str | MemoryStore | SharedStore | Tiers | None = None,
+        store: str | MemoryStore | Tiers | None = None,
         listeners: Iterable[Listener] = (),
         counters: Iterable[Listener] = (),
         trusted_proxies: Iterable[str] = (),
@@ -94,12 +93,10 @@ class CacheMiddleware:
                 forwarded=family_named(forwarded),
             )
         if isinstance(store, str):
-            store = store_at(store, MemoryStore(), clock)
-            self._lifetime: StoreLifetime | None = StoreLifetime(store)
+            shared = store = store_at(store, MemoryStore(), clock)
+            self._lifetime: StoreLifetime | None = StoreLifetime(shared)
         else:
             self._lifetime = None
-        if isinstance(store, SharedStore):
-            store = TrackedTier(store)
         self.tiers = tiers_of(store or MemoryStore())
         self.store = self.tiers.memory
         self.gate = Gate(runtime, self.tiers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -14,16 +15,31 @@ from univocal.store.file.entries import FileEntries
 from univocal.store.file.purges import FilePurges
 from univocal.store.memory import MemoryStore
 from univocal.store.patterns import compiled
-from univocal.store.redis.tier import SharedStore, TrackedTier
+from univocal.store.purge_codec import PatternCompiler
+from univocal.store.redis.url import check, masked
 from univocal.store.roles import StoreReport, unreported
 from univocal.store.shared import SharedTier
 
-__all__ = ["DISK_BYTES", "OpenTier", "directory_of", "file_tier", "store_at"]
+__all__ = ["DISK_BYTES", "RedisSettings", "directory_of", "file_tier", "redis_tier", "store_at"]
 
 DISK_BYTES: Final = 1 << 30
+COMPILER: Final[PatternCompiler | None] = compiled if find_spec("re2") else None
 
-OpenTier = SharedTier | TrackedTier
-"""A tier over a store that is started and closed."""
+
+@dataclass(frozen=True, slots=True)
+class RedisSettings:
+    """The settings of a store in Redis.
+
+    `timeout`: seconds for one command, the connection for it included. `connections`: at most so many to each
+    server. `heartbeat`: seconds between two signs that the journal is followed to its end.
+    """
+
+    timeout: float = 1.0
+    connections: int = 32
+    heartbeat: float = 0.5
+
+
+DEFAULT: Final = RedisSettings()
 
 
 def directory_of(url: str) -> Path | None:
@@ -43,15 +59,45 @@ def store_at(
     detached_ttl: float = 5.0,
     disk_bytes: int = DISK_BYTES,
     report: StoreReport = unreported,
-) -> OpenTier:
+    redis: RedisSettings = DEFAULT,
+) -> SharedTier:
     """A tier over the store at a URL. Raises ConfigurationError."""
     try:
         path = directory_of(url)
     except ValueError as error:
         raise ConfigurationError("cache", "store", url, str(error)) from None
     if path is None:
-        return TrackedTier(SharedStore.at(url, memory, clock, detached_ttl))
+        return redis_tier(url, memory, clock, detached_ttl, settings=redis, report=report)
     return file_tier(path, memory, clock, disk_bytes, report)
+
+
+def redis_tier(
+    url: str,
+    memory: MemoryStore,
+    clock: Callable[[], float],
+    detached_ttl: float = 5.0,
+    *,
+    settings: RedisSettings = DEFAULT,
+    patience: float = 5.0,
+    compiler: PatternCompiler | None = COMPILER,
+    report: StoreReport = unreported,
+) -> SharedTier:
+    """A tier over a Redis; nothing is connected yet. Raises ConfigurationError, also without redis-py."""
+    try:
+        check(url)
+        from univocal.store.redis.commands import Commands  # noqa: PLC0415  (the base install has no redis-py)
+        from univocal.store.redis.entries import RedisEntries  # noqa: PLC0415
+        from univocal.store.redis.purges import RedisPurges  # noqa: PLC0415
+        from univocal.store.redis.servers import servers_at  # noqa: PLC0415
+    except ModuleNotFoundError:
+        allowed = "redis-py: install univocal[redis]"
+        raise ConfigurationError("cache", "store", masked(url), allowed) from None
+    except ValueError as error:
+        raise ConfigurationError("cache", "store", masked(url), str(error)) from None
+    commands = Commands(servers_at(url, settings.timeout), settings.timeout, settings.connections, report)
+    entries = RedisEntries(commands, lambda: memory.max_variants)
+    purges = RedisPurges(commands, clock, settings.heartbeat, compiler)
+    return SharedTier(memory, entries, purges, clock, detached_ttl, patience=patience, name="Redis")
 
 
 def file_tier(
@@ -72,7 +118,6 @@ def file_tier(
     except OSError as error:
         allowed = f"a directory that can be written ({error.strerror or error})"
         raise ConfigurationError("cache", "store", f"file://{path}", allowed) from None
-    compiler = compiled if find_spec("re2") else None
     entries = FileEntries(directory, disk_bytes, report)
-    purges = FilePurges(directory.ring, compiler, report)
+    purges = FilePurges(directory.ring, COMPILER, report)
     return SharedTier(memory, entries, purges, clock, name=str(path))

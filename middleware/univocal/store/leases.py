@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -13,13 +12,12 @@ from univocal.store.purge_selectors import (
     Everything,
     LocalSelector,
     Pattern,
-    Selector,
     Variants,
     matches,
     may_match,
 )
 
-__all__ = ["Lease", "Leases", "SharedLease"]
+__all__ = ["Lease", "Leases"]
 
 # Octets that the log of purges takes; a lease older than what was dropped from it cannot commit.
 _LOG_LIMIT: Final = 4 << 20
@@ -46,17 +44,6 @@ class Lease:
     # The last purge that was found not to concern it, and what was known of its response by then.
     passed: int = 0
     known: tuple[object, ...] | None = None
-
-
-@dataclass(slots=True, eq=False)
-class SharedLease:
-    """The right to store what is being fetched, here and in Redis, unless it is purged meanwhile."""
-
-    key: bytes
-    local: Lease
-    token: str  # empty: Redis knows nothing of it
-    seen: Sequence[Stored] | None = None  # what all nodes stored as it began, where that is known
-    owed: list[Stored | Selector] = field(default_factory=list)  # what all nodes are to be told at its end
 
 
 class Leases:

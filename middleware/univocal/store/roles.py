@@ -18,9 +18,6 @@ The rules for an implementation:
 - A purge that a response under way causes itself (it replaces older ones) has that lease's `token` as its
   `cause`. The tier spares the lease when it hears that purge, and commits with a number that is not less.
 
-Until Redis implements these roles, `redis/tier.py` keeps its old tier, `TrackedTier`, and `store_at` in
-`address.py` chooses. To move: implement both roles in `store/redis/`, return `SharedTier(memory, entries,
-purges, …)` there, and remove the old one.
 """
 
 from __future__ import annotations
@@ -109,6 +106,9 @@ class Watcher(Protocol):
 
     def returned(self) -> None:
         """The journal can be followed again; `last` is its end."""
+
+    def heard(self) -> None:
+        """The journal goes on: `last` has changed."""
 
 
 class StoreReport(Protocol):

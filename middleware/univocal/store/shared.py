@@ -130,6 +130,7 @@ class SharedTier(Tiers):
         while self._tasks:
             await asyncio.wait(set(self._tasks))
         self._is_there = False
+        self._empty()
         await self._entries.close()
         await self._purges.close()
 
@@ -150,6 +151,10 @@ class SharedTier(Tiers):
         """Publish what is owed, then follow the journal."""
         if self._returning is None and not self._is_there:
             self._returning = asyncio.get_running_loop().create_task(self._return())
+
+    def heard(self) -> None:
+        """Purge memory at once, also of what nobody looks up."""
+        self._follow()
 
     async def _return(self) -> None:
         while self._owed:
@@ -293,6 +298,7 @@ class SharedTier(Tiers):
         until, holder = loop.time() + self._patience, b""
         try:
             while True:
+                self._renew(lease)
                 wait = await self._read(lease, request, joined=joined)
                 if judge(*self._reliable(lease)):
                     return True
@@ -310,6 +316,13 @@ class SharedTier(Tiers):
         except StoreUnavailableError:
             return False
 
+    def _renew(self, lease: NodeLease) -> None:
+        """Begin anew what a purge ended while it waited for another node: nothing is fetched yet."""
+        if not self.holds(lease):
+            self.memory.release(lease.local)
+            lease.local = self.memory.begin(lease.key, self.clock())
+            lease.fetch.number = self._followed
+
     async def _read(self, lease: NodeLease, request: Request, *, joined: bool) -> float:
         """Read the lease's key into memory; returns the seconds for which another may still fetch it."""
         wait = 0.0
@@ -323,13 +336,13 @@ class SharedTier(Tiers):
 
     def _reliable(self, lease: NodeLease) -> tuple[Sequence[Stored], Sequence[Stored]]:
         """The stored responses that may be served, and those that the origin server may be asked about."""
-        held = self.held(lease)
-        contentless = {id(one.stored) for one in lease.seen if not one.has_content}
-        if not contentless:
-            return held, held
-        return [one for one in held if id(one) not in contentless], held
+        known = self.lookup(lease.key, self.clock())
+        whole = self._valid(one for one in lease.seen if one.has_content)
+        others = self._valid(one for one in lease.seen if not one.has_content)
+        servable = [*known, *(one for one in whole if not is_among(known, one))]
+        return servable, [*servable, *(one for one in others if not is_among(servable, one))]
 
-    def _valid(self, numbered: Sequence[Numbered]) -> list[Stored]:
+    def _valid(self, numbered: Iterable[Numbered]) -> list[Stored]:
         """What the journal leaves of responses that were read."""
         self._follow()
         valid = list[Stored]()
@@ -345,20 +358,15 @@ class SharedTier(Tiers):
         means = self._journal.means
         return [not means(number, stored.key, stored) for number, stored, _ in numbered]
 
-    def _take_in(self, numbered: Sequence[Numbered]) -> list[Stored]:
-        """Let memory have what the store has, but for what is older than its own; returns what is valid."""
-        valid = self._valid(numbered)
-        empty = {one.stored.head for one in numbered if not one.has_content}
-        for stored in valid:
-            if stored.head in empty or not self._is_there:
-                continue
+    def _take_in(self, numbered: Sequence[Numbered]) -> None:
+        """Let memory have what the store has, but for what is older than its own."""
+        for stored in self._valid(one for one in numbered if one.has_content):
             same = [one for one in self.memory.lookup(stored.key) if one.vary == stored.vary]
-            if any(one.response_time >= stored.response_time for one in same):
+            if any(one.response_time >= stored.response_time for one in same) or not self._is_there:
                 continue
             lease = self.memory.begin(stored.key, self.clock())
             self.memory.commit(lease, stored)
             self.memory.release(lease)
-        return valid
 
     def keeps(self, lease: TierLease, stored: Stored, now: float, then: Callable[[bool], None]) -> None:
         if self.holds(lease, stored) or is_among(self.lookup(stored.key, now), stored):

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from univocal.cache.stored import Stored
 from univocal.http.messages import Request
 from univocal.store.compression import Compression
-from univocal.store.leases import Lease, SharedLease
+from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Selector
 from univocal.store.roles import NodeLease
@@ -33,7 +33,7 @@ Satisfies: TypeAlias = Callable[[Sequence[Stored], Sequence[Stored]], bool]
 # Asks for no content of what it does not select.
 _NOTHING: Final = Request(b"GET", b"", [])
 
-TierLease: TypeAlias = Lease | SharedLease | NodeLease
+TierLease: TypeAlias = Lease | NodeLease
 
 
 class Tiers(ABC):

@@ -77,7 +77,7 @@ class Reference:
                 name, family.documentation, family.labels, registry=self.registry
             )
             for name, family in FAMILIES.items()
-            if family.kind == "counter" and family.labels
+            if family.kind == "counter" and family.labels and not name.startswith("univocal_store_")
         }
         text = "Seconds from a request's head (not of PURGE, BAN) to its response's last octet"
         self.seconds = Histogram(SECONDS, text, ["cache"], buckets=BOUNDS, registry=self.registry)
@@ -104,7 +104,7 @@ def gauges(lines: list[str]) -> list[str]:
 
 
 OTHERS = re.compile(
-    r"(# \w+ )?(process_|univocal_(stored|evictions|build|shared|connections|origin_up|origin_seconds))"
+    r"(# \w+ )?(process_|univocal_(stored|store_|evictions|build|connections|origin_up|origin_seconds))"
 )
 
 
@@ -150,6 +150,8 @@ class Store(MemoryStore):
 
 
 class Shared:
+    behind = 0.0
+
     def __init__(self, connected: bool) -> None:
         self.connected = connected
 

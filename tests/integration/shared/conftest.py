@@ -7,8 +7,8 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,15 @@ from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import complete, may_store
 from univocal.http.messages import Fields, Request, Response
+from univocal.store.address import RedisSettings, redis_tier
 from univocal.store.memory import MemoryStore
-from univocal.store.purge_selectors import Keys, Pattern
-from univocal.store.redis.bell import Waits
-from univocal.store.redis.tier import SharedLease, SharedStore
+from univocal.store.purge_selectors import Keys, Pattern, Selector
+from univocal.store.roles import StoreUnavailableError
+from univocal.store.shared import SharedTier
 
 KEY = b"0123456789abcdef http en.example /wiki/A"
 ENGINES = [engine for engine in ("redis-server", "valkey-server") if shutil.which(engine)]
-TIMES = Waits(heartbeat=0.2, command=2.0, patience=5.0)
+TIMES = {"heartbeat": 0.2, "command": 2.0, "patience": 5.0}
 
 
 def key(path: str) -> bytes:
@@ -91,8 +92,82 @@ class Server:
         return sorted(self.client.scan_iter(pattern))
 
     def entry(self, name: bytes = KEY) -> bytes:
-        root: bytes = self.client.get("univocal:2:marker")
-        return root + b"e:" + name
+        return b"univocal:3:e:{%b}" % name
+
+
+class Store:
+    """A tier, as the tests speak to it: what takes a continuation there is awaited here."""
+
+    def __init__(self, tier: SharedTier) -> None:
+        self.tier = tier
+
+    @property
+    def connected(self) -> bool:
+        return self.tier.connected
+
+    @property
+    def trusted_until(self) -> float:
+        return self.tier._purges.trusted_until()
+
+    @property
+    def bound(self) -> float:
+        return self.tier._purges._bound
+
+    async def start(self, patience: float) -> None:
+        await self.tier.start(patience)
+
+    async def aclose(self) -> None:
+        await self.tier.aclose()
+
+    async def begin(self, name: bytes) -> Any:
+        return self.tier.begin(name, time.time())
+
+    async def commit(self, lease: Any, stored: Stored) -> bool:
+        """Store, and tell whether memory or all nodes have it."""
+        kept = self.tier.commit(lease, stored)
+        await self.release(lease)
+        return kept
+
+    async def release(self, lease: Any) -> None:
+        ended = asyncio.get_running_loop().create_future()
+        self.tier.end(lease, lambda: ended.set_result(None))
+        await ended
+        self.tier.release(lease)
+
+    async def lookup(self, name: bytes, now: float = 0.0, request: Request | None = None) -> Sequence[Stored]:
+        """The responses that the shared store has and that may be used; memory has them from now on."""
+        tier = self.tier
+        if not tier.connected:
+            return ()
+        tier._follow()
+        try:
+            numbered = await tier._entries.lookup(name, now or time.time(), request)
+        except StoreUnavailableError:
+            return ()
+        tier._take_in(numbered)
+        return tier._valid(numbered)
+
+    async def obtain(self, name: bytes, judge: Callable[[Sequence[Stored]], Any]) -> Any:
+        """What `judge` makes of the stored responses; where that is None, the lease of a fetch."""
+        verdicts: list[Any] = []
+
+        def judged(held: Sequence[Stored], _: Sequence[Stored]) -> bool:
+            verdicts.append(judge(held))
+            return verdicts[-1] is not None
+
+        lease = self.tier.begin(name, time.time())
+        filled = asyncio.get_running_loop().create_future()
+        self.tier.fill(lease, Request(b"GET", b"/", []), judged, filled.set_result, joined=True)
+        if not await filled:
+            return lease
+        await self.release(lease)
+        return verdicts[-1]
+
+    async def purge(self, selector: Selector, now: float = 0.0, *, sparing: Any = None) -> int:
+        return await self.tier._publish(selector, now or time.time(), sparing, counts=True)
+
+    async def count(self, selector: Selector) -> int:
+        return await self.tier.count(selector)
 
 
 @dataclass
@@ -100,41 +175,41 @@ class Node:
     """One process, as it were."""
 
     memory: MemoryStore
-    store: SharedStore
+    store: Store
+
+    @property
+    def tier(self) -> SharedTier:
+        return self.store.tier
 
     async def put(self, stored: Stored) -> bool:
-        lease = await self.store.begin(stored.key)
-        try:
-            return await self.store.commit(lease, stored)
-        finally:
-            await self.store.release(lease)
+        return await self.store.commit(await self.store.begin(stored.key), stored)
 
     def bodies(self, name: bytes = KEY) -> list[bytes]:
         """What memory alone would serve."""
-        now = self.store.clock()
-        held = self.memory.lookup(name) if now < self.store.trusted_until else ()
-        return [one.body for one in held if one.fresh_until > now]
+        now = time.time()
+        return [one.body for one in self.tier.lookup(name, now) if one.fresh_until > now]
 
     async def read(self, name: bytes = KEY) -> list[bytes]:
-        return [one.body for one in await self.store.lookup(name, self.store.clock())]
+        return [one.body for one in await self.store.lookup(name)]
 
     async def get(self, name: bytes, origin: Callable[[], Awaitable[Stored]]) -> bytes:
-        """What a request gets: of memory, of the shared tier, of the origin."""
+        """What a request gets: of memory, of the shared store, of the origin."""
         held = self.bodies(name)
         if held:
             return held[0]
         found = await self.store.obtain(name, lambda variants: variants[0].body if variants else None)
-        if not isinstance(found, SharedLease):
+        if isinstance(found, bytes):
             return found
         try:
             stored = await origin()
-            await self.store.commit(found, stored)
-        finally:
+        except BaseException:
             await self.store.release(found)
+            raise
+        await self.store.commit(found, stored)
         return stored.body
 
     async def purge(self, name: bytes = KEY) -> int:
-        return await self.store.purge(Keys(frozenset((name,))), self.store.clock())
+        return await self.store.purge(Keys(frozenset((name,))))
 
 
 @pytest.fixture(params=ENGINES or [None])
@@ -153,11 +228,19 @@ async def join(server: Server) -> AsyncIterator[Callable[..., Awaitable[Node]]]:
     nodes: list[Node] = []
 
     async def added(connected: bool = True, **settings: Any) -> Node:
-        memory = MemoryStore()
-        times = replace(TIMES, **settings.pop("times", {}))
-        url = settings.pop("url", server.url)
-        store = SharedStore(memory, url, time.time, times=times, pattern=pattern, **settings)
-        node = Node(memory, store)
+        memory, times = MemoryStore(), TIMES | settings.pop("times", {})
+        asked = RedisSettings(timeout=times["command"], heartbeat=times["heartbeat"])
+        url, patience = settings.pop("url", server.url), times["patience"]
+        tier = redis_tier(
+            url,
+            memory,
+            time.time,
+            settings=asked,
+            patience=patience,
+            compiler=pattern,
+            **settings,
+        )
+        node = Node(memory, Store(tier))
         nodes.append(node)
         await node.store.start(5.0 if connected else 0.1)
         assert node.store.connected is connected

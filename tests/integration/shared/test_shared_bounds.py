@@ -64,7 +64,7 @@ async def test_a_request_that_selects_nothing_moves_no_large_content(join, made,
 
 
 async def test_reading_the_largest_entry_detaches_nobody(join, made, until):
-    nodes = [await join(times={"heartbeat": 0.1, "command": 1.0}) for _ in range(3)]
+    nodes = [await join(times={"heartbeat": 0.1, "command": 3.0}) for _ in range(3)]
     for number in range(8):
         assert await nodes[0].put(large(made, b"%d" % number, MOST_OCTETS // 4))
     going, seen = True, set()
@@ -98,9 +98,10 @@ async def test_purges_work_in_a_redis_that_is_full(join, made, server, until):
     await until(lambda: not any(second.bodies(name) for name in names))
     assert await first.store.purge(Everything(), time.time()) == 1
     assert first.store.connected
-    # What it takes no more is served from memory alone, for a while.
+    # What it takes no more is served from this node's memory for its lifetime.
     assert await first.put(made(names[0]))
-    assert first.memory.lookup(names[0])[0].fresh_until <= time.time() + 5
+    assert first.memory.lookup(names[0])[0].fresh_until > time.time() + 50
+    assert await second.read(names[0]) == []
     # Who comes to it attaches as well.
     assert (await join()).store.connected
 
@@ -120,17 +121,18 @@ async def test_a_debt_is_paid_to_a_redis_that_is_full(join, made, server, until)
     await until(lambda: not second.bodies())
 
 
-async def test_a_debt_that_cannot_be_paid_is_told_of(join, made, server, until, caplog):
+async def test_a_debt_is_paid_as_soon_as_redis_takes_it(join, made, server, until):
     rights = ["~*", "&*", "+@all", "-hincrby"]  # which only purges need
     server.client.execute_command("ACL", "SETUSER", "cache", "on", ">pw", *rights)
-    node = await join(url=server.url.replace("://", "://cache:pw@"))
+    node, other = await join(url=server.url.replace("://", "://cache:pw@")), await join()
     assert await node.put(made())
+    assert await other.read() == [b"content"]
     with pytest.raises(RefusedError):
-        await node.store.purge(Everything(), time.time())
-    await until(lambda: "no shared store: UnavailableError: a purge that is owed fails:" in caplog.text)
-    assert not node.store.connected
+        await node.store.purge(Everything())
+    assert node.bodies() == []
+    assert node.store.connected
     server.client.execute_command("ACL", "SETUSER", "cache", "+hincrby")
-    await until(lambda: node.store.connected)
+    await until(lambda: not other.bodies())
     assert await node.read() == []
 
 
@@ -151,14 +153,13 @@ async def test_a_detached_node_asks_redis_for_nothing(join, made, server, until)
     await until(lambda: node.store.connected)
 
 
-async def test_where_nothing_can_be_written_only_the_first_miss_waits(join, made, server, until, caplog):
+async def test_where_nothing_can_be_written_only_the_first_miss_waits(join, made, server, until):
     first, second = await join(times={"command": 0.5}), await join(times={"command": 0.5})
     assert await first.put(made())
-    server.client.execute_command("CLIENT", "PAUSE", "3000", "WRITE")
+    server.client.execute_command("CLIENT", "PAUSE", "1500", "WRITE")
     began = time.monotonic()
     await second.get(KEY + b"1", lambda: _after(0, made(KEY + b"1")))
     assert time.monotonic() - began < 0.9
-    assert not second.store.connected
     began = time.monotonic()
     for number in range(9):
         name = KEY + b"2%d" % number
@@ -166,9 +167,8 @@ async def test_where_nothing_can_be_written_only_the_first_miss_waits(join, made
     with pytest.raises(RefusedError):
         await second.purge()
     assert time.monotonic() - began < 0.3
-    await until(lambda: "a command failed: no answer in time" in caplog.text)
-    await until(lambda: second.store.connected, 8.0)
-    await until(lambda: not first.bodies())
+    assert second.store.connected
+    await until(lambda: not first.bodies(), 8.0)
 
 
 async def _after(seconds, result):

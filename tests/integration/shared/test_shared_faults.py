@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import time
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 
 from univocal.http.errors import RefusedError
 from univocal.store.purge_selectors import Everything, Tags
-from univocal.store.redis.tier import SharedLease
+from univocal.store.roles import NodeLease
 
 KEY = b"0123456789abcdef http en.example /wiki/A"
 
@@ -22,11 +24,99 @@ def nothing(variants):
     return variants[0] if variants else None
 
 
-def drop_tracking(server):
-    """Cut the tracking connections alone."""
-    for client in server.client.client_list():
-        if int(client["sub"]):
-            server.client.client_kill_filter(_id=client["id"])
+def drop_connections(server):
+    """Cut every connection to the server but this one."""
+    server.client.client_kill_filter(_type="normal", skipme=True)
+
+
+async def test_a_short_loss_of_the_connection_costs_nothing(join, made, server, until, caplog):
+    first, second = await join(), await join()
+    await first.put(made())
+    assert await second.read() == [b"content"]
+    drop_connections(server)
+    assert second.bodies() == [b"content"]
+    await asyncio.sleep(0.5)
+    assert second.bodies() == [b"content"]
+    await first.purge()
+    await until(lambda: not second.bodies())
+    assert not [line for line in caplog.messages if "away" in line or "back" in line]
+
+
+async def test_what_was_purged_while_the_connection_was_away_is_known(join, made, server, until, named):
+    first, second = await join(), await join()
+    await first.put(made(more=[(b"xkey", b"red")]))
+    await second.read()
+    kept = await second.store.begin(named("/kept"))
+    drop_connections(server)
+    await first.store.purge(Tags(frozenset((b"red",))))
+    await until(lambda: not second.bodies())
+    assert await second.read() == []
+    assert await second.store.commit(kept, made(named("/kept")))
+
+
+async def test_what_an_old_file_brings_back_counts_as_purged(join, made, server, until):
+    node = await join()
+    await node.put(made())
+    server.client.save()  # what is on disk comes back, without the purges that followed
+    await node.purge()
+    server.kill()
+    await until(lambda: not node.store.connected)
+    server.start()
+    assert server.client.exists(server.entry())
+    await until(lambda: node.store.connected)
+    assert await node.read() == []
+    assert await (await join()).read() == []
+
+
+async def test_loss_and_return_are_logged_once_each_with_reason_and_seconds(join, server, until, caplog):
+    node = await join()
+    server.kill()
+    await until(lambda: not node.store.connected)
+    await asyncio.sleep(0.5)
+    server.start()
+    await until(lambda: node.store.connected)
+    said = [line for line in caplog.messages if line.startswith("Redis is")]
+    assert len(said) == 2
+    assert re.fullmatch(r"Redis is away \(ConnectionError: .+\): this node answers alone", said[0])
+    assert re.fullmatch(r"Redis is back, after [0-9]+\.[0-9] seconds", said[1])
+
+
+async def test_a_journal_that_goes_back_empties_memory(join, made, server, until):
+    node, other = await join(), await join()
+    await node.put(made())
+    await other.put(made(KEY + b"2"))
+    server.client.hincrby("univocal:3:head:{journal}", "number", -5)
+    await until(lambda: not node.bodies() and not other.bodies(KEY + b"2"))
+    assert await other.read() == []
+    assert await other.purge() == 0
+
+
+@pytest.mark.parametrize("name", ["head", "log", "last", "how"])
+async def test_what_redis_evicts_of_the_journal_brings_nothing_purged_back(join, made, server, until, name):
+    first, second = await join(), await join()
+    await first.put(made(more=[(b"xkey", b"red")]))
+    await second.read()
+    server.client.delete(f"univocal:3:{name}:{{journal}}")
+    with suppress(RefusedError):
+        await first.store.purge(Tags(frozenset((b"red",))))
+    await until(lambda: not second.bodies())
+    assert await (await join()).read() == await second.read() == []
+    await until(lambda: first.store.connected)
+    assert await first.put(made(body=b"new"))
+    assert await second.read() == [b"new"]
+
+
+async def test_who_is_far_behind_reads_what_each_name_was_last_purged_by(join, made, server, until):
+    first, second = await join(), await join()
+    await first.put(made(more=[(b"xkey", b"red")]))
+    await second.read()
+    await first.store.purge(Tags(frozenset((b"red",))))
+    server.client.xtrim("univocal:3:log:{journal}", maxlen=0)
+    await until(lambda: not second.bodies())
+    third = await join()
+    assert await third.read() == await second.read() == []
+    assert await third.put(made(body=b"new"))
+    assert await (await join()).read() == [b"new"]
 
 
 async def test_without_redis_a_node_goes_on_from_memory_for_a_while(join, made, server):
@@ -59,21 +149,6 @@ async def test_redis_killed_and_started_again(join, made, server, until):
     assert await second.read() == [b"anew"]
 
 
-async def test_what_another_run_stored_is_a_miss(join, made, server, until):
-    node = await join()
-    await node.put(made())
-    old = server.entry()
-    server.client.save()  # what is on disk comes back, without the purges that followed
-    await node.purge()
-    server.kill()
-    await until(lambda: not node.store.connected)
-    server.start()
-    assert server.client.exists(old)
-    await until(lambda: node.store.connected)
-    assert server.entry() != old
-    assert await node.read() == []
-
-
 async def test_a_lease_of_another_run_stores_nothing(join, made, server, until):
     node = await join()
     lease = await node.store.begin(KEY)
@@ -85,57 +160,22 @@ async def test_a_lease_of_another_run_stores_nothing(join, made, server, until):
     assert node.bodies() == []
 
 
-async def test_a_lost_tracking_connection_empties_memory(join, made, server, until):
-    first, second = await join(), await join()
-    await first.put(made())
-    await second.read()
-    drop_tracking(server)
-    await until(lambda: not second.bodies())
-    await until(lambda: first.store.connected and second.store.connected)
-    assert second.bodies() == []
-    assert await second.read() == [b"content"]
-    await first.purge()
-    await until(lambda: not second.bodies())
-
-
-async def test_purged_while_the_tracking_connection_was_away(join, made, server, until):
-    first, second = await join(), await join()
-    await first.put(made())
-    await second.read()
-    drop_tracking(server)
-    assert await first.purge() == 1
-    await until(lambda: not second.bodies())
-    await until(lambda: second.store.connected)
-    assert await second.read() == []
-
-
-async def test_a_lease_outlives_a_tracking_connection_but_no_purge_meanwhile(join, made, server, until):
-    first, second = await join(), await join()
-    kept, purged = await first.store.begin(KEY), await first.store.begin(b"a b c d")
-    drop_tracking(server)
-    await until(lambda: not first.store.connected)
-    await until(lambda: first.store.connected and second.store.connected)
-    await second.purge(b"a b c d")
-    assert await first.store.commit(kept, made())
-    assert not await first.store.commit(purged, made(b"a b c d"))
-
-
-async def test_a_redis_that_hangs_holds_nobody_up(join, made, server, until):
+async def test_a_redis_that_hangs_holds_nobody_up(join, made, server, until, named):
     node = await join(times={"command": 0.3})
     await node.put(made())
     os.kill(server.process.pid, signal.SIGSTOP)
     try:
         began = time.monotonic()
-        assert await node.read(b"another") == []
-        assert isinstance(await node.store.obtain(b"another", nothing), SharedLease)
-        assert await node.put(made(b"another"))
+        assert await node.read(named("/another")) == []
+        assert isinstance(await node.store.obtain(named("/another"), nothing), NodeLease)
+        assert await node.put(made(named("/another")))
         with pytest.raises(RefusedError):
             await node.purge()
         assert time.monotonic() - began < 2.5
         await until(lambda: not node.store.connected, 1.0)
         began = time.monotonic()
-        assert await node.put(made(b"more"))
-        assert await node.read(b"third") == []
+        assert await node.put(made(named("/more")))
+        assert await node.read(named("/third")) == []
         assert time.monotonic() - began < 0.1
     finally:
         os.kill(server.process.pid, signal.SIGCONT)
@@ -173,22 +213,6 @@ async def test_a_purge_that_was_not_confirmed_is_made_up_for(join, made, server,
     assert await first.read() == await second.read() == []
 
 
-async def test_too_many_unconfirmed_purges_become_one_of_everything(join, made, server, until):
-    first, second = await join(times={"command": 0.3}), await join()
-    await second.put(made())
-    os.kill(server.process.pid, signal.SIGSTOP)
-    try:
-        for number in range(2):
-            tags = frozenset(b"%d-%d" % (number, each) for each in range(600))
-            with pytest.raises(RefusedError):
-                await first.store.purge(Tags(tags), time.time())
-        await until(lambda: not first.store.connected)
-    finally:
-        os.kill(server.process.pid, signal.SIGCONT)
-    await until(lambda: first.store.connected)
-    assert await second.read() == []
-
-
 async def test_another_server_behind_the_same_address_is_not_mistaken(join, made, server, tmp_path, until):
     """A failover that leaves old connections up: the address leads elsewhere, for a while for some."""
     other = type(server)(tmp_path)
@@ -218,12 +242,11 @@ async def test_another_server_behind_the_same_address_is_not_mistaken(join, made
         node = await join(url=f"redis://127.0.0.1:{port}/0")
         await node.put(made())
         target[0] = other.port
-        drop_tracking(server)
-        await until(lambda: not node.store.connected)
-        await until(lambda: node.store.connected)
+        drop_connections(server)
+        await until(lambda: not node.bodies())
         assert await node.read() == []
         assert await node.put(made(body=b"other"))
-        assert [name for name in other.client.scan_iter() if name.endswith(KEY)]
+        assert other.client.exists(other.entry())
         # A new connection for commands that finds the old server is not used.
         target[0] = server.port
         await asyncio.gather(*(node.read() for _ in range(3)))
@@ -250,11 +273,11 @@ async def test_closing_leaves_a_memory_that_is_bounded(join, made):
 
 async def test_who_waits_for_another_node_is_woken_when_redis_goes(join, server):
     first, second = await join(times={"patience": 30}), await join(times={"patience": 30})
-    assert isinstance(await first.store.obtain(KEY, nothing), SharedLease)
+    assert isinstance(await first.store.obtain(KEY, nothing), NodeLease)
     waiting = asyncio.create_task(second.store.obtain(KEY, nothing))
     await asyncio.sleep(0.05)
     server.kill()
-    assert isinstance(await asyncio.wait_for(waiting, 2.0), SharedLease)
+    assert isinstance(await asyncio.wait_for(waiting, 2.0), NodeLease)
 
 
 async def test_no_socket_is_left(join, server, until):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 
-import pytest
-
-from univocal.store.purge_selectors import Everything, Tags
-from univocal.store.redis.tier import SharedLease
+from univocal.store.purge_selectors import Tags
+from univocal.store.redis import entries
+from univocal.store.roles import NodeLease
 
 KEY = b"0123456789abcdef http en.example /wiki/A"
 
@@ -56,7 +55,7 @@ async def test_nobody_waits_in_line_for_what_is_not_stored(join):
 
     async def fetched(node):
         lease = await node.store.obtain(KEY, nothing)
-        assert isinstance(lease, SharedLease)
+        assert isinstance(lease, NodeLease)
         asked.append(1)
         await asyncio.sleep(0.15)
         await node.store.release(lease)
@@ -66,16 +65,18 @@ async def test_nobody_waits_in_line_for_what_is_not_stored(join):
     assert time.monotonic() - began < 1.0
 
 
-async def test_a_dead_node_blocks_nobody_for_long(join):
-    first, second = await join(times={"lock": 0.2}), await join()
-    assert isinstance(await first.store.obtain(KEY, nothing), SharedLease)
+async def test_a_dead_node_blocks_nobody_for_long(join, monkeypatch):
+    monkeypatch.setattr(entries, "_TURN", 200)
+    first, second = await join(), await join()
+    assert isinstance(await first.store.obtain(KEY, nothing), NodeLease)
     began = time.monotonic()
-    assert isinstance(await second.store.obtain(KEY, nothing), SharedLease)
+    assert isinstance(await second.store.obtain(KEY, nothing), NodeLease)
     assert 0.1 < time.monotonic() - began < 1.0
+    monkeypatch.undo()
     # Nor does who waits wait longer than it wants to.
     third = await join(times={"patience": 0.1})
     began = time.monotonic()
-    assert isinstance(await third.store.obtain(KEY, nothing), SharedLease)
+    assert isinstance(await third.store.obtain(KEY, nothing), NodeLease)
     assert time.monotonic() - began < 1.0
 
 
@@ -87,21 +88,19 @@ async def test_a_result_that_does_not_satisfy_is_not_waited_for_again(join, made
     assert not any(task.done() for task in waiting)
     await nodes[0].store.commit(lease, made())
     got = await asyncio.wait_for(asyncio.gather(*waiting), 3.0)
-    assert all(isinstance(one, SharedLease) for one in got)
+    assert all(isinstance(one, NodeLease) for one in got)
 
 
-@pytest.mark.parametrize("selector", [None, Everything()])
-async def test_a_purge_ends_the_lock_and_who_waits_fetches_anew(join, made, selector):
+async def test_a_purge_of_a_url_ends_the_turn_and_who_waits_fetches_anew(join, made):
     first, second = await join(), await join()
     old = await first.store.obtain(KEY, nothing)
     waiting = asyncio.create_task(second.store.obtain(KEY, nothing))
     await asyncio.sleep(0.05)
     assert not waiting.done()
-    await (first.purge() if selector is None else first.store.purge(selector, time.time()))
+    await first.purge()
     new = await asyncio.wait_for(waiting, 1.0)
-    assert isinstance(new, SharedLease)
+    assert isinstance(new, NodeLease)
     assert not await first.store.commit(old, made(body=b"old"))
-    await first.store.release(old)
     assert await second.store.commit(new, made(body=b"new"))
     assert await first.read() == await second.read() == [b"new"]
 
@@ -121,7 +120,7 @@ async def test_leases_that_are_not_alone_neither_wait_nor_block(join, made):
     first, second = await join(), await join()
     lease = await first.store.begin(KEY)
     other = await second.store.obtain(KEY, nothing)
-    assert isinstance(other, SharedLease)
+    assert isinstance(other, NodeLease)
     assert await first.store.commit(lease, made(body=b"1"))
     assert await second.store.commit(other, made(body=b"2"))
     assert await first.read() == [b"2"]
@@ -135,27 +134,15 @@ async def test_a_released_lease_stores_nothing(join, made):
     assert not await node.store.commit(lease, made())
 
 
-async def test_a_lease_that_ran_out_stores_nothing_for_others(join, made):
-    first, second = await join(times={"lease": 0.05}), await join()
-    lease = await first.store.begin(KEY)
-    await asyncio.sleep(0.15)
-    assert not await first.store.commit(lease, made())
-    assert await second.read() == []
-
-
-async def test_whoever_gives_up_leaves_no_lock_behind(join, server):
+async def test_whoever_gives_up_leaves_no_turn_behind(join, server):
     first, second = await join(), await join()
-    for turns in range(12):
-        asking = asyncio.create_task(first.store.obtain(KEY, nothing))
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        asking.cancel()
-        (got,) = await asyncio.gather(asking, return_exceptions=True)
-        if isinstance(got, SharedLease):
-            await first.store.release(got)
+    for _ in range(3):
+        lease = await first.store.obtain(KEY, nothing)
+        assert server.names("*:t:*") != []
+        await first.store.release(lease)
         began = time.monotonic()
         lease = await second.store.obtain(KEY, nothing)
-        assert isinstance(lease, SharedLease)
+        assert isinstance(lease, NodeLease)
         assert time.monotonic() - began < 1.0
         await second.store.release(lease)
-    assert server.names("*:l:*") == []
+    assert server.names("*:t:*") == []

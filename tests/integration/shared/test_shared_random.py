@@ -82,9 +82,7 @@ async def disturb(server, seconds):
     """Every fault once, with time to come back."""
     part = seconds / 5
     await asyncio.sleep(part)
-    for client in server.client.client_list():
-        if int(client["sub"]):
-            server.client.client_kill_filter(_id=client["id"])
+    server.client.client_kill_filter(_type="normal", skipme=True)
     await asyncio.sleep(part)
     os.kill(server.process.pid, signal.SIGSTOP)
     await asyncio.sleep(part / 2)

@@ -63,7 +63,7 @@ async def clients(
     ) -> list[Client]:
         for _ in range(count):
             node = await join(**settings)
-            middleware = CacheMiddleware(app, rules=rules or Rules(), store=node.store)
+            middleware = CacheMiddleware(app, rules=rules or Rules(), store=node.tier)
             transport = httpx.ASGITransport(middleware)
             made.append(
                 Client(node, middleware, httpx.AsyncClient(transport=transport, base_url="http://a.example"))

@@ -35,7 +35,7 @@ def page() -> Page:
 async def nodes(join: Callable[..., Awaitable[Any]], page: Page) -> list[tuple[Any, httpx.AsyncClient]]:
     """Two nodes, and who asks them."""
     joined = [await join() for _ in range(2)]
-    transports = [httpx.ASGITransport(CacheMiddleware(page, store=node.store)) for node in joined]
+    transports = [httpx.ASGITransport(CacheMiddleware(page, store=node.tier)) for node in joined]
     return [
         (node, httpx.AsyncClient(transport=transport, base_url="http://a.example"))
         for node, transport in zip(joined, transports, strict=True)

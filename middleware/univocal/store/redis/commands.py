@@ -1,43 +1,42 @@
-"""Commands to Redis, which end in time, to one run of one server and in one namespace."""
+"""Commands to the servers behind a URL: each ends in time, and is reported."""
 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import AsyncIterator, Callable, Sequence
+import time
+from collections.abc import Sequence
 from functools import cache
 from hashlib import sha1
 from typing import Any, Final
 
 import redis.asyncio as redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, ReadOnlyError, RedisError
+from redis.exceptions import (
+    ClusterDownError,
+    MovedError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+)
 
-from univocal.store.redis.bell import UnavailableError
-from univocal.store.redis.key_names import MARKER, Names
-from univocal.store.redis.scripts import MOVED
+from univocal.store.redis.pipe import Pipe, Word
+from univocal.store.redis.servers import Place, Servers
+from univocal.store.roles import StoreReport, StoreUnavailableError, unreported
 
-__all__ = ["Link", "run_id_of", "settings"]
-
-_RUN_ID: Final = re.compile(rb"^run_id:([0-9a-f]{8,64})\r?$", re.MULTILINE)
-
-
-class _ElsewhereError(redis.ConnectionError):
-    """The address leads to another server than the one that is tracked, or to another run of it."""
-
-
-async def run_id_of(connection: redis.Connection) -> str:
-    """The run of the server that a connection leads to."""
-    await connection.send_command("INFO", "server")
-    run_id = _RUN_ID.search(await connection.read_response())
-    if run_id is None:
-        raise redis.ConnectionError("no run_id in the server's INFO")
-    return run_id[1].decode()
-
+__all__ = ["AWAY", "Commands", "FullError", "result_of"]
 
 # The errors of a Redis that is not to be had.
-_AWAY: Final = (RedisError, OSError, TimeoutError, RuntimeError)
+AWAY: Final = (RedisError, OSError, TimeoutError, RuntimeError)
+# They say that the server is not the one to ask any longer.
+_ELSEWHERE: Final = (redis.ConnectionError, ReadOnlyError, MovedError, ClusterDownError, OSError)
+# A connection with so many commands under way has another opened beside it.
+_BUSY: Final = 16
+# Seconds between two questions where the servers are.
+_REFRESH: Final = 0.2
+
+
+class FullError(StoreUnavailableError):
+    """Redis has no memory left for what it was given."""
 
 
 @cache
@@ -45,118 +44,114 @@ def _digest(script: str) -> str:
     return sha1(script.encode()).hexdigest()  # noqa: S324  (the name that Redis gives a script)
 
 
-def _is_cancelled() -> bool:
-    """Tell whether this task is to end; else another task cancelled what redis-py awaits in both."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
-def _is_doubtful(error: BaseException) -> bool:
-    """Tell whether an error means that no other command is likely to fare better."""
-    if isinstance(error, TimeoutError | redis.TimeoutError | ReadOnlyError | _ElsewhereError):
-        return True
-    return isinstance(error, RedisError) and str(error).startswith(MOVED)
-
-
-def settings(timeout: float) -> dict[str, Any]:
-    """The settings of every connection to Redis: it speaks octets of RESP2 and tries nothing twice."""
-    return {
-        "protocol": 2,
-        "decode_responses": False,
-        "socket_connect_timeout": timeout,
-        "retry": Retry(NoBackoff(), 0),
-    }
-
-
-class Link:
-    """Commands to one run of one server: a connection that finds another run there is not used.
-
-    `doubt` is called if a command fails in a way that suggests that all will.
-    """
+class Commands:
+    """Runs scripts where their first key is kept, by at most so many connections to each server."""
 
     def __init__(
-        self, url: str, timeout: float, connections: int, names: Names, doubt: Callable[[Link, str], None]
+        self, servers: Servers, timeout: float, connections: int, report: StoreReport = unreported
     ) -> None:
-        self.names = names
-        self._doubt = doubt
-        self._timeout = timeout
-        self._pool = redis.BlockingConnectionPool.from_url(
-            url,
-            **settings(timeout),
-            max_connections=connections,
-            timeout=timeout,
-            socket_timeout=timeout,
-            redis_connect_func=self._greet,
-        )
-        self._client = redis.Redis(connection_pool=self._pool)
-        self._closed = False
+        self.servers: Final = servers
+        self.timeout: Final = timeout
+        self.report = report
+        self._connections: Final = connections
+        self._pipes: dict[Place, list[Pipe]] = {}
+        self._refreshing = asyncio.Lock()
+        self._refreshed = -_REFRESH
+        self._late_since: float | None = None
 
-    async def _greet(self, connection: redis.Connection) -> None:
-        await connection.on_connect()
-        if await run_id_of(connection) != self.names.run_id:
-            raise _ElsewhereError("another run of the server than the one that is tracked")
+    async def run(self, name: str, script: str, keys: Sequence[bytes], args: Sequence[Word]) -> Any:
+        """Run a script that is reported by `name`; returns its result.
 
-    async def run(self, script: str, keys: Sequence[bytes], args: Sequence[bytes | int | str]) -> Any:
-        """Run a script, if the namespace is still this one; returns its result. Raises UnavailableError."""
-        return await self._bounded(
-            self._evaluated(script, [len(keys) + 1, MARKER, *keys, self.names.root, *args])
-        )
-
-    async def _evaluated(self, script: str, arguments: list[Any]) -> Any:
+        Raises StoreUnavailableError, and FullError where Redis has no room for it.
+        """
+        began = time.perf_counter()
+        result = "ok"
         try:
-            return await self._client.evalsha(_digest(script), *arguments)
-        except NoScriptError:
-            return await self._client.eval(script, *arguments)
-
-    async def scan(self, pattern: bytes, batch: int) -> AsyncIterator[list[bytes]]:
-        """The names that match, a batch of steps at a time. Raises UnavailableError."""
-        cursor: Any = 0
-        while True:
-            cursor, names = await self._bounded(self._client.scan(cursor, match=pattern, count=batch))
-            yield names
-            if not int(cursor):
-                return
-
-    async def members(self, name: bytes, batch: int) -> AsyncIterator[list[bytes]]:
-        """The members of a sorted set, likewise. Raises UnavailableError."""
-        cursor: Any = 0
-        while True:
-            cursor, scored = await self._bounded(self._client.zscan(name, cursor, count=batch))
-            yield [member for member, _ in scored]
-            if not int(cursor):
-                return
-
-    async def _bounded(self, command: Any) -> Any:
-        try:
-            async with asyncio.timeout(self._timeout):
-                return await command
-        except Exception as error:
-            said = str(error) or "no answer in time"
-            if not self._closed and _is_doubtful(error):
-                self._doubt(self, f"a command failed: {said}")
-            # redis-py stumbles in its own ways over a connection that is closed while it is used, and uvloop
-            # raises a RuntimeError where something is written to one.
-            if self._closed or isinstance(error, _AWAY):
-                raise UnavailableError(said) from error
-            raise
-        except asyncio.CancelledError:
-            if _is_cancelled():
-                raise
-            raise UnavailableError("its connection was closed") from None
+            if self._is_late(began):
+                raise TimeoutError("an earlier command is late")
+            async with asyncio.timeout(self.timeout):
+                reply = await self._run(script, keys, args)
+            self._late_since = None
+            return reply
+        except AWAY as error:
+            result = result_of(error)
+            if result == "late" and self._late_since is None:
+                self._late_since = time.perf_counter()
+            kind = FullError if result == "full" else StoreUnavailableError
+            raise kind(str(error) or "no answer in time") from None
         finally:
-            if self._closed:  # meanwhile: nobody else would close this command's connection
-                await self._disconnect()
+            self.report(name, result, time.perf_counter() - began)
+
+    async def ask(self, place: Place, words: Sequence[Word]) -> Any:
+        """The reply of one server to a command. Raises StoreUnavailableError."""
+        try:
+            async with asyncio.timeout(self.timeout):
+                return await self._pipe(place).call(*words)
+        except AWAY as error:
+            raise StoreUnavailableError(str(error) or "no answer in time") from None
+
+    def _is_late(self, now: float) -> bool:
+        """Tell whether to wait for no reply: one is late, and only now and then another is tried."""
+        if self._late_since is None or now - self._late_since >= self.timeout:
+            self._late_since = None if self._late_since is None else now
+            return False
+        return True
+
+    async def _run(self, script: str, keys: Sequence[bytes], args: Sequence[Word]) -> Any:
+        try:
+            return await self._evaluate(script, keys, args)
+        except (MovedError, ReadOnlyError, ClusterDownError):
+            await self.refresh()
+            return await self._evaluate(script, keys, args)
+        except _ELSEWHERE:
+            # To run any of the scripts twice is as good as once, but for a number that nothing has.
+            if self.servers.address.kind:
+                await self.refresh()
+            return await self._evaluate(script, keys, args)
+
+    async def _evaluate(self, script: str, keys: Sequence[bytes], args: Sequence[Word]) -> Any:
+        pipe = self._pipe(self.servers.place(keys[0]))
+        try:
+            return await pipe.call("EVALSHA", _digest(script), len(keys), *keys, *args)
+        except NoScriptError:
+            return await pipe.call("EVAL", script, len(keys), *keys, *args)
+
+    def _pipe(self, place: Place) -> Pipe:
+        """The connection to a server with the fewest commands under way."""
+        pipes = self._pipes.setdefault(place, [])
+        best: Pipe | None = None
+        for pipe in tuple(pipes):
+            if pipe.broken:
+                pipes.remove(pipe)
+            elif best is None or pipe.load < best.load:
+                best = pipe
+        if best is None or (best.load >= _BUSY and len(pipes) < self._connections):
+            best = Pipe(self.servers.connection(place))
+            pipes.append(best)
+        return best
+
+    async def refresh(self) -> None:
+        """Ask where the servers are, a few times a second at most. Raises redis.RedisError."""
+        async with self._refreshing:
+            if time.monotonic() - self._refreshed < _REFRESH:
+                return
+            await self.servers.refresh()
+            self._refreshed = time.monotonic()
 
     async def aclose(self) -> None:
-        """Close every connection, those in use included."""
-        self._closed = True
-        await self._disconnect()
+        """Disconnect."""
+        await self.reset()
+        await self.servers.aclose()
 
-    async def _disconnect(self) -> None:
-        try:
-            await self._pool.disconnect()
-        except (RedisError, OSError):
-            pass  # what cannot be closed is not used again
-        except asyncio.CancelledError:
-            if _is_cancelled():
-                raise
+    async def reset(self) -> None:
+        """Close every connection: a server that was left must not be asked any longer."""
+        pipes = [pipe for held in self._pipes.values() for pipe in held]
+        self._pipes.clear()
+        await asyncio.gather(*(pipe.aclose() for pipe in pipes))
+
+
+def result_of(error: BaseException) -> str:
+    """The word for what became of a command."""
+    if isinstance(error, OutOfMemoryError) or str(error).startswith("OOM "):
+        return "full"
+    return "late" if isinstance(error, TimeoutError | redis.TimeoutError) else "error"

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
-from urllib.parse import parse_qsl, urlsplit
+from typing import Any, Final, Literal
+from urllib.parse import parse_qsl, unquote, urlsplit
 
-__all__ = ["check", "masked"]
+__all__ = ["RedisAddress", "check", "masked", "read"]
 
-_FORM: Final = "the URL of a Redis or Valkey: redis://HOST:PORT/DB, rediss://…, unix:///PATH"
+_FORM: Final = (
+    "the URL of a Redis or Valkey: redis://HOST:PORT/DB, redis+sentinel://HOST:PORT,HOST:PORT/NAME, "
+    "redis+cluster://HOST:PORT,HOST:PORT, with TLS rediss://… and so on, unix:///PATH"
+)
+_SCHEMES: Final = {
+    "redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster", "unix",
+}  # fmt: skip
 _OCTETS: Final = re.compile(r"[!-~]*")
+_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:,@]+)(?::([0-9]{1,5}))?")
 _OPTIONS: Final = {"db", "username", "password"}
+_SENTINEL_OPTIONS: Final = {"sentinel_username", "sentinel_password"}
 _TLS_FILES: Final = {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile"}
 _TLS_OPTIONS: Final = {*_TLS_FILES, "ssl_ca_path", "ssl_password", "ssl_cert_reqs", "ssl_check_hostname"}
 _VALUES: Final = {
@@ -19,8 +28,31 @@ _VALUES: Final = {
     "ssl_cert_reqs": re.compile(r"none|optional|required"),
     "ssl_check_hostname": re.compile(r"true|false", re.IGNORECASE),
 }
-_PASSWORD: Final = re.compile(r"([?&](?:ssl_)?password=)[^&]*")
+_PATHS: Final = {
+    "": (re.compile(r"(?:/[0-9]{0,6})?"), "its database is a number"),
+    "sentinel": (
+        re.compile(r"/[A-Za-z0-9._-]+"),
+        "its path is the name under which Sentinels know the primary",
+    ),
+    "cluster": (re.compile(r"/?"), "a cluster has no other database than 0, so it has no path"),
+}
+_PASSWORD: Final = re.compile(r"([?&](?:ssl_|sentinel_)?password=)[^&]*")
 _USER: Final = re.compile(r"\A([A-Za-z0-9+.-]*:/*)?.*@", re.DOTALL)
+_PORTS: Final = {"": 6379, "sentinel": 26379, "cluster": 6379}
+
+
+@dataclass(frozen=True, slots=True)
+class RedisAddress:
+    """The address that a URL is: one server, a primary by its Sentinels, a cluster by some nodes."""
+
+    kind: Literal["", "sentinel", "cluster"]
+    hosts: tuple[tuple[str, int], ...]  # empty for a socket
+    path: str = ""  # of a socket
+    primary: str = ""  # the name that Sentinels know it by
+    tls: bool = False
+    login: dict[str, Any] = field(default_factory=dict)  # for redis-py: db, username, password
+    sentinel_login: dict[str, str] = field(default_factory=dict)
+    tls_options: dict[str, Any] = field(default_factory=dict)
 
 
 def masked(url: str) -> str:
@@ -35,40 +67,103 @@ def check(url: str) -> None:
         raise ValueError(f"{_FORM} ({wrong})")
 
 
+def read(url: str) -> RedisAddress:
+    """The address that a URL is. Raises ValueError, with the URLs that are allowed."""
+    check(url)
+    parts = urlsplit(url)
+    scheme, kind = _split(parts.scheme)
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    user, _, hosts = parts.netloc.rpartition("@")
+    name, _, password = user.partition(":")
+    login: dict[str, Any] = {"username": unquote(name), "password": unquote(password)}
+    login |= {option: options[option] for option in ("username", "password") if option in options}
+    login = {option: value for option, value in login.items() if value}
+    if kind != "cluster":
+        number = parts.path[1:] if not kind and scheme != "unix" else ""
+        login["db"] = int(options.get("db") or number or 0)
+    tls_options: dict[str, Any] = {
+        option: value for option, value in options.items() if option in _TLS_OPTIONS
+    }
+    if "ssl_check_hostname" in tls_options:
+        tls_options["ssl_check_hostname"] = tls_options["ssl_check_hostname"].lower() == "true"
+    return RedisAddress(
+        kind,
+        () if scheme == "unix" else tuple(_host(each, _PORTS[kind]) for each in hosts.split(",")),
+        path=unquote(parts.path) if scheme == "unix" else "",
+        primary=parts.path[1:] if kind == "sentinel" else "",
+        tls=scheme == "rediss",
+        login=login,
+        sentinel_login={
+            option.removeprefix("sentinel_"): value
+            for option, value in options.items()
+            if option in _SENTINEL_OPTIONS
+        },
+        tls_options=tls_options,
+    )
+
+
+def _split(scheme: str) -> tuple[str, Literal["", "sentinel", "cluster"]]:
+    name, _, kind = scheme.partition("+")
+    match kind:
+        case "sentinel" | "cluster":
+            return name, kind
+        case _:
+            return name, ""
+
+
+def _host(text: str, otherwise: int) -> tuple[str, int]:
+    """The host and the port. Raises ValueError."""
+    host = _HOST.fullmatch(text)
+    port = int(host[2] or otherwise) if host is not None else 0
+    if host is None or not 1 <= port <= 65_535:
+        raise ValueError(text)
+    return unquote(host[1].strip("[]")), port
+
+
 def _wrong(url: str) -> str:
     """The fault of a URL; empty if there is none."""
     scheme, separator, rest = url.partition("://")
-    if not separator or scheme not in {"redis", "rediss", "unix"} or not _OCTETS.fullmatch(url):
+    if not separator or scheme not in _SCHEMES or not _OCTETS.fullmatch(url):
         return "in printable ASCII, the scheme in lower case"
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     if "#" in rest or "@" in rest[len(authority) :]:
         return "in a user or a password '/', '?', '#' and '@' are written as %2F, %3F, %23 and %40"
-    parts = urlsplit(url)
     try:
-        port = parts.port
+        parts = urlsplit(url)
     except ValueError:
-        return "its port is a number from 1 to 65535"
-    if scheme == "unix":
-        if parts.hostname or len(parts.path) < 2:
-            return "unix:// and the path of a socket from the root"
-    elif not parts.hostname or port == 0:
         return "one host, and a port from 1 to 65535 if any"
-    elif not re.fullmatch(r"(?:/[0-9]{0,6})?", parts.path):
-        return "its database is a number"
-    return _wrong_option(scheme, parts.query)
+    hosts = authority.rpartition("@")[2]
+    if scheme == "unix":
+        if hosts or len(parts.path) < 2:
+            return "unix:// and the path of a socket from the root"
+        return _wrong_option(scheme, parts.query)
+    kind = _split(scheme)[1]
+    listed = hosts.split(",")
+    try:
+        for each in listed:
+            _host(each, _PORTS[kind])
+    except ValueError:
+        return f"{'each' if kind else 'one'} host, and if any, its port is a number from 1 to 65535"
+    if len(listed) > 1 and not kind:
+        return "one host, and a port from 1 to 65535 if any"
+    form, wrong = _PATHS[kind]
+    return wrong if not form.fullmatch(parts.path) else _wrong_option(scheme, parts.query)
 
 
 def _wrong_option(scheme: str, query: str) -> str:
     options = parse_qsl(query, keep_blank_values=True)
-    allowed = _OPTIONS | (_TLS_OPTIONS if scheme == "rediss" else set())
-    names = [name for name, _ in options]
+    name, kind = _split(scheme)
+    allowed = _OPTIONS | (_TLS_OPTIONS if name == "rediss" else set())
+    allowed |= _SENTINEL_OPTIONS if kind == "sentinel" else set()
+    allowed -= {"db"} if kind == "cluster" else set()
+    names = [option for option, _ in options]
     if not allowed.issuperset(names) or len(set(names)) < len(names):
         return f"the options {', '.join(sorted(allowed))}, each once"
-    for name, value in options:
-        if name in _VALUES and not _VALUES[name].fullmatch(value):
-            return f"{name} is {_VALUES[name].pattern}"
-        if name in _TLS_FILES and not Path(value).is_file():
-            return f"{name} is a file that exists"
-        if name == "ssl_ca_path" and not Path(value).is_dir():
+    for option, value in options:
+        if option in _VALUES and not _VALUES[option].fullmatch(value):
+            return f"{option} is {_VALUES[option].pattern}"
+        if option in _TLS_FILES and not Path(value).is_file():
+            return f"{option} is a file that exists"
+        if option == "ssl_ca_path" and not Path(value).is_dir():
             return "ssl_ca_path is a directory that exists"
     return ""

@@ -1,15 +1,34 @@
-#!lua flags=no-cluster,allow-oom
--- KEYS: the marker. ARGV: how a namespace of this run begins, a token for a new one, the token of one that is
--- refused. Gives the token of the namespace and Redis's time. It writes nothing in a namespace that is there,
--- but where it must not write it fails.
+#!lua flags=allow-oom
+-- KEYS: head, log, last, how. ARGV: the address by which this server was reached, the last number that this node
+-- knows. Finds the journal, or begins one.
+-- Gives the number of the last purge, the horizon, the history, Redis's time in seconds and microseconds.
+--
+-- A number is never given twice. A journal begins at Redis's time in microseconds, and leaps there when the
+-- server's history is another one: the last purges may be lost with the server that was before. If that was
+-- another server, which this one followed as a replica, those are few, and nodes publish them again. If not (a
+-- server that read an old file), what was stored before counts as purged.
 
-local value, token = redis.pcall('GET', KEYS[1]), nil
-if type(value) == 'string' and string.sub(value, 1, #ARGV[1]) == ARGV[1] then
-  token = string.match(string.sub(value, #ARGV[1] + 1), '^(%x+):$')
+local head, time = KEYS[1], redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local info = redis.call('INFO', 'replication')
+local history = string.match(info, 'master_replid:(%x+)')
+local before = string.match(info, 'master_replid2:(%x+)')
+local known = redis.pcall('HMGET', head, 'number', 'horizon', 'history', 'address')
+local number, horizon = tonumber(known[1] or nil), tonumber(known[2] or nil)
+local function renew(from)
+  redis.call('DEL', KEYS[1], KEYS[2], KEYS[3], KEYS[4])
+  number, horizon = from, from
 end
-if not token or token == ARGV[3] then
-  token = ARGV[2]
-  redis.call('SET', KEYS[1], ARGV[1] .. token .. ':')
+if not (number and horizon) then
+  renew(math.max(now, ARGV[2] + 1))
+elseif known[3] ~= history then
+  number = math.max(number, now, tonumber(ARGV[2])) + 1
+  if known[4] == ARGV[1] or before ~= known[3] then renew(number) end
+elseif number < tonumber(ARGV[2]) then
+  renew(math.max(now, ARGV[2] + 1))
+elseif redis.pcall('ZCARD', KEYS[3]) ~= redis.pcall('HLEN', KEYS[4]) then
+  renew(number + 1)  -- Redis evicted one of them
 end
-local time = redis.call('TIME')
-return {token, time[1], time[2]}
+redis.call('HSET', head, 'number', string.format('%.0f', number), 'horizon', string.format('%.0f', horizon),
+  'history', history, 'address', ARGV[1])
+return {number, horizon, history, tonumber(time[1]), tonumber(time[2])}

@@ -1,28 +1,29 @@
-#!lua flags=no-cluster,no-writes
--- KEYS: entry. ARGV: octets that are given at once, then the variants that are asked for; without any, all.
--- Gives the last commit's token, then variants, descriptions and contents; of more octets no content, unless
--- it is asked for. What its tags no longer lead to (Redis evicted the index) could not be purged: a miss.
+#!lua flags=allow-oom
+-- KEYS: entry, turn. ARGV: octets that are given at once, the token of who would take the turn ("" for nobody),
+-- milliseconds of a turn, then the variants that are asked for; without any, all.
+-- Gives what `take` does (-1 if nobody would take the turn, or something is there), then variants, descriptions and contents; of
+-- more octets no content, unless it is asked for.
 
-local entry, asked, held, octets = KEYS[1], {}, {}, 0
-if redis.call('TYPE', entry).ok ~= 'hash' then return {''} end
-for i = 2, #ARGV do asked[ARGV[i]] = true end
-local function indexed(one)
-  for _, tag in ipairs(one.tags) do
-    if type(redis.pcall('ZSCORE', root .. 't:' .. tag, key_of(entry))) ~= 'string' then return false end
-  end
-  return true
+local held, wanted, sum, found = responses(KEYS[1]), {}, 0, {-1, ''}
+if next(held) == nil then
+  if ARGV[2] ~= '' then found = {take(KEYS[2], ARGV[2], ARGV[3])} end
+  return found
 end
-for variant, one in pairs(responses(entry)) do
-  if (#ARGV == 1 or asked[variant]) and indexed(one) then
-    held[variant] = one
-    octets = octets + #one.text + redis.call('HSTRLEN', entry, 'b' .. variant)
-  end
-end
-local found = {redis.call('HGET', entry, 'v') or ''}
+for i = 4, #ARGV do wanted[ARGV[i]] = true end
+for variant, one in pairs(held) do sum = sum + #one.text + one.octets end
+local given, places = {}, {}
 for variant, one in pairs(held) do
-  found[#found + 1] = variant
-  found[#found + 1] = one.text
-  local given = asked[variant] or octets <= tonumber(ARGV[1])
-  found[#found + 1] = given and redis.call('HGET', entry, 'b' .. variant)
+  if #ARGV == 3 or wanted[variant] then
+    found[#found + 1] = variant
+    found[#found + 1] = one.text
+    found[#found + 1] = false
+    if wanted[variant] or sum <= tonumber(ARGV[1]) then
+      given[#given + 1] = 'b' .. variant
+      places[#places + 1] = #found
+    end
+  end
+end
+if #given > 0 then
+  for i, content in ipairs(redis.call('HMGET', KEYS[1], unpack(given))) do found[places[i]] = content end
 end
 return found

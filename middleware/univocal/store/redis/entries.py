@@ -1,0 +1,176 @@
+"""The entries of the store in Redis: one hash for each cache key, and whose turn it is to fetch it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from univocal.cache.stored import Stored
+from univocal.cache.vary import matches
+from univocal.http.messages import Request
+from univocal.store.codec import decode, encode, usable_until, variant
+from univocal.store.purge_selectors import Keys, Selector, Variants
+from univocal.store.redis import names
+from univocal.store.redis.commands import Commands, FullError
+from univocal.store.redis.pipe import Word
+from univocal.store.redis.scripts import BEGIN, COMMIT, DESCRIBE, FINISH, LOOKUP, MOST_OCTETS, REMOVE
+from univocal.store.redis.walk import walk
+from univocal.store.roles import Entries, FetchLease, Judge, Numbered
+
+__all__ = ["RedisEntries"]
+
+logger: Final = logging.getLogger("univocal")
+
+# More octets than these are not given unless they are asked for: whoever sends a selecting field of another
+# value each time, for which nothing is stored, moves no more of a large entry than this.
+_AT_ONCE: Final = 256 << 10
+# Milliseconds of a turn, which ends by itself then.
+_TURN: Final = 10_000
+_FIRST_LINE: Final = re.compile(rb"([0-9]{1,16}) [^\n]{1,100}\n")
+# How many keys are removed at the same time.
+_TOGETHER: Final = 100
+
+
+class RedisEntries(Entries):
+    """The entries of all nodes that share a Redis. `most_variants` gives how many a key may have."""
+
+    def __init__(self, commands: Commands, most_variants: Callable[[], int]) -> None:
+        self._commands = commands
+        self._most_variants = most_variants
+        self._full = False
+
+    async def lookup(self, key: bytes, now: float, request: Request | None = None) -> Sequence[Numbered]:
+        _, numbered = await self._lookup(key, b"", now, request)
+        return numbered
+
+    async def lookup_or_begin(
+        self, lease: FetchLease, now: float, request: Request
+    ) -> tuple[Sequence[Numbered], float]:
+        turn, numbered = await self._lookup(lease.key, lease.token, now, request)
+        if numbered:
+            return numbered, 0.0
+        # An entry of which nothing can be read, or all has expired, is as good as none.
+        return numbered, _waiting(lease, *turn) if turn[0] >= 0 else await self.begin(lease, now)
+
+    async def _lookup(
+        self, key: bytes, token: bytes, now: float, request: Request | None
+    ) -> tuple[tuple[int, bytes], list[Numbered]]:
+        place = [names.entry(key), names.turn(key)]
+        wait, holder, *replies = await self._commands.run("lookup", LOOKUP, place, [_AT_ONCE, token, _TURN])
+        numbered, others = list[Numbered](), dict[bytes, Numbered]()
+        for name, text, body in _triples(replies):
+            one = _read(key, text, body)
+            if one is not None and usable_until(one.stored) > now:
+                if one.has_content:
+                    numbered.append(one)
+                else:
+                    others[name] = one
+        presented: dict[bytes, bytes | None] = {}
+        selected = [
+            name for name, one in others.items() if request is None or matches(one.stored, request, presented)
+        ]
+        if selected:
+            _, _, *replies = await self._commands.run("lookup", LOOKUP, place, [0, b"", 0, *selected])
+            for name, text, body in _triples(replies):
+                one = _read(key, text, body)
+                if one is not None and one.has_content:
+                    others[name] = one
+        numbered += others.values()
+        return (wait, holder), sorted(numbered, key=lambda one: one.stored.response_time, reverse=True)
+
+    async def begin(self, lease: FetchLease, now: float) -> float:  # noqa: ARG002
+        turn = await self._commands.run("begin", BEGIN, [names.turn(lease.key)], [lease.token, _TURN])
+        return _waiting(lease, *turn)
+
+    async def commit(self, lease: FetchLease, number: int, stored: Stored, now: float) -> bool:
+        keep = int(1000 * (usable_until(stored) - now))
+        text = _write(number, stored)
+        if stored.search is not None or keep <= 0 or len(text) + len(stored.body) > MOST_OCTETS:
+            return False
+        token, lease.has_turn = lease.token if lease.has_turn else b"", False
+        bounds: list[Word] = [keep, self._most_variants(), MOST_OCTETS, repr(now), _TURN]
+        try:
+            outcome: int = await self._commands.run(
+                "commit",
+                COMMIT,
+                [names.entry(stored.key), names.turn(stored.key)],
+                [token, variant(stored.vary), text, stored.body, *bounds],
+            )
+        except FullError as error:
+            if not self._full:
+                self._full = True
+                logger.warning("Redis is full, what it refuses stays in this node's memory: %s", error)
+            lease.has_turn = bool(token)
+            return False
+        self._full = False
+        lease.has_turn = bool(token) and outcome == 0
+        return outcome == 2
+
+    async def end(self, lease: FetchLease) -> None:
+        if lease.has_turn:
+            lease.has_turn = False
+            await self._commands.run("end", FINISH, [names.turn(lease.key)], [lease.token])
+
+    async def remove(self, keys: Sequence[bytes]) -> Sequence[Numbered]:
+        listed = await self._each("remove", REMOVE, keys, turns=True)
+        read = (_read(key, text, None) for key, texts in zip(keys, listed, strict=True) for text in texts)
+        return [one for one in read if one is not None]
+
+    async def count(self, selector: Selector, after: int) -> int | None:
+        match selector:
+            case Keys(wanted):
+                keys = sorted(wanted)
+            case Variants(wanted_variants):
+                keys = sorted({key for key, _ in wanted_variants})
+            case _:
+                return None
+        texts = await self._each("count", DESCRIBE, keys, turns=False)
+        numbers = [_FIRST_LINE.match(text) for described in texts for text in described[1::2]]
+        return sum(1 for number in numbers if number is not None and int(number[1]) > after)
+
+    async def _each(self, name: str, script: str, keys: Sequence[bytes], *, turns: bool) -> list[Any]:
+        """The results of a script for each key, some at the same time."""
+        results: list[Any] = []
+        for at in range(0, len(keys), _TOGETHER):
+            some = (
+                [names.entry(key), names.turn(key)] if turns else [names.entry(key)]
+                for key in keys[at : at + _TOGETHER]
+            )
+            results += await asyncio.gather(*(self._commands.run(name, script, each, []) for each in some))
+        return results
+
+    async def walk(self, judge: Judge, followed: Callable[[], int]) -> None:
+        await walk(self._commands, judge, followed)
+
+    async def close(self) -> None:
+        await self._commands.aclose()
+
+
+def _waiting(lease: FetchLease, wait: int, holder: bytes) -> float:
+    """The seconds for which the turn is another's; 0.0 if it is the lease's."""
+    lease.has_turn = wait == 0
+    lease.holder = b"" if lease.has_turn else holder
+    return wait / 1000
+
+
+def _write(number: int, stored: Stored) -> bytes:
+    """A description: the line that the scripts read, and what the codec says."""
+    times = stored.response_time, stored.fresh_until, usable_until(stored)
+    line = b"%d %d %.6f %.6f %.6f %b\n" % (number, len(stored.body), *times, b"w" if stored.whole else b"p")
+    return line + encode(stored)
+
+
+def _read(key: bytes, text: bytes, body: bytes | None) -> Numbered | None:
+    """The response that is described; None if it cannot be read."""
+    line = _FIRST_LINE.match(text)
+    if line is None:
+        return None
+    stored = decode(key, text[line.end() :], body)
+    return None if stored is None else Numbered(int(line[1]), stored, body is not None)
+
+
+def _triples(replies: list[Any]) -> zip[tuple[bytes, bytes, bytes | None]]:
+    return zip(replies[::3], replies[1::3], replies[2::3], strict=True)

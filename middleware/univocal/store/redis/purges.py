@@ -1,0 +1,353 @@
+"""The journal in Redis: a stream that is followed by one connection, and what was purged before it.
+
+`trusted_until` moves on with each reply that shows the journal's end; nothing else says that Redis is away. A
+reply that lacks a number, a number that goes back, a server with another history: then the node reads what it
+missed from the last purge of each name, or learns that its number is below the horizon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
+
+from redis.exceptions import RedisError
+
+from univocal.store.journal import Purge
+from univocal.store.purge_codec import PatternCompiler, decode_purge, encode_purge
+from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Selector, Tags, Variants
+from univocal.store.redis.advice import advice, misled
+from univocal.store.redis.commands import AWAY, Commands
+from univocal.store.redis.names import JOURNAL
+from univocal.store.redis.pipe import Pipe, Word
+from univocal.store.redis.scripts import ATTACH, CATCH_UP, PUBLISH
+from univocal.store.roles import BeyondHorizonError, Purges, StoreUnavailableError, Watcher
+
+__all__ = ["RedisPurges"]
+
+logger: Final = logging.getLogger("univocal")
+
+# Entries of the stream, and names whose last purge is kept; how many of either one reply has.
+_MOST_ENTRIES: Final = 10_000
+_MOST_NAMES: Final = 50_000
+_AT_ONCE: Final = 1_000
+# Purges that this node keeps for its tier, which reads them at its next lookup.
+_KEPT: Final = 20_000
+# Seconds before a lost connection is tried again: the first time, and at most.
+_PAUSE: Final = (0.05, 1.0)
+# Seconds for which a confirmed purge is published again should the server fail; and how many at most.
+_AGAIN: Final = 60.0
+_MOST_AGAIN: Final = 1_000
+# Seconds that this clock and Redis's may differ without a word about it.
+_SKEW: Final = 1.0
+
+
+class _Confirmed(NamedTuple):
+    at: float
+    selector: Selector
+
+
+class _MissedError(Exception):
+    """The stream does not go on where this node is: what comes between is read elsewhere."""
+
+
+class RedisPurges(Purges):
+    """The journal of all nodes that share a Redis.
+
+    `heartbeat` is in seconds, as `clock` is; `compiler` makes a selector of the expression of a pattern, and
+    without it another node's pattern purges everything.
+    """
+
+    def __init__(
+        self,
+        commands: Commands,
+        clock: Callable[[], float],
+        heartbeat: float,
+        compiler: PatternCompiler | None = None,
+    ) -> None:
+        self._commands, self._clock, self._heartbeat = commands, clock, heartbeat
+        self._compiler = compiler
+        self._bound = heartbeat + commands.timeout
+        self._watcher: Watcher | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._position = self._horizon = 0
+        self._history = b""
+        self._kept: deque[Purge] = deque()
+        self._trusted_until = float("-inf")
+        self._is_there = False
+        self._reason = ""
+        self._moved = asyncio.Event()
+        self._confirmed: deque[_Confirmed] = deque()
+
+    def last(self) -> int:
+        return self._position
+
+    def horizon(self) -> int:
+        return self._horizon
+
+    def trusted_until(self) -> float:
+        return self._trusted_until
+
+    def follow(self, number: int) -> Sequence[Purge]:
+        if number < self._horizon:
+            raise BeyondHorizonError
+        found = list[Purge]()
+        for purge in reversed(self._kept):
+            if purge.number <= number:
+                break
+            found.append(purge)
+        return found[::-1]
+
+    async def start(self, watcher: Watcher) -> None:
+        self._watcher = watcher
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._run()), loop.create_task(self._watch())]
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+        self._is_there = False
+        self._trusted_until = float("-inf")
+
+    async def publish(self, selector: Selector, now: float, cause: bytes = b"") -> int:
+        number = await self._publish(selector, now, cause)
+        self._remember(selector)
+        try:
+            async with asyncio.timeout(self._commands.timeout):
+                while self._position < number:
+                    await self._moved.wait()
+        except TimeoutError:
+            raise StoreUnavailableError("the journal is not followed") from None
+        return number
+
+    async def _publish(self, selector: Selector, now: float, cause: bytes) -> int:
+        everything = selector == Everything()
+        named = [] if everything else list(_named(selector, now))
+        words: list[Word] = [
+            encode_purge(selector, now, cause),
+            _MOST_ENTRIES,
+            _MOST_NAMES,
+            int(everything),
+            self._history,
+            *(word for pair in named for word in pair),
+        ]
+        number: int = await self._commands.run("publish", PUBLISH, JOURNAL, words)
+        if not number:
+            raise StoreUnavailableError("the journal is gone")
+        return number
+
+    def _remember(self, selector: Selector) -> None:
+        """Note a confirmed purge for the minute in which a failing server may lose it."""
+        now = self._clock()
+        while self._confirmed and self._confirmed[0].at < now - _AGAIN:
+            self._confirmed.popleft()
+        if len(self._confirmed) >= _MOST_AGAIN:
+            self._confirmed.clear()
+            selector = Everything()
+        self._confirmed.append(_Confirmed(now, selector))
+
+    # Following
+
+    async def _run(self) -> None:
+        pause = _PAUSE[0]
+        while True:
+            began = self._clock()
+            try:
+                await self._session()
+            except AWAY as error:
+                self._reason = f"{type(error).__name__}: {str(error) or 'no answer in time'}"
+            except Exception as error:
+                logger.exception("the journal cannot be followed")
+                self._reason = type(error).__name__
+            if not self._is_there and self._watcher is not None:
+                self._watcher.lost(self._reason)
+            # A connection that held for a while is tried again at once, one that fails ever more rarely.
+            pause = _PAUSE[0] if self._clock() - began > _PAUSE[1] else min(2 * pause, _PAUSE[1])
+            await asyncio.sleep(pause)
+
+    async def _watch(self) -> None:
+        """Tell the watcher once this node has not seen the journal's end for too long."""
+        while True:
+            left = self._trusted_until - self._clock() if self._is_there else self._bound
+            await asyncio.sleep(min(max(left, 0.01), self._bound))
+            if self._is_there and self._clock() >= self._trusted_until:
+                self._is_there = False
+                if self._watcher is not None:
+                    self._watcher.lost(self._reason or "it does not answer")
+
+    async def _session(self) -> None:
+        """Follow until the connection is lost, or the journal is another one."""
+        servers = self._commands.servers
+        async with asyncio.timeout(4 * self._commands.timeout):
+            await servers.refresh()
+        place = servers.place(JOURNAL[0])
+        pipe = Pipe(servers.connection(place))
+        try:
+            address = f"{place[0]}:{place[1]}"
+            async with asyncio.timeout(4 * self._commands.timeout):
+                await self._look_around(pipe)
+                await self._attach(pipe, address)
+            while True:
+                try:
+                    await self._read(pipe)
+                except _MissedError:
+                    async with asyncio.timeout(4 * self._commands.timeout):
+                        await self._attach(pipe, address)
+        finally:
+            await pipe.aclose()
+
+    async def _look_around(self, pipe: Pipe) -> None:
+        """Say what will hurt. Raises redis.RedisError for a server that another URL leads to."""
+        info: bytes = await pipe.call("INFO")
+        wrong = misled(info, self._commands.servers.address)
+        if wrong:
+            raise RedisError(wrong)
+        for line in advice(info) if not self._history else ():
+            logger.warning("%s", line)
+
+    async def _attach(self, pipe: Pipe, address: str) -> None:
+        """Know all of the journal, and publish again what its last server may have taken along."""
+        since = self._clock()
+        told: list[Word] = [address, self._position]
+        number, horizon, history, seconds, micros = await _evaluate(pipe, ATTACH, JOURNAL, told)
+        off = max(since - seconds - micros / 1e6, seconds + micros / 1e6 - self._clock())
+        if off > _SKEW and not self._history:
+            logger.warning("this machine's clock and that of Redis differ by %.1f seconds", off)
+        known, self._history = self._history, history
+        if known and known != history:
+            await self._commands.reset()
+        if not known or self._position < horizon:
+            self._kept.clear()
+            self._horizon = self._position = horizon
+        await self._catch_up(pipe, number)
+        if known and known != history:
+            await self._publish_again()
+        self._confirm(since)
+
+    async def _catch_up(self, pipe: Pipe, number: int) -> None:
+        """Read the last purges of each name up to a number."""
+        above = self._position
+        while above < number:
+            found = await _evaluate(pipe, CATCH_UP, JOURNAL[2:], [above, number, _AT_ONCE])
+            purges = [*zip(found[::2], found[1::2], strict=True)]
+            above = number
+            if len(purges) == _AT_ONCE:
+                above = purges[-1][0] - 1  # the rest of the last one may be in the next reply
+                purges = [pair for pair in purges if pair[0] <= above]
+            for at, some in groupby(purges, key=itemgetter(0)):
+                self._keep(_joined([decode_purge(at, octets or b"", self._compiler) for _, octets in some]))
+        self._advance(number)
+
+    async def _publish_again(self) -> None:
+        now = self._clock()
+        for at, selector in tuple(self._confirmed):
+            if at >= now - _AGAIN:
+                await self._publish(selector, now, b"")
+
+    async def _read(self, pipe: Pipe) -> None:
+        """Wait for what comes next, for a heartbeat at most."""
+        since, block = self._clock(), int(1000 * self._heartbeat)
+        words: list[Word] = ["COUNT", _AT_ONCE, "BLOCK", block, "STREAMS", JOURNAL[1], f"{self._position}-0"]
+        async with asyncio.timeout(self._heartbeat + self._commands.timeout):
+            reply = await pipe.call("XREAD", *words)
+        if reply:
+            ((_, entries),) = reply
+            for name, fields in entries:
+                number = int(name.partition(b"-")[0])
+                if number != self._position + 1:
+                    raise _MissedError
+                self._keep(decode_purge(number, fields[1], self._compiler))
+                self._advance(number)
+            if len(entries) < _AT_ONCE:
+                self._confirm(since)
+            return
+        # A stream that is gone says nothing either.
+        since = self._clock()
+        async with asyncio.timeout(self._commands.timeout):
+            number = await pipe.call("HGET", JOURNAL[0], "number")
+        if int(number or 0) == self._position:
+            self._confirm(since)
+        elif number is None or int(number) < self._position:
+            raise _MissedError
+        else:
+            await self._read_now(pipe, int(number))
+
+    async def _read_now(self, pipe: Pipe, number: int) -> None:
+        """The journal has moved on: then the stream tells how, or has lost it."""
+        words: list[Word] = ["COUNT", 1, "STREAMS", JOURNAL[1], f"{self._position}-0"]
+        async with asyncio.timeout(self._commands.timeout):
+            reply = await pipe.call("XREAD", *words)
+        if not reply and self._position < number:
+            raise _MissedError
+
+    def _keep(self, purge: Purge) -> None:
+        self._kept.append(purge)
+        if len(self._kept) > _KEPT:
+            self._horizon = self._kept.popleft().number
+
+    def _advance(self, number: int) -> None:
+        self._position = max(self._position, number)
+        if self._watcher is not None and self._is_there:
+            self._watcher.heard()
+        moved, self._moved = self._moved, asyncio.Event()
+        moved.set()
+
+    def _confirm(self, since: float) -> None:
+        """Take note that all that was published before this time is known."""
+        self._trusted_until = since + self._bound
+        if not self._is_there and self._clock() < self._trusted_until:
+            self._is_there, self._reason = True, ""
+            if self._watcher is not None:
+                self._watcher.returned()
+
+
+def _joined(purges: list[Purge]) -> Purge:
+    """One purge again of those of its names that nothing has purged since."""
+    first, *others = purges
+    joined = first.selector
+    for other in others:
+        match joined, other.selector:
+            case (Keys(), Keys()) | (Tags(), Tags()) | (Prefix(), Prefix()) | (Variants(), Variants()):
+                joined = _with(joined, other.selector)
+            case _:
+                joined = Everything()
+    return replace(first, selector=joined)
+
+
+def _with(selector: Any, other: Any) -> Any:
+    return replace(selector, names=selector.names | other.names)
+
+
+async def _evaluate(pipe: Pipe, script: str, keys: Sequence[bytes], args: Sequence[Word]) -> Any:
+    """A script's result, without its being loaded before."""
+    return await pipe.call("EVAL", script, len(keys), *keys, *args)
+
+
+def _named(selector: Selector, now: float) -> Iterator[tuple[bytes, bytes]]:
+    """What a purge is of, one by one: a name, which a later purge of the same has too, and the purge."""
+    match selector:
+        case Keys(names) | Prefix(names):
+            each: list[tuple[bytes, Selector]] = [
+                (name, replace(selector, names=frozenset((name,)))) for name in names
+            ]
+        case Tags(names, _, origin):
+            each = [
+                (b"%b\0%b" % (origin, name), replace(selector, names=frozenset((name,)))) for name in names
+            ]
+        case Variants(names):
+            each = [(repr(one).encode(), replace(selector, names=frozenset((one,)))) for one in names]
+        case Pattern(expression):
+            each = [(expression.encode(), selector)]
+        case Everything():
+            each = [(b"", selector)]
+    kind = type(selector).__name__.encode() + (b" soft " if selector.soft else b" hard ")
+    for name, one in each:
+        yield kind + name, encode_purge(one, now, b"")

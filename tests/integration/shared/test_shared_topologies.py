@@ -1,0 +1,180 @@
+"""A primary that Sentinels name, a cluster of three masters: nothing purged is served, whatever is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.shared.servers import Cluster, Sentinels, started
+from univocal.http.errors import RefusedError
+from univocal.store.purge_selectors import Everything, Keys, Prefix, Tags
+
+RED = [(b"xkey", b"red")]
+
+
+@pytest.fixture
+def sentinels(tmp_path: Path) -> Iterator[Sentinels]:
+    servers = Sentinels(tmp_path)
+    yield servers
+    servers.kill()
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    servers = Cluster(tmp_path)
+    yield servers
+    servers.kill()
+
+
+async def test_a_cluster_spreads_what_is_stored_and_purges_reach_all_of_it(cluster, join, made, named, until):
+    first, second = await join(url=cluster.url), await join(url=cluster.url)
+    names = [named(f"/{number}") for number in range(60)]
+    for name in names:
+        assert await first.put(made(name, more=RED if name in names[:20] else None))
+        assert await second.read(name) == [b"content"]
+    held = [sum(1 for _ in node.client.scan_iter("univocal:3:e:*")) for node in cluster.nodes]
+    assert sum(held) == 60
+    assert min(held) > 5
+    assert await first.store.purge(Tags(frozenset((b"red",)))) == 20
+    await until(lambda: not any(second.bodies(name) for name in names[:20]))
+    assert [await second.read(name) for name in names[:20]] == [[]] * 20
+    assert await second.store.purge(Keys(frozenset(names[20:40]))) == 20
+    assert [await first.read(name) for name in names[20:40]] == [[]] * 20
+    await second.store.purge(Prefix(frozenset((b"http en.example /4",))))
+    assert await first.read(named("/41")) == []
+    assert await first.read(named("/50")) == [b"content"]
+
+
+async def test_nodes_of_a_cluster_fetch_a_key_once(cluster, join, made, named):
+    nodes = [await join(url=cluster.url) for _ in range(2)]
+    asked: list[bytes] = []
+
+    async def once(node, name):
+        async def origin():
+            asked.append(name)
+            await asyncio.sleep(0.02)
+            return made(name)
+
+        assert await node.get(name, origin) == b"content"
+
+    names = [named(f"/{number}") for number in range(30)]
+    await asyncio.gather(*(once(node, name) for name in names for node in nodes))
+    assert sorted(asked) == sorted(names)
+
+
+async def test_a_master_of_a_cluster_that_is_killed_takes_its_part_alone(cluster, join, made, named, until):
+    first, second = await join(url=cluster.url), await join(url=cluster.url)
+    for node in cluster.nodes:
+        node.client.config_set("cluster-require-full-coverage", "no")
+    names = [named(f"/{number}") for number in range(30)]
+    for name in names:
+        await first.put(made(name))
+    journal = next(node for node in cluster.nodes if [*node.client.scan_iter("univocal:3:head:*")])
+    (gone, *_) = [node for node in cluster.nodes if node is not journal]
+    gone.kill()
+    await asyncio.sleep(2.5)
+    assert first.store.connected
+    assert second.store.connected
+    read = [await second.read(name) for name in names]
+    assert 0 < read.count([b"content"]) < 30
+    await first.store.purge(Everything())
+    await until(lambda: not any(second.bodies(name) for name in names))
+
+
+async def test_the_primary_is_killed_under_load(sentinels, join, made, named, until):
+    """Purges go on in parallel: none that was confirmed is undone by the failover."""
+    times = {"command": 0.5, "heartbeat": 0.2}
+    nodes = [await join(url=sentinels.url, times=times, detached_ttl=0.5) for _ in range(2)]
+    version, confirmed = 0, [(0.0, 0)]
+    name, going = named("/x"), True
+    oldest = served = refused = 0.0
+
+    async def origin():
+        seen = version
+        await asyncio.sleep(0.005)
+        return made(name, b"%d" % seen, more=RED)
+
+    async def reads(node):
+        nonlocal oldest, served
+        while going:
+            began = time.time()
+            body = int(await node.get(name, origin))
+            served += 1
+            missed = [at for at, purged in confirmed if purged > body and at < began]
+            oldest = max([oldest, *(began - at for at in missed[:1])])
+            await asyncio.sleep(0.002)
+
+    async def purges(node):
+        nonlocal version, refused
+        while going:
+            version += 1
+            mine = version
+            try:
+                await node.store.purge(Tags(frozenset((b"red",))))
+            except RefusedError:
+                refused += 1
+            else:
+                confirmed.append((time.time(), mine))
+            await asyncio.sleep(0.03)
+
+    async with asyncio.TaskGroup() as tasks:
+        for node in nodes:
+            tasks.create_task(reads(node))
+            tasks.create_task(purges(node))
+        await asyncio.sleep(1)
+        sentinels.primary.kill()
+        await until(lambda: not nodes[0].store.connected, 10)
+        await until(lambda: all(node.store.connected for node in nodes), 30)
+        back = len(confirmed)
+        await asyncio.sleep(1)
+        going = False
+    assert len(confirmed) > back + 10
+    assert oldest <= 1.5
+    assert served > 100
+    assert refused
+
+
+async def test_what_was_confirmed_before_a_failover_is_published_again(sentinels, join, made, named, until):
+    """The replica is cut off from the primary: it never hears of the purge."""
+    first = await join(url=sentinels.url)
+    await first.put(made(more=RED))
+    await asyncio.sleep(0.3)
+    os.kill(sentinels.replica.process.pid, signal.SIGSTOP)
+    assert await first.store.purge(Tags(frozenset((b"red",)))) == 1
+    sentinels.primary.kill()
+    await asyncio.sleep(0.1)
+    os.kill(sentinels.replica.process.pid, signal.SIGCONT)
+    await until(lambda: not first.store.connected, 10)
+    await until(lambda: first.store.connected, 30)
+    assert sentinels.replica.client.exists(b"univocal:3:e:{0123456789abcdef http en.example /wiki/A}")
+    assert await (await join(url=sentinels.url)).read() == await first.read() == []
+    assert await first.put(made(body=b"new"))
+
+
+@pytest.mark.parametrize("kind", ["cluster", "replica", "sentinel"])
+async def test_another_kind_of_server_is_named_with_its_url(kind, tmp_path, join, until, caplog):
+    primary = started(tmp_path / "primary", *(["--cluster-enabled", "yes"] if kind == "cluster" else []))
+    others = []
+    try:
+        port = primary.port
+        expected = f"redis+cluster://127.0.0.1:{port}"
+        if kind == "replica":
+            others.append(started(tmp_path / "replica", "--replicaof", "127.0.0.1", str(port)))
+            port, expected = others[0].port, f"redis://127.0.0.1:{port}"
+        elif kind == "sentinel":
+            servers = Sentinels(tmp_path / "s") if (tmp_path / "s").mkdir() is None else None
+            assert servers is not None
+            others += [*servers.sentinels, servers.primary, servers.replica]
+            port = servers.sentinels[0].port
+            expected = f"redis+sentinel://127.0.0.1:{port}/NAME"
+        await join(url=f"redis://127.0.0.1:{port}/0", connected=False)
+        await until(lambda: expected in caplog.text)
+    finally:
+        for each in (primary, *others):
+            each.kill()
