@@ -68,4 +68,4 @@ def test_every_key_is_shown(page: str) -> None:
     (route,) = site["routes"]
     # Tables of a site's own, which have the keys of the tables above.
     assert site.keys() | {"origin", "cache", "request", "response"} == SiteTable.model_fields.keys()
-    assert route.keys() | {"cache", "request", "response"} == RouteTable.model_fields.keys()
+    assert route.keys() | {"access", "cache", "request", "response"} == RouteTable.model_fields.keys()

@@ -8,6 +8,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from univocal_app.config.tables import (
+    AccessTable,
     Configuration,
     FieldsTable,
     OriginTable,
@@ -55,7 +56,7 @@ def _differences(place: str, before: BaseModel, after: BaseModel) -> Iterator[st
         if isinstance(old, BaseModel) and isinstance(new, BaseModel):
             # A site's own setting goes before the one for all, the default as well.
             own = isinstance(before, SiteTable | RouteTable) and isinstance(
-                old, OriginTable | PolicyTable | FieldsTable
+                old, OriginTable | PolicyTable | FieldsTable | AccessTable
             )
             yield from _said(key, old, new) if own else _differences(key, old, new)
         elif _tables(old) and _tables(new):

@@ -34,6 +34,7 @@ from univocal_app.config.values import (
     OriginHost,
     OriginServers,
     Prefix,
+    RateText,
     Size,
     Statuses,
     Sticky,
@@ -46,6 +47,7 @@ from univocal_app.config.values import (
 
 __all__ = [
     "COMMAND_LINE",
+    "AccessTable",
     "CacheTable",
     "Configuration",
     "HealthTable",
@@ -239,6 +241,15 @@ def _object_to(place: str, value: str, allowed: str) -> None:
         raise SettingError(place, value, allowed)
 
 
+class AccessTable(Table):
+    """`[sites.access]`: the clients that have access; networks, passwords, rates."""
+
+    allow: list[Network] = []
+    deny: list[Network] = []
+    basic: str = ""
+    rate: RateText = ""
+
+
 class RouteTable(Table):
     """`[[sites.routes]]`: what differs for the paths that begin alike."""
 
@@ -250,6 +261,7 @@ class RouteTable(Table):
     cache: PolicyTable = PolicyTable()
     request: RequestTable = RequestTable()
     response: ResponseTable = ResponseTable()
+    access: AccessTable = AccessTable()
 
 
 class SiteTable(Table):
@@ -271,6 +283,7 @@ class SiteTable(Table):
     request: RequestTable = RequestTable()
     response: ResponseTable = ResponseTable()
     error_pages: str = ""
+    access: AccessTable = AccessTable()
     routes: list[RouteTable] = []
 
 

@@ -13,6 +13,7 @@ from univocal.cache.rules import SettingError
 from univocal.http.authority import a_labels, parse_authority
 from univocal.http.durations import seconds
 from univocal.http.upgrade import carries_http, is_protocol
+from univocal.judge.access import rate_of
 from univocal.origin.addresses import ORIGIN_URLS, origin_url, unix_socket
 from univocal.origin.health import statuses
 from univocal.store.address import directory_of
@@ -31,6 +32,7 @@ __all__ = [
     "OriginServers",
     "Place",
     "Prefix",
+    "RateText",
     "Size",
     "SocketPath",
     "Statuses",
@@ -284,6 +286,13 @@ def redirection(value: object) -> object:
     return int(value) if value in {"301", "308"} and isinstance(value, str) else value
 
 
+def rate_text(value: object) -> str:
+    """The rate of a client's requests; empty for none."""
+    if value != "":
+        rate_of(value if isinstance(value, str) else "")
+    return str(value)
+
+
 def upgrade_name(value: object) -> str:
     """The name of a protocol that connections may switch to, in lower case."""
     if isinstance(value, str) and value.isascii() and is_protocol(name := value.lower().encode()):
@@ -353,4 +362,5 @@ Statuses: TypeAlias = Annotated[str, PlainValidator(status_codes)]
 Variable: TypeAlias = Annotated[str, PlainValidator(variable)]
 Store: TypeAlias = Annotated[str, PlainValidator(store), PlainSerializer(_written_store)]
 UpgradeName: TypeAlias = Annotated[str, PlainValidator(upgrade_name)]
+RateText: TypeAlias = Annotated[str, PlainValidator(rate_text)]
 Prefix: TypeAlias = Annotated[str, PlainValidator(prefix)]

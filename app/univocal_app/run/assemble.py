@@ -18,6 +18,7 @@ from univocal.http.error_pages import ErrorPages
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.http.framing import ReadLimits
 from univocal.http.messages import Received
+from univocal.judge.access import Restriction
 from univocal.judge.profiles import builtin_profiles, read_profiles
 from univocal.judge.runtime import Access, Limits, Runtime
 from univocal.judge.trust import networks
@@ -70,6 +71,7 @@ from univocal_app.run.origins import (
     sticky_cookies,
 )
 from univocal_app.run.repeating import Repeating
+from univocal_app.run.restrictions import restrictions_of, user_files
 from univocal_app.run.serve import Patience, Served
 from univocal_app.run.telemetry_sdk import telemetry_of
 
@@ -92,6 +94,7 @@ __all__ = [
 LOOK: Final = 5.0  # seconds
 # The part of what all processes keep together that each may have in its own memory, too: 1 of so many.
 _OWN: Final = 4
+PERIOD: Final = 3.0  # seconds between two looks at the files of users
 
 
 @dataclass
@@ -123,6 +126,7 @@ class House:
 
     def __post_init__(self) -> None:
         self.looking = Repeating(LOOK, self.look)
+        self.watching = Repeating(PERIOD, self.watch_users)
         self.news = OriginNews()
         self.attend()
 
@@ -194,6 +198,11 @@ class House:
         self.proxy.engine.audience.settle()
         self.metrics.figures.look()
 
+    def watch_users(self) -> None:
+        """Read the files of users again that have changed."""
+        for file in user_files(self.proxy.gate.runtime):
+            file.look()
+
     def forget(self, process: str) -> None:
         """Take note that another process has ended."""
         self.metrics.figures.forget(process)
@@ -205,6 +214,7 @@ class House:
         Without the store, go on alone.
         """
         self.origins.begin()
+        self.watching.begin()
         if self.certificates is not None:
             self.certificates.watch()
         if self.shared is not None:
@@ -216,6 +226,7 @@ class House:
     async def aclose(self) -> None:
         """Close the connections to origin servers and to the shared store, and write the log to its end."""
         self.looking.end()
+        self.watching.end()
         if self.certificates is not None:
             self.certificates.end()
         try:
@@ -420,6 +431,9 @@ def runtime_of(
     pages = dict[str, ErrorPages]()
     with objections:
         pages = pages_of(configuration, source)
+    restrictions: dict[str | tuple[str, bytes], Restriction] = {}
+    with objections:
+        restrictions = restrictions_of(configuration, source)
     objections.conclude()
     edits = edits_of(configuration.request, configuration.response, configuration.sites)
     each = rules(configuration.cache, configuration.sites, profiles, edits)
@@ -430,6 +444,7 @@ def runtime_of(
         rules=MappingProxyType(each),
         edits=MappingProxyType(edits),
         pages=MappingProxyType(pages),
+        restrictions=MappingProxyType(restrictions),
         access=Access(networks(configuration.purge.allow), token),
         trusted=networks(server.trusted_proxies),
         forwarded=server.forwarded,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 from univocal.cache.decide import Forward, Refuse, Reuse, Validate, reuse_on_error
 from univocal.cache.forms import forms_of, is_compressible, ranged, with_vary
@@ -35,6 +35,7 @@ from univocal.http.messages import Fields, Request, Response, values
 from univocal.http.problem import Problem, problem
 from univocal.http.roles import Client, Content
 from univocal.http.states import moves
+from univocal.judge.access import Challenge
 from univocal.judge.admission import Admission
 from univocal.judge.cache_status import Handling, cache_status
 from univocal.judge.orders import Order
@@ -53,6 +54,7 @@ class Step(Enum):
 
     DECIDED = "the decision is there, and nothing is done yet"
     PURGING = "a purge is carried out"
+    VERIFYING = "a password is verified"
     WAITING = "the flight that it leads or follows has not landed"
     QUEUED = "the answer that it shared has failed, and others ask before it"
     RECALLING = "the shared tier is asked for a stale response in the place of an error"
@@ -64,7 +66,8 @@ class Step(Enum):
 
 # The steps that may follow each. OVER, too, follows every other.
 _NEXT: Final[Mapping[Step, frozenset[Step]]] = {
-    Step.DECIDED: frozenset((Step.PURGING, Step.WAITING, Step.SENDING)),
+    Step.DECIDED: frozenset((Step.VERIFYING, Step.PURGING, Step.WAITING, Step.SENDING)),
+    Step.VERIFYING: frozenset((Step.DECIDED, Step.SENDING)),
     Step.PURGING: frozenset((Step.SENDING,)),
     Step.WAITING: frozenset(
         (Step.WAITING, Step.QUEUED, Step.RECALLING, Step.HOLDING, Step.RELAYING, Step.SENDING)
@@ -131,6 +134,10 @@ class Exchange:
     def begin(self) -> None:
         """Carry out the decision."""
         admission = self.admission
+        if admission.denial is not None and admission.denial.challenge is not None:
+            self._step = _MOVES[self._step, Step.VERIFYING]
+            self._run(self._verify(admission.denial.challenge))
+            return
         limit = admission.runtime.limits.max_requests_per_client
         if limit and not self._may_begin(limit):
             self._refuse(("too-many-requests",))
@@ -205,7 +212,9 @@ class Exchange:
         answer = self._own_page(reasons) or problem(reasons, self.admission.request.fields)
         # After ambiguous framing nobody knows where the next request begins (RFC 9112 §6.3).
         close = [(b"connection", b"close")] if reasons[0] == "bad-framing" else []
-        self._respond(answer.status, [*answer.fields, *close], answer.body)
+        denial = self.admission.denial
+        own = denial.fields if denial is not None and denial.reason == reasons[0] else []
+        self._respond(answer.status, [*answer.fields, *close, *own], answer.body)
 
     def _own_page(self, reasons: Sequence[str]) -> Problem | None:
         admission = self.admission
@@ -218,9 +227,33 @@ class Exchange:
         """Carry out a PURGE, which may take more than a moment."""
         self._step = _MOVES[self._step, Step.PURGING]
         self._account.purged = Purged(order)
-        task = asyncio.get_running_loop().create_task(self._carry_out(order))
+        self._run(self._carry_out(order))
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._engine.tasks.add(task)
         task.add_done_callback(self._engine.tasks.discard)
+
+    async def _verify(self, challenge: Challenge) -> None:
+        """Verify the client's password, and go on, or refuse the request."""
+        admission, engine = self.admission, self._engine
+        try:
+            is_right = await challenge.users.verify(challenge.credentials)
+        except RefusedError as refused:
+            reasons: Sequence[str] = refused.reasons
+        else:
+            reasons = () if is_right else admission.reasons
+        if self.over:
+            return
+        if reasons:
+            self._refuse(reasons)
+            return
+        self._step = _MOVES[self._step, Step.DECIDED]
+        fields, gate = admission.request.fields, engine.gate
+        is_same = gate.runtime is admission.runtime  # by another, the client may have access no more
+        self.admission = gate.admit(admission.received, fields, engine.clock(), None, entered=is_same)
+        self._account.reasons = self.admission.reasons
+        self.begin()
 
     async def _carry_out(self, order: Order) -> None:
         account = self._account

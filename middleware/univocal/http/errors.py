@@ -46,6 +46,8 @@ REASONS: Final[dict[str, tuple[int, str]]] = {
     "empty-segment-parameter": (400, "An empty segment has a parameter"),
     "repeated-parameter": (400, "A segment has more than one parameter"),
     "crosses-route": (400, "The canonical path belongs to another route"),
+    "unauthorized": (401, "A name and a password are needed"),
+    "access-denied": (403, "This client has no access"),
     "purge-forbidden": (403, "This client may not purge"),
     "request-timeout": (408, "The request took too long to arrive"),
     "body-too-large": (413, "The request's content is too large"),

@@ -22,6 +22,7 @@ from univocal.http.fields import ENCODINGS, combined, content_length
 from univocal.http.forward import end_to_end, times_here
 from univocal.http.framing import is_ambiguous
 from univocal.http.messages import NO_NAMES, Fields, Received, Request, Response
+from univocal.judge.access import Denial, Rates, verdict
 from univocal.judge.orders import PURGES, Order, order_of
 from univocal.judge.plan import Plan
 from univocal.judge.runtime import Runtime
@@ -58,6 +59,7 @@ class Admission:
     ours: bool = False  # a request of our own, to fetch a stored response again
     origin_tag: bytes = b""  # of the origin server that the client stays with
     codings: tuple[bytes, ...] = ()  # in which the client takes what is stored, the best first
+    denial: Denial | None = None  # the reason for which the client has no access, until a challenge is met
 
     def refused(self, reasons: Sequence[str]) -> Admission:
         """The same request, refused."""
@@ -66,20 +68,24 @@ class Admission:
 
 
 class Gate:
-    """Judges requests by a runtime and what is stored; a reload sets `runtime` anew."""
+    """Judges requests by a runtime and what is stored; a reload sets `runtime` anew.
 
-    __slots__ = ("likely_proxies", "runtime", "tiers")
+    With the `plan` of an ordinary request, nothing that its field names rule out is looked for. By the
+    runtime `verified` the client of a request has access.
+    """
+
+    __slots__ = ("likely_proxies", "rates", "runtime", "tiers")
 
     def __init__(self, runtime: Runtime, tiers: Tiers) -> None:
         self.runtime = runtime
         self.tiers = tiers
         self.likely_proxies = LikelyProxies()
+        self.rates = Rates()
 
-    def admit(self, received: Received, fields: Fields, now: float, plan: Plan | None = None) -> Admission:
-        """Judge a request: its sender, its target, the decision about it. Touches nothing but memory.
-
-        With the `plan` of an ordinary request, nothing that its field names rule out is looked for.
-        """
+    def admit(
+        self, received: Received, fields: Fields, now: float, plan: Plan | None = None, entered: bool = False
+    ) -> Admission:
+        """Judge a request: its sender, its target, the decision about it. Touches nothing but memory."""
         runtime = self.runtime
         if plan is not None and not plan.forwarded:
             peer = Peer([fields[plan.host][1]], received.scheme, received.client)
@@ -94,6 +100,11 @@ class Gate:
         )
         if isinstance(canonical, Rejected):
             return _refused(received, fields, runtime, peer, canonical.reasons)
+        if runtime.restrictions:
+            access = self._enter(received, fields, peer, canonical, now, entered)
+            if isinstance(access, Denial):
+                return replace(_refused(received, fields, runtime, peer, (access.reason,)), denial=access)
+            fields = access
         rules = runtime.rules_of(canonical)
         profile = canonical.route.profile
         tags = path_tags(canonical.target, profile) if profile.tags else NO_NAMES
@@ -107,10 +118,7 @@ class Gate:
         request = Request(received.method, canonical.target, kept, tags, canonical.verbatim)
         if rules.takes_cookies:
             request = strip_cookies(request, rules)
-        if _goes_past(received, canonical):
-            decision = _bypassing(received, request, rules, now)
-        else:
-            decision = self._decide(canonical, request, rules, now)
+        decision = self._decide(received, canonical, request, rules, now)
         admission = Admission(
             received, runtime, peer, canonical, request, rules, decision, canonical.observed, origin_tag=tag
         )
@@ -118,6 +126,30 @@ class Gate:
             # By what came: what the operator sets or removes is for the origin server.
             admission.codings = acceptable(request, combined(fields, b"accept-encoding"), rules.compress)
         return admission
+
+    def _enter(
+        self,
+        received: Received,
+        fields: Fields,
+        peer: Peer,
+        canonical: Canonical,
+        now: float,
+        entered: bool,
+    ) -> Denial | Fields:
+        """The fields of a client that has access, without the password by which it has; or why it has none.
+
+        A client that is sent to https is asked there.
+        """
+        restriction = self.runtime.restriction_of(canonical)
+        if restriction is None or self.runtime.leads_to_https(peer.scheme, canonical.target):
+            return fields
+        if not entered:
+            denial = verdict(restriction, peer, received.client, fields, self.rates, now)
+            if denial is not None:
+                return denial
+        if restriction.users is None:
+            return fields
+        return [field for field in fields if field[0] != b"authorization"]
 
     def sender(self, received: Received, fields: Fields) -> Peer:
         """The sender of a request, as far as it is believed."""
@@ -127,7 +159,11 @@ class Gate:
             self.likely_proxies.note(received.client, lambda: fields, trusted, family)
         return peer
 
-    def _decide(self, canonical: Canonical, request: Request, rules: Rules, now: float) -> Decision:
+    def _decide(
+        self, received: Received, canonical: Canonical, request: Request, rules: Rules, now: float
+    ) -> Decision:
+        if _goes_past(received, canonical):
+            return _bypassing(received, request, rules, now)
         decision = decide(request, self.tiers.lookup(canonical.key, now), rules, now)
         if not isinstance(decision, Forward):
             if not isinstance(decision, Refuse):

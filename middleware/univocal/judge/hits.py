@@ -146,6 +146,8 @@ class Hits:
         rules = runtime.rules_of(resolved)
         special = resolved.observed or resolved.redirect or resolved.verbatim or resolved.respelled
         special = special or runtime.leads_to_https(scheme, resolved.target)
+        if runtime.restrictions:
+            special = special or runtime.restriction_of(resolved) is not None
         if special or rules.bypasses_path(resolved.target):
             return None
         edits, shown = runtime.edits_of(resolved)

@@ -13,6 +13,7 @@ from univocal.http.field_edits import NO_EDITS, FieldEdits, RouteEdits
 from univocal.http.problem import Problem
 from univocal.http.roles import NextHop
 from univocal.http.upgrade import WEBSOCKET
+from univocal.judge.access import Restriction
 from univocal.judge.profiles import profile_rules
 from univocal.judge.trust import LOOPBACK, Family, Networks, networks
 from univocal.uri.profile import Profile
@@ -64,6 +65,10 @@ class Runtime:
     # By the names that `rules` has; that of "" is for requests to no site. Empty: no field is changed.
     edits: Mapping[str | tuple[str, bytes], RouteEdits] = field(default_factory=lambda: MappingProxyType({}))
     pages: Mapping[str, ErrorPages] = field(default_factory=lambda: MappingProxyType({}))  # by site, or ""
+    # By the names that `rules` has; without one, everybody has access.
+    restrictions: Mapping[str | tuple[str, bytes], Restriction] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
     # By the names that routes call them; none: the application behind has its own.
     upstreams: Mapping[str, NextHop] = field(default_factory=lambda: MappingProxyType({}))
     # By the same names, the cookies that keep clients at one origin server.
@@ -89,6 +94,11 @@ class Runtime:
             return self.edits_of(canonical).response
         site, _ = self.sites.owner(hosts, scheme)
         return (self.edits.get(site) or self.edits.get("", NO_EDITS)).response
+
+    def restriction_of(self, canonical: Canonical) -> Restriction | None:
+        """The bounds on the access to a canonical target: its route's, else its site's."""
+        restrictions, site = self.restrictions, canonical.site.name
+        return restrictions.get((site, canonical.route.prefix)) or restrictions.get(site)
 
     def leads_to_https(self, scheme: bytes, target: bytes) -> bool:
         """Tell whether a request by `scheme` is sent to https.

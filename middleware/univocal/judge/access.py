@@ -1,0 +1,156 @@
+"""Access to a site or a route: by the client's network, by its rate, and by a name and a password.
+
+Nothing here waits: a password that is not known yet is a `Challenge`, which somebody else verifies.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+from univocal.http.client_counts import client_name
+from univocal.http.messages import Fields, values
+from univocal.judge.trust import Networks, Peer, within
+
+__all__ = [
+    "RATES",
+    "Challenge",
+    "Denial",
+    "Rate",
+    "Rates",
+    "Restriction",
+    "Users",
+    "rate_of",
+    "verdict",
+]
+
+RATES: Final = 'requests and their time, such as "10/s", "100/m burst 20" or "1000/h"'
+
+_RATE: Final = re.compile(r"([1-9][0-9]{0,6})/([smh])(?: burst ([1-9][0-9]{0,6}))?")
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
+_MOST_CLIENTS: Final = 65_536  # whose rates are remembered: some 10 MB
+_BASIC: Final = re.compile(rb"basic +([A-Za-z0-9+/]+={0,2})[ \t]*", re.IGNORECASE)  # RFC 7617 §2
+_LONGEST: Final = 1024  # bytes of credentials
+
+
+class Rate(NamedTuple):
+    """Requests of one client: so many seconds for each, and how many may come at once."""
+
+    interval: float
+    burst: int
+
+
+def rate_of(text: str) -> Rate:
+    """The rate that a text means; without a burst, its number may come at once. Raises ValueError."""
+    match = _RATE.fullmatch(text)
+    if match is None:
+        raise ValueError(RATES)
+    count = int(match[1])
+    return Rate(_SECONDS[match[2]] / count, int(match[3] or count))
+
+
+class Users(Protocol):
+    """Those who have a password."""
+
+    def knows(self, credentials: bytes) -> bool | None:
+        """Tell whether credentials are right; None: that has to be verified."""
+        ...
+
+    async def verify(self, credentials: bytes) -> bool:
+        """Verify credentials, off the event loop. Raises RefusedError if too many wait for that."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Restriction:
+    """The bounds on the access to one site or route; without `allow`, all networks but `deny` have it."""
+
+    name: str
+    allow: Networks = ()
+    deny: Networks = ()
+    rate: Rate | None = None
+    users: Users | None = None
+
+
+class Challenge(NamedTuple):
+    """Credentials that somebody has to verify."""
+
+    users: Users
+    credentials: bytes
+
+
+class Denial(NamedTuple):
+    """The reason to refuse a request, and fields that the answer has; perhaps a challenge decides first."""
+
+    reason: str
+    fields: Fields
+    challenge: Challenge | None = None
+
+
+class Rates:
+    """The rates of the latest clients, each as the time at which its next request is due (GCRA)."""
+
+    __slots__ = ("_due", "_most")
+
+    def __init__(self, most: int = _MOST_CLIENTS) -> None:
+        self._due: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._most = most
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def wait(self, name: str, client: str, rate: Rate, now: float) -> float:
+        """Count a request of a client; the seconds until it may come, 0 if it may come now."""
+        key = name, client
+        # The clock may have been set back: nobody waits for longer than a burst lasts.
+        due = min(max(self._due.get(key, now), now), now + rate.burst * rate.interval)
+        wait = due - (rate.burst - 1) * rate.interval - now
+        if wait > 1e-9:
+            return wait
+        self._due[key] = due + rate.interval
+        self._due.move_to_end(key)
+        if len(self._due) > self._most:
+            self._due.popitem(last=False)
+        return 0.0
+
+
+def verdict(
+    restriction: Restriction, peer: Peer, connection: str | None, fields: Fields, rates: Rates, now: float
+) -> Denial | None:
+    """Judge a request; None: it may go on. `connection` is the address of the client's connection.
+
+    A client that is nobody has no right by its address.
+    """
+    if restriction.allow or restriction.deny:
+        named = peer.client if peer.known else None
+        if (
+            named is None
+            or within(named, restriction.deny)
+            or (restriction.allow and not within(named, restriction.allow))
+        ):
+            return Denial("access-denied", [])
+    if restriction.rate is not None:
+        client = client_name(peer.client if peer.known else connection)
+        if wait := rates.wait(restriction.name, client, restriction.rate, now):
+            return Denial("too-many-requests", [(b"retry-after", b"%d" % math.ceil(wait))])
+    return None if restriction.users is None else _unauthorized(restriction, restriction.users, fields)
+
+
+def _unauthorized(restriction: Restriction, users: Users, fields: Fields) -> Denial | None:
+    credentials = _credentials(values(fields, b"authorization"))
+    is_right = users.knows(credentials) if credentials else False
+    if is_right:
+        return None
+    realm = re.sub(rb'["\\\\\x00-\x1f\x7f-\xff]', b"", restriction.name.encode())
+    challenge = [(b"www-authenticate", b'Basic realm="%b", charset="UTF-8"' % realm)]
+    return Denial("unauthorized", challenge, Challenge(users, credentials) if is_right is None else None)
+
+
+def _credentials(given: Sequence[bytes]) -> bytes:
+    """The name and password of a request, as it encodes them; empty for none, or for another scheme."""
+    match = _BASIC.fullmatch(given[0]) if len(given) == 1 and len(given[0]) <= _LONGEST else None
+    return match[1] if match is not None else b""

@@ -1,0 +1,187 @@
+"""Access by network, by password and by rate, in front of the cache."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import argon2
+import bcrypt
+import pytest
+
+Fixture = Callable[..., Any]
+
+SITE = '[[sites]]\nhosts = ["en.example"]\nupstream = "{}"\n'
+
+
+def basic(name: str, password: str) -> str:
+    return "Authorization: Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
+
+
+def bcrypted(password: str) -> str:
+    return bcrypt.hashpw(password.encode(), bcrypt.gensalt(4, b"2a")).decode().replace("$2a$", "$2y$", 1)
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> Path:
+    file = tmp_path / "users"
+    hashed = argon2.PasswordHasher(1, 64, 1).hash("fish")
+    file.write_text(f"# who may read\nanna:{bcrypted('cat')}\n\nbert:{hashed}\n")
+    return file
+
+
+@pytest.fixture
+def serve(start: Fixture, origin: Any, ask: Fixture, tmp_path: Path) -> Callable[..., Any]:
+    """Start the program with these settings of the site; returns what asks it."""
+
+    def started(site: str, top: str = "") -> Fixture:
+        file = tmp_path / "univocal.toml"
+        server = '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "off"\n'
+        file.write_text(f"{server}{top}\n{SITE.format(origin.url)}{site}")
+        running = start("serve", "--config", str(file))
+
+        def get(target: str = "/a", *fields: str, method: str = "GET") -> Any:
+            return ask(running.proxy, target, "en.example", method, "".join(f"{each}\r\n" for each in fields))
+
+        return get
+
+    return started
+
+
+def test_a_password_is_asked_for(serve: Fixture, users: Path, origin: Any) -> None:
+    get = serve('[sites.access]\nbasic = "users"\n')
+    refused = get()
+    assert refused.status == 401
+    assert (refused.value("www-authenticate") or "") == 'Basic realm="en.example", charset="UTF-8"'
+    assert b'"unauthorized"' in refused.body
+    assert get("/a", basic("anna", "dog")).status == 401
+    assert get("/a", basic("nobody", "cat")).status == 401
+    assert get("/a", "Authorization: Bearer cat").status == 401
+    assert get("/a", "Authorization: Basic %%%").status == 401
+    assert origin.seen == []
+
+
+def test_what_is_stored_serves_all_who_pass(serve: Fixture, users: Path, origin: Any) -> None:
+    get = serve('[sites.access]\nbasic = "users"\n')
+    assert get("/a", basic("anna", "cat")).status == 200
+    assert b"authorization" not in origin.seen[0].lower()
+    second = get("/a", basic("bert", "fish"))
+    assert "hit" in (second.value("cache-status") or "")
+    assert get("/a").status == 401  # the stored response is for who passes
+    assert len(origin.seen) == 1
+
+
+def test_changed_users_are_in_force_soon(serve: Fixture, users: Path) -> None:
+    get = serve('[sites.access]\nbasic = "users"\n')
+    assert get("/a", basic("anna", "cat")).status == 200
+    users.write_text(f"anna:{bcrypted('lion')}\n")
+    deadline = time.monotonic() + 20
+    while get("/a", basic("anna", "lion")).status != 200:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert get("/a", basic("anna", "cat")).status == 401
+    assert get("/a", basic("bert", "fish")).status == 401
+
+
+def test_a_route_has_an_access_of_its_own(serve: Fixture, users: Path) -> None:
+    get = serve(
+        '[sites.access]\nbasic = "users"\n'
+        '[[sites.routes]]\npath = "/open/"\n[sites.routes.access]\nbasic = ""\n'
+        '[[sites.routes]]\npath = "/closed/"\n[sites.routes.access]\ndeny = ["127.0.0.0/8"]\n'
+    )
+    passing = basic("anna", "cat")
+    assert [get(path).status for path in ("/a", "/open/a", "/closed/a")] == [401, 200, 403]
+    assert get("/%6fpen/../a").status == 401  # the route of the canonical path
+    assert get("/closed/a", passing).status == 403
+
+
+@pytest.mark.parametrize(
+    ("access", "forwarded", "status"),
+    [
+        ('allow = ["127.0.0.1"]', "", 200),
+        ('allow = ["10.0.0.0/8"]', "", 403),
+        ('deny = ["127.0.0.1"]', "", 403),
+        ('allow = ["127.0.0.1"]\ndeny = ["127.0.0.0/8"]', "", 403),
+        ('allow = ["192.0.2.0/24"]', "X-Forwarded-For: 192.0.2.7", 200),
+        ('allow = ["127.0.0.1"]', "X-Forwarded-For: 192.0.2.7", 403),
+        ('deny = ["192.0.2.7"]', "X-Forwarded-For: 192.0.2.7", 403),
+        ('deny = ["192.0.2.7"]', "X-Forwarded-For: 192.0.2.8", 200),
+        ('allow = ["127.0.0.1"]', "X-Forwarded-For: unknown", 403),
+        ('deny = ["192.0.2.7"]', "X-Forwarded-For: unknown", 403),
+        ('allow = ["127.0.0.1"]', "Forwarded: for=127.0.0.1", 403),
+    ],
+)
+def test_networks_have_access_or_none(serve: Fixture, access: str, forwarded: str, status: int) -> None:
+    get = serve(f"[sites.access]\n{access}\n")
+    for _ in range(2):  # a stored response changes nothing
+        answer = get("/a", *filter(None, [forwarded]))
+        assert answer.status == status
+        assert (b'"access-denied"' in answer.body) == (status == 403)
+
+
+def test_a_rate_is_a_client_s(serve: Fixture) -> None:
+    get = serve('[sites.access]\nrate = "2/h burst 3"\n')
+    assert [get("/a").status for _ in range(5)] == [200, 200, 200, 429, 429]
+    refused = get("/a")
+    assert 1700 < int(refused.value("retry-after") or "") <= 1800
+    assert b'"too-many-requests"' in refused.body
+    assert get("/a", "X-Forwarded-For: 192.0.2.7").status == 200
+    # A stranger's word makes nobody another client.
+    assert get("/a", "Forwarded: for=192.0.2.9").status == 429
+
+
+def test_a_password_is_verified_within_the_rate(serve: Fixture, users: Path) -> None:
+    get = serve('[sites.access]\nbasic = "users"\nrate = "1/h burst 2"\n')
+    assert get("/a", basic("anna", "dog")).status == 401
+    assert get("/a", basic("anna", "cat")).status == 200
+    assert get("/a", basic("anna", "cat")).status == 429
+
+
+def test_a_handshake_needs_access_too(serve: Fixture, users: Path, origin: Any) -> None:
+    get = serve('[sites.access]\nbasic = "users"\n')
+    key = "Sec-WebSocket-Key: " + base64.b64encode(bytes(16)).decode()
+    shake = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", key)
+    assert get("/a", *shake).status == 401
+    assert origin.seen == []
+    assert get("/a", *shake, basic("anna", "cat")).status == 200  # from an origin server that knows none
+
+
+def test_a_purge_has_its_own_rules(serve: Fixture, users: Path) -> None:
+    get = serve('[sites.access]\nbasic = "users"\nallow = ["10.0.0.0/8"]\n')
+    assert get("/a", method="PURGE").status == 200
+
+
+def test_content_waits_for_a_password_s_verdict(serve: Fixture, users: Path, origin: Any) -> None:
+    get = serve('[sites.access]\nbasic = "users"\n')
+    answer = get("/a", basic("anna", "cat"), "Content-Length: 0", method="POST")
+    assert answer.status == 200
+    assert origin.seen[0].startswith(b"POST /a ")
+
+
+@pytest.mark.parametrize(
+    ("access", "text", "said"),
+    [
+        ('basic = "none"', "", "sites[0].access.basic: found"),
+        (
+            'basic = "users"',
+            "anna:$apr1$x$y",
+            "line 1'; allowed: lines of a name, a colon and a hash by bcrypt",
+        ),
+        ('rate = "fast"', "", "sites[0].access.rate: found 'fast'; allowed: requests and their time"),
+        ('allow = ["nowhere"]', "", "sites[0].access.allow[0]: found 'nowhere'"),
+        ("alow = []", "", "sites[0].access.alow: unknown key. Did you mean `allow`?"),
+    ],
+)
+def test_a_mistake_is_told_with_its_line(
+    univocal: Fixture, tmp_path: Path, access: str, text: str, said: str
+) -> None:
+    file = tmp_path / "univocal.toml"
+    file.write_text(f"{SITE.format('http://127.0.0.1:9')}[sites.access]\n{access}\n")
+    (tmp_path / "users").write_text(text)
+    ended = univocal("check", "--config", str(file))
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(f"univocal: {file}:5: ")
+    assert said in ended.stderr

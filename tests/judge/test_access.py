@@ -1,0 +1,186 @@
+"""Who has access: rates by arithmetic, networks by believed addresses, passwords by what is known of them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from pathlib import Path
+
+import bcrypt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from univocal.http.errors import RefusedError
+from univocal.judge.access import Rate, Rates, Restriction, rate_of, verdict
+from univocal.judge.trust import Peer, networks
+from univocal_app.run import user_files
+from univocal_app.run.user_files import UserFile
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [
+        ("10/s", Rate(0.1, 10)),
+        ("10/s burst 20", Rate(0.1, 20)),
+        ("60/m burst 1", Rate(1, 1)),
+        ("1/h", Rate(3600, 1)),
+    ],
+)
+def test_a_text_is_a_rate(text: str, rate: Rate) -> None:
+    assert rate_of(text) == rate
+
+
+@pytest.mark.parametrize("text", ["", "10", "10/d", "0/s", "-1/s", "1.5/s", "10/s burst", "10/s burst 0"])
+def test_other_texts_are_none(text: str) -> None:
+    with pytest.raises(ValueError, match="requests and their time"):
+        rate_of(text)
+
+
+def test_a_burst_passes_and_then_the_rate_holds() -> None:
+    rates, rate = Rates(), Rate(0.5, 3)
+    assert [rates.wait("site", "a", rate, 100) for _ in range(4)] == [0, 0, 0, pytest.approx(0.5)]
+    assert rates.wait("site", "b", rate, 100) == 0
+    assert rates.wait("other", "a", rate, 100) == 0
+    assert [rates.wait("site", "a", rate, 100.5) for _ in range(2)] == [0, pytest.approx(0.5)]
+    assert [rates.wait("site", "a", rate, 200) for _ in range(4)] == [0, 0, 0, pytest.approx(0.5)]
+
+
+@given(
+    st.integers(1, 20),
+    st.integers(1, 20),
+    st.lists(st.floats(0, 3, allow_nan=False), min_size=1, max_size=200),
+)
+def test_no_time_has_more_than_its_rate_and_a_burst(count: int, burst: int, pauses: list[float]) -> None:
+    rates, rate, now = Rates(), Rate(1 / count, burst), 0.0
+    passed = list[float]()
+    for pause in pauses:
+        now += pause
+        if not rates.wait("site", "a", rate, now):
+            passed.append(now)
+    for first in range(len(passed)):
+        for last in range(first, len(passed)):
+            assert last - first + 1 <= burst + (passed[last] - passed[first]) * count + 1e-6
+
+
+def test_who_waits_as_told_passes() -> None:
+    rates, rate = Rates(), Rate(7, 2)
+    now = 0.0
+    for _ in range(50):
+        now += rates.wait("site", "a", rate, now)
+        assert rates.wait("site", "a", rate, now) == 0
+
+
+def test_a_clock_that_is_set_back_keeps_nobody_waiting_for_long() -> None:
+    rates, rate = Rates(), Rate(1, 5)
+    for _ in range(5):
+        rates.wait("site", "a", rate, 1_000_000)
+    assert rates.wait("site", "a", rate, 10) <= 5
+
+
+def test_the_rates_of_many_clients_take_bounded_memory() -> None:
+    rates = Rates(most=100)
+    for number in range(1000):
+        rates.wait("site", str(number), Rate(1, 1), 0)
+    assert len(rates) == 100
+
+
+def peer(client: str | None, *, known: bool = True) -> Peer:
+    return Peer([b"en.example"], b"http", client, known=known)
+
+
+@pytest.mark.parametrize(
+    ("allow", "deny", "client", "known", "reason"),
+    [
+        ([], [], None, False, None),
+        (["10.0.0.0/8"], [], "10.1.2.3", True, None),
+        (["10.0.0.0/8"], [], "::ffff:10.1.2.3", True, None),
+        (["10.0.0.0/8"], [], "10.1.2.3", False, "access-denied"),
+        (["10.0.0.0/8"], [], "11.1.2.3", True, "access-denied"),
+        (["10.0.0.0/8"], ["10.1.0.0/16"], "10.1.2.3", True, "access-denied"),
+        (["10.0.0.0/8"], ["10.1.0.0/16"], "10.2.2.3", True, None),
+        ([], ["10.0.0.0/8"], "10.1.2.3", True, "access-denied"),
+        ([], ["10.0.0.0/8"], "11.1.2.3", True, None),
+        ([], ["10.0.0.0/8"], None, True, "access-denied"),
+        ([], ["10.0.0.0/8"], "11.1.2.3", False, "access-denied"),
+    ],
+)
+def test_an_address_gives_access_or_takes_it(
+    allow: list[str], deny: list[str], client: str | None, known: bool, reason: str | None
+) -> None:
+    restriction = Restriction("site", networks(allow), networks(deny))
+    denial = verdict(restriction, peer(client, known=known), client, [], Rates(), 0)
+    assert (None if denial is None else denial.reason) == reason
+
+
+def credentials(name: str, password: str) -> bytes:
+    return base64.b64encode(f"{name}:{password}".encode())
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> UserFile:
+    hashed = bcrypt.hashpw(b"cat", bcrypt.gensalt(4)).decode()
+    (tmp_path / "users").write_text(f"anna:{hashed}\n")
+    return UserFile(tmp_path / "users", "basic", "univocal.toml")
+
+
+@pytest.mark.parametrize(
+    ("lines", "challenged"),
+    [
+        ([b"Basic " + credentials("anna", "cat")], True),
+        ([b"bASIC  " + credentials("anna", "cat")], True),
+        ([], False),
+        ([b"Basic"], False),
+        ([b"Basic !"], False),
+        ([b"Bearer " + credentials("anna", "cat")], False),
+        ([b"Basic " + b"a" * 2000], False),
+        ([b"Basic " + credentials("anna", "cat")] * 2, False),
+    ],
+)
+def test_credentials_that_may_be_right_are_verified(
+    users: UserFile, lines: list[bytes], challenged: bool
+) -> None:
+    fields = [(b"authorization", line) for line in lines]
+    restriction = Restriction("site", users=users)
+    denial = verdict(restriction, peer("192.0.2.1"), "192.0.2.1", fields, Rates(), 0)
+    assert denial is not None
+    assert (denial.reason, denial.challenge is not None) == ("unauthorized", challenged)
+
+
+async def test_what_was_verified_is_known(users: UserFile) -> None:
+    right, wrong = credentials("anna", "cat"), credentials("anna", "dog")
+    assert (users.knows(right), users.knows(wrong)) == (None, None)
+    assert [await users.verify(each) for each in (right, wrong, right)] == [True, False, True]
+    assert (users.knows(right), users.knows(wrong)) == (True, False)
+
+
+async def test_requests_with_one_password_wait_for_one_verdict(
+    users: UserFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[bytes]()
+    monkeypatch.setattr(user_files, "_is_right", lambda password, _: asked.append(password) or True)
+    right = credentials("anna", "cat")
+    assert await asyncio.gather(*(users.verify(right) for _ in range(20))) == [True] * 20
+    assert asked == [b"cat"]
+
+
+async def test_an_unknown_name_costs_as_much_and_has_no_access(
+    users: UserFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[bytes]()
+    monkeypatch.setattr(user_files, "_is_right", lambda password, _: asked.append(password) or True)
+    assert await users.verify(credentials("bert", "cat")) is False
+    assert asked == [b"cat"]
+
+
+async def test_too_many_passwords_at_once_are_refused(users: UserFile) -> None:
+    many = (users.verify(credentials("anna", str(number))) for number in range(100))
+    outcomes = await asyncio.gather(*many, return_exceptions=True)
+    refused = [each for each in outcomes if isinstance(each, RefusedError)]
+    assert {each.reason for each in refused} == {"overloaded"}
+    assert outcomes.count(False) + len(refused) == 100
+
+
+@pytest.mark.parametrize("password", ["x" * 200, "a\0b", "", "\u00fc"])
+async def test_no_password_is_an_error(users: UserFile, password: str) -> None:
+    assert await users.verify(credentials("anna", password)) is False
