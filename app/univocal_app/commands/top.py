@@ -88,6 +88,7 @@ def look(client: AdminClient, pool: ThreadPoolExecutor, count: int) -> dict[str,
         "totals": totals,
         "top": dict(zip(MEASURES, tops, strict=True)),
         "origins": _origins(client, totals),
+        "failures": client.get("/-/failures"),
         "series": [
             {name: second[name] for name in ("at", "requests", "hits")} for second in stats["series"][-CHART:]
         ],
@@ -160,9 +161,12 @@ def _tables(seen: Mapping[str, Any]) -> list[tuple[str, str, list[_Row]]]:
     refused = [
         (each["count"], f"{each['reason']}  {each['host']}  {each['example']}") for each in top["refused"]
     ]
+    failures = [_failure(each) for each in seen.get("failures", ())]
+    failed = [("failed", "red", failures)] if failures else []  # no table while all is well
     return [
         ("asked for most", "cyan", [(number(each["count"]), each["key"]) for each in top["requests"]]),
         ("origin servers", "green", [_origin(each) for each in seen["origins"]]),
+        *failed,
         (
             "spellings that became one",
             "magenta",
@@ -221,6 +225,12 @@ def _table(title: str, style: str, rows: Sequence[Sequence[str]]) -> RenderableT
 
 def _spellings(each: Mapping[str, Any]) -> str:
     return "  ".join(f"{number(spelled['count'])} x {spelled['target']}" for spelled in each["spellings"][:4])
+
+
+def _failure(each: Mapping[str, Any]) -> _Row:
+    at = time.strftime("%H:%M:%S", time.localtime(each["at"]))
+    why = ": ".join(filter(None, (each["origin"], each["cause"], each["error"])))
+    return str(each["status"]), f"{at}  {each['reason']}  {each['url']}  {why}".rstrip()
 
 
 def _origin(each: Mapping[str, Any]) -> tuple[str, str]:

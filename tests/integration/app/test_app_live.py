@@ -240,6 +240,21 @@ def test_the_screen_shows_what_clients_sent_as_text() -> None:
     assert "down  en.example  http://o:1  4 requests" in text
 
 
+def test_the_screen_has_the_last_failures_with_their_reasons() -> None:
+    failure = {
+        "at": 0.0, "status": 502, "site": "en.example", "method": "GET", "url": f"http://en.example/{HOSTILE}",
+        "reason": "origin-unreachable", "origin": "http://o:1", "cause": "refused", "error": "",
+    }  # fmt: skip
+    quiet = drawn(seen_by("http://en.example/"), 200, 8)
+    text = drawn({**seen_by("http://en.example/"), "failures": [failure]}, 200, 8)
+    assert ["failed"] not in [line.split() for line in quiet.splitlines()]
+    assert ["failed"] in [line.split() for line in text.splitlines()]
+    (line,) = [line for line in text.splitlines() if "origin-unreachable" in line]
+    assert line.split()[0] == "502"
+    assert line.rstrip().endswith("http://o:1: refused")
+    assert harmless(line)
+
+
 @pytest.mark.parametrize(("width", "height"), [(150, 50), (80, 24), (80, 16), (40, 12), (20, 7), (10, 2)])
 def test_the_screen_is_no_larger_than_the_terminal(width: int, height: int) -> None:
     seen = seen_by("http://en.example/wiki/" + "long" * 40)
