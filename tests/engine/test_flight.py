@@ -538,7 +538,7 @@ def test_renewed_answers_both(house: House) -> None:
         {"fwd=stale", "fwd-status=304"},
         {"fwd=stale", "collapsed"},
     ]
-    assert [outcome.handling.confirmed for outcome in house.outcomes[-2:]] == [False, True]
+    assert [outcome.handling.fwd_status for outcome in house.outcomes[-2:]] == [304, 304]
     house.assert_nothing_is_left()
 
 

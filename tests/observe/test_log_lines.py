@@ -99,7 +99,7 @@ def test_a_template_that_cannot_be_is_refused(template: str, allowed: str) -> No
 def test_a_304_is_revalidated_for_who_asked_and_for_who_waited() -> None:
     asked, waited = (
         Handling(fwd="stale", fwd_status=304),
-        Handling(fwd="stale", collapsed=True, confirmed=True),
+        Handling(fwd="stale", collapsed=True, fwd_status=304),
     )
     for handling in (asked, waited):
         assert form_of("{cache}")(outcome(handling=handling)) == b"revalidated\n"

@@ -24,7 +24,7 @@ def cache_word(handling: Handling) -> str:
     """
     if handling.hit:
         return "hit"
-    return "revalidated" if handling.fwd_status == 304 or handling.confirmed else handling.fwd
+    return "revalidated" if handling.fwd_status == 304 else handling.fwd
 
 
 def refused_for(outcome: Outcome) -> str:

@@ -39,7 +39,7 @@ def as_json(outcome: Outcome) -> bytes:
     """One JSON object; octets outside ASCII and control characters are escaped."""
     (site, received, canonical, _, status, sent, times, client, handling), others = outcome[:9], outcome[9:]
     reasons, agent, referrer, _, _, host, failure, purged, _, _ = others
-    hit, _, _, stored, collapsed, _, detail, unstorable, _ = handling
+    hit, _, _, stored, collapsed, _, detail, unstorable = handling
     unusual = stored or collapsed or detail or unstorable or reasons or purged or host or failure
     method, target, version = received.method, received.target, received.version
     named = method, target, None if canonical is None else canonical.key, site

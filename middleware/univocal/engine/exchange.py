@@ -268,7 +268,8 @@ class Exchange:
         if not self.over:
             self._respond(200, fields, body)
 
-    def _reuse(self, handling: Handling) -> None:
+    def _reuse(self, handling: Handling, fwd_status: int = 0) -> None:
+        """Answer with the stored response; `fwd_status` is that of another's forward, for listeners."""
         admission = self.admission
         decision = admission.decision
         assert isinstance(decision, Reuse)
@@ -279,7 +280,10 @@ class Exchange:
         if vary:
             shown = shown._replace(fields=with_vary(shown.fields))
         self._account.handling = handling
-        self._respond(shown.status, [*shown.fields, *self._cache_status()], shown.body)
+        fields = [*shown.fields, *self._cache_status()]
+        if fwd_status:
+            self._account.handling = handling._replace(fwd_status=fwd_status)
+        self._respond(shown.status, fields, shown.body)
 
     def _formed(self, request: Request, stored: Stored) -> tuple[Request, Stored, bool]:
         """The request and the form that answers it, and whether Vary is to tell of others."""
@@ -506,13 +510,13 @@ class Exchange:
             handling = Handling(fwd=fwd, fwd_status=status)
         else:
             again = self._satisfied_by(stored)
-            handling = Handling(fwd=fwd, collapsed=True, confirmed=status == 304)
+            handling = Handling(fwd=fwd, collapsed=True)
         if again is None:
             self._forward(None)
             return
         self._leave()
         self.admission = again
-        self._reuse(handling)
+        self._reuse(handling, status if handling.collapsed and status == 304 else 0)
 
     def _take_shared(self, admission: Admission) -> None:
         """Answer with what another node has stored."""

@@ -24,7 +24,6 @@ class Handling(NamedTuple):
     ttl: int | None = None  # seconds the response stays fresh; negative: stale for so long
     detail: str = ""  # a reason of errors.REASONS, or why something stored answers
     unstorable: str = ""  # a token: what kept the origin's response from being stored
-    confirmed: bool = False  # by a 304 to another request, for which this one waited
 
     @property
     def reported_detail(self) -> str:
