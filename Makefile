@@ -12,7 +12,7 @@ STAMP       = .made-by-$(or $(MADE_BY),none)
 RUNS        = $(VENV)/$(STAMP)
 TESTS       = $(TEST_VENV)/$(STAMP)
 
-.PHONY: help demo test wheel test-compiled check docs reference comparison differential bench bench-short soak fuzz conformance screenshots format clean
+.PHONY: help demo test wheel test-compiled check docs reference comparison differential bench bench-short soak fuzz laws conformance screenshots format clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
@@ -84,6 +84,9 @@ soak: $(TESTS)  ## mixed traffic for SECONDS=600: is every answer right, does no
 
 fuzz: $(TESTS)  ## the parser beside h11, URLs and whole exchanges against their laws; SECONDS=60 each, SEED=0
 	for each in fuzz/*.py; do PYTHONPATH=.:app:middleware $(BIN)/python $$each --seconds $(or $(SECONDS),60) --seed $(or $(SEED),0) || exit 1; done
+
+laws: $(TESTS)  ## the properties that `make test` tries with few examples, with all
+	LONG=1 $(BIN)/pytest -q --numprocesses auto --dist worksteal $$(grep -rlE 'hypothesis|LONG' tests --include='test_*.py')
 
 conformance: $(TESTS)  ## the public HTTP cache suite; CACHE_TESTS_GIT names where it is cloned from
 	$(BIN)/python tools/conformance/run.py $(ARGS)

@@ -15,12 +15,14 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-# Others may have the processor: speed is measured in `make bench`.
-settings.register_profile("unhurried", deadline=None)
-settings.load_profile("unhurried")
-
 # What tests share, and the checkout's programs that they run: pytest's own setting has the sources alone.
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+
+from examples import examples  # noqa: E402
+
+# Others may have the processor: speed is measured in `make bench`. `make laws` draws more examples.
+settings.register_profile("unhurried", deadline=None, max_examples=examples(100))
+settings.load_profile("unhurried")
 
 # Who runs the tests in the background has them ignore it, and so would the programs that they interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from support import NOW
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
@@ -132,7 +133,7 @@ def measured(shape: Shape, store: MemoryStore) -> list[float]:
         tracemalloc.stop()
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])
 @given(shapes, st.booleans())
 @example(Shape(parameters=400), False)
 @example(Shape(parameters=400, but=True), False)

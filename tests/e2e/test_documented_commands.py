@@ -68,6 +68,7 @@ ELSEWHERE = {
         "thousands take minutes, and Varnish and nginx beside",
     ),
     r"make fuzz .*": By("make fuzz"),
+    r"make laws": By("make laws"),
     r"make conformance( ARGS=--published)?": By("", "the suite is cloned from elsewhere, and needs Node"),
     r"make screenshots": By("tests/e2e/test_page.py::test_the_pictures_can_be_made_anew"),
     r"make bench-short": By("make bench-short"),

@@ -112,7 +112,26 @@ def room(name):
     return name.split(".")[1] if name.count(".") else None
 
 
-@pytest.mark.parametrize("name", [name for name in LIBRARY_MODULES if room(name) in PURE_ROOMS])
+def for_each(names):
+    """Make one test of a rule, which names all that break it: one for each costs more than the rule."""
+
+    def made(rule):
+        def test():
+            broken = {}
+            for name in names:
+                try:
+                    rule(name)
+                except AssertionError as error:
+                    broken[name] = str(error)
+            assert broken == {}
+
+        test.__name__ = rule.__name__
+        return test
+
+    return made
+
+
+@for_each([name for name in LIBRARY_MODULES if room(name) in PURE_ROOMS])
 def test_a_pure_module_imports_nothing_that_waits_reads_a_clock_or_the_system(name):
     foreign = [
         each
@@ -145,18 +164,18 @@ def from_above(name, package, floors):
     ]
 
 
-@pytest.mark.parametrize("name", [name for name in LIBRARY_MODULES if room(name) in FLOORS])
+@for_each([name for name in LIBRARY_MODULES if room(name) in FLOORS])
 def test_a_module_imports_from_its_own_room_and_from_lower_floors(name):
     assert from_above(name, "univocal", FLOORS) == []
 
 
-@pytest.mark.parametrize("name", [name for name in LIBRARY_MODULES if room(name) in KNOWN])
+@for_each([name for name in LIBRARY_MODULES if room(name) in KNOWN])
 def test_a_room_imports_only_from_the_rooms_that_it_needs(name):
     others = {room(each) for each in imported(name) if under(each, "univocal")} - {room(name)}
     assert others <= KNOWN[room(name)]
 
 
-@pytest.mark.parametrize("name", [name for name in APPLICATION_MODULES if room(name) in PROGRAM_FLOORS])
+@for_each([name for name in APPLICATION_MODULES if room(name) in PROGRAM_FLOORS])
 def test_a_module_of_the_program_imports_from_its_own_room_and_from_lower_floors(name):
     assert from_above(name, "univocal_app", PROGRAM_FLOORS) == []
 
@@ -191,7 +210,7 @@ INTERFACES = {
 }
 
 
-@pytest.mark.parametrize("name", LIBRARY_MODULES)
+@for_each(LIBRARY_MODULES)
 def test_no_class_is_built_on_another_projects_class(name):
     ours = {node.name for each in ALL for node in tree_of(each).body if isinstance(node, ast.ClassDef)}
     bases = {
@@ -210,7 +229,7 @@ def test_no_modules_import_one_another_in_a_circle():
     assert sorted(graph) == []
 
 
-@pytest.mark.parametrize("name", ALL)
+@for_each(ALL)
 def test_modules_are_imported_by_their_whole_names(name):
     relative = [
         node.lineno for node in ast.walk(tree_of(name)) if isinstance(node, ast.ImportFrom) and node.level
@@ -261,7 +280,7 @@ def attributes(name):
             )
 
 
-@pytest.mark.parametrize("name", LIBRARY_MODULES)
+@for_each(LIBRARY_MODULES)
 def test_no_class_has_more_than_sixteen_attributes(name):
     assert {owner: len(own) for owner, own in attributes(name) if len(own) > 16} == {}
 
@@ -355,12 +374,12 @@ def functions(name):
 
 
 # (the demo's functions hold tables: what to type and what to look for)
-@pytest.mark.parametrize("name", [name for name in ALL if not under(name, "univocal_app.demo")])
+@for_each([name for name in ALL if not under(name, "univocal_app.demo")])
 def test_a_function_fits_on_a_screen(name):
     assert [(function, lines) for function, lines in functions(name) if lines > 45] == []
 
 
-@pytest.mark.parametrize("name", ALL)
+@for_each(ALL)
 def test_there_are_no_utils_and_no_managers(name):
     assert not set(name.split(".")) & {"utils", "util", "helpers", "common", "misc"}
     classes = [node.name for node in ast.walk(tree_of(name)) if isinstance(node, ast.ClassDef)]
@@ -386,14 +405,14 @@ ROLES = {name.split(".")[-1] for told in TOLD.values() for name, text in told.it
 }
 
 
-@pytest.mark.parametrize("name", ALL)
+@for_each(ALL)
 def test_whatever_is_public_is_told_of(name):
     assert ast.get_docstring(ast.parse(ALL[name].read_text("utf-8")))
     untold = [each for each, text in TOLD[name].items() if not text]
     assert [each for each in untold if "." not in each or each.split(".")[-1] not in ROLES] == []
 
 
-@pytest.mark.parametrize("name", ALL)
+@for_each(ALL)
 def test_a_docstring_is_no_question(name):
     questions = ("What ", "Whatever ", "Whether ", "How ", "Who ", "Whom ", "Whoever ", "Which ")
     told = {"": ast.get_docstring(ast.parse(ALL[name].read_text("utf-8"))), **TOLD[name]}
@@ -434,7 +453,7 @@ def test_the_public_names_are_these():
     assert all(hasattr(univocal, name) for name in univocal.__all__)
 
 
-@pytest.mark.parametrize("name", LIBRARY_MODULES)
+@for_each(LIBRARY_MODULES)
 def test_what_a_module_promises_it_has(name):
     module = importlib.import_module(name)
     assert [each for each in getattr(module, "__all__", ()) if not hasattr(module, each)] == []

@@ -19,6 +19,7 @@ from project.test_architecture import (
     LIBRARY_MODULES,
     PROGRAM_FLOORS,
     ROOT,
+    for_each,
 )
 from univocal.engine.exchange import Step
 from univocal.engine.flight import FlightPhase
@@ -84,12 +85,12 @@ def test_the_page_names_plenty():
     assert len(NAMES) > 40
 
 
-@pytest.mark.parametrize("path", sorted(PATHS))
+@for_each(sorted(PATHS))
 def test_a_path_leads_somewhere(path):
     assert (LIBRARY / path).exists() or (ROOT / path).exists()
 
 
-@pytest.mark.parametrize("name", sorted(NAMES))
+@for_each(sorted(NAMES))
 def test_a_name_is_defined_in_the_code(name):
     assert exists(name)
 
@@ -114,7 +115,7 @@ def test_a_word_is_one_of_the_code():
     assert {each for each in WORDS if each not in known} == {"univocal serve", "univocal.toml"}
 
 
-@pytest.mark.parametrize("place", re.findall(r"`(\w+)` in `([\w/]+\.py)`", PROSE))
+@for_each(re.findall(r"`(\w+)` in `([\w/]+\.py)`", PROSE))
 def test_a_name_is_where_the_page_looks_for_it(place):
     name, path = place
     module = importlib.import_module("univocal." + path.removesuffix(".py").replace("/", "."))
@@ -179,8 +180,9 @@ EXAMPLES = [
 ]
 
 
-@pytest.mark.parametrize(("page", "module", "name"), EXAMPLES)
-def test_an_example_imports_what_exists(page, module, name):
+@for_each(EXAMPLES)
+def test_an_example_imports_what_exists(example):
+    _, module, name = example
     assert hasattr(importlib.import_module(module), name)
 
 

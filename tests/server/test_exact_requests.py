@@ -268,15 +268,16 @@ async def test_refused_with_its_reason(wire, recorder, name, split):
 
 
 @splits
-@pytest.mark.parametrize("name", REFUSED)
-async def test_refused_behind_good_requests_in_their_order(wire, recorder, name, split):
-    data, reasons = REFUSED[name]
-    client = wire(recorder)
-    await client.feed(*split(request(b"/1") + post(CHUNKED, b"3\r\nabc\r\n0\r\n\r\n", target=b"/2") + data))
-    first, second, refused = client.answers()
-    assert (first.body, second.body) == (b"/1|", b"/2|abc")
-    assert refused.problem["reasons"] == reasons.split()
-    assert recorder.targets == [b"/1", b"/2"]
+async def test_refused_behind_good_requests_in_their_order(wire, recorder, split):
+    good = request(b"/1") + post(CHUNKED, b"3\r\nabc\r\n0\r\n\r\n", target=b"/2")
+    for name, (data, reasons) in REFUSED.items():
+        recorder.scopes.clear()
+        client = wire(recorder)
+        await client.feed(*split(good + data))
+        first, second, refused = client.answers()
+        assert (name, first.body, second.body) == (name, b"/1|", b"/2|abc")
+        assert (name, refused.problem["reasons"]) == (name, reasons.split())
+        assert (name, recorder.targets) == (name, [b"/1", b"/2"])
 
 
 BROKEN_CONTENT = {

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from univocal.http.errors import RefusedError
 from univocal.server.bounds import Bounds
 from univocal.server.http1.glance import Glance
@@ -159,7 +160,7 @@ def check_reading(data):
             return  # that reader is not used again
 
 
-@settings(max_examples=1500)
+@settings(max_examples=examples(1500))
 @given(data=streams)
 def test_a_glance_reads_what_the_parser_reads(data):
     check_reading(data)

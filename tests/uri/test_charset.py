@@ -5,6 +5,7 @@ from urllib.parse import quote, unquote
 
 import pytest
 
+from examples import LONG
 from univocal.http.errors import ProfileError
 from univocal.uri.charset import CHARSETS, known_charset, part_transcoder
 from univocal.uri.pipeline import Rejected, canonical_target, explain_target
@@ -68,7 +69,9 @@ def test_no_ascii_octet_appears_by_transcoding(name: str, origin: str) -> None:
     transcode = part_transcoder(name, origin, "")
     high = [b"%%%02X" % octet for octet in range(0x80, 0x100)]
     leads = [b"%8F" + octet for octet in high] if name == "euc-jp" else []
-    pairs = [one + other for one in [*high, *leads] for other in high] if name.startswith("euc") else []
+    # `make laws` tries all of them.
+    pairs = [one + other for one in [*high, *leads] for other in high][:: 1 if LONG else 7]
+    pairs = pairs if name.startswith("euc") else []
     written = {
         unquote(part, encoding=CHARSETS[name], errors="ignore") for part in map(bytes.decode, [*high, *pairs])
     }

@@ -1,0 +1,14 @@
+"""How many examples a property is tried with."""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["LONG", "examples"]
+
+LONG = "LONG" in os.environ  # as `make laws` has it
+
+
+def examples(number: int) -> int:
+    """All of them in `make laws`, a third in `make test`."""
+    return number if LONG else number // 3
