@@ -151,11 +151,15 @@ def main() -> None:
     """Import the program, fork, and be it."""
     import gc
 
+    import uvloop  # noqa: F401
+    from typer.main import get_command
+
     import univocal_app.__main__ as program
-    import univocal_app.commands.cli
     import univocal_app.run.workers  # noqa: F401
     from univocal.judge.profiles import builtin_profiles
+    from univocal_app.commands.cli import app
 
+    list(get_command(app).commands.values())  # each is imported when it is used
     builtin_profiles()  # read once, too
     gc.collect()
     gc.freeze()
