@@ -1,7 +1,7 @@
 """univocal beside other caches: every measurement, in one run, as a page and a chart.
 
-    make bench                    about ten minutes; writes docs/benchmarks.md and its charts
-    make bench-short              about one minute; every measurement once, for continuous integration
+    make bench                    about 15 minutes; writes docs/benchmarks.md and its charts
+    make bench-short              about two minutes; every measurement once, for continuous integration
     python -m benchmarks --only hits-1 --only misses --rounds 5 --seconds 3
 
 With --only or --short the page is printed, and written only where --into says.

@@ -27,6 +27,10 @@ that it was a hit or none (`Cache-Status`, `X-Cache`, `X-Varnish`, `Age`), and t
 must not move on hits and must count every miss; where logs are on, there is a line for each request. Under
 uvicorn the application itself is the origin.
 
+univocal is the [compiled wheel](how-to/production.md#pure-or-compiled), and *pure* is the same version as it
+runs from its sources. HTTP/2 over TLS is measured by h2load with 32 connections and 4 requests at a time on
+each; Caddy answers these from a file.
+
 Read the ratios, not the rates: another machine has others. *By the clock* is requests per second; *by CPU
 time* is requests per second of the server's own CPU time, what it would answer if its core were always
 busy. They differ where the load's core is the limit, because wrk and the origin share it, and where
