@@ -12,7 +12,7 @@ RUN HATCH_BUILD_HOOKS_ENABLE=1 pip wheel --no-cache-dir --no-deps --wheel-dir /w
 
 FROM python:3.13-slim
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
-    pip install --no-cache-dir --root-user-action=ignore "$(ls /wheels/*.whl)[proxy,redis,re2]" \
+    pip install --no-cache-dir --root-user-action=ignore "$(ls /wheels/*.whl)[proxy,auth,redis,re2]" \
     # The base image comes without compiled modules, and a container that is read-only would compile them at each command.
     && python -m compileall -q -j 0 -x site-packages /usr/local/lib/python3.13
 
