@@ -86,7 +86,7 @@ def test_the_library_runs_the_program() -> None:
     )
     assert ended.returncode == 0
     # (a wheel may be compiled)
-    assert ended.stdout in {"univocal 0.1.0 (pure)\n", "univocal 0.1.0 (compiled)\n"}
+    assert ended.stdout in {"univocal 0.2.0 (pure)\n", "univocal 0.2.0 (compiled)\n"}
 
 
 INTERRUPTED = """

@@ -1,6 +1,6 @@
 """docs/architecture.md: every module and class that it names exists, and its tables are those of the code.
 
-Of the other pages, what their examples import, and where CHANGELOG.md says that modules have moved.
+Of the other pages, the imports of their examples.
 """
 
 from __future__ import annotations
@@ -188,15 +188,3 @@ def test_an_example_imports_what_exists(example):
 
 def test_examples_import_from_several_modules():
     assert len({module for _, module, _ in EXAMPLES}) > 1
-
-
-def test_what_has_moved_is_where_the_changelog_says():
-    _, _, behind = (ROOT / "CHANGELOG.md").read_text("utf-8").partition("| was | is |")
-    moved = re.findall(r"(?m)^  \|(.*)\|(.*)\|$", behind)[1:]
-    assert len(moved) > 10
-    for was, here in moved:
-        module, *names = re.findall(r"`([\w.]+)`", here)
-        members = names or re.findall(r"`([A-Z]\w+)`", was)
-        assert all(hasattr(importlib.import_module(module), each) for each in members)
-        gone = re.findall(r"`(univocal[\w.]*)`", was)
-        assert not {*gone} & (LIBRARY_MODULES.keys() - {"univocal.asgi", "univocal.protocol"})

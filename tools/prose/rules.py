@@ -13,7 +13,7 @@ __all__ = ["COINED", "GENERAL", "SENTENCES"]
 
 LONGEST: Final = 25  # words of a sentence
 
-_SENTENCE: Final = re.compile(r"[^\s.!?:][^.!?:]*(?:[.!?:](?!\s|$)[^.!?:]*)*[.!?:]?", re.DOTALL)
+_SENTENCE: Final = re.compile(r"[^\s.!?:·][^.!?:·]*(?:[.!?:](?!\s|$)[^.!?:·]*)*[.!?:]?", re.DOTALL)
 _WORD: Final = re.compile(r"\w[\w'’/.,-]*")
 _CLAUSE: Final = re.compile(r"(?:What(?:ever)?|Who(?:ever|se|m)?|That which|Those who)\b")
 

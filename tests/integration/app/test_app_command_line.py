@@ -61,7 +61,7 @@ def test_explain_of_what_is_rejected(univocal: Fixture) -> None:
         (["explain", "http://a/\x1b[31m"], 1, ["rejected", "control-character", "\\x1b[31m"]),
         (["profiles"], 0, list(builtin_profiles())),
         (["profiles", "restbase"], 0, ["summary = ", "[path]", 'decode = ": @ ! $ ( ) * , ;"', "digest"]),
-        (["--version"], 0, ["univocal 0.1.0"]),
+        (["--version"], 0, ["univocal 0.2.0"]),
         (["--help"], 0, ["serve", "demo", "explain", "profiles", "check", "purge"]),
     ],
 )
