@@ -31,7 +31,7 @@ from benchmarks.report import Circumstances, is_ours, markdown, svg
 from benchmarks.servers import PEERS, ROOT, Place
 
 NEEDED = {"wrk": "wrk", "nginx": "nginx-light", "taskset": "util-linux"}
-ROOM = 4 << 30  # octets that all that nginx and hishel store may take
+ROOM = 4 << 30  # bytes that all that nginx and hishel store may take
 SHORT = Settings(rounds=1, seconds=1, keys=2_000)
 
 

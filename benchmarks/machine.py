@@ -95,7 +95,7 @@ class Running:
         return spent / TICKS
 
     def resident(self) -> int:
-        """Their resident octets; a page that several of them share is counted once."""
+        """Their resident bytes; a page that several of them share is counted once."""
         octets = 0
         for pid in self.tree():
             with contextlib.suppress(OSError):

@@ -40,7 +40,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Sample:
-    """One round's number: a rate per second, or seconds, or octets.
+    """One round's number: a rate per second, or seconds, or bytes.
 
     A rate has also the requests per second of the server's CPU time, and the share of the time that it ran.
     """
@@ -267,7 +267,7 @@ def half_of_univocal(stage: Stage) -> float:
 
 
 def memory(stage: Stage, measurement: str, server: Server) -> Sample:
-    """A new server of the kind stores so many keys of 1 KiB: its resident octets, or the seconds."""
+    """A new server of the kind stores so many keys of 1 KiB: its resident bytes, or the seconds."""
     keys = range(1, stage.settings.keys + 1)
     with stage.one(server.name) as new:
         before = new.counter.read()

@@ -4,7 +4,7 @@
 
 Each kind is stored in a process of its own, the way the proxy stores a response: judged by its head,
 completed, committed under a lease; `max_bytes` is what so many cost. Then as many again as --churn says are
-stored, with up to --largest octets more, so that the store evicts and the allocator is left with holes.
+stored, with up to --largest bytes more, so that the store evicts and the allocator is left with holes.
 Printed are MiB: the resident size before the first (the base), when the store is full, and after the churn;
 and the larger of the two, the base left out, over `max_bytes`. The promise is at most 1.5.
 """
@@ -130,7 +130,7 @@ def put(
 
 
 def resident() -> int:
-    """The process's resident size in octets, as Linux tells it."""
+    """The process's resident size in bytes, as Linux tells it."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) << 10

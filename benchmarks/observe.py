@@ -7,7 +7,7 @@ hears of it, with the log in a file that is removed at the end. The lines that a
 within the time that is measured. `off` is the log of purges alone; `metrics` are those of one process,
 `metrics, workers` those that several processes share.
 
-Then µs of a whole hit in `univocal serve`'s protocol class, from the octets of a request to those of the
+Then µs of a whole hit in `univocal serve`'s protocol class, from the bytes of a request to those of the
 response, without sockets: once with everything that counts (metrics, numbers by second, top keys, spellings),
 once with nothing. The requests are for one page, or for a thousand of which few are asked for most.
 """

@@ -45,7 +45,7 @@ def quantile(numbers: Sequence[float], share: float) -> float:
 
 
 class Responses:
-    """The responses on one connection, each with `length` octets of content."""
+    """The responses on one connection, each with `length` bytes of content."""
 
     def __init__(self, length: int) -> None:
         self._length = length
@@ -68,7 +68,7 @@ class Responses:
 def at_rate(port: int, path: str, length: int, rate: float, seconds: float, connections: int) -> Latencies:
     """Ask for `path` at `rate` requests per second; the first tenth is not counted.
 
-    Raises ValueError for a response that is not 200 with `length` octets, or if a connection ends, and
+    Raises ValueError for a response that is not 200 with `length` bytes, or if a connection ends, and
     TimeoutError if no answer comes at all.
     """
     request = request_for(port, path)

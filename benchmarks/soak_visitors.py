@@ -1,4 +1,4 @@
-"""The visitors of the soak: each asks, and checks every octet of what it is answered."""
+"""The visitors of the soak: each asks, and checks every byte of what it is answered."""
 
 from __future__ import annotations
 

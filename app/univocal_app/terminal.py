@@ -1,4 +1,4 @@
-"""Text for a terminal: columns, octets that it does not obey, and profiles as their files have them."""
+"""Text for a terminal: columns, bytes that it does not obey, and profiles as their files have them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def table(rows: Iterable[Sequence[str]]) -> str:
 
 
 def printable(octets: bytes) -> str:
-    """Octets as text that no terminal obeys: unprintable ones are escaped."""
+    """Bytes as text that no terminal obeys: unprintable ones are escaped."""
     text = octets.decode("utf-8", "backslashreplace")
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 

@@ -108,7 +108,7 @@ class Asking:
     _before: int = field(default=0, init=False)
 
     def ask(self, target: str, host: str = "wiki.example", method: str = "GET") -> int:
-        """The status of the answer to one request, its target sent octet for octet."""
+        """The status of the answer to one request, its target sent byte for byte."""
         self._before = len(self._lines())
         head = f"{method} {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
         with socket.create_connection(("127.0.0.1", self.port), PATIENCE) as connection:

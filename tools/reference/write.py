@@ -54,7 +54,7 @@ def with_tables(page: str) -> str:
 
 
 def vectors_text() -> str:
-    """The test vectors of every built-in profile as JSON, one a line; each character is an octet."""
+    """The test vectors of every built-in profile as JSON, one a line; each character is a byte."""
     profiles = []
     for profile in builtin_profiles().values():
         rows = [

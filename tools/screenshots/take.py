@@ -32,7 +32,7 @@ from univocal_app.demo.visitors import Visitors
 
 HERE = Path(__file__).parent
 PICTURES = HERE.parents[1] / "docs" / "pictures"
-MOST = 200_000  # octets of a picture
+MOST = 200_000  # bytes of a picture
 PATIENCE = 60.0  # seconds
 
 

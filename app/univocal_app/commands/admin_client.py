@@ -14,7 +14,7 @@ from univocal_app.terminal import printable
 
 __all__ = ["AdminClient", "AdminError", "AdminEvent"]
 
-_LONGEST: Final = 1 << 20  # octets of a line of events
+_LONGEST: Final = 1 << 20  # bytes of a line of events
 
 
 class AdminError(Exception):

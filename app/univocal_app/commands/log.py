@@ -199,7 +199,7 @@ class Printer:
 
 
 def as_text(entry: dict[str, Any]) -> Text:
-    """One line without any octet that a terminal would obey."""
+    """One line without any byte that a terminal would obey."""
     value = _Values(entry)
     text = Text()
     status, cache = value("status") or "0", value("cache") or "-"
@@ -245,7 +245,7 @@ class _Values:
 
 
 def visible(value: object) -> str:
-    """A value as text that no terminal obeys: octets of the log are Latin-1."""
+    """A value as text that no terminal obeys: bytes of the log are Latin-1."""
     return printable(str(value).encode("latin-1", "backslashreplace"))
 
 

@@ -119,7 +119,7 @@ def rates(series: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 def screen(
     seen: Mapping[str, Any], url: str, rows: int, height: int | None = None, trouble: str = ""
 ) -> RenderableType:
-    """The screen of what `look` has seen, without any octet that a terminal would obey.
+    """The screen of what `look` has seen, without any byte that a terminal would obey.
 
     `rows` is the most of each table; `height` are the lines that there are, None: as many as it takes.
     `trouble` says why it is no newer.
@@ -258,7 +258,7 @@ def number(value: float) -> str:
 
 
 def size(octets: float) -> str:
-    """Octets in few letters."""
+    """Bytes in few letters."""
     for sign in ("B", "KiB", "MiB", "GiB"):
         if octets < 1024 or sign == "GiB":
             break

@@ -122,7 +122,7 @@ _HEAVIEST: Final = 1000  # weight
 
 
 def size(value: object) -> int:
-    """Octets from a number, or from a text with a unit."""
+    """Bytes from a number, or from a text with a unit."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     if isinstance(value, str) and (match := _SIZE.fullmatch(value)):

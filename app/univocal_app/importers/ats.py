@@ -1,9 +1,9 @@
-"""Traffic Server's remap rules with two sets of octets, as Wikimedia's normalize-path script has them.
+"""Traffic Server's remap rules with two sets of bytes, as Wikimedia's normalize-path script has them.
 
     map http://en.example http://127.0.0.1:9000 @plugin=tslua.so \\
         @pparam=normalize-path.lua @pparam="3A 2F 40" @pparam="5B 5D"
 
-The first set is decoded, the second encoded; octets are two hexadecimal digits. Rules are read from
+The first set is decoded, the second encoded; bytes are two hexadecimal digits. Rules are read from
 remap.config, or from YAML with a line each for `type`, `target`, `replacement` and every parameter.
 """
 
@@ -39,7 +39,7 @@ _ALWAYS: Final = (
     "unreserved octets are decoded, too (%41 is A), and octets that may not stand bare are escaped",
     "dot segments, slashes, parameters and fragments are as in the profile rfc3986: the sets are of octets",
 )
-# A plugin's own work, beside sets of octets.
+# A plugin's own work, beside sets of bytes.
 _PLUGINS: Final = {
     "tslua.so": "a script in Lua; what it does is not taken over",
     "header_rewrite.so": "changes fields, or answers by itself; univocal does not",
@@ -83,7 +83,7 @@ class _Rule:
 class _Sets:
     decode: bytes
     encode: bytes
-    lines: dict[int, int]  # of each octet in them
+    lines: dict[int, int]  # of each byte in them
     used: tuple[_Plugin, int, int]  # the plugin that gets them, and the first and last of its parameters
 
 
@@ -322,7 +322,7 @@ def _of_pattern(pattern: str, rule: _Rule, to: Absolute, notes: list[Note]) -> t
 
 
 def _of_prefixes(mapped: Mapped) -> Iterator[Note]:
-    """How a prefix of octets and one of segments differ."""
+    """How a prefix of bytes and one of segments differ."""
     path, upstream = mapped.path, str(mapped.upstream)
     if path != "/" and path.endswith("/") != upstream.endswith("/"):
         text = f"{path} and {upstream} do not both end with '/': here whole segments are replaced"

@@ -18,7 +18,7 @@ from univocal_app.terminal import printable
 
 __all__ = ["ShowOrImport", "import_profile"]
 
-LARGEST: Final = 2**20  # octets of a file; the largest ring, rule or server is far from it
+LARGEST: Final = 2**20  # bytes of a file; the largest ring, rule or server is far from it
 
 
 class Format(StrEnum):

@@ -54,7 +54,7 @@ _AS_HOST: Final = re.compile(r"http://unix(%2F[^/{]+)(.*)")
 _TLS_SOCKET: Final = "https://unix:"
 _WEIGHT: Final = re.compile(r"weight=([0-9]{1,9})")  # of an upstream's server
 
-# Routes are chosen by a path in which reserved octets are as they came: an escape of one crosses routes.
+# Routes are chosen by a path in which reserved bytes are as they came: an escape of one crosses routes.
 _RESERVED: Final = frozenset(RESERVED) - frozenset(b"/")
 
 _LEFT_OUT_KINDS: Final = {"=": "one path", "~": "a regular expression", "~*": "a regular expression"}
@@ -194,7 +194,7 @@ def _spelled(path: str, profile: Profile) -> str:
 
 
 def _replaces_segments(path: str, url: str, directive: Directive, reading: LocationReading) -> bool:
-    """Tell whether nginx, which replaces octets, replaces segments here; a doubled slash is only noted."""
+    """Tell whether nginx, which replaces bytes, replaces segments here; a doubled slash is only noted."""
     if path.endswith("/") and not url.endswith("/"):
         reading.note(directive, f"nginx makes {url}x of {path}x, not {url}/x; left out")
         return False

@@ -16,7 +16,7 @@ _DELIMITERS: Final = b"?#"
 
 
 def corrected(forms: bytes, line_of: Callable[[int], int]) -> tuple[DecoderRing, list[Note]]:
-    """The ring of 256 `forms`, made unambiguous; `line_of` an octet is where its form is written."""
+    """The ring of 256 `forms`, made unambiguous; `line_of` a byte is where its form is written."""
     changed: dict[tuple[int, int, str], list[int]] = {}
     legal = bytearray(forms)
     for octet, form in enumerate(forms):
@@ -65,7 +65,7 @@ def _tokens(octets: bytes) -> str:
 
 
 def _listed(octets: list[int]) -> str:
-    """Octets as a reader knows them, runs of them by their ends."""
+    """Bytes as a reader knows them, runs of them by their ends."""
     runs: list[list[int]] = []
     for octet in octets:
         if runs and octet == runs[-1][-1] + 1:

@@ -27,7 +27,7 @@ _ELEMENT: Final = re.compile(
     r"(?:\[\s*(?P<first>\w+)\s*(?:\.\.\.\s*(?P<last>\w+)\s*)?\]\s*=\s*)?(?P<value>\w+)"
 )
 _NUMBER: Final = re.compile(r"(0[xX][0-9a-fA-F]{1,4}|[0-9]{1,6})[uUlL]{0,3}")
-_MOST: Final = 256  # elements by designators: a range of them is written in a few octets
+_MOST: Final = 256  # elements by designators: a range of them is written in a few bytes
 _BEFORE: Final = 200  # how far before its "{" an array's name is looked for
 
 _AS_RFC_3986: Final = Note(
@@ -39,7 +39,7 @@ _AS_RFC_3986: Final = Note(
 class _Array:
     before: str  # the code that its name is in, if it has one
     line: int
-    forms: list[int]  # by octet
+    forms: list[int]  # by byte
     lines: list[int]
 
     @property

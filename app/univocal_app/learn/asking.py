@@ -1,4 +1,4 @@
-"""One origin, asked politely: GET alone, spelled octet for octet, at most so many in any second."""
+"""One origin, asked politely: GET alone, spelled byte for byte, at most so many in any second."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["AGENT", "Asker", "Forbidden", "OriginError", "Remembered", "remember
 
 AGENT: Final = "univocal-probe"
 
-# Octets of an answer that are read; what is longer is compared by its beginning and its length.
+# Bytes of an answer that are read; what is longer is compared by its beginning and its length.
 _READ: Final = 1 << 20
 _LONGEST: Final = 20.0  # seconds that an answer may take
 _TRIES: Final = 4
@@ -229,7 +229,7 @@ class Remembered:
             self._write({"about": about})
 
     def _read(self, path: Path, about: str) -> int:
-        """Take in what is there; octets up to the last whole line."""
+        """Take in what is there; bytes up to the last whole line."""
         whole = 0
         with path.open("rb") as lines:
             for number, line in enumerate(lines):

@@ -1,4 +1,4 @@
-"""The settings of a profile that a log speaks for: slashes, index names, parameters, octets, hosts."""
+"""The settings of a profile that a log speaks for: slashes, index names, parameters, bytes, hosts."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def unsized(support: int, least: int) -> float:
 
 
 def path_settings(urls: Urls) -> tuple[Settings, list[Seen]]:
-    """The settings that a log speaks for: slashes, index names, path parameters, reserved octets."""
+    """The settings that a log speaks for: slashes, index names, path parameters, reserved bytes."""
     found: list[Seen] = []
     settings = Settings(dot_segments="rfc3986", refused=("control-character", "fragment"))
 
@@ -125,7 +125,7 @@ _RESERVED: Final = re.compile(b"|".join(b"%%%02X" % octet for octet in CUSTOMIZA
 
 
 def _decoded(path: bytes, octet: int) -> bytes | None:
-    """The path with the octet decoded, and with it all others that programs encode along with it."""
+    """The path with the byte decoded, and with it all others that programs encode along with it."""
     escape = b"%%%02X" % octet
     if escape not in path:
         return None

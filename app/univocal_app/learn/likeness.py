@@ -1,6 +1,6 @@
 """Two answers are the same page, or not: a template of what stays when a page is asked for again.
 
-An origin puts clocks, tokens and counters into its pages, so octets alone do not decide. A template is what
+An origin puts clocks, tokens and counters into its pages, so bytes alone do not decide. A template is what
 two answers to the same request have in common, in order, with gaps where they differ. It is good for
 deciding only if it does not fit the answers to other pages and to nonsense.
 """
@@ -21,7 +21,7 @@ __all__ = ["Reply", "Template", "steady_fields", "told_apart", "without_echo", "
 
 _WORD: Final = re.compile(rb"[^\s<>\"]+")
 _TEXT: Final = re.compile(rb"(?i)text/|[a-z.+/-]*(?:json|xml|javascript)")
-# Octets of a text that are compared word by word; the rest counts as one word.
+# Bytes of a text that are compared word by word; the rest counts as one word.
 _COMPARED: Final = 256 << 10
 # Where aligning two texts would take more steps than this, they are aligned by the words that each has once.
 _MOST_STEPS: Final = 4_000_000

@@ -59,11 +59,11 @@ _COMBINED: Final = re.compile(
 )
 _ADDRESS: Final = re.compile(rb"[0-9a-fA-F:.]+")
 _ESCAPED: Final = re.compile(rb"\\(?:x([0-9A-Fa-f]{2})|(.))")
-# What Apache httpd writes for some octets that would break a line; it and nginx write "\\xHH" for others.
+# What Apache httpd writes for some bytes that would break a line; it and nginx write "\\xHH" for others.
 _LETTERS: Final = {b"b": b"\b", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
 _ABSOLUTE: Final = re.compile(rb"(?i)https?://([^/?#]*)")
 
-_LONGEST: Final = 1 << 20  # octets of a line; what is longer is skipped, and never held as a whole
+_LONGEST: Final = 1 << 20  # bytes of a line; what is longer is skipped, and never held as a whole
 _LARGEST: Final = 1 << 60  # what a log tells beyond is no size
 
 _TARGETS: Final = ("request_uri", "target", "uri", "request", "url", "path")
@@ -147,7 +147,7 @@ def entry_of_json(line: bytes) -> LogEntry | None:
 
 
 def _octets(text: str) -> bytes:
-    # univocal writes octets as latin-1; whatever is no latin-1 came from a program that wrote UTF-8.
+    # univocal writes bytes as latin-1; whatever is no latin-1 came from a program that wrote UTF-8.
     try:
         return text.encode("latin-1")
     except UnicodeEncodeError:
@@ -268,7 +268,7 @@ class _Zstandard(io.RawIOBase):
     zstandard's own reader takes a file that ends anywhere for whole.
     """
 
-    _TAKEN = 512  # octets at a time: of one octet 32 KiB may come, and no more than this is held
+    _TAKEN = 512  # bytes at a time: of one byte 32 KiB may come, and no more than this is held
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream

@@ -209,7 +209,7 @@ def _followed(ordered: Sequence[bytes], fetch: Fetch, judge: Judge) -> list[byte
 
 
 def _offered(ordered: Sequence[bytes], judge: Judge) -> list[bytes]:
-    """Targets with octets that the sample lacks, where the origin has a page for any name."""
+    """Targets with bytes that the sample lacks, where the origin has a page for any name."""
     lacking = [
         octet
         for octet in CUSTOMIZABLE

@@ -34,7 +34,7 @@ __all__ = [
     "siblings",
 ]
 
-# The octets of which only the application knows whether their two spellings mean the same.
+# The bytes of which only the application knows whether their two spellings mean the same.
 CUSTOMIZABLE: Final = b":/[]@!$&'()*+,;="
 
 # What is asked for the operator's information and never becomes a rule.
@@ -166,7 +166,7 @@ def risks() -> Iterator[Question]:
     yield Question("any-suffix", _suffix)
 
 
-# ── octets ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── bytes ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _replaced(path: bytes, place: int, length: int, put: bytes) -> bytes:

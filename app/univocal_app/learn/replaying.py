@@ -36,7 +36,7 @@ class Replayed:
     requests: int
     keys: int
     hits: int
-    held: int  # octets in the store at the end
+    held: int  # bytes in the store at the end
     evictions: int
     refused: Mapping[str, int]
     examples: Mapping[str, tuple[tuple[bytes, bytes], ...]] = field(default_factory=dict)
@@ -128,7 +128,7 @@ class Replay:
         answered = self._answered(status)
         if answered is None:
             return
-        # Content is only counted: a log of a terabyte is replayed without holding an octet of it.
+        # Content is only counted: a log of a terabyte is replayed without holding a byte of it.
         cost = answered.cost + len(key) - len(answered.key) + size + len(str(size)) - 1
         stored = replace(
             answered,

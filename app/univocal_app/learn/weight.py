@@ -17,7 +17,7 @@ _ODDS: Final = 1000
 # Of the pairs of a true rule so many may differ: pages change.
 _CHANGED: Final = 0.05
 _DRAWN: Final = 400
-# Lengths that a page's own URL, or a token, may add: octets, and a part of the size.
+# Lengths that a page's own URL, or a token, may add: bytes, and a part of the size.
 _OCTETS: Final = 16
 _PART: Final = 0.005
 _MOSTLY: Final = 0.5

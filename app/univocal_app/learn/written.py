@@ -196,7 +196,7 @@ def _parts(finding: Finding | None) -> tuple[str, ...]:
 
 
 def _charset(finding: Finding | None) -> str:
-    """The one charset that fits: where the octets are those of several, none is known."""
+    """The one charset that fits: where the bytes are those of several, none is known."""
     names = _parts(finding)
     return names[0] if len(names) == 1 else ""
 

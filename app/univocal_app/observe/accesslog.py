@@ -21,7 +21,7 @@ __all__ = ["AccessLog", "Outlet", "as_combined", "as_json", "check_log", "open_l
 logger: Final = logging.getLogger("univocal.access")
 
 PATIENCE: Final = 1.0  # seconds that a line waits at most
-BATCH: Final = 32 * 1024  # octets that wait at most, and one line
+BATCH: Final = 32 * 1024  # bytes that wait at most, and one line
 
 
 class Outlet(NamedTuple):
@@ -41,14 +41,14 @@ class Outlet(NamedTuple):
 class AccessLog:
     """Writes each outcome to `stream` as one line; a stream that fails is said so once, requests go on.
 
-    In an event loop lines wait to be written together: `PATIENCE` seconds and `BATCH` octets at most. A purge
+    In an event loop lines wait to be written together: `PATIENCE` seconds and `BATCH` bytes at most. A purge
     and a refusal, which an audit looks for, are written at once, and so is all that waits before them.
     `finish` is called before the loop ends.
 
     `reopen` goes on in a new `file`, if the stream is one that was moved away.
 
     With `purges_only` it leaves out what no purge was asked for by. Where several processes write to one
-    stream, `alone` gives each its turn: a pipe would mix lines of more than some thousand octets.
+    stream, `alone` gives each its turn: a pipe would mix lines of more than some thousand bytes.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ from univocal_app.observe.admin_problems import FRESH, bad_request, refusal
 
 __all__ = ["PurgeMethods", "preview", "purge"]
 
-MAX_PURGE: Final = 4 * 2**20  # octets of a purge request's content
+MAX_PURGE: Final = 4 * 2**20  # bytes of a purge request's content
 
 
 class PurgeMethods:
@@ -113,7 +113,7 @@ async def _content(request: Request) -> dict[str, object]:
             raise RefusedError("body-too-large")
     try:
         document = json.loads(content)  # a JSONDecodeError is a ValueError
-    except UnicodeDecodeError:  # its message has octets of the content in it
+    except UnicodeDecodeError:  # its message has bytes of the content in it
         raise ValueError("the content is not in a Unicode encoding") from None
     if not isinstance(document, dict):
         raise ValueError("the content is no JSON object")

@@ -16,8 +16,8 @@ __all__ = ["Counts", "Name", "grouped", "numbers", "numbers_of"]
 
 Name: TypeAlias = tuple[str, ...]
 
-CELL: Final = 8  # octets
-STEP: Final = 64 * 1024  # octets by which the memory grows
+CELL: Final = 8  # bytes
+STEP: Final = 64 * 1024  # bytes by which the memory grows
 
 
 class Counts:

@@ -12,7 +12,7 @@ from univocal_app.observe.handled import cache_word
 
 __all__ = ["ROOM", "Event", "Follower", "Wanted", "event_of"]
 
-ROOM: Final = 256 * 1024  # octets that wait for one follower at most
+ROOM: Final = 256 * 1024  # bytes that wait for one follower at most
 SILENCE: Final = 15.0  # seconds after which a comment shows that the connection is alive
 
 

@@ -22,7 +22,7 @@ __all__ = ["Explanation", "Url", "explain"]
 
 @dataclass(frozen=True)
 class Url:
-    """A URL as it was typed, cut where a client cuts it; nothing else is done to its octets."""
+    """A URL as it was typed, cut where a client cuts it; nothing else is done to its bytes."""
 
     scheme: bytes
     authority: bytes

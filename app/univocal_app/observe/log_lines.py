@@ -21,14 +21,12 @@ __all__ = ["Form", "TemplateError", "as_cached", "as_combined", "as_json", "form
 Form: TypeAlias = Callable[[Outcome], bytes]
 """Makes a line of an outcome, with its end."""
 
-# Octets that end a quoted string or a line, or steer a terminal, as nginx escapes them.
+# Bytes that end a quoted string or a line, or steer a terminal, as nginx escapes them.
 _HOSTILE: Final = re.compile(r"[^ !#-\[\]-~]")
 
-LONGEST: Final = 512  # octets of a user agent, and of a referrer, that are written
+LONGEST: Final = 512  # bytes of a user agent, and of a referrer, that are written
 REMEMBERED: Final = 512  # texts of each
-PAGES: Final = (
-    4_096  # that are remembered as they are written, each in as many octets as a user agent at most
-)
+PAGES: Final = 4_096  # that are remembered as they are written, each in as many bytes as a user agent at most
 
 CLIENT_LEFT: Final = (
     499  # nginx's status for a client that did not wait, for programs that expect three digits
@@ -36,7 +34,7 @@ CLIENT_LEFT: Final = (
 
 
 def as_json(outcome: Outcome) -> bytes:
-    """One JSON object; octets outside ASCII and control characters are escaped."""
+    """One JSON object; bytes outside ASCII and control characters are escaped."""
     (site, received, canonical, _, status, sent, times, client, handling), others = outcome[:9], outcome[9:]
     reasons, agent, referrer, _, _, host, failure, purged, _, _ = others
     hit, _, _, stored, collapsed, _, detail, unstorable = handling

@@ -17,7 +17,7 @@ from univocal_app.processes.messages import Row
 __all__ = ["Missed", "Neighbour", "PurgeMisses", "neighbours"]
 
 MOST: Final = 200  # names that are remembered: those that were purged last
-LONGEST: Final = 512  # octets of a name; what is longer is not noted
+LONGEST: Final = 512  # bytes of a name; what is longer is not noted
 FEW: Final = 5  # neighbours that are told of each
 
 _NAMED: Final = frozenset({"key", "urls", "tag", "prefix"})

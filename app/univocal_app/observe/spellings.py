@@ -17,7 +17,7 @@ Counted: TypeAlias = tuple[bytes, bytes, int]
 """A key, a target as it was received, and how often it was asked for."""
 
 MOST: Final = 10_000  # spellings that stay when there are too many
-LONGEST: Final = 512  # octets of a target; what is longer is not counted
+LONGEST: Final = 512  # bytes of a target; what is longer is not counted
 
 _PAGES: Final = frozenset({200, 304})
 

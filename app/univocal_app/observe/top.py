@@ -24,7 +24,7 @@ MEASURES: Final[tuple[Measure, ...]] = get_args(Measure)
 MOST: Final = 2_000  # keys that stay by each measure when there are too many
 REFUSALS: Final = 500  # pairs of a reason and a host
 _UNKNOWN: Final = b"unknown-host"
-LONGEST: Final = 512  # octets of a canonical target, and of an example; a key that is longer is not counted
+LONGEST: Final = 512  # bytes of a canonical target, and of an example; a key that is longer is not counted
 
 
 class Top:

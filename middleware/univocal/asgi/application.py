@@ -22,13 +22,13 @@ __all__ = ["Application"]
 
 logger: Final = logging.getLogger("univocal")
 
-# Octets of a request's content that wait for the application.
+# Bytes of a request's content that wait for the application.
 HIGH_WATER: Final = 64 * 1024
 
 # Seconds that an application may go on once nobody waits for its response: most end when they hear of it, and
 # what they do beside answering is done.
 LINGER: Final = 30.0
-# Octets that it may send in that time; with more, it waits for the end.
+# Bytes that it may send in that time; with more, it waits for the end.
 UNWANTED: Final = 1024 * 1024
 
 
@@ -81,7 +81,7 @@ class _Call:
         self._arrived = False  # the application has been told of its end
         self._finished = False  # the response is complete
         self._obsolete = False  # nobody waits for the response any more
-        self._unwanted = 0  # octets sent since then
+        self._unwanted = 0  # bytes sent since then
         # Since version 2.4 of the specification a send to nobody is an OSError; before, it has no effect.
         self._strict = _at_least_2_4(scope.get("asgi", {}).get("spec_version", "2.0"))
         self._news: asyncio.Future[None] | None = None

@@ -19,9 +19,9 @@ class _Resumable(Protocol):
     def resume(self) -> None: ...
 
 
-# Octets that wait for the server before no more are taken for now.
+# Bytes that wait for the server before no more are taken for now.
 HIGH_WATER: Final = 128 * 1024
-# Octets of content in one message.
+# Bytes of content in one message.
 PIECE: Final = 256 * 1024
 
 
@@ -47,7 +47,7 @@ class ScopeClient:
         self._interims = INTERIM in scope.get("extensions", {})
         self._old = scope.get("http_version", "").startswith("1")
         self._messages: deque[Message] = deque()
-        self._waiting = 0  # octets in _messages
+        self._waiting = 0  # bytes in _messages
         self._over = False
         self._begun = False  # the server has the response's head
         self._wake: asyncio.Future[None] | None = None

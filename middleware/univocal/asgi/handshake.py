@@ -34,7 +34,7 @@ async def refuse_handshake(scope: Scope, send: Send, reasons: Sequence[str]) -> 
 
 
 class WatchedSend:
-    """A `send` that notes what the client is told: a status, and the octets of messages or content."""
+    """A `send` that notes what the client is told: a status, and the bytes of messages or content."""
 
     __slots__ = ("_begun", "_first", "_octets", "_send", "_status", "_ticks")
 

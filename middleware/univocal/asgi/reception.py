@@ -14,7 +14,7 @@ __all__ = ["Reception"]
 
 # Seconds before a waiting client is watched: most answers are there by then, and watching costs a task.
 PATIENCE: Final = 0.1
-# Octets that are kept for who will want them, before no more are received.
+# Bytes that are kept for who will want them, before no more are received.
 HIGH_WATER: Final = 64 * 1024
 
 
@@ -22,7 +22,7 @@ class Reception:
     """Receives what a client sends, in a task of its own once somebody wants it.
 
     It is a `Content` (see http.roles). `left` is called when the client leaves, `too_large` when its content
-    has more than `limit` octets; 0 is no limit.
+    has more than `limit` bytes; 0 is no limit.
     """
 
     __slots__ = (
@@ -40,7 +40,7 @@ class Reception:
         self._sink: ContentSink | None = None
         self._begun: Callable[[], None] | None = None  # who hears that content has come
         self._chunks: deque[bytes] = deque()  # that nobody has taken yet
-        self._held = 0  # octets in them
+        self._held = 0  # bytes in them
         self._complete = self._full = self._unwanted = False
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None

@@ -37,7 +37,7 @@ _TYPES: Final[dict[bytes, tuple[bytes, ...]]] = {
 }
 
 
-# The octets at which some server ends a name, as they are or escaped: anything but letters, digits and
+# The bytes at which some server ends a name, as they are or escaped: anything but letters, digits and
 # "-._~".
 _DELIMITER: Final = re.compile(rb"%[0-9A-Fa-f]{2}|[^0-9A-Za-z._~-]")
 _DOT: Final = re.compile(rb"%2[Ee]")

@@ -68,7 +68,7 @@ class RequestDirectives:
     stale_if_error: int | None = None
 
 
-# Octets of Cache-Control, Pragma and targeted fields that are read. In more than that, who can say what is
+# Bytes of Cache-Control, Pragma and targeted fields that are read. In more than that, who can say what is
 # forbidden? All of it is.
 _LONGEST: Final = 4096
 # The longest Cache-Control line that is remembered: most responses of an origin share a few short ones, and

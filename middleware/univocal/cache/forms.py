@@ -1,6 +1,6 @@
 """Compressed forms of a stored response (RFC 9110 §8.4, §8.8.3). They are derived: no other node gets them.
 
-A form has a weak validator: what a client holds of it means the same as the identity form, but other octets.
+A form has a weak validator: what a client holds of it means the same as the identity form, but other bytes.
 Ranges are of the identity form alone.
 """
 
@@ -29,8 +29,8 @@ __all__ = [
 
 CODINGS: Final = (b"zstd", b"br", b"gzip")
 
-_LONGEST: Final = 256  # octets of an Accept-Encoding that are read
-_LEAST: Final = 1024  # octets of content; less is not compressed
+_LONGEST: Final = 256  # bytes of an Accept-Encoding that are read
+_LEAST: Final = 1024  # bytes of content; less is not compressed
 # Text, by its media type: an event stream has no end.
 _TEXT: Final = re.compile(
     rb"(?:text/(?!event-stream)[^;\s]+|application/(?:json|javascript|xml|wasm|x-javascript|rtf|[^;\s]+\+(?:json|xml))"
@@ -39,7 +39,7 @@ _TEXT: Final = re.compile(
 )
 _WITHOUT_CONTENT: Final = frozenset((204, 206, 304))
 _VARY: Final[Field] = (b"vary", b"Accept-Encoding")
-# Fields that say something of the octets of the identity form.
+# Fields that say something of the bytes of the identity form.
 _OF_OCTETS: Final = frozenset(
     b"accept-ranges content-digest content-length content-md5 digest etag repr-digest vary".split()
 )

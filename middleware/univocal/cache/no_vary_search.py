@@ -13,7 +13,7 @@ from univocal.http.messages import Fields
 
 __all__ = ["NoVarySearch", "no_vary_search", "split_key"]
 
-# Octets of the field that are read.
+# Bytes of the field that are read.
 _LONGEST: Final = 4096
 
 

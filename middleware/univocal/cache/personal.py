@@ -89,7 +89,7 @@ def is_for_everybody(request: Request, fields: Fields, *, tells_cookies: bool) -
 def oddities(request: Request, ordinary: frozenset[bytes]) -> frozenset[bytes]:
     """The names of the fields and cookies that a request has and an ordinary one has not.
 
-    Of cookies of more than 4,096 octets the names are not read.
+    Of cookies of more than 4,096 bytes the names are not read.
     """
     odd = request.names - ordinary
     if b"cookie" in odd and sum(map(len, values(request.fields, b"cookie"))) <= _LONGEST:

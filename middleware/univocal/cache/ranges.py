@@ -26,7 +26,7 @@ __all__ = [
 # Requests for more ranges than this are answered as if they had asked for all (RFC 9110 §14.2 allows it).
 MAX_RANGES: Final = 32
 
-# (first, last), both inclusive; last None: to the end; first None: the last `last` octets.
+# (first, last), both inclusive; last None: to the end; first None: the last `last` bytes.
 RangeSet: TypeAlias = list[tuple[int | None, int | None]]
 
 _SPEC: Final = re.compile(rb"([0-9]{0,18})-([0-9]{0,18})")
@@ -34,7 +34,7 @@ _CONTENT_RANGE: Final = re.compile(rb"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1
 
 
 class Slice(NamedTuple):
-    """Octets of a body with their place in the representation, both inclusive."""
+    """Bytes of a body with their place in the representation, both inclusive."""
 
     first: int
     last: int
@@ -94,7 +94,7 @@ def within(ranges: RangeSet, length: int) -> list[Slice]:
 
 
 def content_range(fields: Fields) -> Part | None:
-    """The octets that a 206 says it holds; None without one valid Content-Range (RFC 9110 §14.4)."""
+    """The bytes that a 206 says it holds; None without one valid Content-Range (RFC 9110 §14.4)."""
     lines = values(fields, b"content-range")
     read = _CONTENT_RANGE.fullmatch(lines[0].strip(b" \t")) if len(lines) == 1 else None
     if read is None:
@@ -105,9 +105,9 @@ def content_range(fields: Fields) -> Part | None:
 
 
 def cut(ranges: RangeSet, part: Part, held: int) -> Slice | None:
-    """The part of a 206 with `held` octets that answers the one range asked for; None if it lacks any of it.
+    """The part of a 206 with `held` bytes that answers the one range asked for; None if it lacks any of it.
 
-    An origin may have sent fewer octets than its Content-Range says: places are counted from its first octet,
+    An origin may have sent fewer bytes than its Content-Range says: places are counted from its first byte,
     or from its last if the representation ends there and the range is a suffix.
     """
     if len(ranges) != 1:

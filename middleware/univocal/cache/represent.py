@@ -33,7 +33,7 @@ _JOINED_LIMIT: Final = 1_048_576
 class Representation(NamedTuple):
     """A final response made from a stored one; its fields are complete but for Via and Cache-Status.
 
-    A range is a view of the stored content: however slow the clients that read it, its octets are there once.
+    A range is a view of the stored content: however slow the clients that read it, its bytes are there once.
     """
 
     status: int
@@ -83,7 +83,7 @@ def _unmodified(fields: Fields, etag: bytes | None, modified: float, now: float)
         if known.strip(b" \t") == b"*":
             return True
         opaque = opaque_tag(etag or b"")
-        # The list may have thousands of members: it is taken apart only if the octets are in it.
+        # The list may have thousands of members: it is taken apart only if the bytes are in it.
         return etag is not None and opaque in known and opaque in map(opaque_tag, entity_tags(known))
     # When If-None-Match is not present, and If-Modified-Since is present, evaluate that; without
     # Last-Modified the Date of the stored response is used, or when it was received

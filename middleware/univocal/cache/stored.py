@@ -30,7 +30,7 @@ Selecting: TypeAlias = tuple[tuple[bytes, bytes | None], ...]
 NO_CONTENT: Final = frozenset({204, 304})
 
 # Measured on CPython (tests/cache/test_shapes.py): the objects of a response and its index entries,
-# without the octets they hold.
+# without the bytes they hold.
 _BASE_COST: Final = 800
 _PART_COST: Final = 200
 _SELECTING_COST: Final = 150
@@ -38,12 +38,12 @@ _TAGS_COST: Final = 200
 _TAG_COST: Final = 350
 _SEARCH_COST: Final = 1_200
 _PARAMETER_COST: Final = 150
-# Octets from which on CPython asks the system's allocator for an object.
+# Bytes from which on CPython asks the system's allocator for an object.
 _LARGE: Final = 480
 
 
 class Part(NamedTuple):
-    """A 206 holds these octets, both inclusive, of a representation of this length, if known (§14.4)."""
+    """A 206 holds these bytes, both inclusive, of a representation of this length, if known (§14.4)."""
 
     first: int
     last: int
@@ -96,7 +96,7 @@ class Stored:
     search: NoVarySearch | None
     tags: frozenset[bytes]
     reusable: bool  # False: good for the exchange that made it, never to be kept
-    cost: int  # octets of memory, index entries included
+    cost: int  # bytes of memory, index entries included
     used: float = 0.0  # when it last answered, for the store's choice of what to evict
     forms: Forms | None = field(default=None, init=False, repr=False)  # None: nobody has asked for any
 
@@ -120,7 +120,7 @@ class Stored:
 
     @property
     def octets(self) -> list[bytes]:
-        """The octets kept of the response and in its name, once for each time that they may be kept."""
+        """The bytes kept of the response and in its name, once for each time that they may be kept."""
         kept = [self.key, self.head, self.body]
         kept += filter(None, (self.etag, self.last_modified, self.strong, self.language))
         for name, value in self.vary:
@@ -211,7 +211,7 @@ def costed(stored: Stored, head: bytes, body: bytes, etag: bytes | None) -> Stor
 
 
 def _cost(stored: Stored) -> int:
-    """The octets of memory that a response takes, index entries included."""
+    """The bytes of memory that a response takes, index entries included."""
     cost = _BASE_COST + sum(map(len, stored.octets))
     cost += _SELECTING_COST * len(stored.vary)
     cost += _TAGS_COST + _TAG_COST * len(stored.tags) if stored.tags else 0

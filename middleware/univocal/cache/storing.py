@@ -47,7 +47,7 @@ _UNDERSTOOD: Final = frozenset(
 
 _READING: Final = frozenset({b"GET", b"HEAD"})
 
-# The octets of a field's name, in lower case (RFC 9110 §5.6.2).
+# The bytes of a field's name, in lower case (RFC 9110 §5.6.2).
 _NAME: Final = TOKEN_OCTETS.lower()
 
 
@@ -143,7 +143,7 @@ def _unkeepable(response: Response, assessed: Assessed) -> str:
     if b"vary" in named and vary_names(response.fields) is None:
         starred = any(name == b"vary" and b"*" in value for name, value in response.fields)
         return "vary-star" if starred else "vary"
-    # Octets that would end a line early do not get into a head.
+    # Bytes that would end a line early do not get into a head.
     if not _are_lines(response.fields, named):
         return "malformed"
     if not TAGGING.isdisjoint(named) and excessive(response.fields, assessed.tags):

@@ -17,7 +17,7 @@ _BLANK_SEPARATED: Final = frozenset((b"surrogate-key", b"xkey"))
 
 # A response with more tags than this is not stored: leaving some out would let it outlive its purge.
 MAX_TAGS: Final = 1_024
-# Octets of a field of groups that is read (§2 asks for 32 groups of 32 characters).
+# Bytes of a field of groups that is read (§2 asks for 32 groups of 32 characters).
 _LONGEST: Final = 4096
 
 

@@ -48,7 +48,7 @@ def conditions(stored: Stored) -> Fields:
 def completion(stored: Stored) -> Fields:
     """The fields that ask for what a stored 206 lacks; none if no single range would complete it.
 
-    A weak validator names no octets: with no more than that everything is asked for. Where there is none at
+    A weak validator names no bytes: with no more than that everything is asked for. Where there is none at
     all the range is asked for as it is; what comes is never combined, but asked for again if it is a part.
     """
     lack = missing(stored.part, len(stored.body)) if stored.part is not None else None
@@ -143,7 +143,7 @@ def _not_upgrading(stored: Stored, fields: Fields) -> Fields:
     """A response's fields without an entity-tag that would make the stored weak one strong.
 
     A server may weaken the entity-tags of content that it compresses, and leave those of its 304s as they
-    were. That promises nothing about the stored octets.
+    were. That promises nothing about the stored bytes.
     """
     etag = entity_tag(first(fields, b"etag"))
     upgrading = etag is not None and stored.etag == b"W/" + etag
@@ -178,7 +178,7 @@ def combine(
     other = _described(stored.key, fetched, rules)
     if not exact or not touching or stored.strong is None or stored.strong != other.strong:
         return None
-    # The newer octets count where both have them.
+    # The newer bytes count where both have them.
     before = stored.body[: max(0, new.first - old.first)]
     after = stored.body[max(0, new.last + 1 - old.first) :]
     joined = before + body + after

@@ -45,10 +45,10 @@ _LITERAL: Final = frozenset(
 # Fields whose members are weighed by their qvalue alone, in any order (RFC 9110 §12.5.3, §12.5.4).
 _WEIGHTED: Final = frozenset({b"accept-encoding", b"accept-language"})
 
-# Octets of a field value that is normalized; a longer one is compared as it came. No request costs more than
+# Bytes of a field value that is normalized; a longer one is compared as it came. No request costs more than
 # reading so much of each of its selecting header fields once, however many responses are stored.
 LONGEST: Final = 4096
-# Octets of a Vary, and names in it, beyond which a response answers no other request: every request for its
+# Bytes of a Vary, and names in it, beyond which a response answers no other request: every request for its
 # key would be compared by all of them, with each stored response.
 _LONGEST_VARY: Final = 4096
 MOST_NAMES: Final = 64

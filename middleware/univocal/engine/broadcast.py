@@ -11,7 +11,7 @@ __all__ = ["WINDOW", "Broadcast", "CutShortError", "Reader", "Taker"]
 
 WINDOW: Final = 256 * 1024
 
-# A reader so many octets behind another, of content that is not kept, is left behind.
+# A reader so many bytes behind another, of content that is not kept, is left behind.
 FAR_BEHIND: Final = 16 * WINDOW
 
 
@@ -58,7 +58,7 @@ class Reader:
         self.blocked = True
         self.awaits_more = False
         self.index = 0  # chunks passed on
-        self.position = 0  # octets passed on
+        self.position = 0  # bytes passed on
 
     def resume(self) -> None:
         """Go on: the sink takes more."""
@@ -119,9 +119,9 @@ class Reader:
 
 
 class Broadcast:
-    """Content as it arrives, at most `window` octets ahead of its fastest reader; others may be `FAR_BEHIND`.
+    """Content as it arrives, at most `window` bytes ahead of its fastest reader; others may be `FAR_BEHIND`.
 
-    While `kept`, every octet is held from the first on and nothing waits: its owner bounds it. `deserted` is
+    While `kept`, every byte is held from the first on and nothing waits: its owner bounds it. `deserted` is
     called when the last reader leaves, `room` when a writer that was told to stop may go on.
     """
 
@@ -149,7 +149,7 @@ class Broadcast:
         self._room = room
         self.window = window
         self.kept = False
-        self.size = 0  # octets written
+        self.size = 0  # bytes written
         self.ended = False
         self.failed = False  # it ended with an error
         self._full = False
@@ -172,7 +172,7 @@ class Broadcast:
         return None if self._error is None else self._error.with_traceback(self._traceback)
 
     def join(self, sink: Taker) -> Reader:
-        """A new reader, from the first octet on: possible while nothing has been dropped."""
+        """A new reader, from the first byte on: possible while nothing has been dropped."""
         reader = Reader(sink, self.leave, self)
         self.readers.append(reader)
         return reader

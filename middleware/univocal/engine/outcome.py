@@ -21,7 +21,7 @@ _Value: TypeAlias = bytes | None
 
 
 class Times(NamedTuple):
-    """Seconds: when the request came (wall clock), how long its first octet and its last took."""
+    """Seconds: when the request came (wall clock), how long its first byte and its last took."""
 
     start: float
     first: float
@@ -40,7 +40,7 @@ class Outcome(NamedTuple):
     canonical: Canonical | None
     decision: Decision | None  # None: a purge
     status: int  # 0: the client left before there was one
-    bytes: int  # octets of content sent
+    bytes: int  # bytes of content sent
     times: Times
     client: str | None
     handling: Handling
@@ -49,7 +49,7 @@ class Outcome(NamedTuple):
     referrer: _Value = None  # of Referer
     trace: _Value = None  # of traceparent
     trace_state: _Value = None  # of tracestate
-    host: str = ""  # of a refused request: the authority it names, the client's octets if that is none
+    host: str = ""  # of a refused request: the authority it names, the client's bytes if that is none
     failure: Failure | None = None  # of the origin server
     purged: Purged | None = None  # what a purge was about, if that is known, and what came of it
     alike: int = 1

@@ -41,7 +41,7 @@ class Attempt:
     """An `UnderWay` towards the flight, and the `Answer` to origin servers; fields go on by RFC 9110 §7.6.
 
     A request is sent again, to another origin server, if nothing of it was sent, or if it is idempotent, none
-    of its content was sent, and no octet of a response has come (RFC 9110 §9.2.2); as often as
+    of its content was sent, and no byte of a response has come (RFC 9110 §9.2.2); as often as
     `Balancing.retries` says (1 by default), within the budget of `origin/retry_budget.py`.
     """
 

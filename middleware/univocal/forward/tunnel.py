@@ -1,4 +1,4 @@
-"""A client and an origin server speak another protocol past us: octets go both ways, and none is read.
+"""A client and an origin server speak another protocol past us: bytes go both ways, and none is read.
 
 Each side reads no more than the other takes. When one ends its half, so does the other; when one is gone, the
 other gets what was sent to it, and is closed.
@@ -21,9 +21,9 @@ _LOOKS: Final = 4
 
 
 class Tunnel:
-    """Relays octets between two connections that were given away, until both have ended.
+    """Relays bytes between two connections that were given away, until both have ended.
 
-    After `silence` seconds without an octet it ends, 0: never. With `frames` it is a WebSocket: who is sent
+    After `silence` seconds without a byte it ends, 0: never. With `frames` it is a WebSocket: who is sent
     away is told so by a close frame, where one may stand.
     """
 
@@ -34,7 +34,7 @@ class Tunnel:
     ) -> None:
         self.over = False
         self._call_later = call_later
-        self._looks = 0  # since an octet passed
+        self._looks = 0  # since a byte passed
         self._pause = silence / _LOOKS
         self._timer: Due | None = None
         self._client = _End(self, client, frames=frames, masked=False)
@@ -49,7 +49,7 @@ class Tunnel:
 
     @property
     def octets(self) -> int:
-        """Octets that were sent to the client."""
+        """Bytes that were sent to the client."""
         return self._client.octets
 
     def send_away(self) -> None:
@@ -73,7 +73,7 @@ class Tunnel:
     # Reports of its ends
 
     def stir(self) -> None:
-        """Take note that octets pass."""
+        """Take note that bytes pass."""
         self._looks = 0
 
     def half_closed(self) -> None:
@@ -159,7 +159,7 @@ class _End(asyncio.Protocol):
     # Called by the tunnel and the other side
 
     def send(self, octets: bytes) -> None:
-        """Send octets to this side."""
+        """Send bytes to this side."""
         self.octets += len(octets)
         if self._frames is not None:
             self._frames.count(octets)

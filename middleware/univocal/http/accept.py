@@ -11,7 +11,7 @@ from univocal.http.messages import Fields
 
 __all__ = ["prefers_html", "quality"]
 
-# Octets of an Accept; a longer one says nothing.
+# Bytes of an Accept; a longer one says nothing.
 LONGEST: Final = 4096
 
 _RANGE: Final = re.compile(rb"(" + TOKEN + rb")/(" + TOKEN + rb")(?:[ \t]*;(.*))?", re.DOTALL)

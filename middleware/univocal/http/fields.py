@@ -122,7 +122,7 @@ def age_value(fields: Iterable[Field]) -> int:
 
 
 def content_length(fields: Iterable[Field]) -> int | None:
-    """The Content-Length in octets (RFC 9110 §8.6)."""
+    """The Content-Length in bytes (RFC 9110 §8.6)."""
     for name, value in fields:
         if name == b"content-length":
             return content_length_value(value)
@@ -130,7 +130,7 @@ def content_length(fields: Iterable[Field]) -> int | None:
 
 
 def content_length_value(line: bytes | None) -> int | None:
-    """The octets that a Content-Length says; None if it is absent, no number or too long (RFC 9110 §8.6)."""
+    """The bytes that a Content-Length says; None if it is absent, no number or too long (RFC 9110 §8.6)."""
     return int(line) if line is not None and line.isdigit() and len(line) <= LENGTH_DIGITS else None
 
 
@@ -195,7 +195,7 @@ def http_date(value: bytes | None, now: float) -> int | None:
     """
     if value is None:
         return None
-    # An IMF-fixdate has 29 octets and means the same at any time: it is remembered. No date whose year has
+    # An IMF-fixdate has 29 bytes and means the same at any time: it is remembered. No date whose year has
     # two digits is as short.
     return _fixed_date(value) if len(value) == 29 else _date(value, now)
 

@@ -30,7 +30,7 @@ __all__ = [
 # The fields that `faults` reads, so that a server can set them aside while they arrive.
 WATCHED: Final = frozenset((b"host", b"content-length", b"transfer-encoding", b"expect"))
 
-MIN_RATE: Final = 100  # octets of a request's content a second, averaged over `content_timeout`
+MIN_RATE: Final = 100  # bytes of a request's content a second, averaged over `content_timeout`
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class ReadLimits:
     max_target: int = 8192
     max_fields: int = 100
     max_field_bytes: int = 65536  # of all field lines together: name, ": ", value, CRLF
-    header_timeout: float = 15.0  # seconds to the head's end, from its first octet or the connection
+    header_timeout: float = 15.0  # seconds to the head's end, from its first byte or the connection
     content_timeout: float = 60.0  # seconds in which content that is waited for comes, MIN_RATE for each
-    send_timeout: float = 60.0  # seconds in which a client takes an octet of what it is sent
+    send_timeout: float = 60.0  # seconds in which a client takes a byte of what it is sent
 
     def __reduce__(self) -> tuple[type[ReadLimits], tuple[object, ...]]:
         """Be made anew in another process: a frozen class cannot be filled there."""
@@ -136,5 +136,5 @@ def _target_fault(method: bytes, target: bytes, authority: bytes | None) -> str:
 
 
 def field_octets(fields: Fields) -> int:
-    """The octets that these field lines took, without optional whitespace."""
+    """The bytes that these field lines took, without optional whitespace."""
     return sum(len(name) + len(value) + 4 for name, value in fields)

@@ -1,4 +1,4 @@
-"""Globs on octets: "*" stands for any octets, none included, and "?" for one."""
+"""Globs on bytes: "*" stands for any bytes, none included, and "?" for one."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ RESERVED: Final = b":/?#[]@!$&'()*+,;="
 """The characters that may be delimiters (RFC 3986 §2.2)."""
 
 SIGNS: Final = b"!#$%&'*+-.^_`|~"
-"""The octets of a token that are neither letters nor digits."""
+"""The bytes of a token that are neither letters nor digits."""
 
 TOKEN_OCTETS: Final = SIGNS + b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 

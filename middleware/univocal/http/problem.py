@@ -64,7 +64,7 @@ def _said(reasons: Sequence[str]) -> str:
 
 
 # The texts of both forms are those of two tables, which have nothing in them that JSON or HTML would escape;
-# no octet of the client's is among them.
+# no byte of the client's is among them.
 
 
 def _details(status: int, detail: str, reasons: Sequence[str]) -> Problem:

@@ -52,7 +52,7 @@ class Switched(NamedTuple):
     """A connection that was given away."""
 
     transport: Any  # asyncio's
-    early: bytes = b""  # octets that have come behind the messages of HTTP
+    early: bytes = b""  # bytes that have come behind the messages of HTTP
     full: bool = False  # it takes no more for now
 
 

@@ -10,7 +10,7 @@ GOING_AWAY: Final = 1001  # RFC 6455 §7.4.1: a server goes down
 
 _CLOSE: Final = 0x8
 _MASKED: Final = 0x80
-_LONGEST_HEAD: Final = 14  # octets: two, eight of length, four of the mask
+_LONGEST_HEAD: Final = 14  # bytes: two, eight of length, four of the mask
 _MOST: Final = 4096  # frames that are counted in one go: some milliseconds' work
 
 
@@ -21,7 +21,7 @@ class FrameCounter:
 
     def __init__(self) -> None:
         self._head = b""  # of a frame, while it is not whole
-        self._left = 0  # octets of the frame's payload that are to come
+        self._left = 0  # bytes of the frame's payload that are to come
         self.closing = False  # a close frame has passed, behind which there is none (§5.5.1)
 
     @property
@@ -81,7 +81,7 @@ def close_frame(code: int, *, masked: bool) -> bytes:
 
 
 def _head_length(head: bytes) -> int:
-    """The octets of a frame's head that begins so; 0: not known yet."""
+    """The bytes of a frame's head that begins so; 0: not known yet."""
     if len(head) < 2:
         return 0
     length = head[1] & 0x7F

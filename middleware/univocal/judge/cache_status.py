@@ -41,7 +41,7 @@ def cache_status(
 ) -> list[Field]:
     """The Cache-Status field for a response: a list of one field, or of none (RFC 9211).
 
-    No parameter holds an octet of the client's but `key`, which is canonical: visible ASCII.
+    No parameter holds a byte of the client's but `key`, which is canonical: visible ASCII.
     """
     if mode == "off":
         return []

@@ -33,10 +33,10 @@ from univocal.uri.target import Canonical
 
 __all__ = ["Hit", "HitFields", "Hits", "Tally"]
 
-# The latest targets are remembered, so many of at most so many octets: some 10 MB, whatever clients ask for.
+# The latest targets are remembered, so many of at most so many bytes: some 10 MB, whatever clients ask for.
 _MOST_LOCATED: Final = 16_384
 _LONGEST: Final = 256
-# Content of more octets is sent by an exchange, piece by piece, as the client takes it.
+# Content of more bytes is sent by an exchange, piece by piece, as the client takes it.
 _LARGEST: Final = 256 * 1024
 
 

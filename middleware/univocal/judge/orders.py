@@ -290,7 +290,7 @@ def order_of_paths(
     canonical = accepted(resolve(root, hosts, scheme, runtime.sites))
     if not path.startswith(b"/"):
         raise RefusedError("no-leading-slash")
-    # Canonical URLs are what a pattern is searched in: the octets that it spells out become canonical, too.
+    # Canonical URLs are what a pattern is searched in: the bytes that it spells out become canonical, too.
     ring = canonical.route.profile.ring
     path = _ESCAPED.sub(lambda octet: re.escape(ring.canonical(octet[0])), path)
     try:

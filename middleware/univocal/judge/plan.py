@@ -23,7 +23,7 @@ _WEIGHED: Final = READS | {
     *(b"expect", b"http2-settings", b"proxy-connection", b"te", b"trailer", b"upgrade"),
     *ENCODINGS,
 }
-# Sets of names that are remembered, and how many octets one may have: clients choose them.
+# Sets of names that are remembered, and how many bytes one may have: clients choose them.
 _MOST: Final = 1024
 _LONGEST: Final = 2048
 

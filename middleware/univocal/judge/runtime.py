@@ -35,14 +35,14 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds on what one request may ask of us; 0 is no limit, octets are inclusive."""
+    """Bounds on what one request may ask of us; 0 is no limit, bytes are inclusive."""
 
     max_body: int = 0
     max_target: int = 8192
     max_fields: int = 100
     max_requests_per_client: int = 0  # under way at the same time, by the believed address
     collapse_timeout: float = 5.0  # seconds a request waits for another's answer before it forwards by itself
-    upgrade_timeout: float = 300.0  # seconds in which an octet passes after a 101, one way or the other
+    upgrade_timeout: float = 300.0  # seconds in which a byte passes after a 101, one way or the other
     unread_timeout: float = (
         60.0  # seconds for which a response is fetched to be stored, while no client reads
     )

@@ -42,7 +42,7 @@ _FORWARDED_ELEMENT: Final = re.compile(rb"%b(?:;%b)*" % (_SEGMENT, _SEGMENT), re
 _QUOTED_PAIR: Final = re.compile(rb"\\(.)", re.DOTALL)
 
 # What is read of a chain, from its end: so many addresses (more proxies do not stand behind one another), so
-# many commas of `Forwarded`, and octets of one of its elements.
+# many commas of `Forwarded`, and bytes of one of its elements.
 _MOST_HOPS: Final = 64
 _MOST_COMMAS: Final = 256
 _LONGEST_ELEMENT: Final = 1024

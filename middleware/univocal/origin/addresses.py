@@ -20,7 +20,7 @@ _URL: Final = re.compile(r"(https?://[^/?#@\s]+)((?:/[^?#\x00-\x20\x7F-\U0010FFF
 
 # The path is taken letter by letter: it is a file's name, not a URL's path, and nothing of it is decoded.
 _SOCKET: Final = re.compile(r"unix://(/[^?#\x00-\x20\x7F]*[^/?#\x00-\x20\x7F])")
-_LONGEST: Final = 107  # octets that a socket's address has room for (unix(7))
+_LONGEST: Final = 107  # bytes that a socket's address has room for (unix(7))
 
 
 class OriginUrl(NamedTuple):

@@ -14,7 +14,7 @@ from univocal.origin.health import HealthRule
 
 __all__ = ["Check", "Checked", "check_fields"]
 
-_LONGEST: Final = 64 * 1024  # octets of content that are read, so that the connection can be kept
+_LONGEST: Final = 64 * 1024  # bytes of content that are read, so that the connection can be kept
 
 
 class Checked(Protocol):

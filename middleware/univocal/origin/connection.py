@@ -25,7 +25,7 @@ __all__ = ["Connection", "Keeper", "PendingRequest", "Phase", "StaleConnectionEr
 
 
 class StaleConnectionError(ClosedError):
-    """A connection that had served a request before died before any octet of this response."""
+    """A connection that had served a request before died before any byte of this response."""
 
 
 class Phase(Enum):
@@ -62,8 +62,8 @@ class Keeper(Protocol):
 class PendingRequest:
     """A request that is under way (an `UnderWay`), and the connection that serves it as soon as there is one.
 
-    `read` is the seconds that the origin server may take for the head, and for the next octets of content.
-    `failure` turns an error into the one that the answer is told of. Then `came` is True if octets of a
+    `read` is the seconds that the origin server may take for the head, and for the next bytes of content.
+    `failure` turns an error into the one that the answer is told of. Then `came` is True if bytes of a
     response had come, `took` if the request's content was taken, and is of no use to another.
     """
 
@@ -159,7 +159,7 @@ class Connection(asyncio.Protocol):
             self._send_content(request)
 
     def has_ended(self) -> bool:
-        """Tell whether the kernel knows of an end, or of octets, that the event loop has not seen yet."""
+        """Tell whether the kernel knows of an end, or of bytes, that the event loop has not seen yet."""
         return bool(self._poll(0))
 
     def stand_by(self, seconds: float) -> None:
@@ -234,7 +234,7 @@ class Connection(asyncio.Protocol):
     # Called by an upload.
 
     def write(self, data: bytes) -> bool:
-        """Send octets of content; False: the origin takes no more for now, or will never again."""
+        """Send bytes of content; False: the origin takes no more for now, or will never again."""
         self._transport.write(data)
         return not (self._full or self._transport.is_closing())
 

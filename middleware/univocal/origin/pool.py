@@ -69,7 +69,7 @@ class Pool:
         """The connection that became idle last."""
         while self._idle:
             connection = self._idle.popitem()[0]
-            # Octets behind a response are not yet read, perhaps: they answer no request of ours.
+            # Bytes behind a response are not yet read, perhaps: they answer no request of ours.
             if not connection.has_ended():
                 return connection
             connection.close()

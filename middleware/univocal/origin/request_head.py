@@ -18,7 +18,7 @@ _TELLING: Final = frozenset({b"content-length", b"transfer-encoding", b"expect",
 
 _NAME: Final = itemgetter(0)
 
-# Clients use few combinations of names: they are remembered, of heads below so many octets.
+# Clients use few combinations of names: they are remembered, of heads below so many bytes.
 _REMEMBERED: Final = 4096
 
 # RFC 9110 §9.2.2: sending such a request twice has the effect of sending it once.
@@ -29,7 +29,7 @@ class RequestHead(NamedTuple):
     """The bytes of a head, the length of the content that follows, and the way to treat the request."""
 
     wire: bytes
-    length: int | None  # octets of content; None: chunked
+    length: int | None  # bytes of content; None: chunked
     expects_continue: bool  # RFC 9110 §10.1.1
     upgrades: bool
     idempotent: bool
@@ -85,7 +85,7 @@ def _with_content(wire: bytes, method: bytes, fields: Fields) -> RequestHead:
 
 
 def _content_length(names: list[bytes], values: dict[bytes, bytes]) -> int | None:
-    """Octets of content that follow; None: chunked (RFC 9112 §6)."""
+    """Bytes of content that follow; None: chunked (RFC 9112 §6)."""
     if names.count(b"content-length") + names.count(b"transfer-encoding") > 1:
         raise httpx.LocalProtocolError("the length of the content is told twice")
     if b"transfer-encoding" in values:

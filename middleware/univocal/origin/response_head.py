@@ -20,12 +20,12 @@ _LENGTH: Final = re.compile(rb"(?i)\r\ncontent-length:([^\r\n]*)")
 
 
 def empty_lines(octets: bytes) -> int:
-    """The octets of the empty lines with which `octets` begin."""
+    """The bytes of the empty lines with which `octets` begin."""
     return _EMPTY_LINES.match(octets).end()  # type: ignore[union-attr]
 
 
 def may_end(octets: bytearray, before: int) -> bool:
-    """Tell whether what stands behind the first `before` octets may make a head whole, or show a fault.
+    """Tell whether what stands behind the first `before` bytes may make a head whole, or show a fault.
 
     That is the end of the first line, an empty line, or a line end of the other kind.
     """
@@ -41,9 +41,9 @@ def may_end(octets: bytearray, before: int) -> bool:
 
 
 def whole_head(octets: bytes) -> tuple[bytes, int] | None:
-    """The head with which `octets` begin, as RFC 9112 has it, and how many octets it took; None: not whole.
+    """The head with which `octets` begin, as RFC 9112 has it, and how many bytes it took; None: not whole.
 
-    Raises ValueError, with the reason, where these are no octets of HTTP/1, or can be read in two ways.
+    Raises ValueError, with the reason, where these are no bytes of HTTP/1, or can be read in two ways.
     """
     start = empty_lines(octets)
     begins = octets[start : start + len(_BEGINNING)]

@@ -255,7 +255,7 @@ class ResponseReader:
             self._stopped(error)
 
     def _stopped(self, error: httptools.HttpParserError) -> None:
-        """Take note that the parser stopped; after the response's end, within octets that belong to none."""
+        """Take note that the parser stopped; after the response's end, within bytes that belong to none."""
         reading = self.reading
         reading.surplus = True
         reading.fail(str(error) or "malformed")
@@ -286,7 +286,7 @@ class ResponseReader:
         self._parser = self._sink = self._request = self._write = self.on_body = cast("Any", None)
 
     def divert(self, write: Callable[[bytes], bool]) -> None:
-        """Let `write` take the octets of another protocol that stand behind a 101."""
+        """Let `write` take the bytes of another protocol that stand behind a 101."""
         self._write = write
 
     # Called by the parser.
@@ -410,5 +410,5 @@ class ResponseReader:
 
 
 def _size(fields: Fields) -> int:
-    """The octets of field lines."""
+    """The bytes of field lines."""
     return sum(len(name) + len(value) + 4 for name, value in fields)

@@ -29,7 +29,7 @@ class Pending(UnderWay, Protocol):
 
     @property
     def came(self) -> bool:
-        """True if an octet of a response has come; of a transport that does not tell, False."""
+        """True if a byte of a response has come; of a transport that does not tell, False."""
         ...
 
     @property

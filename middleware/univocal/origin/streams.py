@@ -13,7 +13,7 @@ from univocal.origin.client_library import httpx
 
 __all__ = ["AwaitedAnswer", "IteratedContent", "StreamedContent"]
 
-# Octets of content that wait for who reads them before who sends them is slowed down.
+# Bytes of content that wait for who reads them before who sends them is slowed down.
 HIGH_WATER: Final = 128 * 1024
 
 
@@ -22,7 +22,7 @@ class _Backlog(httpx.AsyncByteStream):
 
     def __init__(self) -> None:
         self._chunks: deque[bytes] = deque()
-        self._waiting = 0  # octets in _chunks
+        self._waiting = 0  # bytes in _chunks
         self._reader: asyncio.Future[None] | None = None
 
     def write(self, chunk: bytes) -> bool:
@@ -48,7 +48,7 @@ class _Backlog(httpx.AsyncByteStream):
 class AwaitedAnswer(_Backlog):
     """An `Answer` whose head is a future and whose content is an asynchronous stream.
 
-    Its maker sets `under_way`. The next octets of content are waited for `read` seconds, while somebody
+    Its maker sets `under_way`. The next bytes of content are waited for `read` seconds, while somebody
     reads; then httpx.ReadTimeout is raised.
     """
 

@@ -58,7 +58,7 @@ class OriginTransport(httpx.AsyncBaseTransport):
 
     `max_connections` is per origin; of these at most `max_idle` are kept without a request, for
     `idle_timeout` seconds at most, which should be less than origins grant. A response's head has at most
-    `max_head` octets. Without `ssl_context` certificates are verified against the system's authorities.
+    `max_head` bytes. Without `ssl_context` certificates are verified against the system's authorities.
     `uds` is the path of a Unix socket for every origin. Of a name with several addresses each is tried when
     the one before has failed or has had a quarter of a second, IPv6 and IPv4 by turns, and the first that
     connects serves (RFC 8305); `resolve` finds them. One transport serves one event loop.

@@ -25,10 +25,10 @@ class Sending(Enum):
 
 
 class Wire(Protocol):
-    """The connection that takes the octets."""
+    """The connection that takes the bytes."""
 
     def write(self, data: bytes) -> bool:
-        """Send octets; False: the origin server takes no more for now."""
+        """Send bytes; False: the origin server takes no more for now."""
         ...
 
     def fail(self, error: Exception) -> None:
@@ -39,7 +39,7 @@ class Wire(Protocol):
 
 
 class Upload:
-    """Frames the octets that a request's content pushes (a `ContentSink`): `length` of them; None: chunks."""
+    """Frames the bytes that a request's content pushes (a `ContentSink`): `length` of them; None: chunks."""
 
     __slots__ = ("_content", "_length", "_sent", "_sent_all", "_wire", "_write", "state")
 
@@ -92,7 +92,7 @@ class Upload:
     # Called by the content.
 
     def write(self, chunk: bytes) -> bool:
-        """Send octets of content; False: no more until the content is resumed."""
+        """Send bytes of content; False: no more until the content is resumed."""
         if self.state is Sending.ENDED or not chunk:
             return True
         self._sent += len(chunk)
@@ -116,7 +116,7 @@ class Upload:
         self._move(flows=self._wire.write(b"0\r\n\r\n"))
 
     def _move(self, *, flows: bool) -> None:
-        """Enter the state that the last octets brought about."""
+        """Enter the state that the last bytes brought about."""
         if not flows:
             state = Sending.BLOCKED
         elif self._sent_all:

@@ -16,9 +16,9 @@ from univocal.http.upgrade import Line
 
 __all__ = ["Closed", "OriginSocket", "opening_fields"]
 
-MAX_MESSAGE: Final = 16 * 1024 * 1024  # octets; ASGI has messages whole, and its servers take no larger ones
-HIGH_WATER: Final = 64 * 1024  # octets of messages that wait for who receives them
-_COST: Final = 64  # octets that a message takes beside its own
+MAX_MESSAGE: Final = 16 * 1024 * 1024  # bytes; ASGI has messages whole, and its servers take no larger ones
+HIGH_WATER: Final = 64 * 1024  # bytes of messages that wait for who receives them
+_COST: Final = 64  # bytes that a message takes beside its own
 LINGER: Final = 10.0  # seconds that the origin server has to close the connection
 
 NO_CODE, NO_CLOSE, TOO_BIG = 1005, 1006, 1009  # RFC 6455 §7.4.1
@@ -56,7 +56,7 @@ class OriginSocket(asyncio.Protocol):
         self._codec = Protocol(CLIENT, max_size=MAX_MESSAGE)
         self._line = line
         self._messages: deque[str | bytes] = deque()
-        self._waiting = 0  # octets in _messages
+        self._waiting = 0  # bytes in _messages
         self._parts: list[bytes] = []  # of a message that is not whole
         self._is_text = False
         self._lost = False

@@ -178,7 +178,7 @@ class Cycle:
         self._room.set()
         self._has_left = False
         self._is_started = False
-        self._expected: int | None = None  # octets of content that Content-Length announces and are not sent
+        self._expected: int | None = None  # bytes of content that Content-Length announces and are not sent
         self.error: tuple[BaseException, TracebackType | None] | None = None
 
     # Called by the turn

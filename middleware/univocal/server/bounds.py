@@ -10,7 +10,7 @@ __all__ = ["PIECE", "READ_LIMITS", "Bounds"]
 
 READ_LIMITS: Final = ReadLimits()
 
-# Octets parsed at once. While a response is under way the next requests wait unparsed, so that what one
+# Bytes parsed at once. While a response is under way the next requests wait unparsed, so that what one
 # connection has had parsed ahead is bounded by this and not by what the kernel had ready.
 PIECE: Final = 16384
 
@@ -31,8 +31,8 @@ class Bounds:
         """Have these limits from now on; a wait that has begun goes on as it is."""
         self.limits = limits
         bounded = limits.max_target and limits.max_field_bytes
-        # Octets that take a head, or a chunk's frame, no further.
+        # Bytes that take a head, or a chunk's frame, no further.
         self.max_silence = limits.max_target + limits.max_field_bytes + PIECE if bounded else 0
-        # A head of so few octets and fields is within all bounds.
+        # A head of so few bytes and fields is within all bounds.
         self.longest_glance = min([PIECE, *filter(None, (limits.max_target, limits.max_field_bytes // 2))])
         self.most_fields = limits.max_fields or PIECE

@@ -26,7 +26,7 @@ class Delivery:
         self._loop = loop
         self.seconds = seconds
         self._timer: asyncio.TimerHandle | None = None
-        self._before = 0  # octets that the client had not taken yet when it was last looked
+        self._before = 0  # bytes that the client had not taken yet when it was last looked
         self._moved = False  # since then the transport has taken more
 
     def watch(self, give_up: Callable[[], None]) -> None:
@@ -59,7 +59,7 @@ class Delivery:
             give_up()
 
     def _untaken(self) -> int:
-        """The octets that the client has not confirmed: those that wait here and in the system's queue.
+        """The bytes that the client has not confirmed: those that wait here and in the system's queue.
 
         A transport hears of room in that queue only when there is a lot of it, which may take a slow client
         longer than it has.

@@ -12,7 +12,7 @@ from univocal.server.roles import Stream
 
 __all__ = ["HIGH_WATER", "NO_CONTENT", "NoContent", "RequestContent"]
 
-# Octets of a request's content that wait for the one who takes them.
+# Bytes of a request's content that wait for the one who takes them.
 HIGH_WATER: Final = 64 * 1024
 
 
@@ -38,7 +38,7 @@ class RequestContent:
     def __init__(self, stream: Stream, *, expects_continue: bool = False) -> None:
         self._stream = stream
         self._chunks: deque[bytes] = deque()  # that nobody has taken yet
-        self._waiting = 0  # octets in them
+        self._waiting = 0  # bytes in them
         self._sink: ContentSink | None = None
         self._begun: Callable[[], None] | None = None  # who hears that content has come
         self._is_full = False  # the sink takes no more for now
@@ -81,7 +81,7 @@ class RequestContent:
     # Called by the responder
 
     def when_begun(self, call: Callable[[], None] | None) -> None:
-        """Call once octets of it, or its end, have come, soon if they have by now; None: call nobody."""
+        """Call once bytes of it, or its end, have come, soon if they have by now; None: call nobody."""
         self._begun = call
         if call is not None and (self._chunks or self.is_complete):
             asyncio.get_running_loop().call_soon(self._tell)

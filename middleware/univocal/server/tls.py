@@ -1,7 +1,7 @@
 """TLS between a client's socket and the protocol that reads its requests (RFC 8446).
 
 A handshake has as long as a request's head, and its connection counts among the clients from the beginning.
-OpenSSL works on octets in memory: so there is no task, what waits to be sent waits in one place, the socket's
+OpenSSL works on bytes in memory: so there is no task, what waits to be sent waits in one place, the socket's
 transport, and closing does not wait for the client's own farewell.
 """
 
@@ -24,7 +24,7 @@ from univocal.server.roles import ServerState
 
 __all__ = ["TlsConnection", "TlsTransport"]
 
-# Octets taken from OpenSSL at once: those that a record may hold (RFC 8446 §5.1).
+# Bytes taken from OpenSSL at once: those that a record may hold (RFC 8446 §5.1).
 _RECORD: Final = 16 * 1024
 
 
@@ -179,7 +179,7 @@ class TlsTransport(asyncio.Transport):
     # From below
 
     def arrived(self, data: bytes) -> None:
-        """Take octets from the socket."""
+        """Take bytes from the socket."""
         if not (self._closing or self._deaf):
             self._incoming.write(data)
 

@@ -115,7 +115,7 @@ class Turn:
         self.content = content
         self.keep_alive = keep_alive
         self.refusal = refusal
-        self.max_content = 0  # octets of the request's content, once its responder says so; 0 is no limit
+        self.max_content = 0  # bytes of the request's content, once its responder says so; 0 is no limit
         self.state = _WAITING
         self._responder: Responder | None = None
         self._has_content = True  # the response may have

@@ -38,7 +38,7 @@ LIMIT: Final = 30 * 86_400.0
 # A greater number is none of ours: to calculate with it, or to write it, could fail.
 _GREATEST: Final = 2.0**53
 _NUMBER: Final = re.compile(rb"-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:e[+-]?[0-9]{1,3})?")
-_UNTAGGED: Final = frozenset[bytes]()  # one for all: each would take 216 octets
+_UNTAGGED: Final = frozenset[bytes]()  # one for all: each would take 216 bytes
 _LENGTH: Final = re.compile(rb"(0|[1-9][0-9]{0,8}):")
 _FIRST_LINE: Final = re.compile(rb"%d ([wp]) (\S+) (\S+) (\S+) ([0-9]{1,4})\n" % FORMAT)
 # A head is written as it is: what stands in it must be lines, none of them empty.
@@ -53,7 +53,7 @@ def usable_until(stored: Stored) -> float:
 
 
 def variant(vary: Selecting) -> bytes:
-    """A digest of the selecting header fields, 16 octets, which tells the responses of one key apart."""
+    """A digest of the selecting header fields, 16 bytes, which tells the responses of one key apart."""
     selecting = [piece for name, value in vary for piece in (name, optional(value))]
     return sha256(b"".join(map(netstring, selecting))).digest()[:16]
 
@@ -85,7 +85,7 @@ def encode(stored: Stored) -> bytes:
 
 
 def decode(key: bytes, described: bytes, body: bytes | None) -> Stored | None:
-    """The response that was encoded, or all but its content; None for any other octets."""
+    """The response that was encoded, or all but its content; None for any other bytes."""
     try:
         return _decoded(key, described, body)
     except ValueError:

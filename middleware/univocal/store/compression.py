@@ -19,7 +19,7 @@ from univocal.store.memory import MemoryStore
 
 __all__ = ["LIBRARIES", "Compression", "missing_library"]
 
-# Octets that are compressed within the call: a millisecond or two.
+# Bytes that are compressed within the call: a millisecond or two.
 _AT_ONCE: Final = 32 * 1024
 _MOST: Final = 64  # that wait for the thread, of as much as one object at most: later requests ask again
 _SHARE: Final = 0.95  # of the content, that a form has at most: else it is not worth it

@@ -41,7 +41,7 @@ class Index:
 
     def add(self, entry: Entry, stored: Stored) -> bytes | None:
         """Take in a response that its entry has; returns the key that stood for the same keys until now."""
-        # Equal octets are kept once: the indexes have those of the entry.
+        # Equal bytes are kept once: the indexes have those of the entry.
         stored.key = entry.key
         for tag in stored.tags:
             self._tagged.setdefault(tag, set()).add(entry.key)

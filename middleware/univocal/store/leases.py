@@ -19,9 +19,9 @@ from univocal.store.purge_selectors import (
 
 __all__ = ["Lease", "Leases"]
 
-# Octets that the log of purges takes; a lease older than what was dropped from it cannot commit.
+# Bytes that the log of purges takes; a lease older than what was dropped from it cannot commit.
 _LOG_LIMIT: Final = 4 << 20
-# Octets of an entry in it, of each name beside its own, and of a pattern with what RE2 makes of it, measured.
+# Bytes of an entry in it, of each name beside its own, and of a pattern with what RE2 makes of it, measured.
 _SELECTOR_COST: Final = 450
 _NAME_COST: Final = 150
 _PATTERN_COST: Final = 30 << 10
@@ -57,7 +57,7 @@ class Leases:
         self._number = 0  # of the last purge
         self._forgotten = 0  # of the last one dropped from the log while a lease needed it
         self._weight = 0
-        self._log: deque[tuple[int, int, LocalSelector]] = deque()  # number, octets, what was purged
+        self._log: deque[tuple[int, int, LocalSelector]] = deque()  # number, bytes, what was purged
         self._live: OrderedDict[int, Lease] = OrderedDict()
 
     def begin(self, key: bytes, now: float) -> Lease:
@@ -145,7 +145,7 @@ def _concerns(selector: LocalSelector, key: bytes, stored: Stored | None) -> boo
 
 
 def _weight(selector: LocalSelector) -> int:
-    """The octets that remembering a purge takes."""
+    """The bytes that remembering a purge takes."""
     match selector:
         case Everything():
             return _SELECTOR_COST

@@ -35,7 +35,7 @@ class _Lent:
 
 
 class Loans:
-    """Every loan. Of what the store does not have itself, at most so many octets are lent.
+    """Every loan. Of what the store does not have itself, at most so many bytes are lent.
 
     Beyond that, the content of which nobody has taken anything for the longest time is recalled.
     """
@@ -45,7 +45,7 @@ class Loans:
     def __init__(self, most: int) -> None:
         self.most = most
         self._lent: OrderedDict[int, _Lent] = OrderedDict()  # the last to be taken from at the end
-        self.outside = 0  # octets that are held for clients alone
+        self.outside = 0  # bytes that are held for clients alone
 
     def lend(self, content: bytes, recall: Callable[[], None], *, kept: bool) -> Loan:
         """Lend content, of which the store itself has a reference if `kept`."""

@@ -38,9 +38,9 @@ _PURGED: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class MemoryStats:
-    """The numbers of keys, responses, octets, octets of content under way, evictions and live bans.
+    """The numbers of keys, responses, bytes, bytes of content under way, evictions and live bans.
 
-    `lent` are octets that are held for slow clients alone.
+    `lent` are bytes that are held for slow clients alone.
     """
 
     entries: int
@@ -78,7 +78,7 @@ class MemoryStore:
         self._bans = Bans()
         self._round = 0  # the number of the ban up to which the sweep under way tests
         self._bytes = self._responses = self._evictions = 0
-        self._small = self._most_small = 0  # octets in small objects now, and at most so far
+        self._small = self._most_small = 0  # bytes in small objects now, and at most so far
         self._uncacheable: OrderedDict[int, float] = OrderedDict()
 
     @property
@@ -412,7 +412,7 @@ class MemoryStore:
         self._most_small = max(self._most_small, self._small)
 
     def _evicted_to(self, octets: int, most: int) -> bool:
-        """Drop so many entries at most, until these octets or fewer are left; False once they are."""
+        """Drop so many entries at most, until these bytes or fewer are left; False once they are."""
         for _ in range(most):
             victim = self._sieve.victim() if self._bytes > octets else None
             if victim is None:
@@ -423,7 +423,7 @@ class MemoryStore:
 
     @property
     def _held(self) -> int:
-        """The octets of what is stored, small objects counted as at their most."""
+        """The bytes of what is stored, small objects counted as at their most."""
         return self._bytes - self._small + max(self._small, self._most_small)
 
     def _drop(self, key: bytes, dropped: Sequence[Stored]) -> None:

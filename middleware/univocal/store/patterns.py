@@ -10,12 +10,12 @@ from univocal.store.purge_selectors import Pattern
 __all__ = ["compiled"]
 
 LONGEST: Final = 1024  # characters
-# The most that RE2 may take for one pattern: octets for its machines, and instructions. With what it takes
+# The most that RE2 may take for one pattern: bytes for its machines, and instructions. With what it takes
 # beside, the worst of 8,000 patterns made at random took 68 KiB, after searches in URLs made to fill its
 # memory.
 MEMORY: Final = 64 << 10
 INSTRUCTIONS: Final = 1_100
-# Where that memory does not suffice, RE2 walks through all instructions for each octet, some 8 ns each: more
+# Where that memory does not suffice, RE2 walks through all instructions for each byte, some 8 ns each: more
 # steps than these are not taken, and the URL counts as found.
 STEPS: Final = 1_000_000
 
@@ -54,7 +54,7 @@ def compiled(expression: str, *, soft: bool = False) -> Pattern:
 
 
 def _text(error: Exception) -> str:
-    """RE2's complaint without what stands after a colon: octets of the pattern, which are the client's."""
+    """RE2's complaint without what stands after a colon: bytes of the pattern, which are the client's."""
     said = error.args[0] if error.args else error
     text = said.decode("latin-1") if isinstance(said, bytes) else str(said)
     return text.partition(":")[0]

@@ -58,7 +58,7 @@ class Pattern:
     expression: str
     search: Callable[[bytes], bool] = field(compare=False, repr=False)
     soft: bool = False
-    steps: int = 1  # that a search takes at most for each octet of a URL
+    steps: int = 1  # that a search takes at most for each byte of a URL
 
 
 @dataclass(frozen=True, slots=True)

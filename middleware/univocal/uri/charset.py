@@ -1,7 +1,7 @@
-"""Legacy octets to UTF-8, or back: one charset for what clients send in two.
+"""Legacy bytes to UTF-8, or back: one charset for what clients send in two.
 
-Only characters beyond ASCII are transcoded, and of their octets none is below 0x40: no delimiter and no dot
-segment comes or goes. Octets that are valid UTF-8 are UTF-8; that is judged for each part between delimiters,
+Only characters beyond ASCII are transcoded, and of their bytes none is below 0x40: no delimiter and no dot
+segment comes or goes. Bytes that are valid UTF-8 are UTF-8; that is judged for each part between delimiters,
 as links are put together.
 """
 
@@ -37,8 +37,8 @@ CHARSETS: Final[Mapping[str, str]] = {
 
 _RUN: Final = re.compile(rb"(?:%[89A-Fa-f][0-9A-Fa-f])+")
 
-# Here a second octet may be one of ASCII from 0x40 on: a letter or "@", never "/", "%", a digit or a dot. In
-# Shift_JIS some characters are one octet alone.
+# Here a second byte may be one of ASCII from 0x40 on: a letter or "@", never "/", "%", a digit or a dot. In
+# Shift_JIS some characters are one byte alone.
 _SECOND: Final = rb"(?:[@-~]|%(?:[4-7][0-9A-Fa-f]|[89A-Fa-f][0-9A-Fa-f]))"
 _LEADING: Final = rb"%(?:8[1-9A-Fa-f]|[9A-Ea-e][0-9A-Fa-f]|[Ff][0-9A-Ea-e])"
 _SHIFT_JIS: Final = (
@@ -54,7 +54,7 @@ _RUNS: Final[Mapping[str, re.Pattern[bytes]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Charset:
-    """In which charset octets come that are not UTF-8; the origin wants them in "utf-8" or "legacy"."""
+    """In which charset bytes come that are not UTF-8; the origin wants them in "utf-8" or "legacy"."""
 
     path: str = ""
     query: str = ""
@@ -70,14 +70,14 @@ def known_charset(value: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """The runs of characters beyond ASCII in a part, as a charset has them: where, in octets, and as text."""
+    """The runs of characters beyond ASCII in a part, as a charset has them: where, in bytes, and as text."""
 
     runs: re.Pattern[bytes]
     octets: list[bytes]
     texts: list[str]
 
     def respelled(self, part: bytes, written: list[bytes]) -> bytes:
-        """The part with other octets in the place of each run."""
+        """The part with other bytes in the place of each run."""
         left = iter(written)
         return self.runs.sub(lambda _: b"".join(map(_spelled, next(left))), part)
 
@@ -110,7 +110,7 @@ def _undeclared(part: bytes, legacy: str) -> _Reading | None:
 
 
 def _read(part: bytes, charset: str) -> _Reading | None:
-    """The part read in `charset`; None if its octets beyond ASCII are none of it."""
+    """The part read in `charset`; None if its bytes beyond ASCII are none of it."""
     runs = _RUNS.get(charset, _RUN)
     if runs is not _RUN and _RUN.search(runs.sub(b"/", part)):
         return None
@@ -129,7 +129,7 @@ def _read(part: bytes, charset: str) -> _Reading | None:
 def _in_legacy(part: bytes, reading: _Reading, legacy: str) -> list[bytes] | None:
     """The texts in the charset `legacy`; None if they have no place in it, or would be taken for other ones.
 
-    The latter are those whose legacy octets happen to be UTF-8: they stay in UTF-8, so that a canonical
+    The latter are those whose legacy bytes happen to be UTF-8: they stay in UTF-8, so that a canonical
     spelling is read as what it was made of.
     """
     encode = codecs.lookup(CHARSETS[legacy]).encode

@@ -1,6 +1,6 @@
 """The percent-encoding table (a profile's `ring`): one spelling for each byte of a path or query.
 
-RFC 3986 splits the octets into 66 unreserved ones, which mean the same bare and percent-encoded, 18 reserved
+RFC 3986 splits the bytes into 66 unreserved ones, which mean the same bare and percent-encoded, 18 reserved
 ones, of which only the application knows whether they do, and 172 others, which may not stand bare at all.
 """
 
@@ -26,7 +26,7 @@ _DELIMITING: Final = frozenset(b"%?#")
 
 
 def spellings(bare: Iterable[int], escaped: Iterable[int]) -> bytes:
-    """The source of a pattern for octets that stand `bare`, or for one of the `escaped` in upper case."""
+    """The source of a pattern for bytes that stand `bare`, or for one of the `escaped` in upper case."""
     rows: dict[int, bytes] = {}
     for octet in sorted(escaped):
         rows[octet >> 4] = rows.get(octet >> 4, b"") + b"%X" % (octet & 15)
@@ -35,7 +35,7 @@ def spellings(bare: Iterable[int], escaped: Iterable[int]) -> bytes:
 
 
 class DecoderRing:
-    """The one spelling that each octet of a path may take: bare, or percent-encoded.
+    """The one spelling that each byte of a path may take: bare, or percent-encoded.
 
     `forms` holds 256 values. ENCODE and DECODE are absolute, KEEP lets both spellings through. Escapes come
     out in upper case and a stray "%" as "%25": a canonical path stays as it is, nothing is decoded twice.
@@ -74,7 +74,7 @@ class DecoderRing:
 
     @classmethod
     def from_sets(cls, decode: bytes, encode: bytes) -> DecoderRing:
-        """The ring of RFC 3986 with these octets decoded and those encoded; other reserved ones are kept."""
+        """The ring of RFC 3986 with these bytes decoded and those encoded; other reserved ones are kept."""
         both = set(decode) & set(encode)
         if both:
             raise ValueError(f"{_name(min(both))} is not both decoded and encoded")
@@ -99,7 +99,7 @@ class DecoderRing:
         return DecoderRing(forms, plus_is_space=self.plus_is_space)
 
     def canonical(self, path: bytes) -> bytes:
-        """`path` with each octet in its one spelling; the same object if it is already."""
+        """`path` with each byte in its one spelling; the same object if it is already."""
         if self._canonical.fullmatch(path):
             return path
         spelling = self._spelling

@@ -109,7 +109,7 @@ class _Pipeline:
         self._refuses_fragment = "fragment" in profile.sequences
         self._refuses_raw = profile.raw == "refuse"
         listed = frozenset(profile.sequences)
-        # Whether octets are UTF-8 is for whoever makes UTF-8 of them to ask afterwards.
+        # Whether bytes are UTF-8 is for whoever makes UTF-8 of them to ask afterwards.
         self._minds_utf_8 = "bad-utf-8" in listed and _transcodes(profile)
         self._inspect = Inspector(
             listed - {"bad-utf-8"} if self._minds_utf_8 else listed,

@@ -1,7 +1,7 @@
 """The beginning of canonical URLs: what a purge by prefix names.
 
 It is canonicalized as what it is. What is complete, up to the path's last slash or to the "?", is read like
-any path. Of what is not, only the octets are: it has no trailing slash yet, it may become an index name or
+any path. Of what is not, only the bytes are: it has no trailing slash yet, it may become an index name or
 not, and which parameters a query will have, in which order, nobody knows.
 """
 
@@ -26,7 +26,7 @@ __all__ = ["Beginning", "beginnings"]
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """Canonical URLs begin with a whole scheme and authority, and some octets of a target."""
+    """Canonical URLs begin with a whole scheme and authority, and some bytes of a target."""
 
     scheme: bytes
     authority: bytes

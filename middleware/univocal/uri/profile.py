@@ -221,7 +221,7 @@ def _octets(source: str, key: str, text: str) -> bytes:
 
 
 def _spelled(name: str, part: str, charset: Charset) -> bytes:
-    """A name of the profile's in the octets that targets have when it is compared with them: the origin's."""
+    """A name of the profile's in the bytes that targets have when it is compared with them: the origin's."""
     legacy = charset.path if part == "path" else charset.query
     try:
         return name.encode(CHARSETS[legacy] if charset.origin == "legacy" and legacy else "utf-8")

@@ -1,4 +1,4 @@
-"""The query's canonical form: its octets, and which parameters it has in which order.
+"""The query's canonical form: its bytes, and which parameters it has in which order.
 
 Every function takes a query that is b"" or begins with "?" and gives the same object back if nothing changes.
 Names and values are compared as a form's reader has them: decoded once, "+" being a space.
@@ -19,7 +19,7 @@ from univocal.uri.percent_encoding import DecoderRing
 
 __all__ = ["BARE", "Query", "Respell", "query_steps", "split"]
 
-# The octets of a query besides escapes: RFC 3986 §3.4, and the "[" and "]" that browsers send bare.
+# The bytes of a query besides escapes: RFC 3986 §3.4, and the "[" and "]" that browsers send bare.
 BARE: Final = bytes(octet for octet in UNRESERVED + RESERVED if octet != 0x23)
 
 _DISALLOWED: Final = re.compile(rb"%%(?![0-9A-Fa-f]{2})|[^%%%b]" % re.escape(BARE))
@@ -71,7 +71,7 @@ def query_steps(settings: Query, charset: Charset, declared: str) -> Iterator[tu
 
 
 def _encode_disallowed(query: bytes) -> bytes:
-    """The query as it came, but for octets that may not stand in one; nothing is decoded."""
+    """The query as it came, but for bytes that may not stand in one; nothing is decoded."""
     return _DISALLOWED.sub(lambda octet: b"%%%02X" % ord(octet[0]), query)
 
 

@@ -74,7 +74,7 @@ def _literals(matcher: Rule) -> list[Rule]:
 
 
 def _overlap(writer: Rule, matcher: Rule) -> bool:
-    """`writer`'s output and a match of `matcher` can share octets, where anchors let them stand."""
+    """`writer`'s output and a match of `matcher` can share bytes, where anchors let them stand."""
     output, pattern = writer.output, matcher.pattern
     for offset in range(1 - len(pattern), len(output)):
         after = offset + len(pattern)

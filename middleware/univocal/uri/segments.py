@@ -97,7 +97,7 @@ def remove_trailing_slash(path: bytes) -> bytes:
 
 
 def routing_view(path: bytes) -> bytes:
-    """Routes are chosen by this view: unreserved octets decoded, no dot segments, the rest untouched."""
+    """Routes are chosen by this view: unreserved bytes decoded, no dot segments, the rest untouched."""
     return remove_dot_segments(RINGS["rfc3986"].canonical(path))
 
 

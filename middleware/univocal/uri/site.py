@@ -42,7 +42,7 @@ class Route:
             raise ConfigurationError("routes", "forward", self.forward, allowed)
         charset = self.profile.charset
         if self.forward == "received" and (charset.path or charset.query or charset.trust_encoding_fields):
-            # The origin would get octets in a charset that nobody tells it.
+            # The origin would get bytes in a charset that nobody tells it.
             allowed = '"canonical" where the profile has a [charset]'
             raise ConfigurationError("routes", "forward", self.forward, allowed)
         # In place of "{path}" any segment may stand, so what follows it must not become a dot segment.

@@ -168,7 +168,7 @@ class Sites:
     def owner(self, hosts: Sequence[bytes], scheme: bytes) -> tuple[str, str]:
         """The name of the site that serves a Host field's value, or "", and that value.
 
-        A value that is no authority is given as it came, at most `LONGEST` octets of it; several are joined.
+        A value that is no authority is given as it came, at most `LONGEST` bytes of it; several are joined.
         """
         authority = parse_authority(hosts[0]) if len(hosts) == 1 else None
         if authority is None:
@@ -195,7 +195,7 @@ def resolve(
 
     `target` is the request target as it came, `hosts` the values of all Host field lines, `scheme` the
     connection's, `encodings` the values of URI-Path-Encoding and URI-Query-Encoding, which count where a
-    profile trusts them. Recent results are remembered: a bounded number, of targets up to 1024 octets.
+    profile trusts them. Recent results are remembered: a bounded number, of targets up to 1024 bytes.
     """
     if len(hosts) != 1:
         return rejected("bad-host")
@@ -264,7 +264,7 @@ def url_octets(url: str | bytes) -> bytes | None:
 _MEMORABLE: Final = 1024
 _UNDECLARED: Final = ("", "")
 
-# Octets that would end a request line; not even to observe are they forwarded as they came.
+# Bytes that would end a request line; not even to observe are they forwarded as they came.
 _UNSPEAKABLE: Final = re.compile(rb"[\x00-\x20\x7F]")
 
 

@@ -59,7 +59,7 @@ SEQUENCES: Final = frozenset({"no-leading-slash", "fragment", *_OCTETS, *_SEGMEN
 
 
 class Inspector:
-    """Finds the `listed` reasons in a received path, as an origin reads it that decodes the octets `decoded`.
+    """Finds the `listed` reasons in a received path, as an origin reads it that decodes the bytes `decoded`.
 
     `delimiters` begin a path parameter. Where `reads_parameters`, a segment is what stands before them, so
     that "..;x" is a dot segment; elsewhere it is a name like any other and only dot-segment-parameter minds.

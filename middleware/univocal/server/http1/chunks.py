@@ -17,11 +17,11 @@ __all__ = ["ChunkReader"]
 
 # Steps that are taken at once, about a microsecond each: a chunk is one.
 _AT_ONCE: Final = 128
-# Chunks of fewer octets are read many at a time, as far as these octets have them.
+# Chunks of fewer bytes are read many at a time, as far as these bytes have them.
 _SMALL: Final = 64
 _WINDOW: Final = 4096
 _OCTETS_A_STEP: Final = 32  # of a run of small chunks
-# Octets of a line with a chunk's size and extensions.
+# Bytes of a line with a chunk's size and extensions.
 _LONGEST_LINE: Final = 16 * 1024
 
 # §7.1.1: extensions are read and ignored. Blanks around them, which a sender must not send, are refused.
@@ -36,7 +36,7 @@ _NEXT: Final = re.compile(rb"\r\n([0-9A-Fa-f]{1,15})\r\n")
 
 
 def _run_of_small(before: bytes, behind: bytes) -> re.Pattern[bytes]:
-    """As many whole small chunks as there are; around a size's digits stand such octets."""
+    """As many whole small chunks as there are; around a size's digits stand such bytes."""
     kinds = []
     for first in range(1, 16):
         sizes = [first, *(16 * first + second for second in range(16))]
@@ -62,21 +62,21 @@ _ODD_RUN: Final = _run_of_small(b"(?=%b%b\r\n)0*+" % (_SIZE, _EXTENSIONS), b"(?:
 class ChunkReader:
     """Takes the chunks of one request's content apart.
 
-    `read` until `is_over`: then the octets are those of the trailers.
+    `read` until `is_over`: then the bytes are those of the trailers.
     """
 
     __slots__ = ("_contents", "_left", "_open", "is_over")
 
     def __init__(self) -> None:
         self._contents: _Contents | None = None
-        self._left = 0  # octets of the chunk that are to come
+        self._left = 0  # bytes of the chunk that are to come
         self._open = False  # a chunk's content is complete, and the end of its line is to come
         self.is_over = False
 
     def read(self, octets: bytes, at: int) -> tuple[bytes, int]:
         """The content of some chunks from a place on, and the place behind them.
 
-        No content, and the same place: more octets are needed, unless it is over. Raises RefusedError.
+        No content, and the same place: more bytes are needed, unless it is over. Raises RefusedError.
         """
         parts: list[bytes] = []
         left, end, steps = self._left, len(octets), 0
@@ -181,9 +181,9 @@ class _Contents:
 
 
 def _alike(window: bytes, line: bytes, size: int) -> tuple[bytes, int]:
-    """The content of small chunks of one size, whose frames stand at equal distances, and their octets.
+    """The content of small chunks of one size, whose frames stand at equal distances, and their bytes.
 
-    Without the end of the last one's line. No octets: they are not alike.
+    Without the end of the last one's line. No bytes: they are not alike.
     """
     frame = line + b"\r\n"
     stride = len(frame) + size + 2

@@ -46,7 +46,7 @@ _AT_ONCE: Final = 128
 _LONG: Final = 16
 _CONTENT: Final = 32
 _BLANK_LINE: Final = b"\r\n\r\n"
-# Content of more octets is not copied to stand behind its head.
+# Content of more bytes is not copied to stand behind its head.
 JOINED: Final = 8 * 1024
 # Whether `_work` is to be called: by whoever has work for it, by nobody since it is, by the event loop.
 _IDLE, _WORKING, _SCHEDULED = range(3)
@@ -270,7 +270,7 @@ class Http1Connection(asyncio.Protocol):
     def _pause(self, starved: bool) -> None:
         """Work is done for now: see to it that it goes on, and that the client does."""
         reader, timer = self._reader, self._timer
-        has_more = bool(reader.octets) or self._incoming is not None  # the end of content has no octets
+        has_more = bool(reader.octets) or self._incoming is not None  # the end of content has no bytes
         begins = bool(self.turns) and self.turns[0].state is _WAITING and not self._flow.write_paused
         if not starved and (begins or (has_more and self._takes_more())):
             self._pace = _SCHEDULED
@@ -286,7 +286,7 @@ class Http1Connection(asyncio.Protocol):
             timer.set(limits.header_timeout or None)
 
     def _read(self) -> bool:
-        """Read on by one step; False: more octets are needed."""
+        """Read on by one step; False: more bytes are needed."""
         reader = self._reader
         before = reader.phase
         try:
@@ -300,7 +300,7 @@ class Http1Connection(asyncio.Protocol):
             elif event is END:
                 self._complete()
             elif before is _BETWEEN and reader.phase is _HEAD:
-                self._timer.clear()  # its time begins with its first octet
+                self._timer.clear()  # its time begins with its first byte
         except RefusedError as refused:
             self._refuse(refused.reasons)
             return True
@@ -380,9 +380,9 @@ class Http1Connection(asyncio.Protocol):
         return answered
 
     def _glance_at(self, data: bytes) -> bool:
-        """Answer an ordinary GET whose head is all of these octets, or begin its turn.
+        """Answer an ordinary GET whose head is all of these bytes, or begin its turn.
 
-        False: nothing has been done, and the octets are to be read like any others.
+        False: nothing has been done, and the bytes are to be read like any others.
         """
         listener = self.listener
         if (
@@ -475,7 +475,7 @@ class Http1Connection(asyncio.Protocol):
         if not self.transport.can_write_eof():
             self.close()
             return
-        # Closing on octets that were not read resets the connection, and the client may lose the answer.
+        # Closing on bytes that were not read resets the connection, and the client may lose the answer.
         self.transport.write_eof()
         self._flow.resume_reading()
         self._timer.set(LINGER)
@@ -524,7 +524,7 @@ class Http1Connection(asyncio.Protocol):
             self._work()
 
     def _await_content(self) -> None:
-        """Give the client its time for the next octets of content."""
+        """Give the client its time for the next bytes of content."""
         self._flow.arrived = 0
         self._flow.paused_lately = self._flow.read_paused
         self._timer.set(self.listener.bounds.limits.content_timeout or None)

@@ -46,7 +46,7 @@ class IncomingHead:
 
     @property
     def length(self) -> int | None:
-        """The octets of content that follow; None: chunks. The head has no fault of framing."""
+        """The bytes of content that follow; None: chunks. The head has no fault of framing."""
         if values(self.watched, b"transfer-encoding"):
             return None
         lengths = values(self.watched, b"content-length")
@@ -56,7 +56,7 @@ class IncomingHead:
 class HeadReader:
     """Reads one head after the other, piece by piece; llhttp is given nothing that stands behind one.
 
-    The order of calls: `expect`, `begin` until it has octets to feed, `feed` until it says that the head is
+    The order of calls: `expect`, `begin` until it has bytes to feed, `feed` until it says that the head is
     whole, and `take`; or `begin_trailers`, `feed`, `take`. `feed` raises RefusedError; `known` is the head as
     far as it has come.
     """
@@ -66,7 +66,7 @@ class HeadReader:
     def __init__(self) -> None:
         self._parser: httptools.HttpRequestParser | None = None
         self._is_whole = self._is_trailers = False
-        self._line: bytes | None = None  # the last octets of a request line that has not ended
+        self._line: bytes | None = None  # the last bytes of a request line that has not ended
         self._max_target = 0
         self.known = IncomingHead()
 
@@ -75,7 +75,7 @@ class HeadReader:
         self.known = IncomingHead()
 
     def begin(self, octets: bytes, max_target: int) -> bytes | None:
-        """Begin a head with its first octets; returns those to feed, None where more are needed to begin.
+        """Begin a head with its first bytes; returns those to feed, None where more are needed to begin.
 
         A method that llhttp does not know is replaced: framing does not depend on it (RFC 9112 §6.3).
         """

@@ -1,6 +1,6 @@
 """llhttp, by httptools: its settings, the reasons for which it stops, and what it does not tell.
 
-It knows a list of methods, takes RTSP for HTTP, and does not say where in the octets a message ended: so it
+It knows a list of methods, takes RTSP for HTTP, and does not say where in the bytes a message ended: so it
 is fed heads alone, each up to its end.
 """
 
@@ -39,10 +39,10 @@ METHODS: Final = (
 )
 # Framing does not depend on the method (RFC 9112 §6.3): a request with any other is parsed as if it had this.
 PLACEHOLDER: Final = b"POST"
-_LONGEST: Final = 32  # octets of a method
+_LONGEST: Final = 32  # bytes of a method
 
 _METHOD: Final = re.compile(rb"([A-Z][A-Z_-]*)( .*)?", re.DOTALL)
-# Of a piece of a stream, what follows a method and has an octet that no target has.
+# Of a piece of a stream, what follows a method and has a byte that no target has.
 _REQUEST_LINES: Final = re.compile(rb"(?:^|\n)[A-Z_-]+ +[!-~]*([^!-~ ])")
 _UNPRINTABLE: Final = re.compile(rb"[^!-~ \r\n]+")
 
@@ -51,15 +51,15 @@ _LINE_END: Final = re.compile(rb" HTTP/1\.(?:(0)|[1-9])\r\n\Z")
 
 # The beginning of a piece of a request line, before the target: the method, or its end.
 _BEFORE_TARGET: Final = re.compile(rb"[A-Z_-]* +")
-# Letters in place of the octets above 0x7F, as many of them: llhttp takes those in a target for an error.
+# Letters in place of the bytes above 0x7F, as many of them: llhttp takes those in a target for an error.
 _MASK: Final = bytes(range(0x80)) + b"x" * 0x80
 
 
 class RawTarget:
-    """A piece of a request line whose target holds octets above 0x7F, and the line as llhttp takes it.
+    """A piece of a request line whose target holds bytes above 0x7F, and the line as llhttp takes it.
 
-    `known` octets of the target stood on the pieces before it. Nothing but the target is masked: elsewhere on
-    the line such an octet stays an error.
+    `known` bytes of the target stood on the pieces before it. Nothing but the target is masked: elsewhere on
+    the line such a byte stays an error.
     """
 
     __slots__ = ("_known", "_part", "masked")
@@ -73,7 +73,7 @@ class RawTarget:
         self.masked = line[:start] + part.translate(_MASK) + line[start + len(part) :]
 
     def restored(self, target: bytes) -> bytes:
-        """The target so far, with the octets as they came, of which llhttp has given as many."""
+        """The target so far, with the bytes as they came, of which llhttp has given as many."""
         known = self._known
         return target[:known] + self._part[: len(target) - known]
 
@@ -98,7 +98,7 @@ def version_of(line: bytes) -> str:
 
 
 def split_method(octets: bytes) -> tuple[bytes, bytes] | None:
-    """A message's method and the octets after it, none before its blank has come; None if it has no method.
+    """A message's method and the bytes after it, none before its blank has come; None if it has no method.
 
     A method is of letters A to Z, `-` and `_`, as nginx has it: RFC 9110 §9.1 allows more, and tells "get"
     from "GET", which not every application does.
@@ -119,7 +119,7 @@ def why(error: httptools.HttpParserError, piece: bytes) -> Sequence[str]:
         return ("no-leading-slash",)
     if "server" in str(error):
         return ("bad-target",)
-    # llhttp lets no octet below 0x21 or above 0x7E pass and does not say which it was, nor where. Those above
+    # llhttp lets no byte below 0x21 or above 0x7E pass and does not say which it was, nor where. Those above
     # 0x7F in a target are masked.
     offending = b"".join(_REQUEST_LINES.findall(piece) or _UNPRINTABLE.findall(piece))
     if not offending:

@@ -1,7 +1,7 @@
 """The reader of requests: it takes bytes and gives heads and content, one after the other. It has no socket.
 
 llhttp reads the heads; content is counted, or taken apart by chunks, so that the end of each message is known
-to the octet, and that no content costs more than any other.
+to the byte, and that no content costs more than any other.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from univocal.server.http1.head_reader import HeadReader, IncomingHead
 
 __all__ = ["END", "End", "Event", "RequestPhase", "RequestReader"]
 
-# Octets of content that are given at once.
+# Bytes of content that are given at once.
 _MOUTHFUL: Final = 64 * 1024
 _BLANK_LINE: Final = b"\r\n\r\n"
 _LINE_END_OCTETS: Final = b"\r\n"
-_BLOCK: Final = 4096  # octets of empty lines that are passed over at once
+_BLOCK: Final = 4096  # bytes of empty lines that are passed over at once
 _ALIKE: Final = (b"\r\n" * (_BLOCK // 2), b"\n" * _BLOCK)
 _LINE_ENDS: Final = re.compile(rb"[\r\n]*")
 
@@ -54,7 +54,7 @@ Event: TypeAlias = IncomingHead | bytes | End
 
 
 class RequestReader:
-    """Reads requests: `push` what has come, then call `next` until it returns None: more octets are needed.
+    """Reads requests: `push` what has come, then call `next` until it returns None: more bytes are needed.
 
     `next` gives an IncomingHead, to be accepted once it has no fault; where content follows it, bytes, any
     number of times, and END. It raises RefusedError, after which nothing more comes; `head` is the last
@@ -62,10 +62,10 @@ class RequestReader:
 
     | phase    | what ends it                     | followed by             |
     |----------|----------------------------------|-------------------------|
-    | BETWEEN  | an octet of a request line       | HEAD                    |
+    | BETWEEN  | a byte of a request line       | HEAD                    |
     | HEAD     | an empty line                    | JUDGING                 |
     | JUDGING  | `accept`                         | BETWEEN, COUNTED, CHUNKS |
-    | COUNTED  | all its octets                   | BETWEEN                 |
+    | COUNTED  | all its bytes                   | BETWEEN                 |
     | CHUNKS   | the line of the last chunk       | TRAILERS                |
     | TRAILERS | an empty line                    | BETWEEN                 |
     | any      | `stop`, a refusal                | STOPPED                 |
@@ -78,9 +78,9 @@ class RequestReader:
         self.octets = b""  # that have come, and are not all read
         self._at = 0  # those before this place are read
         self._heads = HeadReader()
-        self._before = b""  # the last octets of a head, before that place
-        self._silence = 0  # octets of a head, or of trailers, so far
-        self._left = 0  # octets of counted content that are to come
+        self._before = b""  # the last bytes of a head, before that place
+        self._silence = 0  # bytes of a head, or of trailers, so far
+        self._left = 0  # bytes of counted content that are to come
         self._chunks: ChunkReader | None = None
         self.phase = _BETWEEN
 
@@ -90,7 +90,7 @@ class RequestReader:
         return self._heads.known
 
     def push(self, octets: bytes) -> None:
-        """Take octets that have come."""
+        """Take bytes that have come."""
         self.octets = self.octets[self._at :] + octets if self.octets else octets
         self._at = 0
 
@@ -135,7 +135,7 @@ class RequestReader:
         return length != 0
 
     def whole_head(self, most: int) -> bytes:
-        """The next head, if it is a GET's, all of it is there, and it has no more than so many octets."""
+        """The next head, if it is a GET's, all of it is there, and it has no more than so many bytes."""
         if self.phase is not _BETWEEN or not self.octets.startswith(b"GET /", self._at):
             return b""
         end = self.octets.find(_BLANK_LINE, self._at, self._at + most)
@@ -187,7 +187,7 @@ class RequestReader:
         self._before, self._silence = b"", 0
 
     def _read_head(self) -> bool:
-        """Feed llhttp the octets up to the next empty line, and none behind it; True: the head is whole."""
+        """Feed llhttp the bytes up to the next empty line, and none behind it; True: the head is whole."""
         while self._at < len(self.octets):
             octets = self.octets[self._at : self._end_of_head()]
             if self._silence:
@@ -219,7 +219,7 @@ class RequestReader:
         return False
 
     def _feed(self, octets: bytes, begun: bytes) -> bool:
-        """Read octets of a head, or of trailers, of which llhttp is fed those that have `begun`."""
+        """Read bytes of a head, or of trailers, of which llhttp is fed those that have `begun`."""
         self._before = (self._before + octets[-3:])[-3:]
         self._at += len(octets)
         self._silence += len(octets)
@@ -262,7 +262,7 @@ class RequestReader:
 
 
 def _empty_lines(block: bytes) -> int:
-    """How many octets may be passed over: those of a whole block of empty lines, or none."""
+    """How many bytes may be passed over: those of a whole block of empty lines, or none."""
     lines = block.removesuffix(b"\r")  # the rest of this line's end may come
     if len(block) < _BLOCK or lines.translate(None, _LINE_END_OCTETS):
         return 0

@@ -1,4 +1,4 @@
-"""The framing of responses by HTTP/1.1 (RFC 9112 §6). Pure: the octets to send are what its calls return."""
+"""The framing of responses by HTTP/1.1 (RFC 9112 §6). Pure: the bytes to send are what its calls return."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def interim_head(status: int, fields: Fields) -> bytes:
 class ResponseFraming:
     """Frames one response after the other: `start`, then `content` any number of times, and `end`.
 
-    The head goes with the first octets of content, or by itself where `take_head` is called before.
+    The head goes with the first bytes of content, or by itself where `take_head` is called before.
     `closes`: the connection's end is the content's (§6.3, rule 8).
     """
 
@@ -64,14 +64,14 @@ class ResponseFraming:
         return keep_alive
 
     def content(self, chunk: bytes | memoryview) -> bytes | memoryview:
-        """Octets of content, which there are some of."""
+        """Bytes of content, which there are some of."""
         head, self._head = self._head, b""
         if self._is_chunked:
             return b"%b%x\r\n%b\r\n" % (head, len(chunk), bytes(chunk))
         return head + bytes(chunk) if head else chunk
 
     def end(self) -> bytes:
-        """The octets that are left at the end of a response."""
+        """The bytes that are left at the end of a response."""
         head, self._head = self._head, b""
         return head + _LAST_CHUNK if self._is_chunked else head
 

@@ -24,9 +24,9 @@ Nothing is ever found in that table, so it has no state. A client that lowers th
 told of a new one (§4.2), and 0 is within all sizes.
 """
 
-# Octets of a field that is remembered.
+# Bytes of a field that is remembered.
 _SHORT: Final = 128
-# Octets of a head that is remembered.
+# Bytes of a head that is remembered.
 _LONG: Final = 2048
 
 

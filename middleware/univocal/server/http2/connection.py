@@ -247,7 +247,7 @@ class Http2Connection(asyncio.Protocol):
                 self.session.charge(_IN_VAIN, now)
 
     def _hand_over(self) -> None:
-        """Hand over the content that has come, each stream's in one: frames may be of one octet."""
+        """Hand over the content that has come, each stream's in one: frames may be of one byte."""
         gathered, self._gathered = self._gathered, {}
         for stream, events in gathered.items():
             stream.receive(b"".join([event.data for event in events]), _octets(events))
@@ -437,7 +437,7 @@ class Http2Connection(asyncio.Protocol):
 
 
 def _octets(events: Iterable[DataReceived]) -> int:
-    """The octets of windows that content took."""
+    """The bytes of windows that content took."""
     return sum([event.flow_controlled_length for event in events])
 
 

@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 __all__ = ["LONGEST", "Credit", "Flag", "Frame", "FrameReader", "FrameTooLongError", "Kind", "frame_of"]
 
 LONGEST: Final = 16384
-"""Octets of a frame's payload at most: SETTINGS_MAX_FRAME_SIZE as it is without being said (§6.5.2)."""
+"""Bytes of a frame's payload at most: SETTINGS_MAX_FRAME_SIZE as it is without being said (§6.5.2)."""
 
-_HEADER: Final = 9  # octets before the payload
-_PREFACE: Final = 24  # octets of the client's connection preface (§3.4)
+_HEADER: Final = 9  # bytes before the payload
+_PREFACE: Final = 24  # bytes of the client's connection preface (§3.4)
 
 
 class Kind(IntEnum):
@@ -70,7 +70,7 @@ class Frame(NamedTuple):
 
     @property
     def content(self) -> int:
-        """The octets of content in a DATA frame, without its padding (§6.1)."""
+        """The bytes of content in a DATA frame, without its padding (§6.1)."""
         if self.flags & Flag.PADDED and self.length:
             return self.length - 1 - self.octets[_HEADER]
         return self.length
@@ -84,13 +84,13 @@ class Frame(NamedTuple):
 
 
 def frame_of(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    """A frame's octets."""
+    """A frame's bytes."""
     head = len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big")
     return head + payload
 
 
 class FrameReader:
-    """Cuts a client's octets into frames; the preface is the first of them, of no kind."""
+    """Cuts a client's bytes into frames; the preface is the first of them, of no kind."""
 
     __slots__ = ("_in_fields", "_octets", "_start")
 
@@ -100,14 +100,14 @@ class FrameReader:
         self._in_fields = False  # a section of fields has begun and not ended
 
     def feed(self, data: bytes) -> None:
-        """Take octets from the socket."""
+        """Take bytes from the socket."""
         if self._start > 0:
             self._octets, self._start = self._octets[self._start :], 0
         self._octets = self._octets + data if self._octets else data
 
     @property
     def is_empty(self) -> bool:
-        """No octet is left."""
+        """No byte is left."""
         return len(self._octets) <= max(self._start, 0)
 
     @property
@@ -118,7 +118,7 @@ class FrameReader:
         return self._in_fields or begun
 
     def preface(self) -> bytes | None:
-        """The octets in the place of the preface, once; None: they have not come, or were given before."""
+        """The bytes in the place of the preface, once; None: they have not come, or were given before."""
         if self._start >= 0 or len(self._octets) < _PREFACE:
             return None
         self._start = _PREFACE

@@ -28,7 +28,7 @@ _OF_A_CONNECTION: Final = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade")
 )
 _PSEUDO: Final = (b":method", b":scheme", b":path", b":authority", b":protocol")
-_LONGEST: Final = 2048  # octets of a list of names that is remembered
+_LONGEST: Final = 2048  # bytes of a list of names that is remembered
 _MALFORMED: Final = ("bad-framing",)
 
 

@@ -12,7 +12,7 @@ from univocal.server.http2.stream import Http2Stream
 
 __all__ = ["Output"]
 
-# Octets of content that are written at once.
+# Bytes of content that are written at once.
 _BATCH: Final = 128 * 1024
 
 

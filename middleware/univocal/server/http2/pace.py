@@ -19,7 +19,7 @@ __all__ = ["Pace"]
 class Pace:
     """Looks at a connection's streams every `content_timeout` and every `send_timeout` seconds (see framing).
 
-    Content of a request that is waited for must have come in that time, MIN_RATE octets for each second; of a
+    Content of a request that is waited for must have come in that time, MIN_RATE bytes for each second; of a
     response that waits for the client's window, something must have gone. While `is_blocked` says that the
     transport takes nothing, nothing is read either, and no stream is to blame. `give_up` ends the others.
     """

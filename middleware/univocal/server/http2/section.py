@@ -1,7 +1,7 @@
 """Sections of fields of requests as HPACK has them (RFC 7541): hpack decodes, and what it said is remembered.
 
-Most fields of a client's request are those of the one before, each in one octet. hpack takes microseconds for
-each of them; here an octet is looked up, as long as the connection's table is the same.
+Most fields of a client's request are those of the one before, each in one byte. hpack takes microseconds for
+each of them; here a byte is looked up, as long as the connection's table is the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from univocal.http.messages import Field, Fields
 
 __all__ = ["FieldDecoder"]
 
-_OVERHEAD: Final = 32  # octets that each field counts beside its own (§4.1)
+_OVERHEAD: Final = 32  # bytes that each field counts beside its own (§4.1)
 
 
 class FieldDecoder:
@@ -27,10 +27,10 @@ class FieldDecoder:
         self.max_header_list_size = max_header_list_size
         self._decoder = hpack.Decoder(max_header_list_size)
         self.max_allowed_table_size = self._decoder.max_allowed_table_size  # h2's; it never changes here
-        # Fields by the one octet that stands for each (§6.1), until the table changes.
+        # Fields by the one byte that stands for each (§6.1), until the table changes.
         self._known: dict[int, Field] = {}
 
-    def decode(self, data: bytes, raw: bool = True) -> Fields:  # noqa: ARG002 - h2 wants octets
+    def decode(self, data: bytes, raw: bool = True) -> Fields:  # noqa: ARG002 - h2 wants bytes
         """The fields of a section. Raises HPACKError."""
         fields: Fields = []
         place, size, known = 0, 0, self._known

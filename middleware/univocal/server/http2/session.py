@@ -1,4 +1,4 @@
-"""One connection's state by RFC 9113, kept by h2: octets in, events out, octets to send. No socket, no clock.
+"""One connection's state by RFC 9113, kept by h2: bytes in, events out, bytes to send. No socket, no clock.
 
 h2 decodes, encodes, counts windows and knows what each stream may do. What it leaves open, or does otherwise
 than a server for many clients must, is done here:
@@ -47,13 +47,13 @@ MOST_STREAMS: Final = 100
 """Streams at the same time: SETTINGS_MAX_CONCURRENT_STREAMS."""
 
 STREAM_WINDOW: Final = 65535
-"""Octets of a request's content that may come before any of it is taken: the initial window (§6.9.2)."""
+"""Bytes of a request's content that may come before any of it is taken: the initial window (§6.9.2)."""
 
 # Streams whose last frames may still be under way after they were reset, or that h2 remembers as closed.
 _REMEMBERED: Final = 1000
 _HIGHEST: Final = 2**31 - 1
-_EMPTY: Final = 9  # octets of a DATA frame without content
-_GOAWAY: Final = 17  # octets of the frame that h2 ends a connection with
+_EMPTY: Final = 9  # bytes of a DATA frame without content
+_GOAWAY: Final = 17  # bytes of the frame that h2 ends a connection with
 # The price of a section of fields for a stream that was reset, in credits: h2 resets it again.
 _TRAILERS_IN_VAIN: Final = 10
 _FAREWELL: Final = b"farewell"  # a PING whose acknowledgement says that the client has read the first GOAWAY
@@ -118,19 +118,19 @@ class Session:
         )
         self._frames = FrameReader()
         self._credit = Credit(now)
-        self._lengths: dict[int, int] = {}  # octets of content that are to come, by stream
+        self._lengths: dict[int, int] = {}  # bytes of content that are to come, by stream
         self._dropped: OrderedDict[int, None] = OrderedDict()  # streams that were reset here
-        self._unread = 0  # octets of content for these
+        self._unread = 0  # bytes of content for these
         self._is_greeted = False  # a section of fields was sent
         self._is_leave_requested = False  # the client to leave
         self._out: list[bytes] = []  # what was written beside h2
-        self.unwritten = 0  # octets of content that `take` will give
+        self.unwritten = 0  # bytes of content that `take` will give
         self._h2 = _h2(header_octets)
 
     # Incoming
 
     def feed(self, data: bytes) -> None:
-        """Take octets from the socket."""
+        """Take bytes from the socket."""
         self._frames.feed(data)
         preface = self._frames.preface()
         if preface is not None:
@@ -238,7 +238,7 @@ class Session:
         self._lengths[stream] = length
 
     def consumed(self, stream: int, octets: int) -> None:
-        """Let as much content come again: these octets of a stream's frames are taken."""
+        """Let as much content come again: these bytes of a stream's frames are taken."""
         if octets and self.state is not SessionState.ENDED:
             self._h2.acknowledge_received_data(octets, stream)
 
@@ -263,7 +263,7 @@ class Session:
             self._out.append(self._h2.data_to_send()[:-_EMPTY])  # the flag has said it
 
     def window(self, stream: int) -> int:
-        """The octets of content that the client takes now."""
+        """The bytes of content that the client takes now."""
         return self._h2.local_flow_control_window(stream)
 
     def content(self, stream: int, content: memoryview, *, ends: bool) -> None:
@@ -272,7 +272,7 @@ class Session:
         self.unwritten += len(content)
         while True:
             piece, content = content[:longest], content[longest:]
-            if len(piece) >= 1024:  # who lets a window grow octet by octet earns nothing (CVE-2019-9511)
+            if len(piece) >= 1024:  # who lets a window grow byte by byte earns nothing (CVE-2019-9511)
                 self._credit.earn(Credit.A_PIECE)
             self._h2.send_data(stream, bytes(piece), end_stream=ends and not content)
             if not content:
@@ -349,7 +349,7 @@ class Session:
         assert state in _NEXT[self.state], (self.state, state)
         self.state = state
 
-    # Octets to write
+    # Bytes to write
 
     def _write(self, octets: bytes) -> None:
         self._out += (self._h2.data_to_send(), octets)

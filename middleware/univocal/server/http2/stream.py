@@ -21,7 +21,7 @@ from univocal.server.turn import Turn
 
 __all__ = ["Http2Stream", "ResponsePhase"]
 
-# Octets that wait for the client's window before the turn is told to write no more.
+# Bytes that wait for the client's window before the turn is told to write no more.
 _AHEAD: Final = 16 * 1024
 
 
@@ -92,15 +92,15 @@ class Http2Stream:
         self.is_malformed = is_malformed  # its stream ends with an error whatever it is answered
         self.phase = ResponsePhase.WAITING
         self.turn: Turn | None = None
-        self._arrived: int | None = None  # octets since the last look, if they were waited for all the time
+        self._arrived: int | None = None  # bytes since the last look, if they were waited for all the time
         self._sent: int | None = None
         self._wire = wire
         self._ended = False  # the head was all of the response
         self._chunks: deque[memoryview] = deque()  # of the response, for which there was no window yet
-        self._waiting = 0  # octets in them
+        self._waiting = 0  # bytes in them
         self._is_full = False  # the turn was told to write no more
         self._flows = False  # the request's content is taken as it comes
-        self._unread = 0  # octets of its frames for which the client has no new window
+        self._unread = 0  # bytes of its frames for which the client has no new window
 
     def _move(self, phase: ResponsePhase) -> None:
         assert phase in _NEXT[self.phase], (self.phase, phase)
@@ -109,7 +109,7 @@ class Http2Stream:
     # The request's content
 
     def receive(self, content: bytes, octets: int) -> None:
-        """Take content, and the number of octets that it took of the windows."""
+        """Take content, and the number of bytes that it took of the windows."""
         if self.phase is ResponsePhase.OVER:
             self._wire.session.consumed(self.number, octets)
             return

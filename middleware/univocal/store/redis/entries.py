@@ -24,7 +24,7 @@ __all__ = ["RedisEntries"]
 
 logger: Final = logging.getLogger("univocal")
 
-# More octets than these are not given unless they are asked for: whoever sends a selecting field of another
+# More bytes than these are not given unless they are asked for: whoever sends a selecting field of another
 # value each time, for which nothing is stored, moves no more of a large entry than this.
 _AT_ONCE: Final = 256 << 10
 # Milliseconds of a turn, which ends by itself then.
