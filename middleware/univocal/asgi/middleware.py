@@ -52,17 +52,21 @@ class CacheMiddleware:
     """Gives every resource behind it one URL, and caches, purges and forwards by that (RFC 9111).
 
     `app` is any ASGI application. `profile` is a built-in profile's name, a file of your own, or a Profile.
-    `sites` maps hosts, and path prefixes of hosts, to profiles of their own (see `Sites.of`); other hosts
-    have `profile`, or are refused (421) if that is None. Prefixes are what clients see: they include
-    `root_path`. `rules` say what is cached, in place of the profiles' own. `trusted_proxies` and
-    `purge_allow` are networks ("10.0.0.0/8"). A proxy in front that is among the former is believed, by what
-    it says in the fields of `forwarded`: "x-forwarded" (X-Forwarded-For, -Host, -Proto) or "forwarded" (RFC
-    7239). `on_refused` is an ASGI application that answers what is refused for its URL (400, 421), in place
-    of problem+json. With a `purge_token`, whoever sends it as a bearer token may purge too. `store` may be
-    shared among middlewares of one event loop; as the URL of a Redis, or of a directory (file:///PATH), it is
-    shared by all processes, and connects itself. A `runtime` replaces profile, rules and networks (`univocal
-    serve` builds one from its file). Listeners are called with each Outcome; counters, too, but of ordinary
-    hits that are alike with one for many (`alike`), a second later at most. Raises ConfigurationError.
+    `sites` maps hosts, and path prefixes of hosts, to profiles of their own (see `Sites.of`). Other hosts
+    have `profile`, or are refused (421) if that is None. Prefixes are those that clients see: they include
+    `root_path`. `rules` say which responses are cached, in place of the profiles' own rules.
+
+    `trusted_proxies` and `purge_allow` are networks ("10.0.0.0/8"). univocal believes the fields that a
+    trusted proxy sends, and `forwarded` names these: "x-forwarded" (X-Forwarded-For, -Host, -Proto) or
+    "forwarded" (RFC 7239). `on_refused` is an ASGI application that answers requests refused for their URL
+    (400, 421), in place of problem+json. With a `purge_token`, a client that sends it as a bearer token may
+    purge too.
+
+    Middlewares of one event loop may share a `store`. All processes share a store that is the URL of a Redis
+    or of a directory (file:///PATH); it connects by itself. A `runtime` replaces profile, rules and networks
+    (`univocal serve` builds one from its file). Each Outcome calls every listener. It calls counters too, but
+    ordinary hits that are alike come as one call for many (`alike`), at most a second later. Raises
+    ConfigurationError.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ _FIELD: Final = b"accept-encoding"
 def reduce_codings(fields: Fields) -> Fields:
     """`fields` with an Accept-Encoding that names which of zstd, br and gzip the client takes, or "identity".
 
-    A value that is malformed or very long stays as it came.
+    A malformed value, or one above the limit, stays unchanged.
     """
     lines = [value for name, value in fields if name == _FIELD]
     if not lines:

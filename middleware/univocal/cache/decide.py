@@ -181,8 +181,8 @@ def at_once(
 ) -> Stored | None:
     """The stored response that answers a plain GET as it is; None where `decide` has more to look at.
 
-    The request itself is only asked for where its selecting header fields matter (§4.1). With `personal` it
-    says who asks.
+    It builds the request only where the selecting header fields matter (§4.1). `personal` are the request's
+    fields that identify its client.
     """
     built: Request | None = None
     presented: dict[bytes, bytes | None] = {}
@@ -268,10 +268,10 @@ def _from_part(
 def reuse_on_error(
     decision: Decision, request: Request, rules: Rules, status: int | None, now: float
 ) -> Reuse | None:
-    """A stale response takes an error's place: a `status` of the origin's; None: it could not be heard.
+    """The stale response that replaces an error: a `status` of the origin server, or None for no answer.
 
-    A cache that is disconnected may serve what is stale (§4.2.4); a 5xx of the origin's is only replaced
-    within stale-if-error, the response's or the client's (RFC 5861 §4).
+    A disconnected cache may serve a stale response (§4.2.4). A 5xx is only replaced within the stale-if-error
+    of the response or the client (RFC 5861 §4).
     """
     stored = decision.fallback if isinstance(decision, Validate | Forward) else None
     if stored is None:

@@ -106,7 +106,7 @@ def _refuses_change(request: Request) -> bool:
 def codings_among(value: bytes, offered: tuple[bytes, ...]) -> tuple[bytes, ...]:
     """The codings of those offered, in their order, that an Accept-Encoding of this value takes.
 
-    A very long value takes none.
+    A value above the limit takes none.
     """
     return _among(value, offered) if len(value) <= _LONGEST else ()
 

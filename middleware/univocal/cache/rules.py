@@ -138,20 +138,24 @@ def _setting(default: Any, read: Callable[[object], Any]) -> Any:
 class Rules:
     """The settings of `[sites.cache]`; times are seconds.
 
-    `ttl` and `ttl_by_status` give a lifetime to responses without explicit freshness; `heuristic` does so to
-    those with Last-Modified that answer ordinary requests, whose fields are browsers' own or in
-    `ordinary_fields` (lower case). Either is for requests that do not say who asks, and answers no others.
-    With errors "safe", of all 4xx and 5xx only 404, 410 and those in `ttl_by_status` are stored; with
-    "explicit" any that has explicit freshness, but for those that speak of one request. `bypass` are globs on
-    the path; `bypass_cookies`, `strip_cookies` and `keep_cookies` are globs on cookie names ("*" any run of
-    characters, "?" one): a request with one of the first goes past the cache; the second are taken from
-    requests, and with the third all others but those of the first. With cookies "ignore" a GET or HEAD loses
-    all cookies, and its response every Set-Cookie, before anything is decided. With accept_encoding "reduce"
-    the Accept-Encoding of a GET or HEAD names which of zstd, br and gzip it takes. With `compress`
-    stored text is sent in the first of these codings that a client takes. With `strip_tags` clients
-    do not see the fields that name tags; stored responses keep them. `targeted` are the targeted cache
-    control fields that are ours: the first valid one wins (RFC 9213).
-    Raises ConfigurationError for what none of them can be.
+    - `ttl` and `ttl_by_status` give a lifetime to responses without explicit freshness.
+    - `heuristic` does so to responses with Last-Modified that answer ordinary requests. The fields of these
+      are browsers' own or in `ordinary_fields` (lower case).
+    - These lifetimes apply only to requests whose fields identify no client.
+    - `errors`: with "safe", the cache stores only 404, 410 and the errors in `ttl_by_status`. With "explicit"
+      it stores each error that has explicit freshness, except errors about one request.
+    - `bypass` are globs on the path: such requests go past the cache.
+    - `bypass_cookies`, `strip_cookies` and `keep_cookies` are globs on cookie names ("*" any run of
+      characters, "?" one). A request with one of the first goes past the cache. The second are removed from
+      requests. With the third, all others are removed, except the first.
+    - `cookies`: with "ignore", a GET or HEAD loses all cookies, and its response every Set-Cookie, before the
+      cache decides.
+    - `accept_encoding`: with "reduce", the Accept-Encoding of a GET or HEAD names which of zstd, br and gzip
+      it takes. With `compress`, stored text is sent in the first of these codings that a client takes.
+    - `strip_tags` hides the fields that name tags from clients; stored responses keep them.
+    - `targeted` are our targeted cache control fields: the first valid one wins (RFC 9213).
+
+    Raises ConfigurationError for an invalid value.
     """
 
     ttl: float = _setting(0, _seconds)

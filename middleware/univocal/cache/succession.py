@@ -1,8 +1,8 @@
 """An answer of the origin server comes after stored responses: it confirms, replaces or ends them.
 
-No stored response answers once the origin server has answered the request that selects it, unless that
-answer confirmed it (RFC 9111 §4.3.3 to §4.3.5, RFC 9110 §13.1.2). An answer that somebody may have provoked
-by fields of a request's own is the exception: it is theirs alone.
+Once the origin server has answered a request, no stored response that the request selects is used, unless the
+answer confirmed it. See RFC 9111 §4.3.3 to §4.3.5 and RFC 9110 §13.1.2. There is one exception: a client may
+have provoked an answer by its own request's fields. Such an answer is for that client alone.
 """
 
 from __future__ import annotations

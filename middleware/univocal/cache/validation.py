@@ -48,8 +48,9 @@ def conditions(stored: Stored) -> Fields:
 def completion(stored: Stored) -> Fields:
     """The fields that ask for what a stored 206 lacks; none if no single range would complete it.
 
-    A weak validator names no bytes: with no more than that everything is asked for. Where there is none at
-    all the range is asked for as it is; what comes is never combined, but asked for again if it is a part.
+    A weak validator identifies no bytes: with only a weak one, the request is for the whole. Without any
+    validator the range goes on unchanged. Its answer is never combined: if it is a part, it is requested
+    again.
     """
     lack = missing(stored.part, len(stored.body)) if stored.part is not None else None
     if lack is None:

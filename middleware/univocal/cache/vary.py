@@ -97,7 +97,7 @@ def selecting_fields(names: tuple[bytes, ...], request: Request) -> Selecting:
 def matches(stored: Stored, request: Request, presented: dict[bytes, bytes | None] | None = None) -> bool:
     """The selecting header fields of a request match those of the stored response's.
 
-    `presented` keeps what was read of the request, by name, for who asks about several responses.
+    `presented` keeps the fields read from the request, by name, for callers that compare several responses.
     """
     read = {} if presented is None else presented
     # When a cache receives a request that can be satisfied by a stored response that contains a Vary header
@@ -129,10 +129,10 @@ def _selecting(name: bytes, request: Request) -> bytes | None:
 
 
 def _normalized(name: bytes, fields: Fields) -> bytes | None:
-    """One spelling for field values that mean the same, but for very long ones.
+    """One spelling for field values that mean the same; values above the limit stay as they are.
 
-    If (after any normalization that might take place) a header field is absent from a request, it can only
-    match another request if it is also absent there: None.
+    None for an absent field. A field that is absent from a request, after any normalization, only matches a
+    request without it (§4.1).
     """
     lines = [value for key, value in fields if key == name]
     if not lines:

@@ -86,8 +86,8 @@ class Exchange:
     """One request: begun by a door for its client, told of when the client takes more or leaves.
 
     The door calls `begin`, then `resume` whenever the client takes more, and `cancel` when the client leaves.
-    A flight that it leads or follows calls `interim` any number of times, `landed` once, then `write` for
-    each chunk and `ended` at last; `rest` in the place of those if all of the content is there.
+    The flight that it leads or follows calls `interim` any number of times and `landed` once. Then it calls
+    `write` for each chunk and `ended` at last, or `rest` in their place if all of the content is there.
 
     `error` is an error of the application behind, with its traceback; the door raises it again.
     """

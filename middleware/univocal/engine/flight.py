@@ -74,7 +74,7 @@ class Flights:
         self.queues: Final = Queues()  # of those whose flight failed
 
     def joinable(self, name: Hashable | None) -> Flight | None:
-        """The flight of this name, if it serves who asks now: it has missed no purge, here or elsewhere."""
+        """The flight of this name, if it serves a new client: it has missed no purge, here or elsewhere."""
         flight = self._named.get(name) if name is not None else None
         if flight is None or flight.recording is None or not flight.recording.current:
             return None
@@ -220,9 +220,9 @@ class Flight:
             self._alone = self._flights.call_later(seconds, self._expired)
 
     def overtake(self) -> None:
-        """Let nobody join and store nothing: the content stands still, and others ask anew.
+        """Let nobody join and store nothing: the content stands still, and other clients request it anew.
 
-        What they get is newer than this response, whose content may still come for those who have its head.
+        Their response is newer than this one, whose content may still come for clients that have its head.
         """
         recording = self.recording
         if self._phase is FlightPhase.ANSWERING and recording is not None and recording.state is State.KEPT:

@@ -257,7 +257,7 @@ class Recording:
         self._carry_out(effect_of(answer), [old, *self._selected()], updated)
 
     def _judge(self, response: Response, now: float) -> None:
-        """Judge a response that speaks for itself."""
+        """Judge a response that is complete without a stored one."""
         decision = self.decision
         if isinstance(decision, Validate) and decision.reason == "partial" and response.status == 416:
             # The range was ours: it tells nothing to a client that asked for the whole.

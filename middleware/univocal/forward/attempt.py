@@ -40,9 +40,9 @@ class Outgoing(NamedTuple):
 class Attempt:
     """An `UnderWay` towards the flight, and the `Answer` to origin servers; fields go on by RFC 9110 §7.6.
 
-    A request is sent again, to another origin server, if nothing of it was sent, or if it is idempotent, none
-    of its content was sent, and no byte of a response has come (RFC 9110 §9.2.2); as often as
-    `Balancing.retries` says (1 by default), within the budget of `origin/retry_budget.py`.
+    A request is sent again, to another origin server, if nothing of it was sent. An idempotent request is
+    also sent again if none of its content was sent and no byte of a response has come (RFC 9110 §9.2.2).
+    `Balancing.retries` limits the retries of a request (1 by default), `origin/retry_budget.py` those of all.
     """
 
     __slots__ = (

@@ -16,8 +16,8 @@ __all__ = ["Origin", "OriginRequest"]
 class OriginRequest(NamedTuple):
     """A request as the origin server is to see it: the canonical target and the fields that go on.
 
-    `received` is the request line that it came from, `chain` the addresses that a trusted proxy named, and
-    `next_hops` the origin servers by the names that routes call them; `origin_tag` names the one that the
+    `received` is the request line that it came from, `chain` the addresses that a trusted proxy named.
+    `next_hops` are the origin servers by the names that routes use. `origin_tag` names the one that the
     client stays with.
     """
 

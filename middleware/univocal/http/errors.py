@@ -82,11 +82,13 @@ class UnivocalError(Exception):
 
 
 class ConfigurationError(UnivocalError):
-    """A setting cannot be: the place, the value found, the values allowed.
+    """A setting is invalid: the place, the value found, the values allowed.
 
-    `source` is a file name or "command line"; `key` a dotted key such as "sites[0].upstream"; `line` the line
-    of the file, from 1, or 0 where it is not known; `column` likewise. `mistake` says what is wrong where
-    that is plainer than the value that was found. `beside` are the other settings that cannot be.
+    - `source` is a file name or "command line".
+    - `key` is a dotted key such as "sites[0].upstream".
+    - `line` and `column` are the place in the file, from 1; 0 if unknown.
+    - `mistake` says what is wrong where that is plainer than the value.
+    - `beside` are the other invalid settings.
     """
 
     def __init__(self, source: str, key: str, found: object, allowed: str, mistake: str = "") -> None:

@@ -250,8 +250,8 @@ def request_has_content(fields: Sequence[Field]) -> bool:
 def framed_anew(fields: Sequence[Field]) -> Fields:
     """The fields of a request with a Content-Length that can be read in one way alone (RFC 9110 §8.6).
 
-    A client without content waits for no 100 (Continue), whatever it says, and a server that waits for such
-    content waits for ever: that expectation goes no further (§10.1.1).
+    A client without content waits for no 100 (Continue), whatever its Expect field says. A server that waits
+    for such content would never end: the expectation is not forwarded (§10.1.1).
     """
     waits = request_has_content(fields)
     framed: Fields = []

@@ -11,8 +11,8 @@ __all__ = ["compile_globs"]
 def compile_globs(globs: Iterable[bytes]) -> re.Pattern[bytes] | None:
     """One expression whose full match is a match of any of `globs`; None without any.
 
-    Each piece between stars is matched at its first place and for good, so that a text which an attacker
-    chose is not tried in every way.
+    Each piece between stars matches at its first place, without backtracking: an attacker's text costs no
+    more than another.
     """
     alternatives = []
     for glob in globs:

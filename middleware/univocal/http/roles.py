@@ -118,9 +118,9 @@ class Content(Protocol):
 
 
 class Sender(NamedTuple):
-    """The client as a request tells of it: its address, scheme and HTTP version.
+    """The client as a request describes it: its address, scheme and HTTP version.
 
-    `chain` has the addresses that a trusted proxy named; `upgrade` is the protocol that the client asks for;
+    `chain` has the addresses that a trusted proxy named. `upgrade` is the protocol that the client requests.
     `origin_tag` names the origin server that it stays with.
     """
 

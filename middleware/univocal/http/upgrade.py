@@ -1,8 +1,8 @@
 """A connection becomes another protocol's: who may ask for it, and by which answer (RFC 9110 §7.8). Pure.
 
-A tunnel opened by mistake lets a client speak past every check with whoever is at its other end. So there is
-one only where the request asks for one protocol in the one way that nobody misreads, and where the origin
-server's answer is the one to that.
+A tunnel opened by mistake lets a client reach the server at its other end past every check. So univocal opens
+one only if the request names one protocol in the one unambiguous form. The origin server's answer has to
+match it.
 """
 
 from __future__ import annotations

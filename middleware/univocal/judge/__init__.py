@@ -1,1 +1,1 @@
-"""The judgement of a request: who asks, what for, and what is decided."""
+"""The judgement of a request: its client, its target, and the decision."""

@@ -54,7 +54,7 @@ def rate_of(text: str) -> Rate:
 
 
 class Users(Protocol):
-    """Those who have a password."""
+    """The users that have a password."""
 
     def knows(self, credentials: bytes) -> bool | None:
         """Tell whether credentials are right; None: that has to be verified."""

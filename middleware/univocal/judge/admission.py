@@ -190,10 +190,10 @@ class Gate:
     def flight_name(self, admission: Admission, now: float) -> Hashable | None:
         """Name what requests have in common that wait for one answer; None: this one waits for no other.
 
-        Requests ask for different things if their selecting header fields differ, as far as a stored response
-        tells these. So do ranges, and a client that wants the origin's own word (RFC 9111 §5.2.1.4). Whoever
-        sends Authorization waits for nobody, unless a stored response says that such answers may be shared.
-        A request that comes again and again would wait for itself.
+        Requests differ if their selecting header fields differ, as far as a stored response shows these. So
+        do ranges, and requests for the origin server's own answer (RFC 9111 §5.2.1.4). A request with
+        Authorization waits for no other, unless a stored response says that such answers may be shared. A
+        request that comes again and again would wait for itself.
         """
         canonical, request, decision = admission.canonical, admission.request, admission.decision
         assert canonical is not None

@@ -186,7 +186,7 @@ class _Located(NamedTuple):
     compress: tuple[bytes, ...]
 
     def is_impersonal(self, plan: Plan) -> bool:
-        """Tell whether nothing of an ordinary request that goes further says who asks."""
+        """Tell whether an ordinary request goes further without a field that identifies its client."""
         return PERSONAL.isdisjoint(name for name in plan.names if name not in self.dropped)
 
     def request(self, plan: Plan, values: Sequence[bytes]) -> Request:
@@ -198,7 +198,7 @@ class _Located(NamedTuple):
 
 
 def _dropped(rules: Rules, edits: FieldEdits | None) -> frozenset[bytes]:
-    """The fields by which a request says who asks, but which the route takes from it."""
+    """The fields that identify a request's client, but that the route removes from it."""
     dropped = PERSONAL & edits.names if edits is not None else frozenset[bytes]()
     return dropped | {b"cookie"} if rules.ignores_cookies(b"GET") else dropped
 

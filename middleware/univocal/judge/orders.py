@@ -112,8 +112,8 @@ def _from_elsewhere(fields: Fields, names: Collection[bytes]) -> bool:
 def order_of(received: Received, fields: Fields, peer: Peer, runtime: Runtime) -> Order:
     """The order that a PURGE or BAN gives. Raises RefusedError for its sender (403), then for its target.
 
-    With `X-Purge-Method: regex`, as WordPress's plugins send it, and with BAN the target is a pattern for the
-    paths of its host; with `X-Purge-Method: prefix` it is how they begin.
+    With BAN, or with `X-Purge-Method: regex` as WordPress's plugins send it, the target is a pattern for the
+    paths of its host. With `X-Purge-Method: prefix` it is their beginning.
     """
     if not may_purge(peer, fields, runtime):
         raise RefusedError("purge-forbidden")

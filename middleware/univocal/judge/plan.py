@@ -1,7 +1,7 @@
 """Plans: conclusions from a request's field names alone, drawn once for each set of them.
 
-A request is ordinary if it is a GET without any field that the gate or the cache's policy would have to
-weigh, and if its head is all there is of it. Most requests are.
+An ordinary request is a GET without content. None of its fields concerns the gate or the cache's policy. Most
+requests are ordinary.
 """
 
 from __future__ import annotations

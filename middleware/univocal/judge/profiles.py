@@ -76,11 +76,11 @@ def _builtin() -> Mapping[str, Profile]:
 
 
 def canonicalize(url: str | bytes, profile: ProfileName) -> str:
-    """The one spelling of an absolute `url` to origins of this profile, percent-encoded.
+    """The canonical URL of an absolute `url`, for origin servers of this profile, percent-encoded.
 
     Hosts may be U-labels, and bytes beyond ASCII may stand bare, as in `Sites.canonicalize`. Raises
-    RefusedError for a URL that is refused and for anything that is no http or https URL; ConfigurationError
-    for a profile that there is not.
+    RefusedError for a URL that is refused or has another scheme than http or https. Raises ConfigurationError
+    for an unknown profile.
     """
     return _everywhere(chosen_profile(profile, "canonicalize")).canonicalize(url)
 

@@ -134,12 +134,11 @@ class _Members(NamedTuple):
 
 
 def believe(received: Received, fields: Fields, trusted: Networks, family: Family = "x-forwarded") -> Peer:
-    """The request's authority, scheme and client; of a trusted peer's fields, those of `family` say them.
+    """The request's authority, scheme and client; of a trusted peer's fields, those of `family` count.
 
-    The last value of each field counts, since it is the one that the trusted peer wrote; of the chain of
-    addresses, the last that is not itself trusted, and none before it: what stands there is from who knows
-    whom. Of `Forwarded` (RFC 7239) the last element has host and scheme, and the addresses are those that end
-    the list without a gap.
+    The last value of each field counts, since the trusted peer wrote it. Of the chain of addresses, the last
+    that is not itself trusted counts, and none before it: strangers may have written those. Of `Forwarded`
+    (RFC 7239) the last element has host and scheme. Its addresses are those that end the list without a gap.
     """
     # RFC 9112 §3.3: HTTP/1.0 may go without Host, and means the server by the address that it asked.
     hosts = [value for name, value in fields if name == b"host"]
@@ -248,10 +247,10 @@ _READERS: Final[dict[Family, Callable[[Fields], _Members]]] = {
 
 
 def _elements(value: bytes) -> Iterator[dict[bytes, bytes]]:
-    """The elements of `Forwarded`, the last first, down to the first that is none (RFC 7239 §4).
+    """The elements of `Forwarded`, the last first, down to the first malformed one (RFC 7239 §4).
 
-    They are read from their end, so that a quoted string which a stranger leaves open does not reach into
-    what the trusted proxy wrote after it, and commas in one that it wrote itself do not part it.
+    They are read from the end. A quoted string that a stranger leaves open does not reach into the trusted
+    proxy's elements. Commas inside the proxy's own quoted strings do not split them.
     """
     end = comma = len(value)
     for _ in range(_MOST_COMMAS):
@@ -272,7 +271,7 @@ def _unquoted(value: bytes) -> bytes:
 
 
 class LikelyProxies:
-    """Peers near by that speak for others in vain, as a proxy does that the configuration does not name.
+    """Peers near by that send forwarding fields without being configured as trusted proxies.
 
     The log names each at its second request, and once; 16 at most, since a network may be large.
     """

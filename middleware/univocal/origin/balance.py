@@ -55,7 +55,7 @@ _POOR: Final = (MemberState.FAILING, MemberState.EJECTED)
 class Member(Generic[Server]):
     """One origin server of a balance, its state and its numbers.
 
-    `name` tells it apart for ever: by it a hash chooses, in every process alike. `since` is when its state
+    `name` identifies it permanently: a hash chooses by it, in every process alike. `since` is when its state
     began, `reason` why it is not up: one word, or a status. `is_backup` and `is_drained` are settings of
     operators, `state` is what requests and checks have found; `condition` is one word for all of that.
     """
@@ -115,15 +115,14 @@ class Member(Generic[Server]):
 class Balance(Generic[Server]):
     """Chooses among `members` and takes note of how they answer.
 
-    A request is counted by `take`, and by `another` for a retry. Of each that these gave, the asker reports
+    `take` counts a request, `another` a retry. For each member that they return, the caller reports
     `answered` when a response's head is there, or `failed`, and at last `ended`.
 
-    Members change at any time: `change` takes the new ones (those that are the same objects keep their state
-    and numbers; a member that is gone may still serve, and be reported), and `mark` tells what a health check
-    has found. A server that is marked down or drained gets no request, a backup none while another is up.
-    Failures eject by themselves, but never the last one, which is failing then: while none is up, all that
-    are not down are tried as if none were ejected.
-    `changed` hears of each member whose state answers and failures have changed.
+    Members change at any time. `change` takes the new ones: members that are the same objects keep their
+    state and numbers. A removed member may still serve, and its answers are still reported. `mark` reports a
+    health check. A server that is marked down or drained gets no request, a backup none while another is up.
+    Failures eject a member, but never the last one. While none is up, all members that are not down are tried
+    as if none were ejected. `changed` hears of each member whose state answers and failures have changed.
     """
 
     __slots__ = ("_budget", "_has_backups", "_members", "changed", "settings")

@@ -33,11 +33,11 @@ def check_fields(host: bytes) -> Fields:
 
 
 class Check:
-    """Asks an origin server at once, and again and again (an `Answer`); `report` hears whether it passes.
+    """Checks an origin server at once, then at each interval (an `Answer`); `report` hears whether it passes.
 
-    It hears the reason, too: a status, or the word for a failure. The second time comes after a part of the
-    interval, which `share` is (0 to 1): so the checks of many origin servers by many processes are spread in
-    time. The next begins when the one before has ended.
+    It hears the reason, too: a status, or the word for a failure. The second check comes after `share` (0 to
+    1) of the interval: so the checks of many origin servers by many processes are spread in time. The next
+    begins when the one before has ended.
     """
 
     __slots__ = (

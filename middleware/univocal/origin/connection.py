@@ -373,8 +373,8 @@ class Connection(asyncio.Protocol):
     def _salvage(self) -> None:
         """Read an early refusal that arrived before the reset.
 
-        An event loop that fails to write looks no further, although an origin that refuses a request and
-        closes without reading its content causes just that, and the kernel still holds the response.
+        An origin server that refuses a request may close without reading its content. The event loop then
+        fails to write and reads no further, although the kernel still holds the response.
         """
         if self._transport.get_extra_info("sslcontext") is None:
             descriptor = self._transport.get_extra_info("socket").fileno()

@@ -1,7 +1,7 @@
 """New connections that wait for their first answer: which does the origin server not serve yet? Pure.
 
-An origin server with few workers (Apache's prefork, a thread for each connection) leaves further connections
-in its system's queue until one that it serves has ended. A connection that is kept and idle holds a worker.
+Some origin servers have few workers (Apache's prefork, a thread for each connection). Further connections
+wait in the system's queue until a worker is free. An idle connection holds a worker.
 """
 
 from __future__ import annotations

@@ -87,10 +87,12 @@ class Expecting(Protocol):
 class ReadResponse:
     """One response as it is read: its stage, and everything that is known of it so far.
 
-    A `fault` says why the bytes are no response; `error` is what the sink raised. `began` is true once a byte
-    was read, `progress` if the last bytes were more than a part of a head or of a chunk's frame, `continued`
-    once the 100 (Continue) came that the request had asked for. `takes` is false while the sink takes none.
-    `reusable` is true once the response is complete and another may follow (RFC 9112 §9.3).
+    - `fault` says why the bytes are no response; `error` is the sink's exception.
+    - `began` is true once a byte was read.
+    - `progress` is true if the last bytes were more than a part of a head or of a chunk's frame.
+    - `continued` is true once the requested 100 (Continue) came.
+    - `takes` is false while the sink takes none.
+    - `reusable` is true once the response is complete and another may follow (RFC 9112 §9.3).
     """
 
     __slots__ = (

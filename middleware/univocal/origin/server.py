@@ -41,10 +41,9 @@ class Pending(UnderWay, Protocol):
 class OriginServer:
     """An origin server by its URL: http, https, or unix:///PATH of a socket on this machine.
 
-    `authority` is its name in `Host`, "localhost" for a socket; `path`, as it was written, stands before
-    every target. Without a `transport` it has an OriginTransport of its own; any other httpx transport that
-    honours the "target" extension will do, and has to know a socket's path itself. Raises
-    ConfigurationError for any other text.
+    `authority` is its name in `Host`, "localhost" for a socket. `path`, unchanged, stands before every
+    target. Without a `transport` it has an OriginTransport of its own. Another httpx transport has to honour
+    the "target" extension and to know a socket's path itself. Raises ConfigurationError for any other text.
     """
 
     def __init__(

@@ -11,9 +11,9 @@ __all__ = ["Timeouts"]
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds to wait for the origin server, None for ever; `read` and `write` are between two of them.
+    """Seconds to wait for the origin server, None without limit; `read` and `write` are between two of them.
 
-    Raises ConfigurationError for what is no time.
+    Raises ConfigurationError for an invalid time.
     """
 
     connect: float | None = 5.0

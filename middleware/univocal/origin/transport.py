@@ -56,19 +56,25 @@ class Endpoint(NamedTuple):
 class OriginTransport(httpx.AsyncBaseTransport):
     """Sends requests to origin servers over connections that are kept alive (RFC 9112).
 
-    `max_connections` is per origin; of these at most `max_idle` are kept without a request, for
-    `idle_timeout` seconds at most, which should be less than origins grant. A response's head has at most
-    `max_head` bytes. Without `ssl_context` certificates are verified against the system's authorities.
-    `uds` is the path of a Unix socket for every origin. Of a name with several addresses each is tried when
-    the one before has failed or has had a quarter of a second, IPv6 and IPv4 by turns, and the first that
-    connects serves (RFC 8305); `resolve` finds them. One transport serves one event loop.
+    `max_connections` is per origin server. At most `max_idle` of these stay idle, for `idle_timeout` seconds
+    at most: choose less than origin servers grant. A response's head has at most `max_head` bytes. Without
+    `ssl_context`, certificates are verified against the system's authorities. `uds` is the path of a Unix
+    socket for every origin server.
 
-    As an httpx transport it reads of `request.extensions`: "target" (bytes), which goes out as it is;
-    "timeout" (a dict of seconds: connect, read, write, pool); "informational", called with the status and
-    fields of 1xx responses (not of the 100 that an Expect field asked for: then the request's stream is
-    read); "sni_hostname" (str). The content is sent if a Content-Length or Transfer-Encoding field announces
-    it. `response.extensions`: "http_version" (bytes) and "trailers", a list of fields that is filled by the
-    end of the stream.
+    `resolve` finds a name's addresses, IPv6 and IPv4 by turns. The next one is tried when the one before has
+    failed or has had a quarter of a second. The first that connects serves (RFC 8305). One transport serves
+    one event loop.
+
+    As an httpx transport it reads these of `request.extensions`:
+
+    - "target" (bytes), which goes out unchanged;
+    - "timeout" (a dict of seconds: connect, read, write, pool);
+    - "informational", called with the status and fields of 1xx responses. It is not called for the 100 that
+      an Expect field requested: then the request's stream is read;
+    - "sni_hostname" (str).
+
+    The content is sent if a Content-Length or Transfer-Encoding field announces it. `response.extensions` has
+    "http_version" (bytes) and "trailers", a list of fields that is filled by the end of the stream.
     """
 
     def __init__(
@@ -109,12 +115,12 @@ class OriginTransport(httpx.AsyncBaseTransport):
     ) -> PendingRequest:
         """Send a request, over an idle connection within this call; `failure` turns errors into the answer's.
 
-        Where there is none, the endpoint's `rivals`, which differ in nothing but the address, are connected
-        beside it (RFC 8305), and `moved` is told the address of the one that has accepted first.
-        Raises httpx.LocalProtocolError for a request that cannot be sent as it is, and
-        httpx.UnsupportedProtocol. The answer's errors are ConnectError, ConnectTimeout, PoolTimeout,
-        WriteError, WriteTimeout, ReadError, ReadTimeout, RemoteProtocolError (the response is malformed or
-        cut short), and LocalProtocolError for content that is not as long as it says, all of httpx.
+        Without an idle connection, the endpoint's `rivals` are connected beside it (RFC 8305): they differ
+        only in the address. `moved` gets the address of the one that accepted first. Raises
+        httpx.LocalProtocolError for an invalid request, and httpx.UnsupportedProtocol. The answer's errors
+        are httpx's: ConnectError, ConnectTimeout, PoolTimeout, WriteError, WriteTimeout, ReadError and
+        ReadTimeout. RemoteProtocolError means a malformed or incomplete response, LocalProtocolError content
+        of another length than announced.
         """
         head = request_head(method, target, fields)
         request = PendingRequest(head, content, answer, timeouts, failure)

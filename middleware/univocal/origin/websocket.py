@@ -74,7 +74,7 @@ class OriginSocket(asyncio.Protocol):
         return self._full and not self._lost
 
     async def receive(self) -> str | bytes | Closed:
-        """The next message, or the end, which is told for ever."""
+        """The next message, or the end, which every later call returns too."""
         while not self._messages:
             if (end := self._end()) is not None:
                 return end
