@@ -17,27 +17,34 @@ __all__ = ["Circumstances", "markdown", "svg"]
 
 INTRODUCTION = """# Benchmarks
 
-`make bench` measures univocal and the other installed caches on one machine, in one run, and writes this page.
+`make bench` measures univocal and the other installed caches on one machine, in one run, and writes this
+page.
 
-- Each server runs alone on one core; the others are stopped. The load and the origin server share another core.
+- Each server runs alone on one core; the others are stopped. The load and the origin server share another
+  core.
 - Servers take turns in every round, in a changing order. Ratios compare servers of the same round.
 - A number is the median of the rounds; the least and the greatest stand in brackets.
-- Every measurement is checked before and after: the content byte for byte, and the cache's own report of a hit (`Cache-Status`,
-  `X-Cache`, `X-Varnish`, `Age`). The origin's counter must stand still on hits and count every miss. With logs on, each request
-  has a line.
+- Every measurement is checked before and after: the content byte for byte, and the cache's own report of
+  a hit (`Cache-Status`, `X-Cache`, `X-Varnish`, `Age`). The origin's counter must stand still on hits and
+  count every miss. With logs on, each request has a line.
 - Under uvicorn the application itself is the origin server.
-- univocal is the [compiled wheel](how-to/production.md#pure-or-compiled); *pure* is the same version from its sources.
-- h2load measures HTTP/2 over TLS with 32 connections and 4 requests at a time on each. Caddy answers these from a file.
+- univocal is the [compiled wheel](how-to/production.md#pure-or-compiled); *pure* is the same version from
+  its sources.
+- h2load measures HTTP/2 over TLS with 32 connections and 4 requests at a time on each. Caddy answers
+  these from a file.
 
 Read the ratios, not the rates: other machines have others.
 
 - *By the clock* is requests per second.
-- *By CPU time* is requests per second of the server's own CPU time: its rate if its core were always busy.
-- *busy* is the part of the time that the server ran. The rates differ if the load's core is the limit, or if others use the machine.
+- *By CPU time* is requests per second of the server's own CPU time: its rate if its core were always
+  busy.
+- *busy* is the part of the time that the server ran. The rates differ if the load's core is the limit, or
+  if others use the machine.
 """
-LATENCIES = """Latencies at {} requests per second for all, half of univocal's rate in this run. They count from the time
-at which each request was due, waiting included. The generator is a Python process that never sleeps. Its own
-lateness is in all numbers: p99 {} ms in the worst round.
+LATENCIES = """\
+Latencies at {} requests per second for all, half of univocal's rate in this run. They count from the time
+at which each request was due, waiting included. The generator is a Python process that never sleeps. Its
+own lateness is in all numbers: p99 {} ms in the worst round.
 """
 BASES = ("nginx", "bare", "Caddy")  # what the chart's numbers are multiples of, the first that is there
 RATIOS = ["univocal", "to", "by the clock", "by CPU time", "aim"]
