@@ -9,8 +9,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from univocal.cache.stored import Stored
@@ -55,7 +56,17 @@ class _Work:
 
     run: Callable[[EntryTable], Any]
     size: int
-    done: Future[Any] = field(default_factory=Future)
+    done: asyncio.Future[Any] | None
+    result: Any = None
+
+    def tell(self, error: Exception | None) -> None:
+        """Tell who waits; in the event loop."""
+        if self.done is None or self.done.done():
+            return
+        if error is None:
+            self.done.set_result(self.result)
+        else:
+            self.done.set_exception(error)
 
 
 class FileEntries(Entries):
@@ -84,7 +95,8 @@ class FileEntries(Entries):
         rows = await self._read("lookup", lambda rows: rows.of_key(key))
         stale = [row.id for row in rows if now - row.touched > _TOUCHED]
         if stale:
-            self._enqueue(lambda rows: rows.touch(stale, now), 0)
+            with suppress(OSError):
+                self._enqueue(_Work(lambda rows: rows.touch(stale, now), 0, None))
         return [row.numbered for row in rows]
 
     async def count(self, selector: Selector, after: int) -> int | None:
@@ -202,21 +214,21 @@ class FileEntries(Entries):
         return rows[-1][2]
 
     async def _write(self, run: Callable[[EntryTable], Any], size: int) -> Any:
+        done = asyncio.get_running_loop().create_future()
         try:
-            return await asyncio.wrap_future(self._enqueue(run, size))
+            self._enqueue(_Work(run, size, done))
+            return await done
         except (sqlite3.Error, OSError) as error:
             raise StoreUnavailableError(str(error)) from error
 
-    def _enqueue(self, run: Callable[[EntryTable], Any], size: int) -> Future[Any]:
-        work = _Work(run, size)
+    def _enqueue(self, work: _Work) -> None:
         with self._news:
             if self._ends:
-                work.done.set_exception(OSError("closed"))
-                return work.done
+                raise OSError("closed")
             self._waiting.append(work)
-            self._size += size
-            self._news.notify()
-        return work.done
+            self._size += work.size
+            if len(self._waiting) == 1:
+                self._news.notify()
 
     def _write_all(self) -> None:
         """Write until the end, some at a time."""
@@ -246,7 +258,8 @@ class FileEntries(Entries):
     def _write_batch(self, rows: EntryTable, batch: list[_Work]) -> None:
         try:
             rows.begin()
-            results = [work.run(rows) for work in batch]
+            for work in batch:
+                work.result = work.run(rows)
             while rows.size > self.disk_bytes and rows.evict():
                 pass
             rows.commit()
@@ -254,9 +267,7 @@ class FileEntries(Entries):
             rows.roll_back()
             raise
         self._is_full = False
-        for work, result in zip(batch, results, strict=True):
-            if not work.done.cancelled():
-                work.done.set_result(result)
+        _tell(batch, None)
 
     def _fail(self, batch: list[_Work], error: Exception) -> None:
         if isinstance(error, sqlite3.Error):
@@ -264,9 +275,7 @@ class FileEntries(Entries):
         if not self._is_full:
             self._is_full = True
             logger.warning("%s: nothing is stored there (%s)", self.directory.path, error)
-        for work in batch:
-            if not work.done.cancelled():
-                work.done.set_exception(error)
+        _tell(batch, error)
 
     async def close(self) -> None:
         with self._news:
@@ -284,3 +293,19 @@ class FileEntries(Entries):
 
 # Positions of the journal: a row whose number is further back than this gets another.
 _LIFTED: Final = 1 << 20
+
+
+def _tell(batch: list[_Work], error: Exception | None) -> None:
+    """Have the event loop tell all who wait for a batch, in one call."""
+    waiting = [work for work in batch if work.done is not None]
+    if not waiting:
+        return
+
+    def tell() -> None:
+        for work in waiting:
+            work.tell(error)
+
+    done = waiting[0].done
+    if done is not None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any longer
+            done.get_loop().call_soon_threadsafe(tell)

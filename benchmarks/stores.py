@@ -1,0 +1,234 @@
+"""The stores of one machine: a restart, a purge of very many, memory and hits of several workers.
+
+    python -m benchmarks.stores [--keys 100000] [--stored 100] [--seconds 5] [--only NAME]
+
+`restart`: a directory has --keys responses of 1 KiB; seconds from the start of the program to the first hit.
+`purge`: one tag has all of them; seconds until the purge is confirmed, and until it is counted.
+`memory`: four workers with --stored MiB; what the shared memory and the largest process take.
+`hits`: one key, from one worker and from two; how many hits two can answer in the CPU time of two, beside one.
+Needs wrk for the last. CPU time is compared, since other programs take time, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks import wrk
+from benchmarks.machine import Running, free_port, listens
+from univocal.cache.rules import Rules
+from univocal.cache.stored import Stored
+from univocal.cache.storing import complete, may_store
+from univocal.http.messages import Fields, Request, Response
+from univocal.store.address import file_tier
+from univocal.store.file.directory import SHARED_MEMORY
+from univocal.store.memory import MemoryStore
+from univocal.store.purge_selectors import Tags
+from univocal.store.shared import SharedTier
+
+MIB = 1 << 20
+PIECE = 4096  # bytes of a response that is stored for `memory`
+FIELDS: Fields = [(b"cache-control", b"max-age=3600"), (b"xkey", b"all")]
+GIB = 1 << 30
+
+
+def response(number: int, authority: bytes) -> Stored:
+    now, key = time.time(), b"0123456789abcdef http %b /key/%d" % (authority, number)
+    begun = may_store(key, Request(b"GET", b"/", []), Response(200, FIELDS), Rules(), now, now)
+    assert isinstance(begun, Stored)
+    done = complete(begun, bytes(1024))
+    assert done is not None
+    return done
+
+
+async def fill(tier: SharedTier, keys: int) -> float:
+    """Store so many responses; returns the seconds of CPU that each took."""
+    begun = time.process_time()
+    for first in range(0, keys, 500):
+        ends = list[tuple[object, asyncio.Future[None]]]()
+        for number in range(first, min(first + 500, keys)):
+            stored = response(number, b"en.example")
+            lease = tier.begin(stored.key, time.time())
+            tier.commit(lease, stored)
+            ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            tier.end(lease, lambda ended=ended: ended.set_result(None))  # type: ignore[misc]
+            ends.append((lease, ended))
+        for lease, ended in ends:
+            await ended
+            tier.release(lease)  # type: ignore[arg-type]
+    return (time.process_time() - begun) / keys
+
+
+async def first_hit(directory: Path) -> float:
+    """The seconds until a response of a directory is served, from before it is opened."""
+    begun = time.perf_counter()
+    tier = file_tier(directory, MemoryStore(), time.time, GIB)
+    await tier.start()
+    stored = response(1, b"en.example")
+    done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    lease = tier.begin(stored.key, time.time())
+    tier.fill(lease, Request(b"GET", b"/", []), lambda held, _: bool(held), done.set_result, joined=True)
+    assert await done
+    seconds = time.perf_counter() - begun
+    tier.end(lease, lambda: None)
+    tier.release(lease)
+    await tier.aclose()
+    return seconds
+
+
+async def purge(directory: Path) -> tuple[int, float]:
+    """The responses that a purge by tag means, and its seconds."""
+    tier = file_tier(directory, MemoryStore(), time.time, GIB)
+    await tier.start()
+    begun = time.perf_counter()
+    count = await tier.purge(Tags(frozenset((b"all",))), time.time())
+    seconds = time.perf_counter() - begun
+    await tier.aclose()
+    return count, seconds
+
+
+def measure_directory(keys: int, folder: Path) -> None:
+    """Print what a restart takes, and a purge of all."""
+
+    async def go() -> None:
+        tier = file_tier(folder / "store", MemoryStore(), time.time, GIB)
+        await tier.start()
+        each = await fill(tier, keys)
+        await tier.aclose()
+        print(f"stored {keys} responses of 1 KiB: {1e6 * each:.0f} µs of CPU each")
+        print(f"restart: the first hit after {await first_hit(folder / 'store'):.3f} s")
+        count, seconds = await purge(folder / "store")
+        print(f"purge: {count} responses of one tag confirmed and counted in {1000 * seconds:.1f} ms")
+
+    asyncio.run(go())
+
+
+class _Origin(asyncio.Protocol):
+    """Answers each head with content that may be stored."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport, self._kept = transport, b""
+
+    def data_received(self, data: bytes) -> None:
+        *heads, self._kept = (self._kept + data).split(b"\r\n\r\n")
+        head = b"HTTP/1.1 200 OK\r\ncache-control: max-age=3600\r\ncontent-length: %d\r\n\r\n" % PIECE
+        self._transport.write((head + bytes(PIECE)) * len(heads))
+
+
+@contextmanager
+def origin(port: int) -> Iterator[None]:
+    """An origin server, in a thread."""
+    loop = asyncio.new_event_loop()
+    server = loop.run_until_complete(loop.create_server(_Origin, "127.0.0.1", port))
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        loop.call_soon_threadsafe(server.close)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+
+
+@contextmanager
+def proxy(workers: int, behind: int, folder: Path) -> Iterator[Running]:
+    """`univocal serve` with so many workers, and what they store in memory."""
+    port, file = free_port(), folder / f"{workers}.toml"
+    file.write_text(
+        f'[server]\nlisten = "127.0.0.1:{port}"\nadmin = "127.0.0.1:{free_port()}"\nworkers = {workers}\n'
+        f'access_log = "off"\n[[sites]]\nhosts = ["*"]\nupstream = "http://127.0.0.1:{behind}"\n',
+        encoding="utf-8",
+    )
+    command = [sys.executable, "-m", "univocal_app", "serve", "--config", str(file)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        while not listens(port):
+            time.sleep(0.05)
+        time.sleep(3.0)  # until the last worker accepts
+        yield Running(process.pid, port, 0.0)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+
+
+async def ask(port: int, numbers: range) -> None:
+    """Ask for some keys over one connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for number in numbers:
+        writer.write(b"GET /key/%d HTTP/1.1\r\nhost: en.example\r\n\r\n" % number)
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200"), head
+        await reader.readexactly(PIECE)
+    writer.close()
+
+
+def measure_memory(mebibytes: int, folder: Path) -> None:
+    """Print what four workers take, once so much is stored and has been asked for again."""
+    behind, keys, connections = free_port(), mebibytes * MIB // PIECE, 8
+
+    async def all_of(port: int) -> None:
+        await asyncio.gather(*(ask(port, range(first, keys, connections)) for first in range(connections)))
+
+    with origin(behind), proxy(4, behind, folder) as family:
+        for _ in range(2):
+            asyncio.run(all_of(family.port))
+        sizes = [_resident(pid) // MIB for pid in family.tree()]
+        files = [file for each in SHARED_MEMORY.glob("univocal-store-*") for file in each.iterdir()]
+        together = sum(512 * file.stat().st_blocks for file in files) // MIB
+    print(f"memory: {mebibytes} MiB stored take {together} MiB in {SHARED_MEMORY}, in the processes {sizes}")
+
+
+def _resident(pid: int) -> int:
+    """The resident bytes of a process, those that it shares counted in part."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) << 10
+    return 0
+
+
+def measure_hits(seconds: int, folder: Path) -> None:
+    """Print the CPU time of a hit with one worker and with two."""
+    behind, costs = free_port(), dict[int, float]()
+    with origin(behind):
+        for workers in (1, 2):
+            with proxy(workers, behind, folder) as family:
+                url = f"http://127.0.0.1:{family.port}/key/1"
+                wrk.run(wrk.command(url, 1), 60)
+                before = family.cpu_seconds()
+                done = wrk.run(wrk.command(url, seconds), 60)
+                costs[workers] = (family.cpu_seconds() - before) / done.requests
+            print(f"hits: {1e6 * costs[workers]:.1f} µs of CPU each with {workers} worker(s)")
+    print(f"hits: two workers answer {2 * costs[1] / costs[2]:.2f} × one in their CPU time")
+
+
+def main() -> None:
+    """Measure, and print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.stores", description=__doc__)
+    parser.add_argument("--keys", type=int, default=100_000)
+    parser.add_argument("--stored", type=int, default=100, help="MiB")
+    parser.add_argument("--seconds", type=int, default=5)
+    parser.add_argument("--only", choices=("directory", "memory", "hits"))
+    options = parser.parse_args()
+    measurements: dict[str, Callable[[Path], None]] = {
+        "directory": lambda folder: measure_directory(options.keys, folder),
+        "memory": lambda folder: measure_memory(options.stored, folder),
+        "hits": lambda folder: measure_hits(options.seconds, folder),
+    }
+    for name, measure in measurements.items():
+        if options.only in {None, name}:
+            with tempfile.TemporaryDirectory(prefix="univocal-bench-") as folder:
+                measure(Path(folder))
+
+
+if __name__ == "__main__":
+    main()
