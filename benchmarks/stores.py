@@ -5,7 +5,7 @@
 `restart`: a directory has --keys responses of 1 KiB; seconds from the start of the program to the first hit.
 `purge`: one tag has all of them; seconds until the purge is confirmed, and until it is counted.
 `memory`: four workers with --stored MiB; what the shared memory and the largest process take.
-`hits`: one key, from one worker and from two; how many hits two can answer in the CPU time of two, beside one.
+`hits`: one key, from one worker and from two; the hits that two answer in their CPU time, beside one's.
 Needs wrk for the last. CPU time is compared, since other programs take time, too.
 """
 
@@ -39,11 +39,12 @@ MIB = 1 << 20
 PIECE = 4096  # bytes of a response that is stored for `memory`
 FIELDS: Fields = [(b"cache-control", b"max-age=3600"), (b"xkey", b"all")]
 GIB = 1 << 30
+RULES = Rules()
 
 
 def response(number: int, authority: bytes) -> Stored:
     now, key = time.time(), b"0123456789abcdef http %b /key/%d" % (authority, number)
-    begun = may_store(key, Request(b"GET", b"/", []), Response(200, FIELDS), Rules(), now, now)
+    begun = may_store(key, Request(b"GET", b"/", []), Response(200, FIELDS), RULES, now, now)
     assert isinstance(begun, Stored)
     done = complete(begun, bytes(1024))
     assert done is not None
