@@ -191,7 +191,7 @@ def discover_command(
     as_json: AsJson = False,
     rate: Rate = 20.0,
 ) -> None:
-    """Find the rules of a log: which of its URLs are one. Exit status: 1 if it speaks for none."""
+    """Find URLs of a log that mean the same, and their rules. Exits with 1 if no rules were found."""
     gc.disable()  # there are a million objects and no circles among them
     corpus = _corpus(logs, form)
     if not corpus.requests:

@@ -72,7 +72,7 @@ class Visitors:
                 await self._task
 
     async def come(self, seconds: int | None = None) -> None:
-        """Ask for so many seconds; None: for ever."""
+        """Send requests for so many seconds; None: without end."""
         with suppress(OSError, TimeoutError):
             async for visited in _each_second(seconds):
                 for host, target in visited:

@@ -57,9 +57,9 @@ def import_profile(
         str | None, typer.Option(metavar="NAME", help="Which of several rings, rules or servers.")
     ] = None,
 ) -> None:
-    """Write the profile that a Varnish ring, an ATS rule or an nginx server amounts to.
+    """Write the profile that a Varnish percent-encoding table, an ATS rule or an nginx server amounts to.
 
-    What cannot be taken over is said on standard error, line by line, and in comments of the profile.
+    Standard error and comments of the profile name each line that has no equivalent.
     """
     imported = READERS[source](Source(str(file), _read(file), pick))
     name = printable(os.fsencode(name or (output or file).stem))

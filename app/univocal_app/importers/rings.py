@@ -16,7 +16,7 @@ _DELIMITERS: Final = b"?#"
 
 
 def corrected(forms: bytes, line_of: Callable[[int], int]) -> tuple[DecoderRing, list[Note]]:
-    """The ring of 256 `forms`, made unambiguous; `line_of` a byte is where its form is written."""
+    """The table of 256 `forms`, made unambiguous; `line_of` a byte is where its form is written."""
     changed: dict[tuple[int, int, str], list[int]] = {}
     legal = bytearray(forms)
     for octet, form in enumerate(forms):

@@ -1,4 +1,4 @@
-"""A Varnish decoder ring: a C array of 256 numbers in a VCL or C file (0 encode, 1 decode, 2 keep)."""
+"""A percent-encoding table for Varnish: 256 numbers in a VCL or C file (0 encode, 1 decode, 2 keep)."""
 
 from __future__ import annotations
 

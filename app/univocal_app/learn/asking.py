@@ -70,7 +70,8 @@ class _Pace:
 class Asker:
     """Asks `origin` (scheme and authority) for targets, one after the other.
 
-    What fails is tried again, four times in all: an origin may fail now and then. `asked` counts requests.
+    A failed request is tried four times in all: an origin server may fail now and then. `asked` counts
+    requests.
     """
 
     def __init__(

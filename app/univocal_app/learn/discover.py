@@ -38,7 +38,7 @@ class Validated:
 
     @property
     def refuted(self) -> bool:
-        """The origin speaks against the rule, or does not speak for it."""
+        """The origin server contradicts the rule, or does not support it."""
         return self.different > 0 or self.same == 0
 
 
@@ -64,7 +64,7 @@ class Discovery:
 
     @property
     def profile(self) -> Profile:
-        """The profile that the log speaks for."""
+        """The profile that the log supports."""
         return loaded(self.settings)
 
     def folded(self) -> tuple[int, int]:
@@ -84,7 +84,7 @@ class Discovery:
         )
 
     def toml(self) -> str:
-        """The profile as a file, with what speaks for each setting."""
+        """The profile as a file, with the evidence for each setting."""
         remarks: dict[str, list[str]] = {
             "": [
                 f"Written by `univocal discover` after {self.requests} requests for {self.distinct} URLs.",
@@ -180,7 +180,7 @@ def folded_by(urls: Urls, profile: Profile) -> Urls:
 
 
 def discover(corpus: Corpus) -> Discovery:
-    """The rules that the log speaks for by itself."""
+    """The rules that the log alone supports."""
     base = folded_by(corpus.urls, loaded(BASE))
     if not sizes_tell(corpus.urls):
         base.forget_sizes()
@@ -211,7 +211,7 @@ def discover(corpus: Corpus) -> Discovery:
 
 
 def discovered_in(counted: Iterable[tuple[bytes, bytes, int]]) -> Discovery:
-    """The rules that counted spellings of pages speak for: host, target and number of requests of each."""
+    """The rules that counted spellings of pages support: host, target and number of requests of each."""
     corpus = Corpus()
     for host, target, count in counted:
         number = corpus.urls.add(host, target)

@@ -1,9 +1,9 @@
-"""Rules between substrings, from a log alone: what stands in the same envelope may be the same.
+"""Rules between substrings, from a log alone: middles of the same envelope may mean the same.
 
 After DustBuster (Bar-Yossef, Keidar, Schonfeld: Do not crawl in the DUST, 2007): each URL is cut at every
-pair of places into what is before, between and after. Two URLs that share before and after support the rule
-that one middle is another spelling of the other. Buckets that overflow say nothing. What DustBuster asks the
-origin, the sizes in a log answer first: by chance two pages are seldom as long.
+pair of places into a beginning, a middle and an end. Two URLs that share beginning and end support the rule
+that one middle is another spelling of the other. Buckets that overflow say nothing. DustBuster asks the
+origin server; here the sizes in a log answer first: by chance two pages are seldom as long.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The settings of a profile that a log speaks for: slashes, index names, parameters, bytes, hosts."""
+"""The settings of a profile that a log supports: slashes, index names, parameters, bytes, hosts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _CHOOSING: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A setting that the log speaks for: what it is, how many pairs show it, how sure it is, some of them."""
+    """A setting that the log supports: its name, the number of its pairs, its confidence, some pairs."""
 
     name: str
     support: int
@@ -54,7 +54,7 @@ class Seen:
 
 
 def _judged(urls: Urls, name: str, pairs: Pairs, *, bare: bool, least: int = _ENOUGH) -> Seen | None:
-    """The setting if its pairs speak for it; `bare`: they may even where no sizes are known."""
+    """The setting if its pairs support it; `bare`: they may even where no sizes are known."""
     if not pairs:
         return None
     weight = weigh(urls, pairs, nearly=bare)
@@ -71,7 +71,7 @@ def unsized(support: int, least: int) -> float:
 
 
 def path_settings(urls: Urls) -> tuple[Settings, list[Seen]]:
-    """The settings that a log speaks for: slashes, index names, path parameters, reserved bytes."""
+    """The settings that a log supports: slashes, index names, path parameters, reserved bytes."""
     found: list[Seen] = []
     settings = Settings(dot_segments="rfc3986", refused=("control-character", "fragment"))
 
@@ -212,7 +212,7 @@ class _Query:
 
 
 def query_settings(urls: Urls, settings: Settings) -> tuple[Settings, list[Seen]]:
-    """The settings that a log speaks for: parameters unused, defaulted, in any order."""
+    """The settings that a log supports: parameters unused, defaulted, in any order."""
     queries = []
     named = lru_cache(maxsize=65536)(parameter_name)
     for number, target in enumerate(urls.targets):

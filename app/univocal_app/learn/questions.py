@@ -1,9 +1,8 @@
-"""The questions that an origin is asked: pairs of targets, and decoys that must not be answered like them.
+"""The questions to an origin server: pairs of targets, and decoys that must not be answered like them.
 
-A pair is a target out of the sample and another spelling of it. A decoy stands where the spelling differs and
-means something else: where the origin answers it with the same page, it ignores that place, and the pair
-decides nothing. What is invented is made out of the target itself, so that a run which is taken up again asks
-the same.
+A pair is a target out of the sample and another spelling of it. A decoy differs in the same place and means
+something else. Where the origin server answers it with the same page, it ignores that place, and the pair
+decides nothing. Decoys are made out of the target itself: a run that is continued asks the same.
 """
 
 from __future__ import annotations

@@ -230,7 +230,7 @@ def _writable(settings: Settings, rule: tuple[str, str, str]) -> bool:
 
 
 def _confirmed(urls: Urls, rule: tuple[str, str, str]) -> Substitution | None:
-    """The rule with all the pairs that the log has for it, if those speak for it."""
+    """The rule with all the pairs that the log has for it, if those support it."""
     pairs, applied = _applied(urls, rewriter([Rule(rule[0].encode(), rule[1].encode(), rule[2])]), rule)
     anywhere = rule[2] == "suffix" or (rule[2] == "anywhere" and not re.search(r"[A-Za-z0-9]", rule[0]))
     if len(pairs) < _LEAST or len(pairs) < (_COVERED_ANYWHERE if anywhere else _COVERED) * applied:

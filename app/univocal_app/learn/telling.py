@@ -25,7 +25,7 @@ def _share(part: int, whole: int) -> str:
 
 
 def discovered(found: Discovery, corpus: Corpus, before: Replayed, after: Replayed) -> str:
-    """A discovery: what speaks for what, what it would change, and the profile."""
+    """A discovery: the evidence for each rule, its effect, and the profile."""
     said = [f"{corpus.requests} requests for {len(corpus.urls)} URLs; {corpus.skipped} lines skipped."]
     if corpus.share < 1:
         said.append(f"More URLs than fit: what follows is of a sample of {corpus.share:.2%} of them.")

@@ -356,8 +356,8 @@ def examine(
 ) -> Finding:
     """Ask one question of at most `most` pages that offer it and decide something, and of every section.
 
-    An origin may have another program behind each section. What depends on the page, as a parameter does that
-    few pages heed, is asked of many, until one differs.
+    An origin server may have another program behind each section. A question that depends on the page, as a
+    parameter does that few pages heed, is asked of many, until one differs.
     """
     if question.parameter:
         most, tries = _MANY, 3 * _MANY

@@ -1,4 +1,4 @@
-"""Sizes speak for a rule if both URLs of its pairs are as long, more often than by chance."""
+"""Sizes support a rule if both URLs of its pairs are as long, more often than by chance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`GET /-/discover`: the rules that the spellings speak for by which clients asked lately."""
+"""`GET /-/discover`: the rules that the spellings of recent requests support."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Discovering"]
 class Discovering:
     """The endpoint: it answers with what `univocal discover --json` prints, and applies nothing.
 
-    The search runs in a thread, one at a time: who asks meanwhile gets the same answer.
+    The search runs in a thread, one at a time: clients that ask meanwhile get the same answer.
     """
 
     def __init__(self, spellings: Spellings) -> None:

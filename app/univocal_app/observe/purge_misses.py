@@ -94,8 +94,8 @@ class PurgeMisses:
 def neighbours(missed: Iterable[Missed], keys: Iterable[bytes]) -> dict[Missed, list[Neighbour]]:
     """The keys that resemble each missed URL or prefix: by another host, query or spelling of the path.
 
-    Paths resemble one another that are equal once they are decoded, in small letters, and without doubled or
-    last slashes and the name of an index. That decides nothing but what an operator is shown.
+    Paths resemble one another if they are equal after these steps: decode, lower-case, remove doubled and
+    last slashes, and the name of an index. That only decides what an operator is shown.
     """
     urls, prefixes = dict[bytes, list[Missed]](), list[tuple[bytes, Missed]]()
     for each in missed:

@@ -39,7 +39,7 @@ class Survey:
         return [] if counted is None else list(counted())
 
     async def rows(self, about: str) -> list[Row]:
-        """The rows of all processes; whoever asks while the others are asked gets the same."""
+        """The rows of all processes; callers that ask while the others answer get the same rows."""
         if self.others is None:
             return self.own(about)
         asking = self._asking.get(about)

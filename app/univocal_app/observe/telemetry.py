@@ -1,7 +1,7 @@
 """OpenTelemetry (extra `univocal[otel]`): a span for each exchange and each request to an origin server.
 
-The traceparent that an origin server gets names the span of the request to it (W3C Trace Context §3.2); where
-a client sends none, a trace begins here. Nothing imports this module while `server.otel` is false.
+The traceparent that an origin server gets names the span of the request to it (W3C Trace Context §3.2). If a
+client sends none, a trace begins here. Nothing imports this module while `server.otel` is false.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ the bytes of strangers: so each end reads only the messages above, in their dire
 channel.
 
 The number in a name is the message's version. Raise it with the meaning or the fields: a worker that takes
-the place of another may be started from a newer installation than its parent. What a worker begins with,
-its `Task`, is no message: the standard library's `multiprocessing` hands it down.
+the place of another may be started from a newer installation than its parent. A worker's
+`Task` is no message: the standard library's `multiprocessing` hands it down.
 
 Two things are shared and not said, since they are on the way of every exchange. Numbers are counted in
 memory that all processes map (`observe.counts`): they stay when a process is killed. The turn at the end of

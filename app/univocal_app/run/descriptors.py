@@ -40,8 +40,8 @@ def raise_limit() -> int:
 def share(limit: int, origins: int, wanted: int, workers: int = 1) -> Share:
     """Divide a process's descriptors: to origin servers there are `origins` connections at most.
 
-    Clients get what is left, at least a half, or the `wanted` number, which all workers have together; 0
-    wants as many as there may be.
+    Clients get the rest, at least a half, or the `wanted` number, which all workers have together. 0 wants as
+    many as possible.
     """
     rest = max(limit - ADMIN - _OTHERS, 2)
     kept = min(origins, rest // 2)

@@ -84,7 +84,7 @@ async def _nothing() -> None:
 class Serving:
     """Listeners that are served together, until `end`.
 
-    `start` is awaited before any of them accepts connections, `close` after the last of them has ended;
+    `start` is awaited before any of them accepts connections, `close` after the last of them has ended.
     `ending` hears of every `end`, `leaving` of the first `leave`.
     """
 

@@ -70,7 +70,7 @@ class Notices:
 
     @classmethod
     def of(cls, environ: MutableMapping[str, str]) -> Notices:
-        """The one that NOTIFY_SOCKET names, which goes from `environ`: no other process speaks for this."""
+        """The one that NOTIFY_SOCKET names, removed from `environ`: no other process reports for this one."""
         return cls(environ.pop("NOTIFY_SOCKET", ""))
 
     def ready(self, status: str = "") -> None:

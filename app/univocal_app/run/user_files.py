@@ -72,7 +72,7 @@ def _is_right(password: bytes, digest: bytes) -> bool:
 class UserFile:
     """The users of a file (`univocal.judge.access.Users`); `look` reads it again if it has changed.
 
-    Verified credentials are remembered by a digest with a key of this process, right ones and wrong ones
+    Verified credentials are remembered by a digest with a key of this process. Right ones and wrong ones are
     apart, so that wrong ones displace no others.
     """
 

@@ -227,9 +227,9 @@ class _Worker:
 class Workers:
     """The processes that run `target()(name, socket)`, each under a name from "1" to "count".
 
-    The socket is a worker's end of its channel. Call `start` and `aclose` in one event loop. `forget` is
-    called with the name of each that has ended, `relay` with the exchanges of each while they are followed,
-    `hear_change` with the name of each and a new state of an origin server.
+    The socket is a worker's end of its channel. Call `start` and `aclose` in one event loop. `forget` gets
+    the name of each worker that has ended, `relay` the exchanges of each while they are followed.
+    `hear_change` gets the name of each and a new state of an origin server.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
 """The errors are a tree; the reasons for which a request is refused are a table.
 
 UnivocalError
-├── ConfigurationError      a file, a key in it, what was found and what is allowed
+├── ConfigurationError      an invalid setting: file, key, value, allowed values
 │   └── ProfileError        the same, of a profile
-└── RefusedError            a request answered with problem+json: a reason and its status
+└── RefusedError            a request answered with problem+json: reason, status
 """
 
 from __future__ import annotations

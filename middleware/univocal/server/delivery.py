@@ -61,8 +61,8 @@ class Delivery:
     def _untaken(self) -> int:
         """The bytes that the client has not confirmed: those that wait here and in the system's queue.
 
-        A transport hears of room in that queue only when there is a lot of it, which may take a slow client
-        longer than it has.
+        A transport reports free room in that queue late. A slow client may need longer than its timeout until
+        then.
         """
         waiting = self._transport.get_write_buffer_size()
         socket = self._transport.get_extra_info("socket")

@@ -51,8 +51,8 @@ class Listener:
     ) -> list[str]:
         """The reasons to refuse a head at once, the first of them by rank; none: it may have its turn.
 
-        `watched` are those of the fields that `framing.WATCHED` names, where they have been set aside, and
-        `octets` those that all fields take at most, where that is known.
+        `watched` are the fields that `framing.WATCHED` names, where they have been set aside. `octets` is the
+        largest size of all fields, in bytes, where that is known.
         """
         limits, target = self.bounds.limits, received.target
         framing = fields if watched is None else watched

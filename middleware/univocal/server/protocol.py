@@ -27,11 +27,11 @@ __all__ = ["ExactProtocol", "ReadLimits"]
 class ExactProtocol(Http1Connection):
     """HTTP/1.1 for an ASGI application: exact about targets, strict about framing, with limits and reasons.
 
-    An application finds the target in scope["extensions"]["univocal.target"]["target"], as it was received:
-    with its fragment, in absolute-form, in asterisk-form. `path`, `raw_path` and `query_string` are without
-    the fragment, and an absolute-form's authority stands in place of `Host` (RFC 9112 §3.2.2), so that an
-    application that reads nothing else is safe too. Before its response it may send interim ones, as the
-    extensions "http.response.informational" and "http.response.early_hint" say.
+    An application finds the received target in scope["extensions"]["univocal.target"]["target"]: with its
+    fragment, in absolute-form, in asterisk-form. `path`, `raw_path` and `query_string` are without the
+    fragment. The authority of an absolute-form replaces `Host` (RFC 9112 §3.2.2), so an application that
+    reads nothing else is safe too. Before its response it may send interim ones: see the extensions
+    "http.response.informational" and "http.response.early_hint".
     """
 
     __slots__ = ()

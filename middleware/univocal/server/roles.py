@@ -16,8 +16,8 @@ In this order, `a*` any number of times:
     stream.interim()*  stream.start()  stream.write()*  stream.finish()      its response
     turn.resume()*                               the client takes more of it
 
-`turn.end()` (the client has left, or its content is faulty) and `stream.cut()` (the response ends without its
-end) may come in place of what is left. After `finish`, `cut` and `end` the turn writes nothing more.
+`turn.end()` (the client has left, or its content is faulty) may replace the rest. So may `stream.cut()` (the
+response is incomplete). After `finish`, `cut` and `end` the turn writes nothing more.
 
 `Turn.start` decides about the framing once: whether there is content, that no coding is the origin server's,
 and that there is a Date. A stream writes that by its version's rules. Interim responses, the content's

@@ -1,8 +1,8 @@
 """TLS between a client's socket and the protocol that reads its requests (RFC 8446).
 
-A handshake has as long as a request's head, and its connection counts among the clients from the beginning.
-OpenSSL works on bytes in memory: so there is no task, what waits to be sent waits in one place, the socket's
-transport, and closing does not wait for the client's own farewell.
+A handshake may take as long as a request's head, and its connection counts among the clients from the
+beginning. OpenSSL works on bytes in memory, so there is no task. Bytes to send wait only in the socket's
+transport. Closing does not wait for the client's close_notify.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Walk:
 class Sieve:
     """A queue of entries by age, and a hand that walks from oldest to newest, sparing the visited once.
 
-    Beside the hand there is a walk of the bans, which goes on for ever, and one of each purge.
+    Beside the hand there is an endless walk of the bans, and one of each purge.
     """
 
     __slots__ = ("_hand", "_newest", "_oldest", "_walks", "walked")

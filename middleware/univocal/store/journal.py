@@ -1,9 +1,8 @@
 """The journal of purges: a stored response is valid as long as no later purge means it.
 
 Each purge of a store has a number, greater than all before it. A fetch notes the number of the last purge
-that its node knows of as it begins, and its response is stored with it, or with a later one up to which no
-purge means the response. So a number answers whether a stored response may be used: no later purge means
-it.
+that its node knows as it begins. Its response is stored with that number, or with a later one up to which no
+purge means it. So the number answers whether a stored response may be used: no later purge means it.
 """
 
 from __future__ import annotations

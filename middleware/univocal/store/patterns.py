@@ -23,9 +23,9 @@ STEPS: Final = 1_000_000
 def compiled(expression: str, *, soft: bool = False) -> Pattern:
     """The selector of responses in whose canonical URL `expression` is found.
 
-    Raises ValueError for what RE2 does not accept, for more than 1,024 characters or 1,100 of RE2's
-    instructions, and where the extra `univocal[re2]` is not installed: Python's own `re` would let one
-    pattern keep a processor busy for years.
+    Raises ValueError for an expression that RE2 does not accept, and for more than 1,024 characters or 1,100
+    of RE2's instructions. It is also raised without the extra `univocal[re2]`: Python's own `re` would let
+    one pattern keep a processor busy for years.
     """
     try:
         import re2  # noqa: PLC0415  an extra

@@ -83,7 +83,7 @@ def _variants(pieces: list[bytes]) -> Iterator[tuple[bytes, Selecting]]:
 
 
 def pieces_of(selector: Selector) -> list[Selector]:
-    """The same purge as several, none of which has very many names."""
+    """The same purge as several, each with a limited number of names."""
     match selector:
         case Keys(names) if len(names) > _MOST_NAMES:
             return [replace(selector, names=some) for some in _parts(names)]

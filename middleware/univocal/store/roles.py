@@ -1,20 +1,20 @@
 """The two roles of a store behind memory: it keeps entries, and it numbers purges.
 
 **Validity by number.** A store has one journal of purges. A fetch notes the number of the last purge that
-its node knows of; its response is stored with a number up to which no purge means it. It is valid as long
+its node knows of. Its response is stored with a number up to which no purge means it. It is valid as long
 as no later purge means it. Neither role decides this: `SharedTier` (`store/shared.py`) does, for every
 store, by `Journal`. So no implementation compares numbers, and nothing is atomic across keys.
 
 The rules for an implementation:
 
-- `Entries` returns what it has, purged or not, each with its number. It may lose any entry at any time. It
+- `Entries` returns its entries, purged or not, each with its number. It may lose any entry at any time. It
   must not return an entry with a greater number than it was committed with, nor anything else than was
   committed.
 - `Purges.publish` returns once the purge is in force for all who read the journal from then on. When it has
   returned, `last` and `follow` of the same node reach that number.
 - A node's knowledge may lag. Then the numbers it notes are too small, and a response is thrown away too much.
-- `trusted_until` bounds the lag: no purge that was confirmed elsewhere more than `BOUND` seconds before
-  that time is unknown to this node.
+- `trusted_until` bounds the lag: this node knows each purge that was confirmed elsewhere more than
+  `BOUND` seconds before that time.
 - A purge that a response under way causes itself (it replaces older ones) has that lease's `token` as its
   `cause`. The tier spares the lease when it hears that purge, and commits with a number that is not less.
 

@@ -343,7 +343,7 @@ class SharedTier(Tiers):
         return servable, [*servable, *(one for one in others if not is_among(servable, one))]
 
     def _valid(self, numbered: Iterable[Numbered]) -> list[Stored]:
-        """What the journal leaves of responses that were read."""
+        """The responses, of those read, that the journal leaves valid."""
         self._follow()
         valid = list[Stored]()
         for number, stored, _ in numbered:

@@ -190,7 +190,7 @@ _AT_ONCE: Final = 3
 
 
 class MemoryTier(Tiers):
-    """Memory alone: every continuation is called within the call, but after a purge of very many."""
+    """Memory alone: every continuation is called within the call, except after a purge of many names."""
 
     def lookup(self, key: bytes, now: float) -> Sequence[Stored]:  # noqa: ARG002
         return self.memory.lookup(key)

@@ -1,7 +1,7 @@
 """The percent-encoding table (a profile's `ring`): one spelling for each byte of a path or query.
 
-RFC 3986 splits the bytes into 66 unreserved ones, which mean the same bare and percent-encoded, 18 reserved
-ones, of which only the application knows whether they do, and 172 others, which may not stand bare at all.
+RFC 3986 splits the bytes into three sets. The 66 unreserved ones mean the same bare and percent-encoded. Of
+the 18 reserved ones, only the application knows whether they do. The 172 others may not stand bare at all.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class DecoderRing:
 
     @classmethod
     def from_sets(cls, decode: bytes, encode: bytes) -> DecoderRing:
-        """The ring of RFC 3986 with these bytes decoded and those encoded; other reserved ones are kept."""
+        """The table of RFC 3986 with these bytes decoded and those encoded; other reserved ones are kept."""
         both = set(decode) & set(encode)
         if both:
             raise ValueError(f"{_name(min(both))} is not both decoded and encoded")
@@ -108,7 +108,7 @@ class DecoderRing:
 
 @lru_cache(maxsize=64)
 def _ring_of(forms: bytes) -> DecoderRing:
-    """The ring of these forms: many profiles have the same, and its patterns take a while to compile."""
+    """The table of these forms: many profiles have the same, and its patterns take a while to compile."""
     return DecoderRing(forms)
 
 
@@ -131,7 +131,7 @@ def _name(octet: int) -> str:
 
 
 def _escaping(octets: bytes, *, keep: bytes = b"", plus_is_space: bool = False) -> DecoderRing:
-    """The ring of a server that decodes everything and escapes `octets` again, besides what is never bare."""
+    """The table of a server that decodes everything and escapes `octets` again, besides those never bare."""
     forms = bytearray([DECODE]) * 256
     for octet in [*_NEVER_BARE, *_DELIMITING, *octets]:
         forms[octet] = ENCODE

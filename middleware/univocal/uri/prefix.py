@@ -1,8 +1,8 @@
-"""The beginning of canonical URLs: what a purge by prefix names.
+"""The beginning of canonical URLs, as a purge by prefix names it.
 
-It is canonicalized as what it is. What is complete, up to the path's last slash or to the "?", is read like
-any path. Of what is not, only the bytes are: it has no trailing slash yet, it may become an index name or
-not, and which parameters a query will have, in which order, nobody knows.
+The complete part, up to the path's last slash or to the "?", is read like any path. Of the incomplete rest
+only the bytes are canonicalized. It has no trailing slash yet, and it may become an index name. Nobody knows
+the parameters of its query, nor their order.
 """
 
 from __future__ import annotations

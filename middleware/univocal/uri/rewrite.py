@@ -19,11 +19,13 @@ __all__ = ["Rewrite", "Rule", "first_overlap", "rewriter"]
 class Rule:
     """Every `pattern` in a target becomes `output`; at "start" or "end", only one that stands there.
 
-    At "prefix" the segments that a path begins with become the fewer ones of `output`, as often as they stand
-    there; a "*" in the pattern is one segment, or a part of one, that looks like a session's identifier. At
-    "suffix" what a path ends with goes, as often as it stands there behind a name; the output is empty. At
-    "path" it is anywhere in a path. There and at "start" a query that the target has goes on the one that the
-    output begins.
+    - "prefix": the segments that a path begins with become the fewer ones of `output`, as often as they stand
+      there. A "*" in the pattern is one segment, or a part of one, that looks like a session's identifier.
+    - "suffix": the pattern is removed from a path's end, as often as it stands there behind a name; the
+      output is empty.
+    - "path": the pattern may stand anywhere in a path.
+
+    At "path" and "start" a target's query is appended to the query that the output begins.
     """
 
     pattern: bytes

@@ -24,10 +24,10 @@ STAR: Final = b"{1}"
 class Route:
     """A path prefix, how targets under it are read, and where they go.
 
-    `upstream` names an origin; with an `upstream_path`, that replaces the prefix on the way there, or the
-    canonical path takes the place of the `{path}` in it; `{host}` and `{1}` stand for the request's host and
-    the part of it that the site's "*" matches. With `forward` "received", which goes with no
-    `upstream_path`, the origin gets the target as it came; the canonical one is the key nevertheless.
+    `upstream` names an origin server. An `upstream_path` replaces the prefix on the way there, or the
+    canonical path replaces the `{path}` in it. `{host}` and `{1}` stand for the request's host and the part
+    of it that the site's "*" matches. With `forward` "received", which excludes an `upstream_path`, the
+    origin server gets the received target. The canonical one is the key nevertheless.
     """
 
     prefix: bytes
@@ -66,10 +66,10 @@ class Route:
 class Site:
     """The hosts that are answered as one, and their routes; the site itself is the route "/".
 
-    `hosts` are names, "*.suffix" patterns or addresses, with or without a port; `aliases` are exact and
-    become hosts[0], or are answered with `alias_answer` (301 or 308). `scheme` is b"keep", or what it is
-    unified to, b"http" or b"https". A GET of another spelling than the canonical one is answered like that
-    one, or as `canonical` says: redirected (301 or 308), or with a Link field ("link", RFC 6596).
+    `hosts` are names, "*.suffix" patterns or addresses, with or without a port. `aliases` are exact names:
+    they become hosts[0], or are answered with `alias_answer` (301 or 308). `scheme` is b"keep", or the one
+    scheme, b"http" or b"https". `canonical` says how a GET of a non-canonical URL is answered: like the
+    canonical one, by a redirect (301 or 308), or with a Link field ("link", RFC 6596).
     """
 
     name: str

@@ -191,11 +191,11 @@ def resolve(
     method: bytes = b"GET",
     encodings: tuple[bytes, bytes] = (b"", b""),
 ) -> Canonical | Rejected:
-    """The site that a request is for and what it asks of it, in one spelling (RFC 9112 §3.2, §3.3).
+    """The site that a request is for, and its canonical target (RFC 9112 §3.2, §3.3).
 
-    `target` is the request target as it came, `hosts` the values of all Host field lines, `scheme` the
-    connection's, `encodings` the values of URI-Path-Encoding and URI-Query-Encoding, which count where a
-    profile trusts them. Recent results are remembered: a bounded number, of targets up to 1024 bytes.
+    `target` is the received request target, `hosts` the values of all Host field lines, `scheme` the
+    connection's. `encodings` are the values of URI-Path-Encoding and URI-Query-Encoding, which count where a
+    profile trusts them. Recent results are remembered: a bounded number, of targets up to 1,024 bytes.
     """
     if len(hosts) != 1:
         return rejected("bad-host")

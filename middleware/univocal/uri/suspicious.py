@@ -61,8 +61,8 @@ SEQUENCES: Final = frozenset({"no-leading-slash", "fragment", *_OCTETS, *_SEGMEN
 class Inspector:
     """Finds the `listed` reasons in a received path, as an origin reads it that decodes the bytes `decoded`.
 
-    `delimiters` begin a path parameter. Where `reads_parameters`, a segment is what stands before them, so
-    that "..;x" is a dot segment; elsewhere it is a name like any other and only dot-segment-parameter minds.
+    `delimiters` begin a path parameter. Where `reads_parameters`, a segment ends before them, so that "..;x"
+    is a dot segment. Elsewhere it is a name like any other, and only dot-segment-parameter finds it.
     """
 
     __slots__ = ("_delimiter", "_listed", "_merges", "_octets", "_reads_parameters", "_slash")

@@ -91,12 +91,12 @@ class Http1Connection(asyncio.Protocol):
     """Reads requests, gives each its turn, and frames their responses: a `Stream` for the turn that is first.
 
     asyncio calls `connection_made`, then `data_received`, `pause_writing` and `resume_writing` in any order,
-    and `connection_lost`; uvicorn calls `shutdown`. Each of them ends in `_work`, which begins the turn that
-    is first, and reads on while no more than one request waits for another's answer. The turn that is first
-    calls back: `interim`, `start`, `write`, and `finish` or `cut`, which takes it out of the queue.
+    and `connection_lost`. uvicorn calls `shutdown`. Each of them ends in `_work`, which begins the first
+    turn. It reads on while no more than one request waits for another's answer. The first turn calls back:
+    `interim`, `start`, `write`, and `finish` or `cut`, which takes it out of the queue.
 
-    `life` moves as `MOVES` says. What is read next is the reader's `phase`; a request is under way as long as
-    there are `turns`, of which the last one's content, if any, may still come.
+    `life` moves as `MOVES` says. The reader's `phase` says what it reads next. A request is under way as long
+    as there are `turns`; the last one's content, if any, may still come.
     """
 
     __slots__ = (

@@ -1,7 +1,7 @@
 """The reader of requests: it takes bytes and gives heads and content, one after the other. It has no socket.
 
-llhttp reads the heads; content is counted, or taken apart by chunks, so that the end of each message is known
-to the byte, and that no content costs more than any other.
+llhttp reads the heads. The reader counts content, or splits it by chunks: it knows the end of each message to
+the byte, and all content costs the same.
 """
 
 from __future__ import annotations

@@ -1,7 +1,14 @@
 """HTTP/2 towards clients (RFC 9113): bytes become frames, frames events, and each stream a `Turn`.
 
-From the socket up: `frames` cuts bytes into frames and counts what they cost, `session` lets h2 read them,
-`section` decodes a request's fields, `head` judges them, and `stream` is one exchange. `block` has the fields
-of responses, `output` and `pace` are the connection's writing and its timeouts, `connection` is what asyncio
-calls. Only this package imports h2, hpack and hyperframe.
+From the socket up:
+
+- `frames` cuts bytes into frames and counts their cost.
+- `session` lets h2 read them.
+- `section` decodes a request's fields, `head` judges them.
+- `stream` is one exchange.
+- `block` has the fields of responses.
+- `output` and `pace` are the connection's writing and its timeouts.
+- `connection` has the methods that asyncio calls.
+
+Only this package imports h2, hpack and hyperframe.
 """

@@ -1,8 +1,8 @@
 """A request's head from the fields of a HEADERS frame (RFC 9113 §8.2, §8.3). Pure.
 
-The fields come as h2 decoded them and nothing of them has been checked. A head that is *malformed* ends its
-stream with an error; other faults are refused with a problem, as over HTTP/1.1. What follows from the names
-alone is found out once for each list of them: most clients send the same few.
+The fields come as h2 decoded them, unchecked. A *malformed* head ends its stream with an error; other faults
+are refused with a problem, as over HTTP/1.1. Conclusions from the names alone are cached for each list of
+names: most clients send the same few.
 """
 
 from __future__ import annotations

@@ -19,9 +19,9 @@ __all__ = ["Pace"]
 class Pace:
     """Looks at a connection's streams every `content_timeout` and every `send_timeout` seconds (see framing).
 
-    Content of a request that is waited for must have come in that time, MIN_RATE bytes for each second; of a
-    response that waits for the client's window, something must have gone. While `is_blocked` says that the
-    transport takes nothing, nothing is read either, and no stream is to blame. `give_up` ends the others.
+    Awaited request content must come in that time, MIN_RATE bytes for each second. A response that waits for
+    the client's window must send something. While `is_blocked` says that the transport takes nothing, nothing
+    is read either, and no stream is to blame. `give_up` ends the others.
     """
 
     __slots__ = ("_content", "_give_up", "_is_blocked", "_listener", "_streams", "_windows")

@@ -1,13 +1,13 @@
 """One connection's state by RFC 9113, kept by h2: bytes in, events out, bytes to send. No socket, no clock.
 
-h2 decodes, encodes, counts windows and knows what each stream may do. What it leaves open, or does otherwise
-than a server for many clients must, is done here:
+h2 decodes, encodes, counts windows and knows what each stream may do. This module differs from h2 in these
+points, since it serves many clients:
 
-- It ends the connection at its first GOAWAY, sent or received; here streams under way finish (§6.8).
-- It answers each frame for a stream that was reset; here such frames are dropped, as §5.4.2 wants it.
-- It ends the connection when a client opens too many streams, or when content has another length than its
-  request said; here that is the one stream's error (§5.1.2, §8.1.1).
-- It waits for any number of cheap frames: see `univocal.server.http2.frames`.
+- h2 ends the connection at its first GOAWAY, sent or received; here streams under way finish (§6.8).
+- h2 answers each frame for a stream that was reset; here such frames are dropped (§5.4.2).
+- h2 ends the connection when a client opens too many streams; here that is the one stream's error (§5.1.2).
+- h2 ends it too when content has another length than announced; here that is the one stream's error (§8.1.1).
+- h2 accepts any number of cheap frames; here they are limited: see `univocal.server.http2.frames`.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class Faulty(NamedTuple):
 class Session:
     """A server's side of one HTTP/2 connection.
 
-    The order of calls: `feed`, then `next` until it returns None, each time data comes; between them `head`,
-    `content`, `end`, `reset`, `consumed` for streams; `take` gives what is to be written.
+    Each time data comes, call `feed`, then `next` until it returns None. Between them, call `head`,
+    `content`, `end`, `reset` and `consumed` for streams. `take` returns the bytes to write.
     """
 
     __slots__ = (

@@ -1,8 +1,8 @@
 """The directory of a file store: who may use it, what is in it, and what becomes of damage.
 
-lock            the program that uses it; processes of one process group share it
+lock            the program that uses it; its process group shares it
 journal         purges, see ring.py
-turns           no bytes: locks on it say which keys are being fetched
+turns           no bytes: its locks name the keys being fetched
 entries-N.db    SQLite; N is the journal's generation
 damaged.db      the last such file that could not be read
 """

@@ -163,7 +163,7 @@ class Ring:
                 yield number, payload
 
     def _record(self, start: int) -> tuple[int, bytes | None] | None:
-        """The end of a record and its payload, which a skipped rest of the ring has not; None: damage."""
+        """The end of a record and its payload, which a skipped end of the buffer has not; None: damage."""
         offset = start % self._capacity
         left = self._capacity - offset
         if left < _RECORD.size:

@@ -1,4 +1,4 @@
-"""The names of the store's keys in Redis. What stands in the braces says which slot of a cluster has them.
+"""The names of the store's keys in Redis. The braces decide the slot in a cluster.
 
 univocal:3:e:{KEY}          a hash: the stored responses of a cache key
 univocal:3:t:{KEY}          whose turn it is to fetch that key
@@ -24,7 +24,7 @@ def entry(key: bytes) -> bytes:
 
 
 def turn(key: bytes) -> bytes:
-    """Whose turn it is to fetch a cache key."""
+    """The key that says which process fetches a cache key."""
     return b"%bt:{%b}" % (ROOT, key)
 
 

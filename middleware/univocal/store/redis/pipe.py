@@ -20,8 +20,8 @@ _Reply: TypeAlias = "asyncio.Future[Any]"
 class Pipe:
     """Commands over one connection, which is opened by the first of them. Use it in one event loop.
 
-    A caller that gives up leaves its place: the reply is read and dropped. What breaks the connection fails
-    all who wait for a reply.
+    A caller that gives up leaves its place: the reply is read and dropped. An error of the connection fails
+    all callers that wait for a reply.
     """
 
     __slots__ = ("_connection", "_opening", "_reading", "_waiting", "broken")

@@ -332,7 +332,7 @@ async def _evaluate(pipe: Pipe, script: str, keys: Sequence[bytes], args: Sequen
 
 
 def _named(selector: Selector, now: float) -> Iterator[tuple[bytes, bytes]]:
-    """What a purge is of, one by one: a name, which a later purge of the same has too, and the purge."""
+    """The parts of a purge: each part's name, which a later purge of the same has too, and its purge."""
     match selector:
         case Keys(names) | Prefix(names):
             each: list[tuple[bytes, Selector]] = [
