@@ -78,12 +78,13 @@ class Bans:
         meant: list[tuple[Ban, list[Stored]]] = []
         if entry.tested >= last:
             return meant, steps
-        url = url_of(entry.key)
+        url = b""
         for place in range(self._place(entry.tested), self._place(last)):
             ban = self._live[place]
             entry.tested = ban.number
             selector = ban.selector
             if isinstance(selector, Pattern):
+                url = url or url_of(entry.key)
                 steps -= _SEARCH + selector.steps * len(url)
                 variants = list(entry.variants) if selector.search(url) else []
             else:
