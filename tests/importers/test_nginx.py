@@ -297,7 +297,7 @@ def test_what_nginx_does_with_a_server_that_fails_is_said():
     )
     assert {(line, text.rpartition(": ")[2]) for line, text in said(result)} == {
         (2, "see choice, fails and eject of [origin]"),
-        (3, "it is asked only while the others are down; left out"),
+        (3, "see backup = true in upstream"),
         (4, "it is down; left out"),
     }
 
@@ -312,7 +312,7 @@ def test_what_nginx_does_with_a_server_that_fails_is_said():
         ("if ($request_uri ~ x) { return 403; }", "changes what a URL means"),
         ("try_files $uri /index.php;", "changes what a URL means"),
         ("set $x $uri;", "changes what a URL means"),
-        ("error_page 404 /404.html;", "changes what a URL means"),
+        ("error_page 404 /404.html;", "left out: see [server] error_pages"),
         ("return 301 https://$host$request_uri;", "nginx answers this by itself"),
         ("root /srv;", "nginx answers this by itself"),
         ("alias /srv/;", "nginx answers this by itself"),
@@ -322,9 +322,9 @@ def test_what_nginx_does_with_a_server_that_fails_is_said():
         ("internal;", "guards what nginx serves"),
         ("include more.conf;", "the other file is not read"),
         ("proxy_redirect off;", "univocal leaves Location"),
-        ("gzip on;", "not part of a profile or a route"),
+        ("gzip on;", "left out: see [cache] compress"),
         ("anything_else a 'b c';", "not part of a profile or a route"),
-        ("proxy_set_header X-Real-IP $remote_addr;", "not part of a profile or a route"),
+        ("proxy_set_header X-Real-IP $remote_addr;", "left out: see [request] set"),
         ("location = /exact { proxy_pass http://127.0.0.1:2; }", "one path; routes are prefixes"),
         ("location ~* \\.(gif|png)$ { proxy_pass http://127.0.0.1:2; }", "a regular expression; routes are"),
         ("location @named { proxy_pass http://127.0.0.1:2; }", "no prefix; routes are prefixes"),
@@ -414,8 +414,8 @@ def test_quotes_comments_and_braces_of_variables():
     assert (2, "/it's is left out: found '/\"'; allowed") in {
         (line, text.partition(": a path")[0]) for line, text in said(result)
     }
-    assert (3, "add_header X ${uri}x: not part of a profile or a route") in said(result)
-    assert (3, "add_header Y a}b: not part of a profile or a route") in said(result)
+    assert (3, "add_header X ${uri}x: left out: see [response] set and remove") in said(result)
+    assert (3, "add_header Y a}b: left out: see [response] set and remove") in said(result)
 
 
 @pytest.mark.parametrize(
@@ -580,3 +580,31 @@ def test_durations_are_read_as_nginx_reads_them(value: str, seconds: float | Non
     text = f"server {{ proxy_read_timeout {value}; proxy_pass http://127.0.0.1:9001; }}"
     (site,) = read(Source("nginx.conf", text)).sites
     assert site.get("origin") == (None if seconds is None else {"read_timeout": seconds})
+
+
+REDIRECTED = """
+server { listen 80; server_name en.example; return 301 https://$host$request_uri; }
+server { listen 443 ssl; server_name en.example; location / { proxy_pass http://127.0.0.1:9001; } }
+"""
+
+
+def test_a_server_that_only_redirects_leaves_its_host_to_the_next() -> None:
+    imported = read(Source("nginx.conf", REDIRECTED))
+    (site,) = imported.sites
+    assert site["hosts"] == ["en.example"]
+    assert not [note for note in imported.notes if "one site's only" in note.text]
+
+
+@pytest.mark.parametrize(
+    ("directive", "table"),
+    [
+        ("auth_basic closed", "[sites.access]"),
+        ("limit_req zone=one", "[sites.access]"),
+        ("add_header X-Frame-Options DENY", "[response]"),
+        ("gzip on", "[cache] compress"),
+        ("ssl_certificate cert.pem", "[server] tls_cert"),
+    ],
+)
+def test_what_has_a_setting_of_its_own_is_said_with_it(directive: str, table: str) -> None:
+    text = f"server {{ {directive}; proxy_pass http://127.0.0.1:9001; }}"
+    assert any(table in note.text for note in read(Source("nginx.conf", text)).notes)

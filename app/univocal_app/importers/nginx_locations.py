@@ -20,7 +20,20 @@ __all__ = ["LocationReading", "host_field", "left_out", "read_server"]
 _NOT_OURS: Final = "not part of a profile or a route"
 _REWRITES: Final = "changes what a URL means; [[rewrite]] knows substrings only (docs/profiles.md)"
 _SERVES: Final = "nginx answers this by itself; univocal maps paths to origin servers only"
-_GUARDS: Final = "guards what nginx serves; univocal does not"
+_GUARDS: Final = "guards what nginx serves; left out: see [sites.access] before you serve this"
+_ELSEWHERE: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("ssl_certificate", "ssl_certificate_key"), "[server] tls_cert, tls_key"),
+    **dict.fromkeys(("gzip", "gzip_types", "gzip_min_length", "brotli", "zstd"), "[cache] compress"),
+    **dict.fromkeys(("add_header", "proxy_hide_header"), "[response] set and remove"),
+    **dict.fromkeys(("proxy_cache", "proxy_cache_valid", "proxy_cache_path"), "[cache]"),
+    "proxy_set_header": "[request] set",
+    "keepalive": "[origin] max_idle",
+    "http2": "[server] http2",
+    "limit_req_zone": "[sites.access] rate",
+    "auth_basic_user_file": "[sites.access] basic",
+    "access_log": "[server] access_log",
+    "error_page": "[server] error_pages",
+}
 
 
 def _in_lua(*phases: str) -> list[str]:
@@ -29,11 +42,12 @@ def _in_lua(*phases: str) -> list[str]:
 
 
 _WHY: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("rewrite", "if", "set", "map", "try_files", "break", "error_page"), _REWRITES),
+    **dict.fromkeys(("rewrite", "if", "set", "map", "try_files", "break"), _REWRITES),
     **dict.fromkeys(("return", "root", "alias", "index", "autoindex", "fastcgi_pass", "uwsgi_pass"), _SERVES),
     **dict.fromkeys(("scgi_pass", "grpc_pass", "memcached_pass", "random_index", "empty_gif"), _SERVES),
     **dict.fromkeys(("allow", "deny", "auth_basic", "auth_request", "internal", "limit_except"), _GUARDS),
     **dict.fromkeys(("satisfy", "limit_req", "limit_conn", "valid_referers", "secure_link"), _GUARDS),
+    **{name: f"left out: see {keys}" for name, keys in _ELSEWHERE.items()},
     **dict.fromkeys(_in_lua("content"), _SERVES),
     **dict.fromkeys(_in_lua("rewrite", "set", "server_rewrite", "balancer"), _REWRITES),
     **dict.fromkeys(_in_lua("access"), _GUARDS),
@@ -243,7 +257,7 @@ def _idle(server: Directive) -> str:
     """The reason why a server of an upstream gets no requests here; empty if it does."""
     if "down" in server.arguments[1:]:
         return "it is down; left out"
-    return "it is asked only while the others are down; left out" if "backup" in server.arguments[1:] else ""
+    return "left out: see backup = true in upstream" if "backup" in server.arguments[1:] else ""
 
 
 def _weight(parameters: Sequence[str]) -> int:

@@ -42,12 +42,16 @@ class SiteWriter:
     _taken: dict[str, int] = field(default_factory=dict)  # hosts, and where each was first named
 
     def add(self, line: int, hosts: list[str], routes: list[Mapped], origin_host: str) -> None:
-        """A site of those `hosts` and `routes` that univocal can have; none if nothing is left of it."""
+        """A site of those `hosts` and `routes` that univocal can have; none if nothing is left of it.
+
+        Without routes, as of a redirect to https, the hosts stay free for the server that has them next.
+        """
+        if not routes:
+            return
         hosts = self._hosts(line, hosts)
         kept = self._routes(routes, hosts or ["*"])
         if not hosts or not kept:
-            if routes:
-                self.notes.append(Note(line, "no site is written: nothing of it could be taken over"))
+            self.notes.append(Note(line, "no site is written: nothing of it could be taken over"))
             return
         root = kept.pop("/", None)
         if root is None:
