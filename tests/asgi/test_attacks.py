@@ -109,7 +109,7 @@ async def test_what_a_trusted_proxy_claims_is_believed(cached, application):
 
 
 @pytest.mark.parametrize("value", ["a@b", "a/b", "", "a%2fb", "evil.example:99999"])
-async def test_what_is_no_host_is_none_from_a_trusted_proxy_either(cached, application, value):
+async def test_an_invalid_host_stays_invalid_from_trusted_proxies(cached, application, value):
     answer = await cached(trusted_proxies=["127.0.0.1"])("/a", fields=[("x-forwarded-host", value or ",")])
     if value:
         assert answer.problem["reason"] == "bad-host"
@@ -184,7 +184,7 @@ async def test_twins_stay_two(cached, application, one, other):
 
 
 @pytest.mark.parametrize("kind", ["length", "chunked"])
-async def test_a_get_with_content_goes_past_the_cache_with_its_content(cached, application, kind):
+async def test_a_get_with_content_bypasses_the_cache_with_its_content(cached, application, kind):
     said = [("content-length", "5")] if kind == "length" else [("transfer-encoding", "chunked")]
     client = cached()
     answer = await client("/a", fields=said, body=[b"param"])
@@ -211,9 +211,7 @@ async def test_a_get_with_content_goes_past_the_cache_with_its_content(cached, a
         [("transfer-encoding", "chunked"), ("transfer-encoding", "identity")],
     ],
 )
-async def test_what_may_be_read_as_two_messages_is_refused_behind_any_server(
-    cached, application, framing, method
-):
+async def test_ambiguous_messages_are_refused_behind_any_server(cached, application, framing, method):
     answer = await cached()("/a", method, framing, body=[b"12345"])
     assert (answer.status, answer.problem["reason"]) == (400, "bad-framing")
     assert application.count == 0
@@ -234,7 +232,7 @@ def reflecting(name):
 
 
 @pytest.mark.parametrize("name", ["accept-language", "x-requested-with", "accept", "x-tenant"])
-async def test_naming_a_field_in_connection_does_not_store_the_answer_without_it(clock, client_of, name):
+async def test_connection_naming_a_field_stores_no_answer_without_it(clock, client_of, name):
     proxy = ReverseProxy("http://origin.example", httpx.MockTransport(reflecting(name)))
     client = client_of(CacheMiddleware(proxy, "rfc3986", clock=clock))
     await client("/a", fields=[("connection", name), (name, "mine")])
@@ -279,7 +277,7 @@ async def test_connection_does_not_name_away_what_matters(clock, client_of, name
         ("x-forwarded-host", "evil.example"),
     ],
 )
-async def test_what_is_not_in_the_key_does_not_change_what_is_stored(cached, application, field):
+async def test_nothing_outside_the_key_changes_a_stored_response(cached, application, field):
     client = cached()
     first = await client("/a")
     await client("/a", fields=[field])
@@ -299,7 +297,7 @@ async def test_what_is_not_in_the_key_does_not_change_what_is_stored(cached, app
 @pytest.mark.parametrize(
     "target", ["/account/x.css", "/account;x.css", "/account%3Bx.css", "/account/%2fx.css"]
 )
-async def test_a_path_like_a_files_does_not_make_an_account_cacheable(cached, application, answer, target):
+async def test_a_static_path_makes_no_account_cacheable(cached, application, answer, target):
     application.script = lambda scope: (*answer, dict(scope["headers"]).get(b"cookie", b"nobody"))
     client = cached("rfc3986")
     assert (await client(target, fields=[("cookie", "who=victim")])).body == b"who=victim"
@@ -315,7 +313,7 @@ async def test_a_redirect_without_a_lifetime_is_not_kept(cached, application, st
     assert (await client("/a"))["location"] == "/good"
 
 
-async def test_an_error_provoked_by_one_client_is_not_the_next_ones(cached, application):
+async def test_one_clients_error_is_not_the_next_ones(cached, application):
     application.script = lambda scope: (431, [], b"too large") if len(scope["headers"]) > 20 else None
     client = cached(rules=Rules(ttl=60))
     assert (await client("/a", fields=[(f"x-{n}", "1") for n in range(30)])).status == 431

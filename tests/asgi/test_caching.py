@@ -53,7 +53,7 @@ async def test_the_age_that_the_response_came_with_counts(cached, application, c
     assert "fwd=stale" in (await client("/a")).handling
 
 
-async def test_a_hit_has_one_age_and_the_fields_as_they_came(cached, application):
+async def test_a_hit_has_one_age_and_unchanged_fields(cached, application):
     application.fields = [*OPEN, (b"x-twice", b"1"), (b"x-twice", b"2"), (b"link", b"</a>; rel=next")]
     client = cached()
     await client("/a")
@@ -216,7 +216,7 @@ async def test_variants_of_one_key_are_capped(cached, application):
 # Validation
 
 
-async def test_a_stale_response_is_renewed_by_a_304_with_its_changed_fields(cached, application, clock):
+async def test_a_304_renews_a_stale_response_with_changed_fields(cached, application, clock):
     application.fields = [*OPEN, (b"etag", b'"v1"'), (b"x-served-by", b"old")]
     client = cached()
     await seed(client)
@@ -254,7 +254,7 @@ async def test_a_stale_response_is_replaced_by_a_200(cached, application, clock)
     assert (await client("/a")).body == b"answer 2"
 
 
-async def test_a_304_about_something_else_is_followed_by_a_whole_request(cached, application, clock):
+async def test_a_304_about_another_response_leads_to_a_whole_request(cached, application, clock):
     application.fields = [*OPEN, (b"etag", b'"v1"')]
     client = cached()
     await seed(client)
@@ -310,7 +310,7 @@ async def test_what_clients_want_may_be_ignored(cached, application):
 # Stale
 
 
-async def test_a_stale_response_is_served_while_it_is_fetched_again_once(cached, application, clock, idle):
+async def test_a_stale_response_is_served_during_one_refresh(cached, application, clock, idle):
     application.fields = [(b"cache-control", STALE)]
     client = cached()
     await seed(client)
@@ -326,9 +326,7 @@ async def test_a_stale_response_is_served_while_it_is_fetched_again_once(cached,
     assert application.count == 2
 
 
-async def test_an_origin_that_fails_is_not_asked_once_more_for_every_stale_answer(
-    cached, application, clock, idle
-):
+async def test_a_failing_origin_gets_no_extra_request_per_stale_answer(cached, application, clock, idle):
     application.fields = [(b"cache-control", STALE)]
     client = cached()
     await seed(client)
@@ -345,7 +343,7 @@ async def test_an_origin_that_fails_is_not_asked_once_more_for_every_stale_answe
     await idle()
 
 
-async def test_a_background_fetch_asks_nothing_of_the_client_that_caused_it(cached, application, clock, idle):
+async def test_a_background_fetch_needs_nothing_of_its_client(cached, application, clock, idle):
     application.fields = [(b"cache-control", STALE), (b"etag", b'"v1"')]
     client = cached()
     await seed(client)
@@ -399,7 +397,7 @@ def unreachable(reason="origin-unreachable"):
     return script
 
 
-async def test_a_stale_response_stands_in_for_an_origin_that_is_away(cached, application, clock):
+async def test_a_stale_response_replaces_an_absent_origin(cached, application, clock):
     client = cached()
     await seed(client)
     clock.now += 100
@@ -409,7 +407,7 @@ async def test_a_stale_response_stands_in_for_an_origin_that_is_away(cached, app
     assert "detail=disconnected" in answer.handling
 
 
-async def test_must_revalidate_forbids_to_stand_in_for_an_origin_that_is_away(cached, application, clock):
+async def test_must_revalidate_forbids_a_substitute_for_an_absent_origin(cached, application, clock):
     application.fields = [(b"cache-control", b"max-age=60, must-revalidate")]
     client = cached()
     await seed(client)
@@ -419,7 +417,7 @@ async def test_must_revalidate_forbids_to_stand_in_for_an_origin_that_is_away(ca
     assert (answer.status, answer.problem["reason"]) == (504, "origin-timeout")
 
 
-async def test_only_if_cached_is_answered_from_the_cache_or_not_at_all(cached, application):
+async def test_only_if_cached_is_answered_from_the_cache_or_refused(cached, application):
     client = cached()
     asked = [("cache-control", "only-if-cached")]
     answer = await client("/a", fields=asked)
@@ -451,9 +449,7 @@ async def test_an_unsafe_request_makes_the_stored_response_obsolete(cached, appl
 @pytest.mark.parametrize(
     ("method", "status"), [("POST", 500), ("POST", 404), ("OPTIONS", 200), ("TRACE", 200)]
 )
-async def test_a_request_that_failed_or_is_safe_leaves_the_stored_response(
-    cached, application, method, status
-):
+async def test_failed_and_safe_requests_keep_the_stored_response(cached, application, method, status):
     client = cached()
     await seed(client)
     application.status = status
@@ -478,9 +474,7 @@ async def test_a_request_that_failed_or_is_safe_leaves_the_stored_response(
         (b"\xff\xfe", False),
     ],
 )
-async def test_what_a_post_names_of_the_same_origin_is_obsolete_too(
-    cached, application, name, reference, gone
-):
+async def test_groups_named_by_a_post_become_obsolete_too(cached, application, name, reference, gone):
     client = cached()
     await seed(client, "/b")
     application.fields = [(name, reference)]
@@ -547,9 +541,7 @@ async def test_a_clients_conditions_are_answered(cached, application, condition,
     assert application.count == 1
 
 
-async def test_a_clients_conditions_do_not_reach_the_application_where_the_answer_is_stored(
-    cached, application
-):
+async def test_stored_responses_keep_clients_conditions_from_the_application(cached, application):
     await cached()(
         "/a", fields=[("if-none-match", '"x"'), ("if-modified-since", "Mon, 05 Jan 1970 00:00:00 GMT")]
     )
@@ -608,7 +600,7 @@ async def test_cookies_that_the_rules_strip_do_not_reach_the_application(cached,
     assert application.fields_seen()["cookie"] == "theme=dark"
 
 
-async def test_all_cookies_but_those_that_the_rules_keep_are_taken_from_requests(cached, application):
+async def test_only_kept_cookies_stay_in_requests(cached, application):
     client = cached(rules=Rules(keep_cookies=("lang",), bypass_cookies=("session*",)))
     for sent, seen in {
         "_ga=1; lang=de; session_id=2": "lang=de; session_id=2",
@@ -722,9 +714,7 @@ BLOG = parse({"blog": "[cache]\nttl = 60\nbypass_cookies = ['session']"})["blog"
 
 
 @pytest.mark.parametrize(("settings", "calls"), [({}, 1), ({"rules": Rules()}, 2)])
-async def test_the_middleware_follows_a_profiles_rules_unless_it_is_given_others(
-    cached, application, settings, calls
-):
+async def test_the_middleware_follows_profile_rules_unless_given_others(cached, application, settings, calls):
     application.fields = []
     client = cached(BLOG, **settings)
     await client("/a")
@@ -739,7 +729,7 @@ async def test_a_profiles_rules_reach_the_gate(cached, application):
     assert "fwd=bypass" in answer.handling
 
 
-def test_a_middleware_with_a_profile_whose_rules_cannot_be_is_not_made(cached):
+def test_middleware_with_invalid_profile_rules_is_not_made(cached):
     profile = parse({"blog": "[cache]\nttl = 'long'"})["blog"]
     with pytest.raises(ProfileError, match=r"profile blog: cache\.ttl"):
         cached(profile)

@@ -80,7 +80,7 @@ async def test_whoever_waited_is_told_that_it_was_collapsed(cached, application,
     assert follower.handling == {"fwd=uri-miss", "collapsed"}
 
 
-async def test_whoever_comes_in_the_middle_of_the_content_gets_it_from_the_first_octet(cached, idle):
+async def test_a_late_reader_gets_the_content_from_its_first_byte(cached, idle):
     gate = asyncio.Event()
     app = counted(streaming([b"first ", gate, b"second"]))
     client = cached(app=app)
@@ -135,7 +135,7 @@ async def test_who_accepts_another_variant_forwards_by_itself(cached, applicatio
     assert answers[0].body == answers[2].body != answers[1].body
 
 
-async def test_variants_that_are_known_to_differ_do_not_wait_for_one_another(cached, application, clock):
+async def test_known_different_variants_do_not_wait_for_each_other(cached, application, clock):
     client = cached()
     application.fields = [*OPEN, (b"vary", b"accept-language")]
     await client("/a", fields=[("accept-language", "de")])
@@ -147,7 +147,7 @@ async def test_variants_that_are_known_to_differ_do_not_wait_for_one_another(cac
     await together(waiting)
 
 
-async def test_a_client_with_credentials_does_not_get_what_came_for_another(cached, application, idle):
+async def test_a_client_with_credentials_gets_no_others_response(cached, application, idle):
     client, application.gate = cached(), asyncio.Event()
     application.script = lambda scope: (
         200,
@@ -179,7 +179,7 @@ async def test_requests_with_authorization_do_not_queue_behind_one_another(cache
     ("said", "requests"),
     [("public, max-age=1", 1), ("s-maxage=1", 1), ("must-revalidate, max-age=1", 1), ("max-age=1", 4)],
 )
-async def test_requests_with_authorization_wait_where_what_is_stored_may_be_shared(
+async def test_requests_with_authorization_wait_where_sharing_is_allowed(
     cached, application, clock, idle, said, requests
 ):
     client = cached()
@@ -216,7 +216,7 @@ async def test_one_private_answer_does_not_end_collapsing_for_others(cached, app
     assert {answer.body for answer in await together(waiting)} == {b"answer 2"}
 
 
-async def test_those_who_have_the_cookie_too_do_not_wait_for_one_another(cached, application):
+async def test_clients_with_the_cookie_do_not_wait_for_each_other(cached, application):
     client, application.script = cached(), for_members
     await client("/a", fields=[("cookie", "session=1")])
     application.gate = asyncio.Event()
@@ -227,7 +227,7 @@ async def test_those_who_have_the_cookie_too_do_not_wait_for_one_another(cached,
     assert application.count == 21
 
 
-async def test_a_private_answer_to_the_leader_does_not_send_a_thousand_at_once(cached, application, idle):
+async def test_a_private_answer_releases_no_thousand_at_once(cached, application, idle):
     client, application.script, application.gate = cached(), for_members, asyncio.Event()
     waiting = start(client, 1, "/a", fields=[("cookie", "session=1")])
     await application.reached(1)
@@ -245,9 +245,7 @@ async def test_a_private_answer_to_the_leader_does_not_send_a_thousand_at_once(c
 
 
 @pytest.mark.parametrize(("status", "left"), [(200, b"answer 1"), (304, b"ill")])
-async def test_one_clients_private_answer_ends_no_response_but_a_confirmed_one(
-    cached, application, clock, status, left
-):
+async def test_a_private_answer_ends_only_a_confirmed_response(cached, application, clock, status, left):
     client = cached()
     application.fields = [(b"cache-control", b"max-age=1, stale-if-error=600"), (b"etag", b'"1"')]
     await client("/a")
@@ -258,7 +256,7 @@ async def test_one_clients_private_answer_ends_no_response_but_a_confirmed_one(
     assert (await client("/a")).body == left
 
 
-async def test_an_answer_to_an_ordinary_request_ends_what_may_no_longer_be_stored(cached, application, clock):
+async def test_an_ordinary_answer_ends_responses_it_forbids_to_store(cached, application, clock):
     client = cached()
     application.fields = [(b"cache-control", b"max-age=1, stale-if-error=600"), (b"etag", b'"1"')]
     await client("/a")
@@ -339,7 +337,7 @@ async def test_content_that_grows_too_large_releases_who_comes_later(cached, idl
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_the_first_to_ask_leaves_and_the_others_still_get_the_answer(cached, application, idle):
+async def test_the_first_client_leaves_and_others_get_the_answer(cached, application, idle):
     client, application.gate = cached(), asyncio.Event()
     leave = asyncio.Event()
     leader = asyncio.create_task(client("/a", leave=leave))
@@ -383,9 +381,7 @@ async def test_once_all_have_left_the_application_has_a_while(cached, applicatio
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(("version", "errors"), [("2.3", 0), ("2.4", 1), ("2.10", 1), ("3", 0)])
-async def test_what_is_sent_to_nobody_is_an_error_since_version_2_4(
-    cached, application, idle, version, errors
-):
+async def test_content_sent_to_nobody_is_an_error_since_2_4(cached, application, idle, version, errors):
     caught = []
 
     async def app(scope, receive, send):
@@ -428,7 +424,7 @@ async def test_a_server_that_cancels_a_request_cancels_the_application(cached, a
     assert application.cancelled == 1
 
 
-async def test_a_waiter_has_a_time_limit_and_then_asks_by_itself(clock, application, client_of, idle):
+async def test_a_waiter_has_a_limit_then_asks_for_itself(clock, application, client_of, idle):
     from univocal import CacheMiddleware
 
     runtime = Runtime.everywhere(builtin_profiles()["asgi"], Rules(), limits=Limits(collapse_timeout=0.001))
@@ -453,7 +449,7 @@ async def test_what_was_asked_for_before_a_purge_is_not_stored(cached, applicati
     assert (await client("/a")).body == b"answer 2"
 
 
-async def test_who_comes_after_a_purge_does_not_wait_for_what_was_asked_for_before(cached, application):
+async def test_requests_after_a_purge_do_not_wait_for_older_ones(cached, application):
     client, application.gate = cached(), asyncio.Event()
     waiting = start(client, 1, "/a")
     await application.reached(1)
@@ -485,7 +481,7 @@ async def test_a_purge_by_tag_while_the_tagged_content_comes_wins(cached, idle):
         ((b"no-vary-search", b'params=("utm")'), "/a?utm=2", []),
     ],
 )
-async def test_who_comes_after_a_purge_does_not_wait_for_what_may_turn_out_to_be_meant(
+async def test_requests_after_a_purge_do_not_wait_for_doubtful_ones(
     cached, application, told, target, purged
 ):
     client, application.gate = cached(), asyncio.Event()
@@ -514,7 +510,7 @@ async def test_a_purge_of_something_else_parts_nobody(cached, application, idle,
     assert "hit" in (await client("/a")).handling
 
 
-async def test_a_post_while_a_get_is_under_way_keeps_it_from_being_stored(cached, application):
+async def test_a_post_during_a_get_prevents_its_storage(cached, application):
     client, application.gate = cached(), asyncio.Event()
     waiting = start(client, 1, "/a")
     await application.reached(1)
@@ -545,7 +541,7 @@ async def test_an_application_that_raises_raises_for_everyone(cached, idle, kind
     assert application.count == 5  # what one request provoked says nothing of the others
 
 
-async def test_an_error_for_many_is_not_told_longer_from_one_to_the_next(cached, idle):
+async def test_an_error_for_many_grows_no_longer(cached, idle):
     gate = asyncio.Event()
 
     async def application(scope, receive, send):

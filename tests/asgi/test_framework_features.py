@@ -95,7 +95,7 @@ async def test_a_streaming_response_that_fails_is_cut_and_not_stored(client_of):
     assert door.store.stats.responses == 0
 
 
-async def test_background_tasks_run_to_their_end_once_per_request_to_the_application(client_of, idle):
+async def test_background_tasks_end_once_per_application_request(client_of, idle):
     done = []
 
     async def later():
@@ -181,7 +181,7 @@ async def test_forms_and_json_of_a_post(client_of):
     assert (answer.status, answer.body) == (200, b'{"twice":42}')
 
 
-async def test_a_framework_does_not_turn_content_too_large_into_its_own_error(client_of):
+async def test_frameworks_keep_the_error_of_too_large_content(client_of):
     app = FastAPI()
 
     @app.post("/a")
@@ -195,7 +195,7 @@ async def test_a_framework_does_not_turn_content_too_large_into_its_own_error(cl
     assert (answer.status, answer.problem["reason"]) == (413, "body-too-large")
 
 
-async def test_a_response_of_a_request_that_asked_whether_its_client_is_there(client_of):
+async def test_a_response_to_a_liveness_check_of_its_client(client_of):
     async def page(request):
         return PlainTextResponse(str(await request.is_disconnected()), headers=FRESH)
 
@@ -205,7 +205,7 @@ async def test_a_response_of_a_request_that_asked_whether_its_client_is_there(cl
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_a_client_that_leaves_is_noticed_through_a_function_as_middleware(client_of, application, idle):
+async def test_a_leaving_client_is_noticed_through_function_middleware(client_of, application, idle):
     app = FastAPI()
     app.mount("/", application)
     app.add_middleware(CacheMiddleware)

@@ -89,7 +89,7 @@ async def test_what_is_not_there_is_the_frameworks_answer(client):
     assert (await client("/nowhere")).status == 404
 
 
-async def test_a_client_of_httpx_whose_raw_path_has_the_query_is_understood(pages):
+async def test_a_raw_path_with_a_query_is_understood(pages):
     transport = httpx.ASGITransport(starlette_app(pages))
     async with httpx.AsyncClient(transport=transport, base_url="http://en.example") as http:
         for url in ("/wiki/A(b)?c=d", "/wiki/A%28b%29?c=d"):
@@ -189,7 +189,7 @@ async def test_a_root_path_is_left_by_no_spelling(cached):
     assert (await client("/app/../application", root_path="/app")).status == 400
 
 
-async def test_a_root_path_that_a_proxy_cut_off_is_not_looked_for(cached, application):
+async def test_a_root_path_cut_off_by_a_proxy_is_ignored(cached, application):
     """FastAPI(root_path=…) behind a proxy that strips the prefix: nothing that arrives is below it."""
     assert (await cached()("/pages/x", root_path="/api/v1")).status == 200
     assert application.targets == [b"/pages/x"]

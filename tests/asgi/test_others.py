@@ -140,7 +140,7 @@ async def test_who_does_not_read_holds_nobody_else_back(cached, client_of, lengt
     await asyncio.gather(sleeper, return_exceptions=True)
 
 
-async def test_one_client_has_so_many_requests_under_way_at_the_asgi_door_too(cached, application):
+async def test_a_clients_requests_are_bounded_at_the_asgi_door_too(cached, application):
     limits = Limits(max_requests_per_client=2)
     ask = cached(runtime=Runtime.everywhere(builtin_profiles()["asgi"], Rules(), limits=limits))
     answers = await together(application, ask("/a"), ask("/b"), ask("/c"))
@@ -232,7 +232,7 @@ async def test_what_is_stored_is_nobody_s_to_remove(cached, application, clock, 
     assert (await ask("/a")).body == b"page"
 
 
-async def test_what_is_known_to_be_uncacheable_is_validated_by_the_client(cached, application):
+async def test_known_uncacheable_responses_are_validated_by_clients(cached, application):
     def script(scope):
         unchanged = head_of(scope).get(b"if-none-match") == b'"mine"'
         fields = [(b"cache-control", b"private"), (b"etag", b'"mine"')]
@@ -246,7 +246,7 @@ async def test_what_is_known_to_be_uncacheable_is_validated_by_the_client(cached
     assert (await ask("/me", fields=[("if-none-match", '"other"')])).body == b"page"
 
 
-async def test_a_416_to_a_range_of_ours_is_not_for_the_client(cached, application):
+async def test_a_416_to_our_range_never_reaches_the_client(cached, application):
     def script(scope):
         told = head_of(scope).get(b"range", b"")
         if told == b"bytes=0-9":

@@ -115,7 +115,7 @@ async def test_a_client_that_leaves(client, told, application):
     assert [(outcome.status, outcome.bytes) for outcome in told] == [(0, 0)]
 
 
-async def test_each_of_those_who_wait_has_an_outcome_of_its_own(client, told, application, idle):
+async def test_each_waiting_request_has_its_own_outcome(client, told, application, idle):
     application.gate = asyncio.Event()
     waiting = [asyncio.create_task(client("/a")) for _ in range(3)]
     await idle()
@@ -141,7 +141,7 @@ async def test_a_trusted_proxys_client_is_the_outcomes(cached, told):
     assert (told[0].client, told[0].received.client) == ("198.51.100.7", "127.0.0.1")
 
 
-async def test_a_listener_that_fails_keeps_nobody_from_hearing_or_being_answered(cached, told, caplog):
+async def test_a_failing_listener_stops_no_other_and_no_answer(cached, told, caplog):
     def broken(outcome):
         raise LookupError("the log is full")
 

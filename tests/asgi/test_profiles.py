@@ -101,7 +101,7 @@ async def test_an_untrusted_declaration_changes_nothing_and_goes_no_further(
     assert not names & {b"uri-path-encoding", b"uri-query-encoding"}
 
 
-async def test_the_application_is_told_what_is_sure_to_be_utf_8(application: Any, client_of: Any) -> None:
+async def test_the_application_gets_only_valid_utf_8(application: Any, client_of: Any) -> None:
     ask = client_of(CacheMiddleware(application, profile=profile_of(CYRILLIC)))
     await ask("/%CF%F0?q=%CF%F0")
     told = dict(application.scopes[0]["headers"])

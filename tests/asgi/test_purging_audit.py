@@ -170,9 +170,7 @@ async def names(client, target="/a", method="GET", fields=()):
 
 
 @pytest.mark.parametrize(("strip", "shown"), [(False, TAGGING), (True, set())])
-async def test_tags_are_stripped_towards_clients_only_where_the_rules_say_so(
-    cached, application, clock, strip, shown
-):
+async def test_tags_are_stripped_only_where_the_rules_say(cached, application, clock, strip, shown):
     application.fields = TAGGED
     client = cached(rules=Rules(strip_tags=strip))
     assert await names(client) == (200, shown)  # a miss, as it comes

@@ -128,7 +128,7 @@ async def test_one_url_that_is_refused_refuses_all(store, wrong):
 
 
 @pytest.mark.parametrize(("count", "purges"), [(950, 10), (5000, 11)])
-async def test_a_shared_store_that_does_not_confirm_is_not_asked_for_ever(store, monkeypatch, count, purges):
+async def test_an_unconfirming_shared_store_is_not_asked_forever(store, monkeypatch, count, purges):
     client, asked = await store("", "/a"), []
 
     async def purge(selector, now):
@@ -193,7 +193,7 @@ HOSTS = ("en.example", "de.example")
         (THUMBS, ["/F.jpg", "/thumb/F.jpg/120px"], ["/F.jpg", "/thumb/F.jpg/120px"]),
     ],
 )
-async def test_what_is_made_from_a_url_goes_along_once_and_on_its_host(store, text, targets, purged, soft):
+async def test_tags_from_a_url_are_purged_once_on_its_host(store, text, targets, purged, soft):
     client = await store(text, *targets, hosts=HOSTS)
     for target in targets:
         await client(target, scheme="https")

@@ -94,7 +94,7 @@ async def test_a_304_still_freshens_what_was_evicted_meanwhile(clock, origin, id
 
 
 @pytest.mark.parametrize(("field", "status"), [(STALE, 200), ([], 503)])
-async def test_what_was_purged_meanwhile_is_served_in_place_of_no_error(client, origin, idle, field, status):
+async def test_a_response_purged_meanwhile_replaces_no_error(client, origin, idle, field, status):
     first, second = await held_back(origin, client, idle, requests=2)
     origin.status = 503
     await client("/a", "PURGE", field)
@@ -105,7 +105,7 @@ async def test_what_was_purged_meanwhile_is_served_in_place_of_no_error(client, 
 
 
 @pytest.mark.parametrize("then", [200, 503])
-async def test_who_waited_in_vain_asks_for_nothing_that_was_purged_meanwhile(client, origin, idle, then):
+async def test_a_vain_waiter_asks_for_nothing_purged_meanwhile(client, origin, idle, then):
     first, second = await held_back(origin, client, idle, requests=2)
     origin.fields, before = NEVER, origin.fields
     await client("/a", "PURGE")
@@ -124,7 +124,7 @@ async def test_who_waited_in_vain_asks_for_nothing_that_was_purged_meanwhile(cli
     assert origin.asked[-1] is None
 
 
-async def test_what_was_purged_while_it_was_served_is_not_fetched_again(cached, origin, idle):
+async def test_a_response_purged_while_served_is_not_refetched(cached, origin, idle):
     """A slow client has its response still when the background's turn comes (RFC 5861 §3)."""
     origin.fields = [(b"cache-control", b"max-age=60, stale-while-revalidate=60"), (b"etag", b'"same"')]
     client = cached(app=origin)
@@ -244,7 +244,7 @@ def node(elsewhere, origin, clock, client_of):
         (20, 10, 30, False),
     ],
 )
-async def test_who_may_not_trust_memory_joins_no_flight_that_began_before(
+async def test_an_untrusted_memory_joins_no_earlier_flight(
     node, elsewhere, origin, clock, idle, began, trusted, asked, joined
 ):
     start = clock.now
@@ -279,9 +279,7 @@ async def test_what_memory_has_forgotten_meanwhile_is_freshened_all_the_same(
     assert (await asking).handling >= {"fwd=stale", "fwd-status=304"}
 
 
-async def test_what_memory_has_forgotten_meanwhile_is_a_fallback_all_the_same(
-    node, elsewhere, origin, clock, idle
-):
+async def test_a_response_forgotten_by_memory_is_still_a_fallback(node, elsewhere, origin, clock, idle):
     await node("/a")
     clock.now += 100
     (asking,) = await held_back(origin, node, idle)

@@ -13,7 +13,7 @@ def runtime(profile, rules=None):
     return Runtime.everywhere(KNOWN[profile], rules or Rules())
 
 
-async def test_a_profile_that_changed_does_not_use_what_the_old_one_keyed(cached):
+async def test_a_changed_profile_ignores_the_old_ones_keys(cached):
     client = cached("rfc3986")
     await client("/a")
     client.app.gate.runtime = runtime("mediawiki")
@@ -30,7 +30,7 @@ async def test_the_digest_is_of_what_matters(cached):
     assert "hit" in (await client("/a")).handling
 
 
-async def test_a_request_under_way_keeps_the_configuration_that_it_began_with(cached, application):
+async def test_a_request_under_way_keeps_its_configuration(cached, application):
     client = cached("rfc3986", rules=Rules(ttl=60))
     application.gate, application.fields = asyncio.Event(), []
     asking = asyncio.create_task(client("/a"))

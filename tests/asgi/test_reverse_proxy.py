@@ -72,7 +72,7 @@ async def test_the_canonical_target_is_sent_byte_for_byte(client, origin, target
     assert origin.targets == [sent]
 
 
-async def test_the_mark_of_an_empty_query_is_sent_where_it_is_kept(client_of, clock, origin):
+async def test_an_empty_querys_mark_is_sent_where_kept(client_of, clock, origin):
     client = proxied(client_of, clock, origin, profile="rfc3986")
     await client("/a?")
     assert origin.targets == [b"/a?"]
@@ -247,9 +247,7 @@ async def test_a_failure_has_its_name(client_of, clock, origin, error, status, r
 
 @pytest.mark.parametrize("behind", [True, False], ids=["behind a cache", "alone"])
 @pytest.mark.parametrize("begun", [True, False])
-async def test_a_fault_of_the_transport_is_a_problem_and_raised_for_the_log(
-    client_of, clock, origin, behind, begun
-):
+async def test_a_transport_fault_is_a_problem_and_logged(client_of, clock, origin, behind, begun):
     proxy = ReverseProxy("http://origin.example", httpx.MockTransport(origin))
     app = CacheMiddleware(proxy, clock=clock) if behind else proxy
     raised = []
@@ -331,7 +329,7 @@ async def test_an_answer_is_closed_when_its_client_leaves(client_of, clock, orig
     assert closed == [True]
 
 
-async def test_a_client_that_leaves_while_it_sends_ends_the_request_quietly(client_of, origin):
+async def test_a_client_leaving_while_sending_ends_quietly(client_of, origin):
     proxy = ReverseProxy("http://origin.example", httpx.MockTransport(origin))
     parts = [{"type": "http.request", "body": b"a", "more_body": True}, {"type": "http.disconnect"}]
     sent = []
@@ -351,9 +349,7 @@ async def test_a_client_that_leaves_while_it_sends_ends_the_request_quietly(clie
 @pytest.mark.parametrize(
     ("status", "fields"), [(700, []), (200, [("content-length", "3"), ("content-length", "4")])]
 )
-async def test_a_head_that_has_come_is_no_reason_to_ask_another_origin_server(
-    client_of, clock, origin, status, fields
-):
+async def test_no_retry_follows_a_received_head(client_of, clock, origin, status, fields):
     origin.answer = httpx.Response(status, headers=fields, stream=httpx.ByteStream(b"abc"))
     servers = [OriginServer(f"http://{name}.example", httpx.MockTransport(origin)) for name in "ab"]
     outcomes = []

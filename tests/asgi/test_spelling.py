@@ -101,9 +101,7 @@ async def test_what_the_server_says_besides_stays(cached, application):
     assert (scope["state"], scope["server"], scope["http_version"]) == (state, ("192.0.2.1", 80), "2")
 
 
-async def test_extensions_with_which_an_application_would_send_past_the_cache_are_not_passed_on(
-    cached, application
-):
+async def test_extensions_that_bypass_the_cache_are_not_passed_on(cached, application):
     offered = {name: {} for name in ("http.response.pathsend", "http.response.zerocopysend", "tls")}
     await cached()("/a", extensions=offered)
     assert application.scopes[0]["extensions"].keys() >= {"tls"}
@@ -149,7 +147,7 @@ async def test_a_scope_without_extensions_or_client_is_served(cached, applicatio
     assert messages[0]["status"] == 200
 
 
-async def test_what_was_received_is_preferred_to_what_the_server_made_of_it(cached, application):
+async def test_the_received_target_goes_before_the_servers_reading(cached, application):
     seen = {"univocal.target": {"target": b"/a#b"}}
     answer = await cached()("/a", extensions=seen)
     assert answer.problem["reason"] == "fragment"
@@ -249,7 +247,7 @@ async def test_options_of_the_server_itself_pass_and_are_not_cached(cached, appl
     assert application.targets == [b"*", b"*"]
 
 
-def test_a_profile_that_is_not_there_is_refused_with_those_that_are(application):
+def test_a_missing_profile_is_refused_with_the_existing_names(application):
     with pytest.raises(ConfigurationError, match="mediawiki"):
         CacheMiddleware(application, "mediawik")
 
@@ -321,7 +319,7 @@ async def test_a_route_reads_what_is_its_own(sited, application, target, canonic
     assert found.route.profile.name == profile
 
 
-async def test_what_is_only_observed_passes_as_it_came_and_is_not_cached(sited, application):
+async def test_observed_requests_pass_unchanged_and_uncached(sited, application):
     for _ in range(2):
         answer = await sited("/a/../b", host="trial.example")
         assert answer.handling == {"fwd=bypass"}

@@ -112,7 +112,7 @@ async def test_what_is_too_large_streams_whole_and_is_not_stored(cached):
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_a_304_to_the_client_does_not_hold_up_content_too_large_to_store(cached, idle):
+async def test_a_304_does_not_wait_for_too_large_content(cached, idle):
     producer = Producer(100, [*OPEN, (b"etag", b'"v1"')])
     client = cached(app=producer, store=small())
     producer.gate.clear()
@@ -123,7 +123,7 @@ async def test_a_304_to_the_client_does_not_hold_up_content_too_large_to_store(c
     assert client.app.store.stats.reserved == 0
 
 
-async def test_content_after_a_304_to_the_client_is_stored_all_the_same(cached, idle):
+async def test_content_after_a_304_is_stored_all_the_same(cached, idle):
     producer = Producer(2, [*OPEN, (b"etag", b'"v1"')])
     client = cached(app=producer, store=small())
     assert (await client("/a", fields=[("if-none-match", '"v1"')])).status == 304
@@ -182,7 +182,7 @@ async def test_interim_responses_are_not_stored(cached):
     assert "link" not in dict(answer.fields)
 
 
-async def test_interim_responses_stay_where_the_server_has_no_way_to_send_them(cached):
+async def test_interim_responses_stay_without_a_way_to_send(cached):
     async def application(scope, receive, send):
         assert "http.response.informational" not in scope["extensions"]
         await send({"type": "http.response.start", "status": 200, "headers": OPEN})
@@ -221,7 +221,7 @@ async def test_content_waits_for_an_application_that_takes_its_time(cached, monk
     assert b"".join(got) == b"".join(pieces)
 
 
-async def test_a_client_that_leaves_is_heard_behind_content_that_nobody_has_taken(monkeypatch):
+async def test_a_leaving_client_is_noticed_behind_untaken_content(monkeypatch):
     monkeypatch.setattr(reception, "PATIENCE", 0.0)
     left = asyncio.Event()
     app = CacheMiddleware(ReverseProxy("http://origin.example", Silent(left)))
@@ -279,7 +279,7 @@ async def test_content_of_another_length_than_was_said_is_not_stored(
     assert client.app.store.stats.responses == int(stored)
 
 
-async def test_the_content_that_an_application_sends_to_a_head_is_not_stored_for_a_get(cached, application):
+async def test_an_applications_content_for_a_head_is_not_stored(cached, application):
     application.fields, application.body = OPEN, b"content"
     client = cached(rules=Rules())
     await client("/a", "HEAD")

@@ -62,7 +62,7 @@ def get(target: bytes, *fields: tuple[bytes, bytes]) -> Request:
 )
 @pytest.mark.parametrize("client", [[], [(b"cache-control", b"max-stale")]])
 @pytest.mark.parametrize("fields", [[], [(b"cache-control", b"private")], [OLD], [(b"etag", b'"1"')]])
-def test_deception_a_page_at_the_address_of_a_style_sheet_is_not_kept(
+def test_deception_a_page_named_like_a_style_sheet_is_dropped(
     target: bytes, client: Fields, fields: Fields
 ) -> None:
     cache = Cache(ttl=600, grace=600)
@@ -75,7 +75,7 @@ def test_deception_a_page_at_the_address_of_a_style_sheet_is_not_kept(
 
 
 @pytest.mark.parametrize("field", [(b"content-length", b"12"), (b"transfer-encoding", b"chunked")])
-def test_fat_get_content_that_no_key_holds_goes_past_the_cache(field: tuple[bytes, bytes]) -> None:
+def test_a_get_with_unkeyed_content_bypasses_the_cache(field: tuple[bytes, bytes]) -> None:
     cache = Cache()
     assert cache.ask(get(b"/x", field), Response(200, [FRESH])) == "passed"
     assert cache.ask(get(b"/x"), Response(200, [FRESH])) == "stored"
@@ -97,11 +97,11 @@ def test_redirects_need_explicit_freshness(status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [304, 412, 416, 417, 428, 429, 431, 511])
-def test_what_an_unkeyed_field_provokes_is_not_kept_even_with_explicit_freshness(status: int) -> None:
+def test_provoked_responses_are_not_kept_despite_explicit_freshness(status: int) -> None:
     assert Cache().ask(get(b"/", (b"range", b"bytes=99-")), Response(status, [FRESH])) == "passed"
 
 
-def test_preconditions_go_to_the_origin_and_nothing_comes_back_into_the_store() -> None:
+def test_preconditions_reach_the_origin_and_store_nothing() -> None:
     cache = Cache()
     for name in (b"if-match", b"if-unmodified-since"):
         assert cache.ask(get(b"/", (name, b"x")), Response(200, [FRESH])) == "passed"

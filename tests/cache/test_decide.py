@@ -199,7 +199,7 @@ def test_methods_decide_about_what_is_stored(method: bytes, variants: bool, expe
         (b"/a", [(b"cookie", b"other=1")], {"bypass_cookies": ("session",)}, "forward method"),
     ],
 )
-def test_the_answer_to_a_post_is_stored_where_that_to_a_get_would_be(
+def test_a_posts_answer_is_stored_where_a_gets_would_be(
     target: bytes, fields: Fields, rules: dict[str, Any], expected: str
 ) -> None:
     request = asked(*fields, (b"content-length", b"7"), method=b"POST", target=target)
@@ -267,7 +267,7 @@ def test_stripped_cookies_are_gone_before_anything_is_decided() -> None:
     assert strip_cookies(request, Rules()) is request
 
 
-def test_a_request_without_a_field_that_the_policy_reads_is_plain() -> None:
+def test_a_request_without_policy_fields_is_plain() -> None:
     plain = asked((b"host", b"en.example"), (b"cookie", b"a=b"), (b"accept-encoding", b"gzip"))
     assert Rules().reads.isdisjoint(plain.names)
     assert outcome(decide(plain, [stored()], Rules(), NOW)) == "reuse hit"
@@ -341,7 +341,7 @@ def test_a_part_with_a_weak_validator_is_not_completed(more: Fields, expected: s
     assert forwarded_fields(asked(), decision) == lack
 
 
-def test_a_part_answers_if_range_with_its_own_strong_validator_alone() -> None:
+def test_a_part_answers_if_range_only_with_its_strong_validator() -> None:
     part = partial(b"bytes 0-4/10", b"01234", TAG)
     for validator, expected in ((b'"1"', "reuse hit"), (b'"2"', "forward miss"), (b'W/"1"', "forward miss")):
         request = asked((b"range", b"bytes=0-1"), (b"if-range", validator))
@@ -360,7 +360,7 @@ def test_a_whole_response_is_preferred_to_a_newer_part() -> None:
     assert select(asked(), [partial(b"bytes 0-4/10", b"01234"), whole]) is whole
 
 
-def test_a_softened_response_is_stale_but_may_still_be_served_meanwhile() -> None:
+def test_a_softened_response_is_stale_but_usable_meanwhile() -> None:
     soft = softened(stored("max-age=60, stale-while-revalidate=10", TAG), NOW + 5)
     assert outcome(decide(asked(), [soft], Rules(), NOW + 6)) == "reuse stale-while-revalidate and refresh"
     assert outcome(decide(asked(), [soft], Rules(), NOW + 15)) == "validate stale or stale"

@@ -74,7 +74,7 @@ def test_a_tenth_of_the_time_since_the_last_change(fields: Fields, lifetime: flo
     assert heuristic_lifetime(firsts(fields), NOW) == lifetime
 
 
-def test_a_date_that_cannot_be_read_is_the_time_of_receipt() -> None:
+def test_an_unreadable_date_is_the_time_of_receipt() -> None:
     assert date_value({b"date": at(-5)}, NOW) == NOW - 5
     assert date_value({b"date": b"x"}, NOW) == date_value({}, NOW) == NOW
 

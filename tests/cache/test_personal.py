@@ -41,7 +41,7 @@ def test_what_is_odd_about_a_request(fields: Fields, odd: set[bytes]) -> None:
     assert (request.names <= ORDINARY) is not bool(odd)
 
 
-def test_an_operator_knows_more_ordinary_fields_but_never_those_that_say_who_asks() -> None:
+def test_operators_add_ordinary_fields_but_never_credentials() -> None:
     request = Request(b"GET", b"/a", [(b"x-shop", b"1")])
     told = Rules(ordinary_fields=(b"x-shop",))
     assert request.names <= told.ordinary

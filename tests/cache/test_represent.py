@@ -29,7 +29,7 @@ def shown(
     return answer.status, dict(answer.fields), answer.body
 
 
-def test_a_plain_request_gets_the_response_as_it_was_with_its_age() -> None:
+def test_a_plain_request_gets_the_response_with_its_age() -> None:
     status, fields, body = shown(stored((b"set-cookie2", b"x")))
     assert (status, body) == (200, BODY)
     assert fields == {
@@ -138,7 +138,7 @@ def test_conditions_and_ranges_are_for_successes(status: int) -> None:
         (b"bytes=" + b"9" * 30 + b"-", 200, None, BODY),
     ],
 )
-def test_one_range_is_answered_in_part_or_with_all_of_it(
+def test_a_range_is_answered_in_part_or_whole(
     spec: bytes, status: int, placed: bytes | None, body: bytes
 ) -> None:
     found = stored((b"content-type", b"text/plain"))

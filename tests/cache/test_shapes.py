@@ -149,6 +149,6 @@ def measured(shape: Shape, store: MemoryStore) -> list[float]:
 @example(Shape(selecting=1, asked=8_000), False)
 @example(Shape(key=8_000), False)
 @example(Shape(part=True, body=1), False)
-def test_no_shape_keeps_more_than_one_and_a_half_times_what_is_counted(shape: Shape, crowded: bool) -> None:
+def test_no_shape_keeps_more_than_1_5_times_its_count(shape: Shape, crowded: bool) -> None:
     room = COUNT * max(shape.stored(1).cost, 1_500) if crowded else 1 << 40
     assert max(measured(shape, MemoryStore(room, room))) <= 1.5

@@ -203,7 +203,7 @@ def test_heuristics_are_for_statuses_that_allow_them(status: int, directives: st
         ([(b"x-api-key", b"x")], [(b"cache-control", b"public")], {"ttl": 30}, 30),
     ],
 )
-def test_a_lifetime_is_only_assigned_where_nothing_is_said_and_nobody_named(
+def test_lifetimes_are_assigned_only_without_freshness_and_names(
     request_fields: Fields, more: Fields, rules: dict[str, Any], lifetime: float
 ) -> None:
     stored = judged([MODIFIED, *lines(date=date(0)), *more], request=request_fields, **rules)
@@ -225,7 +225,7 @@ def test_a_lifetime_is_only_assigned_where_nothing_is_said_and_nobody_named(
         (500, {"ttl_by_status": {503: 1}}, "error"),
     ],
 )
-def test_ttl_is_for_successes_and_ttl_by_status_for_what_it_names(
+def test_ttl_is_for_successes_and_ttl_by_status_for_others(
     status: int, rules: dict[str, Any], expected: str
 ) -> None:
     assert reason([], status=status, **rules) == expected
@@ -256,7 +256,7 @@ def test_authorization_needs_the_origins_word(directives: str, expected: str) ->
         ("max-age=60, private", [], [], "private"),
     ],
 )
-def test_the_answer_to_a_post_obeys_what_that_to_a_get_obeys(
+def test_a_posts_answer_obeys_what_a_gets_obeys(
     directives: str, more: Fields, request_fields: Fields, expected: str
 ) -> None:
     fields = [*lines(cache_control=directives, content_location="/a"), *more]
@@ -300,7 +300,7 @@ def test_what_is_only_validated_must_not_be_one_clients(request_fields: Fields, 
     [([], "stored"), ([(b"cookie", b"a=b")], "personal"), ([(b"x-api-key", b"1")], "stored")],
 )
 @pytest.mark.parametrize("said", ["no-cache", "max-age=0"])
-def test_the_origins_word_to_validate_is_for_all_but_those_who_say_who_they_are(
+def test_validation_is_for_all_but_identified_clients(
     request_fields: Fields, expected: str, said: str
 ) -> None:
     fields = [(b"etag", b'"1"'), *lines(cache_control=said)]

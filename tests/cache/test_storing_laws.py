@@ -120,7 +120,7 @@ def facts(found: Stored | Unstorable) -> object:
 
 
 @given(REQUESTS, RESPONSES, RULES)
-def test_what_is_remembered_of_a_short_line_is_what_a_long_one_says(
+def test_a_remembered_short_line_equals_a_long_one(
     request: Request, response: Response, rules: Rules
 ) -> None:
     """A line of 300 blanks more is not remembered, and a field of two lines is read line by line."""

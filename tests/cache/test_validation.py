@@ -31,7 +31,7 @@ def freshened(
     return freshen(found, request, Response(status, list(news)), Rules(), LATER - 1, LATER)
 
 
-def test_a_304_makes_fresh_and_updates_every_field_but_the_excepted() -> None:
+def test_a_304_freshens_and_updates_all_but_excepted_fields() -> None:
     found = stored(
         TAGGED, (b"content-type", b"text/plain"), (b"kept", b"1"), (b"twice", b"1"), (b"twice", b"2")
     )
@@ -142,7 +142,7 @@ def test_what_may_no_longer_be_stored_answers_once(news: Fields, reusable: bool)
 
 
 @pytest.mark.parametrize("own", [(b"cookie", b"a=b"), (b"x-api-key", b"k")])
-def test_what_whoever_validates_has_of_its_own_does_not_make_content_personal(own: Field) -> None:
+def test_a_validating_clients_own_fields_keep_content_shared(own: Field) -> None:
     heuristic = [(b"last-modified", imf_fixdate(NOW - 86_400)), (b"date", imf_fixdate(NOW))]
     rules = Rules(heuristic=True)
     begun = may_store(b"k", Request(b"GET", b"/a", []), Response(200, heuristic), rules, NOW, NOW)
@@ -168,7 +168,7 @@ def test_a_304_may_change_the_selecting_fields() -> None:
         ([TAGGED, (b"content-length", b"11")], False),
     ],
 )
-def test_the_answer_to_a_head_updates_the_answer_to_a_get(news: Fields, updates: bool) -> None:
+def test_the_answer_to_a_head_updates_the_gets(news: Fields, updates: bool) -> None:
     head = Request(b"HEAD", b"/a", [])
     fields = [*news, (b"cache-control", b"max-age=1000")]
     fresh = freshened(stored(TAGGED), *fields, status=200, request=head)
@@ -225,7 +225,7 @@ def test_one_clients_head_updates_at_most_what_it_confirms(
         ("never", b"max-age=60", [(b"cache-control", b"s-maxage=60")], False),
     ],
 )
-def test_a_cookie_that_a_304_sets_is_shared_by_its_own_word_alone(
+def test_a_cookie_set_by_a_304_needs_its_permission(
     cookies: Any, old: bytes, news: Fields, reusable: bool
 ) -> None:
     found = stored(TAGGED, (b"cache-control", old))

@@ -50,11 +50,11 @@ path = "/z/"
         ("unknown", 0),
     ],
 )
-def test_a_key_leads_to_its_line_or_to_the_table_around_it(key: str, line: int) -> None:
+def test_a_key_leads_to_its_line_or_table(key: str, line: int) -> None:
     assert line_of(FILE, key) == line
 
 
-def test_a_setting_that_cannot_be_is_left_out_of_a_copy() -> None:
+def test_an_invalid_setting_is_left_out_of_a_copy() -> None:
     settings = {"server": {"listen": "x", "workers": 0}}
     assert substituted(settings, ["server.workers"]) == {"server": {"listen": "x"}}
     assert settings == {"server": {"listen": "x", "workers": 0}}

@@ -266,7 +266,7 @@ def test_a_client_that_reads_nothing_is_given_up(serve: Fixture, connect: Fixtur
     assert (line["status"], line["reasons"]) == (200, ["request-timeout"])
 
 
-def test_a_client_that_reads_no_hits_is_given_up_and_told_of(
+def test_a_client_that_reads_no_hits_is_dropped_and_logged(
     serve: Fixture, connect: Fixture, ask: Fixture, origin: Origin
 ) -> None:
     running = serve(send_timeout=1)

@@ -91,7 +91,7 @@ def site(
 # A 304 that changes Vary
 
 
-def test_a_304_that_adds_vary_keeps_others_from_the_old_response(site: Site) -> None:
+def test_a_304_adding_vary_keeps_others_from_the_response(site: Site) -> None:
     site.replies = [
         (200, FRESH + 'ETag: "1"\r\n', b"old"),
         (304, FRESH + 'ETag: "1"\r\nVary: X-Var\r\n', b""),
@@ -143,7 +143,7 @@ def test_a_304_that_forbids_storing_ends_the_response(site: Site, news: str, cli
     assert site.ask().body == b"new"
 
 
-def test_a_304_that_forbids_storing_ends_the_response_in_the_background(site: Site) -> None:
+def test_a_304_forbidding_storage_ends_the_response_in_the_background(site: Site) -> None:
     site.replies = [
         (200, STALE + 'ETag: "1"\r\n', b"old"),
         (304, 'Cache-Control: private\r\nETag: "1"\r\n', b""),

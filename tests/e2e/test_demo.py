@@ -93,9 +93,7 @@ def test_a_page_written_through_the_proxy_is_invalidated(demo: Any, ask: Fixture
     assert b"revision 2" in ask(demo.proxy, "/wiki/AC/DC", host).body
 
 
-def test_visitors_come_if_wanted_and_leave_the_printed_lines_their_pages(
-    start: Fixture, ask: Fixture
-) -> None:
+def test_visitors_come_on_request_and_leave_printed_pages_alone(start: Fixture, ask: Fixture) -> None:
     demo = start("demo", *PORTS, "--visitors", until="%2F is a slash to it")
     end = time.monotonic() + 60
     while json.loads(ask(demo.admin, "/-/stats", "127.0.0.1").body)["totals"]["requests"] < len(VISITS):
@@ -114,7 +112,7 @@ def test_visitors_come_if_wanted_and_leave_the_printed_lines_their_pages(
     assert demo.err == ""
 
 
-def test_the_first_line_and_the_front_page_say_where_the_page_is(demo: Any, ask: Fixture) -> None:
+def test_the_first_line_and_page_show_the_address(demo: Any, ask: Fixture) -> None:
     page = f"http://127.0.0.1:{demo.admin[1]}/"
     assert f"its page is {page}." in demo.said.splitlines()[0]
     front = ask(demo.proxy, "/", f"127.0.0.1:{demo.proxy[1]}").body.decode()

@@ -58,9 +58,7 @@ ELSEWHERE = {
     r"make test": By("make test"),
     r"make check": By("make check"),
     r"make format": By("tests/e2e/test_make.py::test_sources_are_rewritten_as_the_check_wants_them"),
-    r"make demo": By(
-        "tests/e2e/test_demo.py::test_visitors_come_if_wanted_and_leave_the_printed_lines_their_pages"
-    ),
+    r"make demo": By("tests/e2e/test_demo.py::test_visitors_come_on_request_and_leave_printed_pages_alone"),
     r"make reference": By("tests/project/test_reference_page.py::test_the_tables_are_what_the_code_says"),
     r"make comparison": By("tests/e2e/test_comparison_page.py::test_the_page_tells_what_is_measured"),
     r"make differential .*": By(
@@ -213,7 +211,7 @@ ABSENT = {"tests/NAME"}  # one that stands for any
 
 
 @pytest.mark.parametrize("page", [*PAGES, "SECURITY.md", "CHANGELOG.md"])
-def test_files_and_targets_that_a_page_names_in_its_text_are_there(page: str) -> None:
+def test_files_and_targets_named_by_a_page_exist(page: str) -> None:
     text = re.sub(r"(?ms)^```.*?^```$", "", (ROOT / page).read_text("utf-8"))
     makefile = (ROOT / "Makefile").read_text("utf-8")
     for code in re.findall(r"`([^`\n]+)`", text):

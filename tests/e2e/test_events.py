@@ -75,9 +75,7 @@ def running(start: Fixture, origin: Any, tmp_path: Path) -> Fixture:
     return running
 
 
-def test_each_exchange_is_an_event_as_the_access_log_has_it(
-    running: Fixture, ask: Fixture, follow: Fixture
-) -> None:
+def test_an_event_equals_its_access_log_line(running: Fixture, ask: Fixture, follow: Fixture) -> None:
     program = running('access_log = "stdout"')
     stream = follow(program.admin)
     assert stream.head.startswith("HTTP/1.1 200 OK")
@@ -127,9 +125,7 @@ def test_a_filter_that_is_none_is_400(running: Fixture, ask: Fixture, query: str
     assert json.loads(answer.body)["detail"].startswith("status is a number")
 
 
-def test_only_who_may_purge_follows_and_only_so_many_at_once(
-    running: Fixture, ask: Fixture, follow: Fixture
-) -> None:
+def test_only_purgers_follow_and_only_a_few_at_once(running: Fixture, ask: Fixture, follow: Fixture) -> None:
     program = running()
     forwarded = "X-Forwarded-For: 192.0.2.7\r\n"
     assert ask(program.admin, "/-/events", "localhost", fields=forwarded).status == 403

@@ -142,9 +142,7 @@ def test_a_field_that_is_set_selects_what_vary_names(program: Program, origin: A
     assert ask(proxy, "/", "a.example").body in bodies
 
 
-def test_credentials_of_the_operator_do_not_keep_a_response_from_others(
-    program: Program, origin: Any, ask: Fixture
-) -> None:
+def test_an_operators_credentials_keep_responses_shared(program: Program, origin: Any, ask: Fixture) -> None:
     set_ = '[sites.request]\nset = { "Authorization" = "Basic b3Vy", "X-Script-Name" = "/app" }\n'
     proxy = program.begin(SITE + set_)
     for theirs in ("", "Authorization: Basic dGhlaXJz\r\n"):
@@ -229,9 +227,7 @@ def test_each_key_of_a_routes_cache_goes_before_the_sites(
     assert len({ask(proxy, "/api/x", "a.example").body for _ in range(2)}) == 2
 
 
-def test_hits_of_one_connection_have_the_fields_and_lose_their_cookies(
-    program: Program, origin: Any, ask: Fixture
-) -> None:
+def test_hits_of_one_connection_lose_their_cookies(program: Program, origin: Any, ask: Fixture) -> None:
     origin.fields = "Content-Type: text/css\r\nSet-Cookie: a=1\r\nX-Powered-By: PHP\r\nVary: Cookie"
     proxy = program.begin(EVERYWHERE + SITE + STATIC)
     ask(proxy, "/static/style.css", "a.example")

@@ -69,9 +69,7 @@ def test_a_template_never_lets_anything_into_the_request_line(
     assert [line.split(b" ")[1] for line in origin.lines] == ([sent] if sent else [])
 
 
-def test_one_site_serves_all_hosts_of_a_pattern_by_their_names(
-    serve: Fixture, origin: Any, ask: Fixture
-) -> None:
+def test_one_site_serves_all_hosts_of_a_pattern(serve: Fixture, origin: Any, ask: Fixture) -> None:
     proxy = serve('profile = "restbase"\nupstream = "@/{host}/v1/"\n', host="*.wiki.example")
     for host in ("en.wiki.example", "de.wiki.example"):
         assert ask(proxy, "/page/A%2fB%28", host).status == 200

@@ -129,7 +129,7 @@ def test_who_is_ill_gets_nothing_until_it_is_well(serve: Fixture, origins: Fixtu
     assert f"{first.url} is up, as its health checks say: status 200" in running.err
 
 
-def test_while_all_are_ill_what_is_stored_is_served_and_the_rest_is_refused_at_once(
+def test_with_all_servers_down_only_stored_responses_are_served(
     serve: Fixture, origins: Fixture, ask: Fixture
 ) -> None:
     only = origins("only")
@@ -146,7 +146,7 @@ def test_while_all_are_ill_what_is_stored_is_served_and_the_rest_is_refused_at_o
     assert '"down"' in running.out
 
 
-def test_the_combined_log_names_the_origin_servers_that_are_all_down(
+def test_the_combined_log_names_origin_servers_that_are_down(
     start: Fixture, origins: Fixture, ask: Fixture, tmp_path: Path
 ) -> None:
     only = origins("only")

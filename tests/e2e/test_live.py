@@ -189,7 +189,7 @@ def test_top_prints_once_for_programs(program: Any, ask: Fixture, univocal: Fixt
     assert "control-character  en.example  /%00" in text or "control-character    /%00" in text
 
 
-def test_top_is_live_on_a_terminal_and_ends_at_ctrl_c(program: Any, ask: Fixture, command: Fixture) -> None:
+def test_top_is_live_and_ends_at_ctrl_c(program: Any, ask: Fixture, command: Fixture) -> None:
     top = command("top", *admin(program), terminal=True)
     top.read("spellings that became one")
     ask(program.proxy, "/later", "en.example")
@@ -200,7 +200,7 @@ def test_top_is_live_on_a_terminal_and_ends_at_ctrl_c(program: Any, ask: Fixture
     assert "Traceback" not in text
 
 
-def test_top_goes_on_past_a_restart_and_says_meanwhile_that_nobody_answers(
+def test_top_survives_a_restart_and_reports_the_gap(
     program: Any, start: Fixture, origin: Any, ask: Fixture, command: Fixture
 ) -> None:
     top = command("top", *admin(program), "--interval", "0.2", terminal=True)

@@ -266,7 +266,7 @@ def test_what_became_one_is_the_heart_of_the_page(running: Any, browser: Browser
 
 
 @pytest.mark.parametrize("by", ["pointer", "keyboard"])
-def test_a_list_goes_on_after_a_click_and_waits_for_a_keyboard(
+def test_a_list_continues_after_a_click_and_waits_for_keyboards(
     running: Any, browser: Browser, ask: Fixture, by: str
 ) -> None:
     for target in SPELLED:
@@ -333,9 +333,7 @@ def test_a_purge_is_counted_before_it_is_confirmed(running: Any, browser: Browse
     browser.until("document.getElementById('numbers').innerText.includes('Purges\\n1')")
 
 
-def test_a_purge_in_vain_is_told_with_what_was_likely_meant(
-    running: Any, browser: Browser, ask: Fixture
-) -> None:
+def test_a_vain_purge_suggests_the_likely_name(running: Any, browser: Browser, ask: Fixture) -> None:
     ask(running.proxy, "/wiki/Page", "en.example")
     ask(running.proxy, "/wiki/page/", "en.example", "PURGE")
     opened(browser, running)
@@ -377,9 +375,7 @@ def test_each_stage_is_said_in_words(root: Path) -> None:
     assert said == {one or other for one, other in named}
 
 
-def test_a_refused_example_is_explained_at_a_click_and_stays_text(
-    running: Any, browser: Browser, ask: Fixture
-) -> None:
+def test_a_click_explains_a_rejected_example_as_text(running: Any, browser: Browser, ask: Fixture) -> None:
     ask(running.proxy, f"{HOSTILE}%00".replace(" ", "+"), "en.example")
     opened(browser, running)
     browser.evaluate("document.querySelector('#refused button').click()")
@@ -571,7 +567,7 @@ def test_a_search_for_rules_that_finds_none_says_so(running: Any, browser: Brows
     browser.until("document.getElementById('discovered').innerText.startsWith('Nothing found')")
 
 
-def test_unknown_hosts_are_one_row_and_a_long_example_leaves_room(
+def test_unknown_hosts_share_a_row_and_examples_leave_room(
     running: Any, browser: Browser, ask: Fixture
 ) -> None:
     for number in range(5):

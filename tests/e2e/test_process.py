@@ -103,7 +103,7 @@ main()
 """
 
 
-def test_a_command_that_is_interrupted_while_it_is_loaded_ends_without_a_traceback(root: Path) -> None:
+def test_an_interrupt_while_loading_shows_no_traceback(root: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", INTERRUPTED, "profiles"],
         capture_output=True,

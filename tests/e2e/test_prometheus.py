@@ -71,7 +71,7 @@ def test_the_dashboard_asks_for_names_that_there_are() -> None:
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
 
 
-def test_each_panel_has_a_unit_a_description_and_a_place_of_its_own() -> None:
+def test_each_panel_has_a_unit_description_and_place() -> None:
     taken = set[tuple[int, int]]()
     for panel in DASHBOARD["panels"]:
         assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]

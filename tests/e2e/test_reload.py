@@ -358,7 +358,7 @@ def test_bounds_hold_for_kept_connections_too(serve: Fixture, origins: Any) -> N
     assert served.get(method="POST", body="0123456789").status == 200
 
 
-def test_rules_of_the_cache_change_for_what_is_asked_from_now_on(serve: Fixture, origin: Any) -> None:
+def test_cache_rules_change_for_new_requests(serve: Fixture, origin: Any) -> None:
     origin.fields = "X-Nothing: of freshness"
     site = SITE.format(origin.url)
     served = serve(site)
@@ -436,7 +436,7 @@ BROKEN = [
 ]
 
 
-def test_a_file_that_cannot_be_leaves_the_old_one_in_force(serve: Fixture, origins: Any) -> None:
+def test_an_invalid_file_leaves_the_old_one_in_force(serve: Fixture, origins: Any) -> None:
     """All that is wrong is said, as `univocal check` says it."""
     served = serve(SITE.format(origins[0].url))
     before = served.ask(served.running.admin, "/-/config", "localhost").body
@@ -497,7 +497,7 @@ def test_a_signal_and_the_command_do_the_same(serve: Fixture, univocal: Fixture,
     assert served.running.err.count("univocal: not reloaded: ") == 2
 
 
-def test_the_command_says_that_nobody_answers_or_that_it_may_not(
+def test_the_command_reports_a_missing_or_forbidding_proxy(
     serve: Fixture, univocal: Fixture, origins: Any
 ) -> None:
     served = serve("[purge]\nallow = []\n" + SITE.format(origins[0].url), UNIVOCAL_PURGE_TOKEN="s3cret")

@@ -85,9 +85,7 @@ def test_via_goes_before_the_environment(univocal: Fixture, proxies: list[Any]) 
     assert is_stored(second)
 
 
-def test_a_file_of_urls_goes_to_the_listener_that_admin_names(
-    univocal: Fixture, proxies: list[Any], tmp_path: Path
-) -> None:
+def test_urls_of_a_file_go_to_the_named_admin(univocal: Fixture, proxies: list[Any], tmp_path: Path) -> None:
     file = tmp_path / "urls"
     file.write_text(f"{URL}\nhttp://en.example/%6Fther\n")
     ended = univocal("purge", "--file", str(file), "--admin", admin_of(proxies[1]))

@@ -208,7 +208,7 @@ def connect_forever(address: tuple[str, int]) -> NoReturn:
         socket.create_connection(address).close()
 
 
-def test_a_second_signal_does_not_wait_for_an_origin_that_hangs(start: Fixture) -> None:
+def test_a_second_signal_ends_despite_a_hanging_origin(start: Fixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         running = start("serve", "--upstream", f"http://127.0.0.1:{silent.getsockname()[1]}", *PORTS)
         with socket.create_connection(running.proxy) as client:
@@ -254,7 +254,7 @@ def test_several_upstreams_share_the_requests(start: Fixture, ask: Fixture, orig
     assert [(each["state"], each["failures"]) for each in told] == [("ejected", 3), ("up", 0)]
 
 
-def test_an_upstream_of_several_that_cannot_be_is_one_clear_message(univocal: Fixture) -> None:
+def test_an_invalid_list_of_upstreams_is_one_clear_message(univocal: Fixture) -> None:
     ended = univocal(
         "serve", "--upstream", "http://127.0.0.1:1", "--upstream", "http://127.0.0.1:2/x", *PORTS
     )

@@ -51,7 +51,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_clients_are_served_on_while_the_program_says_that_it_is_about_to_end(
+def test_clients_are_served_while_the_program_prepares_to_end(
     serve: Fixture, origin: Any, ask: Fixture
 ) -> None:
     running = serve("drain = 100", origin.url)
@@ -70,7 +70,7 @@ def test_after_that_it_ends_by_itself(serve: Fixture, origin: Any) -> None:
     assert running.end(signal.SIGTERM) == 0
 
 
-def test_what_is_under_way_is_answered_and_no_new_connection_is_taken(
+def test_running_requests_finish_and_no_new_connection_is_accepted(
     serve: Fixture, silent: socket.socket
 ) -> None:
     running = serve("shutdown_timeout = 100", url(silent))
@@ -99,9 +99,7 @@ def takes(address: tuple[str, int]) -> bool:
 
 
 @pytest.mark.parametrize("stage", ["no head", "no end", "nobody reads"])
-def test_what_takes_longer_is_cut_and_told_and_the_status_is_0(
-    serve: Fixture, silent: socket.socket, stage: str
-) -> None:
+def test_a_too_long_answer_is_cut_and_has_status_0(serve: Fixture, silent: socket.socket, stage: str) -> None:
     running = serve("shutdown_timeout = 0.3", url(silent))
     with socket.create_connection(running.proxy, timeout=20) as client:
         client.sendall(REQUEST % b"slow")

@@ -143,7 +143,7 @@ def test_hits_alone_tell_of_it_too(serve: Fixture, ask: Fixture) -> None:
     assert running.err.count("forwarded fields") == 1
 
 
-def test_a_trusted_proxy_of_the_other_family_is_told_of_once(serve: Fixture, ask: Fixture) -> None:
+def test_a_trusted_proxy_of_the_other_family_is_named_once(serve: Fixture, ask: Fixture) -> None:
     running = serve()
     for _ in range(5):
         ask(running.proxy, "/a", "en.example", fields=f"Forwarded: for={STRANGER}\r\n")
@@ -216,7 +216,7 @@ PATHS = ["/-/config", "/metrics", "/", "/-/purge"]
 ELSEWHERE = "evil.example evil.example:8081 127.0.0.1.evil.example localhost.example 192.0.2.1 127.1 [::2]"
 
 
-def test_under_a_name_of_its_own_no_page_reaches_the_admin_listener(serve: Fixture, ask: Fixture) -> None:
+def test_no_page_reaches_the_admin_listener_by_its_name(serve: Fixture, ask: Fixture) -> None:
     admin = serve().admin
     for host in ELSEWHERE.split():
         for path in PATHS:
@@ -267,7 +267,7 @@ def test_a_purge_under_another_name_is_told_of(serve: Fixture, ask: Fixture) -> 
     assert (told["target"], told["status"], told["reasons"]) == ("/-/purge", 421, ["unknown-host"])
 
 
-def test_a_request_without_a_host_is_none_of_the_admin_listeners(serve: Fixture) -> None:
+def test_a_request_without_a_host_is_not_the_admin_listeners(serve: Fixture) -> None:
     admin = serve().admin
     for path, status in (("/metrics", b"421"), ("/-/health", b"200")):
         with socket.create_connection(admin, timeout=20) as connection:

@@ -159,7 +159,7 @@ def test_what_is_refused_with_its_connection(proxy: Any, raw: Raw) -> None:
             assert [head.split(b" ")[1] for head in raw.heads] == ([b"/a"] if before else [])
 
 
-def test_a_later_version_is_read_as_the_one_that_is_known(proxy: Any, raw: Raw) -> None:
+def test_a_later_version_is_read_as_the_known_one(proxy: Any, raw: Raw) -> None:
     assert talk(proxy, asked(b"GET /a HTTP/1.2")).endswith(b"good")
     assert raw.heads[0].startswith(b"GET /a HTTP/1.1\r\n")
 
@@ -252,7 +252,7 @@ def test_content_where_there_is_none_is_nobodys(proxy: Any, raw: Raw, pause: flo
                 assert talk(proxy, asked(b"GET /%d HTTP/1.1" % number)).endswith(b"good")
 
 
-def test_an_old_client_without_host_means_the_address_that_it_asked(proxy: Any, raw: Raw) -> None:
+def test_an_old_client_without_host_means_its_address(proxy: Any, raw: Raw) -> None:
     """As HAProxy's bare check does: `OPTIONS / HTTP/1.0`, and nothing more."""
     raw.answers = lambda _: [OK + b"Content-Length: 4\r\n\r\ngood"]  # type: ignore[misc]
     assert status(talk(proxy, b"OPTIONS / HTTP/1.0\r\n\r\n")) == 200

@@ -166,7 +166,7 @@ def test_a_purge_reaches_every_worker(workers: Fixture, ask: Fixture, at_the_adm
     assert {answer.body for answer in asked_of_each(ask, running)} == {b"answer 2"}
 
 
-def test_a_worker_that_is_killed_is_replaced_and_its_counts_stay(workers: Fixture, ask: Fixture) -> None:
+def test_a_killed_worker_is_replaced_and_keeps_its_counts(workers: Fixture, ask: Fixture) -> None:
     running = workers()
     asked_of_each(ask, running)
     before = processes(running.process.pid)

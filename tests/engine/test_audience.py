@@ -52,7 +52,7 @@ def house(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
     assert sum(each.alike for each in made.counted) == len(made.outcomes)
 
 
-def test_hits_alike_are_heard_of_one_by_one_and_counted_together(house: Watched) -> None:
+def test_equal_hits_are_heard_singly_and_counted_together(house: Watched) -> None:
     for seconds in (1e-5, 2e-5, 6e-5):
         house.hit(seconds=seconds)
     assert [each.alike for each in house.outcomes] == [1, 1, 1]
@@ -77,9 +77,7 @@ def test_an_exchange_in_the_same_second_ends_no_count(house: Watched) -> None:
 
 
 @pytest.mark.parametrize("passed", [1.0, -1.0])
-def test_an_exchange_in_another_second_is_counted_after_the_hits_of_this_one(
-    house: Watched, passed: float
-) -> None:
+def test_an_exchange_of_another_second_follows_this_ones_hits(house: Watched, passed: float) -> None:
     house.hit()
     house.hit()
     house.clock.now += passed
@@ -107,7 +105,7 @@ def test_a_slow_hit_is_counted_by_itself(house: Watched) -> None:
     ]
 
 
-def test_hits_of_two_stored_responses_by_turns_end_no_count_of_others(house: Watched) -> None:
+def test_alternating_hits_end_no_count_of_others(house: Watched) -> None:
     house.store_away(b"content", target=b"/b")
     house.counted.clear()
     house.outcomes.clear()
@@ -131,7 +129,7 @@ def test_other_content_is_counted_by_itself(house: Watched) -> None:
     assert [each.bytes for each in house.counted if each.handling.hit] == [7, 12]
 
 
-def test_what_has_ended_is_told_bit_by_bit_and_in_order(house: Watched) -> None:
+def test_ended_work_is_reported_in_order(house: Watched) -> None:
     targets = [b"/%d" % number for number in range(2 * FEW + 1)]
     house.have_stored(targets)
     for target in targets:

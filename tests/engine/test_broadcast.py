@@ -94,7 +94,7 @@ def test_an_early_end_comes_after_what_there_is(told: Told) -> None:
 # Back-pressure
 
 
-def test_a_writer_is_a_window_ahead_of_the_fastest_reader_at_most(told: Told) -> None:
+def test_a_writer_is_at_most_a_window_ahead(told: Told) -> None:
     fast, slow = told.join(Sink(takes=1)), told.join(Sink(takes=1))
     assert told.broadcast.write(bytes(6))  # both have taken it, and take no more
     assert told.broadcast.write(bytes(10))
@@ -106,7 +106,7 @@ def test_a_writer_is_a_window_ahead_of_the_fastest_reader_at_most(told: Told) ->
     assert told.broadcast.write(bytes(9))
 
 
-def test_a_writer_goes_on_when_the_reader_that_it_waits_for_leaves(told: Told) -> None:
+def test_a_writer_continues_when_its_slow_reader_leaves(told: Told) -> None:
     sink = told.join(Sink(takes=1))
     told.broadcast.write(b"0")
     assert not told.broadcast.write(bytes(11))
@@ -154,7 +154,7 @@ def test_a_reader_alone_is_never_left_behind() -> None:
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
-def test_a_reader_that_leaves_within_its_own_write_gets_no_more(told: Told, at: int) -> None:
+def test_a_reader_leaving_within_its_write_gets_no_more(told: Told, at: int) -> None:
     told.broadcast.kept = True
     for _ in range(3):
         told.broadcast.write(b"a")
@@ -186,7 +186,7 @@ def test_one_leaves_once(told: Told) -> None:
     assert (sink.ends, told.deserted) == ([None], 1)
 
 
-def test_an_error_is_raised_by_many_with_the_traceback_of_one(told: Told) -> None:
+def test_an_error_raised_by_many_has_one_traceback(told: Told) -> None:
     try:
         raise ValueError("once")
     except ValueError as error:
@@ -218,9 +218,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS, kept=st.booleans())
-def test_every_reader_gets_a_prefix_and_those_who_stay_get_all(
-    steps: list[tuple[str, int]], kept: bool
-) -> None:
+def test_readers_get_prefixes_and_those_who_stay_everything(steps: list[tuple[str, int]], kept: bool) -> None:
     told, sinks, written = Told(), list[Sink](), b""
     told.broadcast.kept = kept
     for kind, number in steps:

@@ -20,7 +20,7 @@ LONG = bytes(5 * WINDOW // 2)
 # Clients that want more than their share
 
 
-def test_a_client_beyond_its_requests_under_way_is_refused_until_one_ends() -> None:
+def test_a_client_beyond_its_requests_under_way_is_refused() -> None:
     house = House(max_requests_per_client=2)
     one, two = house.ask(b"/1"), house.ask(b"/2")
     three = house.ask(b"/3")
@@ -47,7 +47,7 @@ def test_without_a_limit_or_within_it_nobody_is_refused(limit: int, status: int)
 # Clients that leave, or are refused, in the middle
 
 
-def test_who_stands_longest_does_without_the_rest_of_what_is_no_longer_stored() -> None:
+def test_the_longest_staller_loses_the_unstored_rest() -> None:
     share = 10 * WINDOW
     house = House(store=MemoryStore(max_bytes=4 * share, max_object_bytes=3 * WINDOW))
     bodies = [bytes([number]) * (3 * WINDOW - 2000) for number in range(4)]
@@ -93,7 +93,7 @@ def test_the_last_piece_holds_no_more_than_itself(octets: int, held: int) -> Non
 
 
 @pytest.mark.parametrize("leaves", [1, 2, 3, 4, 5])
-def test_a_client_that_leaves_within_a_call_hears_no_more_of_a_stored_response(leaves: int) -> None:
+def test_a_client_leaving_within_a_call_gets_no_more(leaves: int) -> None:
     house = House()
     house.store_away(LONG)
     client = house.ask(client=PlayedClient(leaves=leaves))
@@ -103,7 +103,7 @@ def test_a_client_that_leaves_within_a_call_hears_no_more_of_a_stored_response(l
     house.assert_nothing_is_left()
 
 
-def test_a_client_that_is_refused_in_the_middle_of_a_stored_response_hears_no_more() -> None:
+def test_a_client_refused_inside_a_stored_response_gets_no_more() -> None:
     house = House()
     house.store_away(LONG)
     client = house.ask(client=PlayedClient(takes=1))
@@ -114,7 +114,7 @@ def test_a_client_that_is_refused_in_the_middle_of_a_stored_response_hears_no_mo
 
 
 @pytest.mark.parametrize("takes", [1, 2, 3])
-def test_a_client_that_takes_no_more_gets_the_rest_of_a_stored_response_later(takes: int) -> None:
+def test_a_paused_client_gets_the_stored_rest_later(takes: int) -> None:
     house = House()
     house.store_away(LONG)
     client = house.ask(client=PlayedClient(takes=takes))
@@ -149,7 +149,7 @@ def test_only_if_cached_is_refused_where_nothing_is_stored() -> None:
 
 
 @pytest.mark.parametrize("started", [False, True])
-def test_content_that_is_too_large_is_refused_or_cuts_the_response(started: bool) -> None:
+def test_too_large_content_is_refused_or_cuts_the_response(started: bool) -> None:
     house = House()
     client = house.ask(b"/a", b"POST")
     if started:
@@ -161,7 +161,7 @@ def test_content_that_is_too_large_is_refused_or_cuts_the_response(started: bool
     house.assert_nothing_is_left()
 
 
-def test_a_request_for_a_range_waits_for_nobody_and_gets_its_range() -> None:
+def test_a_range_request_waits_for_nobody_and_gets_its_range() -> None:
     house = House()
     house.store_away(b"0123456789")
     client = house.ask(b"/a", b"GET", (b"range", b"bytes=2-3"))
@@ -173,7 +173,7 @@ def test_a_request_for_a_range_waits_for_nobody_and_gets_its_range() -> None:
 
 
 @pytest.mark.parametrize("method", [b"POST", b"PUT", b"DELETE", b"OPTIONS"])
-def test_what_is_not_fetched_for_all_is_sent_with_its_content(method: bytes) -> None:
+def test_unshared_responses_are_sent_with_their_content(method: bytes) -> None:
     house, content = House(), NoContent()
     clients = [house.ask(b"/a", method, content=content) for _ in range(2)]
     assert [asked.content for asked in house.origin.asked] == [content, content]
@@ -183,7 +183,7 @@ def test_what_is_not_fetched_for_all_is_sent_with_its_content(method: bytes) -> 
     house.assert_nothing_is_left()
 
 
-def test_the_content_of_a_get_that_is_fetched_for_all_is_sent_to_nobody() -> None:
+def test_a_shared_gets_content_is_sent_to_nobody() -> None:
     house = House()
     house.ask(content=NoContent())
     assert house.origin.last.content is None
@@ -205,7 +205,7 @@ class NoContent:
 # Back-pressure
 
 
-def test_a_slow_client_holds_the_origin_back_and_a_fast_one_beside_it_does_not() -> None:
+def test_a_slow_client_slows_the_origin_but_no_fast_client() -> None:
     house = House(store=MemoryStore(max_object_bytes=1000))  # too large to be stored
     slow = house.ask(client=PlayedClient(takes=1))
     fast = house.ask(client=PlayedClient(takes=1))

@@ -29,7 +29,7 @@ def slow() -> House:
 # Those who waited too long
 
 
-def test_who_waited_too_long_asks_for_itself_and_hears_nothing_of_what_it_waited_for(house: House) -> None:
+def test_a_late_waiter_asks_for_itself_and_forgets_the_answer(house: House) -> None:
     leader, follower = house.ask(), house.ask()
     house.timers.wait(5)
     first, second = house.origin.asked
@@ -46,7 +46,7 @@ def test_who_waited_too_long_asks_for_itself_and_hears_nothing_of_what_it_waited
     house.assert_nothing_is_left()
 
 
-def test_who_waits_no_longer_than_it_may_gets_what_it_waits_for(house: House) -> None:
+def test_a_patient_waiter_gets_its_answer(house: House) -> None:
     leader, follower = house.ask(), house.ask()
     house.timers.wait(4.9)
     house.origin.last.answers(b"one")
@@ -85,7 +85,7 @@ def test_who_was_sent_nothing_of_stalled_content_asks_by_itself(
     house.assert_nothing_is_left()
 
 
-def test_content_that_goes_on_in_time_is_for_all_who_joined(house: House) -> None:
+def test_content_that_continues_in_time_serves_all_who_joined(house: House) -> None:
     leader, early = both(house)
     house.timers.wait(4)
     house.origin.last.start()
@@ -110,7 +110,7 @@ def test_a_response_without_content_is_for_all_who_joined(house: House) -> None:
     house.assert_nothing_is_left()
 
 
-def test_who_was_sent_nothing_of_content_that_is_cut_asks_by_itself(house: House) -> None:
+def test_a_follower_of_cut_content_asks_for_itself(house: House) -> None:
     leader, follower = both(house)
     house.origin.last.start()
     late = house.ask()
@@ -122,7 +122,7 @@ def test_who_was_sent_nothing_of_content_that_is_cut_asks_by_itself(house: House
     house.assert_nothing_is_left()
 
 
-def test_after_a_stall_a_few_ask_at_a_time_and_those_who_come_join_them(house: House) -> None:
+def test_after_a_stall_a_few_ask_and_newcomers_join(house: House) -> None:
     clients = [house.ask() for _ in range(100)]
     house.origin.last.start()
     house.timers.wait(5)
@@ -180,7 +180,7 @@ def test_who_leaves_while_content_stalls_leaves_nothing_behind(house: House, lea
     house.assert_nothing_is_left()
 
 
-def test_a_purge_meets_what_stalls_and_what_was_asked_for_after_it(house: House) -> None:
+def test_a_purge_affects_stalled_and_later_requests(house: House) -> None:
     leader, follower = both(house)
     stalled = house.origin.last
     stalled.start()
@@ -231,9 +231,7 @@ def test_who_comes_before_all_nodes_have_the_answer_gets_it(slow: House) -> None
 
 
 @pytest.mark.parametrize("leaves", [1, 2, 3, 4, None])
-def test_who_leaves_an_answer_that_comes_within_ask_leaves_nothing_behind(
-    house: House, leaves: int | None
-) -> None:
+def test_leaving_an_answer_within_ask_leaves_nothing(house: House, leaves: int | None) -> None:
     def script(asked: PlayedRequest) -> None:
         asked.interim()
         asked.answers(b"one", b"two")
@@ -245,7 +243,7 @@ def test_who_leaves_an_answer_that_comes_within_ask_leaves_nothing_behind(
     house.assert_nothing_is_left()
 
 
-def test_who_leaves_at_an_interim_response_within_ask_gives_up_the_rest(house: House) -> None:
+def test_leaving_at_an_interim_response_within_ask_drops_the_rest(house: House) -> None:
     def script(asked: PlayedRequest) -> None:
         asked.interim()
         asked.start()
@@ -322,7 +320,7 @@ def test_a_refresh_that_brings_nothing_leaves_what_is_stale(stale: House, fails:
     stale.assert_nothing_is_left()
 
 
-def test_what_was_purged_while_it_was_served_is_not_fetched_again(stale: House) -> None:
+def test_a_response_purged_while_served_is_not_refetched(stale: House) -> None:
     admission = stale.admit()
     stale.purge()
     stale.flights.refresh(admission, stale.origin)
@@ -330,7 +328,7 @@ def test_what_was_purged_while_it_was_served_is_not_fetched_again(stale: House) 
     stale.assert_nothing_is_left()
 
 
-def test_there_is_one_refresh_at_a_time_though_it_is_not_stored(stale: House) -> None:
+def test_unstored_refreshes_run_one_at_a_time(stale: House) -> None:
     stale.ask()
     stale.origin.last.start(status=503, fields=[])
     stale.ask()
@@ -362,7 +360,7 @@ def test_a_refresh_is_joined_by_who_takes_nothing_stale(stale: House) -> None:
     stale.assert_nothing_is_left()
 
 
-def test_who_has_the_content_already_does_not_end_what_is_stored(house: House) -> None:
+def test_clients_with_the_content_do_not_end_stored_responses(house: House) -> None:
     client = house.ask(b"/a", b"GET", (b"if-none-match", b'"1"'))
     house.origin.last.start(fields=STALE)
     assert (client.status, client.state) == (304, "finished")
@@ -373,7 +371,7 @@ def test_who_has_the_content_already_does_not_end_what_is_stored(house: House) -
     house.assert_nothing_is_left()
 
 
-def test_what_turns_out_too_large_to_be_stored_is_read_for_nobody() -> None:
+def test_content_too_large_to_store_is_read_for_nobody() -> None:
     house = House(store=MemoryStore(max_object_bytes=2000))
     client = house.ask(b"/a", b"GET", (b"if-none-match", b'"1"'))
     house.origin.last.start(fields=STALE)
@@ -404,7 +402,7 @@ def test_a_refresh_brings_what_is_new(refreshing: House) -> None:
     refreshing.assert_nothing_is_left()
 
 
-def test_a_refresh_that_turns_out_too_large_ends_the_old_response(refreshing: House) -> None:
+def test_a_too_large_refresh_ends_the_old_response(refreshing: House) -> None:
     endless = refreshing.origin.last
     endless.start()
     for _ in range(3):
@@ -442,7 +440,7 @@ def test_a_refresh_has_its_time(refreshing: House) -> None:
     assert refreshing.stored() == [b"new"]
 
 
-def test_what_is_fetched_for_nobody_has_its_time_unless_somebody_comes(house: House) -> None:
+def test_an_unwanted_fetch_has_its_time_unless_somebody_comes(house: House) -> None:
     for comes in (False, True):
         client = house.ask(b"/a", b"GET", (b"if-none-match", b'"1"'))
         endless = house.origin.last
@@ -479,7 +477,7 @@ def test_an_origin_that_cannot_be_asked_is_unreachable(
     assert house.ask().body == b"after all"
 
 
-def test_a_refresh_for_which_the_origin_cannot_be_asked_leaves_nothing(refreshing: House) -> None:
+def test_a_refresh_without_an_origin_leaves_nothing(refreshing: House) -> None:
     refreshing.timers.wait(60)
     refreshing.origin.script = refuses_to_ask
     assert refreshing.ask().body == b"old"
@@ -582,7 +580,7 @@ def test_failed_fails_both(house: House) -> None:
     house.assert_nothing_is_left()
 
 
-def test_an_application_s_error_is_raised_by_the_doors_of_both(house: House) -> None:
+def test_an_applications_error_is_raised_by_both_doors(house: House) -> None:
     clients, errors = both(house), [ValueError(), ValueError()]
     for error in errors:
         house.origin.last.fail(error)
@@ -596,7 +594,7 @@ def test_an_application_s_error_is_raised_by_the_doors_of_both(house: House) -> 
     [*map(RefusedError, ("origin-timeout", "origin-bad-response")), ValueError(), 400, 403, 500, 503],
     ids=str,
 )
-def test_a_failure_that_may_be_the_leaders_doing_is_its_own(house: House, failure: Exception | int) -> None:
+def test_a_failure_by_the_leaders_fault_is_its_own(house: House, failure: Exception | int) -> None:
     leader, follower = both(house)
     if isinstance(failure, int):
         house.origin.last.answers(b"no", status=failure)
@@ -622,7 +620,7 @@ def test_after_a_failure_a_few_ask_at_a_time(house: House) -> None:
     house.assert_nothing_is_left()
 
 
-def test_after_a_failure_the_first_answer_that_is_for_others_is_for_all_who_wait(house: House) -> None:
+def test_after_a_failure_the_first_shared_answer_serves_all(house: House) -> None:
     clients = [house.ask() for _ in range(100)]
     house.origin.last.answers(b"no", status=500)
     house.origin.asked[1].answers(b"page")
@@ -633,7 +631,7 @@ def test_after_a_failure_the_first_answer_that_is_for_others_is_for_all_who_wait
     house.assert_nothing_is_left()
 
 
-def test_after_a_failure_who_comes_while_an_answer_comes_joins_it(house: House) -> None:
+def test_after_a_failure_newcomers_join_an_arriving_answer(house: House) -> None:
     clients = [house.ask() for _ in range(20)]
     house.origin.last.answers(b"no", status=500)
     first = house.origin.asked[1]
@@ -672,7 +670,7 @@ def test_whoever_leaves_the_line_is_asked_for_no_longer(house: House) -> None:
     house.assert_nothing_is_left()
 
 
-def test_an_answer_that_is_nobody_elses_lets_all_of_its_kind_go_at_once(house: House) -> None:
+def test_a_private_answer_releases_all_of_its_kind(house: House) -> None:
     clients = [house.ask() for _ in range(50)]
     house.origin.last.answers(b"no", status=500)
     house.origin.asked[1].answers(b"mine", fields=[(b"cache-control", b"no-store")])
@@ -717,7 +715,7 @@ def test_what_is_stale_here_no_longer_is_looked_for_elsewhere(slow: House) -> No
 # Asked again
 
 
-def test_a_304_of_something_else_has_all_of_it_asked_for_once(house: House) -> None:
+def test_a_304_about_another_response_refetches_it_once(house: House) -> None:
     house.store_away(b"old", fields=ONE)
     house.purge(soft=True)
     clients = both(house)
@@ -748,7 +746,7 @@ def test_a_part_is_completed_for_both(house: House) -> None:
 
 
 @pytest.mark.parametrize("end", ["finish", "fail", "more"])
-def test_what_comes_while_the_store_is_asked_is_held_and_comes_in_order(end: str) -> None:
+def test_input_during_a_store_lookup_waits_in_order(end: str) -> None:
     house = House(SlowTier(MemoryStore(), ("invalidate",)))
     client = house.ask(b"/a", b"POST")
     asked = house.origin.last
@@ -769,7 +767,7 @@ def test_what_comes_while_the_store_is_asked_is_held_and_comes_in_order(end: str
     house.assert_nothing_is_left()
 
 
-def test_the_origin_goes_on_only_when_the_client_has_room_for_what_was_held() -> None:
+def test_the_origin_continues_once_held_content_has_room() -> None:
     house = House(SlowTier(MemoryStore(), ("invalidate",)))
     client = house.ask(b"/a", b"POST", client=PlayedClient(takes=1))
     asked = house.origin.last
@@ -829,7 +827,7 @@ def test_the_last_who_leaves_gives_the_request_up(when: str) -> None:
     house.assert_nothing_is_left()
 
 
-def test_a_reader_that_stops_gets_the_rest_from_what_was_stored(house: House) -> None:
+def test_a_stopped_reader_gets_the_stored_rest(house: House) -> None:
     client = house.ask(client=PlayedClient(takes=1))
     house.origin.last.answers(b"one", b"two")
     assert (house.store.stats.reserved, house.stored()) == (0, [b"onetwo"])
@@ -898,7 +896,7 @@ def announced(octets: int) -> list[Field]:
     return [*FRESH, (b"content-length", b"%d" % octets)]
 
 
-def test_readers_that_read_nothing_keep_nothing_of_others_from_being_stored() -> None:
+def test_idle_readers_keep_no_response_from_being_stored() -> None:
     house = House(store=MemoryStore(max_bytes=400_000, max_object_bytes=50_000))
     for number in range(5):
         house.ask(b"/%d" % number, client=PlayedClient(takes=0))
@@ -914,7 +912,7 @@ def test_readers_that_read_nothing_keep_nothing_of_others_from_being_stored() ->
 
 
 @pytest.mark.parametrize("reads", [True, False])
-def test_content_without_a_length_is_kept_ahead_of_its_readers_only_as_far_as_half_of_the_room(
+def test_content_without_a_length_runs_ahead_within_half_the_room(
     reads: bool,
 ) -> None:
     house = House(store=MemoryStore(max_bytes=4 * 8 * WINDOW, max_object_bytes=6 * WINDOW))
@@ -930,7 +928,7 @@ def test_content_without_a_length_is_kept_ahead_of_its_readers_only_as_far_as_ha
     house.assert_nothing_is_left()
 
 
-def test_what_is_kept_no_longer_gives_its_room_back_when_it_is_read() -> None:
+def test_dropped_content_returns_its_room_when_read() -> None:
     house = House(store=MemoryStore(max_bytes=16 * WINDOW, max_object_bytes=3 * WINDOW))
     slow = house.ask(client=PlayedClient(takes=1))
     asked = house.origin.last
@@ -950,9 +948,7 @@ def test_what_is_kept_no_longer_gives_its_room_back_when_it_is_read() -> None:
 
 
 @pytest.mark.parametrize(("under_way", "stored"), [(1, True), (2, False)])
-def test_cache_status_says_stored_where_there_is_room_for_what_the_head_announces(
-    under_way: int, stored: bool
-) -> None:
+def test_cache_status_says_stored_if_the_announced_content_fits(under_way: int, stored: bool) -> None:
     house = House(store=MemoryStore(max_bytes=400_000, max_object_bytes=50_000))
     for number in range(under_way):
         house.ask(b"/%d" % number)
@@ -965,7 +961,7 @@ def test_cache_status_says_stored_where_there_is_room_for_what_the_head_announce
     house.assert_nothing_is_left()
 
 
-def test_what_turns_out_too_large_is_not_told_to_have_been_stored() -> None:
+def test_too_large_content_is_not_reported_as_stored() -> None:
     house = House(store=MemoryStore(max_bytes=400_000, max_object_bytes=50_000))
     house.ask()
     house.origin.last.answers(b"x" * 30_000, b"y" * 30_000)
@@ -979,7 +975,7 @@ def test_what_turns_out_too_large_is_not_told_to_have_been_stored() -> None:
 # Purges and unsafe methods
 
 
-def test_what_was_purged_while_it_came_is_neither_joined_nor_stored(house: House) -> None:
+def test_a_response_purged_under_way_is_neither_joined_nor_stored(house: House) -> None:
     first = house.ask()
     house.origin.last.start()
     house.purge()
@@ -994,9 +990,7 @@ def test_what_was_purged_while_it_came_is_neither_joined_nor_stored(house: House
 
 
 @pytest.mark.parametrize(("status", "left"), [(200, []), (302, []), (404, [b"old"]), (500, [b"old"])])
-def test_what_an_unsafe_request_made_obsolete_is_gone_before_its_client_hears(
-    status: int, left: list[bytes]
-) -> None:
+def test_an_unsafe_request_invalidates_before_its_client_hears(status: int, left: list[bytes]) -> None:
     house = House(SlowTier(MemoryStore(), ("invalidate",)))
     house.store_away(b"old")
     client = house.ask(b"/a", b"POST")

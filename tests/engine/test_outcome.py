@@ -57,7 +57,7 @@ def test_a_listener_that_fails_keeps_no_other_from_hearing(caplog: pytest.LogCap
 
 
 @pytest.mark.parametrize(("method", "refused"), [(b"GET", True), (b"PURGE", False), (b"BAN", False)])
-def test_a_refused_head_has_a_decision_unless_it_is_a_purge(method: bytes, refused: bool) -> None:
+def test_a_rejected_head_has_a_decision_unless_it_purges(method: bytes, refused: bool) -> None:
     outcome = Outcome.refused(Received(method, b"/", b"http", None), ("bad-framing",), 1.0, SITES)
     assert (outcome.decision == Refuse(400, "bad-framing")) is refused
     assert (outcome.status, outcome.reasons) == (400, ("bad-framing",))
@@ -75,7 +75,7 @@ def test_a_miss_and_a_hit_are_told_of_once_each() -> None:
     assert hit.times.start == house.clock()
 
 
-def test_a_client_that_leaves_before_there_is_a_status_has_none() -> None:
+def test_a_client_leaving_before_any_status_has_none() -> None:
     house = House()
     house.ask().leave()
     (outcome,) = house.outcomes
@@ -119,7 +119,7 @@ def test_why_a_response_is_not_stored_is_said(fields: Fields, why: str) -> None:
     ("count", "status", "reasons", "detail"),
     [(2, 200, (), ""), (None, 503, ("shared-store-unavailable",), "shared-store-unavailable")],
 )
-def test_a_purge_of_the_programs_own_is_told_as_one_that_came_by_http(
+def test_the_programs_own_purge_is_logged_like_one_by_http(
     count: int | None, status: int, reasons: tuple[str, ...], detail: str
 ) -> None:
     order = order_by_name({"url": "http://en.example/a"}, House().engine.gate.runtime)

@@ -129,9 +129,7 @@ class Unsure(MemoryTier):
 
 
 @pytest.mark.parametrize(("count", "purged"), [(1, 1), (10, 10), (12, 11), (400, 11)])
-async def test_what_is_not_confirmed_is_refused_and_in_plenty_becomes_everything(
-    count: int, purged: int
-) -> None:
+async def test_unconfirmed_purges_are_refused_and_many_become_everything(count: int, purged: int) -> None:
     tiers = Unsure()
     also = tuple(Tags(frozenset((b"%d" % number,))) for number in range(count - 1))
     order = Order(Tags(frozenset((b"a",))), "tag", ("a",), also=also)

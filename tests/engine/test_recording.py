@@ -79,9 +79,7 @@ def test_an_answer_is_kept_or_passed_on(house: House, response: Response, state:
         (Response(500, []), State.PASSED_ON),
     ],
 )
-def test_a_stored_response_is_renewed_by_a_304_of_its_own(
-    stale: House, response: Response, state: State
-) -> None:
+def test_a_304_of_its_own_renews_a_stored_response(stale: House, response: Response, state: State) -> None:
     begun = recorded(stale)
     begun.start(response, nothing)
     assert begun.state is state
@@ -117,7 +115,7 @@ def test_what_was_purged_is_neither_renewed_nor_completed(stale: House) -> None:
     assert begun.state is State.MISMATCHED
 
 
-def test_a_range_of_our_own_that_cannot_be_had_is_a_mismatch(partly: House) -> None:
+def test_an_unavailable_range_of_ours_is_a_mismatch(partly: House) -> None:
     begun = recorded(partly)
     begun.start(Response(416, []), nothing)
     assert begun.state is State.MISMATCHED
@@ -147,7 +145,7 @@ def test_a_completion_that_is_too_large_is_a_mismatch() -> None:
 # Once more
 
 
-def test_what_a_discarded_part_had_reserved_is_there_for_the_whole() -> None:
+def test_a_discarded_parts_room_is_there_for_the_whole() -> None:
     """Half of what one response may take, twice: first the part that is of no use, then all of it."""
     house = House(store=MemoryStore(max_object_bytes=4000))
     house.ask(b"/a", b"GET", (b"range", b"bytes=0-4"))
@@ -165,7 +163,7 @@ def test_what_a_discarded_part_had_reserved_is_there_for_the_whole() -> None:
     assert house.stored() == [bytes(2500)]
 
 
-def test_a_second_answer_is_judged_by_the_decision_it_was_asked_for(stale: House) -> None:
+def test_a_second_answer_is_judged_by_its_own_decision(stale: House) -> None:
     begun = recorded(stale)
     begun.start(Response(304, OTHER), nothing)
     begun.restart(Forward("stale", may_store=True, fallback=None))

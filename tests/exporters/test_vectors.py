@@ -75,7 +75,7 @@ def test_a_profiles_name_writes_no_code(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", Target)
-def test_an_export_has_no_section_that_its_profile_does_not_need(target: Target) -> None:
+def test_an_export_has_only_needed_sections(target: Target) -> None:
     text = exported(builtin_profiles()["rfc3986"], target).lower()
     assert "trailing" not in text
     assert "rules" not in text

@@ -159,7 +159,7 @@ def error(reason: str, *, sent: bool = True) -> RefusedError:
         (b"FROB", [], "origin-unreachable", False, "", True),
     ],
 )
-def test_a_request_is_sent_again_where_that_is_as_good_as_once(method, fields, reason, sent, begun, again):
+def test_a_request_is_repeated_only_where_that_is_safe(method, fields, reason, sent, begun, again):
     group = Group(2)
     heard = group.send(method, *fields, content=object())
     refused = error(reason, sent=sent)
@@ -180,7 +180,7 @@ def test_a_request_is_sent_again_where_that_is_as_good_as_once(method, fields, r
 
 @pytest.mark.parametrize(("settings", "numbers"), [({}, [1, 1, 1]), ({"retries": 1}, [1, 1, 0]),
                                                    ({"retries": 0}, [1, 0, 0])])  # fmt: skip
-def test_it_is_sent_to_another_as_often_as_the_settings_say(settings, numbers):
+def test_retries_follow_the_settings(settings, numbers):
     group = Group(**settings)
     for server in group.servers:
         server.at_once = error("origin-unreachable", sent=False)
@@ -198,7 +198,7 @@ def test_one_that_is_alone_is_asked_once():
     assert (group.numbers, len(heard.ends)) == ([1], 1)
 
 
-def test_whoever_answers_within_the_call_is_the_one_that_is_asked():
+def test_the_first_to_answer_within_the_call_gets_the_request():
     """A failure within `ask` is followed by another `ask` within it, which must not be forgotten."""
     group = Group(2)
     group.servers[0].at_once = error("origin-unreachable", sent=False)
@@ -214,7 +214,7 @@ def test_whoever_answers_within_the_call_is_the_one_that_is_asked():
 
 
 @pytest.mark.parametrize(("fields", "numbers"), [([LENGTH], [1, 0]), ([], [1, 1])])
-def test_of_content_in_a_failure_within_the_call_nobody_knows_whether_it_was_taken(fields, numbers):
+def test_a_failure_within_the_call_leaves_content_uncertain(fields, numbers):
     group = Group(2)
     group.servers[0].at_once = error("origin-unreachable", sent=True)
     group.send(b"PUT", *fields, content=object())
@@ -300,7 +300,7 @@ def test_while_all_are_down_who_asks_hears_so_at_once():
         ("app.example:8000", [b"app.example:8000", b"app.example:8000"]),
     ],
 )
-def test_the_host_is_whose_it_is_to_be_and_stands_first(origin_host, hosts):
+def test_the_host_is_the_configured_one_and_comes_first(origin_host, hosts):
     group = Group(2, origin_host)
     group.send()
     group.servers[0].asked[0].fail(error("origin-unreachable"))
@@ -314,7 +314,7 @@ def test_the_host_is_whose_it_is_to_be_and_stands_first(origin_host, hosts):
 @pytest.mark.parametrize(
     ("sent", "provoked"), [((True, False), True), ((False, True), True), ((False, False), False)]
 )
-def test_a_failure_is_nobodys_doing_only_if_nothing_was_sent_to_anybody(sent, provoked):
+def test_a_failure_is_nobodys_fault_if_nothing_was_sent(sent, provoked):
     """Else who waited for the same resource would get what one client's request had brought about."""
     group = Group(2)
     heard = group.send()
@@ -384,7 +384,7 @@ def play(outcome: str, asked: Asked, group: Group, *, took: bool) -> None:
 
 
 @pytest.mark.parametrize("answered", [True, False])
-def test_whoever_accepts_a_connection_first_is_the_one_that_is_asked(answered: bool) -> None:
+def test_the_first_to_accept_a_connection_gets_the_request(answered: bool) -> None:
     """RFC 8305: to the balance, the address that lost the race has failed, and the other one serves."""
     group = Group(retries=0, fails=1)
     for server, address in zip(group.servers, ("2001:db8::1", "192.0.2.1", "192.0.2.2"), strict=True):

@@ -107,9 +107,7 @@ def forward() -> Forward:
 
 
 @pytest.mark.parametrize(("host", "sent"), [(b"", b"en.example"), (b"origin.example", b"origin.example")])
-def test_the_target_is_mapped_and_the_host_is_whose_it_is_to_be(
-    forward: Forward, host: bytes, sent: bytes
-) -> None:
+def test_the_target_is_mapped_and_the_host_configured(forward: Forward, host: bytes, sent: bytes) -> None:
     server, _ = forward(host=host)
     ((method, target, fields, _),) = server.sent
     assert (method, target, values(fields, b"host")) == (b"GET", b"/mapped/a", [sent])
@@ -145,9 +143,7 @@ def test_who_is_the_last_to_be_asked_answers(
 
 
 @pytest.mark.parametrize(("times", "asked"), [(16, 1), (17, 0)])
-def test_who_has_been_here_too_often_is_told_so_and_nobody_else(
-    forward: Forward, times: int, asked: int
-) -> None:
+def test_only_the_excessive_client_is_told_so(forward: Forward, times: int, asked: int) -> None:
     server, heard = forward(b"GET", *[(b"via", b"1.1 univocal")] * times)
     assert len(server.sent) == asked
     refusals = [(error.reason, error.provoked) for error in heard.ends if isinstance(error, RefusedError)]
@@ -155,7 +151,7 @@ def test_who_has_been_here_too_often_is_told_so_and_nobody_else(
     assert refusals == ([] if asked else [("origin-unreachable", True)])
 
 
-def test_a_request_goes_where_the_configuration_leads_that_it_began_with() -> None:
+def test_a_request_follows_the_configuration_it_began_with() -> None:
     """A reload gives the same name to another upstream while requests wait."""
     house = House()
     servers = [Server(Response(200, FRESH)) for _ in range(3)]

@@ -170,7 +170,7 @@ def test_over_tls_there_is_no_half(opened):
     assert client.transport.closed
 
 
-def test_a_client_over_tls_ends_its_connection_and_the_origin_hears_the_end(opened):
+def test_a_tls_client_closes_and_the_origin_learns_it(opened):
     _, client, origin = opened(Line(halves=False))
     assert client.end.eof_received() is False
     assert origin.transport.ended
@@ -211,7 +211,7 @@ def test_after_the_end_nothing_passes(opened):
     [(b"", AWAY), (TEXT, TEXT + AWAY), (TEXT[:-1], TEXT[:-1]), (b"\x88\x00", b"\x88\x00")],
     ids=["nothing", "a frame", "a part of one", "a close frame"],
 )
-def test_a_websocket_that_is_sent_away_is_told_so_between_frames(opened, told, expected):
+def test_a_rejected_websocket_learns_it_between_frames(opened, told, expected):
     tunnel, client, origin = opened()
     origin.end.data_received(told)
     tunnel.send_away()
@@ -219,7 +219,7 @@ def test_a_websocket_that_is_sent_away_is_told_so_between_frames(opened, told, e
     assert origin.transport.sent == MASKED_AWAY
 
 
-def test_who_has_ended_its_half_is_told_but_the_other_half_is_over(opened):
+def test_a_half_closed_client_is_told_so(opened):
     tunnel, client, origin = opened()
     origin.end.eof_received()  # nothing can be sent to the client any more
     tunnel.send_away()
@@ -270,7 +270,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.booleans())
-def test_whatever_happens_octets_arrive_in_order_and_nobody_is_read_whom_nobody_takes(steps, frames):
+def test_bytes_arrive_in_order_and_only_for_taking_readers(steps, frames):
     time, lines = Time(), {"client": Line(), "origin": Line()}
     tunnel = Tunnel(lines["client"], lines["origin"], time, silence=100, frames=frames)
     sent = {"client": b"", "origin": b""}

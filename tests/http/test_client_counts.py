@@ -22,11 +22,11 @@ from univocal.http.client_counts import ClientCounts, client_name
         (None, ""),
     ],
 )
-def test_a_client_counts_by_its_address_or_by_its_site_of_ipv6(address: str | None, name: str) -> None:
+def test_a_client_counts_by_address_or_ipv6_network(address: str | None, name: str) -> None:
     assert client_name(address) == name
 
 
-def test_a_client_at_its_limit_counts_no_more_until_one_ends() -> None:
+def test_a_client_at_its_limit_stays_until_one_ends() -> None:
     counts = ClientCounts()
     assert counts.add_below(2, "a")
     assert counts.add_below(2, "a")

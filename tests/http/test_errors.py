@@ -20,7 +20,7 @@ def test_of_several_reasons_the_table_says_which_comes_first() -> None:
         by_rank(["no-such-reason"])
 
 
-def test_a_refusal_has_the_status_of_its_reason_and_all_reasons_by_rank() -> None:
+def test_a_rejection_has_its_reasons_status_and_ranked_reasons() -> None:
     refused = RefusedError("above-root", ["bad-host"])
     assert (refused.status, refused.reason, refused.reasons) == (
         400,

@@ -30,7 +30,7 @@ def test_remove_leaves_longer_names() -> None:
         {b"x.a": None},
     ],
 )
-def test_a_stored_head_and_a_list_of_fields_are_changed_alike(values: dict[bytes, bytes | None]) -> None:
+def test_heads_and_lists_of_fields_change_alike(values: dict[bytes, bytes | None]) -> None:
     edits, head = FieldEdits(values), render_head(200, FIELDS)
     changed = edits.apply_to_head(head)
     assert changed.startswith(b"HTTP/1.1 200 OK\r\n")

@@ -108,7 +108,7 @@ STRANGERS = (
 
 
 @pytest.mark.parametrize("name", STRANGERS)
-def test_strangers_fields_are_removed_in_every_spelling_that_cgi_reads_alike(name: bytes) -> None:
+def test_foreign_fields_are_removed_in_every_cgi_spelling(name: bytes) -> None:
     spellings = {name, name.replace(b"-", b"_"), name.replace(b"-", b"_", 1), name.replace(b"-", b".")}
     for spelling in spellings:
         assert end_to_end([(spelling, b"evil"), (b"accept", b"*/*")]) == [(b"accept", b"*/*")]
@@ -359,7 +359,7 @@ def test_what_is_not_remembered_is_judged_alike() -> None:
     assert told == b'for="[::1]";host=%b;proto=http' % long
 
 
-def test_the_memory_of_what_a_client_is_told_as_cannot_be_changed() -> None:
+def test_the_memory_behind_a_clients_bytes_cannot_change() -> None:
     one = request_fields([], host=b"en.example", client="192.0.2.1", scheme=b"http")
     one.clear()
     assert request_fields([], host=b"en.example", client="192.0.2.1", scheme=b"http")

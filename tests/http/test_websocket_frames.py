@@ -41,7 +41,7 @@ def test_before_the_first_frame_one_may_begin():
     assert FrameCounter().between
 
 
-def test_a_control_frame_may_stand_between_the_fragments_of_a_message():
+def test_control_frames_may_separate_fragments_of_a_message():
     assert counted(frame(b"first", final=False)).between
 
 

@@ -140,7 +140,7 @@ def test_rules_of_one_host_become_routes_of_its_site():
     assert all(text.startswith(begins) for (_, text), (_, begins) in zip(said(result), expected, strict=True))
 
 
-def test_a_host_without_a_rule_for_its_root_answers_502_there():
+def test_a_host_without_a_root_rule_answers_502_there():
     result = imported(f"map http://a.example/api http://127.0.0.1:1/api {SCRIPT} {WIKI}")
     assert result.sites[0]["upstream"] == "http://127.0.0.1:9"
     assert any("nothing is mapped at /" in text for _, text in said(result))
@@ -235,7 +235,7 @@ def test_any_rules_become_a_profile_that_loads_or_a_message(words):
         ("http://.*/", "http://127.0.0.1:1/", "*", "http://127.0.0.1:1/"),
     ],
 )
-def test_a_regex_map_is_a_site_for_a_pattern_of_hosts(target, to, host, upstream):
+def test_a_regex_map_becomes_a_site_for_a_host_pattern(target, to, host, upstream):
     result = imported(f"regex_map {target} {to} {SCRIPT} {WIKI}")
     assert result.sites == [{"hosts": [host], "upstream": upstream, "origin_host": "upstream"}]
 
@@ -266,7 +266,7 @@ def test_a_regex_map_tells_which_hosts_it_would_have_besides():
     assert any("fills in no $0 and $1 in a path" in text for _, text in notes)
 
 
-def test_every_plugin_and_parameter_that_is_left_out_has_its_line():
+def test_every_omitted_plugin_and_parameter_has_its_line():
     text = f"""\
 .definefilter here @action=allow
 map http://en.example http://127.0.0.1:9001 \\

@@ -119,7 +119,7 @@ def test_without_a_path_the_target_goes_on_as_it_came():
     assert sent(result, b"/b/x%2fy//z") == (b"/b/", b"/b/x%2fy//z")
 
 
-def test_a_template_of_nothing_but_the_path_is_the_canonical_target():
+def test_a_template_of_only_the_path_is_the_target():
     result = imported("location / { proxy_pass http://127.0.0.1:1$uri$is_args$args; }\n")
     assert table(result)["upstream"] == "http://127.0.0.1:1"
     assert sent(result, b"/a//%5B?q") == (b"/", b"/a/[?q")
@@ -455,7 +455,7 @@ WORDS += [
 
 
 @given(st.lists(st.sampled_from(WORDS), max_size=30))
-def test_any_configuration_loads_as_univocal_writes_it_or_is_a_message(words):
+def test_any_written_configuration_loads_or_is_a_message(words):
     try:
         result = imported(" ".join(words))
     except ConfigurationError:
@@ -546,7 +546,7 @@ def test_a_block_of_lua_that_nothing_closes_is_an_error():
         imported("location / {\ncontent_by_lua_block { local s = '}'\n")
 
 
-def test_an_argument_that_is_called_like_a_block_of_lua_begins_none():
+def test_an_argument_named_like_a_lua_block_begins_none():
     assert table(imported("location / { set $a x_by_lua_block; proxy_pass http://127.0.0.1:1; }"))
 
 

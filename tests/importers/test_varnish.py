@@ -77,7 +77,7 @@ def test_any_ring_comes_back_however_its_numbers_are_written(ring, write):
 
 
 @given(st.binary(min_size=256, max_size=256).map(lambda octets: bytes(octet % 3 for octet in octets)))
-def test_any_256_forms_become_a_ring_that_loads_and_each_change_is_said(forms):
+def test_any_256_forms_make_a_table_with_reported_changes(forms):
     result = imported(array(forms))
     ring = profile(result).ring
     said = "\n".join(note.text for note in result.notes)
@@ -106,7 +106,7 @@ def test_any_256_forms_become_a_ring_that_loads_and_each_change_is_said(forms):
         (0xC3, DECODE, ENCODE, "0xC3: decoded there, encoded here"),
     ],
 )
-def test_what_no_ring_of_ours_may_do_is_corrected_and_said_with_its_line(octet, form, becomes, said):
+def test_impossible_table_entries_are_corrected_and_reported_by_line(octet, form, becomes, said):
     forms = bytearray(GENERIC)
     forms[octet] = form
     result = imported("// one line\n" + array(forms), pick="ring")

@@ -29,7 +29,7 @@ async def test_a_hit_does_not_reach_the_origin(front, origin, clock):
     assert len(origin.requests) == 1
 
 
-async def test_a_hit_has_one_of_each_field_that_has_one_writer(front, origin):
+async def test_a_hit_has_each_single_writer_field_once(front, origin):
     proxy = await front()
     await proxy.ask("/a")
     names = [name for name, _ in (await proxy.ask("/a")).fields]
@@ -127,7 +127,7 @@ async def test_a_response_that_ends_with_its_connection_is_passed_on(front, orig
         b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n",
     ],
 )
-async def test_a_response_that_is_cut_reaches_nobody_as_whole_and_is_not_stored(front, origin, raw):
+async def test_an_incomplete_response_is_neither_whole_nor_stored(front, origin, raw):
     proxy = await front()
     origin.closing = True
     origin.answer = lambda request: b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\n" + raw
@@ -159,7 +159,7 @@ async def test_a_response_that_is_none_is_a_502(serve, origin, clock, raw, reaso
     await proxy.aclose()
 
 
-async def test_an_origin_that_is_away_is_a_502_or_something_stale(front, origin, clock):
+async def test_an_absent_origin_is_a_502_or_stale(front, origin, clock):
     proxy = await front()
     await proxy.ask("/a")
     clock.now += 100
@@ -204,7 +204,7 @@ async def test_a_stale_response_is_validated_with_its_entity_tag(front, origin, 
     assert handling(answer) == {"fwd=stale", "fwd-status=304"}
 
 
-async def test_a_head_is_a_head_at_the_origin_and_has_no_content(front, origin, reply):
+async def test_a_head_request_stays_head_and_has_no_content(front, origin, reply):
     proxy = await front()
     origin.answer = lambda request: (
         b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\nCache-Control: max-age=60\r\n\r\n"
@@ -332,7 +332,7 @@ async def test_simultaneous_misses_on_many_connections_are_one_request(serve, or
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_the_request_to_the_origin_ends_when_its_only_client_leaves(front, origin):
+async def test_the_origin_request_ends_with_its_only_client(front, origin):
     proxy = await front()
     origin.gate = asyncio.Event()
     leaving = asyncio.Event()

@@ -159,7 +159,7 @@ class Slow:
 
 
 @pytest.mark.parametrize("http", ["univocal.protocol:ExactProtocol", "h11", "httptools"])
-async def test_an_application_that_answers_nothing_is_told_of_as_a_problem(serve: Any, http: str) -> None:
+async def test_a_silent_application_is_reported_as_a_problem(serve: Any, http: str) -> None:
     front = await serve(CacheMiddleware(nothing), http=http)
     for method in ("GET", "POST"):
         answer = await front.ask("/a", method=method)
@@ -168,7 +168,7 @@ async def test_an_application_that_answers_nothing_is_told_of_as_a_problem(serve
 
 
 @pytest.mark.parametrize("http", ["univocal.protocol:ExactProtocol", "h11", "httptools"])
-async def test_what_a_shutdown_does_not_wait_for_is_told_as_a_problem(serve: Any, http: str) -> None:
+async def test_requests_cut_by_a_shutdown_end_as_a_problem(serve: Any, http: str) -> None:
     slow = Slow()
     front = await serve(CacheMiddleware(slow), http=http)
     asked = [asyncio.create_task(front.ask("/a")), asyncio.create_task(front.ask("/b", method="POST"))]

@@ -182,9 +182,7 @@ async def test_a_hit_never_waits_for_chunks_of_one_octet(proxy: Any, origin: Any
 
 
 @pytest.mark.parametrize("control", ["no-store", "max-age=60"])
-async def test_a_hit_never_waits_for_an_answer_in_chunks_of_one_octet(
-    proxy: Any, origin: Any, control: str
-) -> None:
+async def test_a_hit_never_waits_for_one_byte_chunks(proxy: Any, origin: Any, control: str) -> None:
     head = f"HTTP/1.1 200 OK\r\nCache-Control: {control}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
     chunks = b"".join(b"1\r\n%b\r\n" % b"abcdefghij"[number % 10 :][:1] for number in range(5_000))
     origin.answer = lambda _: head + chunks + b"258\r\n" + b"z" * 600 + b"\r\n1\r\n!\r\n0\r\n\r\n"

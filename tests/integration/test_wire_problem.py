@@ -61,7 +61,7 @@ async def test_a_browser_gets_a_page_and_a_program_problem_details(
     assert json.loads(details.content)["reason"] == reason
 
 
-async def test_the_answer_to_a_head_is_that_of_the_get_without_its_content(proxy: Any) -> None:
+async def test_a_head_gets_the_gets_answer_without_content(proxy: Any) -> None:
     page, head = [await proxy.ask("/%00", BROWSER, method=method) for method in ("GET", "HEAD")]
     assert head["content-length"] == page["content-length"] == str(len(page.content))
     assert head.content == b""

@@ -57,7 +57,7 @@ async def test_no_client_gets_the_cookie_of_another(origin, front, reply, contro
     assert [(await proxy.ask("/"))["set-cookie"] for _ in range(2)] == ["id=1", "id=2"]
 
 
-async def test_a_file_of_a_dav_server_is_what_it_is_now(origin, front, reply):
+async def test_a_dav_servers_file_is_always_current(origin, front, reply):
     texts = [b"old", b"new"]
     origin.answer = lambda request: reply(texts[len(origin.requests) - 1], *LONG_AGO)
     proxy = await front()
@@ -114,7 +114,7 @@ async def joined(proxy, count):
     await until(lambda: sum(len(flight._passengers) for flight in flights.values()) >= count)
 
 
-async def test_who_waits_for_an_answer_that_one_client_spoils_gets_its_own(origin, front, reply):
+async def test_a_waiter_for_a_spoiled_answer_gets_its_own(origin, front, reply):
     provoked(origin, reply, "400 Bad Request")
     proxy, origin.gate = await front(), asyncio.Event()
     leader = asyncio.create_task(proxy.ask("/wiki/A", "X-Long: " + "x" * 40_000))
@@ -168,9 +168,7 @@ SESSION = "Cookie: _ga=1; session=1"
         ({}, "X-Any: 1", True),
     ],
 )
-async def test_what_only_a_ttl_shares_answers_nobody_who_says_who_asks(
-    origin, front, reply, rules, line, shared
-):
+async def test_ttl_shared_responses_answer_no_identified_client(origin, front, reply, rules, line, shared):
     origin.answer = lambda request: reply(b"%d" % len(origin.requests))
     proxy = await front(rules=Rules(ttl=60, **rules))
     await proxy.ask("/")
@@ -200,7 +198,7 @@ async def test_what_its_origin_shares_answers_users_too(origin, front, reply, co
 
 
 @pytest.mark.parametrize("first", ["X-Any: 1", SESSION], ids=["visitor", "user"])
-async def test_who_waits_for_a_visitors_page_with_a_session_gets_its_own(origin, front, reply, first):
+async def test_a_session_waiting_for_a_visitors_page_gets_its_own(origin, front, reply, first):
     """And a page that came for a user is no visitor's, though all were waiting for one."""
     origin.answer = lambda request: reply(b"of " + request["cookie"].encode())
     proxy, origin.gate = await front(rules=Rules(ttl=60, keep_cookies=("session",))), asyncio.Event()
@@ -236,7 +234,7 @@ def by_language(origin, reply):
     )
 
 
-async def test_made_up_values_do_not_evict_the_variant_that_is_used(origin, front, reply):
+async def test_invented_values_do_not_evict_the_used_variant(origin, front, reply):
     by_language(origin, reply)
     proxy = await front()
     for _ in range(2):

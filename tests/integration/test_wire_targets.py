@@ -180,7 +180,7 @@ async def test_options_of_the_server_itself_keep_the_asterisk(front, origin):
         b"GET /a b HTTP/1.1\r\nHost: en.example\r\n\r\n",
     ],
 )
-async def test_what_two_parsers_could_read_in_two_ways_reaches_no_origin(front, origin, head):
+async def test_requests_with_two_readings_reach_no_origin(front, origin, head):
     proxy = await front()
     answer = (await proxy.talk(head + b"GET /smuggled HTTP/1.1\r\nHost: en.example\r\n\r\n"))[0]
     assert answer.status == 400

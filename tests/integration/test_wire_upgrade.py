@@ -144,7 +144,7 @@ async def house(serve: Any) -> Any:
 # The handshake
 
 
-async def test_a_handshake_goes_on_canonicalized_and_is_answered_by_the_origin_server(house: Any) -> None:
+async def test_a_handshake_is_canonicalized_and_answered_by_the_origin(house: Any) -> None:
     here = await house()
     fields = (
         *(*UPGRADE, f"Sec-WebSocket-Key: {KEY}", "Origin: https://en.example", "Cookie: a=b"),
@@ -231,7 +231,7 @@ async def test_a_websocket_gives_way_to_no_other_connection(house: Any) -> None:
     assert await client.exactly(5) == b"12345"
 
 
-async def test_a_client_that_wants_nothing_but_what_is_stored_gets_no_websocket(house: Any) -> None:
+async def test_a_client_wanting_only_stored_responses_gets_no_websocket(house: Any) -> None:
     here = await house()
     lines = (*UPGRADE, f"Sec-WebSocket-Key: {KEY}", "Cache-Control: only-if-cached")
     client = await here.client(handshake("/chat", *lines))
@@ -267,7 +267,7 @@ async def test_another_status_is_an_ordinary_response_and_never_stored(house: An
     assert [outcome.status for outcome in here.outcomes] == [int(status[:3])] * 2
 
 
-async def test_what_is_stored_answers_no_handshake_not_even_for_an_error(house: Any) -> None:
+async def test_stored_responses_answer_no_handshake_even_for_errors(house: Any) -> None:
     here = await house(Rules(grace=1000))
     client = await here.client(b"GET /chat HTTP/1.1\r\nHost: en.example\r\n\r\n")
     origin = await here.origin()
@@ -363,7 +363,7 @@ async def test_what_a_client_sends_ahead_waits_for_the_101(house: Any) -> None:
     assert await origin.exactly(11) == b"ahead of it"
 
 
-async def test_what_a_client_sends_ahead_is_a_request_after_any_other_answer(house: Any) -> None:
+async def test_bytes_sent_ahead_are_a_request_after_other_answers(house: Any) -> None:
     here = await house()
     client = await here.client(handshake("/chat", *UPGRADE, "Sec-WebSocket-Version: 7"))
     origin = await here.origin()

@@ -69,7 +69,7 @@ def test_one_host_goes_on_and_nothing_that_claims_another(house: House) -> None:
     assert admission.request.target == b"/a"
 
 
-def test_a_decision_is_made_again_from_what_is_stored_by_then(house: House) -> None:
+def test_a_decision_is_repeated_from_the_current_store(house: House) -> None:
     before = house.admit()
     assert isinstance(before.decision, Forward)
     house.store_away(b"one", fields=[*FRESH, (b"etag", b'"1"')])

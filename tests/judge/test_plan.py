@@ -31,11 +31,11 @@ def test_what_has_to_be_weighed_is_not(name: bytes) -> None:
 
 
 @pytest.mark.parametrize("names", [(), (b"Accept",), (b"Host", b"host"), (b"Host", b"A", b"a")])
-def test_nor_is_a_request_without_one_host_or_with_a_repeated_field(names: tuple[bytes, ...]) -> None:
+def test_nor_is_a_request_with_repeated_or_missing_hosts(names: tuple[bytes, ...]) -> None:
     assert plan_of(names) is None
 
 
-def test_fields_that_speak_for_another_are_noted_and_may_not_go_on() -> None:
+def test_foreign_forwarded_fields_are_noted_and_may_be_removed() -> None:
     plan = plan_of((b"Host", b"X-Forwarded-For"))
     assert plan is not None
     assert (plan.forwarded, plan.clean) == (True, False)

@@ -97,7 +97,7 @@ def test_a_trusted_proxy_without_a_word_is_the_client():
         ([b"\xff"], None),
     ],
 )
-def test_the_client_is_the_last_of_the_chain_that_is_not_trusted(chain, client):
+def test_the_client_is_the_last_untrusted_of_the_chain(chain, client):
     assert believed(*[(b"x-forwarded-for", value) for value in chain]).client == client
 
 
@@ -111,7 +111,7 @@ def test_the_client_is_the_last_of_the_chain_that_is_not_trusted(chain, client):
         (b"", b"http"),
     ],
 )
-def test_the_scheme_is_the_last_one_said_if_it_is_one(value, scheme):
+def test_the_scheme_is_the_last_valid_one(value, scheme):
     assert believed((b"x-forwarded-proto", value)).scheme == scheme
 
 
@@ -157,7 +157,7 @@ def test_forwarded_is_read_where_it_is_the_family_that_counts(value, hosts, sche
         b'for="a, host=evil.example;proto=https, for=198.51.100.7',
     ],
 )
-def test_what_a_stranger_wrote_before_the_trusted_proxys_own_element_does_not_count(value):
+def test_a_strangers_elements_before_the_trusted_one_do_not_count(value):
     peer = believed((b"forwarded", value), family="forwarded")
     assert (peer.hosts, peer.scheme, peer.client) == ([b"own.example"], b"http", "198.51.100.7")
 
@@ -257,7 +257,7 @@ X, F = "x-forwarded", "forwarded"
         (X, [(b"x-forwarded-for", b"10.0.0.3"), (b"x-real-ip", b"198.51.100.7")], False),
     ],
 )
-def test_rights_by_address_need_an_address_that_is_the_clients_own(family, fields, known):
+def test_rights_by_address_need_the_clients_own_address(family, fields, known):
     assert believed(*fields, family=family).known is known
 
 
@@ -272,7 +272,7 @@ def test_rights_by_address_need_an_address_that_is_the_clients_own(family, field
         (b"x-real-ip", b"127.0.0.1"),
     ],
 )
-def test_a_peer_that_is_not_trusted_and_speaks_for_another_is_nobody(client, field):
+def test_an_untrusted_peer_with_forwarded_fields_is_nobody(client, field):
     assert not believed(field, client=client).known
     assert believed(client=client).known
 
@@ -288,7 +288,7 @@ def test_a_peer_that_is_not_trusted_and_speaks_for_another_is_nobody(client, fie
         (b"", ()),
     ],
 )
-def test_what_is_passed_on_of_a_chain_is_what_is_believed(members, chain):
+def test_the_forwarded_chain_is_the_believed_chain(members, chain):
     assert believed((b"x-forwarded-for", members)).chain == chain
 
 
@@ -324,7 +324,7 @@ FOR = (b"x-forwarded-for", b"198.51.100.7")
 
 
 @pytest.mark.parametrize("client", ["127.0.0.1", "::1", "10.1.2.3", "172.17.0.1", "192.168.0.2", "fd00::1"])
-def test_a_peer_near_by_that_keeps_speaking_for_others_is_told_of_once(caplog, client):
+def test_a_near_peer_with_forwarded_fields_is_named_once(caplog, client):
     (told,) = warned(caplog, *[(client, FOR)] * 20)
     assert told.startswith(f"{client} sends forwarded fields")
     assert f'trusted_proxies = ["{client}"]' in told

@@ -169,7 +169,7 @@ def test_gzip_that_comes_unasked_is_unpacked(coding: str, content: bytes, found:
     assert words(answer) == found if found else len(words(answer)) == 1
 
 
-def test_of_what_is_packed_no_more_is_read_than_of_anything_else() -> None:
+def test_compressed_input_is_bounded_like_any_other() -> None:
     packed = gzip.compress(bytes(1 << 24))
     assert len(asker(lambda _: answered(packed, content_encoding="gzip")).get(b"/a").body) == 1 << 20
 
@@ -239,7 +239,7 @@ def test_a_host_may_be_called_as_the_scheme() -> None:
     assert led_to("http://http", answer, b"/a") == b"/b"
 
 
-def test_another_name_of_the_host_is_asked_at_the_same_server_and_pace() -> None:
+def test_another_host_name_is_probed_at_the_same_pace() -> None:
     hosts, clock = [], Clock()
 
     def handle(request: httpx.Request) -> httpx.Response:

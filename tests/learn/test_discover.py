@@ -163,7 +163,7 @@ WITHOUT_SIZES = [
 ]
 
 
-def test_where_the_log_has_no_sizes_spelling_alone_must_speak_clearly() -> None:
+def test_without_sizes_only_obvious_rules_are_found() -> None:
     found = learned(planted_log(WITHOUT_SIZES, sizes=False))
     assert {kind: effect(found, kind) for kind in WITHOUT_SIZES} == dict.fromkeys(WITHOUT_SIZES, 1.0)
     assert false_folds(found, WITHOUT_SIZES) == []
@@ -379,7 +379,7 @@ def test_more_urls_than_fit_are_sampled_and_spellings_stay_together() -> None:
     assert {kind: effect(found, kind) for kind in kinds} == dict.fromkeys(kinds, 1.0)
 
 
-def test_what_is_no_get_or_was_not_answered_does_not_count() -> None:
+def test_only_answered_gets_count() -> None:
     corpus = Corpus()
     for method, status in (
         ("GET", 200),
@@ -419,9 +419,7 @@ NONE_ALONE = [lambda i: f"/api/item{i}"]
     ("others", "way"),
     [([], "remove"), (NONE_ALONE, "remove"), (SLASHES_ALONE, "add"), ([*NONE_ALONE, *SLASHES_ALONE], "keep")],
 )
-def test_slashes_go_the_way_that_no_other_part_of_the_site_denies(
-    others: list[Callable[[int], str]], way: str
-) -> None:
+def test_slash_rules_follow_where_no_section_denies(others: list[Callable[[int], str]], way: str) -> None:
     """Where a directory comes with its slash alone, a server may redirect to that for ever."""
     lines = list(planted_log(["slashes at the end"]))
     lines += [combined(other(i), size_of(other(i))) for other in others for i in range(300)]

@@ -50,7 +50,7 @@ def test_a_template_fits(seen: list[str], text: str, fits: bool) -> None:
 
 
 @given(st.lists(st.lists(st.sampled_from([b"a", b"b", b"c", b"d"]), max_size=12), min_size=1, max_size=4))
-def test_a_widened_template_fits_the_last_and_keeps_no_word_that_is_not_in_all(
+def test_a_widened_template_keeps_only_common_words(
     rows: list[list[bytes]],
 ) -> None:
     wide = Template.of(rows[0])
@@ -141,7 +141,7 @@ SAMPLE = [
 ]
 
 
-def test_every_question_offers_spellings_of_its_target_and_decoys_that_are_none() -> None:
+def test_every_question_offers_spellings_and_true_decoys() -> None:
     """The decoys are other pages to any reading; both are targets that can be asked for."""
     for question in [*questions(SAMPLE), *risks()]:
         assert any(list(question.pairs(target)) for target in SAMPLE), question.name

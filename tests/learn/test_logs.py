@@ -121,7 +121,7 @@ STRANGE = {
 
 
 @pytest.mark.parametrize("line", STRANGE.values(), ids=STRANGE)
-def test_what_is_no_request_is_skipped_and_the_rest_is_read(line: bytes, tmp_path: Path) -> None:
+def test_lines_without_a_request_are_skipped(line: bytes, tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(b"%b\n%b\n" % (line, GOOD))
     corpus = read(entries([str(log)]))

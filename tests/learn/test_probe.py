@@ -48,7 +48,7 @@ def parameters(target: bytes) -> tuple[bytes, dict[bytes, bytes]]:
 
 
 @pytest.mark.parametrize("words", [100, 3000, 30_000])
-def test_a_long_page_with_a_clock_and_a_token_is_still_told_from_others(words: int) -> None:
+def test_a_long_page_with_changing_parts_is_distinguished(words: int) -> None:
     """Between the clock at its head and the token at its end is what the page is about."""
     count = itertools.count()
 
@@ -107,7 +107,7 @@ def test_a_name_that_reads_as_a_glob_is_never_dropped() -> None:
     assert b"a[b]" in dropped
 
 
-def test_a_section_with_another_program_behind_it_is_asked_as_well() -> None:
+def test_a_section_with_another_program_is_probed_too() -> None:
     """Of six sections five take an encoded slash for a slash, and the last one tells them apart."""
     sections = [b"a", b"b", b"c", b"d", b"e", b"last"]
     sample = [b"/%b/deep/page%d" % (section, number) for section in sections for number in range(9)]
@@ -135,7 +135,7 @@ def article(target: bytes) -> Reply:
 
 
 @pytest.mark.parametrize("allowed", [10, 30, 60, 100, 150, 200])
-def test_who_is_taken_for_a_robot_meanwhile_learns_nothing_from_it(allowed: int) -> None:
+def test_a_suspected_robot_learns_nothing(allowed: int) -> None:
     """From some request on all targets are answered with one page, 200."""
     count = itertools.count()
 
@@ -215,7 +215,7 @@ def express_like(target: bytes) -> Reply:
     return article(path[:-1] if path.endswith(b"/") else path)
 
 
-def test_a_semicolon_that_begins_one_parameter_only_is_not_its_escape() -> None:
+def test_a_semicolon_of_one_parameter_is_not_its_escape() -> None:
     """A session's identifier is cut off; what follows any other ";" is the page's name."""
 
     def origin(target: bytes) -> Reply:
@@ -248,7 +248,7 @@ def test_an_origin_that_has_moved_is_said_to_have() -> None:
 
 
 @pytest.mark.parametrize("reads_hosts", [True, False])
-def test_where_two_slashes_begin_a_host_dot_segments_are_left_alone(*, reads_hosts: bool) -> None:
+def test_dot_segments_stay_where_two_slashes_begin_a_host(*, reads_hosts: bool) -> None:
     """`new URL(request.url, base)` reads //a/b as the path /b on the host a."""
 
     def origin(target: bytes) -> Reply:
@@ -289,7 +289,7 @@ def tomcat_like(pages: list[bytes]) -> Callable[[bytes], Reply]:
 
 
 @pytest.mark.parametrize("pages", [[b"/docs/", b"/docs/a.html", b"/docs/b.html"], [b"/docs/", b"/shop/"]])
-def test_a_form_that_is_refused_hides_none_that_are_the_same(pages: list[bytes]) -> None:
+def test_a_rejected_form_hides_no_equal_ones(pages: list[bytes]) -> None:
     """A ".." that is redirected to its directory led to where the slash is missing, as in servlets."""
     report = probed(tomcat_like(pages), pages)
     assert verdicts(report)["dot-segments"] == "same"

@@ -104,7 +104,7 @@ def test_a_refusal_that_is_only_observed_is_a_metric_alone(
     assert told(figures, "univocal_refused_total") == 2
 
 
-def test_the_seconds_that_metrics_tell_are_among_those_that_are_counted() -> None:
+def test_metrics_report_seconds_that_are_counted() -> None:
     assert set(BOUNDS) <= set(FINE_BOUNDS)
     assert list(FINE_BOUNDS) == sorted(set(FINE_BOUNDS))
     assert all(later / earlier < 1.34 for earlier, later in itertools.pairwise(FINE_BOUNDS))

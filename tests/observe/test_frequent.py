@@ -13,7 +13,7 @@ MOST = 5
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 5)), max_size=300))
-def test_no_sum_is_too_small_and_none_by_much_too_large(added: list[tuple[int, int]]) -> None:
+def test_sums_are_never_too_small_nor_much_too_large(added: list[tuple[int, int]]) -> None:
     frequent, exact = Frequent[int](MOST), Counter[int]()
     for key, weight in added:
         frequent.add(key, weight)

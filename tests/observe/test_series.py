@@ -29,7 +29,7 @@ def counted(counts: Counts, sent: int) -> None:
     counts.cells[counts.place((SECONDS, "hit"), 2 + len(FINE_BOUNDS)) + 1] += 1
 
 
-def test_a_second_has_what_was_counted_between_it_and_the_next() -> None:
+def test_a_second_has_the_counts_until_the_next() -> None:
     counts = Counts()
     series = Series(counts)
     for second in (7, 8, 11):

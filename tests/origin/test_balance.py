@@ -103,7 +103,7 @@ def test_a_hash_spreads_keys_by_weight_and_always_alike():
     assert chosen(again) == told
 
 
-def test_of_a_hash_one_that_is_gone_moves_its_own_keys_only():
+def test_a_hash_member_that_leaves_moves_only_its_keys():
     found = balance(1, 1, 1, choice="hash")
     before = chosen(found)
     fail(found, "b", 3)
@@ -113,7 +113,7 @@ def test_of_a_hash_one_that_is_gone_moves_its_own_keys_only():
     assert chosen(found, now=6) == before
 
 
-def test_of_a_hash_one_that_was_ejected_is_tried_by_its_own_keys():
+def test_an_ejected_hash_member_is_tried_by_its_keys():
     found = balance(1, 1, choice="hash")
     before = chosen(found)
     fail(found, "b", 3)
@@ -154,7 +154,7 @@ def test_who_is_ejected(events, told):
     assert " ".join(states(found)) == told
 
 
-def test_who_is_ejected_gets_nothing_for_that_time_and_then_one_request_at_a_time():
+def test_an_ejected_server_rests_then_gets_single_requests():
     found = balance(1, 1, fails=1, eject=10)
     fail(found, "a", now=100)
     assert names(found, 5, now=109.9) == "bbbbb"
@@ -183,7 +183,7 @@ def test_another_requests_end_is_not_the_trials():
     assert names(found, 3, now=11) == "bbb"
 
 
-def test_while_none_is_up_all_are_tried_as_if_none_were_ejected():
+def test_with_none_up_all_are_tried():
     found = balance(1, 1, 1, fails=1, choice="round-robin")
     for name in "abc":
         fail(found, name)
@@ -199,7 +199,7 @@ def test_one_that_is_alone_is_always_tried():
     assert (states(found), names(found, 3)) == (["failing"], "aaa")
 
 
-def test_one_that_is_alone_fails_and_comes_back_with_a_reason():
+def test_a_single_server_fails_and_returns_with_a_reason():
     found, heard = balance(1), []
     found.changed = lambda member: heard.append((member.state.value, member.since, member.reason))
     member = named(found, "a")
@@ -251,7 +251,7 @@ def test_who_is_ejected_is_tried_where_all_others_are_down():
     assert names(found, 3, now=2) == "aaa"
 
 
-def test_members_come_and_go_and_those_that_stay_keep_what_they_are():
+def test_members_change_and_the_staying_ones_keep_their_state():
     found = balance(1, 1, fails=1)
     fail(found, "a", now=1)
     fail(found, "b", now=2)
@@ -293,7 +293,7 @@ def test_a_request_has_so_many_retries(retries, asked):
     assert len(tried) == asked
 
 
-def test_a_retry_goes_to_one_that_is_ejected_where_no_other_is_left():
+def test_a_retry_goes_to_an_ejected_server_as_last_resort():
     found = balance(1, 1, 1, fails=2, retries=3)
     fail(found, "a", 2)
     fail(found, "b")
@@ -302,7 +302,7 @@ def test_a_retry_goes_to_one_that_is_ejected_where_no_other_is_left():
     assert found.another(ASKER, b"", 1, [first, second]) is named(found, "a")
 
 
-def test_of_retries_too_who_is_ejected_gets_one_at_a_time_while_another_is_up():
+def test_retries_try_an_ejected_server_one_at_a_time():
     found = balance(1, 1, fails=2, retry_budget=1)
     fail(found, "a", 2)
     fail(found, "b")

@@ -144,7 +144,7 @@ def test_a_hash_moves_the_keys_of_who_is_gone_only(weights, gone, keys):
 
 
 @given(weights=st.lists(st.integers(1, 20), min_size=1, max_size=6), rounds=st.integers(1, 3))
-def test_in_a_round_each_has_as_many_turns_as_its_weight(weights, rounds):
+def test_each_round_gives_turns_by_weight(weights, rounds):
     found = Balance([Member(n, str(n), weight) for n, weight in enumerate(weights)], Balancing("round-robin"))
     for _ in range(rounds * sum(weights)):
         assert found.take(1, b"", 0) is not None

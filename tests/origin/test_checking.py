@@ -103,7 +103,7 @@ def test_statuses_that_are_said(begin, checked, told):
     assert told == [True]
 
 
-def test_what_is_not_there_in_time_fails_and_is_given_up(begin, checked, clock, told, reasons):
+def test_late_responses_fail_and_are_given_up(begin, checked, clock, told, reasons):
     checked.status = None
     begin()
     clock.pass_to(1.9)

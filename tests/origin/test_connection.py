@@ -116,7 +116,7 @@ def test_an_answers_own_error_ends_the_exchange(connection, wire, answer, send, 
     assert wire.closing
 
 
-def test_an_answer_that_asks_again_in_the_end_gets_the_same_connection(connection, answer, send, monkeypatch):
+def test_a_final_repeat_gets_the_same_connection(connection, answer, send, monkeypatch):
     def finish():
         send(method=b"OPTIONS")
 
@@ -187,7 +187,7 @@ def test_an_idle_connection_grows_old(connection, clock, wire, send):
 # Ends
 
 
-def test_a_connection_that_died_while_idle_lets_the_request_go_elsewhere(connection, keeper, answer, send):
+def test_a_connection_dead_while_idle_frees_the_request(connection, keeper, answer, send):
     send()
     connection.data_received(OK + b"hello")
     request = send()
@@ -236,9 +236,7 @@ def test_what_was_repeated_is_not_repeated_again(connection, keeper, answer, sen
         (ConnectionResetError("reset by peer"), "the connection to the origin was lost: reset by peer"),
     ],
 )
-def test_a_lost_connection_is_told_with_its_cause_if_there_is_one(
-    connection, answer, send, monkeypatch, cause, said
-):
+def test_a_lost_connection_is_logged_with_its_cause(connection, answer, send, monkeypatch, cause, said):
     told = []
     monkeypatch.setattr(answer, "fail", told.append)
     send()
@@ -327,9 +325,7 @@ def test_how_many_calls_a_response_takes(connection, answer, send, pending):
     "octets", [b"", OK + b"hello", OK + b"hel", b"HTTP/1.1 304 Not Modified\r\n\r\n", b"?"]
 )
 @pytest.mark.pure("compiled objects have no weak references")
-def test_a_lost_connection_and_its_request_leave_nothing_to_the_collector(
-    octets, clock, keeper, wire, pending
-):
+def test_a_lost_connection_leaves_the_collector_nothing(octets, clock, keeper, wire, pending):
     connection, answer = Connection(clock, keeper, 1000), Told()
     connection.connection_made(wire)
     request = pending(answer)
@@ -347,7 +343,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 @pytest.mark.parametrize("rest", [b"0\r\n\r\n", b"400\r\n" + b"b" * 1024 + b"\r\n0\r\n\r\n"])
-def test_a_response_whose_content_cannot_be_kept_is_not_told_as_whole(connection, send, answer, rest):
+def test_unkeepable_content_is_not_reported_as_whole(connection, send, answer, rest):
     def write(chunk):
         raise MemoryError(chunk)
 
@@ -357,7 +353,7 @@ def test_a_response_whose_content_cannot_be_kept_is_not_told_as_whole(connection
     assert answer.calls[1:] == [("fail", MemoryError)]
 
 
-def test_who_has_had_enough_gets_none_of_what_comes_in_the_next_read(connection, send, answer):
+def test_a_satisfied_reader_gets_nothing_of_the_next_read(connection, send, answer):
     got = []
 
     def write(chunk):

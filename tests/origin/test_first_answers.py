@@ -59,7 +59,7 @@ def test_an_answer_after_a_closing_took_the_time_since_that():
 
 
 @pytest.mark.parametrize("relieved", [False, True], ids=["nothing closed", "closed in vain"])
-def test_answers_that_are_slower_for_good_are_usual_in_the_end(relieved):
+def test_permanently_slower_answers_become_usual(relieved):
     answers = known(0.01)
     for round_ in range(1, 200):
         answers.sent(round_, round_)

@@ -103,7 +103,7 @@ async def test_interim_responses_come_first_and_show_that_something_came(answer)
     assert answer.calls == [("interim", 103, [(b"link", b"</a.css>")]), ("start", 200, []), ("finish",)]
 
 
-async def test_an_answer_that_takes_no_more_gets_no_more_until_it_says_so(answer):
+async def test_a_paused_answer_gets_no_more_until_resumed(answer):
     answer.takes, stream = False, Chunks(b"a", b"b", b"c")
     _, request = send(response(stream), answer)
     await idle()
@@ -117,7 +117,7 @@ async def test_an_answer_that_takes_no_more_gets_no_more_until_it_says_so(answer
     assert (answer.content, answer.names[-1]) == (b"abc", "finish")
 
 
-async def test_a_pause_between_two_chunks_holds_the_next_but_one_back(answer):
+async def test_a_pause_between_two_chunks_delays_the_third(answer):
     go = asyncio.Event()
     stream = Chunks(b"a", b"b", before=go)
     _, request = send(response(stream), answer)
@@ -150,7 +150,7 @@ async def test_599_is_a_status(answer):
     assert answer.calls == [("start", 599, []), ("finish",)]
 
 
-async def test_content_of_a_request_that_is_over_is_wanted_no_more(answer, content):
+async def test_a_finished_requests_content_is_dropped(answer, content):
     async def handler(request):
         await request.aread()
 

@@ -39,7 +39,7 @@ def test_rises_and_falls(checks, states, settings):
 
 
 @given(st.text("+-", max_size=40), st.integers(1, 5), st.integers(1, 5))
-def test_a_state_ends_after_so_many_in_a_row_and_never_before(checks, rises, falls):
+def test_a_state_ends_after_exactly_so_many_in_a_row(checks, rises, falls):
     states = "u" + judged(checks, rises, falls)
     for number, (before, after) in enumerate(pairwise(states), 1):
         row = falls if before == "u" else rises

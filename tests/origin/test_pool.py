@@ -110,7 +110,7 @@ async def test_a_lost_connection_is_the_right_to_open_one():
 
 
 @pytest.mark.parametrize("given", ["connection", "room"])
-async def test_who_is_cancelled_with_a_turn_in_hand_passes_it_on(given):
+async def test_a_cancelled_turn_is_passed_on(given):
     pool, opening = make(1)
     connection = await opened(pool, opening)
     first, second = waiting(pool, 2)
@@ -125,7 +125,7 @@ async def test_who_is_cancelled_with_a_turn_in_hand_passes_it_on(given):
     assert await second is connection
 
 
-async def test_who_is_cancelled_with_the_only_turn_in_hand_gives_it_back():
+async def test_a_cancelled_only_turn_is_returned():
     pool, opening = make(1)
     connection = await opened(pool, opening)
     [task] = waiting(pool, 1)
@@ -167,7 +167,7 @@ async def test_whoever_fails_to_open_one_makes_room(error):
     assert await second is connection
 
 
-async def test_a_connection_that_was_closed_before_it_was_used_makes_room():
+async def test_a_connection_closed_before_use_makes_room():
     pool, opening = make(1)
     for _ in range(3):
         [task] = waiting(pool, 1)
@@ -261,7 +261,7 @@ class Request:
         self.error = error
 
 
-async def test_a_request_goes_out_within_the_call_where_a_connection_is_idle():
+async def test_an_idle_connection_sends_the_request_within_the_call():
     pool, opening = make(1)
     connection = await opened(pool, opening)
     pool.put_back(connection)
@@ -289,7 +289,7 @@ async def test_a_request_fails_where_no_connection_can_be_opened():
     assert isinstance(request.error, httpx.ConnectError)
 
 
-async def test_a_request_is_repeated_over_a_connection_that_has_not_served():
+async def test_a_request_is_repeated_over_an_unused_connection():
     pool, opening = make(2)
     pool.put_back(idle := await opened(pool, opening))
     pool.repeat(request := Request())
@@ -311,7 +311,7 @@ async def test_a_closed_pool_fails_requests_that_wait():
     assert all(request.opening is None for request in requests)
 
 
-async def test_a_pool_that_is_retired_serves_who_asks_and_keeps_nothing():
+async def test_a_retired_pool_serves_requests_and_keeps_no_connection():
     pool, opening = make(2)
     used, idle = await opened(pool, opening), await opened(pool, opening)
     pool.put_back(idle)
@@ -450,7 +450,7 @@ async def test_an_answer_that_takes_long_costs_a_connection_or_two(clock):
     assert server.opened <= 2 + 4 + 2
 
 
-async def test_answers_that_become_slower_for_good_do_not_end_the_keeping(clock):
+async def test_permanently_slower_answers_do_not_end_keeping(clock):
     server = Few(clock, 1000, 0.001)
     await server.answers(10)
     server.seconds = 0.5
@@ -462,7 +462,7 @@ async def test_answers_that_become_slower_for_good_do_not_end_the_keeping(clock)
     assert server.opened == opened
 
 
-async def test_an_answer_that_is_not_read_yet_waits_for_no_worker(clock):
+async def test_an_unread_answer_waits_for_no_worker(clock):
     pool, opening = make(9, loop=clock)
     first = await opened(pool, opening)
     clock.now = 1
@@ -476,7 +476,7 @@ async def test_an_answer_that_is_not_read_yet_waits_for_no_worker(clock):
     assert first.closed
 
 
-async def test_a_connection_in_the_servers_queue_goes_before_who_waits_for_one(clock):
+async def test_queued_connections_go_before_waiting_requests(clock):
     pool, opening = make(2, loop=clock)
     first = await opened(pool, opening)
     clock.now = 1
@@ -513,7 +513,7 @@ async def test_none_is_idle_where_none_may_be():
     assert connection.closed
 
 
-async def test_a_request_whose_connection_does_not_open_gets_one_that_is_there(clock):
+async def test_a_request_whose_connection_fails_takes_a_free_one(clock):
     pool, opening = make(9, loop=clock)
     first = await opened(pool, opening)
     clock.now = 1
@@ -535,7 +535,7 @@ async def test_a_request_whose_connection_does_not_open_gets_one_that_is_there(c
     assert len(pool) == 1
 
 
-async def test_a_request_that_is_repeated_waits_for_a_connection_of_its_own(clock):
+async def test_a_repeated_request_waits_for_a_connection_of_its_own(clock):
     pool, opening = make(9, loop=clock)
     first = await opened(pool, opening)
     pool.answered(first)

@@ -80,7 +80,7 @@ async def test_a_failure_changes_nothing(watch, names, clock, found):
     assert found == [("192.0.2.1",), ("192.0.2.2",)]
 
 
-async def test_a_resolver_that_says_nothing_is_not_asked_again_until_it_does(watch, names, clock, found):
+async def test_a_silent_resolver_is_not_asked_again_until_it_answers(watch, names, clock, found):
     names.holds = asyncio.Event()
     watch.begin()
     await at(clock, 0, 30, 60, 70)
@@ -92,7 +92,7 @@ async def test_a_resolver_that_says_nothing_is_not_asked_again_until_it_does(wat
     assert names.times == [0, 90]
 
 
-async def test_what_was_not_reached_is_resolved_soon_and_not_more_than_once_a_second(watch, names, clock):
+async def test_unreached_names_are_resolved_soon_but_once_a_second(watch, names, clock):
     watch.begin()
     await at(clock, 0, 10)
     for tenth in range(100, 131):

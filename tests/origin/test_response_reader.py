@@ -248,7 +248,7 @@ def test_a_response_cut_short_is_never_complete(data):
 
 @pytest.mark.parametrize("cut", [whole, by_sevens])
 @pytest.mark.parametrize("data", FAULTS)
-def test_what_is_no_response_is_a_fault_however_it_is_cut(data, cut):
+def test_invalid_responses_are_faults_however_they_are_cut(data, cut):
     reader, told = ResponseReader(MAX_HEAD), Told()
     reader.expect(told, Asking())
     for piece in cut(data):
@@ -278,7 +278,7 @@ def test_a_head_as_large_as_allowed():
     ],
     ids=["CRLF", "LF", "empty lines before it"],
 )
-def test_a_head_in_small_pieces_is_looked_at_a_few_times(monkeypatch, head):
+def test_a_head_in_pieces_is_parsed_a_few_times(monkeypatch, head):
     looked = []
 
     def counted(octets):

@@ -196,7 +196,7 @@ async def test_a_single_server_that_fails_is_said_with_its_reason(world, caplog)
     assert [record.getMessage() for record in caplog.records] == said
 
 
-async def test_a_server_that_changes_often_is_said_once_in_ten_seconds(world, caplog):
+async def test_a_flapping_server_is_logged_once_in_ten_seconds(world, caplog):
     caplog.set_level(logging.WARNING, "univocal")
     there = world("192.0.2.8")
     there.upkeep.begin()
@@ -219,7 +219,7 @@ async def test_a_server_that_changes_often_is_said_once_in_ten_seconds(world, ca
     assert there.clock.timers == []
 
 
-async def test_who_is_gone_is_checked_no_more_and_who_is_new_at_once(world):
+async def test_checks_end_for_removed_servers_and_begin_for_new_ones(world):
     there = world("a.example", rule=RULE)
     there.addresses = {"a.example": ["192.0.2.1"]}
     there.upkeep.begin()

@@ -123,7 +123,7 @@ def test_content_that_waited_for_100_is_of_use_to_another(
 @pytest.mark.parametrize(("method", "field", "repeated"), [
     (b"PUT", [FIVE, EXPECTS], True), (b"PUT", [FIVE], False), (b"POST", [FIVE, EXPECTS], False),
 ])  # fmt: skip
-def test_a_kept_connection_that_was_dead_is_replaced_before_content_is_taken(
+def test_a_dead_kept_connection_is_replaced_before_content(
     connection, keeper, wire, content, send, method, field, repeated
 ):
     send()

@@ -71,7 +71,7 @@ async def test_each_end_hears_the_other_in_order(ends: tuple[End, End]) -> None:
     assert (worker.heard, parent.heard) == (told, [Alive()])
 
 
-async def test_a_worker_that_is_to_end_still_says_that_it_lives(ends: tuple[End, End]) -> None:
+async def test_an_ending_worker_still_reports_itself_alive(ends: tuple[End, End]) -> None:
     parent, worker = ends
     parent.channel.end()
     await until(lambda: worker.ends)
@@ -93,7 +93,7 @@ async def test_an_end_that_is_gone_is_noticed_once(ends: tuple[End, End]) -> Non
     assert not parent.channel.say(Reopen())
 
 
-async def test_bytes_that_are_no_message_end_the_channel_with_a_reason() -> None:
+async def test_bytes_that_are_no_message_end_the_channel() -> None:
     parent = End()
     ours, theirs = socket.socketpair()
     with theirs:

@@ -122,7 +122,7 @@ def test_random_bytes_are_no_message(content: bytes) -> None:
         from_worker(content)
 
 
-def test_a_length_beyond_the_bound_ends_it_before_anything_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_too_large_length_ends_it_before_storage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LONGEST", 1000)
     frames = Frames(from_worker)
     with pytest.raises(MessageError, match="1001 bytes"):
@@ -141,7 +141,7 @@ def test_rows_arrive_as_they_were_counted(rows: list[Row]) -> None:
     assert list(message.read()) == rows
 
 
-def test_a_row_of_text_that_is_no_byte_is_no_message() -> None:
+def test_text_that_is_no_byte_is_no_message() -> None:
     content = json.dumps({"name": "rows/1", "number": 1, "rows": [["€"]]}).encode()
     message = from_worker(content)
     assert isinstance(message, Rows)

@@ -132,7 +132,7 @@ def for_each(names):
 
 
 @for_each([name for name in LIBRARY_MODULES if room(name) in PURE_ROOMS])
-def test_a_pure_module_imports_nothing_that_waits_reads_a_clock_or_the_system(name):
+def test_a_pure_module_imports_no_clock_and_no_system(name):
     foreign = [
         each
         for each in imported(name)
@@ -165,7 +165,7 @@ def from_above(name, package, floors):
 
 
 @for_each([name for name in LIBRARY_MODULES if room(name) in FLOORS])
-def test_a_module_imports_from_its_own_room_and_from_lower_floors(name):
+def test_a_module_imports_from_its_room_and_lower_floors(name):
     assert from_above(name, "univocal", FLOORS) == []
 
 
@@ -176,7 +176,7 @@ def test_a_room_imports_only_from_the_rooms_that_it_needs(name):
 
 
 @for_each([name for name in APPLICATION_MODULES if room(name) in PROGRAM_FLOORS])
-def test_a_module_of_the_program_imports_from_its_own_room_and_from_lower_floors(name):
+def test_a_program_module_imports_from_its_room_and_lower_floors(name):
     assert from_above(name, "univocal_app", PROGRAM_FLOORS) == []
 
 
@@ -248,7 +248,7 @@ def test_the_library_does_not_know_the_application():
     ("package", "place"),
     [("redis", "univocal.store.redis"), ("uvicorn", "univocal.server"), ("h2", "univocal.server.http2")],
 )
-def test_a_library_that_may_be_changed_for_another_is_imported_in_one_room(package, place):
+def test_a_replaceable_library_is_imported_in_one_room(package, place):
     outside = [
         name
         for name in LIBRARY_MODULES
@@ -285,7 +285,7 @@ def test_no_class_has_more_than_sixteen_attributes(name):
     assert {owner: len(own) for owner, own in attributes(name) if len(own) > 16} == {}
 
 
-def test_the_client_library_is_imported_in_one_line_and_its_client_is_not_used():
+def test_the_client_library_is_imported_once_without_its_client():
     importing = [name for name in ALL if any(under(each, "httpx") for each in imported(name))]
     assert importing == ["univocal.origin.client_library"]
     clients = [

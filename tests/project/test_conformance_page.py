@@ -105,7 +105,7 @@ def test_every_section_has_a_row(rfc, section):
     assert any(f"{row.section}.".startswith(f"{section}.") for row in ROWS if row.rfc == rfc)
 
 
-def test_every_clause_has_a_test_in_which_it_holds_and_one_in_which_it_does_not():
+def test_every_clause_has_a_positive_and_a_negative_test():
     for row in ROWS:
         if row.tests:
             assert len(set(row.tests)) == 2, row

@@ -39,7 +39,7 @@ def test_what_the_code_does_not_say_goes(page: str, said: str, other: str) -> No
     assert with_tables(page.replace(said, other)) == page
 
 
-def test_no_table_has_a_bar_in_code_that_the_site_would_show_with_a_backslash() -> None:
+def test_tables_have_no_bar_that_shows_a_backslash() -> None:
     for file in (PAGE.parents[1] / "README.md", *PAGE.parent.rglob("*.md")):
         rows = re.findall(r"(?m)^\|.*`[^`]*\\\|[^`]*`.*$", file.read_text("utf-8"))
         assert rows == [], file.name

@@ -23,9 +23,7 @@ from benchmarks.soak_visitors import Visitors
         (502, b"", False),
     ],
 )
-def test_a_body_is_of_its_own_url_and_of_no_version_that_was_purged(
-    status: int, body: bytes, wrong: bool
-) -> None:
+def test_a_body_has_its_own_url_and_no_purged_version(status: int, body: bytes, wrong: bool) -> None:
     pages = Pages()
     pages.versions["/page/1"] = 3
     visitors = Visitors(pages, 0, 0, lambda: None)

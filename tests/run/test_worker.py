@@ -130,7 +130,7 @@ async def test_it_ends_if_its_parent_says_what_is_no_message(
     assert "the parent's message is none" in caplog.text
 
 
-async def test_its_figures_are_written_before_it_says_that_it_has_looked(parent: Parent) -> None:
+async def test_its_figures_are_written_before_it_reports(parent: Parent) -> None:
     parent.house.proxy.engine.audience.announce(outcome())
     parent.say(Look(number=7))
     await parent.hears(Done, 7)

@@ -158,7 +158,7 @@ async def test_a_worker_that_does_not_answer_is_left_out(
         b'{"name": "events/1", "events": [["s", "200", "hit", "{}\\n"]]}',
     ],
 )
-async def test_a_worker_that_sends_what_is_no_message_is_killed_and_replaced(
+async def test_a_worker_sending_garbage_is_killed_and_replaced(
     stage: Stage, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second = await stage.start()

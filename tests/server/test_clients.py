@@ -44,7 +44,7 @@ def test_who_has_been_longest_without_a_request_gives_way() -> None:
     assert (one.gone, four.gone, len(clients)) == (True, False, 3)
 
 
-def test_a_request_under_way_is_never_given_up_for_a_newcomer() -> None:
+def test_a_request_under_way_never_yields_to_a_newcomer() -> None:
     clients = Clients(ConnectionLimits(2))
     one, two = connected(clients, 1, 2)
     one.busy = True
@@ -52,7 +52,7 @@ def test_a_request_under_way_is_never_given_up_for_a_newcomer() -> None:
     assert (one.gone, two.gone) == (False, True)
 
 
-def test_where_all_are_busy_the_newcomer_is_one_too_many_until_one_leaves() -> None:
+def test_a_newcomer_waits_until_a_busy_one_leaves() -> None:
     clients = Clients(ConnectionLimits(2))
     one, two = connected(clients, 1, 2)
     one.busy = two.busy = True
@@ -73,7 +73,7 @@ def test_those_who_were_busy_give_way_when_they_are_answered() -> None:
     assert (Connection(clients, 6).objection, one.gone, two.gone) == ("", False, True)
 
 
-def test_one_that_stands_beyond_the_limit_makes_no_room_for_another() -> None:
+def test_one_beyond_the_limit_makes_no_room_for_another() -> None:
     clients = Clients(ConnectionLimits(2))
     one, two = connected(clients, 1, 2)
     one.busy = two.busy = True
@@ -83,7 +83,7 @@ def test_one_that_stands_beyond_the_limit_makes_no_room_for_another() -> None:
     assert (late.gone, one.gone, later.objection, len(clients)) == (True, True, "", 2)
 
 
-def test_however_many_are_busy_one_that_comes_asks_a_bounded_number() -> None:
+def test_a_newcomer_asks_a_bounded_number_of_busy_ones() -> None:
     clients = Clients(ConnectionLimits(3_000))
     for one in connected(clients, *range(3_000)):
         one.busy = True

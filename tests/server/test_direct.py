@@ -41,7 +41,7 @@ def turns(monkeypatch):
     return made
 
 
-async def test_a_hit_needs_no_turn_and_no_timer_of_its_own(stored, turns):
+async def test_a_hit_needs_no_turn_and_no_timer(stored, turns):
     client = stored()
     turns.clear()
     before = len(client.clock.timers)
@@ -149,7 +149,7 @@ async def test_no_more_is_answered_than_the_client_takes(stored):
     assert not client.transport.paused
 
 
-async def test_a_client_that_does_not_read_gets_nothing_at_a_glance(stored):
+async def test_a_client_that_does_not_read_gets_no_glance(stored):
     client = stored()
     client.protocol.pause_writing()
     assert await client.feed(get(), get()) == b""
@@ -239,7 +239,7 @@ async def test_what_stands_in_content_is_no_request(stored, odd):
     assert len([outcome for outcome in client.door.outcomes if outcome.handling.hit]) == 1
 
 
-async def test_content_that_cannot_be_kept_is_a_fault_and_no_silence(connect, recorder, monkeypatch, caplog):
+async def test_unkeepable_content_is_a_fault_and_no_silence(connect, recorder, monkeypatch, caplog):
     def write(self, chunk):
         raise MemoryError(chunk)
 
@@ -253,7 +253,7 @@ async def test_content_that_cannot_be_kept_is_a_fault_and_no_silence(connect, re
     assert "a request could not be answered" in caplog.text
 
 
-async def test_requests_that_wait_for_the_others_turn_outlast_the_keep_alive_time(connect, recorder):
+async def test_requests_waiting_for_others_outlast_the_keep_alive_time(connect, recorder):
     client = connect(recorder, direct=True)
     client.protocol.data_received((b"PURGE /a HTTP/1.1\r\n" + HOST + b"\r\n") * 400)
     client.clock.pass_time(6)

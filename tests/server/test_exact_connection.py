@@ -109,7 +109,7 @@ async def test_a_refusal_waits_for_the_answers_before_it(wire, gate):
     assert [answer.status for answer in client.answers()] == [200, 200, 400]
 
 
-async def test_a_queued_request_with_broken_content_is_refused_in_its_turn(wire, gate):
+async def test_a_queued_request_with_broken_content_is_refused_in_turn(wire, gate):
     client = wire(gate)
     broken = b"POST /2 HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n"
     await client.feed(get(b"/1") + broken + get(b"/3"))
@@ -294,7 +294,7 @@ async def test_empty_lines_do_not_keep_a_connection(wire, recorder):
     assert [answer.status for answer in client.answers()] == [200]
 
 
-async def test_the_first_octet_of_the_next_request_ends_the_keep_alive_time(wire, recorder):
+async def test_the_next_requests_first_byte_ends_the_keep_alive_time(wire, recorder):
     client = wire(recorder, limits=limited(header_timeout=10))
     await client.feed(get(), get(b"/2")[:5])
     client.clock.pass_time(9)
@@ -375,7 +375,7 @@ async def test_content_that_comes_in_drops_is_refused(wire, recorder, octets, se
         assert [answer.problem["reason"] for answer in client.answers(b"POST")] == ["request-timeout"]
 
 
-async def test_the_time_in_which_nobody_takes_content_is_not_the_clients(wire):
+async def test_time_with_untaken_content_is_not_the_clients(wire):
     go = asyncio.Event()
 
     async def app(scope, receive, send):
@@ -415,7 +415,7 @@ async def test_a_client_that_waits_for_100_is_not_silent(wire):
     assert not client.open
 
 
-async def test_an_application_that_does_not_read_is_not_the_clients_silence(wire, gate):
+async def test_an_unreading_application_is_not_the_clients_silence(wire, gate):
     client = wire(gate, limits=limited(content_timeout=10))
     await client.feed(b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 1000000\r\n\r\n", b"a" * 100_000)
     assert client.transport.paused
@@ -565,7 +565,7 @@ async def test_a_client_that_does_not_read_holds_the_application(scoped):
     assert len(sent) == 10
 
 
-async def test_an_interim_response_waits_for_a_client_that_does_not_read(scoped):
+async def test_interim_responses_wait_for_a_slow_client(scoped):
     async def app(scope, receive, send):
         await send({"type": "http.response.informational", "status": 102})
         await send({"type": "http.response.start", "status": 204, "headers": []})

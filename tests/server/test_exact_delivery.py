@@ -57,7 +57,7 @@ async def test_who_takes_an_octet_now_and_then_is_not(wire):
     await client.settle()
 
 
-async def test_a_transport_that_takes_more_has_moved_however_much_waits_again(wire):
+async def test_a_transport_that_takes_bytes_has_moved(wire):
     client = await stuck(wire)
     for _ in range(10):
         client.clock.pass_time(6)
@@ -79,7 +79,7 @@ async def test_nobody_is_watched_of_whom_nothing_waits(wire):
     await client.settle()
 
 
-async def test_a_connection_that_is_to_close_waits_for_its_client_as_long(wire, recorder):
+async def test_a_closing_connection_waits_for_its_client_as_long(wire, recorder):
     client = wire(recorder, limits=ReadLimits(send_timeout=10))
     client.transport.waiting = 50
     await client.feed(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))

@@ -109,7 +109,7 @@ async def test_what_is_no_method_is_refused_behind_others_too(wire, recorder, sp
     assert len(recorder.scopes) == 1
 
 
-async def test_a_method_that_does_not_end_is_not_waited_for_longer_than_a_head(wire, recorder):
+async def test_an_endless_method_waits_no_longer_than_a_head(wire, recorder):
     client = wire(recorder, limits=ReadLimits(header_timeout=10))
     await client.feed(b"B")
     client.clock.pass_time(9)

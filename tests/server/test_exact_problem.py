@@ -73,7 +73,7 @@ def test_a_browser_gets_a_page_that_says_the_same(reason):
     assert not {"script", "link", "img", "iframe", "form"} & {*page.elements}
 
 
-def test_the_policy_of_that_page_lets_its_own_style_through_and_nothing_else():
+def test_the_pages_policy_allows_only_its_own_style():
     answer = problem(["bad-host"], BROWSER)
     policy = dict(answer.fields)[b"content-security-policy"]
     (style,) = re.findall(rb"<style>(.*?)</style>", answer.body, re.DOTALL)

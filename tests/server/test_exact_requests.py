@@ -359,7 +359,7 @@ async def test_nothing_behind_connection_close_is_a_request(wire, recorder, spli
 
 @splits
 @pytest.mark.parametrize("version", [b"HTTP/1.2", b"HTTP/1.9"])
-async def test_a_later_version_is_read_as_the_one_that_is_known(wire, recorder, version, split):
+async def test_a_later_version_is_read_as_the_known_one(wire, recorder, version, split):
     client = wire(recorder)
     await client.feed(*split(post(CHUNKED, b"1\r\na\r\n0\r\n\r\n", version=version) + request(b"/2")))
     assert [scope["http_version"] for scope in recorder.scopes] == ["1.1", "1.1"]

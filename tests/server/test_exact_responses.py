@@ -97,7 +97,7 @@ async def test_two_lengths_are_no_response(wire, fields, caplog):
     caplog.clear()
 
 
-async def test_an_application_may_tell_the_coding_that_a_get_would_have(scoped):
+async def test_an_application_may_name_the_coding_of_a_get(scoped):
     client = scoped(application(200, [CHUNKED], b"hello"))
     assert (await client.feed(HEAD)).endswith(b"transfer-encoding: chunked\r\n\r\n")
     assert [answer.status for answer in client.answers(b"HEAD")] == [200]

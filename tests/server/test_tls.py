@@ -235,7 +235,7 @@ def test_octets_come_out_as_they_went_in(authority, step):
     assert wire.hear() == octets
 
 
-def test_what_comes_with_the_end_of_the_handshake_is_not_lost(authority):
+def test_bytes_with_the_handshakes_end_are_kept(authority):
     wire = Wire(authority)
     for _ in range(2):
         try:
@@ -269,7 +269,7 @@ def test_the_protocol_is_the_one_that_alpn_agreed_on(authority, offers, agreed):
         ("en.wiki.example", "*.wiki.example", {b"de.wiki.example": True, b"a.example": False}),
     ],
 )
-def test_the_certificate_is_that_of_the_site_that_the_client_names(authority, name, subject, suits):
+def test_the_certificate_matches_the_clients_site(authority, name, subject, suits):
     wire = Wire(authority, name=name)  # which verifies the name
     behind = wire.shake()
     assert wire.client.getpeercert()["subjectAltName"] == (("DNS", subject),)
@@ -278,7 +278,7 @@ def test_the_certificate_is_that_of_the_site_that_the_client_names(authority, na
 
 
 @pytest.mark.parametrize("name", [None, "plain.example", "unknown.example"])
-def test_names_that_no_site_has_a_certificate_for_get_the_servers(authority, name):
+def test_names_without_a_certificate_get_the_servers(authority, name):
     wire = Wire(authority, name=name, verifies=False)
     wire.shake()
     assert wire.client.getpeercert()["subjectAltName"] == (("DNS", "rest.example"),)
@@ -350,7 +350,7 @@ def test_reading_stops_while_the_protocol_takes_no_more(authority):
 
 
 @pytest.mark.parametrize("stays", [False, True])
-def test_a_closure_alert_is_the_end_of_what_the_client_sends(authority, stays):
+def test_a_closure_alert_ends_the_clients_input(authority, stays):
     wire = Wire(authority)
     behind = wire.shake()
     behind.stays = stays

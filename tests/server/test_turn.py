@@ -211,7 +211,7 @@ async def test_a_head_is_not_kept_back_until_content_comes(facing):
     assert [answer.body for answer in client.answers()] == [b"ok"]
 
 
-async def test_a_head_and_content_that_come_at_once_go_out_at_once(facing, monkeypatch):
+async def test_a_head_and_its_content_go_out_together(facing, monkeypatch):
     origin = Silent()
     client = facing(origin)
     await client.feed(get())
@@ -272,7 +272,7 @@ async def test_a_client_that_leaves_ends_the_exchange(facing):
     assert client.transport.sent == b""
 
 
-async def test_a_request_that_waits_is_not_asked_for_when_its_client_leaves(facing):
+async def test_a_waiting_request_is_not_sent_after_its_client_leaves(facing):
     origin = Silent()
     client = facing(origin)
     await client.feed(get(b"/1") + get(b"/2"))

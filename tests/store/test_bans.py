@@ -65,7 +65,7 @@ def test_what_is_stored_after_a_ban_stays() -> None:
     assert held(store, "/a", "/ab") == ["/a", "/ab"]
 
 
-def test_a_new_variant_does_not_hide_an_old_one_from_a_ban() -> None:
+def test_a_new_variant_hides_no_old_one_from_bans() -> None:
     store = MemoryStore()
     old, new = stored_at("/a", vary="one"), stored_at("/a", vary="two")
     store.commit(store.begin(key_of("/a"), NOW), old)
@@ -162,7 +162,7 @@ def test_a_pattern_sees_the_canonical_url(key: bytes, url: bytes) -> None:
     assert url_of(key) == url
 
 
-def test_bans_that_are_set_again_during_a_sweep_are_bounded_too() -> None:
+def test_repeated_bans_during_a_sweep_stay_bounded() -> None:
     store = MemoryStore()
     keep(store, *(f"/{number}" for number in range(40)))
     texts = [b"/ban/%d" % number for number in range(MOST_BANS)]
@@ -209,7 +209,7 @@ def test_no_call_works_for_long(steps: int, length: int) -> None:
     assert most <= 5_000_000
 
 
-def test_an_entry_with_too_many_bans_to_meet_is_taken_for_banned(busy: MemoryStore) -> None:
+def test_an_entry_with_too_many_bans_counts_as_banned(busy: MemoryStore) -> None:
     made, long = Counting(1_000), "/" + "x" * 1_000
     keep(busy, "/a", long)
     for number in range(100):
@@ -220,7 +220,7 @@ def test_an_entry_with_too_many_bans_to_meet_is_taken_for_banned(busy: MemorySto
     assert held(busy, long) == [long]
 
 
-def test_a_ban_for_which_there_is_no_time_to_make_room_is_not_lost(busy: MemoryStore) -> None:
+def test_a_ban_without_time_for_room_is_not_lost(busy: MemoryStore) -> None:
     paths = [f"/{number}" for number in range(MOST_BANS)]
     keep(busy, *paths, "/other", "/looked up")
     for number in range(MOST_BANS):
@@ -235,7 +235,7 @@ def test_a_ban_for_which_there_is_no_time_to_make_room_is_not_lost(busy: MemoryS
     assert held(busy, *paths, "/other", "/looked up", "/new") == ["/looked up", "/new"]
 
 
-def test_room_for_another_ban_is_made_in_slices_and_nothing_else_goes(busy: MemoryStore) -> None:
+def test_room_for_a_ban_is_made_in_slices(busy: MemoryStore) -> None:
     kept = [f"/keep/{number}" for number in range(1_000)]
     keep(busy, *kept, "/0", "/1")
     for number in range(MOST_BANS):

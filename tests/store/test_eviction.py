@@ -44,7 +44,7 @@ def evicted(sieve: Sieve, number: int) -> bytes:
         (b"abcd", b"abcd"),
     ],
 )
-def test_the_oldest_goes_first_and_who_was_visited_is_spared_once(visited: bytes, gone: bytes) -> None:
+def test_the_oldest_goes_first_and_visited_ones_are_spared_once(visited: bytes, gone: bytes) -> None:
     sieve, entries = queue_of(b"abcd")
     for letter in visited:
         entries[bytes((letter,))].visited = True
@@ -52,7 +52,7 @@ def test_the_oldest_goes_first_and_who_was_visited_is_spared_once(visited: bytes
     assert sieve.victim() is None
 
 
-def test_who_comes_after_the_hand_has_passed_waits_for_its_next_round() -> None:
+def test_entries_behind_the_hand_wait_for_its_next_round() -> None:
     sieve, entries = queue_of(b"abc")
     entries[b"a"].visited = True
     assert evicted(sieve, 1) == b"b"
@@ -60,7 +60,7 @@ def test_who_comes_after_the_hand_has_passed_waits_for_its_next_round() -> None:
     assert evicted(sieve, 3) == b"cda"
 
 
-def test_the_hand_goes_on_with_the_next_newer_where_its_entry_is_removed() -> None:
+def test_the_hand_goes_to_the_next_newer_after_a_removal() -> None:
     sieve, entries = queue_of(b"abc")
     victim = sieve.victim()
     assert victim is entries[b"a"]

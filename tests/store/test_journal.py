@@ -96,7 +96,7 @@ def test_a_full_journal_purges_more_never_less(
 
 
 @given(st.lists(selectors, max_size=12), selectors, st.data())
-def test_all_that_a_purge_means_is_gone_up_to_the_covered_number(
+def test_a_purge_removes_all_up_to_its_covered_number(
     purges: list[Selector], selector: Selector, data: st.DataObject
 ) -> None:
     journal = journal_of(purges)
@@ -131,7 +131,7 @@ def test_patterns_that_take_too_long_mean_the_response() -> None:
     assert journal_of([slow]).means(0, KEYS[0], response())
 
 
-def test_a_purge_of_a_url_means_those_that_no_vary_search_makes_the_same() -> None:
+def test_a_purge_of_a_url_includes_no_vary_search_members() -> None:
     stored = stored_response((b"no-vary-search", b'params=("b")'), name=KEYS[1])
     other = KEYS[1].replace(b"b=1", b"b=2")
     assert journal_of([Keys(frozenset((other,)))]).means(0, stored.key, stored)
@@ -156,7 +156,7 @@ def test_any_other_bytes_are_a_purge_that_means_no_less(octets: bytes) -> None:
         assert purge.selector == Everything()
 
 
-def test_a_pattern_that_nobody_can_compile_is_a_purge_of_everything() -> None:
+def test_an_uncompilable_pattern_purges_everything() -> None:
     written = encode_purge(pattern("x"), NOW, b"")
     assert decode_purge(1, written, None).selector == Everything()
 

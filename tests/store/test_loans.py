@@ -33,7 +33,7 @@ def test_the_one_who_has_stood_longest_gives_way() -> None:
     assert lender.recalled == ["stands", "new"]
 
 
-def test_content_that_many_are_sent_counts_once_and_is_recalled_from_all() -> None:
+def test_shared_content_counts_once_and_is_recalled_from_all() -> None:
     lender = Lender()
     same = b"s" * 60
     for name in "abc":

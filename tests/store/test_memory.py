@@ -54,7 +54,7 @@ def test_variants_are_kept_side_by_side_newest_first() -> None:
     assert store.stats.bytes == again.cost + two.cost
 
 
-def test_a_part_or_the_answer_to_a_head_does_not_displace_a_fresh_whole() -> None:
+def test_parts_and_head_answers_displace_no_fresh_whole() -> None:
     store = MemoryStore()
     whole = stored(key())
     part = stored(key(), (b"content-range", b"bytes 0-4/10"), status=206)
@@ -98,7 +98,7 @@ def test_the_least_recently_used_variant_goes() -> None:
 
 
 @pytest.mark.parametrize("made_up", [64, 200])
-def test_no_number_of_made_up_values_evicts_a_variant_that_was_used(made_up: int) -> None:
+def test_invented_values_never_evict_a_used_variant(made_up: int) -> None:
     store = MemoryStore(max_variants=64)
     one, other = of_tongues(store, 2)
     one.used = NOW + 1
@@ -107,7 +107,7 @@ def test_no_number_of_made_up_values_evicts_a_variant_that_was_used(made_up: int
     assert (one in held, other in held, len(held)) == (True, False, 64)
 
 
-def test_a_few_new_variants_are_given_the_time_to_be_used() -> None:
+def test_new_variants_get_time_to_be_used() -> None:
     store = MemoryStore(max_variants=64)
     for number, one in enumerate(of_tongues(store, 64)):
         one.used = NOW + number
@@ -152,7 +152,7 @@ def test_one_key_takes_no_more_than_half() -> None:
         (Everything(), {"/a", "/ab", "/b", "/c"}),
     ],
 )
-def test_a_purge_removes_what_it_names_and_what_is_under_way(selector: Selector, gone: set[str]) -> None:
+def test_a_purge_removes_stored_and_fetched_responses(selector: Selector, gone: set[str]) -> None:
     tagged = {"/a": b"t v", "/ab": b"t", "/b": b"u", "/c": b""}
     for soft in (False, True):
         chosen = type(selector)(**{**_settings(selector), "soft": soft})
@@ -179,7 +179,7 @@ def _settings(selector: Selector) -> dict[str, Any]:
     return {name: getattr(selector, name) for name in type(selector).__dataclass_fields__}
 
 
-def test_a_purge_takes_every_variant_and_the_answers_to_get_and_head() -> None:
+def test_a_purge_removes_every_variant_of_get_and_head() -> None:
     store = MemoryStore()
     for value in (b"1", b"2", b"3"):
         assert put(store, stored(key(), (b"vary", b"foo"), request=[(b"foo", value)]))
@@ -229,7 +229,7 @@ def test_a_lease_that_has_ended_commits_nothing() -> None:
     assert not store.reserve(lease, 1)
 
 
-def test_the_answer_to_a_post_survives_the_purge_it_causes_and_no_other() -> None:
+def test_a_posts_answer_survives_only_its_own_purge() -> None:
     store = MemoryStore()
     assert put(store, stored(key()))
     for earlier, survives in ((False, True), (True, False)):
@@ -246,7 +246,7 @@ def test_the_answer_to_a_post_survives_the_purge_it_causes_and_no_other() -> Non
 
 
 @pytest.mark.parametrize(("count", "length"), [(30_000, 5), (300, 20_000)])
-def test_the_log_of_purges_is_bounded_and_forgets_on_the_safe_side(count: int, length: int) -> None:
+def test_the_log_of_purges_is_bounded_and_forgets_safely(count: int, length: int) -> None:
     store = MemoryStore()
     old, ended = store.begin(key("/old"), NOW), store.begin(key("/ended"), NOW)
     store.release(ended)
@@ -306,7 +306,7 @@ def test_what_is_too_large_is_not_stored() -> None:
     assert put(store, stored(key(), body=bytes(3_000)))
 
 
-def test_the_store_never_exceeds_its_budget_and_spares_what_is_asked_for() -> None:
+def test_the_store_never_exceeds_its_budget_and_spares_used_ones() -> None:
     one = stored(key("/0"), body=bytes(1000))
     store = MemoryStore(max_bytes=one.cost * 10 + 500)
     assert put(store, one)
@@ -487,9 +487,7 @@ def test_a_purge_of_many_goes_in_slices(selector: Selector, meant: int, left: in
 
 
 @pytest.mark.parametrize(("selector", "meant", "left"), WIDE)
-def test_what_a_purge_of_many_would_mean_is_counted_in_slices(
-    selector: Selector, meant: int, left: int
-) -> None:
+def test_a_large_purge_is_counted_in_slices(selector: Selector, meant: int, left: int) -> None:
     store = with_many()
     slices = list(store.counting(selector))
     assert (sum(slices), store.stats.responses) == (meant, MANY)
@@ -508,7 +506,7 @@ def test_a_purge_of_few_goes_in_one(selector: Selector) -> None:
     assert list(store.counting(selector)) == [0]
 
 
-def test_what_is_fetched_before_a_purge_of_many_is_not_stored_while_that_goes_on() -> None:
+def test_fetches_before_a_large_purge_are_not_stored() -> None:
     store = with_many()
     before = store.begin(key("/p/before"), NOW)
     slices = store.purging(Everything(), NOW)
@@ -521,7 +519,7 @@ def test_what_is_fetched_before_a_purge_of_many_is_not_stored_while_that_goes_on
     assert store.stats.responses == 1
 
 
-def test_a_purge_of_many_goes_on_though_others_remove_what_is_next() -> None:
+def test_a_large_purge_survives_concurrent_removals() -> None:
     store = with_many()
     first, second = store.purging(Everything(), NOW), store.purging(Everything(), NOW)
     counts = [next(first), next(second)]
@@ -541,7 +539,7 @@ def test_a_purge_that_is_given_up_leaves_a_whole_store() -> None:
     assert store.purge(Everything(), NOW) == MANY - gone
 
 
-def test_of_a_store_that_is_emptied_nothing_is_found_from_the_first_slice_on() -> None:
+def test_an_emptied_store_is_empty_from_the_first_slice() -> None:
     store = with_many()
     slices = store.emptying(NOW)
     counts = [next(slices)]
@@ -553,7 +551,7 @@ def test_of_a_store_that_is_emptied_nothing_is_found_from_the_first_slice_on() -
     assert store.lookup(key("/p/0"))
 
 
-def test_what_comes_after_a_store_was_emptied_is_banned_like_anything_else() -> None:
+def test_responses_after_emptying_a_store_can_be_banned() -> None:
     store = with_many()
     store.purge(Pattern("/p/", lambda url: b"/p/" in url), NOW)
     assert sum(store.emptying(NOW)) <= MANY
@@ -579,7 +577,7 @@ async def test_bounds_that_become_smaller_let_go_in_slices() -> None:
     assert not put(store, stored(key("/large"), body=bytes(kept + 1)))
 
 
-async def test_bounds_that_become_larger_leave_what_is_stored_and_the_room_for_more() -> None:
+async def test_larger_bounds_keep_stored_responses_and_add_room() -> None:
     store = MemoryStore(max_bytes=20_000)
     assert put(store, stored(key("/a")))
     large = stored(key("/large"), body=bytes(30_000))

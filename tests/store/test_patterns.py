@@ -47,7 +47,7 @@ def test_what_people_write_is_not(expression):
     "expression",
     ["(?:a|b)*a(?:a|b){12}c%d", "[ab]*a[ab]{300}c%d", "a?" * 500 + "%d", r"\w[aeiou]\pL[^a]" * 60 + "%d"],
 )
-def test_no_pattern_takes_more_than_70_kib_whatever_it_is_searched_in(expression):
+def test_no_pattern_takes_more_than_70_kib(expression):
     draw = random.Random(1)
     urls = [bytes(draw.choices(b"ab", k=length)) for length in (200, 800, 2000, 8000)]
     urls += [bytes(draw.choices(b"abcdefghijklmnopqrstuvwxyz/%.", k=900))]
@@ -59,7 +59,7 @@ def test_no_pattern_takes_more_than_70_kib_whatever_it_is_searched_in(expression
     assert (resident() - before) / len(patterns) < 70 << 10
 
 
-def test_a_url_that_is_too_much_work_for_a_pattern_counts_as_found():
+def test_a_url_too_costly_for_a_pattern_counts_as_found():
     large = compiled("[ab]*a[ab]{900}c")
     assert not large.search(b"http://en.example/" + b"x" * 1_000)
     assert large.search(b"http://en.example/" + b"x" * 1_200)

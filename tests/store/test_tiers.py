@@ -110,7 +110,7 @@ async def test_a_store_that_fails_has_the_origin_asked(caplog: pytest.LogCapture
     assert "the store failed" in caplog.text
 
 
-async def test_all_that_is_owed_is_told_in_order_before_the_end() -> None:
+async def test_owed_purges_are_published_in_order_before_the_end() -> None:
     tiers, server = await shared()
     lease, told = tiers.begin(KEY, NOW), list[str]()
     stored = stored_response()

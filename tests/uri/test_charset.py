@@ -44,7 +44,7 @@ def test_every_charset_is_a_superset_of_ascii_and_only_that(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DOUBLE)
-def test_a_second_octet_is_no_delimiter_and_is_found_as_the_codec_finds_it(name: str) -> None:
+def test_a_second_byte_is_no_delimiter_as_in_the_codec(name: str) -> None:
     """Slashes, percent signs, digits and dots stay what they are: no second octet is below 0x40."""
     transcode = part_transcoder("", "utf-8", name)
     assert bytes(range(128)).decode(CHARSETS[name]) == bytes(range(128)).decode("ascii")

@@ -229,14 +229,14 @@ ANY = st.one_of(st.sampled_from(list(BUILT_IN.values())), profiles())
 
 
 @given(TARGETS, ANY)
-def test_law_1_the_canonical_form_of_a_canonical_form_is_itself(target: bytes, profile: Profile) -> None:
+def test_law_1_a_canonical_form_is_its_own(target: bytes, profile: Profile) -> None:
     canonical = canonical_target(target, profile)
     if not isinstance(canonical, Rejected):
         assert canonical_target(canonical, profile) is canonical
 
 
 @given(TARGETS, profiles())
-def test_law_1_both_sides_of_a_rewrite_are_one_whatever_else_is_set(target: bytes, profile: Profile) -> None:
+def test_law_1_both_sides_of_a_rewrite_are_one(target: bytes, profile: Profile) -> None:
     plain = replace(profile, rewrites=(), trailing_slash="keep", index_names=())
     spelled = canonical_target(target, plain)
     assume(not isinstance(spelled, Rejected) and not spelled.partition(b"?")[0].endswith(b"/"))
@@ -439,7 +439,7 @@ HOSTS = st.sampled_from(
 
 
 @given(TARGETS, ANY)
-def test_a_client_that_is_told_of_a_spelling_is_not_told_again(target: bytes, profile: Profile) -> None:
+def test_a_client_learns_of_a_spelling_only_once(target: bytes, profile: Profile) -> None:
     telling = Sites((), Site("s", (), (Route(b"/", profile, ""),), canonical=301))
     found = resolve(target, [b"a.example"], b"http", telling)
     assume(isinstance(found, Canonical) and found.respelled)

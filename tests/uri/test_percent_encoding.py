@@ -76,7 +76,7 @@ def test_an_octet_is_not_in_both_sets() -> None:
         DecoderRing.from_sets(b"()", b"(")
 
 
-def test_disallowed_printable_octets_may_be_decoded_by_a_ring_of_numbers() -> None:
+def test_a_numeric_table_may_decode_disallowed_printable_bytes() -> None:
     """nginx before 1.21 left these bare."""
     ring = DecoderRing(forms(_7C=DECODE, _5E=KEEP))
     assert ring.canonical(b"/%7c|%5e^") == b"/||%5E^"

@@ -189,7 +189,7 @@ STORY = '[[rewrite]]\nfrom = "/story_"\nto = "/story?id="\nat = "%s"\n'
         ("remove", [b"/a", b"/a/", b"/a/index.html", b"/a/index.html/"], b"/a"),
     ],
 )
-def test_a_rewrite_and_a_trailing_slash_make_one_of_all_spellings(
+def test_a_rewrite_and_a_trailing_slash_unify_all_spellings(
     at: str, slash: str, spellings: list[bytes], canonical: bytes
 ) -> None:
     profile = own(

@@ -96,7 +96,7 @@ def test_what_begins_no_url(text, prefix, reasons):
     assert begun(prefix, sites_of(text)) == reasons
 
 
-def test_what_ends_within_a_parameter_that_is_stripped_begins_no_url():
+def test_a_cut_within_a_stripped_parameter_begins_no_url():
     with pytest.raises(ValueError, match="path parameter"):
         begun("http://a.example/a/b;x", sites_of('[path]\nparameters = "strip"'))
 

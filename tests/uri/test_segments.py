@@ -44,7 +44,7 @@ def test_dot_segments_by_two_standards(path: bytes, by_rfc: bytes, by_servlet: b
 
 
 @given(st.lists(st.sampled_from(["a", "b", ".", ".."]), min_size=1, max_size=8))
-def test_without_empty_segments_it_is_what_a_file_system_makes_of_the_path(segments: list[str]) -> None:
+def test_without_empty_segments_it_reads_like_a_file_system(segments: list[str]) -> None:
     path = "/" + "/".join(segments)
     assert remove_servlet_dot_segments(path.encode(), PARAMETER).decode() == posixpath.normpath(path)
 

@@ -312,7 +312,7 @@ ROUTED = Sites(
         (b"/app/x;y", "java", b"/app/x"),
     ],
 )
-def test_the_longest_prefix_chooses_the_upstream_and_what_it_is_sent(
+def test_the_longest_prefix_chooses_the_upstream_and_its_target(
     received: bytes, upstream: str, sent: bytes
 ) -> None:
     canonical = accepted(resolve(received, [b"wiki.example"], b"http", ROUTED))
@@ -384,7 +384,7 @@ def test_what_is_only_observed_is_forwarded_as_it_came(
         (b"ftp://a/", "bad-target"),
     ],
 )
-def test_what_no_request_line_can_hold_is_refused_all_the_same(received: bytes, why: str) -> None:
+def test_targets_impossible_in_a_request_line_are_refused(received: bytes, why: str) -> None:
     assert reason(resolve(received, [b"a"], b"http", OBSERVED)) == why
 
 

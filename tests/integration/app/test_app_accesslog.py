@@ -77,7 +77,7 @@ def test_a_line_in_the_combined_format() -> None:
     assert b'" 499 12 ' in as_combined(outcome(status=0))
 
 
-def test_who_asked_from_where_and_in_which_version_is_in_both_forms() -> None:
+def test_both_log_forms_have_client_address_and_version() -> None:
     asked = outcome()._replace(
         received=Received(b"GET", b"/a", version=b"1.0"), agent=b'curl/8 "x"', referrer=b"http://a/\x1b"
     )
@@ -117,7 +117,7 @@ def test_why_something_is_not_stored_is_in_the_line() -> None:
 
 
 @pytest.mark.parametrize("form", [as_json, as_combined])
-def test_no_octet_of_a_client_ends_a_line_or_steers_a_terminal(form: object) -> None:
+def test_client_bytes_end_no_line_and_steer_no_terminal(form: object) -> None:
     assert callable(form)
     line = form(outcome(HOSTILE))
     assert line.endswith(b"\n")
@@ -145,7 +145,7 @@ def test_the_line_of_a_purge_tells_what_was_purged() -> None:
     assert as_combined(unconfirmed).endswith(f' "-" "soft purge by key: {URL}: ?"\n'.encode())
 
 
-def test_the_line_in_the_how_to_has_what_a_line_has() -> None:
+def test_the_how_tos_line_has_all_parts_of_a_line() -> None:
     page = Path(__file__).parents[3] / "docs" / "how-to" / "purging.md"
     (shown,) = [line for line in page.read_text().splitlines() if line.startswith('{"time"')]
     assert list(json.loads(shown)) == list(json.loads(as_json(purge())))
@@ -183,7 +183,7 @@ def test_a_stream_that_fails_is_said_once(caplog: pytest.LogCaptureFixture) -> N
     ]
 
 
-def test_a_log_goes_on_in_the_same_file_or_is_refused(tmp_path: Path) -> None:
+def test_a_log_continues_in_its_file_or_is_refused(tmp_path: Path) -> None:
     for _ in range(2):  # a second start goes on in the same file
         log = open_log(str(tmp_path / "access.log"), "combined", "here")
         assert log is not None
@@ -423,7 +423,7 @@ async def test_what_is_taken_in_pieces_is_written_whole() -> None:
 @pytest.mark.parametrize(
     ("taken", "left"), [(0, []), (10, [201]), (len(as_json(numbered(201))), [201]), (400, [201, 202])]
 )
-async def test_a_line_that_was_cut_is_ended_first_when_there_is_room_again(
+async def test_a_cut_line_is_ended_when_room_returns(
     taken: int, left: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     stream = Narrow(*([taken] if taken else []), 0)

@@ -273,7 +273,7 @@ async def test_what_it_shows(house: Any) -> None:
         ("POST", "/-/purge/preview", 400),
     ],
 )
-async def test_an_error_is_a_problem_or_a_page_for_a_browser(
+async def test_an_error_is_a_problem_or_a_browser_page(
     house: Any, method: str, path: str, status: int
 ) -> None:
     _, application = house
@@ -293,7 +293,7 @@ async def test_an_error_is_a_problem_or_a_page_for_a_browser(
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "none", "same-origin"])
-async def test_a_page_of_another_site_may_not_purge_reload_or_read(house: Any, site: str) -> None:
+async def test_another_sites_page_may_not_purge_reload_or_read(house: Any, site: str) -> None:
     proxy, application = house
     permitted = site in {"none", "same-origin"}
     fields = {"sec-fetch-site": site, "sec-fetch-mode": "no-cors", "content-type": "text/plain"}

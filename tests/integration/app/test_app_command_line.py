@@ -436,7 +436,7 @@ def test_what_is_typed_goes_before_the_environment(
     assert "command line: --listen: found '192.0.2.1:1'" in typed.stderr
 
 
-def test_an_address_beside_a_file_is_called_by_who_said_it(univocal: Fixture, tmp_path: Path) -> None:
+def test_an_address_beside_a_file_is_named_by_its_source(univocal: Fixture, tmp_path: Path) -> None:
     file = tmp_path / "univocal.toml"
     site = '[[sites]]\nhosts = ["a"]\nupstream = "http://a"\n'
     file.write_text(f'[server]\nlisten = "192.0.2.1:2"\nadmin = "127.0.0.1:0"\n{site}')

@@ -88,7 +88,7 @@ def test_events_are_filtered_by_site_status_and_cache(
         assert Wanted.by(sites, statuses, caches).has(event) is has
 
 
-async def test_what_waits_for_a_slow_follower_is_bounded_and_what_is_lost_is_counted_in_its_place() -> None:
+async def test_a_slow_followers_queue_is_bounded_and_losses_counted() -> None:
     follower, events = Follower(Wanted()), [event_of(outcome(number)) for number in range(3000)]
     stream = follower.chunks()
     assert await anext(stream) == b": events\n\n"

@@ -230,7 +230,7 @@ def test_a_process_that_was_killed_early_is_no_hindrance(tmp_path: Path, size: i
     assert told(reader, "univocal_requests_total") == 0
 
 
-def test_failures_of_origin_servers_are_counted_by_site_origin_and_reason() -> None:
+def test_origin_failures_count_by_site_origin_and_reason() -> None:
     metrics = Figures(MemoryStore())
     failure = Failure("http://127.0.0.1:9000", "127.0.0.1:9000", "refused", "Connection refused")
     for _ in range(2):

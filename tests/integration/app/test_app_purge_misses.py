@@ -66,7 +66,7 @@ async def shown(app: Any) -> list[dict[str, Any]]:
     return [{name: value for name, value in each.items() if name != "at"} for each in answer.json()]
 
 
-async def test_a_purge_that_removed_nothing_is_told_with_what_is_stored_of_a_similar_name(house: Any) -> None:
+async def test_a_vain_purge_shows_a_similar_stored_name(house: Any) -> None:
     proxy, application = house
     await ask(proxy, "http://www.en.example/post")
     await ask(proxy, "http://en.example/Post/?page=2")

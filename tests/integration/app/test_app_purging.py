@@ -100,9 +100,7 @@ def test_a_prefix_needs_no_admin_listener(univocal: Run, server: Recorder) -> No
         assert line in asked
 
 
-def test_a_prefix_goes_to_the_proxy_also_behind_a_tag_that_the_admin_listener_takes(
-    univocal: Run, server: Recorder
-) -> None:
+def test_a_prefix_reaches_the_proxy_behind_an_admin_tag(univocal: Run, server: Recorder) -> None:
     server.answers = [(200, '{"purged": 1, "by": "prefix", "value": "http://en.example/"}')]
     ended = univocal("purge", "--tag", "a b", "--prefix", "http://en.example/", "--via", server.url)
     assert ended.stderr == "1 stored responses; 1 confirmed, 1 failed\n"  # nobody listens on the next port

@@ -194,7 +194,7 @@ async def test_requests_go_to_all_by_other_choices(site: Begin, choice: str) -> 
         assert Counter(told) == {"a": 15, "b": 15}
 
 
-async def test_with_a_hash_each_page_has_its_server_whatever_its_spelling(site: Begin) -> None:
+async def test_a_hash_maps_each_page_to_one_server(site: Begin) -> None:
     two = await site(2, choice="hash")
     for number in range(8):
         spellings = (f"/{number}/~x", f"/{number}/%7Ex", f"/./{number}/%7ex")
@@ -206,7 +206,7 @@ async def test_with_a_hash_each_page_has_its_server_whatever_its_spelling(site: 
 
 @pytest.mark.parametrize("transport", ["own", "httpx"])
 @pytest.mark.parametrize("mode", ["reset", "close", "hang"])
-async def test_a_get_that_fails_before_an_octet_is_answered_by_another(
+async def test_a_get_failing_before_any_byte_is_retried_elsewhere(
     site: Begin, mode: str, transport: str
 ) -> None:
     two = await site(2, read_timeout=0.2, transport=transport)
@@ -256,9 +256,7 @@ async def test_a_post_is_never_sent_twice(site: Begin, mode: str, body: bytes, t
 
 
 @pytest.mark.parametrize("transport", ["own", "httpx"])
-async def test_a_post_whose_connection_was_refused_is_sent_to_another_with_its_content(
-    site: Begin, transport: str
-) -> None:
+async def test_a_refused_post_is_sent_elsewhere_with_its_content(site: Begin, transport: str) -> None:
     two = await site(2, transport=transport)
     await two.servers[0].die()
     answer = await two.get("/a", "Content-Length: 3", method="POST", body=b"abc")
@@ -266,7 +264,7 @@ async def test_a_post_whose_connection_was_refused_is_sent_to_another_with_its_c
     assert two.servers[1].lines == ["POST /a HTTP/1.1"]
 
 
-async def test_a_post_over_a_connection_that_had_died_is_not_sent_again(site: Begin) -> None:
+async def test_a_post_over_a_dead_connection_is_not_repeated(site: Begin) -> None:
     two = await site(2)
     assert await two.names(2) == "ab"
     two.servers[0].mode = "reset"
@@ -291,7 +289,7 @@ async def test_one_that_fails_is_ejected_and_comes_back(site: Begin) -> None:
     assert Counter(await two.names(8)) == {"a": 4, "b": 4}
 
 
-async def test_the_last_one_is_not_ejected_and_whichever_comes_back_first_serves(site: Begin) -> None:
+async def test_the_last_server_stays_and_the_first_back_serves(site: Begin) -> None:
     two = await site(2, fails=1, eject=1000)
     for server in two.servers:
         await server.die()
@@ -325,7 +323,7 @@ async def test_retries_are_bounded_for_a_request_and_for_all(site: Begin) -> Non
     assert sum(len(server.requests) for server in four.servers) == 5 + 3
 
 
-async def test_while_all_are_gone_what_is_stale_is_served_and_hits_and_purge_go_on(site: Begin) -> None:
+async def test_with_all_servers_gone_stale_hits_and_purges_continue(site: Begin) -> None:
     two = await site(2, fails=1)
     for server in two.servers:
         server.fields = ["Cache-Control: max-age=0, stale-if-error=1000", 'ETag: "1"']
@@ -347,7 +345,7 @@ async def test_while_all_are_gone_what_is_stale_is_served_and_hits_and_purge_go_
     assert (await two.get("/stale")).status == 502
 
 
-async def test_while_health_checks_have_all_down_nobody_is_asked_or_waited_for(site: Begin) -> None:
+async def test_with_all_checks_failing_nobody_is_asked(site: Begin) -> None:
     two = await site(2)
     two.servers[0].fields = two.servers[1].fields = [
         "Cache-Control: max-age=0, stale-if-error=1000",
@@ -367,7 +365,7 @@ async def test_while_health_checks_have_all_down_nobody_is_asked_or_waited_for(s
     assert await two.told("state") == [("down",), ("down",)]
 
 
-async def test_a_client_that_leaves_is_no_failure_and_no_longer_under_way(site: Begin) -> None:
+async def test_a_leaving_client_is_no_failure_nor_under_way(site: Begin) -> None:
     two = await site(2)
     two.servers[0].mode = "hang"
     _, writer = await asyncio.open_connection("127.0.0.1", two.front.port)

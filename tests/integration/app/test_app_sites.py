@@ -160,7 +160,7 @@ def test_a_profiles_rules_are_below_those_of_its_site(with_profiles, text, targe
         ("cache = 3\n", "cache", "a table"),
     ],
 )
-def test_a_profiles_rules_that_cannot_be_are_named_with_its_file(
+def test_a_profiles_invalid_rules_are_named_with_its_file(
     with_profiles, tmp_path: Path, text: str, key: str, allowed: str
 ) -> None:
     file = tmp_path / "profiles" / "wrong.toml"
@@ -213,7 +213,7 @@ def test_the_place_of_what_cannot_be(text: str, key: str, said: str) -> None:
     assert said in str(refusal.value.found)
 
 
-def test_a_token_that_no_field_can_hold_is_refused_without_being_shown(
+def test_an_impossible_token_is_refused_without_being_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("UNIVOCAL_PURGE_TOKEN", "two words")

@@ -173,7 +173,7 @@ async def test_the_admin_listener_discovers_in_what_clients_asked_for(house: Any
     assert canonical_target(b"/x/index.html", profile) == b"/x/"
 
 
-async def test_who_may_not_purge_may_not_see_what_others_ask_for(house: Any) -> None:
+async def test_clients_without_purge_rights_see_no_others_requests(house: Any) -> None:
     _, application = house
     async with client(application, "203.0.113.7") as stranger:
         answer = await stranger.get("/-/discover")

@@ -93,7 +93,7 @@ def hexadecimal(span: ReadableSpan) -> tuple[str, str]:
     return f"{span.context.trace_id:032x}", f"{span.context.span_id:016x}"
 
 
-async def test_a_forwarded_request_is_a_span_and_one_below_it_which_the_origin_server_is_told(
+async def test_a_forwarded_request_is_a_span_with_a_child(
     stage: Stage,
 ) -> None:
     await stage.ask(
@@ -156,7 +156,7 @@ async def test_a_hit_is_a_span_below_its_clients_own(stage: Stage) -> None:
     assert len(stage.spans(SpanKind.CLIENT)) == 1
 
 
-async def test_refusals_and_purges_are_spans_and_no_client_chooses_a_name(stage: Stage) -> None:
+async def test_rejections_and_purges_are_spans_without_client_names(stage: Stage) -> None:
     await stage.ask("/wiki/%00")
     await stage.ask(method="PURGE")
     await stage.ask(method="BREW")
@@ -174,7 +174,7 @@ async def test_an_origin_server_that_does_not_answer_is_an_error(stage: Stage) -
     assert server.attributes["error.type"] == "origin-unreachable"
 
 
-async def test_of_requests_that_wait_for_one_answer_each_has_a_span(stage: Stage) -> None:
+async def test_each_waiting_request_has_a_span(stage: Stage) -> None:
     stage.gate = asyncio.Event()
     asked = [asyncio.create_task(stage.ask()) for _ in range(3)]
     while not stage.seen:  # noqa: ASYNC110 - another task does it

@@ -214,7 +214,7 @@ async def test_the_evictions_of_each_second(clock: Clock) -> None:
     assert sum(evictions) == stats["totals"]["stored"]["evictions"] == store.stats.evictions
 
 
-async def test_the_series_is_of_five_minutes_and_the_totals_of_all(house: Any, clock: Clock) -> None:
+async def test_the_series_covers_five_minutes_and_totals_everything(house: Any, clock: Clock) -> None:
     proxy, application = house
     for _ in range(FINE.kept + 50):
         await ask(proxy, "/wiki/A")

@@ -62,7 +62,7 @@ async def test_a_worker_that_hangs_is_replaced(
     assert "worker 1 was killed by SIGKILL: another takes its place" in caplog.text
 
 
-async def test_where_none_can_be_started_for_a_while_it_is_tried_again(
+async def test_without_a_free_process_starting_is_retried(
     watched: tuple[Workers, list[str]], caplog: pytest.LogCaptureFixture
 ) -> None:
     workers, ended = watched

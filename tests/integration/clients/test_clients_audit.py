@@ -57,7 +57,7 @@ def test_a_purge_that_is_refused_is_a_line(audited: Any, name: str, listener: st
     assert line["method"] == head.partition(" ")[0]
 
 
-def test_a_framing_that_is_ambiguous_purges_nothing_at_the_admin_listener(audited: Any) -> None:
+def test_ambiguous_framing_purges_nothing_at_the_admin_listener(audited: Any) -> None:
     framing = "Content-Length: 13\r\nTransfer-Encoding: chunked\r\n"
     head = f"POST /-/purge HTTP/1.1\r\nHost: 127.0.0.1\r\n{framing}\r\n"
     answer = sent(audited.admin, head.encode() + b'd\r\n{"all": true}\r\n0\r\n\r\n')
@@ -73,7 +73,7 @@ def test_who_leaves_before_saying_what_is_a_line(audited: Any) -> None:
     assert (left["method"], left["target"], left["status"]) == ("POST", "/-/purge", 0)
 
 
-def test_a_refused_request_that_is_no_purge_is_a_line_as_well(audited: Any) -> None:
+def test_a_rejected_request_is_a_line_as_well(audited: Any) -> None:
     before = len(audited.log.read_text().splitlines())
     sent(audited.front, b"GET /a HTTP/1.1\r\n\r\n")
     (line,) = map(json.loads, audited.log.read_text().splitlines()[before:])

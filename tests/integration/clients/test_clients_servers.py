@@ -139,9 +139,7 @@ STRANGERS = [
 
 
 @pytest.mark.parametrize("fields", STRANGERS, ids=str)
-def test_a_stranger_behind_a_proxy_that_nobody_named_may_not_purge(
-    unaware: Site, fields: dict[str, str]
-) -> None:
+def test_a_stranger_behind_an_unnamed_proxy_may_not_purge(unaware: Site, fields: dict[str, str]) -> None:
     refused = unaware.ask("/page", "PURGE", **fields)
     assert (refused.status, refused.told["reason"]) == (403, "purge-forbidden")
     assert unaware.ask("/page", "PURGE").status == 200  # who speaks for himself may, from loopback
@@ -169,7 +167,7 @@ def test_a_trusted_proxys_https_is_https_to_the_application(trusting: Site) -> N
     assert answer.told["client"] == STRANGER
 
 
-def test_what_a_trusted_proxy_says_is_told_in_fields_of_our_own(trusting: Site) -> None:
+def test_a_trusted_proxys_word_travels_in_our_fields(trusting: Site) -> None:
     answer = trusting.ask(
         "/who", **{**BY_HTTPS, "X_Forwarded_For": f"127.0.0.1, {STRANGER}"}, X_Real_IP="::1"
     )

@@ -142,7 +142,7 @@ def test_the_vectors_are_comments_at_the_end_of_the_vcl(accepted):
         ("[query]\nsort = true\n", "query.sort"),
     ],
 )
-def test_vcl_refuses_a_setting_that_it_cannot_have_by_its_name(settings, word):
+def test_vcl_refuses_an_unsupported_setting_by_name(settings, word):
     with pytest.raises(ProfileError, match=rf"{word}.*vcl"):
         exported(Profile.load(settings), Target.VCL)
     assert exported(Profile.load(settings), Target.JS)

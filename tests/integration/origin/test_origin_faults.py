@@ -110,7 +110,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_a_faulty_response_is_an_error_and_its_connection_is_closed(
+async def test_a_faulty_response_is_an_error_and_closes_its_connection(
     serve, answered, transport, eventually, fault
 ):
     script, error = FAULTS[fault]
@@ -294,7 +294,7 @@ async def test_what_is_never_sent_twice(serve, answered, method, fields, content
     assert len(origin.heads) == 2
 
 
-async def test_what_is_never_sent_twice_is_not_sent_to_who_has_hung_up(ask, answered, reply):
+async def test_unrepeatable_requests_are_not_sent_to_a_closed_peer(ask, answered, reply):
     """The end is in the kernel, but the event loop has had no turn to see it."""
     hang_up, hung_up = threading.Event(), threading.Event()
 

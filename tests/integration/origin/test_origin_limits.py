@@ -213,7 +213,7 @@ async def test_after_the_content_the_response_is_due(serve, answered):
         await answered(origin, method="PUT", fields=fields, content=[b"ab"], timeout={"read": 0.03})
 
 
-async def test_a_large_piece_of_content_is_on_its_way_until_it_is_taken(serve, answered):
+async def test_large_content_is_under_way_until_taken(serve, answered):
     size = 32 * MIB  # more than the kernel's buffers hold
 
     async def script(peer):
@@ -397,7 +397,7 @@ async def test_closing_a_complete_response_does_not(serve, transport, ask):
     assert origin.accepted == transport.connections == 1
 
 
-async def test_a_response_that_is_read_late_does_not_meet_the_next(serve, transport, ask):
+async def test_a_late_response_does_not_meet_the_next(serve, transport, ask):
     origin = await serve(echo)
     first = await transport.handle_async_request(ask(origin, b"/first"))
     second = await transport.handle_async_request(ask(origin, b"/second"))

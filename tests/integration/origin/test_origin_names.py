@@ -144,7 +144,7 @@ async def test_addresses_move(serve, name, eventually):
     assert await named.ask() == 200
 
 
-async def test_what_is_under_way_at_an_address_that_is_gone_ends_well(serve, name, eventually):
+async def test_requests_at_a_removed_address_end_well(serve, name, eventually):
     goes_on = asyncio.Event()
 
     async def slowly(peer):
@@ -165,7 +165,7 @@ async def test_what_is_under_way_at_an_address_that_is_gone_ends_well(serve, nam
     await eventually(lambda: origin.open == 0, 20)
 
 
-async def test_what_fails_at_an_address_that_is_gone_is_told_with_it(serve, name, eventually):
+async def test_failures_at_a_lost_address_name_it(serve, name, eventually):
     goes_on = asyncio.Event()
 
     async def resets(peer):

@@ -433,7 +433,7 @@ async def test_what_can_be_read_in_two_is_not(server, response):
     assert told.error.reason == "origin-bad-response"
 
 
-async def test_who_is_retired_ends_what_it_has_begun_answers_and_keeps_no_connection(server):
+async def test_a_retired_one_finishes_and_keeps_no_connection(server):
     held, closed = asyncio.Event(), []
 
     async def script(peer):

@@ -65,7 +65,7 @@ async def test_certificates_are_verified(
     assert transport.connections == 0
 
 
-async def test_the_name_asked_for_is_the_urls_or_the_one_given(
+async def test_the_requested_name_is_the_urls_or_the_given(
     serve, answered, make_transport, server_context, client_context
 ):
     origin = await serve(echo, ssl=server_context)
@@ -91,7 +91,7 @@ async def test_client_certificates(
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-async def test_a_client_certificate_that_is_missing_is_told_as_the_alert_says(
+async def test_a_missing_client_certificate_is_reported_as_its_alert(
     serve, answered, make_transport, server_context, client_context, version
 ):
     server_context.verify_mode, server_context.maximum_version = ssl.CERT_REQUIRED, version

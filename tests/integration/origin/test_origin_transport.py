@@ -456,7 +456,7 @@ async def test_content_that_is_not_as_long_as_it_says(serve, answered, fields, c
     assert origin.accepted == 2
 
 
-async def test_an_error_of_the_content_is_the_callers_and_closes_the_connection(serve, answered, eventually):
+async def test_an_error_of_the_content_closes_the_connection(serve, answered, eventually):
     async def content():
         yield b"he"
         raise LookupError("the client left")

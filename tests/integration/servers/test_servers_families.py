@@ -295,7 +295,7 @@ def test_go_strips_only_a_prefix_that_is_not_escaped(family):
 
 
 @pytest.mark.parametrize("family", ["Express"], indirect=True)
-def test_express_knows_a_route_only_by_the_name_as_it_is_written(family):
+def test_express_knows_a_route_only_as_it_is_written(family):
     """RFC 3986 §6.2.2.2 makes both spellings one; behind univocal it gets the canonical one."""
     assert json.loads(family.client.one(b"/n%61med").body)[0] == "/:a"
     assert canonical_target(b"/n%61med", family.profile) == b"/named"

@@ -80,7 +80,7 @@ def test_one_key_is_one_to_the_origin_and_the_reverse(generated, judge, built_in
 
 
 @pytest.mark.parametrize("octet", sorted(set(range(0x21, 0x7F)) - set(b"%?#/.\\")))
-def test_each_octet_of_a_title_or_a_name_has_one_spelling(built_in, octet):
+def test_each_byte_of_a_title_has_one_spelling(built_in, octet):
     bare, escaped = b"/x%cy" % octet, b"/x%%%02xy" % octet
     for profile in ("mediawiki", "upload"):
         assert canonical_target(bare, built_in[profile]) == canonical_target(escaped, built_in[profile])

@@ -185,7 +185,7 @@ def test_the_upstream_gets_what_nginx_would_send_it(nginx, generated, sites):
     assert len(compared) > 1000
 
 
-def test_a_location_with_a_slash_at_its_end_redirects_who_forgets_it(nginx):
+def test_a_location_with_a_final_slash_redirects_requests_without_it(nginx):
     """To us /shop is the route "/": what it answers is the origin's affair."""
     answer = nginx.proxying.one(b"/x/../shop?q=%2f")
     assert (answer.status, answer.location) == (301, b"http://origin.example/shop/?q=%2f")

@@ -35,7 +35,7 @@ async def test_an_entry_is_bounded_in_octets_the_oldest_go(join, made, server):
     assert [one.vary[0][1] for one in held] == [b"8", b"7", b"6"]
 
 
-async def test_what_is_larger_stays_with_its_node_and_purges_reach_it(join, made, server, until):
+async def test_larger_responses_stay_with_their_node_and_purges_reach_them(join, made, server, until):
     first, second = await join(), await join()
     first.memory.max_object_bytes = first.memory.max_bytes
     assert await first.put(made(body=bytes(MOST_OCTETS)))

@@ -119,7 +119,7 @@ async def test_who_is_far_behind_reads_what_each_name_was_last_purged_by(join, m
     assert await (await join()).read() == [b"new"]
 
 
-async def test_without_redis_a_node_goes_on_from_memory_for_a_while(join, made, server):
+async def test_without_redis_a_node_serves_from_memory_briefly(join, made, server):
     server.kill()
     node = await join(connected=False, detached_ttl=0.3)
     assert await node.put(made())

@@ -80,7 +80,7 @@ async def test_a_dead_node_blocks_nobody_for_long(join, monkeypatch):
     assert time.monotonic() - began < 1.0
 
 
-async def test_a_result_that_does_not_satisfy_is_not_waited_for_again(join, made):
+async def test_an_unsatisfying_result_is_not_awaited_again(join, made):
     nodes = [await join(times={"patience": 30}) for _ in range(3)]
     lease = await nodes[0].store.obtain(KEY, nothing)
     waiting = [asyncio.create_task(node.store.obtain(KEY, lambda variants: None)) for node in nodes * 2]

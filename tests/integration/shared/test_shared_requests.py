@@ -187,7 +187,7 @@ async def test_without_redis_the_nodes_go_on_alone(clients, server, until):
     [({"cookie": "session=1"}, False), ({"authorization": "Basic eA=="}, False), ({"cookie": "_ga=1"}, True)],
     ids=["session", "credentials", "no matter"],
 )
-async def test_what_only_a_rule_shares_is_for_no_user_of_another_node(clients, fields, shared):
+async def test_rule_shared_responses_serve_no_user_of_another_node(clients, fields, shared):
     app = Application([])
     a, b = await clients(app, rules=Rules(ttl=60, keep_cookies=("session",)))
     assert (await a.get())[0] == "1"

@@ -202,7 +202,7 @@ async def test_the_lease_that_a_purge_spares_stays_good(join, made, selector):
 
 
 @pytest.mark.parametrize("selector", [one for one, _ in SELECTORS])
-async def test_a_soft_purge_is_one_of_what_memory_alone_holds_too(join, made, until, selector: Selector):
+async def test_a_soft_purge_reaches_memory_only_responses_too(join, made, until, selector: Selector):
     first, second = await join(), await join()
     more = [(b"no-vary-search", b'params=("utm")'), (b"xkey", b"red")]
     for node in (first, second):
@@ -281,7 +281,7 @@ async def test_nothing_stays_behind(join, made, server):
     assert set(server.names()) - {b"univocal:3:walk:{journal}"} == journal
 
 
-async def test_a_value_of_another_type_is_a_miss_and_is_replaced(join, made, server):
+async def test_a_value_of_another_type_is_replaced_as_a_miss(join, made, server):
     node, other = await join(), await join()
     for disturb in (
         lambda: server.client.set(server.entry(), "x"),

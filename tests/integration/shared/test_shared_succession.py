@@ -51,7 +51,7 @@ def fresh(*fields: tuple[bytes, bytes]) -> Fields:
     return [(b"cache-control", b"max-age=600"), *fields]
 
 
-async def test_a_304_that_adds_vary_moves_the_response_on_every_node(nodes, page, until):
+async def test_a_304_adding_vary_moves_the_response_on_every_node(nodes, page, until):
     (_, one), (node, other) = nodes
     varied = fresh(TAG, (b"vary", b"x-var"))
     page.replies = [(200, fresh(TAG), b"old"), (304, varied, b""), (200, varied, b"new")]
@@ -66,7 +66,7 @@ async def test_a_304_that_adds_vary_moves_the_response_on_every_node(nodes, page
 
 
 @pytest.mark.parametrize("news", [(b"cache-control", b"no-store"), (b"vary", b"*")])
-async def test_a_304_that_forbids_storing_ends_the_response_on_every_node(nodes, page, until, news):
+async def test_a_304_forbidding_storage_ends_the_response_on_every_node(nodes, page, until, news):
     (_, one), (node, other) = nodes
     page.replies = [(200, fresh(TAG), b"old"), (304, [TAG, news], b""), (200, fresh(), b"new")]
     await get(one)

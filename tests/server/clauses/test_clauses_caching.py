@@ -346,7 +346,7 @@ async def test_parts_come_in_the_order_of_the_request(proxy, value, places):
     ("lines", "status"),
     named(("206", ["Range: bytes=0-1"], 206), ("304", ['If-None-Match: "a"'], 304), ("200", [], 200)),
 )
-async def test_a_206_and_a_304_have_the_fields_of_the_200(proxy, date, lines, status):
+async def test_a_206_and_a_304_have_the_200s_fields(proxy, date, lines, status):
     here = proxy()
     fields = [
         FRESH,

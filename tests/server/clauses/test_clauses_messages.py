@@ -308,7 +308,7 @@ async def test_the_connection_of_a_faulty_response_is_not_used_again(proxy, head
 
 
 @pytest.mark.parametrize("old", named(("HTTP/1.0", True), ("HTTP/1.1", False)))
-async def test_content_without_a_length_ends_with_the_connection_for_http_1_0(proxy, old):
+async def test_http_1_0_content_without_length_ends_with_its_connection(proxy, old):
     here = proxy()
     asking = await here.ask(version="1.0" if old else "1.1")
     await here.reply(asking, OK + b"\r\nabc", close=True)

@@ -59,7 +59,7 @@ async def test_no_list_of_ours_has_an_empty_element(proxy, lines):
 
 
 @pytest.mark.parametrize("name", ["referer", "user-agent", "authorization", "content-range"])
-async def test_fields_of_the_client_reach_the_origin_server_as_they_are(proxy, name):
+async def test_client_fields_reach_the_origin_server_unchanged(proxy, name):
     here = proxy()
     asking = await here.ask(f"{name}: http://en.example/x (y), z")
     assert asking.forwarded.field(name.encode()) == b"http://en.example/x (y), z"
@@ -76,7 +76,7 @@ async def test_fields_of_the_client_reach_the_origin_server_as_they_are(proxy, n
         ("connection", "connection", False),
     ),
 )
-async def test_fields_of_the_origin_server_reach_the_client_as_they_are(proxy, name, passes):
+async def test_origin_fields_reach_the_client_unchanged(proxy, name, passes):
     here = proxy()
     asking = await here.store(f"{name}: x-a, x-b")
     assert asking.answer.field(name.encode()) == (b"x-a, x-b" if passes else None)
