@@ -122,7 +122,7 @@ def test_forwarded_fields_are_believed_at_a_unix_socket(serve: Fixture, tmp_path
     assert [json.loads(line)["client"] for line in running.out.splitlines()] == ["192.0.2.7"]
 
 
-def test_a_stale_socket_is_replaced_and_a_live_one_is_not(
+def test_only_a_stale_socket_is_replaced(
     serve: Fixture, univocal: Fixture, origin: Any, tmp_path: Path
 ) -> None:
     path = tmp_path / "univocal.sock"

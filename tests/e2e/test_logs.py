@@ -52,7 +52,7 @@ def test_a_template_writes_what_it_names(serve: Fixture, ask: Fixture) -> None:
     assert running.out == '200 uri-miss http://a.example/a "a\\x22b\\x5C"\n'
 
 
-def test_an_unknown_name_of_a_template_is_an_error_at_the_start(univocal: Fixture, tmp_path: Path) -> None:
+def test_an_unknown_name_in_a_template_fails_at_the_start(univocal: Fixture, tmp_path: Path) -> None:
     file = tmp_path / "univocal.toml"
     file.write_text(HEAD + "access_log_format = '{clinet}'\n" + SITE.replace("@", "http://127.0.0.1:1"))
     for command in ("check", "serve"):
@@ -75,9 +75,7 @@ def test_an_all_down_502_names_the_origin_server(serve: Fixture, ask: Fixture) -
     assert all('"origin http://127.0.0.1:1 at ' in line for line in lines)
 
 
-def test_every_line_of_standard_error_has_a_time_and_a_level(
-    serve: Fixture, ask: Fixture, tmp_path: Path
-) -> None:
+def test_each_line_of_standard_error_has_time_and_level(serve: Fixture, ask: Fixture, tmp_path: Path) -> None:
     running = serve("", SITE.replace("@", "http://127.0.0.1:1") + "[sites.origin]\nfails = 1\n")
     ask(running.proxy, "/a", "a.example")
     (tmp_path / "univocal.toml").write_text("[server]\nlisten = 3\n")

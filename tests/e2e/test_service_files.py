@@ -37,7 +37,7 @@ def test_files_are_written_and_none_is_overwritten_unasked(univocal: Program, tm
     assert (tmp_path / "univocal.service").read_text() == SERVICE_FILES["univocal.service"].text()
 
 
-def test_a_name_that_there_is_not_is_refused_with_those_that_are(univocal: Program, tmp_path: Path) -> None:
+def test_an_unknown_name_is_refused_with_the_known_ones(univocal: Program, tmp_path: Path) -> None:
     refused = univocal("files", "nginx.conf")
     assert refused.returncode == 2
     assert "univocal.socket" in refused.stderr

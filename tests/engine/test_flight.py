@@ -839,9 +839,7 @@ def test_a_stopped_reader_gets_the_stored_rest(house: House) -> None:
 
 
 @pytest.mark.parametrize("fields", [FRESH, [(b"cache-control", b"no-store")]])
-def test_the_only_reader_hears_of_a_failure_after_what_came_before_it(
-    house: House, fields: list[Field]
-) -> None:
+def test_the_only_reader_hears_of_a_failure_after_the_content(house: House, fields: list[Field]) -> None:
     client = house.ask(client=PlayedClient(takes=1))
     asked = house.origin.last
     asked.start(fields=fields)
@@ -856,7 +854,7 @@ def test_the_only_reader_hears_of_a_failure_after_what_came_before_it(
     house.assert_nothing_is_left()
 
 
-def test_the_only_reader_that_has_taken_all_hears_of_a_failure_at_once(house: House) -> None:
+def test_an_only_reader_without_backlog_hears_of_failure_at_once(house: House) -> None:
     client = house.ask()
     house.origin.last.start()
     house.origin.last.write(b"one")
@@ -865,7 +863,7 @@ def test_the_only_reader_that_has_taken_all_hears_of_a_failure_at_once(house: Ho
     house.assert_nothing_is_left()
 
 
-def test_one_reader_is_a_flight_without_a_broadcast_until_another_joins(house: House) -> None:
+def test_a_single_reader_needs_no_broadcast_until_another_joins(house: House) -> None:
     first = house.ask()
     asked = house.origin.last
     flight = asked.answer
@@ -881,7 +879,7 @@ def test_one_reader_is_a_flight_without_a_broadcast_until_another_joins(house: H
     house.assert_nothing_is_left()
 
 
-def test_one_who_joins_when_all_of_it_has_come_gets_all_of_it() -> None:
+def test_a_reader_that_joins_at_the_end_gets_everything() -> None:
     house = House(SlowTier(MemoryStore(), ["end"]))
     house.ask()
     house.origin.last.answers(b"one", b"two")

@@ -7,7 +7,7 @@ import pytest
 from univocal.http.states import moves
 
 
-def test_a_state_moves_to_those_that_may_follow_it_and_to_no_other() -> None:
+def test_a_state_moves_only_to_its_allowed_successors() -> None:
     table = moves({"begun": ("under way", "over"), "under way": {"over"}, "over": ()})
     assert table["begun", "over"] == "over"
     assert sorted(table) == [("begun", "over"), ("begun", "under way"), ("under way", "over")]

@@ -71,7 +71,7 @@ def test_who_waits_as_told_passes() -> None:
         assert rates.wait("site", "a", rate, now) == 0
 
 
-def test_a_clock_that_is_set_back_keeps_nobody_waiting_for_long() -> None:
+def test_a_clock_set_back_keeps_nobody_waiting_for_long() -> None:
     rates, rate = Rates(), Rate(1, 5)
     for _ in range(5):
         rates.wait("site", "a", rate, 1_000_000)

@@ -96,7 +96,7 @@ def test_a_template_that_cannot_be_is_refused(template: str, allowed: str) -> No
         form_of(template)
 
 
-def test_a_304_is_revalidated_for_who_asked_and_for_who_waited() -> None:
+def test_a_304_counts_as_revalidated_for_leader_and_waiters() -> None:
     asked, waited = (
         Handling(fwd="stale", fwd_status=304),
         Handling(fwd="stale", collapsed=True, fwd_status=304),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 from proselint.registry import CheckRegistry
 
@@ -76,3 +79,13 @@ def test_cells_items_and_headings_are_passages():
 def test_docstrings_are_passages_with_their_lines():
     text = '"""One."""\n\n\nclass Two:\n    """Three.\n\n    Four.\n    """\n'
     assert [*of_python(text)] == [(1, "One."), (5, "Three."), (7, "Four.")]
+
+
+def test_names_of_tests_have_ten_words_at_most():
+    functions = (
+        node.name
+        for path in Path(__file__).parents[1].rglob("test_*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+    )
+    assert [name for name in functions if len(name.removeprefix("test_").split("_")) > 10] == []

@@ -88,7 +88,7 @@ def test_a_header_that_cannot_be_is_refused(data: bytes) -> None:
         read_proxy_header(data)
 
 
-def test_a_header_that_is_too_long_is_refused_by_its_first_bytes() -> None:
+def test_too_long_a_header_is_refused_by_its_first_bytes() -> None:
     with pytest.raises(ProxyHeaderError):
         read_proxy_header(version_2(0x11, V4 + bytes(LONGEST))[:16])
 

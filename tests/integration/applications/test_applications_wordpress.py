@@ -112,7 +112,7 @@ def changed(blog: Any, post: dict[str, Any], method: str, **told: str) -> Any:
     return json.loads(answer.text)
 
 
-def test_the_plugin_of_the_page_makes_a_trashed_post_go_at_once(purging) -> None:
+def test_the_documented_plugin_removes_a_trashed_post_at_once(purging) -> None:
     post = publish(purging, "Soon trashed", "Read it now.")
     assert [purging.front.ask("/soon-trashed/").hit for _ in range(2)] == [False, True]
     assert "Read it now." in purging.front.ask("/").text
@@ -121,7 +121,7 @@ def test_the_plugin_of_the_page_makes_a_trashed_post_go_at_once(purging) -> None
     assert "Read it now." not in purging.front.ask("/").text
 
 
-def test_the_plugin_of_the_page_shows_an_edit_to_the_next_reader(purging) -> None:
+def test_the_documented_plugin_shows_an_edit_to_the_next_reader(purging) -> None:
     post = publish(purging, "Soon edited", "The first words.")
     assert [purging.front.ask("/soon-edited/").hit for _ in range(2)] == [False, True]
     changed(purging, post, "PUT", content="Better words.")

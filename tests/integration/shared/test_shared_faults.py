@@ -68,7 +68,7 @@ async def test_what_an_old_file_brings_back_counts_as_purged(join, made, server,
     assert await (await join()).read() == []
 
 
-async def test_loss_and_return_are_logged_once_each_with_reason_and_seconds(join, server, until, caplog):
+async def test_loss_and_return_are_each_logged_once_with_reason(join, server, until, caplog):
     node = await join()
     server.kill()
     await until(lambda: not node.store.connected)
@@ -106,7 +106,7 @@ async def test_what_redis_evicts_of_the_journal_brings_nothing_purged_back(join,
     assert await second.read() == [b"new"]
 
 
-async def test_who_is_far_behind_reads_what_each_name_was_last_purged_by(join, made, server, until):
+async def test_a_node_far_behind_reads_each_names_last_purge(join, made, server, until):
     first, second = await join(), await join()
     await first.put(made(more=[(b"xkey", b"red")]))
     await second.read()

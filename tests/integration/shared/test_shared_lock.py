@@ -91,7 +91,7 @@ async def test_an_unsatisfying_result_is_not_awaited_again(join, made):
     assert all(isinstance(one, NodeLease) for one in got)
 
 
-async def test_a_purge_of_a_url_ends_the_turn_and_who_waits_fetches_anew(join, made):
+async def test_a_url_purge_ends_the_turn_and_waiters_fetch_anew(join, made):
     first, second = await join(), await join()
     old = await first.store.obtain(KEY, nothing)
     waiting = asyncio.create_task(second.store.obtain(KEY, nothing))

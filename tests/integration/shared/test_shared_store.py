@@ -111,7 +111,7 @@ async def test_a_purge_reaches_every_node(join, made, until, selector: Selector,
 @pytest.mark.parametrize(
     ("selector", "count"), [*SELECTORS, (Tags(frozenset((b"blue", b"none", b"red"))), 3)]
 )
-async def test_what_a_purge_would_mean_is_counted_where_it_is_held(join, made, server, selector, count):
+async def test_the_responses_that_a_purge_means_are_counted(join, made, server, selector, count):
     first, second = await join(), await join()
     stored = some(made)
     for one in stored:

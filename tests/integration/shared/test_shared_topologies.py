@@ -32,7 +32,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     servers.kill()
 
 
-async def test_a_cluster_spreads_what_is_stored_and_purges_reach_all_of_it(cluster, join, made, named, until):
+async def test_a_cluster_spreads_entries_and_purges_reach_all_of_them(cluster, join, made, named, until):
     first, second = await join(url=cluster.url), await join(url=cluster.url)
     names = [named(f"/{number}") for number in range(60)]
     for name in names:
@@ -68,7 +68,7 @@ async def test_nodes_of_a_cluster_fetch_a_key_once(cluster, join, made, named):
     assert sorted(asked) == sorted(names)
 
 
-async def test_a_master_of_a_cluster_that_is_killed_takes_its_part_alone(cluster, join, made, named, until):
+async def test_a_killed_master_of_a_cluster_loses_only_its_part(cluster, join, made, named, until):
     first, second = await join(url=cluster.url), await join(url=cluster.url)
     for node in cluster.nodes:
         node.client.config_set("cluster-require-full-coverage", "no")

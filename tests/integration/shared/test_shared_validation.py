@@ -89,9 +89,7 @@ async def test_a_purge_on_another_node_ends_what_is_validated(nodes, origin, unt
 
 
 @pytest.mark.parametrize("field", [{}, {"cache-control": "no-cache"}], ids=["in the background", "asked for"])
-async def test_what_was_purged_elsewhere_and_not_told_yet_is_no_news_to_others(
-    nodes, origin, until, monkeypatch, field
-):
+async def test_an_untold_purge_elsewhere_is_no_news_to_others(nodes, origin, until, monkeypatch, field):
     """The lease is younger than the purge: only its number keeps a 304 from bringing the response back."""
     (node, client), (_, other) = nodes
     await get(client)

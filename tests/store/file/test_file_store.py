@@ -177,9 +177,7 @@ asyncio.run(main())
 """
 
 
-async def test_what_a_killed_process_stored_is_whole_and_what_it_purged_is_gone(
-    opened: Open, tmp_path: Path
-) -> None:
+async def test_entries_and_purges_of_a_killed_process_survive(opened: Open, tmp_path: Path) -> None:
     program = WRITER.format(path=sys.path, directory=str(tmp_path / "store"))
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:  # noqa: ASYNC220
         assert process.stdout is not None
@@ -254,7 +252,7 @@ async def test_a_damaged_file_is_put_aside_and_begun_anew(
     assert await served(await opened(), "b") == [b"content"]
 
 
-async def test_a_store_stays_within_its_bytes_and_keeps_what_is_used(opened: Open, tmp_path: Path) -> None:
+async def test_a_store_stays_within_its_bytes_and_keeps_used_entries(opened: Open, tmp_path: Path) -> None:
     tier = await opened(disk_bytes=2 << 20)
     for number in range(60):
         await store(tier, response(str(number), bytes(100_000)))

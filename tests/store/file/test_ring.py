@@ -83,7 +83,7 @@ def test_a_damaged_purge_is_one_of_everything(ring: Ring, tmp_path: Path) -> Non
     assert [payload for _, payload in ring.follow(0)] == [b"first", b""]
 
 
-def test_a_purge_that_a_killed_process_did_not_finish_is_none(ring: Ring) -> None:
+def test_an_unfinished_purge_of_a_killed_process_does_not_count(ring: Ring) -> None:
     number = ring.append(b"first")
     ring._write(number, b"half a record")  # type: ignore[attr-defined,unused-ignore]
     assert list(ring.follow(0)) == [(number, b"first")]
