@@ -5,10 +5,7 @@ TEST_VENV  ?= .venv-test
 BIN         = $(TEST_VENV)/bin
 MADE_BY := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2], sys.base_prefix)' | tr ' /' '--')
 # Pages and docstrings that follow the rules of tools/prose/rules.py.
-PROSE   = README.md CONTRIBUTING.md SECURITY.md middleware app \
-    docs/comparison.md docs/conformance.md docs/index.md docs/learning.md docs/library.md docs/profiles.md docs/security.md docs/tour.md \
-    docs/tutorial.md docs/how-to/cdn.md docs/how-to/in-front.md docs/how-to/mediawiki.md docs/how-to/mounting.md \
-    docs/how-to/observing.md docs/how-to/page.md docs/how-to/purging.md docs/how-to/websockets.md
+PROSE       = README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs middleware app
 STAMP       = .made-by-$(or $(MADE_BY),none)
 RUNS        = $(VENV)/$(STAMP)
 TESTS       = $(TEST_VENV)/$(STAMP)
