@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -39,6 +40,7 @@ from univocal_app.observe.accesslog import open_log
 from univocal_app.observe.figures import Figures
 from univocal_app.processes.commons import Commons
 from univocal_app.run.assemble import House, assemble
+from univocal_app.run.listeners import Bound
 
 HERE = "benchmarks/observe.py"
 TARGET = b"/wiki/Main_Page?action=history&limit=50"
@@ -126,7 +128,9 @@ async def connected(house: House, pages: int) -> asyncio.Protocol:
     """A client's connection, with each page stored."""
     config = uvicorn.Config(house.proxy, lifespan="off", ws="none", log_config=None, proxy_headers=False)
     config.load()
-    connection = house.front(None).protocol(config, ServerState(), {})  # type: ignore[arg-type,call-arg,misc]
+    with socket.socket() as unused:
+        protocol = house.front(Bound(unused)).protocol
+    connection = protocol(config, ServerState(), {})  # type: ignore[call-arg,misc]
     transport = Nowhere()
     connection.connection_made(transport)
     for page in range(pages):

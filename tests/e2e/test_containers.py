@@ -42,7 +42,7 @@ def test_the_stack_has_a_configuration_that_is_accepted(root: Path) -> None:
     file = root / "deploy" / "compose" / "univocal.toml"
     configuration = load(file)
     runtime_of(configuration, str(file))
-    assert str(configuration.server.listen) == "0.0.0.0:8080"
+    assert [str(each) for each in configuration.server.listen] == ["0.0.0.0:8080"]
 
 
 def test_every_upstream_is_a_service(root: Path, compose: str) -> None:
@@ -118,7 +118,7 @@ def test_prometheus_asks_both_proxies_by_names_that_they_answer_to(
     assert targets == ["proxy", "second"]
     configuration = load(root / "deploy" / "compose" / "univocal.toml")
     assert set(targets) <= set(configuration.server.admin_hosts) & services.keys()
-    assert configuration.server.admin.port == 8081
+    assert [each.port for each in configuration.server.admin] == [8081]
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool (Debian package prometheus)")

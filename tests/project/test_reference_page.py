@@ -52,7 +52,7 @@ def test_a_page_without_a_place_is_refused(page: str, name: str) -> None:
 
 
 def test_every_reason_is_in_the_section_on_refusals(page: str) -> None:
-    _, _, told = page.partition("## What is refused, and why")
+    _, _, told = page.partition("## Rejections")
     assert set(REASONS) <= set(re.findall(r"`([a-z0-9-]+)`", told))
 
 

@@ -19,6 +19,7 @@ from univocal.http.errors import ConfigurationError
 from univocal_app.config.tables import validate
 from univocal_app.observe.admin_life import NotTakenError
 from univocal_app.run import workers as module
+from univocal_app.run.listeners import Bound
 from univocal_app.run.worker import Task
 from univocal_app.run.workers import Workers, WorkersError
 
@@ -36,7 +37,7 @@ async def watched(tmp_path: Path) -> AsyncIterator[tuple[Workers, list[str]]]:
     """One worker that is taken for hung after three seconds, and the names of those that ended."""
     ended: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as front:
-        task = Task(CONFIGURATION, "test", front, tmp_path)
+        task = Task(CONFIGURATION, "test", (Bound(front),), tmp_path)
         workers = Workers(1, lambda: task, ended.append, silence=3.0)
         await workers.start()
         yield workers, ended
@@ -93,7 +94,9 @@ def test_a_parent_that_stood_still_kills_nobody(tmp_path: Path) -> None:
     ended: list[str] = []
 
     async def stand_still(front: socket.socket) -> int:
-        workers = Workers(1, lambda: Task(CONFIGURATION, "test", front, tmp_path), ended.append, silence=3.0)
+        workers = Workers(
+            1, lambda: Task(CONFIGURATION, "test", (Bound(front),), tmp_path), ended.append, silence=3.0
+        )
         await workers.start()
         time.sleep(5)  # noqa: ASYNC251
         await asyncio.sleep(1.5)
