@@ -405,3 +405,8 @@ def test_every_setting_that_cannot_be_is_told() -> None:
         "server.workers",
         "sites[0].upstrem",
     ]
+
+
+def test_a_setting_that_is_missing_is_called_missing() -> None:
+    with pytest.raises(ConfigurationError, match=r": sites: missing: this setting has no default$"):
+        validate({}, "univocal.toml")

@@ -148,6 +148,7 @@ def test_lifetimes_of_the_cache_may_have_units(tmp_path: Path) -> None:
         ("[server]\nlisen = 'x'\n", "2: server.lisen: unknown key. Did you mean `listen`?"),
         ("[server]\nmax_bytes = 1\n", "`max_bytes` is a key of `[cache]`."),
         ("listen = 'x'\n", "1: listen: unknown key. `listen` is a key of `[server]`."),
+        ("lisen = 'x'\n", "1: lisen: unknown key. Did you mean `listen` of `[server]`?"),
         ("[serve]\n", "1: serve: unknown key. Did you mean `server`?"),
         ("[[server]]\n", "1: server: there is one such table: write `[server]`, not `[[server]]`"),
         ("[purge]\nallow = '::1'\n", "found '::1'; allowed: an array: write `[\"::1\"]`"),

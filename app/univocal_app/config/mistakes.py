@@ -55,7 +55,8 @@ def _mistake(problem: ErrorDetails, source: str, root: type[BaseModel]) -> Confi
         case "extra_forbidden":
             return _unknown(location, given, source, root)
         case "missing":
-            return ConfigurationError(source, key, None, "a value: this setting has no default")
+            mistake = "missing: this setting has no default"
+            return ConfigurationError(source, key, None, "a value: this setting has no default", mistake)
         case "value_error" if isinstance(error := problem["ctx"]["error"], SettingError):
             return ConfigurationError(source, key + error.place, error.value, error.allowed)
         case kind:
@@ -86,11 +87,21 @@ def _unknown(
     homes = [table for table, keys in _tables(root) if name in keys][:TABLES]
     if homes:
         said.append(f"`{name}` is a key of {' and '.join(f'`{table}`' for table in homes)}.")
+    if len(said) == 1 and (alike := _alike_elsewhere(name, root)):
+        said.append(alike)
     if len(said) == 1:
         few = f"The keys are {', '.join(beside)}." if len(beside) <= FEW else ""
         said.append(few or "The reference lists the keys of this table.")
     allowed = f"the keys {', '.join(beside)}"
     return ConfigurationError(source, dotted(location), given, allowed, " ".join(said))
+
+
+def _alike_elsewhere(name: str, root: type[BaseModel]) -> str:
+    """The key of another table that is most like an unknown one, as a question; empty if none is."""
+    keys = {key: table for table, keys in reversed(list(_tables(root))) for key in keys}
+    return "".join(
+        f"Did you mean `{near}` of `{keys[near]}`?" for near in get_close_matches(name, keys, 1, ALIKE)
+    )
 
 
 def _tables(root: type[BaseModel]) -> Iterator[tuple[str, list[str]]]:
