@@ -19,7 +19,7 @@ def demo_command(
     admin: Annotated[
         str, typer.Option(metavar="HOST:PORT", envvar="UNIVOCAL_ADMIN", help="Where the admin listener is.")
     ] = "127.0.0.1:8081",
-    visitors: Annotated[bool, typer.Option("--visitors", help="Let somebody ask, for its page.")] = False,
+    visitors: Annotated[bool, typer.Option("--visitors", help="Send sample requests for the page.")] = False,
 ) -> None:
     """Run the proxy before three small origins, and print what to try."""
     demo(address(listen, "--listen"), address(admin, "--admin"), visited=visitors)

@@ -34,8 +34,10 @@ __all__ = ["audit_command", "discover_command", "probe_command", "replay_command
 
 Logs = Annotated[list[str], typer.Argument(metavar="LOG…", help="Logs or lists; gz, zst; - for stdin.")]
 Form = Annotated[str, typer.Option("--format", metavar="auto|combined|json|urls")]
-MaxBytes = Annotated[str, typer.Option(metavar="SIZE", help="What the store may hold.")]
-Ttl = Annotated[float | None, typer.Option(metavar="SECONDS", min=0.001, help="Else all stays fresh.")]
+MaxBytes = Annotated[str, typer.Option(metavar="SIZE", help="The largest size of the store.")]
+Ttl = Annotated[
+    float | None, typer.Option(metavar="SECONDS", min=0.001, help="The lifetime of responses (unlimited).")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
 Out = Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Where to write the profile.")]
 Rate = Annotated[
@@ -52,7 +54,7 @@ def probe_command(
     out: Out = None,
     as_json: AsJson = False,
     rate: Rate = 20.0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be asked.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the requests, send none.")] = False,
     resume: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Answers so far: created, or continued.")
     ] = None,
@@ -261,7 +263,7 @@ def audit_command(
     logs: Logs,
     *,
     profile: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE", help="Else what the log itself speaks for.")
+        str | None, typer.Option(metavar="NAME|FILE", help="Default: the rules that the log supports.")
     ] = None,
     max_bytes: MaxBytes = "256 MiB",
     ttl: Ttl = None,

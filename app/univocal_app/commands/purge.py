@@ -25,10 +25,8 @@ VIA: Final = "http://127.0.0.1:8080"
 
 Files = Annotated[list[str] | None, typer.Option(metavar="FILE", help="URLs, one a line.")]
 Tags = Annotated[list[str] | None, typer.Option(metavar="TAG", help="Responses with this tag.")]
-Prefixes = Annotated[list[str] | None, typer.Option(metavar="URL", help="Everything that begins so.")]
-Patterns = Annotated[
-    list[str] | None, typer.Option(metavar="RE2", help="URLs in which it is found (admin listener).")
-]
+Prefixes = Annotated[list[str] | None, typer.Option(metavar="URL", help="URLs that begin with this one.")]
+Patterns = Annotated[list[str] | None, typer.Option(metavar="RE2", help="URLs that match (admin listener).")]
 
 _UNSENDABLE: Final = re.compile(rb"[^!-~]")
 _UNSENDABLE_TAG: Final = re.compile(r"[^!-~]").search

@@ -60,7 +60,7 @@ def reload_command(
     ca: Ca = None,
     insecure: Insecure = False,
 ) -> None:
-    """Have a running proxy read its configuration again. Exit status: 0 reloaded, 2 it cannot be, 1 else."""
+    """Have a running proxy read its configuration again. Exit status: 0 reloaded, 2 invalid, 1 else."""
     try:
         result = reload(admin, token_env, trust(ca, insecure=insecure))
     except ValueError as error:

@@ -36,7 +36,7 @@ def top_command(
     admin: Admin = ADMIN,
     count: Annotated[int, typer.Option("-n", metavar="N", min=1, max=1000, help="Rows of each table.")] = 8,
     interval: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.2, max=3600, help="Between two looks.")
+        float, typer.Option(metavar="SECONDS", min=0.2, max=3600, help="The time between two updates.")
     ] = 1.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything once, for programs.")] = False,
     token_env: TokenEnv = TOKEN_ENV,

@@ -23,7 +23,7 @@ def export_profile(
     ],
     target: Annotated[Target, typer.Option("--to", metavar="|".join(Target), help="The language.")],
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where the function goes (standard output).")
+        Path | None, typer.Option(metavar="FILE", help="The output file (standard output).")
     ] = None,
 ) -> None:
     """Write a profile as one function for another system, with test vectors at its end.

@@ -45,16 +45,18 @@ def import_profile(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="A VCL or C file, a remap rule, an nginx.conf.")
     ],
-    source: Annotated[Format, typer.Option("--from", metavar="varnish|ats|nginx", help="Whose file it is.")],
+    source: Annotated[
+        Format, typer.Option("--from", metavar="varnish|ats|nginx", help="The format of FILE.")
+    ],
     name: Annotated[str | None, typer.Option(metavar="NAME", help="The profile's name (its file's).")] = None,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where the profile goes (standard output).")
+        Path | None, typer.Option(metavar="FILE", help="The output file (standard output).")
     ] = None,
     sites: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where its sites go, as a univocal.toml.")
+        Path | None, typer.Option(metavar="FILE", help="Write its sites to this univocal.toml.")
     ] = None,
     pick: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Which of several rings, rules or servers.")
+        str | None, typer.Option(metavar="NAME", help="One of several tables, rules or servers.")
     ] = None,
 ) -> None:
     """Write the profile that a Varnish percent-encoding table, an ATS rule or an nginx server amounts to.
