@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.shared.servers import Cluster, Sentinels, started
+from tests.integration.shared.servers import Cluster, Sentinels, Started, started, wait
 from univocal.http.errors import RefusedError
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Tags
 
@@ -155,6 +155,27 @@ async def test_what_was_confirmed_before_a_failover_is_published_again(sentinels
     assert sentinels.replica.client.exists(b"univocal:3:e:{0123456789abcdef http en.example /wiki/A}")
     assert await (await join(url=sentinels.url)).read() == await first.read() == []
     assert await first.put(made(body=b"new"))
+
+
+async def test_an_old_snapshot_is_known_under_another_name_of_the_server(tmp_path, join, made):
+    """A primary with a replica writes its history into snapshots: it seems to have followed itself."""
+    primary = started(tmp_path / "primary")
+    replica = started(tmp_path / "replica", "--replicaof", "127.0.0.1", str(primary.port))
+    try:
+        wait(lambda: replica.client.info("replication")["master_link_status"] == "up")
+        first = await join(url=f"redis://127.0.0.1:{primary.port}")
+        await first.put(made(more=RED))
+        primary.client.save()
+        assert await first.store.purge(Tags(frozenset((b"red",)))) == 1
+        await first.store.aclose()
+        primary.kill()
+        primary = Started(tmp_path / "primary", primary.port, "--save", "")
+        wait(primary.client.ping)
+        second = await join(url=f"redis://localhost:{primary.port}")
+        assert await second.read() == []
+    finally:
+        primary.kill()
+        replica.kill()
 
 
 @pytest.mark.parametrize("kind", ["cluster", "replica", "sentinel"])

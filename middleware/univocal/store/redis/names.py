@@ -2,7 +2,7 @@
 
 univocal:3:e:{KEY}          a hash: the stored responses of a cache key
 univocal:3:t:{KEY}          whose turn it is to fetch that key
-univocal:3:head:{journal}   a hash: the number of the last purge, the horizon, whose history it is
+univocal:3:head:{journal}   a hash: the last purge's number and time, the horizon, whose history it is
 univocal:3:log:{journal}    a stream: the last purges
 univocal:3:last:{journal}   a sorted set: what was purged, by the number of its last purge
 univocal:3:how:{journal}    a hash: that last purge of each of these

@@ -7,6 +7,7 @@ local head = KEYS[1]
 if redis.call('HGET', head, 'history') ~= ARGV[5] then return 0 end
 local number = redis.call('HINCRBY', head, 'number', 1)
 local written = string.format('%.0f', number)
+redis.call('HSET', head, 'written', redis.call('TIME')[1])
 redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[2], written .. '-0', 'p', ARGV[1])
 if ARGV[4] == '1' then
   redis.call('DEL', KEYS[3], KEYS[4])
