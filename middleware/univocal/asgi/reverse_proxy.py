@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
-from weakref import WeakSet
 
 from univocal.asgi.client import ScopeClient
 from univocal.asgi.messages import Receive, Scope, Send
@@ -86,7 +85,7 @@ class Origins:
         watch: Callable[[OriginRequest], Watch] | None = None,
     ) -> None:
         self.proxies = dict(proxies)
-        self._retired = WeakSet[Upstream]()  # which requests that began before may ask still
+        self._retired: list[OriginServer] = []  # which requests that began before may ask still
         self.forwarding = Forwarding({name: proxy.upstream for name, proxy in proxies.items()}, watch)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -101,8 +100,8 @@ class Origins:
     def connections(self) -> int:
         """The number of open connections to all of them; 0 for transports that do not tell."""
         # The addresses of one name share a transport, and so does whoever has succeeded another.
-        servers = [server for upstream in self._upstreams() for server in upstream.servers]
-        return sum({id(each.transport): each.connections for each in servers}.values())
+        servers = [server for upstream in self._serving() for server in upstream.servers]
+        return sum({id(each.transport): each.connections for each in (*servers, *self._retired)}.values())
 
     def begin(self) -> None:
         """Begin to look after the origin servers, in the running event loop.
@@ -125,21 +124,23 @@ class Origins:
                 if each is not None:
                     upstream.succeed(each)
         kept = {id(server.transport) for upstream in self._serving() for server in upstream.servers}
-        self._retired.update(gone)
+        # A compiled object has no weak references: who has no connection is forgotten at the next change.
+        retired = [server for server in self._retired if server.connections]
+        retired += [server for upstream in gone for server in upstream.servers]
+        self._retired = [server for server in retired if id(server.transport) not in kept]
         for upstream in gone:
             upstream.retire(kept)
         self.begin()
 
     async def aclose(self) -> None:
         """Close every connection to every origin server."""
-        for upstream in self._upstreams():
+        for upstream in self._serving():
             await upstream.aclose()
+        for server in self._retired:
+            await server.aclose()
 
     def _serving(self) -> set[Upstream]:
         return {proxy.upstream for proxy in self.proxies.values()}
-
-    def _upstreams(self) -> list[Upstream]:
-        return [*self._serving(), *self._retired]
 
 
 async def _forward(upstream: Upstream, scope: Scope, receive: Receive, send: Send) -> None:

@@ -2,11 +2,14 @@
 
 import asyncio
 import contextlib
+import gc
 
 import httpx
 import pytest
 
 from neighbours import PlayedAnswer
+from univocal.asgi.reverse_proxy import Origins, ReverseProxy
+from univocal.forward.upstream import Upstream
 from univocal.http.errors import ConfigurationError, RefusedError
 from univocal.origin.server import OriginServer, Timeouts
 from univocal.origin.transport import OriginTransport
@@ -458,3 +461,25 @@ async def test_a_retired_one_finishes_and_keeps_no_connection(server):
         while len(closed) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     assert origin.connections == 0
+
+
+async def test_who_is_replaced_is_counted_while_it_answers_and_closed_at_the_end(serve):
+    held = asyncio.Event()
+
+    async def script(peer):
+        await peer.head()
+        await held.wait()
+
+    before = OriginServer(str((await serve(script)).url))
+    origins = Origins({"": ReverseProxy(Upstream.of([before]))})
+    begun = asked(before)
+    async with asyncio.timeout(30):
+        while origins.connections == 0:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    for _ in range(3):
+        origins.change({"": ReverseProxy("http://127.0.0.1:9")})
+        gc.collect()
+        assert origins.connections == 1
+    await origins.aclose()
+    assert origins.connections == 0
+    assert isinstance((await begun.end()).error, RefusedError)
