@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, cast
+
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from store.model import Laws, ModelEntries, ModelPurges, ModelServer, Node, tier_over
+from univocal.http.errors import RefusedError
+from univocal.store.memory import MemoryStore
+from univocal.store.purge_selectors import Everything, Selector, Tags
+from univocal.store.shared import SharedTier
 
 
 class ModelLaws(Laws):
@@ -73,3 +82,40 @@ class ModelLaws(Laws):
 
 TestModelLaws = ModelLaws.TestCase
 TestModelLaws.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+
+
+class SlowPurges:
+    """A journal whose server answers each purge in the next turn, and notes it."""
+
+    def __init__(self) -> None:
+        self.published: list[Selector] = []
+        self.meanwhile: Callable[[], None] | None = None
+
+    async def publish(self, selector: Selector, _now: float) -> int:
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        self.published.append(selector)
+        return len(self.published)
+
+
+@pytest.mark.parametrize("count", [1, 2_000])
+async def test_a_purge_owed_while_another_is_published_is_published_after(count: int) -> None:
+    """The same again, or so many that they become one of everything."""
+    purges = SlowPurges()
+    tier = SharedTier(MemoryStore(), cast("Any", None), cast("Any", purges), lambda: 0.0)
+    names = [Tags(frozenset((b"%d" % number,))) for number in range(count)]
+
+    def owe() -> None:
+        for selector in names:
+            with suppress(RefusedError):
+                tier._owe(selector, 0.0, None)
+
+    with suppress(RefusedError):
+        tier._owe(names[0], 0.0, None)
+    purges.meanwhile = owe
+    while tier._owed:
+        await tier._publish_owed()
+    assert purges.published[0] == names[0]
+    assert names[-1] in purges.published[1:]
+    assert count == 1 or Everything() in purges.published[1:]

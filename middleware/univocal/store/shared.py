@@ -158,13 +158,7 @@ class SharedTier(Tiers):
 
     async def _return(self) -> None:
         while self._owed:
-            try:
-                for piece in pieces_of(self._owed[0]):
-                    await self._purges.publish(piece, self.clock())
-            except StoreUnavailableError:
-                await asyncio.sleep(_PAY_AGAIN)
-            else:
-                del self._owed[0]
+            await self._publish_owed()
         self._returning = None
         self._empty()
         self._read_journal()
@@ -506,14 +500,20 @@ class SharedTier(Tiers):
     async def _pay(self) -> None:
         """Publish what is owed while the journal is followed."""
         while self._owed and self._is_there:
-            try:
-                for piece in pieces_of(self._owed[0]):
-                    await self._purges.publish(piece, self.clock())
-            except StoreUnavailableError:
-                await asyncio.sleep(_PAY_AGAIN)
-            else:
-                del self._owed[0]
+            await self._publish_owed()
         self._returning = None
+
+    async def _publish_owed(self) -> None:
+        """Publish the first purge that is owed; what is owed meanwhile, be it the same, is another."""
+        selector = self._owed.pop(0)
+        try:
+            for piece in pieces_of(selector):
+                await self._purges.publish(piece, self.clock())
+        except BaseException as error:
+            self._owed.insert(0, selector)
+            if not isinstance(error, StoreUnavailableError):
+                raise
+            await asyncio.sleep(_PAY_AGAIN)
 
     async def count(self, selector: Selector) -> int:
         if not self._is_there:
