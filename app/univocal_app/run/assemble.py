@@ -92,8 +92,10 @@ __all__ = [
 ]
 
 LOOK: Final = 5.0  # seconds
-# The part of what all processes keep together that each may have in its own memory, too: 1 of so many.
-_OWN: Final = 4
+# The part of what all processes keep together that each may have in its own memory, too: 1 of so many,
+# and at least so many bytes.
+_OWN: Final = 8
+_LEAST: Final = 4 << 20
 PERIOD: Final = 3.0  # seconds between two looks at the files of users
 
 
@@ -351,11 +353,15 @@ def memory_bounds(configuration: Configuration) -> tuple[int, int]:
 
     Where several processes keep what they store together in memory, each has a part of it in its own.
     """
-    table, workers = configuration.cache, configuration.server.workers
-    if table.store != "memory" or workers == 1:
+    table = configuration.cache
+    if not _is_together(configuration):
         return table.max_bytes, table.max_object_bytes
-    own = max(table.max_bytes // (_OWN * workers), table.max_object_bytes)
-    return min(own, table.max_bytes), table.max_object_bytes
+    own = max(table.max_bytes // (_OWN * configuration.server.workers), _LEAST)
+    return min(own, table.max_bytes), min(table.max_object_bytes, table.max_bytes)
+
+
+def _is_together(configuration: Configuration) -> bool:
+    return configuration.cache.store == "memory" and configuration.server.workers > 1
 
 
 def store_of(
@@ -366,7 +372,7 @@ def store_of(
 ) -> MemoryStore | SharedTier:
     """Make the store of the configuration; nothing is connected yet. Raises ConfigurationError."""
     table = configuration.cache
-    memory = MemoryStore(*memory_bounds(configuration))
+    memory = MemoryStore(*memory_bounds(configuration), is_part=_is_together(configuration))
     try:
         if table.store == "memory":
             if commons is None or commons.store is None:

@@ -52,21 +52,37 @@ class MemoryStats:
     lent: int
 
 
+class _Level:
+    """A number of bytes: now, and at most so far."""
+
+    __slots__ = ("most", "now")
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+
+
 class MemoryStore:
     """Stored responses by key, never of more than `max_bytes`, each of `max_object_bytes` at most.
 
+    It `is_part` of a store behind it, which keeps larger responses than there is room for here.
     Raises ConfigurationError for bounds that are none.
     """
 
     def __init__(
-        self, max_bytes: int = 256 << 20, max_object_bytes: int = 16 << 20, max_variants: int = 64
+        self,
+        max_bytes: int = 256 << 20,
+        max_object_bytes: int = 16 << 20,
+        max_variants: int = 64,
+        *,
+        is_part: bool = False,
     ) -> None:
         bounds = {"max_bytes": max_bytes, "max_object_bytes": max_object_bytes, "max_variants": max_variants}
         for name, bound in bounds.items():
             if type(bound) is not int or bound < 1:
                 raise ConfigurationError("MemoryStore", name, bound, "an integer, more than 0")
         self.max_bytes = max_bytes
-        self.max_object_bytes = min(max_object_bytes, max_bytes)
+        self._is_part: Final = is_part
+        self.max_object_bytes = self._most_of_one(max_bytes, max_object_bytes)
         self.max_variants = max_variants
         # Content under way is not evicted, nor is that which slow clients are being sent, so each has a share
         # of its own: memory stays below 3/2 of max_bytes.
@@ -78,7 +94,7 @@ class MemoryStore:
         self._bans = Bans()
         self._round = 0  # the number of the ban up to which the sweep under way tests
         self._bytes = self._responses = self._evictions = 0
-        self._small = self._most_small = 0  # bytes in small objects now, and at most so far
+        self._small = _Level()  # bytes in small objects
         self._uncacheable: OrderedDict[int, float] = OrderedDict()
 
     @property
@@ -113,16 +129,23 @@ class MemoryStore:
                 return tuple(stored for stored in entry.variants if stored.search == variance)
         return ()
 
+    def _most_of_one(self, max_bytes: int, max_object_bytes: int) -> int:
+        return max_object_bytes if self._is_part else min(max_object_bytes, max_bytes)
+
+    def fits(self, stored: Stored) -> bool:
+        """Tell whether a response is small enough to be kept here."""
+        return stored.cost <= min(self.max_object_bytes, self.max_bytes)
+
     async def resize(self, max_bytes: int, max_object_bytes: int) -> None:
         """Have other bounds; what is too much then goes in slices, between which others are served."""
-        least = min(max_object_bytes, max_bytes)
+        least = self._most_of_one(max_bytes, max_object_bytes)
         share = max(max_bytes // 4, least)
         self._leases.limit, self._loans.most, self.max_object_bytes = share, share, least
-        self._most_small = self._small  # or what it was by the old bounds would leave no room by these
+        self._small.most = self._small.now  # or what it was by the old bounds would leave no room by these
         while self._evicted_to(max_bytes, _PURGED):
             self.max_bytes = max(max_bytes, self._bytes)  # so that no commit evicts all of it at once
             await asyncio.sleep(0)
-        self.max_bytes, self._most_small = max_bytes, self._small
+        self.max_bytes, self._small.most = max_bytes, self._small.now
 
     # ── leases ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -150,7 +173,7 @@ class MemoryStore:
         """Store a response; False if it was purged since the lease began, is too large or not to be kept."""
         if not self._leases.holds(lease, stored):
             return False
-        if not stored.reusable or stored.cost > self.max_object_bytes:
+        if not stored.reusable or not self.fits(stored):
             return False
         if (stored.part is not None or stored.bodiless) and self._holds_better(stored):
             return False
@@ -187,7 +210,7 @@ class MemoryStore:
     def _count(self, entry: Entry, form: Stored, times: int) -> None:
         entry.cost += times * form.cost
         self._bytes += times * form.cost
-        self._small += times * form.small
+        self._small.now += times * form.small
         self._loans.keep(form.body, kept=times > 0)
 
     # ── loans ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -391,7 +414,7 @@ class MemoryStore:
         entry.variants = (stored, *entry.variants)
         entry.cost += stored.cost
         self._bytes += stored.cost
-        self._small += stored.small
+        self._small.now += stored.small
         self._responses += 1
         self._loans.keep(stored.body, kept=True)
         other = self._index.add(entry, stored)
@@ -409,7 +432,7 @@ class MemoryStore:
                 continue
             self._evictions += len(victim.variants)
             self._drop(victim.key, victim.variants)
-        self._most_small = max(self._most_small, self._small)
+        self._small.most = max(self._small.most, self._small.now)
 
     def _evicted_to(self, octets: int, most: int) -> bool:
         """Drop so many entries at most, until these bytes or fewer are left; False once they are."""
@@ -424,7 +447,7 @@ class MemoryStore:
     @property
     def _held(self) -> int:
         """The bytes of what is stored, small objects counted as at their most."""
-        return self._bytes - self._small + max(self._small, self._most_small)
+        return self._bytes - self._small.now + max(self._small.now, self._small.most)
 
     def _drop(self, key: bytes, dropped: Sequence[Stored]) -> None:
         """Remove stored responses of one key, and the entry with the last of them."""
@@ -442,7 +465,7 @@ class MemoryStore:
         entry.variants = tuple(one for one in entry.variants if one is not stored)
         entry.cost -= stored.cost
         self._bytes -= stored.cost
-        self._small -= stored.small
+        self._small.now -= stored.small
         self._responses -= 1
         self._loans.keep(stored.body, kept=False)
         if stored.forms is not None and stored.forms.coded:

@@ -258,7 +258,11 @@ class SharedTier(Tiers):
         self._follow()
         if not self._is_there:
             return self._keep(ours.local, stored)
-        if not self.memory.commit(ours.local, stored):
+        if not self.memory.fits(stored):
+            if not (stored.reusable and self.memory.holds(ours.local, stored)):
+                return False
+            self.memory.purge(_before(stored), self.clock(), sparing=ours.local)  # the store alone has it
+        elif not self.memory.commit(ours.local, stored):
             return False
         ours.kept = stored
         ours.owed.append(stored)
@@ -444,7 +448,7 @@ class SharedTier(Tiers):
             return
         with suppress(StoreUnavailableError, RefusedError):
             if await self._entries.commit(lease.fetch, self._followed, stored, now):
-                await self._publish(Variants(place, nextafter(stored.response_time, 0.0)), now, None)
+                await self._publish(_before(stored), now, None)
 
     # Purges
 
@@ -564,6 +568,11 @@ def _tokens() -> Iterator[bytes]:
     """Names of leases that no other node gives."""
     node = secrets.token_bytes(8)
     return (node + number.to_bytes(6, "big") for number in count())
+
+
+def _before(stored: Stored) -> Variants:
+    """What this response replaces."""
+    return Variants(frozenset(((stored.key, stored.vary),)), nextafter(stored.response_time, 0.0))
 
 
 def _of(lease: TierLease) -> NodeLease:
