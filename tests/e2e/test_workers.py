@@ -9,6 +9,8 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+import forking
 
 Fixture = Callable[..., Any]
 
@@ -122,7 +126,7 @@ def test_what_the_page_shows_is_of_every_worker(workers: Fixture, ask: Fixture) 
         return json.loads(ask(running.admin, path, "localhost").body)
 
     until(lambda: shown("/-/spellings")["requests"] == COUNT)
-    named = json.dumps({"prefix": "http://en.example/wiki/"})
+    named = json.dumps({"url": "http://en.example/wiki/A(b)"})  # by prefix, Redis counts nothing
     counted = ask(running.admin, "/-/purge/preview", "localhost", "POST", body=named)
     assert json.loads(counted.body)["would_purge"] == 1
     ask(running.proxy, "/wiki/a(b)?x", "en.example", "PURGE")
@@ -333,3 +337,22 @@ def test_workers_share_what_they_store_without_a_server(univocal: Fixture, tmp_p
         '[server]\nworkers = 4\n[[sites]]\nhosts = ["*"]\nupstream = "http://127.0.0.1:9"\n', encoding="utf-8"
     )
     assert univocal("check", "--config", str(file)).returncode == 0
+
+
+def test_a_signal_during_a_slow_start_ends_without_a_traceback(origin: Any, tmp_path: Path) -> None:
+    """The store does not answer, so that the start waits for it."""
+    file = tmp_path / "univocal.toml"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        file.write_text(
+            f'[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nworkers = {COUNT}\n'
+            f'[cache]\nstore = "redis://127.0.0.1:{silent.getsockname()[1]}/0"\n'
+            f'[[sites]]\nhosts = ["*"]\nupstream = "{origin.url}"\n'
+        )
+        command = [sys.executable, "-m", "univocal_app", "serve", "--config", str(file)]
+        process = forking.Program(command, stderr=subprocess.PIPE, text=True)
+        silent.settimeout(20)
+        with silent.accept()[0]:
+            process.send_signal(signal.SIGTERM)
+            _, said = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert "Traceback" not in said

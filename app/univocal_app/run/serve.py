@@ -101,7 +101,7 @@ class Serving:
         self._servers = [(_Server(_settings(listener)), listener.socket) for listener in listeners]
         self._start, self._close, self._ending = start, close, ending
         self._patience, self._leaving = patience, leaving
-        self.is_leaving = False
+        self.is_leaving = self._has_ended = False
 
     def leave(self) -> None:
         """Serve on for as long as clients may take to go elsewhere, then end; a second time, end at once."""
@@ -118,7 +118,7 @@ class Serving:
 
     def end(self, *, at_once: bool = False) -> None:
         """Accept no more; what is under way has its time, or none."""
-        self.is_leaving = True
+        self.is_leaving = self._has_ended = True
         for server, _ in self._servers:
             server.config.timeout_graceful_shutdown = self._patience().timeout  # type: ignore[assignment]
             server.should_exit = True
@@ -126,7 +126,7 @@ class Serving:
         self._ending(at_once)
 
     async def serve(self, ready: Callable[[], None] = lambda: None) -> None:
-        """Serve until the end; `ready` is called once every listener accepts connections."""
+        """Serve until the end; `ready` is called once every listener accepts connections, if not after it."""
         try:
             await self._start()
             async with asyncio.TaskGroup() as group:
@@ -134,7 +134,8 @@ class Serving:
                     group.create_task(server.serve([bound]))
                 for server, _ in self._servers:
                     await server.accepting.wait()
-                ready()
+                if not self._has_ended:
+                    ready()
         finally:
             await self._close()
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from pathlib import Path
 
 import pytest
+
+from univocal.store.redis.pipe import Pipe
+from univocal.store.redis.servers import servers_at
 
 
 def tls(port: int, certificates: Path) -> list[str]:
@@ -73,3 +78,14 @@ async def test_a_certificate_of_an_unknown_authority_is_refused(server, join, ce
     node = await join(url=f"rediss://127.0.0.1:{server.tls_port}/0", connected=False)
     await until(lambda: "certificate verify failed" in caplog.text)
     assert not node.store.connected
+
+
+async def test_a_server_that_never_speaks_is_given_up():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        servers = servers_at(f"redis://127.0.0.1:{silent.getsockname()[1]}/0", 0.1)
+        pipe = Pipe(servers.connection(servers.places()[0]))
+        async with asyncio.timeout(5):
+            with pytest.raises(TimeoutError):
+                await pipe.call("PING")
+            await pipe.aclose()
+    assert pipe.broken

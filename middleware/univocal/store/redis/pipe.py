@@ -61,8 +61,12 @@ class Pipe:
         await asyncio.shield(self._opening)
 
     async def _connect(self) -> None:
+        # One that is cancelled before TCP is connected may be left open: redis-py bounds that by itself. A server
+        # that takes a connection and says nothing has as long again.
+        limit = 2 * self._connection.socket_connect_timeout
         try:
-            await self._connection.connect()
+            async with asyncio.timeout(limit):
+                await self._connection.connect()
         except BaseException:
             self.broken = True
             await self._connection.disconnect(nowait=True)
@@ -102,7 +106,7 @@ class Pipe:
         """Close the connection; who waits for a reply gets none."""
         self.broken = True
         if self._opening is not None:
-            # A connection that is cancelled while it opens may be left open.
+            # It ends by its own timeout: a connection that is cancelled while it opens may be left open.
             await asyncio.gather(self._opening, return_exceptions=True)
         if self._reading is not None:
             self._reading.cancel()
