@@ -61,8 +61,8 @@ class Pipe:
         await asyncio.shield(self._opening)
 
     async def _connect(self) -> None:
-        # One that is cancelled before TCP is connected may be left open: redis-py bounds that by itself. A server
-        # that takes a connection and says nothing has as long again.
+        # One that is cancelled before TCP is connected may be left open: redis-py bounds that by itself. A
+        # server that takes a connection and says nothing has as long again.
         limit = 2 * self._connection.socket_connect_timeout
         try:
             async with asyncio.timeout(limit):
