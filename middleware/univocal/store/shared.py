@@ -261,7 +261,8 @@ class SharedTier(Tiers):
         if not self.memory.fits(stored):
             if not (stored.reusable and self.memory.holds(ours.local, stored)):
                 return False
-            self.memory.purge(_before(stored), self.clock(), sparing=ours.local)  # the store alone has it
+            older = Variants(frozenset(((stored.key, stored.vary),)), stored.response_time)
+            self.memory.purge(older, self.clock(), sparing=ours.local)  # the store alone has the new one
         elif not self.memory.commit(ours.local, stored):
             return False
         ours.kept = stored

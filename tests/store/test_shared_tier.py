@@ -1,0 +1,127 @@
+"""Memory over a shared store, one danger at a time: what `test_shared.py` finds by chance alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from store.model import DETACHED, KEYS, START, ModelEntries, ModelPurges, ModelServer
+from support import stored_response
+from univocal.cache.stored import Stored
+from univocal.store.journal import Purge
+from univocal.store.memory import MemoryStore
+from univocal.store.purge_selectors import Everything, Tags
+from univocal.store.roles import BOUND
+from univocal.store.shared import SharedTier
+
+KEY = KEYS[0]
+RED = Tags(frozenset((b"red",)))
+
+
+class One:
+    """One node over a store in this process."""
+
+    def __init__(self, memory: MemoryStore | None = None) -> None:
+        self.now = START
+        self.server = ModelServer()
+        self.purges = ModelPurges(self.server, lambda: self.now)
+        self.memory = memory or MemoryStore()
+        entries = ModelEntries(self.server, self.purges)
+        self.tier = SharedTier(self.memory, entries, self.purges, lambda: self.now, DETACHED)
+
+    def response(self, body: bytes = b"body") -> Stored:
+        fields = [(b"cache-control", b"max-age=60"), (b"xkey", b"red")]
+        return stored_response(*fields, name=KEY, body=body, at=self.now)
+
+    async def end(self, lease: Any) -> None:
+        ended = asyncio.get_running_loop().create_future()
+        self.tier.end(lease, lambda: ended.set_result(None))
+        await ended
+        self.tier.release(lease)
+
+    async def put(self, body: bytes = b"body") -> bool:
+        lease = self.tier.begin(KEY, self.now)
+        is_kept = self.tier.commit(lease, self.response(body))
+        await self.end(lease)
+        return is_kept
+
+    def another_purges(self) -> None:
+        """Another node purges, and this one hears of it without looking."""
+        number = self.server.purges[-1].number + 1 if self.server.purges else 1
+        self.server.purges.append(Purge(number, self.now, RED, b""))
+        self.purges.deliver()
+
+    def found(self) -> Sequence[bytes]:
+        return [bytes(one.body) for one in self.tier.lookup(KEY, self.now)]
+
+    @property
+    def in_store(self) -> list[bytes]:
+        return [bytes(one.body) for _, one in self.server.rows.get(KEY, {}).values()]
+
+
+@pytest.fixture
+async def node() -> One:
+    one = One()
+    await one.tier.start()
+    return one
+
+
+async def test_what_was_purged_during_its_fetch_is_not_stored(node: One) -> None:
+    lease = node.tier.begin(KEY, node.now)
+    node.another_purges()
+    assert not node.tier.commit(lease, node.response())
+    await node.end(lease)
+    assert (node.found(), node.in_store) == ([], [])
+
+
+async def test_what_is_purged_before_it_is_written_is_not_written(node: One) -> None:
+    lease = node.tier.begin(KEY, node.now)
+    assert node.tier.commit(lease, node.response())
+    node.another_purges()
+    await node.end(lease)
+    assert (node.found(), node.in_store) == ([], [])
+
+
+@pytest.mark.parametrize(("silence", "found"), [(BOUND - 0.01, [b"body"]), (BOUND, [])])
+async def test_memory_is_trusted_for_a_bounded_silence(node: One, silence: float, found: list[bytes]) -> None:
+    assert await node.put()
+    node.purges.deliver()
+    node.now += silence
+    assert node.found() == found
+
+
+async def test_a_loss_empties_memory(node: One) -> None:
+    assert await node.put()
+    node.tier.lost("a test")
+    assert node.found() == []
+
+
+async def test_a_return_empties_memory(node: One) -> None:
+    node.tier.lost("a test")
+    assert await node.put()
+    assert node.found() == [b"body"]
+    node.tier.returned()
+    await asyncio.wait_for(node.tier._there.wait(), 1)
+    assert (node.found(), node.in_store) == ([], [])
+
+
+async def test_what_the_journal_no_longer_tells_empties_memory(node: One) -> None:
+    assert await node.put()
+    node.another_purges()
+    node.server.purges[:] = [Purge(9, node.now, Everything(), b"")]
+    node.server.horizon = 8
+    node.purges.deliver()
+    assert node.found() == []
+
+
+async def test_what_is_larger_than_a_part_is_in_the_store_alone() -> None:
+    node = One(MemoryStore(20_000, 1_000_000, is_part=True))
+    await node.tier.start()
+    assert await node.put(b"small")
+    assert await node.put(bytes(30_000))
+    assert node.found() == []  # nor is what it replaced
+    assert node.in_store == [bytes(30_000)]
+    assert not await One(MemoryStore(20_000, 1_000_000)).put(bytes(30_000))
