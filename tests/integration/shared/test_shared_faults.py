@@ -337,3 +337,16 @@ async def test_commands_under_way_when_redis_is_lost_fail_as_such(join, server, 
             await until(lambda: a.store.connected)
         going = False
     assert set(outcomes) == {"confirmed", "shared-store-unavailable"}
+
+
+async def test_a_redis_that_answered_late_is_asked_again_at_once(join, made, named, server):
+    first, second = await join(), await join(times={"command": 1.0, "heartbeat": 5.0})
+    await first.put(made(named("/late")))
+    await first.put(made(named("/next")))
+    os.kill(server.process.pid, signal.SIGSTOP)
+    try:
+        assert await second.read(named("/late")) == []
+    finally:
+        os.kill(server.process.pid, signal.SIGCONT)
+    await asyncio.sleep(0.1)  # far less than the timeout
+    assert await second.read(named("/next")) == [b"content"]

@@ -58,6 +58,7 @@ class Commands:
         self._refreshing = asyncio.Lock()
         self._refreshed = -_REFRESH
         self._late_since: float | None = None
+        self._late_reply = 0.0  # when the last reply came that nobody waited for any longer
 
     async def run(self, name: str, script: str, keys: Sequence[bytes], args: Sequence[Word]) -> Any:
         """Run a script that is reported by `name`; returns its result.
@@ -75,7 +76,7 @@ class Commands:
             return reply
         except AWAY as error:
             result = result_of(error)
-            if result == "late" and self._late_since is None:
+            if result == "late" and self._late_since is None and self._late_reply < began:
                 self._late_since = time.perf_counter()
             kind = FullError if result == "full" else StoreUnavailableError
             raise kind(str(error) or "no answer in time") from None
@@ -96,6 +97,11 @@ class Commands:
             self._late_since = None if self._late_since is None else now
             return False
         return True
+
+    def _answers_again(self) -> None:
+        """Ask again at once: the replies were late, perhaps since this process stood still."""
+        self._late_since = None
+        self._late_reply = time.perf_counter()
 
     async def _run(self, script: str, keys: Sequence[bytes], args: Sequence[Word]) -> Any:
         try:
@@ -126,7 +132,7 @@ class Commands:
             elif best is None or pipe.load < best.load:
                 best = pipe
         if best is None or (best.load >= _BUSY and len(pipes) < self._connections):
-            best = Pipe(self.servers.connection(place))
+            best = Pipe(self.servers.connection(place), self._answers_again)
             pipes.append(best)
         return best
 

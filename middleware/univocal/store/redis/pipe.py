@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import redis.asyncio as redis
@@ -20,14 +21,15 @@ _Reply: TypeAlias = "asyncio.Future[Any]"
 class Pipe:
     """Commands over one connection, which is opened by the first of them. Use it in one event loop.
 
-    A caller that gives up leaves its place: the reply is read and dropped. An error of the connection fails
-    all callers that wait for a reply.
+    A caller that gives up leaves its place: the reply is read and dropped, and `late_reply` is called. An
+    error of the connection fails all callers that wait for a reply.
     """
 
-    __slots__ = ("_connection", "_opening", "_reading", "_waiting", "broken")
+    __slots__ = ("_connection", "_late_reply", "_opening", "_reading", "_waiting", "broken")
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, late_reply: Callable[[], None] | None = None) -> None:
         self._connection = connection
+        self._late_reply = late_reply
         self._opening: asyncio.Task[None] | None = None
         self._reading: asyncio.Task[None] | None = None
         self._waiting: deque[_Reply] = deque()
@@ -96,7 +98,9 @@ class Pipe:
     def _answer(self, reply: Any) -> None:
         waiting = self._waiting.popleft()
         if waiting.done():
-            return  # its caller gave up
+            if self._late_reply is not None:  # its caller gave up
+                self._late_reply()
+            return
         if isinstance(reply, Exception):
             waiting.set_exception(reply)
         else:
