@@ -588,7 +588,7 @@ server { listen 443 ssl; server_name en.example; location / { proxy_pass http://
 """
 
 
-def test_a_server_that_only_redirects_leaves_its_host_to_the() -> None:
+def test_a_redirecting_server_leaves_its_host_to_the_next() -> None:
     imported = read(Source("nginx.conf", REDIRECTED))
     (site,) = imported.sites
     assert site["hosts"] == ["en.example"]
@@ -605,6 +605,6 @@ def test_a_server_that_only_redirects_leaves_its_host_to_the() -> None:
         ("ssl_certificate cert.pem", "[server] tls_cert"),
     ],
 )
-def test_what_has_a_setting_of_its_own_is_said_with(directive: str, table: str) -> None:
+def test_the_message_names_the_setting_that_exists(directive: str, table: str) -> None:
     text = f"server {{ {directive}; proxy_pass http://127.0.0.1:9001; }}"
     assert any(table in note.text for note in read(Source("nginx.conf", text)).notes)

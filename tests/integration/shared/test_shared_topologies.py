@@ -157,7 +157,7 @@ async def test_what_was_confirmed_before_a_failover_is_published_again(sentinels
     assert await first.put(made(body=b"new"))
 
 
-async def test_an_old_snapshot_is_known_under_another_name_of_the(tmp_path, join, made):
+async def test_an_old_snapshot_is_known_under_another_server_name(tmp_path, join, made):
     """A primary with a replica writes its history into snapshots: it seems to have followed itself."""
     primary = started(tmp_path / "primary")
     replica = started(tmp_path / "replica", "--replicaof", "127.0.0.1", str(primary.port))
