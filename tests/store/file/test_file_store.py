@@ -21,6 +21,7 @@ from univocal.http.errors import ConfigurationError
 from univocal.http.messages import Request
 from univocal.store.address import file_tier
 from univocal.store.file.directory import new_in_memory
+from univocal.store.file.rows import EntryTable
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Tags
 from univocal.store.shared import SharedTier
@@ -260,6 +261,17 @@ async def test_a_store_stays_within_its_bytes_and_keeps_used_entries(opened: Ope
     other = await opened()
     assert await served(other, "59") != []
     assert await served(other, "0") == []
+
+
+async def test_an_unexpected_fault_of_one_write_stops_no_later_one(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = await opened(), await opened()
+    with monkeypatch.context() as patched:
+        patched.setattr(EntryTable, "begin", lambda _: 1 // 0)
+        await asyncio.wait_for(store(first, response("a")), 5)
+    await asyncio.wait_for(store(first, response("b")), 5)
+    assert await served(second, "b") == [b"content"]
 
 
 async def test_a_full_disk_stores_nothing_and_purges_go_on(

@@ -218,7 +218,7 @@ class FileEntries(Entries):
         try:
             self._enqueue(_Work(run, size, done))
             return await done
-        except (sqlite3.Error, OSError) as error:
+        except Exception as error:
             raise StoreUnavailableError(str(error)) from error
 
     def _enqueue(self, work: _Work) -> None:
@@ -246,8 +246,8 @@ class FileEntries(Entries):
             try:
                 opened, rows = self._current(opened)
                 self._write_batch(rows, batch)
-            except (sqlite3.Error, OSError) as error:
-                self._fail(batch, error)
+            except Exception as error:
+                self._fail(batch, error)  # the thread goes on: later responses are stored
         if opened is not None:
             try:
                 opened[1].checkpoint()
