@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 logger: Final = logging.getLogger("univocal")
 
-# What may wait to be written: bytes and responses. More is not stored.
+# What may wait to be written: bytes, unless one response is larger, and responses. More is not stored.
 _MOST_WAITING: Final = 8 << 20
 _MOST_PUTS: Final = 5_000
 # Operations of one transaction, and seconds in which others come to join the first.
@@ -158,7 +158,8 @@ class FileEntries(Entries):
         begun, result = time.perf_counter(), "ok"
         put = Put.of(number, stored, now)
         try:
-            if self._size + put.size > _MOST_WAITING or len(self._waiting) > _MOST_PUTS:
+            too_much = 0 < self._size > _MOST_WAITING - put.size  # a large one may wait alone
+            if too_much or len(self._waiting) > _MOST_PUTS:
                 result = "full"
                 return False
             replaced: bool = await self._write(lambda rows: rows.put(put), put.size)
