@@ -278,8 +278,9 @@ class SlowTier(MemoryTier):
         else:
             call()
 
-    def commit(self, lease: TierLease, stored: Stored) -> None:
+    def commit(self, lease: TierLease, stored: Stored) -> bool:
         self._owe(lease, stored)
+        return True
 
     def drop(self, lease: TierLease, selector: Selector, now: float) -> None:
         super().drop(lease, selector, now)
