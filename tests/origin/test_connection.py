@@ -369,6 +369,7 @@ def test_a_satisfied_reader_gets_nothing_of_the_next_read(connection, send, answ
     assert answer.names == ["start"]
 
 
+@pytest.mark.pure("counts Python calls")
 @pytest.mark.parametrize("chunk", [b"1\r\nx\r\n", b"1;a=b\r\nx\r\n", b"4\r\n\r\n\r\n\r\n"])
 def test_a_thousand_chunks_take_no_more_calls_than_one(connection, answer, send, chunk):
     send()
