@@ -18,10 +18,11 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOMS = ("http", "uri", "cache", "origin", "store", "forward", "judge", "engine", "server")
 # These run as they are: mypyc has no asynchronous generators, foreign transports are awaited, tiers have
-# subclasses elsewhere, and other stores wait for Redis or for a disk.
+# subclasses elsewhere, as roles of stores have, and other stores wait for Redis or for a disk.
 INTERPRETED = (
     "origin/foreign.py",
     "origin/streams.py",
+    "store/roles.py",
     "store/tiers.py",
     "store/file/*.py",
     "store/redis/*.py",
