@@ -146,6 +146,28 @@ async def test_what_is_confirmed_is_counted() -> None:
     assert json.loads(purged.body()) == {"purged": 0, "by": "urls", "value": "2"}
 
 
+class Elsewhere(MemoryTier):
+    """Other nodes may hold more responses than it counts, but for URLs."""
+
+    def counts(self, selector: Selector) -> bool:
+        return isinstance(selector, Keys)
+
+
+@pytest.mark.parametrize(
+    ("tier", "order", "exact"),
+    [
+        (Elsewhere, Order(Tags(frozenset((b"a",))), "tag", ("a",)), {"exact": False}),
+        (Elsewhere, Order(Keys(frozenset((b"a",))), "urls", ("a",)), {}),
+        (MemoryTier, Order(Tags(frozenset((b"a",))), "tag", ("a",)), {}),
+    ],
+)
+async def test_a_count_that_may_be_too_small_says_so(
+    tier: type[MemoryTier], order: Order, exact: dict[str, bool]
+) -> None:
+    answer = json.loads((await carry_out(order, tier(MemoryStore()), 0.0)).body())
+    assert {name: value for name, value in answer.items() if name == "exact"} == exact
+
+
 # As an exchange
 
 

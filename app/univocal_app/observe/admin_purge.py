@@ -101,7 +101,9 @@ async def preview(proxy: CacheMiddleware, request: Request) -> Response:
         return bad_request(str(error), request)
     except ClientDisconnect:
         return Response()
-    return JSONResponse({"would_purge": count, **order.members}, headers=FRESH)
+    selectors = (order.selector, *order.also)
+    exact = {} if all(map(proxy.tiers.counts, selectors)) else {"exact": False}
+    return JSONResponse({"would_purge": count, **exact, **order.members}, headers=FRESH)
 
 
 async def _content(request: Request) -> dict[str, object]:

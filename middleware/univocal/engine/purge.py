@@ -27,6 +27,7 @@ class Purged:
 
     order: Order
     count: int | None = None
+    is_exact: bool = True  # False: other nodes may have held more
 
     def body(self) -> bytes:
         """The answer's content (JSON)."""
@@ -34,6 +35,8 @@ class Purged:
         members: dict[str, object] = {"softened" if order.selector.soft else "purged": self.count}
         if order.by == "pattern":
             members = {"banned": True}  # it works lazily: nobody knows yet how many it means
+        elif not self.is_exact:
+            members["exact"] = False
         return json.dumps(members | order.members).encode() + b"\n"
 
 
@@ -58,7 +61,7 @@ async def carry_out(order: Order, tiers: Tiers, now: float) -> Purged:
         await asyncio.sleep(0)
     if unconfirmed:
         raise unconfirmed[0]
-    return Purged(order, count)
+    return Purged(order, count, all(map(tiers.counts, (order.selector, *order.also))))
 
 
 async def foresee(document: Mapping[str, object], runtime: Runtime, tiers: Tiers) -> tuple[Order, int]:

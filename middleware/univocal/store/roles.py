@@ -174,6 +174,10 @@ class Entries(ABC):
         """The number of responses with a number above `after` that a selector means; None if it is not
         known."""
 
+    def counts(self, selector: Selector) -> bool:  # noqa: ARG002
+        """Whether `count` knows all that this selector means."""
+        return True
+
     async def walk(self, judge: Judge, followed: Callable[[], int]) -> None:  # noqa: B027
         """Clean up in the background until it is cancelled, if the store does not by itself.
 

@@ -520,6 +520,9 @@ class SharedTier(Tiers):
                 raise
             await asyncio.sleep(_PAY_AGAIN)
 
+    def counts(self, selector: Selector) -> bool:
+        return self._entries.counts(selector)
+
     async def count(self, selector: Selector) -> int:
         if not self._is_there:
             raise RefusedError("shared-store-unavailable")

@@ -164,6 +164,10 @@ class Tiers(ABC):
         Raises RefusedError if the shared store does not tell.
         """
 
+    def counts(self, selector: Selector) -> bool:  # noqa: ARG002
+        """Whether the counts of `purge` and `count` are exact: no other node may hold more."""
+        return True
+
     def _begin_task(self, waiting: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(waiting)
         self._tasks.add(task)

@@ -118,6 +118,7 @@ async def test_the_responses_that_a_purge_means_are_counted(join, made, server, 
         assert await first.put(one)
     names = server.names()
     assert await first.store.count(selector) == count
+    assert second.store.tier.counts(selector) == isinstance(selector, Keys)
     # Of entries that only Redis has, a node knows how many are under a URL.
     assert await second.store.count(selector) == (count if isinstance(selector, Keys) else 0)
     assert server.names() == names

@@ -119,6 +119,9 @@ class RedisEntries(Entries):
         read = (_read(key, text, None) for key, texts in zip(keys, listed, strict=True) for text in texts)
         return [one for one in read if one is not None]
 
+    def counts(self, selector: Selector) -> bool:
+        return isinstance(selector, Keys | Variants)
+
     async def count(self, selector: Selector, after: int) -> int | None:
         match selector:
             case Keys(wanted):
