@@ -58,7 +58,7 @@ FAMILIES: Final = {
         "Requests that were answered with 502, 503 or 504 by univocal itself, by reason",
         ("site", "reason"),
     ),
-    BYTES: Family("counter", "Octets of content sent to clients", ("site",)),
+    BYTES: Family("counter", "Bytes of content sent to clients", ("site",)),
     COLLAPSED: Family("counter", "Requests that were answered by what another one brought", ("site",)),
     PURGES: Family("counter", "Purges that were carried out, by what they named", ("by",)),
     EVICTIONS: Family("counter", "Stored responses that gave way to others in memory"),
@@ -75,14 +75,14 @@ FAMILIES: Final = {
     CPU: Family("counter", "Seconds of processor time, of all processes"),
     SECONDS: Family(
         "histogram",
-        "Seconds from a request's head (not of PURGE, BAN) to its response's last octet",
+        "Seconds from a request's head (not of PURGE, BAN) to its response's last byte",
         ("cache",),
     ),
     ORIGIN_SECONDS: Family(
         "histogram", "Seconds from a request to an origin server to the head of its response", ("site",)
     ),
     ENTRIES: Family("gauge", "Stored responses in memory"),
-    OCTETS: Family("gauge", "What the stored responses cost in memory"),
+    OCTETS: Family("gauge", "Memory of the stored responses"),
     STORE_COMMANDS: Family(
         "counter",
         "Commands to the store behind memory, by result: ok, late, error, full",
@@ -109,8 +109,8 @@ FAMILIES: Final = {
         max,
     ),
     STARTED: Family("gauge", "Seconds since the epoch when the first process began", of_several=min),
-    "process_resident_memory_bytes": Family("gauge", "Octets of memory that are in use, of all processes"),
-    "process_virtual_memory_bytes": Family("gauge", "Octets of virtual memory, of all processes"),
+    "process_resident_memory_bytes": Family("gauge", "Bytes of memory in use, of all processes"),
+    "process_virtual_memory_bytes": Family("gauge", "Bytes of virtual memory, of all processes"),
     "process_open_fds": Family("gauge", "Open descriptors, of all processes"),
     "process_max_fds": Family("gauge", "Descriptors that there may be, of all processes"),
     BUILD: Family("info", "The version of univocal and of Python", ("version", "python")),

@@ -62,7 +62,7 @@ class Telemetry:
         self.tracer = spans.get_tracer("univocal")
         meter = meters.get_meter("univocal")
         self._seconds = meter.create_histogram(
-            "http.server.request.duration", "s", "Seconds from a request's head to its response's last octet"
+            "http.server.request.duration", "s", "Seconds from a request's head to its response's last byte"
         )
         self.origin_seconds = meter.create_histogram(
             "http.client.request.duration", "s", "Seconds from a request to the head of its response"

@@ -175,7 +175,7 @@ class Entries(ABC):
         known."""
 
     def counts(self, selector: Selector) -> bool:  # noqa: ARG002
-        """Whether `count` knows all that this selector means."""
+        """True if `count` knows all that this selector means."""
         return True
 
     async def walk(self, judge: Judge, followed: Callable[[], int]) -> None:  # noqa: B027

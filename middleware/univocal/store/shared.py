@@ -575,7 +575,7 @@ def _tokens() -> Iterator[bytes]:
 
 
 def _before(stored: Stored) -> Variants:
-    """What this response replaces."""
+    """The older responses in this one's place."""
     return Variants(frozenset(((stored.key, stored.vary),)), nextafter(stored.response_time, 0.0))
 
 

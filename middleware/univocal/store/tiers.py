@@ -165,7 +165,7 @@ class Tiers(ABC):
         """
 
     def counts(self, selector: Selector) -> bool:  # noqa: ARG002
-        """Whether the counts of `purge` and `count` are exact: no other node may hold more."""
+        """True if the counts of `purge` and `count` are exact: no other node may hold more."""
         return True
 
     def _begin_task(self, waiting: Coroutine[Any, Any, None]) -> None:

@@ -79,7 +79,7 @@ class Reference:
             for name, family in FAMILIES.items()
             if family.kind == "counter" and family.labels and not name.startswith("univocal_store_")
         }
-        text = "Seconds from a request's head (not of PURGE, BAN) to its response's last octet"
+        text = "Seconds from a request's head (not of PURGE, BAN) to its response's last byte"
         self.seconds = Histogram(SECONDS, text, ["cache"], buckets=BOUNDS, registry=self.registry)
 
     def __call__(self, outcome: Outcome) -> None:
