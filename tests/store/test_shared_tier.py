@@ -117,7 +117,7 @@ async def test_what_the_journal_no_longer_tells_empties_memory(node: One) -> Non
     assert node.found() == []
 
 
-async def test_what_is_larger_than_a_part_is_in_the_store_alone() -> None:
+async def test_a_response_larger_than_a_part_is_only_shared() -> None:
     node = One(MemoryStore(20_000, 1_000_000, is_part=True))
     await node.tier.start()
     assert await node.put(b"small")

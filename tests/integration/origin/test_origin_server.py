@@ -463,7 +463,7 @@ async def test_a_retired_one_finishes_and_keeps_no_connection(server):
     assert origin.connections == 0
 
 
-async def test_who_is_replaced_is_counted_while_it_answers_and_closed_at_the_end(serve):
+async def test_a_replaced_server_counts_while_it_answers_then_closes(serve):
     held = asyncio.Event()
 
     async def script(peer):
