@@ -76,7 +76,7 @@ def markdown(
         INTRODUCTION,
         f"![Bars for each server and measurement]({chart})\n",
         "## univocal beside the others\n",
-        "An aim is the smallest wanted ratio. For latency, memory and start-up, less is better, so it is the largest.\n",
+        "An aim is the smallest wanted ratio; for latency, memory and start-up the largest.\n",
         table(RATIOS, compared(results), "llrrr"),
         "## Every server\n",
         *rates(results),

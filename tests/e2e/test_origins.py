@@ -260,7 +260,11 @@ def test_a_worker_that_takes_anothers_place_knows_the_drain(
 def workers_of(pid: int) -> list[int]:
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     lines = {int(child): Path(f"/proc/{child}/cmdline").read_bytes() for child in children}
-    return [child for child, line in lines.items() if b"spawn_main" in line or line.startswith(b"univocal: worker")]
+    return [
+        child
+        for child, line in lines.items()
+        if b"spawn_main" in line or line.startswith(b"univocal: worker")
+    ]
 
 
 def kill_a_worker(pid: int) -> None:
