@@ -103,8 +103,8 @@ class AdminClient:
         advice = "Is univocal serve running there? --admin or UNIVOCAL_ADMIN names another address."
         if isinstance(error, ssl.SSLCertVerificationError):
             advice = "--ca FILE names the certificate authority to trust."
-        said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return AdminError(f"the admin listener at {self.url} does not answer: {said}\n{advice}")
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return AdminError(f"the admin listener at {self.url} does not answer: {reason}\n{advice}")
 
     def _refused(self, path: str, status: int, content: bytes) -> AdminError:
         try:
@@ -112,10 +112,10 @@ class AdminClient:
             reason = str(answer.get("reason") or answer.get("detail") or "")
         except (ValueError, AttributeError):
             reason = ""
-        said = printable(reason.encode("utf-8", "backslashreplace"))
+        detail = printable(reason.encode("utf-8", "backslashreplace"))
         advice = {
             "purge-forbidden": f"You are not in purge.allow, and {self._token_env} holds no right token.",
             "unknown-host": "Call it by its address, or add the name to server.admin_hosts.",
             "overloaded": "Too many follow its events already.",
-        }.get(said, "Is this the admin listener of a univocal?" if status == 404 else "")
-        return AdminError(f"{self.url}{path} answers {status} {said}".rstrip() + (advice and f"\n{advice}"))
+        }.get(detail, "Is this the admin listener of a univocal?" if status == 404 else "")
+        return AdminError(f"{self.url}{path} answers {status} {detail}".rstrip() + (advice and f"\n{advice}"))

@@ -62,20 +62,20 @@ def probe_command(
     """Ask an origin which spellings it takes for one, and write its profile. Exit status: 1 if unclear."""
     base = _origin(origin)
     try:
-        found = read_sample(sample, urlsplit(base).netloc.encode())
+        pages = read_sample(sample, urlsplit(base).netloc.encode())
     except LogError as error:
         raise typer.BadParameter(str(error)) from None
-    if not found.targets:
+    if not pages.targets:
         typer.echo(f"univocal: {sample}: there is no URL in it that could be asked", err=True)
         raise typer.Exit(1)
     if dry_run:
-        planned = plan(base, found.targets)
+        planned = plan(base, pages.targets)
         typer.echo(planned.as_json() if as_json else _planned(planned))
         return
-    report = _probed(base, found, rate, resume, quiet=as_json)
+    report = _probed(base, pages, rate, resume, quiet=as_json)
     if out is not None:
         _write(out, report.profile)
-    typer.echo(report.as_json() if as_json else _reported(report, found))
+    typer.echo(report.as_json() if as_json else _reported(report, pages))
     raise typer.Exit(0 if report.decided else 1)
 
 
@@ -123,12 +123,12 @@ def _under_its_other_name(asker: Asker, base: str) -> Asker | None:
     other = namesake(base)
     if other is None:
         return None
-    asked = asker.named(other)
+    other_asker = asker.named(other)
     try:
-        asked.read_robots()
+        other_asker.read_robots()
     except OriginError:
         return None
-    return asked
+    return other_asker
 
 
 def _planned(planned: ProbePlan) -> str:
@@ -149,12 +149,12 @@ def _shown(target: bytes) -> str:
 def _reported(report: Report, sample: Sample) -> str:
     rows = [("question", "verdict", "sure", "shown by")]
     for finding in report.findings:
-        shown = next((each for each in finding.evidence if each.verdict == finding.verdict), None)
-        why = f"{_shown(shown.pair.a)}  {_shown(shown.pair.b)}  {shown.why}" if shown else ""
+        example = next((each for each in finding.evidence if each.verdict == finding.verdict), None)
+        why = f"{_shown(example.pair.a)}  {_shown(example.pair.b)}  {example.why}" if example else ""
         sure = f"{min(finding.confidence, 0.999):.3f}" if finding.verdict != "unknown" else ""
         rows.append((finding.name, finding.verdict, sure, why))
     targets, plain, learned = report.gains()
-    said = [
+    lines = [
         table(rows),
         "",
         *(f"Risk, {risk.name}: {_RISKS[risk.name]}" for risk in report.risks),
@@ -162,8 +162,8 @@ def _reported(report: Report, sample: Sample) -> str:
         f"{learned} by the learned profile.",
     ]
     if sample.foreign:
-        said.append(f"{sample.foreign} URLs of other hosts were left out.")
-    return "\n".join([*said, "", report.profile])
+        lines.append(f"{sample.foreign} URLs of other hosts were left out.")
+    return "\n".join([*lines, "", report.profile])
 
 
 _RISKS = {
@@ -198,14 +198,14 @@ def discover_command(
     corpus = _corpus(logs, form)
     if not corpus.requests:
         _nothing_in(logs, as_json=as_json)
-    found = discover(corpus)
-    if origin is not None and found.decided:
-        found = _validated(found, _origin(origin), rate, quiet=as_json)
-    before, after = measured(corpus, found)
+    discovery = discover(corpus)
+    if origin is not None and discovery.decided:
+        discovery = _validated(discovery, _origin(origin), rate, quiet=as_json)
+    before, after = measured(corpus, discovery)
     if out is not None:
-        _write(out, found.toml())
-    typer.echo(found.as_json(before, after) if as_json else discovered(found, corpus, before, after))
-    raise typer.Exit(0 if found.decided else 1)
+        _write(out, discovery.toml())
+    typer.echo(discovery.as_json(before, after) if as_json else discovered(discovery, corpus, before, after))
+    raise typer.Exit(0 if discovery.decided else 1)
 
 
 def _corpus(logs: list[str], form: str) -> Corpus:
@@ -223,17 +223,17 @@ def _nothing_in(logs: list[str], *, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _validated(found: Discovery, base: str, rate: float, *, quiet: bool) -> Discovery:
+def _validated(discovery: Discovery, base: str, rate: float, *, quiet: bool) -> Discovery:
     asker = Asker(base, rate)
-    with closing(asker), progress("asking", len(found.seen) + len(found.rules), quiet=quiet) as tell:
-        judge = Judge(remembering(asker.get), base, found.urls.targets)
+    with closing(asker), progress("asking", len(discovery.seen) + len(discovery.rules), quiet=quiet) as tell:
+        judge = Judge(remembering(asker.get), base, discovery.urls.targets)
 
         def ask(one: bytes, other: bytes) -> Verdict:
             return judge.between(one, other)
 
         try:
             asker.read_robots()
-            return validated(found, ask, tell, host_of(urlsplit(base).netloc.encode()))
+            return validated(discovery, ask, tell, host_of(urlsplit(base).netloc.encode()))
         except OriginError as error:
             typer.echo(f"univocal: {error}", err=True)
             raise typer.Exit(1) from None
@@ -276,8 +276,8 @@ def audit_command(
     if profile is not None:
         name, sites = profile, sites_of(_profile(profile))
     else:
-        found = discover(_corpus(logs, form))
-        name, sites = "learned from the log", sites_of(found.profile, found.aliases)
+        discovery = discover(_corpus(logs, form))
+        name, sites = "learned from the log", sites_of(discovery.profile, discovery.aliases)
     replays = [
         Replay("as they came", None, ttl, _size(max_bytes)),
         Replay(name, sites, ttl, _size(max_bytes)),

@@ -22,9 +22,9 @@ _ADVICE: Final = "pip install 'univocal[proxy]'"
 
 def main(missing: str) -> None:
     """Run one of the few commands, or say how to get the others; `missing` is a module that they need."""
-    given = sys.argv[1:2]
-    if given and given[0] not in _COMMANDS and not given[0].startswith("-"):
-        sys.exit(f"univocal: {given[0]} needs {missing}: {_ADVICE}")
+    arguments = sys.argv[1:2]
+    if arguments and arguments[0] not in _COMMANDS and not arguments[0].startswith("-"):
+        sys.exit(f"univocal: {arguments[0]} needs {missing}: {_ADVICE}")
     options = _parser().parse_args()
     if options.command is None:
         _parser().print_help()

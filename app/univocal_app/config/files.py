@@ -110,10 +110,10 @@ def _table(file: Path, environ: Mapping[str, str]) -> dict[str, Any]:
 def _invalid(file: Path, text: str, message: str) -> ConfigurationError:
     """The mistake that the parser names, in few words: it says where at its end."""
     place = _PLACE.search(message)
-    said = message[: place.start()] if place else message
-    said = said.replace("newline or end of document after a statement", "a newline")
-    said = _NAMES.sub(lambda names: f"`{names[1].replace(_BETWEEN, '.')}`", said)  # a tuple's repr
-    mistake = f"invalid TOML: {said[:1].lower()}{said[1:]}"
+    detail = message[: place.start()] if place else message
+    detail = detail.replace("newline or end of document after a statement", "a newline")
+    detail = _NAMES.sub(lambda names: f"`{names[1].replace(_BETWEEN, '.')}`", detail)  # a tuple's repr
+    mistake = f"invalid TOML: {detail[:1].lower()}{detail[1:]}"
     error = ConfigurationError(str(file), "", message, "TOML", mistake)
     lines = text.splitlines() or [""]
     error.line = int(place[1]) if place and place[1] else len(lines)
@@ -136,20 +136,20 @@ def _filled(value: Any, key: str, source: str, environ: Mapping[str, str], objec
             ]
         case str() if "${" in value:
 
-            def variable(found: re.Match[str]) -> str:
-                if found[0] == "$${":
+            def variable(match: re.Match[str]) -> str:
+                if match[0] == "$${":
                     return "${"
-                name = found[1]
+                name = match[1]
                 if name is not None and name in environ:
                     return environ[name]
                 mistake = (
                     f"the environment has no variable `{name}`"
                     if name
-                    else f"{found[0]!r} names no variable of the environment"
+                    else f"{match[0]!r} names no variable of the environment"
                 )
                 mistake += "; a literal `${` is written `$${`"
                 allowed = "the name of a variable that is set"
-                objections.errors.append(ConfigurationError(source, key, found[0], allowed, mistake))
+                objections.errors.append(ConfigurationError(source, key, match[0], allowed, mistake))
                 return ""
 
             return _VARIABLE.sub(variable, value)
@@ -164,10 +164,10 @@ def _named(patterns: object, main: Path, objections: Objections) -> list[Path]:
         if not isinstance(pattern, str):
             continue  # it is refused with the other settings
         if any(character in pattern for character in "*?["):
-            found = sorted(glob(pattern, root_dir=main.parent, recursive=True))
+            names = sorted(glob(pattern, root_dir=main.parent, recursive=True))
         else:
-            found = [pattern]
-        for name in found:
+            names = [pattern]
+        for name in names:
             file = main.parent / name
             if not file.exists():
                 allowed = "a file that exists; a pattern such as `sites/*.toml` may match none"

@@ -49,11 +49,11 @@ def mistakes(
 
 
 def _mistake(problem: ErrorDetails, source: str, root: type[BaseModel]) -> ConfigurationError:
-    location, given = problem["loc"], problem["input"]
+    location, value = problem["loc"], problem["input"]
     key = dotted(location)
     match problem["type"]:
         case "extra_forbidden":
-            return _unknown(location, given, source, root)
+            return _unknown(location, value, source, root)
         case "missing":
             mistake = "missing: this setting has no default"
             return ConfigurationError(source, key, None, "a value: this setting has no default", mistake)
@@ -61,39 +61,39 @@ def _mistake(problem: ErrorDetails, source: str, root: type[BaseModel]) -> Confi
             return ConfigurationError(source, key + error.place, error.value, error.allowed)
         case kind:
             allowed = ALLOWED.get(kind) or _ALLOWED_IN.sub("", problem["msg"])
-            found = masked(given) if key == "cache.store" and isinstance(given, str) else given
-            return ConfigurationError(source, key, found, allowed, _form(kind, location, given))
+            shown = masked(value) if key == "cache.store" and isinstance(value, str) else value
+            return ConfigurationError(source, key, shown, allowed, _form(kind, location, value))
 
 
-def _form(kind: str, location: tuple[str | int, ...], given: object) -> str:
+def _form(kind: str, location: tuple[str | int, ...], value: object) -> str:
     """The form to write, where a table stands for a list of tables, or the like; empty for other mistakes."""
     name = ".".join(part for part in location if isinstance(part, str))
-    if kind == "list_type" and isinstance(given, dict):
+    if kind == "list_type" and isinstance(value, dict):
         return f"`[{name}]` is one table, and there may be several: write `[[{name}]]`"
-    if kind == "list_type" and isinstance(given, str):
-        return f'found {given!r}; allowed: an array: write `["{given}"]`'
-    if kind in {"model_type", "dict_type"} and isinstance(given, list):
+    if kind == "list_type" and isinstance(value, str):
+        return f'found {value!r}; allowed: an array: write `["{value}"]`'
+    if kind in {"model_type", "dict_type"} and isinstance(value, list):
         return f"there is one such table: write `[{name}]`, not `[[{name}]]`"
     return ""
 
 
 def _unknown(
-    location: tuple[str | int, ...], given: object, source: str, root: type[BaseModel]
+    location: tuple[str | int, ...], value: object, source: str, root: type[BaseModel]
 ) -> ConfigurationError:
     """An unknown key: the nearest one of its table, and the tables where a key of this name belongs."""
     name, beside = str(location[-1]), list(_table_at(location[:-1], root).model_fields)
-    said = ["unknown key."]
-    said += [f"Did you mean `{near}`?" for near in get_close_matches(name, beside, 1, ALIKE)]
+    sentences = ["unknown key."]
+    sentences += [f"Did you mean `{near}`?" for near in get_close_matches(name, beside, 1, ALIKE)]
     homes = [table for table, keys in _tables(root) if name in keys][:TABLES]
     if homes:
-        said.append(f"`{name}` is a key of {' and '.join(f'`{table}`' for table in homes)}.")
-    if len(said) == 1 and (alike := _alike_elsewhere(name, root)):
-        said.append(alike)
-    if len(said) == 1:
+        sentences.append(f"`{name}` is a key of {' and '.join(f'`{table}`' for table in homes)}.")
+    if len(sentences) == 1 and (alike := _alike_elsewhere(name, root)):
+        sentences.append(alike)
+    if len(sentences) == 1:
         few = f"The keys are {', '.join(beside)}." if len(beside) <= FEW else ""
-        said.append(few or "The reference lists the keys of this table.")
+        sentences.append(few or "The reference lists the keys of this table.")
     allowed = f"the keys {', '.join(beside)}"
-    return ConfigurationError(source, dotted(location), given, allowed, " ".join(said))
+    return ConfigurationError(source, dotted(location), value, allowed, " ".join(sentences))
 
 
 def _alike_elsewhere(name: str, root: type[BaseModel]) -> str:

@@ -30,10 +30,10 @@ def line_of(text: str, key: str) -> int:
 
     `text` is TOML that the parser takes.
     """
-    wanted, best, begin = _path(key), 0, 0
+    steps, best, begin = _path(key), 0, 0
     for line, path in _statements(text):
-        common = min(len(path), len(wanted))
-        if path[:common] == wanted[:common] and common > best:
+        common = min(len(path), len(steps))
+        if path[:common] == steps[:common] and common > best:
             best, begin = common, line
     return begin
 

@@ -71,8 +71,8 @@ class SiteReader:
             name = f"{place}.routes[{number}]"
             chosen = self._profile(route.profile, name) if route.profile else profile
             if route.upstream is None and route.origin.model_fields_set:
-                found = route.origin.model_dump(exclude_unset=True)
-                self._object(f"{name}.origin", found, "none without an upstream of the route's own")
+                origin = route.origin.model_dump(exclude_unset=True)
+                self._object(f"{name}.origin", origin, "none without an upstream of the route's own")
             with self.objections, self._placed(name):
                 upstream = name if name in owned else place
                 routes.append(_route(route, chosen, upstream, owned[upstream], table))

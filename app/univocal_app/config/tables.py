@@ -150,9 +150,9 @@ class OriginTable(Table):
 def _as_written(read: Callable[[object], Any]) -> PlainValidator:
     """A validator that refuses what `read` refuses, and keeps a value as the file has it."""
 
-    def kept(given: object) -> object:
-        read(given)
-        return given
+    def kept(value: object) -> object:
+        read(value)
+        return value
 
     return PlainValidator(kept)
 

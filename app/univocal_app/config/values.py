@@ -338,8 +338,8 @@ class Only:
     def __init__(self, value: str | int, why: str) -> None:
         self.value, self.why = value, why
 
-    def __call__(self, given: object) -> str | int:
-        if type(given) is type(self.value) and given == self.value:
+    def __call__(self, value: object) -> str | int:
+        if type(value) is type(self.value) and value == self.value:
             return self.value
         raise ValueError(f"{self.value!r} ({self.why})")
 

@@ -36,13 +36,13 @@ class ServletLike:
         await self._answer(raw, servlet_path(raw))(scope, receive, send)
 
     def _answer(self, raw: str, path: str) -> Response:
-        told = (
+        content = (
             f"received {raw}\nread as  {path}\nanswer number {self.answers}, at {time.strftime('%H:%M:%S')}\n"
         )
         if path == "/admin" or path.startswith("/admin/"):
             return PlainTextResponse(
-                f"The administrator's page.\n{told}", headers={"cache-control": "private"}
+                f"The administrator's page.\n{content}", headers={"cache-control": "private"}
             )
         if path == "/shop" or path.startswith("/shop/"):
-            return PlainTextResponse(f"The shop.\n{told}", headers={"cache-control": "public, max-age=60"})
-        return PlainTextResponse(f"There is nothing here.\n{told}", 404)
+            return PlainTextResponse(f"The shop.\n{content}", headers={"cache-control": "public, max-age=60"})
+        return PlainTextResponse(f"There is nothing here.\n{content}", 404)

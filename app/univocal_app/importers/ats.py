@@ -318,7 +318,7 @@ def _of_pattern(pattern: str, rule: _Rule, to: Absolute, notes: list[Note]) -> t
         )
     if "[" in pattern:
         notes.append(Note(rule.line, f"{pattern} is of one label there; {host} is of several, too"))
-    return host, _SUBSTITUTE.sub(lambda found: places[found[1]], rule.replacement)
+    return host, _SUBSTITUTE.sub(lambda match: places[match[1]], rule.replacement)
 
 
 def _of_prefixes(mapped: Mapped) -> Iterator[Note]:

@@ -109,11 +109,11 @@ def _merge_slashes(source: Source, directives: list[Directive], servers: list[Di
     owned = {id(each) for block in own for each in block}
     outside = [each for each in _outside_servers(directives) if id(each) not in owned]
     default = _flag(source, outside[-1]) if outside else True
-    found = {_flag(source, block[-1]) if block else default for block in own} or {default}
-    if len(found) > 1:
+    flags = {_flag(source, block[-1]) if block else default for block in own} or {default}
+    if len(flags) > 1:
         names = ", ".join((_names(server) or [f"line {server.line}"])[0] for server in servers)
         raise source.error(0, "servers with merge_slashes on and off", f"--pick with one of: {names}")
-    return found.pop()
+    return flags.pop()
 
 
 def _outside_servers(directives: list[Directive]) -> Iterator[Directive]:

@@ -147,8 +147,8 @@ def _pass(directive: Directive, path: str, reading: LocationReading) -> None:
         return
     url, host, servers = resolved
     upstream, forward = url, "canonical"
-    if received := _AS_RECEIVED.fullmatch(url):
-        upstream, forward = received[1], "received"
+    if as_received := _AS_RECEIVED.fullmatch(url):
+        upstream, forward = as_received[1], "received"
     elif template := _TEMPLATE.fullmatch(url):
         # By itself $uri is the whole target: what an upstream without a path gets.
         upstream = template[1] + ("{path}" if template[1].count("/") > 2 else "")
@@ -196,7 +196,7 @@ def _written(url: str) -> str:
 
 
 def _as_host(url: str) -> str:
-    return _SOCKET.sub(lambda found: "http://unix" + quote(found[1], safe=""), url)
+    return _SOCKET.sub(lambda match: "http://unix" + quote(match[1], safe=""), url)
 
 
 def _spelled(path: str, profile: Profile) -> str:

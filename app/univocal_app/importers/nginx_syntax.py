@@ -77,8 +77,8 @@ def parse(source: Source) -> list[Directive]:
         if len(stack) > _DEEPEST:
             raise source.error(line, f"blocks {_DEEPEST} deep", "fewer blocks inside one another")
     if words or len(stack) > 1:
-        line, found = (begun, words[0]) if words else (stack[-1].directive.line, stack[-1].directive.name)
-        raise source.error(line, found, "a directive that ends with ';', or a block that ends with '}'")
+        line, name = (begun, words[0]) if words else (stack[-1].directive.line, stack[-1].directive.name)
+        raise source.error(line, name, "a directive that ends with ';', or a block that ends with '}'")
     return stack[0].inside
 
 

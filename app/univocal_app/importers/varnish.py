@@ -85,11 +85,11 @@ def _chosen(source: Source, arrays: list[_Array]) -> _Array:
         named = [array for array in arrays if source.pick in (array.name, f"line {array.line}")]
         if len(named) == 1 and named[0].is_ring:
             return named[0]
-        found = ", ".join(each.described() for each in named) or f"no array {source.pick}"
-        raise source.error(0, found, f"--pick with one of: {_names(rings)}")
+        arrays_there = ", ".join(each.described() for each in named) or f"no array {source.pick}"
+        raise source.error(0, arrays_there, f"--pick with one of: {_names(rings)}")
     if not rings:
-        found = ", ".join(array.described() for array in arrays[:8]) or "no array of numbers"
-        raise source.error(0, found, "an array of 256 numbers: 0 encode, 1 decode, 2 keep")
+        arrays_there = ", ".join(array.described() for array in arrays[:8]) or "no array of numbers"
+        raise source.error(0, arrays_there, "an array of 256 numbers: 0 encode, 1 decode, 2 keep")
     likely = [array for array in rings if array.decodes_unreserved] or rings
     if len(likely) > 1:
         raise source.error(0, f"{len(likely)} arrays", f"--pick with one of: {_names(likely)}")
@@ -113,10 +113,10 @@ def _arrays(text: str) -> Iterator[_Array]:
             yield _Array(code[max(0, braces.start() - _BEFORE) : braces.start()], line, *parsed)
 
 
-def _blank(found: re.Match[str]) -> str:
+def _blank(match: re.Match[str]) -> str:
     """Blanks and the same line ends in place of what is no code; a character is its number."""
-    letter = found["letter"]
-    return str(ord(letter)) if letter else re.sub(r"[^\n]", " ", found[0])
+    letter = match["letter"]
+    return str(ord(letter)) if letter else re.sub(r"[^\n]", " ", match[0])
 
 
 def _numbers(body: str, line: int) -> tuple[list[int], list[int]] | None:

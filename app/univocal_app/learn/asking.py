@@ -189,9 +189,9 @@ class Asker:
         return bytes(body)
 
     def _heed(self, answer: Reply) -> None:
-        asked = answer.value(b"retry-after")
-        if asked.isdigit():
-            self._sleep(min(float(asked), _LONGEST_WAIT))
+        seconds = answer.value(b"retry-after")
+        if seconds.isdigit():
+            self._sleep(min(float(seconds), _LONGEST_WAIT))
 
 
 def _unpacked(answer: Reply) -> Reply:
@@ -235,25 +235,25 @@ class Remembered:
         with path.open("rb") as lines:
             for number, line in enumerate(lines):
                 try:
-                    told = json.loads(line) if line.endswith(b"\n") else None
+                    entry = json.loads(line) if line.endswith(b"\n") else None
                 except ValueError:
-                    told = None
-                if number == 0 and (not isinstance(told, dict) or told.get("about") != about):
+                    entry = None
+                if number == 0 and (not isinstance(entry, dict) or entry.get("about") != about):
                     raise OriginError(f"{path} belongs to another origin or sample")
-                if told is None:
+                if entry is None:
                     break
-                if number and not self._takes(told):
+                if number and not self._takes(entry):
                     break
                 whole += len(line)
         return whole
 
-    def _takes(self, told: dict[str, object]) -> bool:
+    def _takes(self, entry: dict[str, object]) -> bool:
         """Take in a line; False for one that is damaged."""
         try:
-            fields = tuple((_o(name), _o(value)) for name, value in told["fields"])  # type: ignore[attr-defined]
-            body = zlib.decompress(base64.b64decode(str(told["body"])))
-            answer = Reply(int(told["status"]), fields, body)  # type: ignore[call-overload]
-            self.answers[_o(told["target"]), int(told["time"])] = answer  # type: ignore[call-overload]
+            fields = tuple((_o(name), _o(value)) for name, value in entry["fields"])  # type: ignore[attr-defined]
+            body = zlib.decompress(base64.b64decode(str(entry["body"])))
+            answer = Reply(int(entry["status"]), fields, body)  # type: ignore[call-overload]
+            self.answers[_o(entry["target"]), int(entry["time"])] = answer  # type: ignore[call-overload]
         except (KeyError, TypeError, ValueError, zlib.error):
             return False
         return True
@@ -273,8 +273,8 @@ class Remembered:
             }
         )
 
-    def _write(self, told: dict[str, object]) -> None:
-        self._stream.write(json.dumps(told).encode() + b"\n")
+    def _write(self, entry: dict[str, object]) -> None:
+        self._stream.write(json.dumps(entry).encode() + b"\n")
         self._stream.flush()
 
     def close(self) -> None:

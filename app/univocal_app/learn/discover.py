@@ -77,10 +77,10 @@ class Discovery:
         return len(urls) - len(most), sum(urls.count) - sum(most.values())
 
     def _key(self, profile: Profile, number: int, target: bytes) -> bytes:
-        found = canonical_target(target, profile)
+        canonical = canonical_target(target, profile)
         host = self.urls.hosts[number].decode("latin-1")
         return self.aliases.get(host, host).encode("latin-1") + (
-            found if isinstance(found, bytes) else target
+            canonical if isinstance(canonical, bytes) else target
         )
 
     def toml(self) -> str:
@@ -102,20 +102,20 @@ class Discovery:
         settings = replace(self.settings, rewrites=tuple(rule.rule for rule in self.rules))
         return toml(settings, "Learned from a log", remarks)
 
-    def _remark(self, found: Seen | Substitution) -> str:
-        name = found.name if isinstance(found, Seen) else "rule"
+    def _remark(self, rule: Seen | Substitution) -> str:
+        name = rule.name if isinstance(rule, Seen) else "rule"
         example = ""
-        if found.pairs:
-            one, other = (printable(self.urls.targets[number]) for number in found.pairs[0])
+        if rule.pairs:
+            one, other = (printable(self.urls.targets[number]) for number in rule.pairs[0])
             example = f"; {one} and {other}"
-        asked = self.validated.get(_name(found))
-        told = f"; the origin: {asked.same} same, {asked.different} different" if asked else ""
-        return f"{name}: {found.support} pairs ({min(found.confidence, 0.999):.3f}){example}{told}"
+        check = self.validated.get(_name(rule))
+        remark = f"; the origin: {check.same} same, {check.different} different" if check else ""
+        return f"{name}: {rule.support} pairs ({min(rule.confidence, 0.999):.3f}){example}{remark}"
 
     def as_json(self, before: Replayed, after: Replayed) -> str:
         """The object that `discover --json` prints."""
         settings, folded = self.settings, self.folded()
-        told: dict[str, Any] = {
+        document: dict[str, Any] = {
             "urls": self.distinct,
             "requests": self.requests,
             "skipped": self.skipped,
@@ -138,22 +138,22 @@ class Discovery:
             "hit_ratio": {"before": round(before.hit_ratio, 6), "after": round(after.hit_ratio, 6)},
             "profile": self.toml(),
         }
-        return json.dumps(told, ensure_ascii=False, indent=2)
+        return json.dumps(document, ensure_ascii=False, indent=2)
 
     def _rule(self, rule: Substitution) -> dict[str, object]:
-        asked = self.validated.get(_name(rule))
+        check = self.validated.get(_name(rule))
         return {
             "from": rule.rule[0],
             "to": rule.rule[1],
             "at": rule.rule[2],
             "support": rule.support,
             "confidence": round(rule.confidence, 4),
-            "validated": {"same": asked.same, "different": asked.different} if asked else None,
+            "validated": {"same": check.same, "different": check.different} if check else None,
         }
 
 
-def _name(found: Seen | Substitution) -> object:
-    return found.name if isinstance(found, Seen) else found.rule
+def _name(rule: Seen | Substitution) -> object:
+    return rule.name if isinstance(rule, Seen) else rule.rule
 
 
 _KEYS: Final = {
@@ -173,9 +173,9 @@ def folded_by(urls: Urls, profile: Profile) -> Urls:
     """The URLs with their targets canonical; what the profile refuses is left out."""
     result = Urls()
     for number, target in enumerate(urls.targets):
-        found = canonical_target(target, profile)
-        if isinstance(found, bytes):
-            result.take(urls, number, found)
+        canonical = canonical_target(target, profile)
+        if isinstance(canonical, bytes):
+            result.take(urls, number, canonical)
     return result
 
 
@@ -193,13 +193,13 @@ def discover(corpus: Corpus) -> Discovery:
     rules += others
     aliases, hosts = host_aliases(smallest)
     # Pairs are told in URLs as they were asked for, as far as one of that spelling was.
-    told = [_renumbered(each, smaller, base) for each in more]
-    told += [_renumbered(each, smallest, base) for each in (*marks, *hosts)]
+    renumbered = [_renumbered(each, smaller, base) for each in more]
+    renumbered += [_renumbered(each, smallest, base) for each in (*marks, *hosts)]
     named = [replace(rule, pairs=_moved(rule.pairs, smallest, base)) for rule in rules]
     return Discovery(
         base,
         settings,
-        (*seen, *told),
+        (*seen, *renumbered),
         tuple(named),
         aliases,
         {},
@@ -237,12 +237,12 @@ def _renumbered(seen: Seen, here: Urls, there: Urls) -> Seen:
 
 
 def _moved(pairs: Sequence[tuple[int, int]], here: Urls, there: Urls) -> tuple[tuple[int, int], ...]:
-    found = []
+    moved = []
     for pair in pairs:
         one, other = (there.find(here.hosts[number], here.targets[number]) for number in pair)
         if one is not None and other is not None:
-            found.append((one, other))
-    return tuple(found)
+            moved.append((one, other))
+    return tuple(moved)
 
 
 def measured(corpus: Corpus, discovery: Discovery) -> tuple[Replayed, Replayed]:
@@ -269,16 +269,16 @@ def validated(discovery: Discovery, ask: Ask, tell: Callable[[str], None], host:
     hosts = discovery.urls.hosts
     named = host in set(hosts)
     results: dict[object, Validated] = {}
-    asked: tuple[Seen | Substitution, ...] = (*discovery.seen, *discovery.rules)
-    for found in asked:
-        if isinstance(found, Seen) and found.name.startswith("alias "):
+    learned: tuple[Seen | Substitution, ...] = (*discovery.seen, *discovery.rules)
+    for lesson in learned:
+        if isinstance(lesson, Seen) and lesson.name.startswith("alias "):
             continue  # only one host is asked
-        own = [pair for pair in found.pairs if not named or hosts[pair[0]] == hosts[pair[1]] == host]
+        own = [pair for pair in lesson.pairs if not named or hosts[pair[0]] == hosts[pair[1]] == host]
         verdicts = [_asked(discovery, ask, pair) for pair in own[:_ASKED]]
         result = Validated(verdicts.count("same"), verdicts.count("different"))
-        results[_name(found)] = result
-        told = f"{result.same} same, {result.different} different"
-        tell(f"{found}: {told}{', so it goes' if result.refuted else ''}")
+        results[_name(lesson)] = result
+        remark = f"{result.same} same, {result.different} different"
+        tell(f"{lesson}: {remark}{', so it goes' if result.refuted else ''}")
     refuted = {name for name, result in results.items() if result.refuted}
     rules = tuple(rule for rule in discovery.rules if rule.rule not in refuted)
     settings = _without(discovery.settings, refuted)

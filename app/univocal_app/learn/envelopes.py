@@ -68,20 +68,20 @@ def candidates(urls: Urls, targets: Sequence[bytes]) -> list[Candidate]:
     for _, _, one, other in _suggested(urls, targets, kept):
         times[hash((one, other))] += 1
     often = {key for key, count in times.items() if count >= _LEAST}
-    found: defaultdict[tuple[bytes, bytes], list[tuple[bytes, bytes]]] = defaultdict(list)
+    pairs: defaultdict[tuple[bytes, bytes], list[tuple[bytes, bytes]]] = defaultdict(list)
     for before, after, one, other in _suggested(urls, targets, kept):
         if hash((one, other)) in often:
-            found[one, other].append((before, after))
+            pairs[one, other].append((before, after))
     rules = [
         Candidate(one, other, len(set(envelopes)), tuple(dict.fromkeys(envelopes))[:_KEPT])
-        for (one, other), envelopes in found.items()
+        for (one, other), envelopes in pairs.items()
     ]
     return sorted((rule for rule in rules if rule.support >= _LEAST), key=lambda rule: -rule.support)
 
 
 def _places(target: bytes) -> list[int]:
     """Where tokens begin and end, the beginning left out: a path keeps its first slash."""
-    return [found.end() for found in _TOKEN.finditer(target)][:_MOST_TOKENS]
+    return [token.end() for token in _TOKEN.finditer(target)][:_MOST_TOKENS]
 
 
 def _cuts(urls: Urls, targets: Sequence[bytes], number: int) -> Iterator[tuple[int, int, int]]:
@@ -164,7 +164,7 @@ def _possible(one: bytes, other: bytes, *, sized: bool) -> bool:
     if not one or not other:
         # A whole query is a matter of parameters.
         return (sized and b"?" not in marks[0] | marks[1]) or b"*" in one + other
-    if all(len(found) == 1 and len(found[0]) <= 3 for found in words) and marks[0] == marks[1]:
+    if all(len(values) == 1 and len(values[0]) <= 3 for values in words) and marks[0] == marks[1]:
         return False  # two languages, or two of anything that has short names
     # Without sizes a rule must be one between a path and a query, as from "_" to "?id=".
     return sized or ((not words[0] or not words[1]) and (b"?" in marks[0]) != (b"?" in marks[1]))

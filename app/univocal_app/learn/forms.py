@@ -72,17 +72,17 @@ def unsized(support: int, least: int) -> float:
 
 def path_settings(urls: Urls) -> tuple[Settings, list[Seen]]:
     """The settings that a log supports: slashes, index names, path parameters, reserved bytes."""
-    found: list[Seen] = []
+    all_seen: list[Seen] = []
     settings = Settings(dot_segments="rfc3986", refused=("control-character", "fragment"))
 
     def heard(name: str, respell: Callable[[bytes], bytes | None], least: int = _ENOUGH) -> bool:
         seen = _judged(urls, name, _respelled(urls, respell), bare=True, least=least)
-        found.extend([seen] if seen else [])
+        all_seen.extend([seen] if seen else [])
         return seen is not None
 
     if heard("merge_slashes", lambda path: re.sub(b"//+", b"/", path) if b"//" in path else None, 5):
         settings = replace(settings, merge_slashes=True)
-    if _session_parameters(urls, found):
+    if _session_parameters(urls, all_seen):
         settings = replace(settings, parameters="strip")
     names = Counter(path.rpartition(b"/")[2] for path, _ in map(split, urls.targets))
     index = [name for name in names if INDEX_NAME.fullmatch(name)]
@@ -92,14 +92,14 @@ def path_settings(urls: Urls) -> tuple[Settings, list[Seen]]:
         if heard(f"index_names {name.decode()}", lambda path, name=name: _unindexed(path, name), 3)  # type: ignore[misc]
     ]
     settings = replace(settings, index_names=tuple(name.decode() for name in named))
-    settings = replace(settings, trailing_slash=_trailing(urls, found))
+    settings = replace(settings, trailing_slash=_trailing(urls, all_seen))
     decode = [
         octet
         for octet in CUSTOMIZABLE
         if heard(f"decode {octet:c}", lambda path, octet=octet: _decoded(path, octet), 5)  # type: ignore[misc]
         and not (octet == 0x3B and settings.parameters == "strip")
     ]
-    return replace(settings, decode=bytes(decode)), found
+    return replace(settings, decode=bytes(decode)), all_seen
 
 
 def _respelled(urls: Urls, respell: Callable[[bytes], bytes | None]) -> Pairs:
@@ -131,10 +131,10 @@ def _decoded(path: bytes, octet: int) -> bytes | None:
         return None
     if octet == 0x2F:
         return path.replace(escape, b"/")
-    return _RESERVED.sub(lambda found: bytes.fromhex(found[0][1:].decode()), path)
+    return _RESERVED.sub(lambda match: bytes.fromhex(match[0][1:].decode()), path)
 
 
-def _trailing(urls: Urls, found: list[Seen]) -> str:
+def _trailing(urls: Urls, all_seen: list[Seen]) -> str:
     """The way slashes at the end go, where pages come with and without: the way most requests have it.
 
     It holds for the whole site, so no part of it may have pages that come in the other way alone.
@@ -142,14 +142,14 @@ def _trailing(urls: Urls, found: list[Seen]) -> str:
     seen = _judged(urls, "trailing_slash", _respelled(urls, _unslashed), bare=True)
     if seen is None:
         return "keep"
-    asked = [0, 0]
+    counts = [0, 0]
     for number, target in enumerate(urls.targets):
         path, _ = split(target)
         if path != b"/" and b"." not in path[path.rfind(b"/") :]:
-            asked[path.endswith(b"/")] += urls.count[number]
-    ways = sorted((("remove", _unslashed), ("add", _slashed)), key=lambda way: asked[way[0] == "add"])
+            counts[path.endswith(b"/")] += urls.count[number]
+    ways = sorted((("remove", _unslashed), ("add", _slashed)), key=lambda way: counts[way[0] == "add"])
     way = next((name for name, respell in reversed(ways) if _covered(urls, respell)), "keep")
-    found.extend([seen] if way != "keep" else [])
+    all_seen.extend([seen] if way != "keep" else [])
     return way
 
 
@@ -175,7 +175,7 @@ def _covered(urls: Urls, respell: Callable[[bytes], bytes | None]) -> bool:
     return all(mated[each] >= _COVERED * count for each, count in changed.items() if count >= _ENOUGH)
 
 
-def _session_parameters(urls: Urls, found: list[Seen]) -> bool:
+def _session_parameters(urls: Urls, all_seen: list[Seen]) -> bool:
     """ ";name=value" can go: two URLs with different ones, or one without, are the same."""
     groups: defaultdict[bytes, list[int]] = defaultdict(list)
     sessions = True
@@ -190,7 +190,7 @@ def _session_parameters(urls: Urls, found: list[Seen]) -> bool:
         others = members if mate is not None and urls.good[mate] else members[1:]
         pairs += [(each, mate if mate is not None and urls.good[mate] else members[0]) for each in others[:3]]
     seen = _judged(urls, "parameters", pairs, bare=sessions, least=5)
-    found.extend([seen] if seen else [])
+    all_seen.extend([seen] if seen else [])
     return seen is not None
 
 
@@ -220,19 +220,19 @@ def query_settings(urls: Urls, settings: Settings) -> tuple[Settings, list[Seen]
         if len(query) > 1 and urls.good[number]:
             parts = tuple((named(name), name + equals + value) for name, equals, value in parameters(query))
             queries.append(_Query(number, urls.hosts[number] + path, parts))
-    found: list[Seen] = []
+    all_seen: list[Seen] = []
     dropped: list[str] = []
     for names in _clusters(queries):
         if set(names) <= set(dropped):
             continue
         seen = _unused(urls, queries, frozenset([*names, *dropped]), names)
         if seen is not None:
-            found.append(seen)
+            all_seen.append(seen)
             dropped += [name for name in names if name not in dropped]
     gone = frozenset(dropped)
-    defaults = _defaults(urls, queries, gone, found)
-    unordered = _unordered(urls, queries, gone, found)
-    return replace(settings, drop=tuple(sorted(dropped)), defaults=defaults, sort=unordered), found
+    defaults = _defaults(urls, queries, gone, all_seen)
+    unordered = _unordered(urls, queries, gone, all_seen)
+    return replace(settings, drop=tuple(sorted(dropped)), defaults=defaults, sort=unordered), all_seen
 
 
 def _clusters(queries: Sequence[_Query]) -> list[tuple[str, ...]]:
@@ -290,17 +290,17 @@ def _tracks(name: str) -> bool:
 
 
 def _without_any(
-    queries: Sequence[_Query], names: frozenset[str], gone: frozenset[str], wanted: Iterable[bytes]
+    queries: Sequence[_Query], names: frozenset[str], gone: frozenset[str], targets: Iterable[bytes]
 ) -> dict[bytes, int]:
     """URLs without any of `names`, by what they are without the parameters that are gone."""
-    groups = wanted if isinstance(wanted, dict) else set(wanted)
-    found: dict[bytes, int] = {}
+    groups = targets if isinstance(targets, dict) else set(targets)
+    by_rest: dict[bytes, int] = {}
     for query in queries:
         if not any(name in names for name, _ in query.parts):
             rest = query.without(gone)
             if rest in groups:
-                found.setdefault(rest, query.number)
-    return found
+                by_rest.setdefault(rest, query.number)
+    return by_rest
 
 
 def _is_random(values: set[bytes]) -> bool:
@@ -309,7 +309,7 @@ def _is_random(values: set[bytes]) -> bool:
 
 
 def _defaults(
-    urls: Urls, queries: Sequence[_Query], gone: frozenset[str], found: list[Seen]
+    urls: Urls, queries: Sequence[_Query], gone: frozenset[str], all_seen: list[Seen]
 ) -> dict[str, str]:
     """Values with which a parameter might as well be absent, while others do change the page."""
     groups: defaultdict[tuple[str, bytes], Pairs] = defaultdict(list)
@@ -333,12 +333,12 @@ def _defaults(
         seen = _judged(urls, f"default {name}={value.decode()}", pairs, bare=False)
         differing = sorted(set(others[name]) - set(pairs))
         if seen is not None and (not differing or weigh(urls, differing).confidence == 0.0):
-            found.append(seen)
+            all_seen.append(seen)
             defaults[name] = value.replace(b"+", b" ").decode()
     return defaults
 
 
-def _unordered(urls: Urls, queries: Sequence[_Query], gone: frozenset[str], found: list[Seen]) -> bool:
+def _unordered(urls: Urls, queries: Sequence[_Query], gone: frozenset[str], all_seen: list[Seen]) -> bool:
     """The log has the same parameters in several orders, and the pages are the same."""
     groups: defaultdict[bytes, dict[bytes, int]] = defaultdict(dict)
     for query in queries:
@@ -350,7 +350,7 @@ def _unordered(urls: Urls, queries: Sequence[_Query], gone: frozenset[str], foun
         first, *rest = spelled.values()
         pairs += [(each, first) for each in rest[:2]]
     seen = _judged(urls, "sort", pairs, bare=True)
-    found.extend([seen] if seen else [])
+    all_seen.extend([seen] if seen else [])
     return seen is not None
 
 
@@ -360,10 +360,10 @@ def _unordered(urls: Urls, queries: Sequence[_Query], gone: frozenset[str], foun
 def host_aliases(urls: Urls) -> tuple[dict[str, str], list[Seen]]:
     """Hosts under which the same pages are found, each with the one that is asked most."""
     by_target: defaultdict[bytes, list[int]] = defaultdict(list)
-    asked: Counter[bytes] = Counter()
+    counts: Counter[bytes] = Counter()
     pages: Counter[bytes] = Counter()
     for number, target in enumerate(urls.targets):
-        asked[urls.hosts[number]] += urls.count[number]
+        counts[urls.hosts[number]] += urls.count[number]
         if urls.good[number]:
             by_target[target].append(number)
             pages[urls.hosts[number]] += 1
@@ -372,20 +372,20 @@ def host_aliases(urls: Urls) -> tuple[dict[str, str], list[Seen]]:
         for one in numbers[:8]:
             for other in numbers[:8]:
                 hosts = urls.hosts[one], urls.hosts[other]
-                if one != other and hosts[0] and hosts[1] and _rank(asked, hosts[0]) < _rank(asked, hosts[1]):
+                if one != other and all(hosts) and _rank(counts, hosts[0]) < _rank(counts, hosts[1]):
                     shared[hosts].append((one, other))
     aliases: dict[str, str] = {}
-    found = []
+    all_seen = []
     for (alias, host), pairs in sorted(shared.items(), key=lambda item: -len(item[1])):
         if alias.decode() in aliases or len(pairs) < max(5, 0.2 * min(pages[alias], pages[host])):
             continue
         www = alias.removeprefix(b"www.") == host.removeprefix(b"www.")
         seen = _judged(urls, f"alias {alias.decode()}", pairs, bare=www)
         if seen is not None:
-            found.append(seen)
+            all_seen.append(seen)
             aliases[alias.decode()] = aliases.get(host.decode(), host.decode())
-    return aliases, found
+    return aliases, all_seen
 
 
-def _rank(asked: Counter[bytes], host: bytes) -> tuple[int, bytes]:
-    return asked[host], host
+def _rank(counts: Counter[bytes], host: bytes) -> tuple[int, bytes]:
+    return counts[host], host

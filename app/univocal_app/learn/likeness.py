@@ -68,12 +68,12 @@ class Reply:
 
 def steady_fields(answers: Sequence[Reply]) -> dict[bytes, bytes]:
     """The telling fields that all `answers` have with one value, b"" for one that none has."""
-    found = {}
+    steady = {}
     for name in _TELLING:
         values = {answer.value(name) for answer in answers}
         if len(values) == 1:
-            found[name] = values.pop()
-    return found
+            steady[name] = values.pop()
+    return steady
 
 
 def told_apart(steady: dict[bytes, bytes], answer: Reply) -> tuple[str, bool]:
@@ -89,9 +89,9 @@ def words(answer: Reply) -> list[bytes]:
     packed = answer.value(b"content-encoding") not in {b"", b"identity"}
     if packed or (kind and not _TEXT.match(kind)):
         return [blake2b(answer.body).digest()] if answer.body else []
-    found = _WORD.findall(answer.body[:_COMPARED])
+    matches = _WORD.findall(answer.body[:_COMPARED])
     rest = answer.body[_COMPARED:]
-    return [*found, blake2b(rest).digest()] if rest else found
+    return [*matches, blake2b(rest).digest()] if rest else matches
 
 
 def without_echo(content: Sequence[bytes], target: bytes) -> list[bytes]:
@@ -145,10 +145,10 @@ class Template:
                 gap = True
                 continue
             places = range(position, position + room + 1) if gap else (position,)
-            found = next((at for at in places if content[at : at + len(run)] == run), None)
-            if found is None:
+            start = next((at for at in places if content[at : at + len(run)] == run), None)
+            if start is None:
                 return False
-            position, gap = found + len(run), False
+            position, gap = start + len(run), False
         left = len(content) - position
         return left == 0 or (gap and left <= room)
 
@@ -195,10 +195,10 @@ def _common(one: Sequence[bytes | None], other: Sequence[bytes]) -> list[tuple[i
     blocks = [(0, 0, start)]
     if len(mine) * len(theirs) <= _MOST_STEPS:
         matcher = SequenceMatcher(None, mine, theirs, autojunk=len(mine) > 1000)
-        found: Iterable[tuple[int, int, int]] = matcher.get_matching_blocks()
+        matches: Iterable[tuple[int, int, int]] = matcher.get_matching_blocks()
     else:
-        found = _anchored(mine, theirs)
-    blocks += [(start + a, start + b, size) for a, b, size in found if size]
+        matches = _anchored(mine, theirs)
+    blocks += [(start + a, start + b, size) for a, b, size in matches if size]
     if end:
         blocks.append((len(one) - end, len(other) - end, end))
     return [block for block in blocks if block[2]]

@@ -75,10 +75,10 @@ _CLIENTS: Final = ("client", "remote_addr", "client_ip", "remote_ip")
 
 def entry_of_combined(line: bytes) -> LogEntry | None:
     """A line of the common or combined format of Apache httpd and nginx."""
-    found = _COMBINED.match(line)
-    if found is None:
+    match = _COMBINED.match(line)
+    if match is None:
         return None
-    first, second, _, fourth, time, request, status, size = found.groups()
+    first, second, _, fourth, time, request, status, size = match.groups()
     vhost = fourth is not None and _ADDRESS.fullmatch(second) is not None
     words = request.split(b" ")
     if len(words) < 2:
@@ -91,17 +91,17 @@ def entry_of_combined(line: bytes) -> LogEntry | None:
     return LogEntry(host, target, words[0], int(status), -1 if size == b"-" else int(size), time, client)
 
 
-def _unescaped(found: re.Match[bytes]) -> bytes:
-    return bytes.fromhex(found[1].decode()) if found[1] else _LETTERS.get(found[2], found[2])
+def _unescaped(escape: re.Match[bytes]) -> bytes:
+    return bytes.fromhex(escape[1].decode()) if escape[1] else _LETTERS.get(escape[2], escape[2])
 
 
 @lru_cache(maxsize=1024)
 def host_of(text: bytes) -> bytes:
     """A host as others are compared with it, without the port that its scheme has; b"" for what is none."""
-    found = parse_authority(text)
-    if found is None:
+    authority = parse_authority(text)
+    if authority is None:
         return b""
-    name, port = found
+    name, port = authority
     return name if port in {None, 80, 443} else b"%b:%d" % (name, port)
 
 
@@ -118,31 +118,31 @@ def _located(target: bytes, host: bytes) -> tuple[bytes, bytes]:
 def entry_of_json(line: bytes) -> LogEntry | None:
     """A JSON object with names that univocal, nginx and Caddy give."""
     try:
-        told = json.loads(line)
+        entry = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(told, dict):
+    if not isinstance(entry, dict):
         return None
-    if isinstance(told.get("request"), dict):
-        told = {**told, **told.pop("request")}
-    text = _first(told, _TARGETS)
+    if isinstance(entry.get("request"), dict):
+        entry = {**entry, **entry.pop("request")}
+    text = _first(entry, _TARGETS)
     if not isinstance(text, str):
         return None
     words = text.split(" ")
-    method = _first(told, ("method", "request_method"))
+    method = _first(entry, ("method", "request_method"))
     if len(words) == 3:
         method, text = method or words[0], words[1]
-    host = _first(told, _HOSTS) or _host_in(told.get("url")) or told.get("site") or ""
+    host = _first(entry, _HOSTS) or _host_in(entry.get("url")) or entry.get("site") or ""
     host, target = _located(_octets(text), host_of(_octets(str(host))))
-    size, status = _first(told, _SIZES), told.get("status")
+    size, status = _first(entry, _SIZES), entry.get("status")
     return LogEntry(
         host,
         target,
         _octets(str(method or "GET")),
-        _number(status, 200 if status is None and "status" not in told else 0),
+        _number(status, 200 if status is None and "status" not in entry else 0),
         _number(size, -1),
-        _octets(str(_first(told, _TIMES) or "")),
-        _octets(str(_first(told, _CLIENTS) or "")),
+        _octets(str(_first(entry, _TIMES) or "")),
+        _octets(str(_first(entry, _CLIENTS) or "")),
     )
 
 
@@ -154,14 +154,14 @@ def _octets(text: str) -> bytes:
         return text.encode("utf-8", "backslashreplace")
 
 
-def _first(told: dict[str, Any], names: Iterable[str]) -> Any:
-    plain = (told[name] for name in names if isinstance(told.get(name), str | int | float))
+def _first(entry: dict[str, Any], names: Iterable[str]) -> Any:
+    plain = (entry[name] for name in names if isinstance(entry.get(name), str | int | float))
     return next((value for value in plain if value != ""), None)
 
 
 def _host_in(url: object) -> str:
-    found = _ABSOLUTE.match(url.encode("latin-1", "replace")) if isinstance(url, str) else None
-    return found[1].decode("latin-1") if found else ""
+    match = _ABSOLUTE.match(url.encode("latin-1", "replace")) if isinstance(url, str) else None
+    return match[1].decode("latin-1") if match else ""
 
 
 def _number(value: object, otherwise: int) -> int:
@@ -247,8 +247,8 @@ def opened(path: str) -> Iterator[BinaryIO]:
 
 def _broken() -> tuple[type[Exception], ...]:
     """The errors that compressed files are found damaged by."""
-    found: tuple[type[Exception], ...] = (EOFError, zlib.error)
-    return (*found, import_module("zstandard").ZstdError) if find_spec("zstandard") else found
+    errors: tuple[type[Exception], ...] = (EOFError, zlib.error)
+    return (*errors, import_module("zstandard").ZstdError) if find_spec("zstandard") else errors
 
 
 def _unpacked(stream: BinaryIO, path: str) -> BinaryIO:
@@ -288,10 +288,10 @@ class _Zstandard(io.RawIOBase):
         if not self._plain and self._frame is not None:
             raise EOFError("Compressed file ended before the end-of-stream marker was reached")
         view = memoryview(room).cast("B")
-        taken = self._plain[: len(view)]
-        view[: len(taken)] = taken
-        self._plain = self._plain[len(taken) :]
-        return len(taken)
+        plain = self._plain[: len(view)]
+        view[: len(plain)] = plain
+        self._plain = self._plain[len(plain) :]
+        return len(plain)
 
 
 _CLF: Final = "%d/%b/%Y:%H:%M:%S %z"

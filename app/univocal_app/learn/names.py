@@ -55,9 +55,9 @@ def examine_names(judge: Judge, origin: str, fetch: Fetch, targets: Sequence[byt
     failures = 0
     for target in targets[:_TRIES] if other else ():
         answer = fetch(target, 0)
-        found = _compared(judge, origin, str(other), target, answer)
-        if found.verdict != "unknown" or not evidence:
-            evidence.append(found)
+        compared = _compared(judge, origin, str(other), target, answer)
+        if compared.verdict != "unknown" or not evidence:
+            evidence.append(compared)
         failures += answer.failed
         if failures == _FAILURES or sum(each.verdict != "unknown" for each in evidence) == _PAGES:
             break

@@ -65,7 +65,7 @@ class Report:
 
     def as_json(self) -> str:
         """The object that `probe --json` prints."""
-        told: dict[str, Any] = {
+        document: dict[str, Any] = {
             "origin": self.origin,
             "requests": self.requests,
             "questions": [
@@ -84,7 +84,7 @@ class Report:
             ],
             "profile": self.profile,
         }
-        return json.dumps(told, ensure_ascii=False, indent=2)
+        return json.dumps(document, ensure_ascii=False, indent=2)
 
 
 def _told(evidence: Evidence) -> dict[str, str]:
@@ -99,8 +99,8 @@ def _told(evidence: Evidence) -> dict[str, str]:
 def _keys(targets: Iterable[bytes], profile: Profile) -> int:
     keys = set()
     for target in targets:
-        found = canonical_target(target, profile)
-        keys.add(found if isinstance(found, bytes) else target)
+        canonical = canonical_target(target, profile)
+        keys.add(canonical if isinstance(canonical, bytes) else target)
     return len(keys)
 
 
@@ -113,7 +113,7 @@ class ProbePlan:
 
     def as_json(self) -> str:
         """The form of a report in which nothing has been asked."""
-        asked = [
+        questions = [
             {
                 "question": name,
                 "verdict": "unknown",
@@ -122,8 +122,8 @@ class ProbePlan:
             }
             for name, pairs in self.pairs.items()
         ]
-        told = {"origin": self.origin, "requests": 0, "questions": asked, "risks": [], "profile": ""}
-        return json.dumps(told, ensure_ascii=False, indent=2)
+        document = {"origin": self.origin, "requests": 0, "questions": questions, "risks": [], "profile": ""}
+        return json.dumps(document, ensure_ascii=False, indent=2)
 
 
 def plan(origin: str, sample: Sequence[bytes]) -> ProbePlan:
@@ -131,8 +131,8 @@ def plan(origin: str, sample: Sequence[bytes]) -> ProbePlan:
     ordered = varied(sample)
     pairs: dict[str, list[Pair]] = {}
     for question in [*questions(sample), *risks()]:
-        offered = [found for target in ordered if (found := question.pairs(target))][:_PAGES]
-        pairs[question.name] = [pair for found in offered for pair in found]
+        offered = [page_pairs for target in ordered if (page_pairs := question.pairs(target))][:_PAGES]
+        pairs[question.name] = [pair for page_pairs in offered for pair in page_pairs]
     return ProbePlan(origin, pairs)
 
 
@@ -140,7 +140,7 @@ def probe(
     origin: str,
     sample: Sequence[bytes],
     fetch: Fetch,
-    asked: Callable[[], int],
+    count: Callable[[], int],
     tell: Tell,
     namesake: Fetch | None = None,
 ) -> Report:
@@ -154,26 +154,27 @@ def probe(
     ordered += _offered(ordered, judge)
     findings: dict[str, Finding] = {}
     for question in questions(sample):
-        found = _answered(question, judge, ordered, findings)
-        findings[question.name] = found
-        tell(f"{found.name}: {found.verdict}")
+        finding = _answered(question, judge, ordered, findings)
+        findings[question.name] = finding
+        tell(f"{finding.name}: {finding.verdict}")
     if namesake is not None:
         findings[WWW] = examine_names(judge, origin, namesake, varying)
         tell(f"{WWW}: {findings[WWW].verdict}")
     alarms = []
     for question in risks():
-        found = examine(judge, question, ordered, _PAGES, _TRIES)
-        tell(f"risk {found.name}: {'seen' if found.verdict != 'unknown' and _seen(found) else 'not seen'}")
-        if _seen(found):
-            alarms.append(found)
+        finding = examine(judge, question, ordered, _PAGES, _TRIES)
+        seen = finding.verdict != "unknown" and _seen(finding)
+        tell(f"risk {finding.name}: {'seen' if seen else 'not seen'}")
+        if _seen(finding):
+            alarms.append(finding)
     alarms += [
         findings[name] for name in ("escape-case", "unreserved") if findings[name].verdict == "different"
     ]
-    return Report(origin, asked(), tuple(findings.values()), tuple(alarms), tuple(sample))
+    return Report(origin, count(), tuple(findings.values()), tuple(alarms), tuple(sample))
 
 
-def _seen(found: Finding) -> bool:
-    return any(each.verdict == "same" and each.canonical is None for each in found.evidence)
+def _seen(finding: Finding) -> bool:
+    return any(each.verdict == "same" and each.canonical is None for each in finding.evidence)
 
 
 def _answered(
@@ -184,19 +185,19 @@ def _answered(
         ordered = [target for target in ordered if not any(p.part == "both" for p in question.pairs(target))]
     if name := question.parameter:
         ordered = sorted(ordered, key=lambda target: name not in names_of([target]))
-    found = examine(judge, question, ordered, _PAGES, _TRIES)
-    if question.name == "dot-segments" and found.verdict == "same":
+    finding = examine(judge, question, ordered, _PAGES, _TRIES)
+    if question.name == "dot-segments" and finding.verdict == "same":
         trailing = _trailing(judge, ordered)
         if any(each.verdict == "different" for each in trailing):
             # The evidence that decided is shown first.
-            return Finding(question.name, "different", found.confidence, (*trailing, *found.evidence))
-        return concluded(question, [*found.evidence, *trailing])
-    return found
+            return Finding(question.name, "different", finding.confidence, (*trailing, *finding.evidence))
+        return concluded(question, [*finding.evidence, *trailing])
+    return finding
 
 
 def _followed(ordered: Sequence[bytes], fetch: Fetch, judge: Judge) -> list[bytes]:
     """The first targets with what they are redirected to in their place; a sample may have old URLs."""
-    found = []
+    followed = []
     for number, target in enumerate(ordered):
         here = target
         for _ in range(_REDIRECTS if number < 3 * _MET else 0):
@@ -204,8 +205,8 @@ def _followed(ordered: Sequence[bytes], fetch: Fetch, judge: Judge) -> list[byte
             if there is None or there == here:
                 break
             here = there
-        found.append(here)
-    return list(dict.fromkeys(found))
+        followed.append(here)
+    return list(dict.fromkeys(followed))
 
 
 def _offered(ordered: Sequence[bytes], judge: Judge) -> list[bytes]:
@@ -229,24 +230,24 @@ def _offered(ordered: Sequence[bytes], judge: Judge) -> list[bytes]:
 
 def _trailing(judge: Judge, ordered: Sequence[bytes]) -> list[Evidence]:
     """A ".." at the end leaves the slash before it, as in RFC 3986, or none, as in servlets."""
-    found: list[Evidence] = []
+    evidence: list[Evidence] = []
     tried = 0
     for target in ordered:
         path, query = split(target)
-        if path == b"/" or tried >= _TRIES or len(found) >= _PAGES:
+        if path == b"/" or tried >= _TRIES or len(evidence) >= _PAGES:
             continue
         tried += 1
         if judge.page(target).dumb:
             continue
         one = _trailing_of(judge, path, query)
         if one is not None:
-            found.append(one)
-    if not found and (root := next((t for t in ordered if t.startswith((b"/?",)) or t == b"/"), None)):
+            evidence.append(one)
+    if not evidence and (root := next((t for t in ordered if t.startswith((b"/?",)) or t == b"/"), None)):
         query = split(root)[1]
         past = b"/" + invented(root) + b"/.."
-        asked = judge.ask(Pair(root, past + query, (past[:-3] + query,), "trailing"))
-        found = [Evidence(asked.pair, "same", "rfc3986")] if asked.verdict == "same" else []
-    return found
+        answer = judge.ask(Pair(root, past + query, (past[:-3] + query,), "trailing"))
+        evidence = [Evidence(answer.pair, "same", "rfc3986")] if answer.verdict == "same" else []
+    return evidence
 
 
 def _trailing_of(judge: Judge, path: bytes, query: bytes) -> Evidence | None:
@@ -288,8 +289,8 @@ def _elsewhere(
     other = pair.a if slash_is_other else without
     way = "rfc3986" if slash_is_other else "servlet"
     if not judge.page(other).dumb:
-        asked = judge.ask(Pair(other, past, (), "trailing"))
-        return Evidence(asked.pair, asked.verdict, way if asked.verdict == "same" else asked.why)
+        answer = judge.ask(Pair(other, past, (), "trailing"))
+        return Evidence(answer.pair, answer.verdict, way if answer.verdict == "same" else answer.why)
     one, two = judge.answer(other), judge.answer(past)
     if one.failed or two.failed:
         return None

@@ -118,12 +118,12 @@ def parameters(query: bytes) -> list[tuple[bytes, bytes, bytes]]:
 
 def names_of(targets: Iterable[bytes]) -> dict[bytes, list[bytes]]:
     """The names of parameters in the targets, and the values that each has, in order."""
-    found: dict[bytes, dict[bytes, None]] = {}
+    by_name: dict[bytes, dict[bytes, None]] = {}
     for target in targets:
         for name, _, value in parameters(split(target)[1]):
             if name:
-                found.setdefault(name, {})[value] = None
-    return {name: list(values) for name, values in found.items()}
+                by_name.setdefault(name, {})[value] = None
+    return {name: list(values) for name, values in by_name.items()}
 
 
 def questions(sample: Sequence[bytes]) -> Iterator[Question]:
@@ -174,14 +174,14 @@ def _replaced(path: bytes, place: int, length: int, put: bytes) -> bytes:
 
 def _letters(path: bytes) -> list[int]:
     """Where letters and digits stand that are no part of an escape, the last ones first."""
-    return [found.start() for found in _ALNUM.finditer(path)][::-1]
+    return [letter.start() for letter in _ALNUM.finditer(path)][::-1]
 
 
 def _unreserved(target: bytes) -> list[Pair]:
     path, query = split(target)
     places = _letters(path)
     chosen = [*places[:1], *places[-1:]] if len(places) > 1 else places
-    chosen += [found.start() for found in re.finditer(rb"(?<=[A-Za-z0-9])[-._~](?=[A-Za-z0-9])", path)][:1]
+    chosen += [match.start() for match in re.finditer(rb"(?<=[A-Za-z0-9])[-._~](?=[A-Za-z0-9])", path)][:1]
     return [
         Pair(
             target,
@@ -194,9 +194,9 @@ def _unreserved(target: bytes) -> list[Pair]:
 
 def _escape_case(target: bytes) -> list[Pair]:
     path, query = split(target)
-    if found := _TELLING_CASE.search(path):
+    if match := _TELLING_CASE.search(path):
         swapped = _ESCAPE.sub(lambda e: e[0].lower() if e[0] != e[0].lower() else e[0].upper(), path)
-        return [Pair(target, swapped + query, (_replaced(path, found.start(), 3, b"zq") + query,))]
+        return [Pair(target, swapped + query, (_replaced(path, match.start(), 3, b"zq") + query,))]
     if place := next((at for at in _letters(path) if _HEX_LETTERED.match(path, at)), 0):
         decoy = _replaced(path, place, 1, b"zq") + query
         octet = path[place]
@@ -220,8 +220,8 @@ def _ring(target: bytes, octet: int) -> list[Pair]:
 def _encoded_slash(target: bytes) -> list[Pair]:
     path, query = split(target)
     pairs = []
-    if found := re.search(b"%2[Ff]", path):
-        at = found.start()
+    if match := re.search(b"%2[Ff]", path):
+        at = match.start()
         pairs.append(
             Pair(target, _replaced(path, at, 3, b"/") + query, (_replaced(path, at, 3, b"zq") + query,))
         )
@@ -249,9 +249,9 @@ def _merged(target: bytes) -> list[Pair]:
         Pair(target, _replaced(path, at, 0, b"/") + query, (_replaced(path, at, 0, b"/" + word) + query,))
         for at in dict.fromkeys([*places, *inner[:1]])
     ]
-    if found := re.search(b"//+", path):
+    if match := re.search(b"//+", path):
         whole = re.sub(b"//+", b"/", path)
-        pairs.append(Pair(target, whole + query, (_replaced(path, found.start(), 1, b"/" + word) + query,)))
+        pairs.append(Pair(target, whole + query, (_replaced(path, match.start(), 1, b"/" + word) + query,)))
     at = _last_slash(path)
     past = _replaced(path, at, 0, b"/" + word + b"//..") + query
     pairs.append(Pair(target, past, (_replaced(path, at, 0, b"/" + word) + query,), "after-empty"))
@@ -283,9 +283,9 @@ def _dots(target: bytes) -> list[Pair]:
 def _path_parameters(target: bytes) -> list[Pair]:
     path, query = split(target)
     pairs = []
-    if found := re.search(b";[^/]*", path):
+    if match := re.search(b";[^/]*", path):
         bare = re.sub(b";[^/]*", b"", path)
-        decoy = _replaced(path, found.start(), 1, b"zq")
+        decoy = _replaced(path, match.start(), 1, b"zq")
         pairs.append(Pair(target, bare + query, (decoy + query,)))
     end = len(path)
     first = path.find(b"/", 1)
@@ -332,11 +332,11 @@ def _indexes(target: bytes, names: Sequence[bytes]) -> list[Pair]:
 
 def _order(target: bytes) -> list[Pair]:
     path, query = split(target)
-    found = query[1:].split(b"&")
-    if len({part.partition(b"=")[0] for part in found if part}) < max(2, len(found)):
+    pieces = query[1:].split(b"&")
+    if len({part.partition(b"=")[0] for part in pieces if part}) < max(2, len(pieces)):
         return []
-    decoy = path + b"?" + b"&".join(part.partition(b"=")[0] + b"=zq" for part in found)
-    return [Pair(target, path + b"?" + b"&".join(found[::-1]), (decoy,))]
+    decoy = path + b"?" + b"&".join(part.partition(b"=")[0] + b"=zq" for part in pieces)
+    return [Pair(target, path + b"?" + b"&".join(pieces[::-1]), (decoy,))]
 
 
 def _names_together(target: bytes) -> object:
@@ -352,18 +352,18 @@ def _empty_query(target: bytes) -> list[Pair]:
 
 def _unused(target: bytes, name: bytes, others: Sequence[bytes]) -> list[Pair]:
     path, query = split(target)
-    found = parameters(query)
-    mine = [value for each, _, value in found if each == name]
+    names = parameters(query)
+    mine = [value for each, _, value in names if each == name]
     if not mine:
         if others and not TRACKING.fullmatch(name):
             return []
         more = query + (b"&" if len(query) > 1 else b"") if query else b"?"
         return [Pair(target, path + more + name + b"=zq", doubt=_WITHOUT)]
-    rest = [part for part, each in zip(query[1:].split(b"&"), found, strict=True) if each[0] != name]
+    rest = [part for part, each in zip(query[1:].split(b"&"), names, strict=True) if each[0] != name]
     bare = path + (b"?" + b"&".join(rest) if rest else b"")
 
     def valued(value: bytes) -> bytes:
-        changed = [name + b"=" + value if part[0] == name else b"".join(part) for part in found]
+        changed = [name + b"=" + value if part[0] == name else b"".join(part) for part in names]
         return path + b"?" + b"&".join(changed)
 
     pairs = [Pair(target, bare, doubt=_WEAK), Pair(target, valued(b"zq"), doubt=_WEAK)]
@@ -385,11 +385,11 @@ def _plus(target: bytes) -> list[Pair]:
 
 def _charset(target: bytes) -> list[Pair]:
     path, query = split(target)
-    found = _FOREIGN_RUN.search(path)
-    if found is None:
+    match = _FOREIGN_RUN.search(path)
+    if match is None:
         return []
-    octets = unquote_to_bytes(found[0])
-    decoy = (_replaced(path, found.start(), len(found[0]), b"zq") + query,)
+    octets = unquote_to_bytes(match[0])
+    decoy = (_replaced(path, match.start(), len(match[0]), b"zq") + query,)
     pairs = []
     for name in _TRIED:
         try:
@@ -402,7 +402,7 @@ def _charset(target: bytes) -> list[Pair]:
         spelled = quote_from_bytes(other).encode()
         if other.isascii() or any(octet < 0x80 for octet in other) or other == octets:
             continue
-        put = _replaced(path, found.start(), len(found[0]), spelled) + query
+        put = _replaced(path, match.start(), len(match[0]), spelled) + query
         pairs.append(Pair(target, put, decoy, name))
     return pairs[:4]
 

@@ -114,8 +114,8 @@ class Replay:
             known: tuple[bytes, Request] | Rejected
             known = b"- http %b %b" % (host or _HOST, target), Request(b"GET", target, [])
         else:
-            found = resolve(target, [host or _HOST], b"http", self._sites)
-            known = (found.key, Request(b"GET", found.target, [])) if isinstance(found, Canonical) else found
+            url = resolve(target, [host or _HOST], b"http", self._sites)
+            known = (url.key, Request(b"GET", url.target, [])) if isinstance(url, Canonical) else url
         if not isinstance(known, Rejected):
             self._keys.add(hash(known[0]))
             self._spellings.add(hash((host, target)))

@@ -61,10 +61,10 @@ def _lines(head: bytes, stream: BinaryIO) -> Iterator[bytes]:
     yield rest
 
 
-def _of_one_host(found: Iterable[LogEntry], authority: bytes) -> Sample:
+def _of_one_host(entries: Iterable[LogEntry], authority: bytes) -> Sample:
     by_host: defaultdict[bytes, dict[bytes, None]] = defaultdict(dict)
     count = 0
-    for entry in found:
+    for entry in entries:
         if entry.method != b"GET" or not 200 <= entry.status < 400 or not _SPEAKABLE.fullmatch(entry.target):
             continue
         targets = by_host[entry.host.lower()]

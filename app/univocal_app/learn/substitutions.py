@@ -50,7 +50,7 @@ class Substitution:
 def substitutions(urls: Urls, settings: Settings) -> tuple[Settings, list[Substitution]]:
     """The rules between substrings of the targets, with the settings that have them."""
     wild = _with_wildcards(urls)
-    found: list[Substitution] = []
+    rules: list[Substitution] = []
     for candidate in candidates(wild, wild.targets)[:_MOST]:
         for group in _contexts(candidate):
             best = max(
@@ -60,8 +60,8 @@ def substitutions(urls: Urls, settings: Settings) -> tuple[Settings, list[Substi
             )
             if best is not None and not _redundant(urls, settings, best):
                 settings = replace(settings, rewrites=(*settings.rewrites, best.rule))
-                found.append(best)
-    return settings, sorted(found, key=lambda one: -one.support)
+                rules.append(best)
+    return settings, sorted(rules, key=lambda one: -one.support)
 
 
 def marked(urls: Urls, settings: Settings) -> tuple[Settings, list[Substitution], list[Seen]]:
@@ -69,7 +69,7 @@ def marked(urls: Urls, settings: Settings) -> tuple[Settings, list[Substitution]
 
     /story_7?print=1 may be /story?id=7 in a log without /story_7: neither change can be seen by itself.
     """
-    found: list[Substitution] = []
+    additions: list[Substitution] = []
     seen: list[Seen] = []
     for name, bearers in _marks(urls).items():
         bare, numbers = _without_mark(urls, name, bearers)
@@ -83,10 +83,10 @@ def marked(urls: Urls, settings: Settings) -> tuple[Settings, list[Substitution]
             replace(rule, pairs=tuple((numbers[one], numbers[other]) for one, other in rule.pairs))
             for rule in both
         ]
-        found += named
+        additions += named
         sure = max(rule.confidence for rule in named)
         seen.append(Seen(f"drop {name}", sum(rule.support for rule in named), sure, named[0].pairs))
-    return settings, found, seen
+    return settings, additions, seen
 
 
 def _marks(urls: Urls) -> dict[str, set[int]]:
@@ -98,15 +98,15 @@ def _marks(urls: Urls) -> dict[str, set[int]]:
             for octets, _, value in parameters(split(target)[1]):
                 values[octets].add(value)
                 bearers[octets].add(number)
-    found: dict[str, set[int]] = {}
+    marks: dict[str, set[int]] = {}
     for octets, numbers in sorted(bearers.items(), key=lambda item: -len(item[1])):
         name = parameter_name(octets)
-        constant = len(values[octets]) == 1 and len(numbers) >= _MARKED and len(found) < _MARKS
+        constant = len(values[octets]) == 1 and len(numbers) >= _MARKED and len(marks) < _MARKS
         if not (constant and name) or chooses(name):
             continue
         if not any(_twin(urls, each, octets) for each in numbers):
-            found[name] = numbers
-    return found
+            marks[name] = numbers
+    return marks
 
 
 def _twin(urls: Urls, number: int, name: bytes) -> bool:
@@ -260,11 +260,11 @@ def _applied(
     return pairs, applied
 
 
-def _redundant(urls: Urls, settings: Settings, found: Substitution) -> bool:
+def _redundant(urls: Urls, settings: Settings, rule: Substitution) -> bool:
     """Most of its pairs are one already."""
     profile = loaded(settings)
     one = [
         canonical_target(urls.targets[a], profile) == canonical_target(urls.targets[b], profile)
-        for a, b in found.pairs
+        for a, b in rule.pairs
     ]
     return sum(one) >= 0.8 * len(one)

@@ -24,46 +24,46 @@ def _share(part: int, whole: int) -> str:
     return f"{part} ({part / whole:.1%})" if whole else str(part)
 
 
-def discovered(found: Discovery, corpus: Corpus, before: Replayed, after: Replayed) -> str:
+def discovered(discovery: Discovery, corpus: Corpus, before: Replayed, after: Replayed) -> str:
     """A discovery: the evidence for each rule, its effect, and the profile."""
-    said = [f"{corpus.requests} requests for {len(corpus.urls)} URLs; {corpus.skipped} lines skipped."]
+    lines = [f"{corpus.requests} requests for {len(corpus.urls)} URLs; {corpus.skipped} lines skipped."]
     if corpus.share < 1:
-        said.append(f"More URLs than fit: what follows is of a sample of {corpus.share:.2%} of them.")
+        lines.append(f"More URLs than fit: what follows is of a sample of {corpus.share:.2%} of them.")
     if corpus.truncated:
-        said.append("More requests than are replayed: the hit ratios are those of the first ones.")
-    if not found.decided:
-        return "\n".join([*said, "The log speaks for no rule: its URLs are as many as they look."])
+        lines.append("More requests than are replayed: the hit ratios are those of the first ones.")
+    if not discovery.decided:
+        return "\n".join([*lines, "The log speaks for no rule: its URLs are as many as they look."])
     rows = [("what", "pairs", "sure", "the origin", "for example")]
     rows += [
-        (seen.name, *_row(found, seen.support, seen.confidence, seen.name, seen.pairs))
-        for seen in sorted(found.seen, key=lambda seen: -seen.support)
+        (seen.name, *_row(discovery, seen.support, seen.confidence, seen.name, seen.pairs))
+        for seen in sorted(discovery.seen, key=lambda seen: -seen.support)
     ]
-    for rule in found.rules:
-        rows.append((str(rule), *_row(found, rule.support, rule.confidence, rule.rule, rule.pairs)))
-    urls, requests = found.folded()
-    said += [
+    for rule in discovery.rules:
+        rows.append((str(rule), *_row(discovery, rule.support, rule.confidence, rule.rule, rule.pairs)))
+    urls, requests = discovery.folded()
+    lines += [
         "",
         table(rows),
         "",
-        f"URLs that fold: {_share(urls, len(found.urls))}. "
-        f"Requests for another spelling than the usual one: {_share(requests, sum(found.urls.count))}.",
+        f"URLs that fold: {_share(urls, len(discovery.urls))}. "
+        f"Requests for another spelling than the usual one: {_share(requests, sum(discovery.urls.count))}.",
         f"Copies that a purge by one spelling misses without these rules: {after.folded - before.folded}.",
         "",
         f"hit ratio by RFC 3986 alone  {_bar(before.hit_ratio)}",
         f"hit ratio with these rules   {_bar(after.hit_ratio)}",
         "",
-        found.toml(),
+        discovery.toml(),
     ]
-    return "\n".join(said)
+    return "\n".join(lines)
 
 
 def _row(
-    found: Discovery, support: int, confidence: float, name: object, pairs: Sequence[tuple[int, int]]
+    discovery: Discovery, support: int, confidence: float, name: object, pairs: Sequence[tuple[int, int]]
 ) -> tuple[str, str, str, str]:
-    asked = found.validated.get(name)
-    told = f"{asked.same} same, {asked.different} different" if asked else "not asked"
-    example = "  ".join(printable(found.urls.targets[number]) for number in pairs[0]) if pairs else ""
-    return str(support), f"{min(confidence, 0.999):.3f}", told, example
+    check = discovery.validated.get(name)
+    verdicts = f"{check.same} same, {check.different} different" if check else "not asked"
+    example = "  ".join(printable(discovery.urls.targets[number]) for number in pairs[0]) if pairs else ""
+    return str(support), f"{min(confidence, 0.999):.3f}", verdicts, example
 
 
 def compared(outcomes: Iterable[Replayed], skipped: int) -> str:
@@ -103,7 +103,7 @@ def verdict_on(before: Replayed, after: Replayed) -> str:
     gained = after.hits - before.hits
     refused = sum(after.refused.values())
     left = before.keys - after.keys - after.folded
-    said = [
+    lines = [
         f"{_number(before.requests, 'request')} for {_number(before.keys, 'URL')}, as they were spelled.",
         f"With the profile {after.profile} there {'is' if after.keys == 1 else 'are'} "
         f"{_number(after.keys, 'URL')}: "
@@ -117,24 +117,26 @@ def verdict_on(before: Replayed, after: Replayed) -> str:
     if gained > 0:
         points = 100 * (after.hit_ratio - before.hit_ratio)
         spared = f"the origin server would have been spared {_number(gained, 'more request')}."
-        said.append(f"The hit ratio gains {points:.1f} points: {spared}")
+        lines.append(f"The hit ratio gains {points:.1f} points: {spared}")
     elif gained < 0:
         points = 100 * (before.hit_ratio - after.hit_ratio)
-        said.append(
+        lines.append(
             f"The hit ratio loses {points:.1f} points: what would be refused had been asked for often."
         )
     elif after.folded:
-        said.append("The hit ratio gains nothing: what became one was not asked for again in time.")
+        lines.append("The hit ratio gains nothing: what became one was not asked for again in time.")
     else:
-        said.append("The hit ratio gains nothing: this site's clients spell its URLs one way.")
+        lines.append("The hit ratio gains nothing: this site's clients spell its URLs one way.")
     if refused:
-        said.append(f"{_number(refused, 'request')} that the origin server answered would have been refused:")
-        said += _refusals(after, "  ")
+        lines.append(
+            f"{_number(refused, 'request')} that the origin server answered would have been refused:"
+        )
+        lines += _refusals(after, "  ")
     else:
-        said.append("No request that the origin server answered would have been refused.")
+        lines.append("No request that the origin server answered would have been refused.")
     if after.evictions:
-        said.append(f"The store was too small: {_number(after.evictions, 'response')} made room for others.")
-    return "\n".join(said)
+        lines.append(f"The store was too small: {_number(after.evictions, 'response')} made room for others.")
+    return "\n".join(lines)
 
 
 def _number(count: int, of: str) -> str:

@@ -218,19 +218,19 @@ class Judge:
             return Evidence(pair, "unknown", f"the page decides nothing: {page.dumb}")
         if reason := self._ignored(page, pair):
             return Evidence(pair, "unknown", reason)
-        found = self._looked(page, pair)
-        if found.verdict == "same" and self._frays(page):
+        evidence = self._looked(page, pair)
+        if evidence.verdict == "same" and self._frays(page):
             page.dumb = "too little of it stays"
             return Evidence(pair, "unknown", f"the page decides nothing: {page.dumb}")
-        return found
+        return evidence
 
     def _looked(self, page: Page, pair: Pair) -> Evidence:
         """The comparison of both, as often as it takes to tell noise from difference."""
         answers = [self._fetch(pair.b, 0)]
-        found = self._compare(page, pair, answers[0])
+        evidence = self._compare(page, pair, answers[0])
         for time in range(1, _LOOKS):
-            if found.verdict != "different":
-                return found
+            if evidence.verdict != "different":
+                return evidence
             # The page may have changed meanwhile, or what is noise in it has not all been seen yet; and an
             # origin fails now and then.
             control = self._fetch(pair.a, len(page.answers))
@@ -240,12 +240,12 @@ class Judge:
             if time == 1:
                 answers.append(self._fetch(pair.b, 1))
             verdicts = [self._compare(page, pair, answer) for answer in answers]
-            found = next((each for each in verdicts if each.verdict != verdicts[0].verdict), verdicts[0])
-            if found is not verdicts[0]:
+            evidence = next((each for each in verdicts if each.verdict != verdicts[0].verdict), verdicts[0])
+            if evidence is not verdicts[0]:
                 return Evidence(pair, "unknown", "it differed once")
             if answers[-1].status != 200:
                 break
-        return found
+        return evidence
 
     def _frays(self, page: Page) -> bool:
         """Tell whether what still stays after more looks at the page fits nonsense or other pages as well.
@@ -294,8 +294,8 @@ class Judge:
                 return Evidence(pair, "unknown", f"{answer.status} to another origin or scheme")
             return Evidence(pair, "different", f"{answer.status} to another URL")
         if answer.status != 200:
-            said = "refused" if answer.status >= 400 else "answered otherwise"
-            return Evidence(pair, "different", f"{said}: status {answer.status}")
+            remark = "refused" if answer.status >= 400 else "answered otherwise"
+            return Evidence(pair, "different", f"{remark}: status {answer.status}")
         if self._fits(page, answer):
             field_name, weak = told_apart(page.steady, answer)
             if not field_name:
@@ -374,12 +374,12 @@ def examine(
         if not pairs:
             continue
         tried[section] += 1
-        found = [judge.ask(pair) for pair in pairs]
-        evidence += found
-        if any(each.verdict != "unknown" for each in found):
+        answers = [judge.ask(pair) for pair in pairs]
+        evidence += answers
+        if any(each.verdict != "unknown" for each in answers):
             used += 1
             heard.add(section)
-        if tried.total() >= 3 * tries or (question.parameter and verdict_of(found)[0] == "different"):
+        if tried.total() >= 3 * tries or (question.parameter and verdict_of(answers)[0] == "different"):
             break
     return concluded(question, evidence)
 

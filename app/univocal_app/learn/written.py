@@ -62,9 +62,9 @@ _FALLBACKS: Final[tuple[tuple[str, object], ...]] = (
 
 def settings_of(findings: Mapping[str, Finding]) -> Settings:
     """The settings that the findings carry, all of them surer than the confidence line."""
-    found = _of_the_path(findings)
-    found = replace(
-        found,
+    settings = _of_the_path(findings)
+    settings = replace(
+        settings,
         sort=_same(findings, "query-order"),
         drop_empty_mark=_same(findings, "empty-query"),
         drop=tuple(
@@ -77,7 +77,7 @@ def settings_of(findings: Mapping[str, Finding]) -> Settings:
         ),
         charset=_charset(findings.get("charset")),
     )
-    return _guarded(found, findings)
+    return _guarded(settings, findings)
 
 
 def parameter_name(octets: bytes) -> str:
@@ -87,8 +87,8 @@ def parameter_name(octets: bytes) -> str:
 
 
 def _same(findings: Mapping[str, Finding], name: str) -> bool:
-    found = findings.get(name)
-    return found is not None and found.verdict == "same" and found.confidence > CONFIDENCE
+    finding = findings.get(name)
+    return finding is not None and finding.verdict == "same" and finding.confidence > CONFIDENCE
 
 
 def _proven(findings: Mapping[str, Finding], name: str, part: str) -> bool:
@@ -311,10 +311,10 @@ def written(findings: Mapping[str, Finding], origin: str, requests: int) -> str:
 
 
 def _remark(finding: Finding) -> str:
-    shown = next((each for each in finding.evidence if each.verdict == finding.verdict), None)
+    example = next((each for each in finding.evidence if each.verdict == finding.verdict), None)
     sure = f" ({min(finding.confidence, 0.999):.3f})" if finding.verdict == "same" else ""
-    said = f"{finding.name}: {finding.verdict}{sure}"
-    return f"{said}; {_told(shown)}" if shown is not None else f"{said}; no page of the sample tells"
+    remark = f"{finding.name}: {finding.verdict}{sure}"
+    return f"{remark}; {_told(example)}" if example is not None else f"{remark}; no page of the sample tells"
 
 
 def _told(evidence: Evidence) -> str:

@@ -46,8 +46,8 @@ def failed(
         response = _response(page(status, text.replace("\n", "<br>\n")))
         response.headers.update(fresh)
         return response
-    said = {"type": "about:blank", "title": PHRASES[status], "status": status, "detail": detail, **more}
-    content = json.dumps(said, separators=(",", ":")) + "\n"
+    problem = {"type": "about:blank", "title": PHRASES[status], "status": status, "detail": detail, **more}
+    content = json.dumps(problem, separators=(",", ":")) + "\n"
     return Response(content, status, fresh, "application/problem+json")
 
 

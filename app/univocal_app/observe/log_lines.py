@@ -283,8 +283,8 @@ def _templated(parts: Sequence[tuple[str, Callable[[Outcome], object] | None]]) 
         for literal, value in parts:
             texts.append(literal)
             if value is not None:
-                given = value(outcome)
-                texts.append("-" if given in (None, "") else _escaped(str(given)))
+                text = value(outcome)
+                texts.append("-" if text in (None, "") else _escaped(str(text)))
         return ("".join(texts) + "\n").encode("utf-8", "backslashreplace")
 
     return line

@@ -42,7 +42,7 @@ class OriginNews:
         changes = self._changes[place]
         worst = max(changes.values(), key=lambda each: STATES.index(each.state), default=None)
         state = MemberState.UP if worst is None else worst.state
-        told = self._told.get(place, MemberState.UP)
+        state_before = self._told.get(place, MemberState.UP)
         if worst is None:
             del self._changes[place]
             self._told.pop(place, None)
@@ -52,5 +52,5 @@ class OriginNews:
                 oldest = next(iter(self._changes))
                 del self._changes[oldest], self._told[oldest]
         change = worst or last
-        if state is not told and change is not None:
+        if state is not state_before and change is not None:
             self._tell(change)

@@ -39,11 +39,11 @@ List: TypeAlias = Callable[[], Iterable[Listed]]
 
 def states_of(listed: Iterable[Listed]) -> dict[tuple[str, str], bool]:
     """Tell whether an origin server is up, by its site and its URL; of one in two upstreams, in both."""
-    found: dict[tuple[str, str], bool] = {}
+    states: dict[tuple[str, str], bool] = {}
     for _, site, _, member in listed:
         place = site, member.server.url
-        found[place] = found.get(place, True) and member.state is MemberState.UP
-    return found
+        states[place] = states.get(place, True) and member.state is MemberState.UP
+    return states
 
 
 def conditions_of(listed: Iterable[Listed]) -> set[tuple[str, str, str]]:
@@ -71,11 +71,11 @@ class OriginStates:
 
     def servers(self, url: str) -> frozenset[str]:
         """The origin servers that a URL means, with or without the path: scheme and authority of each."""
-        given = url.rstrip("/")
+        named = url.rstrip("/")
         return frozenset(
             each.member.server.url
             for each in self._listed()
-            if given in (each.url.rstrip("/"), each.member.server.url)
+            if named in (each.url.rstrip("/"), each.member.server.url)
         )
 
     def known(self) -> str:
@@ -87,7 +87,7 @@ class OriginStates:
 
         Sites that have none of these are left out.
         """
-        up, meant = set[bytes](), dict[bytes, str]()
+        up, by_name = set[bytes](), dict[bytes, str]()
         down = set[Row]()
         rows = await self._survey.rows("origins")
         for place, _, _, name, state, *_ in rows:
@@ -95,10 +95,10 @@ class OriginStates:
                 down.add((place, name))
         for place, site, _, name, *_ in rows:
             if _text(name).partition(" ")[0] in drained:
-                meant[bytes(place)] = _text(site)
+                by_name[bytes(place)] = _text(site)
             elif (place, name) not in down:
                 up.add(bytes(place))
-        return next((site for place, site in meant.items() if place not in up), "")
+        return next((site for place, site in by_name.items() if place not in up), "")
 
     def _rows(self) -> Iterator[Row]:
         now, since_epoch = time.monotonic(), time.time()

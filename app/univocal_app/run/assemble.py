@@ -396,8 +396,8 @@ def profiles_of(configuration: Configuration, source: str) -> dict[str, Profile]
     objections = Objections()
     for number, directory in enumerate(directories):
         if not directory.is_dir():
-            given, allowed = configuration.profiles[number], "a directory of profiles (*.toml)"
-            objections.errors.append(ConfigurationError(source, f"profiles[{number}]", given, allowed))
+            place, allowed = configuration.profiles[number], "a directory of profiles (*.toml)"
+            objections.errors.append(ConfigurationError(source, f"profiles[{number}]", place, allowed))
     profiles = builtin_profiles()
     directories = [directory for directory in directories if directory.is_dir()]
     with objections:

@@ -52,10 +52,10 @@ def _files(directory: str, source: str, key: str) -> dict[str, bytes]:
         return {}
     place = Path(source).parent / directory
     try:
-        found = sorted(file for file in place.iterdir() if file.suffix == ".html")
-        if len(found) > _MOST:
+        files = sorted(file for file in place.iterdir() if file.suffix == ".html")
+        if len(files) > _MOST:
             raise ConfigurationError(source, key, directory, f"a directory of at most {_MOST} pages")
-        return {file.name: _content(file, source, key) for file in found}
+        return {file.name: _content(file, source, key) for file in files}
     except OSError as error:
         allowed = f"a directory of pages such as 502.html that can be read ({error.strerror})"
         raise ConfigurationError(source, key, directory, allowed) from None

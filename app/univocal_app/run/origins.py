@@ -184,12 +184,12 @@ def _origin_tables(configuration: Configuration, place: str, site: SiteTable) ->
     """
     everywhere = configuration.origin.model_dump(exclude_unset=True)
     of_site = site.origin.model_dump(exclude_unset=True)
-    found = {place: _Tables(OriginTable(**{**everywhere, **of_site}), site.origin)}
+    tables = {place: _Tables(OriginTable(**{**everywhere, **of_site}), site.origin)}
     for number, route in enumerate(site.routes):
         settings = {**everywhere, **{key: value for key, value in of_site.items() if key != "health"}}
         merged = OriginTable(**{**settings, **route.origin.model_dump(exclude_unset=True)})
-        found[f"{place}.routes[{number}]"] = _Tables(merged, route.origin)
-    return found
+        tables[f"{place}.routes[{number}]"] = _Tables(merged, route.origin)
+    return tables
 
 
 def places_of(configuration: Configuration) -> list[dict[str, str]]:
@@ -312,8 +312,8 @@ class _Way:
         return str(Path(self.source).parent / name) if name else None
 
     def _cannot(self, key: str, allowed: str) -> ConfigurationError:
-        given: Any = getattr(self.table, key)
-        return ConfigurationError(self.source, f"{self.places.get(key, 'origin')}.{key}", given, allowed)
+        value: Any = getattr(self.table, key)
+        return ConfigurationError(self.source, f"{self.places.get(key, 'origin')}.{key}", value, allowed)
 
 
 def _name(hosts: list[str]) -> bytes:

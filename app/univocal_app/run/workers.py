@@ -90,9 +90,9 @@ class Program:
 
     def ready(self) -> None:
         """Say that clients are served."""
-        said = str(self.listeners)
-        self.tell(said)
-        self.notices.ready(said)
+        addresses = str(self.listeners)
+        self.tell(addresses)
+        self.notices.ready(addresses)
 
 
 def alone(program: Program) -> None:
