@@ -80,15 +80,15 @@ class Reception:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
-        taken = 0
+        octets = 0
         while True:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 self._left()
                 return
             chunk = message.get("body", b"")
-            taken += len(chunk)
-            if 0 < self._limit < taken:
+            octets += len(chunk)
+            if 0 < self._limit < octets:
                 self._too_large()
                 return
             if chunk:

@@ -42,12 +42,12 @@ def _reduced(value: bytes) -> bytes | None:
     read = weights(value)
     if read is None:
         return None
-    taken: dict[bytes, bool] = {}
+    acceptable: dict[bytes, bool] = {}
     for coding, weight in read:
         name = b"gzip" if coding == b"x-gzip" else coding
-        taken[name] = taken.get(name, True) and weight != b"0"
-    others = taken.get(b"*", False)
-    return b", ".join([coding for coding in _COMMON if taken.get(coding, others)]) or b"identity"
+        acceptable[name] = acceptable.get(name, True) and weight != b"0"
+    others = acceptable.get(b"*", False)
+    return b", ".join([coding for coding in _COMMON if acceptable.get(coding, others)]) or b"identity"
 
 
 _short = lru_cache(maxsize=1024)(_reduced)

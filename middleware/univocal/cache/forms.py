@@ -113,8 +113,8 @@ def codings_among(value: bytes, offered: tuple[bytes, ...]) -> tuple[bytes, ...]
 
 @lru_cache(maxsize=1024)
 def _among(value: bytes, offered: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    taken = codings_taken(value)
-    return tuple(coding for coding in offered if coding in taken)
+    codings = codings_taken(value)
+    return tuple(coding for coding in offered if coding in codings)
 
 
 def ranged(request: Request, stored: Stored) -> Request:

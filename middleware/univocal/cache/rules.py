@@ -116,7 +116,7 @@ def _seconds_by_status(value: object) -> dict[int, float]:
     for status in value:
         if not re.fullmatch(r"[2-5][0-9]{2}", status):
             raise SettingError(f".{status}", status, 'a status code as key, such as "404"')
-    return {int(status): _seconds(given, f".{status}") for status, given in value.items()}
+    return {int(status): _seconds(limit, f".{status}") for status, limit in value.items()}
 
 
 class Setting(NamedTuple):
@@ -219,12 +219,12 @@ class Rules:
     def read(cls, settings: Mapping[str, Any], source: str = "rules") -> Rules:
         """Make rules of settings as a file has them. Raises ConfigurationError, which names `source`."""
         values = {}
-        for key, given in settings.items():
+        for key, value in settings.items():
             if key not in SETTINGS:
                 allowed = "the keys " + ", ".join(SETTINGS)
-                raise ConfigurationError(source, f"cache.{key}", given, allowed)
+                raise ConfigurationError(source, f"cache.{key}", value, allowed)
             try:
-                values[key] = SETTINGS[key].read(given)
+                values[key] = SETTINGS[key].read(value)
             except SettingError as error:
                 place = f"cache.{key}{error.place}"
                 raise ConfigurationError(source, place, error.value, error.allowed) from None

@@ -23,8 +23,8 @@ def staying(response: Response, admission: Admission) -> Response:
     if not tag or tag == admission.origin_tag or canonical is None:
         return response
     name = admission.runtime.sticky.get(canonical.route.upstream)
-    said = b",".join(values(response.fields, b"cache-control")).lower()
-    if name is None or any(directive in said for directive in _SHARED):
+    directives = b",".join(values(response.fields, b"cache-control")).lower()
+    if name is None or any(directive in directives for directive in _SHARED):
         return response
     cookie = affinity_cookie(name, tag, is_secure=canonical.scheme == b"https")
     return Response(response.status, [*response.fields, cookie], server=response.server)

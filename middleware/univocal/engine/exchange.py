@@ -276,14 +276,14 @@ class Exchange:
         request, stored, vary = admission.request, decision.stored, False
         if admission.rules.compress:
             request, stored, vary = self._formed(request, stored)
-        shown = represent(request, stored, decision.age, self._engine.clock())
+        response = represent(request, stored, decision.age, self._engine.clock())
         if vary:
-            shown = shown._replace(fields=with_vary(shown.fields))
+            response = response._replace(fields=with_vary(response.fields))
         self._account.handling = handling
-        fields = [*shown.fields, *self._cache_status()]
+        fields = [*response.fields, *self._cache_status()]
         if fwd_status:
             self._account.handling = handling._replace(fwd_status=fwd_status)
-        self._respond(shown.status, fields, shown.body)
+        self._respond(response.status, fields, response.body)
 
     def _formed(self, request: Request, stored: Stored) -> tuple[Request, Stored, bool]:
         """The request and the form that answers it, and whether Vary is to tell of others."""

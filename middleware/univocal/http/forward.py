@@ -275,8 +275,8 @@ def one_length(fields: Sequence[Field]) -> Fields | None:
     lines = values(fields, b"content-length")
     if not lines:
         return list(fields)
-    said = {member.strip(b" \t") for line in lines for member in line.split(b",")}
-    length = content_length_value(said.pop()) if len(said) == 1 else None
+    lengths = {member.strip(b" \t") for line in lines for member in line.split(b",")}
+    length = content_length_value(lengths.pop()) if len(lengths) == 1 else None
     if length is None:
         return None
     framed = [field for field in fields if field[0] != b"content-length"]

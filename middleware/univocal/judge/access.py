@@ -150,7 +150,7 @@ def _unauthorized(restriction: Restriction, users: Users, fields: Fields) -> Den
     return Denial("unauthorized", challenge, Challenge(users, credentials) if is_right is None else None)
 
 
-def _credentials(given: Sequence[bytes]) -> bytes:
+def _credentials(lines: Sequence[bytes]) -> bytes:
     """The name and password of a request, as it encodes them; empty for none, or for another scheme."""
-    match = _BASIC.fullmatch(given[0]) if len(given) == 1 and len(given[0]) <= _LONGEST else None
+    match = _BASIC.fullmatch(lines[0]) if len(lines) == 1 and len(lines[0]) <= _LONGEST else None
     return match[1] if match is not None else b""

@@ -73,10 +73,10 @@ def may_purge(
     A browser's address is not that of the author of the page it shows: a page's request counts only if the
     page comes from here: from an address, or from one of these `names`, which nobody else points anywhere.
     """
-    given = [
+    tokens = [
         value[7:].strip() for value in values(fields, b"authorization") if value[:7].lower() == b"bearer "
     ]
-    if runtime.access.token and len(given) == 1 and hmac.compare_digest(given[0], runtime.access.token):
+    if runtime.access.token and len(tokens) == 1 and hmac.compare_digest(tokens[0], runtime.access.token):
         return True
     return peer.known and within(peer.client, runtime.access.networks) and not _from_elsewhere(fields, names)
 
@@ -221,17 +221,17 @@ def _both_schemes(canonical: Canonical, runtime: Runtime) -> list[Canonical]:
 
 def order_of_urls(canonicals: Sequence[Canonical], by: str, runtime: Runtime, *, soft: bool) -> Order:
     """Every response of these URLs, under both schemes, and what is derived from them."""
-    meant = {twin.key: twin for each in canonicals for twin in _both_schemes(each, runtime)}
-    derived = _derived(meant.values(), soft=soft)
-    keys = frozenset(key for key, each in meant.items() if not (soft and _is_among(each, derived)))
+    by_key = {twin.key: twin for each in canonicals for twin in _both_schemes(each, runtime)}
+    derived = _derived(by_key.values(), soft=soft)
+    keys = frozenset(key for key, each in by_key.items() if not (soft and _is_among(each, derived)))
     names = tuple(each.url.decode("latin-1") for each in canonicals)
     return Order(Keys(keys, soft=soft), by, names, canonicals[0] if by == "key" else None, also=derived)
 
 
-def _derived(meant: Iterable[Canonical], *, soft: bool) -> tuple[Tags, ...]:
+def _derived(canonicals: Iterable[Canonical], *, soft: bool) -> tuple[Tags, ...]:
     """Selectors of the responses that are derived from these URLs: they have their paths as tags."""
     paths: dict[bytes, set[bytes]] = {}
-    for each in meant:
+    for each in canonicals:
         if each.route.profile.tags:
             paths.setdefault(_origin(each), set()).add(each.target.partition(b"?")[0])
     return tuple(Tags(frozenset(names), soft, origin) for origin, names in paths.items())

@@ -182,8 +182,8 @@ def _declared(fields: Fields) -> tuple[bytes, bytes]:
     return path[0] if len(path) == 1 else b"", query[0] if len(query) == 1 else b""
 
 
-def _scheme(said: list[bytes], otherwise: bytes) -> bytes:
-    scheme = said[-1].lower() if said else otherwise
+def _scheme(names: list[bytes], otherwise: bytes) -> bytes:
+    scheme = names[-1].lower() if names else otherwise
     return scheme if scheme in {b"http", b"https"} else otherwise
 
 

@@ -77,9 +77,9 @@ def _word_and_text(error: Exception) -> tuple[str, str]:
     for cause in reversed(causes):
         for kind, word in _WORDS:
             if isinstance(cause, kind):
-                said = cause.verify_message if isinstance(cause, ssl.SSLCertVerificationError) else str(cause)
+                text = cause.verify_message if isinstance(cause, ssl.SSLCertVerificationError) else str(cause)
                 phase = (
                     "" if word != "timeout" else f"{type(error).__name__.removesuffix('Timeout').lower()}: "
                 )
-                return word, f"{phase}{said or error}"[:_LONGEST]
+                return word, f"{phase}{text or error}"[:_LONGEST]
     return "unreachable", str(error)[:_LONGEST]

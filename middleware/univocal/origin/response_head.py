@@ -69,8 +69,8 @@ def _respelled(head: bytes) -> bytes:
     if _LATER_VERSION.match(head):
         head = b"HTTP/1.1" + head[len(b"HTTP/1.1") :]
     lines = _LENGTH.findall(head)
-    said = {member.strip(b" \t") for line in lines for member in line.split(b",")}
-    if len(said) != 1:
+    lengths = {member.strip(b" \t") for line in lines for member in line.split(b",")}
+    if len(lengths) != 1:
         return head
-    once = iter([b"\r\nContent-Length: " + said.pop()])
+    once = iter([b"\r\nContent-Length: " + lengths.pop()])
     return _LENGTH.sub(lambda _: next(once, b""), head)

@@ -205,18 +205,18 @@ class Upkeep:
         """Log a new state: at once, or, of a member that changes often, when it has stood for a while."""
         if member in self._late:
             return
-        said, when = self._said.get(member, (MemberState.UP, -math.inf))
+        state_before, when = self._said.get(member, (MemberState.UP, -math.inf))
         wait = when + QUIET - self._clock()
         if wait > 0:
             loop = self._loop or asyncio.get_running_loop()
             self._late[member] = loop.call_at(loop.time() + wait, partial(self._say, member))
-        elif said is not member.state:
+        elif state_before is not member.state:
             self._say(member)
 
     def _say(self, member: _Member) -> None:
         self._late.pop(member, None)
-        said, _ = self._said.get(member, (MemberState.UP, 0.0))
-        if member.state is said or member.state is MemberState.DOWN:  # the checks have said so
+        state_before, _ = self._said.get(member, (MemberState.UP, 0.0))
+        if member.state is state_before or member.state is MemberState.DOWN:  # the checks have said so
             return
         self._said[member] = member.state, self._clock()
         self.tell(StateChange(_place(member), member.state, member.reason))

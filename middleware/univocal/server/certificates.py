@@ -45,12 +45,12 @@ class Certificates:
         if name is not None:
             connection.context = self.of(name.encode("ascii", "replace"))
 
-    def suits(self, shown: ssl.SSLContext) -> Callable[[bytes], bool] | None:
+    def suits(self, context: ssl.SSLContext) -> Callable[[bytes], bool] | None:
         """A function that tells whether a host may be asked for, of a client that was `shown` a certificate.
 
         RFC 9110 §7.4: not where the host's certificate is another. None: whichever; the certificate of all
         the rest may be good for any name, and a client without server name is shown no other.
         """
-        if shown is self.default:
+        if context is self.default:
             return None
-        return lambda host: self.of(host) is shown
+        return lambda host: self.of(host) is context

@@ -75,9 +75,9 @@ class Bans:
         Those that mean some of it, with these responses, and what is left of the steps: when these are used
         up, the rest waits.
         """
-        meant: list[tuple[Ban, list[Stored]]] = []
+        selected: list[tuple[Ban, list[Stored]]] = []
         if entry.tested >= last:
-            return meant, steps
+            return selected, steps
         url = b""
         for place in range(self._place(entry.tested), self._place(last)):
             ban = self._live[place]
@@ -91,13 +91,13 @@ class Bans:
                 steps -= _MATCH * len(entry.variants)
                 variants = [one for one in entry.variants if matches(selector, entry.key, one)]
             if variants:
-                meant.append((ban, variants))
+                selected.append((ban, variants))
                 if len(variants) == len(entry.variants) and not selector.soft:
                     break
             if steps <= 0:
-                return meant, steps
+                return selected, steps
         entry.tested = last
-        return meant, steps
+        return selected, steps
 
     def forget(self, number: int) -> None:
         """Forget the bans up to that number: every stored response has been tested against them."""

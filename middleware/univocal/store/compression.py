@@ -86,12 +86,12 @@ class Compression:
         if len(stored.body) <= _AT_ONCE:
             self._take(stored, coding, _COMPRESS[coding](stored.body))
             return
-        asked = stored, coding
-        known = self._under_way is not None and self._under_way == asked
+        form = stored, coding
+        known = self._under_way is not None and self._under_way == form
         held = len(stored.body) + sum(len(each.body) for each, _ in self._waiting)
         has_room = len(self._waiting) < _MOST and held <= self._memory.max_object_bytes
-        if has_room and not known and asked not in self._waiting:
-            self._waiting.append(asked)
+        if has_room and not known and form not in self._waiting:
+            self._waiting.append(form)
             self._go_on()
 
     def _go_on(self) -> None:

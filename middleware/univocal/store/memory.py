@@ -249,8 +249,8 @@ class MemoryStore:
     ) -> int:
         """Purge as `purge` does, and let the event loop go on meanwhile: it is done when this returns."""
         count = 0
-        for meant in self.purging(selector, now, sparing=sparing):
-            count += meant
+        for selected in self.purging(selector, now, sparing=sparing):
+            count += selected
             await asyncio.sleep(0)
         return count
 
@@ -297,22 +297,22 @@ class MemoryStore:
     async def count_in_slices(self, selector: LocalSelector) -> int:
         """The number of stored responses that a purge would mean; the event loop goes on meanwhile."""
         count = 0
-        for meant in self.counting(selector):
-            count += meant
+        for selected in self.counting(selector):
+            count += selected
             await asyncio.sleep(0)
         return count
 
     def _remove(self, entry: Entry, selector: LocalSelector, now: float) -> int:
         """Remove or soften what a selector means of one entry; returns the number of those responses."""
-        meant = _meant(entry, selector)
-        self._take(entry, meant, now, soft=selector.soft)
-        return len(meant)
+        selected = _meant(entry, selector)
+        self._take(entry, selected, now, soft=selector.soft)
+        return len(selected)
 
-    def _take(self, entry: Entry, meant: Sequence[Stored], now: float, *, soft: bool) -> None:
+    def _take(self, entry: Entry, selected: Sequence[Stored], now: float, *, soft: bool) -> None:
         if soft:
-            entry.variants = tuple(_aged(one, now) if one in meant else one for one in entry.variants)
+            entry.variants = tuple(_aged(one, now) if one in selected else one for one in entry.variants)
         else:
-            self._drop(entry.key, meant)
+            self._drop(entry.key, selected)
 
     def _few(self, selector: LocalSelector) -> list[Entry] | None:
         """The entries that a selector may mean; None where that may be many, or can be any."""
@@ -362,8 +362,8 @@ class MemoryStore:
         if entry.tested < self._bans.lost:
             self._drop(entry.key, entry.variants)
             return steps
-        meant, steps = self._bans.meet(entry, last, steps)
-        for ban, variants in meant:
+        selected, steps = self._bans.meet(entry, last, steps)
+        for ban, variants in selected:
             varies = {one.vary for one in variants}  # a soft ban before may have made others of them
             still = [one for one in entry.variants if one.vary in varies]
             ban.meant += len(still)

@@ -55,6 +55,6 @@ def compiled(expression: str, *, soft: bool = False) -> Pattern:
 
 def _text(error: Exception) -> str:
     """RE2's complaint without what stands after a colon: bytes of the pattern, which are the client's."""
-    said = error.args[0] if error.args else error
-    text = said.decode("latin-1") if isinstance(said, bytes) else str(said)
+    message = error.args[0] if error.args else error
+    text = message.decode("latin-1") if isinstance(message, bytes) else str(message)
     return text.partition(":")[0]

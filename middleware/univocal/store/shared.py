@@ -585,8 +585,8 @@ def _of(lease: TierLease) -> NodeLease:
 
 async def _counted(slices: Iterator[int]) -> int:
     total = 0
-    for meant in slices:
-        total += meant
+    for selected in slices:
+        total += selected
         await asyncio.sleep(0)
     return total
 

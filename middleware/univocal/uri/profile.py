@@ -200,11 +200,11 @@ def _ring(source: str, key: str, ring: str | list[int]) -> DecoderRing | None:
     return RINGS[ring] if ring else None
 
 
-def _checked(source: str, key: str, given: object, ring: Callable[[], DecoderRing]) -> DecoderRing:
+def _checked(source: str, key: str, value: object, ring: Callable[[], DecoderRing]) -> DecoderRing:
     try:
         return ring()
     except ValueError as error:
-        raise ProfileError(source, key, given, f"a ring in which {error}") from None
+        raise ProfileError(source, key, value, f"a ring in which {error}") from None
 
 
 def _octets(source: str, key: str, text: str) -> bytes:
@@ -348,18 +348,17 @@ def _tags(source: str, rows: list[dict[str, str]]) -> tuple[tuple[bytes, bytes],
 def _check_delimiters(source: str, profile: Profile) -> None:
     """A delimiter that was data must not become one, nor one become data, where parameters are read."""
     key = "path.parameter_delimiters"
-    given = profile.settings.get("path", {}).get("parameter_delimiters", ";")
+    delimiters = profile.settings.get("path", {}).get("parameter_delimiters", ";")
     if not profile.parameter_delimiters or set(profile.parameter_delimiters) - set(_SUB_DELIMS):
-        raise ProfileError(source, key, given, "some of " + " ".join(_SUB_DELIMS.decode()))
+        raise ProfileError(source, key, delimiters, "some of " + " ".join(_SUB_DELIMS.decode()))
     if not profile.reads_parameters:
         return
     for octet in profile.parameter_delimiters:
         form = profile.ring.forms[octet]
         if form == DECODE or (form == ENCODE and profile.parameters == "keep"):
-            given = f"'{octet:c}' {'decoded' if form == DECODE else 'encoded'}"
-            raise ProfileError(
-                source, key, given, "a ring that keeps the delimiter of the parameters it reads"
-            )
+            mistake = f"'{octet:c}' {'decoded' if form == DECODE else 'encoded'}"
+            allowed = "a ring that keeps the delimiter of the parameters it reads"
+            raise ProfileError(source, key, mistake, allowed)
     # In a parameter that is kept, a slash that was data would begin a segment.
     slash = profile.ring.forms[0x2F] == DECODE and "encoded-slash" not in profile.sequences
     if profile.parameters == "keep" and slash:

@@ -311,12 +311,12 @@ def _service(host: bytes, scheme: bytes, sites: Sites) -> _Service | None:
     authority = parse_authority(host)
     if authority is None:
         return None
-    asked = authority[0], authority[1] or DEFAULT_PORTS[scheme]
-    located = sites.locate(*asked)
+    service = authority[0], authority[1] or DEFAULT_PORTS[scheme]
+    located = sites.locate(*service)
     if located is None:
-        return _Service(None, asked, 0, scheme, host)
+        return _Service(None, service, 0, scheme, host)
     site, served_as = located
-    redirect = site.alias_answer if served_as != asked else 0
+    redirect = site.alias_answer if served_as != service else 0
     return _Service(site, served_as, redirect, *_served(site, served_as, scheme))
 
 

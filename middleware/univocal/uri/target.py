@@ -108,8 +108,8 @@ def encoding_fields(canonical: Canonical) -> list[tuple[bytes, bytes]]:
     sure = (charset.path or charset.trust_encoding_fields, charset.query or charset.trust_encoding_fields)
     if not (sure[0] or sure[1]):
         return []
-    said = zip(ENCODINGS, split(canonical.target), sure, strict=True)
-    return [(name, b"UTF-8") for name, text, transcoded in said if text and transcoded and is_utf_8(text)]
+    parts = zip(ENCODINGS, split(canonical.target), sure, strict=True)
+    return [(name, b"UTF-8") for name, text, transcoded in parts if text and transcoded and is_utf_8(text)]
 
 
 def strays(target: bytes, site: Site, route: Route) -> list[str]:

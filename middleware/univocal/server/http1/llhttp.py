@@ -115,7 +115,7 @@ def why(error: httptools.HttpParserError, piece: bytes) -> Sequence[str]:
         raise error
     if not isinstance(error, httptools.HttpParserInvalidURLError):
         return ("bad-framing",)
-    if any(said in str(error) for said in ("start char", "schema")):
+    if any(phrase in str(error) for phrase in ("start char", "schema")):
         return ("no-leading-slash",)
     if "server" in str(error):
         return ("bad-target",)

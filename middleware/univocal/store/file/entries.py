@@ -175,8 +175,8 @@ class FileEntries(Entries):
         begun, result = time.perf_counter(), "ok"
         try:
             if await self._read("lookup", lambda rows: any(rows.of_key(key) for key in keys)):
-                taken: Sequence[Numbered] = await self._write(lambda rows: rows.take(keys), 0)
-                return taken
+                removed: Sequence[Numbered] = await self._write(lambda rows: rows.take(keys), 0)
+                return removed
             return ()
         except StoreUnavailableError:
             result = "error"
