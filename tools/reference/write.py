@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
@@ -29,6 +30,8 @@ PAGE: Final = Path(__file__).parents[2] / "docs" / "reference.md"
 VECTORS: Final = PAGE.with_name("vectors.json")
 
 Row = tuple[str, ...]
+
+SHARED: Final = 3  # commands with the same option: it has one row for all of them
 
 
 def main() -> None:
@@ -71,8 +74,8 @@ def vectors_text() -> str:
 
 
 def _table(head: Row, rows: list[Row]) -> str:
-    ruled = [head, tuple("---" for _ in head), *rows]
-    return "\n".join(f"| {' | '.join(map(_cell, row))} |" for row in ruled)
+    lines = [f"| {' | '.join(map(_cell, row))} |" for row in (head, *rows)]
+    return "\n".join((lines[0], f"|{'---|' * len(head)}", *lines[1:]))
 
 
 def _cell(text: str) -> str:
@@ -94,14 +97,27 @@ def reasons() -> str:
 
 
 def commands() -> str:
-    """Every command with what it takes."""
-    told = []
+    """Every command with its own options, after a table of the options that several commands share."""
+    rows = {
+        words: [_parameter(each) for each in command.params if each.name != "help"]
+        for words, command in _commands(typer.main.get_command(app), "univocal")
+    }
+    uses = Counter(row for each in rows.values() for row in each if row[0].startswith("`-"))
+    shared = {row for row, count in uses.items() if count >= SHARED}
+    texts = [_table(("option", "meaning", "commands"), list(_shared(rows, shared)))]
     for words, command in _commands(typer.main.get_command(app), "univocal"):
-        told.append(f"#### `{words}`\n\n{_sentence(command)}")
-        rows = [_parameter(each) for each in command.params if each.name != "help"]
-        if rows:
-            told.append(_table(("", "", "default"), rows))
-    return "\n\n".join(told)
+        texts.append(f"#### `{words}`\n\n{_sentence(command)}")
+        own = [row for row in rows[words] if row not in shared]
+        if own:
+            texts.append(_table(("option", "meaning"), own))
+    return "\n\n".join(texts)
+
+
+def _shared(rows: dict[str, list[Row]], shared: set[Row]) -> Iterator[Row]:
+    """The rows of options that several commands share, each with these commands."""
+    for row in sorted(shared):
+        names = [words.removeprefix("univocal ") for words, each in rows.items() if row in each]
+        yield *row, ", ".join(f"`{name}`" for name in names)
 
 
 def _commands(command: Any, words: str) -> Iterator[tuple[str, Any]]:
@@ -116,26 +132,20 @@ def _sentence(command: Any) -> str:
 
 
 def _parameter(parameter: Any) -> Row:
-    """An option's or argument's name, what it means, and what it is where it is not given."""
+    """An option's or argument's name, and its meaning with variable and default."""
     if parameter.param_type_name == "argument":
         called = f"`{parameter.metavar}`"
     else:
         names = ", ".join(f"`{name}`" for name in parameter.opts)
         called = names if parameter.is_flag else f"{names} `{parameter.metavar}`"
     more = [parameter.help or ""]
-    if parameter.multiple:
-        more.append("It may be given more than once.")
     if parameter.envvar:
         more.append(f"Variable: `{parameter.envvar}`.")
-    return called, " ".join(more), _default(parameter)
-
-
-def _default(parameter: Any) -> str:
     if parameter.required:
-        return "required"
-    if parameter.default in {None, False, ""}:
-        return ""
-    return f"`{getattr(parameter.default, 'value', parameter.default)}`"
+        more.append("Required.")
+    elif parameter.default not in {None, False, ""}:
+        more.append(f"Default: `{getattr(parameter.default, 'value', parameter.default)}`.")
+    return called, " ".join(more)
 
 
 TABLES: Final = {"commands": commands, "metrics": metrics, "reasons": reasons}

@@ -93,23 +93,30 @@ def serve(
         typer.Option(
             metavar="URL",
             envvar="UNIVOCAL_UPSTREAM",
-            help="The origin server of every site; several times, for several of one application.",
+            help="The URL of the origin server. Repeatable: several servers of one application.",
         ),
     ] = None,
     profile: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", envvar="UNIVOCAL_PROFILE", help="How that origin reads paths (rfc3986)."
+            metavar="NAME",
+            envvar="UNIVOCAL_PROFILE",
+            help="The profile of the application. Default: rfc3986.",
         ),
     ] = None,
     listen: Listen = None,
     admin: Admin = None,
     config: Annotated[
         Path | None,
-        typer.Option("--config", metavar="FILE", envvar="UNIVOCAL_CONFIG", help="A univocal.toml."),
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            envvar="UNIVOCAL_CONFIG",
+            help="The configuration file, a univocal.toml.",
+        ),
     ] = None,
 ) -> None:
-    """Run the proxy, for one application or as a configuration file says."""
+    """Run the proxy for one application (--upstream) or from a configuration file (--config)."""
     if _typed(context, "config"):  # it goes before what the environment says
         upstream = upstream if _typed(context, "upstream") else None
         profile = profile if _typed(context, "profile") else None
@@ -204,8 +211,12 @@ def _typed(context: typer.Context, name: str) -> bool:
 
 
 @app.command()
-def check(config: Annotated[Path, typer.Option("--config", metavar="FILE", help="A univocal.toml.")]) -> None:
-    """Read a configuration as `serve` would, with its profiles, addresses and log, without serving."""
+def check(
+    config: Annotated[
+        Path, typer.Option("--config", metavar="FILE", help="The configuration file, a univocal.toml.")
+    ],
+) -> None:
+    """Check a configuration file, with its profiles, addresses and log; serve nothing."""
     refuse_settings(os.environ)
     configuration = read(config, usable)
     for warning in unresolved(configuration, str(config)):

@@ -14,12 +14,15 @@ __all__ = ["demo_command"]
 
 def demo_command(
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", envvar="UNIVOCAL_LISTEN", help="Where clients connect.")
+        str, typer.Option(metavar="HOST:PORT", envvar="UNIVOCAL_LISTEN", help="The address for clients.")
     ] = "127.0.0.1:8080",
     admin: Annotated[
-        str, typer.Option(metavar="HOST:PORT", envvar="UNIVOCAL_ADMIN", help="Where the admin listener is.")
+        str,
+        typer.Option(metavar="HOST:PORT", envvar="UNIVOCAL_ADMIN", help="The address of the admin listener."),
     ] = "127.0.0.1:8081",
-    visitors: Annotated[bool, typer.Option("--visitors", help="Send sample requests for the page.")] = False,
+    visitors: Annotated[
+        bool, typer.Option("--visitors", help="Send sample requests, so that the page shows something.")
+    ] = False,
 ) -> None:
-    """Run the proxy before three small origins, and print what to try."""
+    """Run the proxy with three small origin servers, and print commands to try."""
     demo(address(listen, "--listen"), address(admin, "--admin"), visited=visitors)

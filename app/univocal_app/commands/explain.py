@@ -19,16 +19,23 @@ __all__ = ["canonicalize_command", "explain_command"]
 
 
 def explain_command(
-    url: Annotated[str, typer.Argument(metavar="URL", help="http:// or https:// and any spelling.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="Any spelling, with http:// or https://.")],
     profile: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The profile to read it by (rfc3986).")
+        str | None, typer.Option(metavar="NAME", help="The profile to use. Default: rfc3986.")
     ] = None,
     config: Config = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
-    path_encoding: Annotated[str, typer.Option(metavar="CHARSET", help="A URI-Path-Encoding sent.")] = "",
-    query_encoding: Annotated[str, typer.Option(metavar="CHARSET", help="A URI-Query-Encoding sent.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    path_encoding: Annotated[
+        str, typer.Option(metavar="CHARSET", help="The charset in URI-Path-Encoding.")
+    ] = "",
+    query_encoding: Annotated[
+        str, typer.Option(metavar="CHARSET", help="The charset in URI-Query-Encoding.")
+    ] = "",
 ) -> None:
-    """Show what becomes of a URL, stage by stage. Exit status: 0 accepted, 1 rejected, 2 usage."""
+    """Show step by step how univocal makes the canonical URL of a URL.
+
+    Exit status: 0 accepted, 1 rejected, 2 usage error.
+    """
     runtime = _runtime(profile, config)
     try:
         encodings = (path_encoding.encode(), query_encoding.encode())
@@ -41,18 +48,21 @@ def explain_command(
 
 def canonicalize_command(
     files: Annotated[
-        list[str] | None, typer.Argument(metavar="FILE", help="URLs, one a line; - is standard input.")
+        list[str] | None,
+        typer.Argument(metavar="FILE", help="URLs, one a line; - is standard input, the default."),
     ] = None,
     *,
     profile: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The profile to read them by (rfc3986).")
+        str | None, typer.Option(metavar="NAME", help="The profile to use. Default: rfc3986.")
     ] = None,
     config: Config = None,
-    as_json: Annotated[bool, typer.Option("--json", help="An object a line, for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")] = False,
 ) -> None:
-    """Write the canonical URL for each line that is read, an empty line for a URL that is refused.
+    """Print the canonical URL of each URL in files or standard input.
 
-    Exit status: 0 all accepted, 1 some refused (the reasons are on standard error), 2 usage.
+    A rejected URL gives an empty line, and its reasons on standard error.
+
+    Exit status: 0 all accepted, 1 some rejected, 2 usage error.
     """
     sites = _runtime(profile, config).sites
     try:

@@ -15,15 +15,16 @@ __all__ = ["files_command"]
 
 def files_command(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Print the file; none lists them.")
+        list[str] | None, typer.Argument(metavar="NAME", help="The file to print. Default: list all.")
     ] = None,
     *,
     to: Annotated[
-        Path | None, typer.Option(metavar="DIRECTORY", help="Write the files there; no NAME writes all.")
+        Path | None,
+        typer.Option(metavar="DIRECTORY", help="Write the files into this directory; without NAME, all."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files of the same name.")] = False,
 ) -> None:
-    """List the files for systemd, logrotate and Grafana, print one, or write them into a directory."""
+    """List, print or write the files for systemd, logrotate and Grafana."""
     for name in names or []:
         if name not in SERVICE_FILES:
             raise typer.BadParameter(f"there is no file {name!r}; there are {', '.join(SERVICE_FILES)}")

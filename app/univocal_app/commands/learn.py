@@ -32,34 +32,50 @@ from univocal_app.terminal import table
 
 __all__ = ["audit_command", "discover_command", "probe_command", "replay_command"]
 
-Logs = Annotated[list[str], typer.Argument(metavar="LOG…", help="Logs or lists; gz, zst; - for stdin.")]
-Form = Annotated[str, typer.Option("--format", metavar="auto|combined|json|urls")]
-MaxBytes = Annotated[str, typer.Option(metavar="SIZE", help="The largest size of the store.")]
-Ttl = Annotated[
-    float | None, typer.Option(metavar="SECONDS", min=0.001, help="The lifetime of responses (unlimited).")
+Logs = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="LOG…", help="Access logs or lists of URLs, also .gz and .zst; - is standard input."
+    ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
-Out = Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Where to write the profile.")]
+Form = Annotated[str, typer.Option("--format", metavar="auto|combined|json|urls", help="The format of LOG.")]
+MaxBytes = Annotated[str, typer.Option(metavar="SIZE", help="The size of the simulated cache.")]
+Ttl = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", min=0.001, help="The lifetime of responses. Default: unlimited."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Out = Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Write the profile to this file.")]
 Rate = Annotated[
-    float, typer.Option(metavar="N", min=0.01, max=10_000, help="Requests in any second, at most.")
+    float, typer.Option(metavar="N", min=0.01, max=10_000, help="Send at most this many requests a second.")
 ]
 
 
 def probe_command(
-    origin: Annotated[str, typer.Argument(metavar="ORIGIN", help="http:// or https:// and a host.")],
+    origin: Annotated[
+        str, typer.Argument(metavar="ORIGIN", help="The origin server: http:// or https:// and a host.")
+    ],
     *,
     sample: Annotated[
-        str, typer.Option(metavar="FILE", help="Real URLs: a list, a sitemap or an access log; - for stdin.")
+        str,
+        typer.Option(
+            metavar="FILE", help="Real URLs: a list, a sitemap or an access log; - is standard input."
+        ),
     ],
     out: Out = None,
     as_json: AsJson = False,
     rate: Rate = 20.0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the requests, send none.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the requests without sending them.")
+    ] = False,
     resume: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Answers so far: created, or continued.")
+        Path | None, typer.Option(metavar="FILE", help="Save answers in this file, and continue from it.")
     ] = None,
 ) -> None:
-    """Ask an origin which spellings it takes for one, and write its profile. Exit status: 1 if unclear."""
+    """Ask an origin server which spellings are one URL, and make its profile.
+
+    Exit status: 0 a question decided, 1 none decided or no answer, 2 usage error.
+    """
     base = _origin(origin)
     try:
         pages = read_sample(sample, urlsplit(base).netloc.encode())
@@ -187,13 +203,16 @@ def discover_command(
     *,
     form: Form = "auto",
     origin: Annotated[
-        str | None, typer.Option(metavar="URL", help="Ask this origin about each rule.")
+        str | None, typer.Option(metavar="URL", help="Test each rule at this origin server.")
     ] = None,
     out: Out = None,
     as_json: AsJson = False,
     rate: Rate = 20.0,
 ) -> None:
-    """Find URLs of a log that mean the same, and their rules. Exits with 1 if no rules were found."""
+    """Find URLs in a log that mean the same, and the rules behind them.
+
+    Exit status: 0 rules found, 1 no rules found, 2 usage error.
+    """
     gc.disable()  # there are a million objects and no circles among them
     corpus = _corpus(logs, form)
     if not corpus.requests:
@@ -242,13 +261,15 @@ def _validated(discovery: Discovery, base: str, rate: float, *, quiet: bool) -> 
 def replay_command(
     logs: Logs,
     *,
-    profile: Annotated[list[str], typer.Option(metavar="NAME|FILE", help="Repeat it to compare.")],
+    profile: Annotated[
+        list[str], typer.Option(metavar="NAME|FILE", help="A profile to compare. Repeatable.")
+    ],
     max_bytes: MaxBytes = "256 MiB",
     ttl: Ttl = None,
     form: Form = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Send a log through gate, policy and store under several profiles, and compare."""
+    """Replay a log under several profiles, and compare hits, bytes and rejections."""
     replays = [Replay(name, sites_of(_profile(name)), ttl, _size(max_bytes)) for name in profile]
     skipped = _fed(logs, form, replays, as_json=as_json)
     outcomes = [replay.outcome() for replay in replays]
@@ -263,14 +284,17 @@ def audit_command(
     logs: Logs,
     *,
     profile: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE", help="Default: the rules that the log supports.")
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE", help="The profile to use. Default: the rules that the log supports."
+        ),
     ] = None,
     max_bytes: MaxBytes = "256 MiB",
     ttl: Ttl = None,
     form: Form = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Say in plain words what univocal would do for a site, before anything is installed."""
+    """Estimate from an access log what univocal would gain for a site."""
     if profile is None and "-" in logs:
         _usage_of("--profile is needed with standard input, which is read once")
     if profile is not None:

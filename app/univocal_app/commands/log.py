@@ -37,28 +37,33 @@ _CLASSES: Final = {"2": "green", "3": "cyan", "4": "yellow", "5": "red bold", "0
 
 def log_command(
     file: Annotated[
-        str | None, typer.Argument(metavar="FILE", help="Print what is in this access log; - reads stdin.")
+        str | None, typer.Argument(metavar="FILE", help="Print this JSON access log; - is standard input.")
     ] = None,
     *,
     admin: Admin = ADMIN,
-    site: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Of this site.")] = None,
-    status: Annotated[list[str] | None, typer.Option(metavar="N", help="404, or a class: 4xx.")] = None,
+    site: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this site. Repeatable.")
+    ] = None,
+    status: Annotated[
+        list[str] | None, typer.Option(metavar="N", help="Only this status, or a class: 4xx. Repeatable.")
+    ] = None,
     cache: Annotated[
-        list[str] | None, typer.Option(metavar="WORD", help="hit, uri-miss, stale, …, null: not forwarded.")
+        list[str] | None,
+        typer.Option(metavar="WORD", help="Only hit, uri-miss, stale …; null: not forwarded. Repeatable."),
     ] = None,
     since: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="10m, 2h, 1d ago, or 2026-11-22T08:00:00Z.")
+        str | None, typer.Option(metavar="WHEN", help="Start 10m, 2h or 1d ago, or at 2026-11-22T08:00:00Z.")
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="The objects of the access log, one a line.")
+        bool, typer.Option("--json", help="Print the JSON objects of the access log, one a line.")
     ] = False,
     token_env: TokenEnv = TOKEN_ENV,
     ca: Ca = None,
     insecure: Insecure = False,
 ) -> None:
-    """Follow what a running proxy answers, as varnishlog does, or print an access log (JSON) readably.
+    """Follow the requests of a running proxy, like varnishlog, or print a JSON access log.
 
-    --since without a FILE begins with the access log that the proxy writes, if it can be read here.
+    --since without a FILE starts with the proxy's own access log, if it is readable here.
     """
     try:
         wanted = Wanted.by(site or [], status or [], cache or [])

@@ -18,12 +18,13 @@ __all__ = ["origins_command"]
 LOOK: Final = 0.5  # seconds between two looks at what is under way
 
 Action = Annotated[
-    Literal["list", "drain", "enable"], typer.Argument(help="drain takes one out, enable puts it back.")
+    Literal["list", "drain", "enable"],
+    typer.Argument(metavar="ACTION", help="list, drain (take out) or enable (put back)."),
 ]
-Url = Annotated[str | None, typer.Argument(metavar="URL", help="The origin server, as the file has it.")]
+Url = Annotated[str | None, typer.Argument(metavar="URL", help="The origin server's URL, as configured.")]
 Wait = Annotated[
     float,
-    typer.Option(metavar="SECONDS", min=0, help="After drain: until no request is under way there."),
+    typer.Option(metavar="SECONDS", min=0, help="After drain, wait for requests under way there."),
 ]
 
 
@@ -33,14 +34,14 @@ def origins_command(
     *,
     wait: Wait = 0.0,
     admin: Admin = ADMIN,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     token_env: TokenEnv = TOKEN_ENV,
     ca: Ca = None,
     insecure: Insecure = False,
 ) -> None:
-    """Show how each origin server is, or drain or enable one.
+    """Show the state of the origin servers, take one out, or put it back.
 
-    Exit status: 0 done, 1 refused, no answer, or requests under way after --wait, 2 usage.
+    Exit status: 0 done; 1 rejected, no answer, or requests still under way after --wait; 2 usage error.
     """
     if (action == "list") is not (url is None) or (wait and action != "drain"):
         raise typer.BadParameter("origins, origins drain URL [--wait SECONDS], or origins enable URL")

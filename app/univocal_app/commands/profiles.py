@@ -17,7 +17,7 @@ from univocal_app.terminal import describe, table
 __all__ = ["profiles_commands"]
 
 profiles_commands: Final = typer.Typer(
-    cls=ShowOrImport, add_completion=False, help="List the profiles, show, import or export one."
+    cls=ShowOrImport, add_completion=False, help="List, show, import or export profiles."
 )
 profiles_commands.command("import")(import_profile)
 profiles_commands.command("export")(export_profile)
@@ -26,11 +26,11 @@ profiles_commands.command("export")(export_profile)
 @profiles_commands.command("show")
 def show_command(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="One profile, with every setting.")
+        str | None, typer.Argument(metavar="NAME", help="Show every setting of this profile.")
     ] = None,
     config: Config = None,
 ) -> None:
-    """List the profiles, or show one."""
+    """List the profiles, or show every setting of one."""
     known = profiles_of(read(config), str(config)) if config is not None else builtin_profiles()
     if name is None:
         typer.echo(table([(each.name, each.summary) for each in known.values()]))

@@ -23,10 +23,16 @@ __all__ = ["Job", "Purger", "Result", "jobs", "purge_command", "read_urls", "sum
 
 VIA: Final = "http://127.0.0.1:8080"
 
-Files = Annotated[list[str] | None, typer.Option(metavar="FILE", help="URLs, one a line.")]
-Tags = Annotated[list[str] | None, typer.Option(metavar="TAG", help="Responses with this tag.")]
-Prefixes = Annotated[list[str] | None, typer.Option(metavar="URL", help="URLs that begin with this one.")]
-Patterns = Annotated[list[str] | None, typer.Option(metavar="RE2", help="URLs that match (admin listener).")]
+Files = Annotated[
+    list[str] | None, typer.Option(metavar="FILE", help="A file of URLs, one a line. Repeatable.")
+]
+Tags = Annotated[
+    list[str] | None, typer.Option(metavar="TAG", help="Purge responses with this tag. Repeatable.")
+]
+Prefixes = Annotated[
+    list[str] | None, typer.Option(metavar="URL", help="Purge URLs that begin with this one. Repeatable.")
+]
+Patterns = Annotated[list[str] | None, typer.Option(metavar="RE2", help="Purge URLs that match. Repeatable.")]
 
 _UNSENDABLE: Final = re.compile(rb"[^!-~]")
 _UNSENDABLE_TAG: Final = re.compile(r"[^!-~]").search
@@ -35,7 +41,8 @@ _UNSENDABLE_TAG: Final = re.compile(r"[^!-~]").search
 def purge_command(
     context: typer.Context,
     urls: Annotated[
-        list[str] | None, typer.Argument(metavar="URL", help="Any spelling; - reads standard input.")
+        list[str] | None,
+        typer.Argument(metavar="URL", help="Any spelling; - reads URLs from standard input."),
     ] = None,
     *,
     file: Files = None,
@@ -43,22 +50,27 @@ def purge_command(
     prefix: Prefixes = None,
     pattern: Patterns = None,
     soft: Annotated[bool, typer.Option("--soft", help="Mark stale instead of removing.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="Everything that is stored.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Purge everything.")] = False,
     via: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help=f"The proxy, by PURGE ({VIA} without --admin)."),
+        typer.Option(metavar="ADDRESS", help=f"The proxy. Default: {VIA}."),
     ] = None,
     admin: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", envvar="UNIVOCAL_ADMIN", help="The admin listener gets all of it."),
+        typer.Option(
+            metavar="ADDRESS", envvar="UNIVOCAL_ADMIN", help="Send every purge to this admin listener."
+        ),
     ] = None,
     token_env: TokenEnv = TOKEN_ENV,
     ca: Ca = None,
     insecure: Insecure = False,
 ) -> None:
-    """Purge a running proxy by URLs, tags, prefixes or patterns. Exit status: 0 if each was confirmed.
+    """Remove stored responses from a running proxy by URL, tag, prefix or pattern.
 
-    With --via URLs and tags go to the proxy, and the rest to --admin or to the port that follows the proxy's.
+    Without --admin, URLs, tags and prefixes go to the proxy as PURGE requests. Patterns, tags with blanks and
+    --all go to the admin listener, at the port after the proxy's.
+
+    Exit status: 0 if every purge was confirmed, 1 if not, 2 usage error.
     """
     if not (urls or file or tag or prefix or pattern or everything):
         raise typer.BadParameter("nothing to purge: give a URL, --file, --tag, --prefix, --pattern or --all")

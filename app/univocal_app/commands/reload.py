@@ -60,7 +60,10 @@ def reload_command(
     ca: Ca = None,
     insecure: Insecure = False,
 ) -> None:
-    """Have a running proxy read its configuration again. Exit status: 0 reloaded, 2 invalid, 1 else."""
+    """Make a running proxy reload its configuration, and print the changed keys.
+
+    Exit status: 0 reloaded, 1 no answer or no rights, 2 usage error or invalid configuration.
+    """
     try:
         result = reload(admin, token_env, trust(ca, insecure=insecure))
     except ValueError as error:

@@ -24,13 +24,17 @@ TOKEN_ENV: Final = PurgeTable().token_env
 
 Admin = Annotated[
     str,
-    typer.Option(metavar="ADDRESS", envvar="UNIVOCAL_ADMIN", help="The admin listener: a URL or HOST:PORT."),
+    typer.Option(
+        metavar="ADDRESS",
+        envvar="UNIVOCAL_ADMIN",
+        help="The admin listener: a URL, HOST:PORT or unix:///PATH.",
+    ),
 ]
-TokenEnv = Annotated[str, typer.Option(metavar="NAME", help="The environment variable that holds the token.")]
+TokenEnv = Annotated[str, typer.Option(metavar="NAME", help="The environment variable with the token.")]
 Ca = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Trust the certificates in this file alone (PEM).")
+    Path | None, typer.Option(metavar="FILE", help="For https: trust only the certificates in this PEM file.")
 ]
-Insecure = Annotated[bool, typer.Option("--insecure", help="Do not verify the server's certificate.")]
+Insecure = Annotated[bool, typer.Option("--insecure", help="For https: do not verify the certificate.")]
 
 _HOST_AND_PORT: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\[\]:/?#@\s]+):[0-9]{1,5}")
 

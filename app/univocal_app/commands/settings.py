@@ -14,15 +14,17 @@ from univocal_app.run.assemble import runtime_of
 
 __all__ = ["Admin", "Config", "Listen", "address", "everywhere", "place", "usage"]
 
-Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A univocal.toml.")]
+Config = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="The configuration file, a univocal.toml.")
+]
 Listen = Annotated[
     list[str] | None,
-    typer.Option(metavar="ADDRESS", envvar="UNIVOCAL_LISTEN", help="Where clients connect; repeatable."),
+    typer.Option(metavar="ADDRESS", envvar="UNIVOCAL_LISTEN", help="An address for clients. Repeatable."),
 ]
 Admin = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="ADDRESS", envvar="UNIVOCAL_ADMIN", help="The admin listener's address; repeatable."
+        metavar="ADDRESS", envvar="UNIVOCAL_ADMIN", help="An address of the admin listener. Repeatable."
     ),
 ]
 

@@ -38,12 +38,15 @@ def top_command(
     interval: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.2, max=3600, help="The time between two updates.")
     ] = 1.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything once, for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything once, as JSON.")] = False,
     token_env: TokenEnv = TOKEN_ENV,
     ca: Ca = None,
     insecure: Insecure = False,
 ) -> None:
-    """Watch what a running proxy does, as varnishtop does; where the output is no terminal, print it once."""
+    """Watch a running proxy, like varnishtop: rates, top URLs, rejections, origin servers.
+
+    Without a terminal it prints the tables once.
+    """
     try:
         client = AdminClient.from_options(admin, token_env, ca, insecure=insecure)
     except ValueError as error:

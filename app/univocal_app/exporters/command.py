@@ -19,16 +19,16 @@ __all__ = ["export_profile"]
 
 def export_profile(
     name: Annotated[
-        str, typer.Argument(metavar="NAME|FILE", help="A built-in profile, or a profile's TOML file.")
+        str, typer.Argument(metavar="NAME|FILE", help="A built-in profile, or the TOML file of one.")
     ],
     target: Annotated[Target, typer.Option("--to", metavar="|".join(Target), help="The language.")],
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The output file (standard output).")
+        Path | None, typer.Option(metavar="FILE", help="The output file. Default: standard output.")
     ] = None,
 ) -> None:
-    """Write a profile as one function for another system, with test vectors at its end.
+    """Export a profile as a function for another system, with test vectors.
 
-    Exit status: 0 written, 2 for a profile with a setting that the export cannot have.
+    Exit status: 0 written, 2 usage error, or a setting that the language cannot express.
     """
     text = exported(_profile(name), target)
     if output is None:

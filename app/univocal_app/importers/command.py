@@ -43,25 +43,27 @@ class ShowOrImport(TyperGroup):
 
 def import_profile(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A VCL or C file, a remap rule, an nginx.conf.")
+        Path, typer.Argument(metavar="FILE", help="A VCL or C file, a remap.config or an nginx.conf.")
     ],
     source: Annotated[
         Format, typer.Option("--from", metavar="varnish|ats|nginx", help="The format of FILE.")
     ],
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="The profile's name (its file's).")] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The profile's name. Default: the file's.")
+    ] = None,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The output file (standard output).")
+        Path | None, typer.Option(metavar="FILE", help="The output file. Default: standard output.")
     ] = None,
     sites: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write its sites to this univocal.toml.")
+        Path | None, typer.Option(metavar="FILE", help="Write the sites to this univocal.toml.")
     ] = None,
     pick: Annotated[
-        str | None, typer.Option(metavar="NAME", help="One of several tables, rules or servers.")
+        str | None, typer.Option(metavar="NAME", help="Choose one of several tables, rules or servers.")
     ] = None,
 ) -> None:
-    """Write the profile that a Varnish percent-encoding table, an ATS rule or an nginx server amounts to.
+    """Import a profile from a Varnish table, a Traffic Server rule or an nginx server.
 
-    Standard error and comments of the profile name each line that has no equivalent.
+    Standard error and comments of the profile list each line that has no equivalent.
     """
     imported = READERS[source](Source(str(file), _read(file), pick))
     name = printable(os.fsencode(name or (output or file).stem))
