@@ -23,6 +23,9 @@ __all__ = ["Job", "Purger", "Result", "jobs", "purge_command", "read_urls", "sum
 
 VIA: Final = "http://127.0.0.1:8080"
 
+Urls = Annotated[
+    list[str] | None, typer.Argument(metavar="URL", help="Any spelling; - reads URLs from standard input.")
+]
 Files = Annotated[
     list[str] | None, typer.Option(metavar="FILE", help="A file of URLs, one a line. Repeatable.")
 ]
@@ -40,10 +43,7 @@ _UNSENDABLE_TAG: Final = re.compile(r"[^!-~]").search
 
 def purge_command(
     context: typer.Context,
-    urls: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="URL", help="Any spelling; - reads URLs from standard input."),
-    ] = None,
+    urls: Urls = None,
     *,
     file: Files = None,
     tag: Tags = None,
