@@ -62,8 +62,35 @@ def test_the_demo_installs_what_running_needs_and_no_more(
     asked = ["make", "--no-print-directory", "-n", f"PYTHON={sys.executable}", *places, target]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     said = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True, cwd=root, env=clean)
-    installed = re.findall(r"(\S+)/bin/python -m pip install .*--editable '\.\[(\w+)\]'", said.stdout)
+    installed = re.findall(
+        r"(\S+)/bin/python (?:-m pip )?install .*--editable '\.\[(\w+)\]'", said.stdout
+    )
     assert installed == [(f"{tmp_path}/{environment}", extra)]
+
+
+@pytest.mark.parametrize(
+    ("version", "without", "installs"),
+    [
+        ("23.2.1", " --without-pip", "{python} -m pip --python {place}/bin/python install"),
+        ("22.2", "", "{place}/bin/python -m pip install"),
+        (None, "", "{place}/bin/python -m pip install"),
+    ],
+)
+def test_the_demo_needs_no_second_pip(
+    version: str | None, without: str, installs: str, root: Path, tmp_path: Path
+) -> None:
+    if shutil.which("make") is None:
+        pytest.skip("package make is not installed")
+    known = tmp_path / "known"
+    known.mkdir()
+    (known / "pip.py").write_text(f"__version__ = {version!r}" if version else "raise ImportError")
+    place = tmp_path / "runs"
+    asked = ["make", "--no-print-directory", "-n", f"PYTHON={sys.executable}", f"VENV={place}", "demo"]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    clean["PYTHONPATH"] = str(known)
+    said = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True, cwd=root, env=clean)
+    assert re.search(rf" -m venv --clear{without} +{re.escape(str(place))}\n", said.stdout)
+    assert installs.format(python=sys.executable, place=place) in said.stdout
 
 
 def test_sources_are_rewritten_as_the_check_wants_them(root: Path, tmp_path: Path) -> None:
