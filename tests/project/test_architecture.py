@@ -246,7 +246,12 @@ def test_the_library_does_not_know_the_application():
 
 @pytest.mark.parametrize(
     ("package", "place"),
-    [("redis", "univocal.store.redis"), ("uvicorn", "univocal.server"), ("h2", "univocal.server.http2")],
+    [
+        ("redis", "univocal.store.redis"),
+        ("hiredis", "univocal.store.redis"),
+        ("uvicorn", "univocal.server"),
+        ("h2", "univocal.server.http2"),
+    ],
 )
 def test_a_replaceable_library_is_imported_in_one_room(package, place):
     outside = [
@@ -327,7 +332,17 @@ def loaded_by(code):
     )
 
 
-EXTRAS = {"uvicorn", "httptools", "uvloop", "typer", "pydantic", "prometheus_client", "redis", "h2"}
+EXTRAS = {
+    "uvicorn",
+    "httptools",
+    "uvloop",
+    "typer",
+    "pydantic",
+    "prometheus_client",
+    "redis",
+    "hiredis",
+    "h2",
+}
 
 
 @pytest.mark.parametrize(

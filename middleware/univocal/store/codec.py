@@ -60,28 +60,24 @@ def variant(vary: Selecting) -> bytes:
 
 def encode(stored: Stored) -> bytes:
     """The description of a response that has its content; a No-Vary-Search is not told."""
-    line = b"%d %b %b %b %b %d\n" % (
-        FORMAT,
-        b"w" if stored.whole else b"p",
-        _number(stored.fresh_until),
-        _number(stored.response_time),
-        _number(usable_until(stored)),
-        len(stored.tags),
-    )
+    whole, until = "w" if stored.whole else "p", usable_until(stored)
+    line = f"{FORMAT} {whole} {stored.fresh_until!r} {stored.response_time!r} {until!r} {len(stored.tags)}\n"
     part = stored.part
-    flags = (stored.no_cache, stored.stale_usable, stored.bodiless, part is not None)
-    lengths = (stored.cost, len(stored.body), *((part.first, part.last) if part else (0, 0)))
+    span = f"{part.first} {part.last}" if part is not None else "0 0"
     complete = -1 if part is None or part.complete is None else part.complete
     times = (stored.born, stored.stale_while_revalidate, stored.stale_if_error, stored.modified)
-    numbers = [*map(int, flags), *lengths, complete, *map(float, times)]
+    numbers = (
+        f"{stored.no_cache:d} {stored.stale_usable:d} {stored.bodiless:d} {part is not None:d} "
+        f"{stored.cost} {len(stored.body)} {span} {complete} "
+    ) + " ".join(repr(float(value)) for value in times)
     pieces = [
         *sorted(stored.tags),
-        b" ".join(map(_number, numbers)),
+        numbers.encode(),
         *map(optional, (stored.etag, stored.last_modified, stored.strong, stored.language)),
         *(piece for name, value in stored.vary for piece in (name, optional(value))),
         stored.head,
     ]
-    return line + b"".join(map(netstring, pieces))
+    return line.encode() + b"".join(map(netstring, pieces))
 
 
 def decode(key: bytes, described: bytes, body: bytes | None) -> Stored | None:
@@ -151,10 +147,6 @@ def netstrings(octets: bytes, position: int) -> list[bytes]:
     if position != len(octets):
         raise ValueError
     return pieces
-
-
-def _number(value: float) -> bytes:
-    return repr(value).encode()
 
 
 def _read(text: bytes) -> float:

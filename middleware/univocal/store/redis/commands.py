@@ -9,26 +9,19 @@ from functools import cache
 from hashlib import sha1
 from typing import Any, Final
 
-import redis.asyncio as redis
-from redis.exceptions import (
-    ClusterDownError,
-    MovedError,
-    NoScriptError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisError,
-)
+from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from univocal.store.redis.pipe import Pipe, Word
-from univocal.store.redis.servers import Place, Servers
+from univocal.store.redis.pipe import Pipe, ReplyError
+from univocal.store.redis.servers import Place, Servers, Word
 from univocal.store.roles import StoreReport, StoreUnavailableError, unreported
 
 __all__ = ["AWAY", "Commands", "FullError", "result_of"]
 
 # The errors of a Redis that is not to be had.
-AWAY: Final = (RedisError, OSError, TimeoutError, RuntimeError)
-# They say that the server is not the one to ask any longer.
-_ELSEWHERE: Final = (redis.ConnectionError, ReadOnlyError, MovedError, ClusterDownError, OSError)
+AWAY: Final = (ReplyError, RedisError, OSError, RuntimeError)
+# A server that answers so is not the one to ask any longer, or is not ready.
+_ELSEWHERE: Final = {"MOVED", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "LOADING"}
 # A connection with so many commands under way has another opened beside it.
 _BUSY: Final = 16
 # Seconds between two questions where the servers are.
@@ -70,8 +63,7 @@ class Commands:
         try:
             if self._is_late(began):
                 raise TimeoutError("an earlier command is late")
-            async with asyncio.timeout(self.timeout):
-                reply = await self._run(script, keys, args)
+            reply = await self._run(script, keys, args, began + self.timeout)
             self._late_since = None
             return reply
         except AWAY as error:
@@ -86,8 +78,7 @@ class Commands:
     async def ask(self, place: Place, words: Sequence[Word]) -> Any:
         """The reply of one server to a command. Raises StoreUnavailableError."""
         try:
-            async with asyncio.timeout(self.timeout):
-                return await self._pipe(place).call(*words)
+            return await self._pipe(place).call(*words)
         except AWAY as error:
             raise StoreUnavailableError(str(error) or "no answer in time") from None
 
@@ -103,24 +94,24 @@ class Commands:
         self._late_since = None
         self._late_reply = time.perf_counter()
 
-    async def _run(self, script: str, keys: Sequence[bytes], args: Sequence[Word]) -> Any:
+    async def _run(self, script: str, keys: Sequence[bytes], args: Sequence[Word], until: float) -> Any:
+        words = (len(keys), *keys, *args)
+        is_elsewhere = bool(self.servers.address.kind)
         try:
-            return await self._evaluate(script, keys, args)
-        except (MovedError, ReadOnlyError, ClusterDownError):
-            await self.refresh()
-            return await self._evaluate(script, keys, args)
-        except _ELSEWHERE:
-            # To run any of the scripts twice is as good as once, but for a number that nothing has.
-            if self.servers.address.kind:
+            return await self._pipe(self.servers.place(keys[0])).call("EVALSHA", _digest(script), *words)
+        except TimeoutError:
+            raise
+        except ReplyError as error:
+            if error.code != "NOSCRIPT" and error.code not in _ELSEWHERE:
+                raise
+            is_elsewhere = error.code in _ELSEWHERE
+        except (RedisError, OSError):
+            pass
+        # To run any of the scripts twice is as good as once, but for a number that nothing has.
+        async with asyncio.timeout(until - time.perf_counter()):
+            if is_elsewhere:
                 await self.refresh()
-            return await self._evaluate(script, keys, args)
-
-    async def _evaluate(self, script: str, keys: Sequence[bytes], args: Sequence[Word]) -> Any:
-        pipe = self._pipe(self.servers.place(keys[0]))
-        try:
-            return await pipe.call("EVALSHA", _digest(script), len(keys), *keys, *args)
-        except NoScriptError:
-            return await pipe.call("EVAL", script, len(keys), *keys, *args)
+            return await self._pipe(self.servers.place(keys[0])).call("EVAL", script, *words)
 
     def _pipe(self, place: Place) -> Pipe:
         """The connection to a server with the fewest commands under way."""
@@ -132,7 +123,7 @@ class Commands:
             elif best is None or pipe.load < best.load:
                 best = pipe
         if best is None or (best.load >= _BUSY and len(pipes) < self._connections):
-            best = Pipe(self.servers.connection(place), self._answers_again)
+            best = Pipe(self.servers.endpoint(place), self.timeout, self._answers_again)
             pipes.append(best)
         return best
 
@@ -158,6 +149,6 @@ class Commands:
 
 def result_of(error: BaseException) -> str:
     """The word for what became of a command."""
-    if isinstance(error, OutOfMemoryError) or str(error).startswith("OOM "):
+    if isinstance(error, ReplyError) and error.code == "OOM":
         return "full"
-    return "late" if isinstance(error, TimeoutError | redis.TimeoutError) else "error"
+    return "late" if isinstance(error, TimeoutError | RedisTimeoutError) else "error"

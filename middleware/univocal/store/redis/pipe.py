@@ -1,38 +1,75 @@
-"""One connection to Redis that many callers share: commands follow one another, and so do replies."""
+"""One connection to Redis that many callers share: commands follow one another, and so do replies.
+
+Commands of one turn of the event loop leave in one write. Replies come in the order of their commands, so one
+timer bounds them all.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias, cast
 
-import redis.asyncio as redis
-from redis.exceptions import RedisError
+import hiredis
 
-__all__ = ["Pipe", "Word"]
+from univocal.store.redis.servers import Endpoint, Word
 
-Word: TypeAlias = bytes | int | str
-"""One of the words of a command."""
+__all__ = ["Pipe", "ReplyError"]
 
+_MORE: Final = object()  # the reply is not complete yet
 _Reply: TypeAlias = "asyncio.Future[Any]"
 
 
-class Pipe:
+class ReplyError(Exception):
+    """An error that Redis replied with."""
+
+    @property
+    def code(self) -> str:
+        """Its first word."""
+        return str(self).partition(" ")[0]
+
+
+class Pipe(asyncio.Protocol):
     """Commands over one connection, which is opened by the first of them. Use it in one event loop.
 
-    A caller that gives up leaves its place: the reply is read and dropped, and `late_reply` is called. An
-    error of the connection fails all callers that wait for a reply.
+    A reply that does not come within `timeout` seconds raises TimeoutError; without one, callers give up by
+    themselves. They leave their place: the reply is read and dropped, and `late_reply` is called. An error of
+    the connection fails all callers that wait for a reply.
     """
 
-    __slots__ = ("_connection", "_late_reply", "_opening", "_reading", "_waiting", "broken")
+    __slots__ = (
+        "_due",
+        "_ended",
+        "_endpoint",
+        "_late_reply",
+        "_loop",
+        "_opened",
+        "_opening",
+        "_reader",
+        "_timeout",
+        "_timer",
+        "_transport",
+        "_waiting",
+        "broken",
+    )
 
-    def __init__(self, connection: Any, late_reply: Callable[[], None] | None = None) -> None:
-        self._connection = connection
-        self._late_reply = late_reply
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        timeout: float | None = None,
+        late_reply: Callable[[], None] | None = None,
+    ) -> None:
+        self._endpoint, self._timeout, self._late_reply = endpoint, timeout, late_reply
+        self._loop: Final = asyncio.get_running_loop()
+        self._reader: Final = hiredis.Reader(replyError=ReplyError, notEnoughData=_MORE)
+        self._waiting: Final = deque[tuple[_Reply, float]]()  # each with its last moment
+        self._due: Final = list[bytes]()  # commands that this turn of the event loop writes
+        self._timer: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport | None = None
         self._opening: asyncio.Task[None] | None = None
-        self._reading: asyncio.Task[None] | None = None
-        self._waiting: deque[_Reply] = deque()
+        self._opened = False
+        self._ended: _Reply = self._loop.create_future()
         self.broken = False
 
     @property
@@ -40,79 +77,112 @@ class Pipe:
         """The number of replies that are waited for."""
         return len(self._waiting)
 
-    async def call(self, *words: Word) -> Any:
-        """The reply to a command. Raises RedisError or OSError: Redis says so, or the connection breaks."""
-        if self._reading is None:
-            await self._open()
-        if self.broken or not self._connection.is_connected:
-            raise redis.ConnectionError("the connection was closed")
-        reply: _Reply = asyncio.get_running_loop().create_future()
-        self._waiting.append(reply)
-        # Nothing is awaited between the place in the queue and the words on the wire.
-        packed = self._connection.pack_command(*words)
-        try:
-            await self._connection.send_packed_command(packed, check_health=False)
-        except BaseException:
-            reply.cancel()
-            raise
-        return await reply
+    def call(self, *words: Word) -> Awaitable[Any]:
+        """The reply to a command.
+
+        Raises ReplyError or OSError: Redis says so, or the connection breaks or is too late.
+        """
+        return self._send(words) if self._opened else self._send_once_open(words)
+
+    def _send(self, words: tuple[Word, ...]) -> _Reply:
+        if self.broken:
+            raise ConnectionError("the connection was closed")
+        packed: bytes = hiredis.pack_command(words)  # type: ignore[arg-type]
+        reply: _Reply = self._loop.create_future()
+        until = 0.0
+        if self._timeout is not None:
+            until = self._loop.time() + self._timeout
+            if self._timer is None:
+                self._timer = self._loop.call_at(until, self._expire)
+        self._waiting.append((reply, until))
+        if not self._due:
+            self._loop.call_soon(self._write)
+        self._due.append(packed)
+        return reply
+
+    def _write(self) -> None:
+        if self._transport is not None and not self.broken:
+            self._transport.writelines(self._due)
+        self._due.clear()
+
+    def _expire(self) -> None:
+        """Fail the callers whose time is over; their places stay."""
+        self._timer, now = None, self._loop.time()
+        for reply, until in self._waiting:
+            if reply.done():
+                continue
+            if until > now:
+                self._timer = self._loop.call_at(until, self._expire)
+                return
+            reply.set_exception(TimeoutError("no answer in time"))
+
+    # Opening and closing
+
+    async def _send_once_open(self, words: tuple[Word, ...]) -> Any:
+        async with asyncio.timeout(self._timeout):
+            if self._opening is None:
+                self._opening = self._loop.create_task(self._open())
+            await asyncio.shield(self._opening)
+            return await self._send(words)
 
     async def _open(self) -> None:
-        if self._opening is None:
-            self._opening = asyncio.get_running_loop().create_task(self._connect())
-        await asyncio.shield(self._opening)
-
-    async def _connect(self) -> None:
-        # One that is cancelled before TCP is connected may be left open: redis-py bounds that by itself. A
-        # server that takes a connection and says nothing has as long again.
-        limit = 2 * self._connection.socket_connect_timeout
+        """Connect, and introduce itself; a server that says nothing then has as long again."""
         try:
-            async with asyncio.timeout(limit):
-                await self._connection.connect()
+            async with asyncio.timeout(2 * self._endpoint.timeout):
+                await self._endpoint.connect(self)
+                for reply in [self._send(words) for words in self._endpoint.introduction]:
+                    await reply
         except BaseException:
-            self.broken = True
-            await self._connection.disconnect(nowait=True)
+            self._break(ConnectionError("the connection was not opened"))
             raise
-        self._reading = asyncio.get_running_loop().create_task(self._read())
+        self._opened = True
 
-    async def _read(self) -> None:
-        reason: BaseException = redis.ConnectionError("the connection was closed")
+    async def aclose(self) -> None:
+        """Close the connection; callers that wait for a reply get none."""
+        self.broken = True
+        if self._opening is not None:
+            await asyncio.gather(self._opening, return_exceptions=True)
+        self._break(ConnectionError("the connection was closed"))
+        if self._transport is not None:
+            await self._ended
+
+    def _break(self, reason: Exception) -> None:
+        self.broken = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for reply, _ in self._waiting:
+            if not reply.done():
+                reply.set_exception(reason)
+                reply.exception()  # nobody may wait for it any longer
+        self._waiting.clear()
+        if self._transport is not None:
+            self._transport.abort()
+
+    # What the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._reader.feed(data)
         try:
-            while True:
-                try:
-                    reply = await self._connection.read_response(disable_decoding=True)
-                except redis.ResponseError as error:
-                    self._answer(error)
-                else:
-                    self._answer(reply)
-        except (RedisError, OSError, RuntimeError, IndexError) as error:
-            reason = redis.ConnectionError(str(error) or type(error).__name__)
-        finally:
-            self.broken = True
-            for waiting in self._waiting:
-                if not waiting.done():
-                    waiting.set_exception(reason)
-            self._waiting.clear()
-            await self._connection.disconnect(nowait=True)
+            while (reply := self._reader.gets()) is not _MORE:
+                self._answer(reply)
+        except (hiredis.HiredisError, IndexError) as error:  # no Redis, or a reply that nobody asked for
+            self._break(ConnectionError(str(error)))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._break(ConnectionError(str(exc or "the connection was closed")))
+        if not self._ended.done():
+            self._ended.set_result(None)
 
     def _answer(self, reply: Any) -> None:
-        waiting = self._waiting.popleft()
+        waiting, _ = self._waiting.popleft()
         if waiting.done():
             if self._late_reply is not None:  # its caller gave up
                 self._late_reply()
-            return
-        if isinstance(reply, Exception):
+        elif isinstance(reply, ReplyError):
             waiting.set_exception(reply)
         else:
             waiting.set_result(reply)
-
-    async def aclose(self) -> None:
-        """Close the connection; who waits for a reply gets none."""
-        self.broken = True
-        if self._opening is not None:
-            # It ends by its own timeout: a connection that is cancelled while it opens may be left open.
-            await asyncio.gather(self._opening, return_exceptions=True)
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.gather(self._reading, return_exceptions=True)
-        await self._connection.disconnect(nowait=True)
