@@ -83,7 +83,7 @@ async def test_a_certificate_of_an_unknown_authority_is_refused(server, join, ce
 async def test_a_server_that_never_speaks_is_given_up():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         servers = servers_at(f"redis://127.0.0.1:{silent.getsockname()[1]}/0", 0.1)
-        pipe = Pipe(servers.endpoint(servers.places()[0]))
+        pipe = Pipe(servers.connector(servers.places()[0]))
         async with asyncio.timeout(5):
             with pytest.raises(TimeoutError):
                 await pipe.call("PING")

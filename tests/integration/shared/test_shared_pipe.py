@@ -9,7 +9,7 @@ import pytest
 import uvloop
 
 from univocal.store.redis.pipe import Pipe, ReplyError
-from univocal.store.redis.servers import Endpoint, introduction, tls_context
+from univocal.store.redis.servers import Connector, introduction, tls_context
 
 PING = b"*1\r\n$4\r\nPING\r\n"
 
@@ -23,7 +23,7 @@ class Answers:
 
     async def __aenter__(self):
         self.server = await asyncio.start_server(self.accept, "127.0.0.1", 0)
-        self.endpoint = Endpoint(self.server.sockets[0].getsockname(), None, introduction({}), 1.0)
+        self.connector = Connector(self.server.sockets[0].getsockname(), None, introduction({}), 1.0)
         return self
 
     async def __aexit__(self, *error):
@@ -51,8 +51,8 @@ def run(main):
         runner.run(main())
 
 
-async def opened(endpoint, **options):
-    pipe = Pipe(endpoint, **options)
+async def opened(connector, **options):
+    pipe = Pipe(connector, **options)
     asking = asyncio.ensure_future(pipe.call("PING"))
     return pipe, asking
 
@@ -60,7 +60,7 @@ async def opened(endpoint, **options):
 def test_commands_of_one_turn_leave_in_one_write():
     async def main():
         async with Answers() as server:
-            pipe, first = await opened(server.endpoint)
+            pipe, first = await opened(server.connector)
             await server.came(1)
             server.writer.write(b"+1\r\n")
             assert await first == b"1"
@@ -79,7 +79,7 @@ def test_late_reply_keeps_its_place():
     async def main():
         late = []
         async with Answers() as server:
-            pipe, first = await opened(server.endpoint, timeout=0.05, late_reply=lambda: late.append(True))
+            pipe, first = await opened(server.connector, timeout=0.05, late_reply=lambda: late.append(True))
             await server.came(1)
             with pytest.raises(TimeoutError):
                 await first
@@ -99,7 +99,7 @@ def test_late_reply_keeps_its_place():
 def test_each_command_has_its_own_time():
     async def main():
         async with Answers() as server:
-            pipe, first = await opened(server.endpoint, timeout=0.2)
+            pipe, first = await opened(server.connector, timeout=0.2)
             await server.came(1)
             await asyncio.sleep(0.1)
             second = pipe.call("GET", "b")
@@ -116,7 +116,7 @@ def test_each_command_has_its_own_time():
 def test_error_reply_fails_its_caller_alone():
     async def main():
         async with Answers() as server:
-            pipe, first = await opened(server.endpoint)
+            pipe, first = await opened(server.connector)
             await server.came(1)
             second = pipe.call("GET", "b")
             server.writer.write(b"-MOVED 1 127.0.0.1:7000\r\n+fine\r\n")
@@ -133,7 +133,7 @@ def test_error_reply_fails_its_caller_alone():
 def test_connection_that_breaks_fails_every_caller(octets):
     async def main():
         async with Answers() as server:
-            pipe, first = await opened(server.endpoint)
+            pipe, first = await opened(server.connector)
             await server.came(1)
             server.writer.write(b"+1\r\n")
             await first

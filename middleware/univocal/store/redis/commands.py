@@ -123,7 +123,7 @@ class Commands:
             elif best is None or pipe.load < best.load:
                 best = pipe
         if best is None or (best.load >= _BUSY and len(pipes) < self._connections):
-            best = Pipe(self.servers.endpoint(place), self.timeout, self._answers_again)
+            best = Pipe(self.servers.connector(place), self.timeout, self._answers_again)
             pipes.append(best)
         return best
 

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias, cast
 
 import hiredis
 
-from univocal.store.redis.servers import Endpoint, Word
+from univocal.store.redis.servers import Connector, Word
 
 __all__ = ["Pipe", "ReplyError"]
 
@@ -39,9 +39,9 @@ class Pipe(asyncio.Protocol):
     """
 
     __slots__ = (
+        "_connector",
         "_due",
         "_ended",
-        "_endpoint",
         "_late_reply",
         "_loop",
         "_opened",
@@ -56,11 +56,11 @@ class Pipe(asyncio.Protocol):
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        connector: Connector,
         timeout: float | None = None,
         late_reply: Callable[[], None] | None = None,
     ) -> None:
-        self._endpoint, self._timeout, self._late_reply = endpoint, timeout, late_reply
+        self._connector, self._timeout, self._late_reply = connector, timeout, late_reply
         self._loop: Final = asyncio.get_running_loop()
         self._reader: Final = hiredis.Reader(replyError=ReplyError, notEnoughData=_MORE)
         self._waiting: Final = deque[tuple[_Reply, float]]()  # each with its last moment
@@ -128,9 +128,9 @@ class Pipe(asyncio.Protocol):
     async def _open(self) -> None:
         """Connect, and introduce itself; a server that says nothing then has as long again."""
         try:
-            async with asyncio.timeout(2 * self._endpoint.timeout):
-                await self._endpoint.connect(self)
-                for reply in [self._send(words) for words in self._endpoint.introduction]:
+            async with asyncio.timeout(2 * self._connector.timeout):
+                await self._connector.connect(self)
+                for reply in [self._send(words) for words in self._connector.introduction]:
                     await reply
         except BaseException:
             self._break(ConnectionError("the connection was not opened"))

@@ -190,7 +190,7 @@ class RedisPurges(Purges):
         async with asyncio.timeout(4 * self._commands.timeout):
             await servers.refresh()
         place = servers.place(JOURNAL[0])
-        pipe = Pipe(servers.endpoint(place))
+        pipe = Pipe(servers.connector(place))
         try:
             address = f"{place[0]}:{place[1]}"
             async with asyncio.timeout(4 * self._commands.timeout):

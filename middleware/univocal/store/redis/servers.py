@@ -18,7 +18,7 @@ from redis.exceptions import RedisClusterException, SlotNotCoveredError
 
 from univocal.store.redis.url import RedisAddress, read
 
-__all__ = ["Endpoint", "Place", "Servers", "Word", "servers_at"]
+__all__ = ["Connector", "Place", "Servers", "Word", "servers_at"]
 
 Place: TypeAlias = tuple[str, int]
 """A host and a port; a socket's path and 0."""
@@ -28,8 +28,8 @@ Word: TypeAlias = bytes | int | str
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where a connection leads, and the commands that it begins with; `timeout` to connect, in seconds."""
+class Connector:
+    """The way to a server, and the commands that a connection begins with; `timeout` is in seconds."""
 
     place: Place
     context: ssl.SSLContext | None
@@ -94,11 +94,11 @@ class Servers(ABC):
     async def aclose(self) -> None:
         """Disconnect from whom `refresh` asks."""
 
-    def endpoint(self, place: Place) -> Endpoint:
+    def connector(self, place: Place) -> Connector:
         """How to connect to a server."""
         if self._context is None and self.address.tls:
             self._context = tls_context(self.address.tls_options)
-        return Endpoint(place, self._context, introduction(self.address.login), self._timeout)
+        return Connector(place, self._context, introduction(self.address.login), self._timeout)
 
 
 class _OneServer(Servers):
