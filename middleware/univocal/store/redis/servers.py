@@ -95,7 +95,7 @@ class Servers(ABC):
         """Disconnect from whom `refresh` asks."""
 
     def connector(self, place: Place) -> Connector:
-        """How to connect to a server."""
+        """The way to a server. Raises OSError for TLS files that cannot be used."""
         if self._context is None and self.address.tls:
             self._context = tls_context(self.address.tls_options)
         return Connector(place, self._context, introduction(self.address.login), self._timeout)
