@@ -57,7 +57,7 @@ class ModelPurges(Purges):
         self.server, self.clock = server, clock
         self.known = 0
         self.heard_at = clock()
-        self.is_cut = self.answer_is_lost = False
+        self.is_cut = self.is_still = self.answer_is_lost = False
         self.watcher: Watcher | None = None
 
     async def start(self, watcher: Watcher) -> None:

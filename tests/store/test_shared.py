@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
@@ -11,10 +12,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from store.model import Laws, ModelEntries, ModelPurges, ModelServer, Node, tier_over
+from store.model import KEYS, START, Laws, ModelEntries, ModelPurges, ModelServer, Node, tier_over
+from support import stored_response
+from univocal.cache.stored import Stored
 from univocal.http.errors import RefusedError
+from univocal.http.messages import Request
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Selector, Tags
+from univocal.store.roles import BOUND
 from univocal.store.shared import SharedTier
 
 
@@ -40,7 +45,7 @@ class ModelLaws(Laws):
     async def beat(self) -> None:
         for number in range(2):
             purges = self._purges(number)
-            if not purges.is_cut and self.now - purges.heard_at > 0.5:
+            if not purges.is_cut and not purges.is_still and self.now - purges.heard_at > 0.5:
                 purges.deliver()
 
     @rule(number=st.integers(0, 1), many=st.integers(1, 3))
@@ -50,7 +55,9 @@ class ModelLaws(Laws):
 
     @rule(
         number=st.integers(0, 1),
-        fault=st.sampled_from(["cut off", "lost", "back", "answer", "late", "late ones come", "short"]),
+        fault=st.sampled_from(
+            ["cut off", "lost", "back", "still", "answer", "late", "late ones come", "short"]
+        ),
     )
     def go_wrong(self, number: int, fault: str) -> None:
         """Something goes wrong between a node and the store, or ends to do so."""
@@ -61,6 +68,8 @@ class ModelLaws(Laws):
                 purges.is_cut = True
             case "lost" | "back" if purges.is_cut:
                 self.run(self._notice(purges, back=fault == "back"))
+            case "still":
+                purges.is_still = not purges.is_still
             case "answer":
                 purges.answer_is_lost = True
             case "late":
@@ -82,6 +91,45 @@ class ModelLaws(Laws):
 
 TestModelLaws = ModelLaws.TestCase
 TestModelLaws.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+
+
+async def test_a_node_that_stood_still_serves_nothing_purged_from_the_store() -> None:
+    """It can read the store before it has heard of the purge there, as a process does after SIGSTOP."""
+    server, now = ModelServer(), [START]
+    tiers, heard = list[SharedTier](), list[ModelPurges]()
+    for _ in range(2):
+        heard.append(ModelPurges(server, lambda: now[0]))
+        tiers.append(tier_over(ModelEntries(server, heard[-1]), heard[-1], lambda: now[0]))
+        await tiers[-1].start(0.01)
+    await store(
+        tiers[0], stored_response((b"xkey", b"t"), (b"cache-control", b"max-age=60"), name=KEYS[0], at=START)
+    )
+    assert await filled(tiers[1])
+    await tiers[0].purge(Tags(frozenset((b"t",))), now[0])
+    now[0] += BOUND + 0.1
+    assert not await filled(tiers[1])
+    heard[1].deliver()
+    assert not await filled(tiers[1])
+
+
+async def store(tier: SharedTier, stored: Stored) -> None:
+    lease, ended = tier.begin(stored.key, START), asyncio.get_running_loop().create_future()
+    assert tier.commit(lease, stored)
+    tier.end(lease, lambda: ended.set_result(None))
+    await ended
+    tier.release(lease)
+
+
+async def filled(tier: SharedTier) -> bool:
+    """Tell whether the store serves the first key to a node."""
+    lease, done = tier.begin(KEYS[0], tier.clock()), asyncio.get_running_loop().create_future()
+    tier.fill(
+        lease, Request(b"GET", b"/", []), lambda servable, _: bool(servable), done.set_result, joined=False
+    )
+    is_served: bool = await done
+    tier.end(lease, lambda: None)
+    tier.release(lease)
+    return is_served
 
 
 class SlowPurges:

@@ -238,7 +238,7 @@ class SharedTier(Tiers):
             return True
         self._follow()
         until = self._purges.trusted_until()
-        return now < until or (since >= until and now - since <= BOUND)
+        return now < until or (since >= until and 0.0 <= now - since <= BOUND)
 
     def begin(self, key: bytes, now: float) -> TierLease:
         self._follow()
@@ -334,8 +334,15 @@ class SharedTier(Tiers):
         return wait
 
     def _reliable(self, lease: NodeLease) -> tuple[Sequence[Stored], Sequence[Stored]]:
-        """The stored responses that may be served, and those that the origin server may be asked about."""
-        known = self.lookup(lease.key, self.clock())
+        """The stored responses that may be served, and those that the origin server may be asked about.
+
+        What was read is as good as this node's knowledge of the journal, which may have ended meanwhile: the
+        process stood still, or the store is away.
+        """
+        now = self.clock()
+        known = self.lookup(lease.key, now)
+        if not self._is_there or now >= self._purges.trusted_until():
+            return known, known
         whole = self._valid(one for one in lease.seen if one.has_content)
         others = self._valid(one for one in lease.seen if not one.has_content)
         servable = [*known, *(one for one in whole if not is_among(known, one))]
