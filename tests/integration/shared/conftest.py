@@ -231,10 +231,11 @@ async def join(server: Server) -> AsyncIterator[Callable[..., Awaitable[Node]]]:
         memory, times = MemoryStore(), TIMES | settings.pop("times", {})
         asked = RedisSettings(timeout=times["command"], heartbeat=times["heartbeat"])
         url, patience = settings.pop("url", server.url), times["patience"]
+        clock = settings.pop("clock", time.time)
         tier = redis_tier(
             url,
             memory,
-            time.time,
+            clock,
             settings=asked,
             patience=patience,
             compiler=pattern,

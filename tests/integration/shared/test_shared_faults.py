@@ -15,7 +15,7 @@ import pytest
 
 from univocal.http.errors import RefusedError
 from univocal.store.purge_selectors import Everything, Tags
-from univocal.store.roles import NodeLease
+from univocal.store.roles import NodeLease, StoreUnavailableError
 
 KEY = b"0123456789abcdef http en.example /wiki/A"
 
@@ -196,6 +196,41 @@ async def test_memory_is_not_trusted_beyond_what_was_confirmed(join, made, serve
         assert node.store.trusted_until <= stopped + node.store.bound
     finally:
         os.kill(server.process.pid, signal.SIGCONT)
+
+
+async def test_a_clock_that_is_set_back_prolongs_no_trust(join, made, server, until):
+    set_back = [0.0]
+    node = await join(times={"heartbeat": 0.1, "command": 0.2}, clock=lambda: time.time() - set_back[0])
+    await node.put(made())
+    os.kill(server.process.pid, signal.SIGSTOP)
+    set_back[0] = 60.0
+    try:
+        await until(lambda: not node.store.connected, 3)
+        assert not node.memory.lookup(KEY)
+    finally:
+        os.kill(server.process.pid, signal.SIGCONT)
+
+
+async def test_what_could_not_be_published_again_is_tried_again(join, server, until, monkeypatch, caplog):
+    node = await join()
+    await node.store.purge(Tags(frozenset((b"red",))))
+    commands, failures = node.store.tier._purges._commands, [1]
+    run = commands.run
+
+    async def fails_once(name, *rest):
+        if name == "publish" and failures:
+            failures.pop()
+            raise StoreUnavailableError("the connection was closed")
+        return await run(name, *rest)
+
+    monkeypatch.setattr(commands, "run", fails_once)
+    server.kill()
+    await until(lambda: not node.store.connected)
+    server.start()
+    await until(lambda: node.store.connected)
+    assert not failures
+    assert server.client.xlen("univocal:3:log:{journal}") == 1
+    assert not [line for line in caplog.messages if "cannot be followed" in line]
 
 
 async def test_a_purge_that_was_not_confirmed_is_made_up_for(join, made, server, until):

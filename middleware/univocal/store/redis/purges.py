@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
+from time import monotonic
 from typing import Any, Final, NamedTuple
 
 from redis.exceptions import RedisError
@@ -54,6 +55,16 @@ class _Confirmed(NamedTuple):
     selector: Selector
 
 
+class _Moment(NamedTuple):
+    """A time by the system's clock, and by one that nobody sets."""
+
+    clock: float
+    steady: float
+
+
+_NEVER: Final = _Moment(float("-inf"), float("-inf"))
+
+
 class _MissedError(Exception):
     """The stream does not go on where this node is: what comes between is read elsewhere."""
 
@@ -80,8 +91,9 @@ class RedisPurges(Purges):
         self._position = self._horizon = 0
         self._history = b""
         self._kept: deque[Purge] = deque()
-        self._trusted_until = float("-inf")
+        self._trusted_until = _NEVER
         self._is_there = False
+        self._is_to_repeat = False
         self._reason = ""
         self._moved = asyncio.Event()
         self._confirmed: deque[_Confirmed] = deque()
@@ -93,7 +105,10 @@ class RedisPurges(Purges):
         return self._horizon
 
     def trusted_until(self) -> float:
-        return self._trusted_until
+        # The system's clock may be set back; seconds that passed have passed.
+        passed = monotonic() - self._trusted_until.steady
+        until = self._trusted_until.clock
+        return until if passed < 0.0 else min(until, self._clock() - passed)
 
     def follow(self, number: int) -> Sequence[Purge]:
         if number < self._horizon:
@@ -116,7 +131,7 @@ class RedisPurges(Purges):
             with suppress(asyncio.CancelledError):
                 await task
         self._is_there = False
-        self._trusted_until = float("-inf")
+        self._trusted_until = _NEVER
 
     async def publish(self, selector: Selector, now: float, cause: bytes = b"") -> int:
         number = await self._publish(selector, now, cause)
@@ -163,7 +178,7 @@ class RedisPurges(Purges):
             began = self._clock()
             try:
                 await self._session()
-            except AWAY as error:
+            except (*AWAY, StoreUnavailableError) as error:
                 self._reason = f"{type(error).__name__}: {str(error) or 'no answer in time'}"
             except Exception as error:
                 logger.exception("the journal cannot be followed")
@@ -177,9 +192,9 @@ class RedisPurges(Purges):
     async def _watch(self) -> None:
         """Tell the watcher once this node has not seen the journal's end for too long."""
         while True:
-            left = self._trusted_until - self._clock() if self._is_there else self._bound
+            left = self.trusted_until() - self._clock() if self._is_there else self._bound
             await asyncio.sleep(min(max(left, 0.01), self._bound))
-            if self._is_there and self._clock() >= self._trusted_until:
+            if self._is_there and self._clock() >= self.trusted_until():
                 self._is_there = False
                 if self._watcher is not None:
                     self._watcher.lost(self._reason or "it does not answer")
@@ -216,21 +231,23 @@ class RedisPurges(Purges):
 
     async def _attach(self, pipe: Pipe, address: str) -> None:
         """Know all of the journal, and publish again what its last server may have taken along."""
-        since = self._clock()
+        since = self._now()
         told: list[Word] = [address, self._position]
         number, horizon, history, seconds, micros = await _evaluate(pipe, ATTACH, JOURNAL, told)
-        off = max(since - seconds - micros / 1e6, seconds + micros / 1e6 - self._clock())
+        off = max(since.clock - seconds - micros / 1e6, seconds + micros / 1e6 - self._clock())
         if off > _SKEW and not self._history:
             logger.warning("this machine's clock and that of Redis differ by %.1f seconds", off)
         known, self._history = self._history, history
         if known and known != history:
+            self._is_to_repeat = True
             await self._commands.reset()
         if not known or self._position < horizon:
             self._kept.clear()
             self._horizon = self._position = horizon
         await self._catch_up(pipe, number)
-        if known and known != history:
+        if self._is_to_repeat:
             await self._publish_again()
+            self._is_to_repeat = False
         self._confirm(since)
 
     async def _catch_up(self, pipe: Pipe, number: int) -> None:
@@ -255,7 +272,7 @@ class RedisPurges(Purges):
 
     async def _read(self, pipe: Pipe) -> None:
         """Wait for what comes next, for a heartbeat at most."""
-        since, block = self._clock(), int(1000 * self._heartbeat)
+        since, block = self._now(), int(1000 * self._heartbeat)
         words: list[Word] = ["COUNT", _AT_ONCE, "BLOCK", block, "STREAMS", JOURNAL[1], f"{self._position}-0"]
         async with asyncio.timeout(self._heartbeat + self._commands.timeout):
             reply = await pipe.call("XREAD", *words)
@@ -271,7 +288,7 @@ class RedisPurges(Purges):
                 self._confirm(since)
             return
         # A stream that is gone says nothing either.
-        since = self._clock()
+        since = self._now()
         async with asyncio.timeout(self._commands.timeout):
             number = await pipe.call("HGET", JOURNAL[0], "number")
         if int(number or 0) == self._position:
@@ -301,10 +318,13 @@ class RedisPurges(Purges):
         moved, self._moved = self._moved, asyncio.Event()
         moved.set()
 
-    def _confirm(self, since: float) -> None:
+    def _now(self) -> _Moment:
+        return _Moment(self._clock(), monotonic())
+
+    def _confirm(self, since: _Moment) -> None:
         """Take note that all that was published before this time is known."""
-        self._trusted_until = since + self._bound
-        if not self._is_there and self._clock() < self._trusted_until:
+        self._trusted_until = _Moment(since.clock + self._bound, since.steady + self._bound)
+        if not self._is_there and self._clock() < self.trusted_until():
             self._is_there, self._reason = True, ""
             if self._watcher is not None:
                 self._watcher.returned()
