@@ -85,7 +85,6 @@ class RedisPurges(Purges):
     ) -> None:
         self._commands, self._clock, self._heartbeat = commands, clock, heartbeat
         self._compiler = compiler
-        self._bound = heartbeat + commands.timeout
         self._watcher: Watcher | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._position = self._horizon = 0
@@ -97,6 +96,11 @@ class RedisPurges(Purges):
         self._reason = ""
         self._moved = asyncio.Event()
         self._confirmed: deque[_Confirmed] = deque()
+
+    @property
+    def _bound(self) -> float:
+        """The seconds for which what was confirmed holds."""
+        return self._heartbeat + self._commands.timeout
 
     def last(self) -> int:
         return self._position
