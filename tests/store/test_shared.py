@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
@@ -19,7 +19,7 @@ from univocal.http.errors import RefusedError
 from univocal.http.messages import Request
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Selector, Tags
-from univocal.store.roles import BOUND
+from univocal.store.roles import BOUND, StoreUnavailableError
 from univocal.store.shared import SharedTier
 
 
@@ -101,15 +101,39 @@ async def test_a_node_that_stood_still_serves_nothing_purged_from_the_store() ->
         heard.append(ModelPurges(server, lambda: now[0]))
         tiers.append(tier_over(ModelEntries(server, heard[-1]), heard[-1], lambda: now[0]))
         await tiers[-1].start(0.01)
-    await store(
-        tiers[0], stored_response((b"xkey", b"t"), (b"cache-control", b"max-age=60"), name=KEYS[0], at=START)
-    )
+    await store(tiers[0], tagged())
     assert await filled(tiers[1])
     await tiers[0].purge(Tags(frozenset((b"t",))), now[0])
     now[0] += BOUND + 0.1
     assert not await filled(tiers[1])
     heard[1].deliver()
     assert not await filled(tiers[1])
+
+
+@pytest.mark.parametrize("is_soft", [False, True])
+async def test_a_purge_that_is_owed_holds_for_what_the_store_returns(
+    monkeypatch: pytest.MonkeyPatch, is_soft: bool
+) -> None:
+    """The store takes no purge, and answers otherwise: it is in force at the node that was asked."""
+    server = ModelServer()
+    purges = ModelPurges(server, lambda: START)
+    tier = tier_over(ModelEntries(server, purges), purges, lambda: START)
+    await tier.start(0.01)
+    await store(tier, tagged())
+
+    async def refuse(*_: object) -> int:
+        raise StoreUnavailableError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(purges, "publish", refuse)
+        with pytest.raises(RefusedError):
+            await tier.purge(Tags(frozenset((b"t",)), soft=is_soft), START)
+        tier.memory.purge(Everything(), START)
+        served = await filled(tier)
+        assert [one.fresh_until <= START for one in served] == ([True] if is_soft else [])
+    while tier._owed:
+        await tier._publish_owed()
+    assert len(server.purges) == 1
 
 
 async def store(tier: SharedTier, stored: Stored) -> None:
@@ -120,16 +144,24 @@ async def store(tier: SharedTier, stored: Stored) -> None:
     tier.release(lease)
 
 
-async def filled(tier: SharedTier) -> bool:
-    """Tell whether the store serves the first key to a node."""
+def tagged() -> Stored:
+    return stored_response((b"xkey", b"t"), (b"cache-control", b"max-age=60"), name=KEYS[0], at=START)
+
+
+async def filled(tier: SharedTier) -> Sequence[Stored]:
+    """What the store serves to a node for the first key."""
+    served = list[Stored]()
+
+    def judge(servable: Sequence[Stored], _: Sequence[Stored]) -> bool:
+        served[:] = servable
+        return bool(served)
+
     lease, done = tier.begin(KEYS[0], tier.clock()), asyncio.get_running_loop().create_future()
-    tier.fill(
-        lease, Request(b"GET", b"/", []), lambda servable, _: bool(servable), done.set_result, joined=False
-    )
-    is_served: bool = await done
+    tier.fill(lease, Request(b"GET", b"/", []), judge, done.set_result, joined=False)
+    await done
     tier.end(lease, lambda: None)
     tier.release(lease)
-    return is_served
+    return served
 
 
 class SlowPurges:

@@ -16,7 +16,7 @@ from itertools import count
 from math import inf, nextafter
 from typing import Any, Final, TypeVar, cast
 
-from univocal.cache.stored import Stored
+from univocal.cache.stored import Stored, softened
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Request
 from univocal.store.codec import usable_until
@@ -24,7 +24,7 @@ from univocal.store.journal import Journal, Purge
 from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_codec import pieces_of
-from univocal.store.purge_selectors import Everything, Keys, Pattern, Selector, Variants
+from univocal.store.purge_selectors import Everything, Keys, Pattern, Selector, Variants, matches
 from univocal.store.roles import (
     BOUND,
     BeyondHorizonError,
@@ -349,13 +349,14 @@ class SharedTier(Tiers):
         return servable, [*servable, *(one for one in others if not is_among(servable, one))]
 
     def _valid(self, numbered: Iterable[Numbered]) -> list[Stored]:
-        """The responses, of those read, that the journal leaves valid."""
+        """The responses, of those read, that the journal leaves valid, and the purges that it is owed."""
         self._follow()
         valid = list[Stored]()
         for number, stored, _ in numbered:
             left = self._journal.surviving(number, stored.key, stored)
-            if left is not None:
-                valid.append(left)
+            owed = [selector for selector in self._owed if matches(selector, stored.key, stored)]
+            if left is not None and all(selector.soft for selector in owed):
+                valid.append(softened(left, self.clock()) if owed else left)
         return valid
 
     def _judge(self, numbered: Sequence[Numbered]) -> list[bool]:
@@ -501,10 +502,10 @@ class SharedTier(Tiers):
 
     def _owe(self, selector: Selector, now: float, lease: NodeLease | None) -> int:
         self.memory.purge(selector, now, sparing=lease.local if lease is not None else None)
-        if selector not in self._owed:
+        if selector not in self._owed[1:]:  # the first may be on its way
             self._owed.append(selector)
         if len(self._owed) > _MOST_OWED:
-            self._owed[:] = [Everything()]
+            self._owed[1:] = [Everything()]
         if self._is_there and self._returning is None:
             self._returning = asyncio.get_running_loop().create_task(self._pay())
         raise RefusedError("shared-store-unavailable")
@@ -517,15 +518,13 @@ class SharedTier(Tiers):
 
     async def _publish_owed(self) -> None:
         """Publish the first purge that is owed; what is owed meanwhile, be it the same, is another."""
-        selector = self._owed.pop(0)
         try:
-            for piece in pieces_of(selector):
+            for piece in pieces_of(self._owed[0]):
                 await self._purges.publish(piece, self.clock())
-        except BaseException as error:
-            self._owed.insert(0, selector)
-            if not isinstance(error, StoreUnavailableError):
-                raise
+        except StoreUnavailableError:
             await asyncio.sleep(_PAY_AGAIN)
+        else:
+            del self._owed[0]
 
     def counts(self, selector: Selector) -> bool:
         return self._entries.counts(selector)
