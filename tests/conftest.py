@@ -105,7 +105,13 @@ def pytest_collection_finish() -> None:
 @pytest.fixture
 def no_collector() -> Iterator[None]:
     """Have the garbage collector free nothing, so that what is freed is in no circle."""
-    gc.collect()
     gc.disable()
     yield
     gc.enable()
+
+
+@pytest.fixture(scope="module")
+def all_frozen() -> None:
+    """Have the collector pass over all that other tests have left, for tests that run it often."""
+    gc.collect()
+    gc.freeze()

@@ -6,6 +6,7 @@ import gc
 import tracemalloc
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -133,6 +134,7 @@ def measured(shape: Shape, store: MemoryStore) -> list[float]:
         tracemalloc.stop()
 
 
+@pytest.mark.usefixtures("all_frozen")
 @settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])
 @given(shapes, st.booleans())
 @example(Shape(parameters=400), False)

@@ -33,6 +33,7 @@ def fill(store: MemoryStore, more: Fields, asked: Fields, body: int) -> None:
         store.release(lease)
 
 
+@pytest.mark.usefixtures("all_frozen")
 @pytest.mark.parametrize(
     ("more", "asked", "body"),
     [

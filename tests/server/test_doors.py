@@ -2,6 +2,8 @@
 
 import pytest
 
+from examples import LONG
+from tests.server.conftest import RUNTIMES
 from univocal.cache.stored import Stored
 
 HOST = b"Host: a.example\r\n"
@@ -184,6 +186,12 @@ def behind(data):
     return [get(b"/held"), data]
 
 
+def is_turn_of(runtime, name):
+    """Whether `make test` feeds the case octet by octet with this runtime: each with every third of them."""
+    turns = list(CASES).index(name) + list(RUNTIMES.values()).index(runtime)
+    return turns % 3 == 0
+
+
 def described(outcome):
     """An Outcome as it can be compared: times aside, stored responses by what is in them."""
     decision = outcome.decision
@@ -199,7 +207,7 @@ async def test_the_doors_answer_alike(door, runtime, comparable, way):
         await each.warm(WARMING)
     differ = {}
     for name, data in CASES.items():
-        if way is octets and len(data) > 1000:
+        if way is octets and (len(data) > 1000 or not (LONG or is_turn_of(runtime, name))):
             continue
         seen = []
         for each in doors:
