@@ -221,7 +221,7 @@ def test_a_second_signal_ends_despite_a_hanging_origin(start: Fixture) -> None:
                 assert running.process.poll() is None
                 began = time.monotonic()
                 assert running.end() == 0
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 9  # the grace is ten seconds
 
 
 def test_an_origin_that_is_not_there(start: Fixture, ask: Fixture) -> None:

@@ -232,7 +232,7 @@ def test_a_second_signal_ends_all_at_once(under_way: Any) -> None:
     assert running.process.poll() is None
     began = time.monotonic()
     assert running.end() == 0
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 9  # the grace is ten seconds
     assert all(map(gone, there))
 
 

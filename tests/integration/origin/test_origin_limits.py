@@ -130,7 +130,7 @@ async def test_idle_connections_grow_old(serve, answered, make_transport, eventu
     while transport.connections > 1:  # one is kept young
         await answered(origin, by=transport)
         await asyncio.sleep(0.005)
-    assert 0.15 < time.monotonic() - began < 2
+    assert 0.15 < time.monotonic() - began < 10
     assert origin.accepted == 3
     await eventually(lambda: origin.open == transport.connections == 0)
 
@@ -152,7 +152,7 @@ async def test_read_timeout_comes_in_time(serve, answered, stage):
     began = time.monotonic()
     with pytest.raises(httpx.ReadTimeout):
         await answered(origin, timeout={"read": 0.05})
-    assert 0.045 < time.monotonic() - began < 1
+    assert 0.045 < time.monotonic() - began < 5
 
 
 async def test_read_timeout_is_between_reads(serve, answered):

@@ -161,7 +161,7 @@ async def test_a_lease_of_another_run_stores_nothing(join, made, server, until):
 
 
 async def test_a_redis_that_hangs_holds_nobody_up(join, made, server, until, named):
-    node = await join(times={"command": 0.3})
+    node = await join(times={"command": 0.6})
     await node.put(made())
     os.kill(server.process.pid, signal.SIGSTOP)
     try:
@@ -171,12 +171,12 @@ async def test_a_redis_that_hangs_holds_nobody_up(join, made, server, until, nam
         assert await node.put(made(named("/another")))
         with pytest.raises(RefusedError):
             await node.purge()
-        assert time.monotonic() - began < 2.5
-        await until(lambda: not node.store.connected, 1.0)
+        assert time.monotonic() - began < 4
+        await until(lambda: not node.store.connected)
         began = time.monotonic()
         assert await node.put(made(named("/more")))
         assert await node.read(named("/third")) == []
-        assert time.monotonic() - began < 0.1
+        assert time.monotonic() - began < 0.5  # one command would wait longer
     finally:
         os.kill(server.process.pid, signal.SIGCONT)
     await until(lambda: node.store.connected)
