@@ -336,8 +336,8 @@ class SharedTier(Tiers):
     def _reliable(self, lease: NodeLease) -> tuple[Sequence[Stored], Sequence[Stored]]:
         """The stored responses that may be served, and those that the origin server may be asked about.
 
-        What was read is as good as this node's knowledge of the journal, which may have ended meanwhile: the
-        process stood still, or the store is away.
+        This node may know of no purge since it read them: the process stood still, or the store is away. Then
+        only memory counts.
         """
         now = self.clock()
         known = self.lookup(lease.key, now)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -17,13 +18,15 @@ import pytest
 
 from support import stored_response
 from univocal.cache.stored import Stored
-from univocal.http.errors import ConfigurationError
+from univocal.http.errors import ConfigurationError, RefusedError
 from univocal.http.messages import Request
 from univocal.store.address import file_tier
 from univocal.store.file.directory import new_in_memory
+from univocal.store.file.entries import FileEntries
 from univocal.store.file.rows import EntryTable
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Tags
+from univocal.store.roles import StoreUnavailableError
 from univocal.store.shared import SharedTier
 
 REQUEST = Request(b"GET", b"/", [])
@@ -319,3 +322,57 @@ def test_a_directory_in_memory_whose_program_was_killed_is_removed(
     (left / "lock").touch()
     assert new_in_memory() != left
     assert not left.exists()
+
+
+async def test_damage_that_two_processes_meet_costs_one_file(opened: Open) -> None:
+    """The second one meets it in the old file, when the first has begun the next."""
+    tier = await opened()
+    entries = tier._entries
+    assert isinstance(entries, FileEntries)
+    directory = entries.directory
+    old = directory.ring.generation
+    damage = sqlite3.DatabaseError("database disk image is malformed")
+    damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+
+    def read(_: EntryTable) -> None:
+        directory.put_aside(old, "the other process says so")
+        raise damage
+
+    with pytest.raises(StoreUnavailableError):
+        await entries._read("lookup", read)
+    assert directory.ring.generation == old + 1
+
+
+async def test_a_journal_that_went_back_loses_no_purge(opened: Open, tmp_path: Path) -> None:
+    """Flipped bits in its head: the next purges would get numbers that responses were stored with."""
+    tier = await opened()
+    for name in (b"u", b"v"):
+        await tier.purge(Tags(frozenset((name,))), time.time())
+    await store(tier, response("a"))
+    await tier.aclose()
+    journal = tmp_path / "store" / "journal"
+    octets = bytearray(journal.read_bytes())
+    octets[24:32] = bytes(8)
+    journal.write_bytes(octets)
+    again = await opened()
+    await again.purge(Tags(frozenset((b"t",))), time.time())
+    assert await served(again, "a") == []
+
+
+async def test_a_process_whose_directory_was_removed_goes_on_alone(
+    opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next one begins another journal, of which this one would not hear."""
+    first = await opened()
+    await store(first, response("a"))
+    shutil.rmtree(tmp_path / "store")
+    with pytest.raises(RefusedError):
+        await first.purge(Tags(frozenset((b"u",))), time.time())
+    async with asyncio.timeout(5):
+        while first.connected:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    assert "its directory was removed" in caplog.text
+    second = await opened()
+    await second.purge(Tags(frozenset((b"t",))), time.time())
+    assert await served(first, "a") == []
+    await first.aclose()

@@ -65,25 +65,21 @@ class Directory:
 
     def _tidy(self) -> None:
         """Remove the entries of other generations: nobody can tell what was purged of them."""
-        current = self.entries.name
+        current = self.entries(self.ring.generation).name
         for file in self.path.glob("entries-*.db*"):
             if file.name.split(".db")[0] + ".db" != current:
                 with suppress(OSError):
                     file.unlink()
 
-    @property
-    def entries(self) -> Path:
-        """The file of entries in use."""
-        return self._entries(self.ring.generation)
-
-    def _entries(self, generation: int) -> Path:
+    def entries(self, generation: int) -> Path:
+        """The file of the entries of a generation."""
         return self.path / f"entries-{generation}.db"
 
     def put_aside(self, generation: int, reason: str) -> None:
         """Put a damaged file of entries aside; all processes go on with another."""
         if not self.ring.renew(generation):
             return
-        damaged = self._entries(generation)
+        damaged = self.entries(generation)
         with suppress(OSError):
             damaged.replace(self.path / "damaged.db")
         for end in ("-wal", "-shm"):

@@ -113,31 +113,33 @@ class FileEntries(Entries):
             self._report(command, result, time.perf_counter() - begun)
 
     def _read_now(self, read: Callable[[EntryTable], T]) -> T:
-        self._read_rows, rows = self._current(self._read_rows)
+        self._read_rows = generation, rows = self._current(self._read_rows)
         try:
             return read(rows)
         except sqlite3.Error as error:
-            self._doubt(error)
+            self._doubt(error, generation)
             raise
 
-    def _current(self, opened: tuple[int, EntryTable] | None) -> tuple[tuple[int, EntryTable], EntryTable]:
-        """The rows of the generation in force. Raises sqlite3.Error."""
+    def _current(self, opened: tuple[int, EntryTable] | None) -> tuple[int, EntryTable]:
+        """The generation in force, and its rows. Raises sqlite3.Error."""
         generation = self.directory.ring.generation
         if opened is not None:
             if opened[0] == generation:
-                return opened, opened[1]
+                return opened
             opened[1].close()
         try:
-            rows = EntryTable(self.directory.entries, is_durable=self.directory.is_durable)
+            return generation, EntryTable(
+                self.directory.entries(generation), is_durable=self.directory.is_durable
+            )
         except sqlite3.Error as error:
-            self._doubt(error)
+            self._doubt(error, generation)
             raise
-        return (generation, rows), rows
 
-    def _doubt(self, error: sqlite3.Error) -> None:
+    def _doubt(self, error: sqlite3.Error, generation: int) -> None:
+        """Put the file of that generation aside if it is damaged: another process may have begun the next."""
         if is_damage(error):
             try:
-                self.directory.put_aside(self.directory.ring.generation, str(error))
+                self.directory.put_aside(generation, str(error))
             except (OSError, StoreUnavailableError):
                 logger.warning("%s: damaged, and cannot be put aside", self.directory.path)
 
@@ -245,8 +247,8 @@ class FileEntries(Entries):
                 batch = [self._waiting.popleft() for _ in range(min(_BATCH, len(self._waiting)))]
                 self._size -= sum(work.size for work in batch)
             try:
-                opened, rows = self._current(opened)
-                self._write_batch(rows, batch)
+                opened = self._current(opened)
+                self._write_batch(*opened, batch)
             except Exception as error:
                 self._fail(batch, error)  # the thread goes on: later responses are stored
         if opened is not None:
@@ -256,7 +258,7 @@ class FileEntries(Entries):
                 logger.info("%s: %s", self.directory.path, error)
             opened[1].close()
 
-    def _write_batch(self, rows: EntryTable, batch: list[_Work]) -> None:
+    def _write_batch(self, generation: int, rows: EntryTable, batch: list[_Work]) -> None:
         try:
             rows.begin()
             for work in batch:
@@ -264,15 +266,15 @@ class FileEntries(Entries):
             while rows.size > self.disk_bytes and rows.evict():
                 pass
             rows.commit()
-        except BaseException:
+        except BaseException as error:
             rows.roll_back()
+            if isinstance(error, sqlite3.Error):
+                self._doubt(error, generation)
             raise
         self._is_full = False
         _tell(batch, None)
 
     def _fail(self, batch: list[_Work], error: Exception) -> None:
-        if isinstance(error, sqlite3.Error):
-            self._doubt(error)
         if not self._is_full:
             self._is_full = True
             logger.warning("%s: nothing is stored there (%s)", self.directory.path, error)

@@ -18,8 +18,12 @@ from univocal.store.roles import Purges, StoreReport, StoreUnavailableError, Wat
 __all__ = ["FilePurges"]
 
 
+# Seconds between two looks whether the journal is where it was.
+_LOOK: Final = 0.5
+
+
 class FilePurges(Purges):
-    """The journal in a ring. It cannot be away, so nothing is ever lost: no lag, no heartbeat."""
+    """The journal in a ring: no lag, no heartbeat. It is away once somebody has removed its directory."""
 
     def __init__(
         self, ring: Ring, compiler: PatternCompiler | None = None, report: StoreReport = unreported
@@ -27,16 +31,30 @@ class FilePurges(Purges):
         self._ring: Final = ring
         self._compiler, self._report = compiler, report
         self._thread: Final = ThreadPoolExecutor(1, "univocal-purges")
+        self._watch: asyncio.Task[None] | None = None
 
     async def start(self, watcher: Watcher) -> None:
         watcher.returned()
+        self._watch = asyncio.get_running_loop().create_task(self._look_after(watcher))
+
+    async def _look_after(self, watcher: Watcher) -> None:
+        """Another process makes the directory anew, with a journal of its own: of that nothing is heard."""
+        while self._ring.is_in_place:  # noqa: ASYNC110  (who removes it says nothing)
+            await asyncio.sleep(_LOOK)
+        watcher.lost("its directory was removed: start the program again")
+
+    def _append(self, payload: bytes) -> int:
+        number = self._ring.append(payload)
+        if not self._ring.is_in_place:
+            raise StoreUnavailableError("its directory was removed")
+        return number
 
     async def publish(self, selector: Selector, now: float, cause: bytes = b"") -> int:
         begun, result = time.perf_counter(), "ok"
         payload = encode_purge(selector, now, cause)
         try:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._thread, self._ring.append, payload)
+            return await loop.run_in_executor(self._thread, self._append, payload)
         except StoreUnavailableError:
             result = "late"
             raise
@@ -59,4 +77,6 @@ class FilePurges(Purges):
         return inf
 
     async def close(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
         self._thread.shutdown()

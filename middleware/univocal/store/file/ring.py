@@ -43,6 +43,7 @@ class Ring:
     """
 
     def __init__(self, path: Path, capacity: int = CAPACITY, *, is_durable: bool = True) -> None:
+        self._path: Final = path
         self._capacity, self._is_durable = capacity, is_durable
         self._file: Final = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -50,15 +51,37 @@ class Ring:
                 os.posix_fallocate(self._file, 0, _HEAD + capacity)
                 self._map = mmap.mmap(self._file, _HEAD + capacity)
                 self._head = memoryview(self._map)[:64].cast("Q")
-                self.is_new = self._head[_NAME] != _MAGIC or self._head[_SIZE] != capacity
+                self.is_new = not self._is_whole()
                 if self.is_new:
                     self._begin()
         except BaseException:
             os.close(self._file)
             raise
 
+    def _is_whole(self) -> bool:
+        """Tell whether the purges lead from the first to the last.
+
+        One that a killed process had written, but not counted, is counted.
+        """
+        if self._head[_NAME] != _MAGIC or self._head[_SIZE] != self._capacity:
+            return False
+        position, last = self.first, self.last
+        while position < last:
+            record = self._record(position)
+            if record is None:
+                return False
+            position = record[0]
+        if position != last:
+            return False
+        while (record := self._record(position)) is not None:
+            position, payload = record
+            if payload is not None:
+                self._head[_LAST] = position
+        return True
+
     def _begin(self) -> None:
-        self._map[:_HEAD] = bytes(_HEAD)
+        self._head[_FIRST] = self._head[_LAST] = 0
+        self._write(0, bytes(_RECORD.size))  # or the purges of before would be counted
         self._head[_SIZE] = self._capacity
         self._head[_GENERATION] = time.time_ns()
         self._head[_NAME] = _MAGIC
@@ -89,6 +112,14 @@ class Ring:
             yield
         finally:
             fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    @property
+    def is_in_place(self) -> bool:
+        """True if the file at the path is still this one."""
+        try:
+            return os.path.samestat(os.stat(self._path), os.fstat(self._file))
+        except OSError:
+            return False
 
     @property
     def last(self) -> int:
@@ -148,9 +179,11 @@ class Ring:
     def follow(self, number: int) -> Iterator[tuple[int, bytes]]:
         """The purges after a number with theirs, in order; b"" for what is damaged.
 
-        Raises BeyondHorizonError if some have made room for others.
+        Raises BeyondHorizonError if some have made room for others, or the journal was begun anew.
         """
         last = self.last
+        if number > last:
+            raise BeyondHorizonError
         while number < last:
             record = self._record(number)
             if number < self.first:
