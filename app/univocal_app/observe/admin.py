@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
+from importlib import import_module
 from typing import Final
 
 from starlette.applications import Starlette
@@ -32,6 +35,8 @@ __all__ = ["admin"]
 
 # These views read the files of all processes. The other views ask each of them.
 _SUMS: Final = frozenset(("/metrics", "/-/stats"))
+
+_WRITER: Final = "univocal_app.observe.exposition"
 
 View = Callable[[Request], Awaitable[Response]]
 
@@ -90,6 +95,8 @@ class _Settled:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._audience.settle()
         if scope["type"] == "http" and scope["path"] in _SUMS:
+            if _WRITER not in sys.modules:  # clients are served meanwhile
+                await asyncio.to_thread(import_module, _WRITER)
             await self._life.look()
         await self._app(scope, receive, send)
 

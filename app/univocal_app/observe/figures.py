@@ -12,8 +12,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from prometheus_client.process_collector import ProcessCollector
-
 from univocal.cache.decide import Reuse
 from univocal.engine.outcome import Outcome
 from univocal.forward.roles import OriginRequest
@@ -48,6 +46,7 @@ from univocal_app.observe.families import (
     STORE_SECONDS,
 )
 from univocal_app.observe.handled import FAILURES, cache_word, may_hit
+from univocal_app.observe.process_figures import process_figures
 from univocal_app.observe.series import (
     ANSWERABLE,
     COARSE,
@@ -99,7 +98,6 @@ class Figures:
         self._evicted, self._cpu = (
             self._counts.cells[self._counts.place((name,))] for name in (EVICTIONS, CPU)
         )
-        self._process = ProcessCollector(registry=None)
         # By site, handling and class of status: the places of the requests, the bytes and the seconds.
         self._places: dict[tuple[str, str, int], tuple[int, int, int]] = {}
         # Likewise by site, origin server and class of status, of requests to it; the seconds by site.
@@ -239,9 +237,8 @@ class Figures:
                 self._set(name, 0 if tuple(labels[:2]) in up else math.nan, *labels)
         for condition in conditions:
             self._set(ORIGIN_STATE, 1, *condition)
-        for family in self._process.collect():
-            (sample,) = family.samples
-            self._set(family.name, sample.value + (self._cpu if family.name == CPU else 0))
+        for name, value in process_figures().items():
+            self._set(name, value + (self._cpu if name == CPU else 0))
 
     def _look_at_store(self) -> None:
         stats = self._store.stats

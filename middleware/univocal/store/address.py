@@ -10,9 +10,6 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from univocal.http.errors import ConfigurationError
-from univocal.store.file.directory import Directory, InUseError
-from univocal.store.file.entries import FileEntries
-from univocal.store.file.purges import FilePurges
 from univocal.store.memory import MemoryStore
 from univocal.store.patterns import compiled
 from univocal.store.purge_codec import PatternCompiler
@@ -110,6 +107,10 @@ def file_tier(
     is_durable: bool = True,
 ) -> SharedTier:
     """A tier over a directory, which is locked for this program. Raises ConfigurationError."""
+    from univocal.store.file.directory import Directory, InUseError  # noqa: PLC0415  SQLite is for this alone
+    from univocal.store.file.entries import FileEntries  # noqa: PLC0415
+    from univocal.store.file.purges import FilePurges  # noqa: PLC0415
+
     try:
         directory = Directory(path, is_durable=is_durable)
     except InUseError:

@@ -1,0 +1,98 @@
+"""The answer to a request for `/metrics`, as prometheus_client writes it; imported for the first one."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from importlib.metadata import version
+from itertools import accumulate
+from typing import Final, TypeAlias
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+from univocal_app.observe.families import BOUNDS, FAMILIES, SECONDS, Family
+from univocal_app.observe.series import FINE_BOUNDS
+
+__all__ = ["exposition"]
+
+# The values of the labels, and the numbers of each process.
+_Each: TypeAlias = tuple[Sequence[str], list[Sequence[float]]]
+
+BUCKETS: Final = [floatToGoString(bound) for bound in (*BOUNDS, math.inf)]  # type: ignore[no-untyped-call]
+# Of the sums up to each fine bound, those that are exposed.
+_EXPOSED: Final = [FINE_BOUNDS.index(bound) for bound in BOUNDS] + [len(FINE_BOUNDS)]
+
+
+def exposition(each: Callable[[str], Iterator[_Each]], accept: str) -> tuple[bytes, str]:
+    """The text of all families and its media type: Prometheus's format, or OpenMetrics if Accept names that.
+
+    `each` gives the numbers of a family by its name.
+    """
+    registry = CollectorRegistry()
+    registry.register(_Families(each))
+    encode, media_type = choose_encoder(accept)
+    return encode(registry), media_type
+
+
+class _Families(Collector):
+    def __init__(self, each: Callable[[str], Iterator[_Each]]) -> None:
+        self._each = each
+
+    def collect(self) -> Iterator[Metric]:
+        """The families of metrics, as prometheus_client writes them."""
+        for name, family in FAMILIES.items():
+            each = list(self._each(name))
+            match family.kind:
+                case "counter":
+                    yield _counter(name, family, each)
+                case "histogram":
+                    yield _histogram(name, family, each)
+                case "gauge":
+                    gauge = _gauge(name, family, each)
+                    if gauge.samples:
+                        yield gauge
+                case "info":
+                    yield InfoMetricFamily(name, family.documentation, _build())
+
+
+@cache
+def _build() -> dict[str, str]:
+    return {"version": version("univocal"), "python": platform.python_version()}
+
+
+def _counter(name: str, family: Family, samples: Iterable[_Each]) -> Metric:
+    counter = CounterMetricFamily(name, family.documentation, labels=family.labels)
+    for values, each in samples:
+        counter.add_metric(values, family.of_several(value for (value,) in each))
+    return counter
+
+
+def _histogram(name: str, family: Family, samples: Iterable[_Each]) -> Metric:
+    histogram = HistogramMetricFamily(name, family.documentation, labels=family.labels)
+    for values, each in samples:
+        total, *numbers = map(sum, zip(*each, strict=True))
+        sums = list(accumulate(numbers))
+        if name == SECONDS:
+            sums = [sums[place] for place in _EXPOSED]
+        histogram.add_metric(values, list(zip(BUCKETS, sums, strict=True)), total)
+    return histogram
+
+
+def _gauge(name: str, family: Family, samples: Iterable[_Each]) -> Metric:
+    gauge = GaugeMetricFamily(name, family.documentation, labels=family.labels)
+    for values, each in samples:
+        if living := [value for (value,) in each if not math.isnan(value)]:
+            gauge.add_metric(values, family.of_several(living))
+    return gauge

@@ -1,0 +1,87 @@
+"""The modules that `univocal serve` has imported by its first answer."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+LOCAL = "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"
+# Libraries that a plain proxy does not use, though the tests' environment has them.
+UNUSED = """
+    argon2 bcrypt h2 h11 markdown_it opentelemetry prometheus_client protego pygments redis rich sqlite3
+    univocal_app.demo univocal_app.importers univocal_app.learn websockets wsgiref
+"""
+ADDRESSES = re.compile(r"serving http://(\S+)/, admin listener http://(\S+)/")
+
+
+@pytest.fixture
+def imported(root: Path) -> Callable[[str], set[str]]:
+    """The modules that `serve` has imported when it has answered this path of its admin listener."""
+
+    def imported(path: str) -> set[str]:
+        command = [sys.executable, "-X", "importtime", "-m", "univocal_app", "serve", *LOCAL]
+        serve = subprocess.Popen(
+            [*command, "--upstream", "http://127.0.0.1:9"],
+            cwd=root / "app",
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        said = list[str]()
+        with serve:
+            try:
+                assert serve.stderr is not None
+                for line in serve.stderr:
+                    said.append(line)
+                    if serves := ADDRESSES.search(line):
+                        urllib.request.urlopen(f"http://{serves[2]}{path}", timeout=20).close()
+                        serve.send_signal(signal.SIGTERM)
+            finally:
+                serve.kill()
+        return {line.rsplit("|", 1)[1].strip() for line in said if line.startswith("import time:")}
+
+    return imported
+
+
+def test_serve_imports_little_before_its_first_answer(imported: Callable[[str], set[str]]) -> None:
+    modules = imported("/-/health")
+    assert [name for name in UNUSED.split() if name in modules] == []
+    assert "univocal.engine.exchange" in modules
+    assert len(modules) <= 760
+
+
+def test_the_first_scrape_imports_what_writes_metrics(imported: Callable[[str], set[str]]) -> None:
+    assert "prometheus_client" in imported("/metrics")
+
+
+def test_a_missing_library_is_named_at_start(root: Path) -> None:
+    code = """import sys
+sys.modules["prometheus_client"] = None
+sys.argv = ["univocal", "serve", "--upstream", "http://127.0.0.1:9"]
+from univocal_app.__main__ import main
+main()"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+        cwd=root / "app",
+    )
+    assert ended.returncode == 1
+    assert ended.stderr == "univocal: serve needs prometheus_client: pip install 'univocal[proxy]'\n"
+
+
+def test_httpx_without_its_command_line_leaves_pygments_to_others(root: Path) -> None:
+    code = """import sys
+import univocal_app.run
+assert "pygments" not in sys.modules and "rich" not in sys.modules
+import pygments, httpx
+assert httpx.AsyncHTTPTransport"""
+    subprocess.run([sys.executable, "-c", code], timeout=20, check=True, cwd=root / "app")
