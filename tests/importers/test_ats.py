@@ -10,6 +10,7 @@ from univocal.uri.percent_encoding import DECODE, ENCODE
 from univocal.uri.profile import parse
 from univocal_app.importers.ats import read
 from univocal_app.importers.imported import Source
+from univocal_app.importers.sites import CLOSED
 from univocal_app.importers.writing import profile_text
 
 BUILT_IN = builtin_profiles()
@@ -301,3 +302,26 @@ def test_the_script_and_the_sets_themselves_are_not_left_out():
         said(imported(f"map http://en.example/ http://127.0.0.1:1/ @plugin=own.so @pparam=own.lua {WIKI}"))
         == []
     )
+
+
+@pytest.mark.parametrize(
+    "option", ["@action=deny @src_ip=10.0.0.0-10.255.255.255", "@internal", "@method=post"]
+)
+def test_a_rule_with_a_filter_becomes_a_closed_route(option):
+    result = imported(f"{RULE}{WIKI}\n{RULE.replace('example ', 'example/a/ ', 1)}{WIKI} {option}")
+    (site,) = result.sites
+    assert [(route["path"], route["access"]) for route in site["routes"]] == [("/a/", CLOSED)]
+    assert "access" not in site
+    assert [note.line for note in result.notes if note.is_open_question] == [2]
+
+
+def test_a_filtered_rule_without_the_sets_is_closed_too():
+    result = imported(f"{RULE}{WIKI}\nmap http://en.example/a/ http://127.0.0.1:1/ @plugin=authproxy.so")
+    (site,) = result.sites
+    assert site["routes"] == [{"path": "/a/", "access": CLOSED}]
+
+
+def test_an_active_filter_closes_every_rule():
+    result = imported(f".activatefilter staff\n{RULE}{WIKI}")
+    (site,) = result.sites
+    assert site["access"] == CLOSED

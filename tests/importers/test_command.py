@@ -111,6 +111,16 @@ def test_what_cannot_be_is_one_message_and_status_2(univocal, files, arguments, 
     assert "Traceback" not in err
 
 
+def test_status_1_if_an_access_rule_has_no_equal(univocal, files):
+    (files / "nginx.conf").write_text(SERVER.replace("proxy_pass", "auth_request /check; proxy_pass"))
+    arguments = ("profiles", "import", "--from", "nginx", "nginx.conf", "--name", "mine")
+    status, _, err = univocal(*arguments, "--output", "profiles/mine.toml", "--sites", "univocal.toml")
+    assert status == 1
+    assert "nginx.conf: access rules without an equal: 1; see the lines above" in err
+    assert univocal("check", "--config", "univocal.toml")[0] == 0
+    assert '{ deny = ["0.0.0.0/0", "::/0"] }' in (files / "univocal.toml").read_text()
+
+
 def test_sites_do_not_stand_among_profiles(univocal, files):
     arguments = (
         "profiles",

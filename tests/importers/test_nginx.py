@@ -15,6 +15,7 @@ from univocal_app.config.sites import SiteReader
 from univocal_app.config.tables import validate
 from univocal_app.importers.imported import Source
 from univocal_app.importers.nginx import read
+from univocal_app.importers.sites import CLOSED
 from univocal_app.importers.writing import profile_text, sites_text
 
 BUILT_IN = builtin_profiles()
@@ -239,7 +240,7 @@ def test_an_upstream_by_name():
         "http://b.example",
     ]
     assert table(result)["origin_host"] == "wiki"
-    assert "routes" not in table(result)
+    assert table(result)["routes"] == [{"path": path, "access": CLOSED} for path in ("/s/", "/s")]
     assert {(line, text.partition(":")[0]) for line, text in said(result)} == {
         (1, "least_conn"),
         (2, "server 127.0.0.1"),
@@ -276,7 +277,11 @@ def test_a_socket(location, passed, upstream, forward):
         ("server a:1; server b:2;", "http://app/x/", ["http://a:1/x/", "http://b:2/x/"]),
         ("server a:1; server b:2;", "https://app$request_uri", ["https://a:1", "https://b:2"]),
         ("server a:1; server b:2;", "http://app/x$uri", ["http://a:1/x{path}", "http://b:2/x{path}"]),
-        ("server a:1; server b:2 backup; server c:3 down;", "http://app", "http://a:1"),
+        ("server a:1; server b:2 backup; server c:3 down;", "http://app",
+         ["http://a:1", {"url": "http://b:2", "backup": True}]),
+        ("server a:1; server b:2 backup weight=2;", "http://app",
+         ["http://a:1", {"url": "http://b:2", "weight": 2, "backup": True}]),
+        ("server a:1; server a:1 backup;", "http://app", "http://a:1"),
         ("server a:1 max_fails=2; server a:1 weight=2; server b:2;", "http://app",
          [{"url": "http://a:1", "weight": 3}, "http://b:2"]),
         ("server a:1 weight=3;", "http://app", "http://a:1"),
@@ -297,7 +302,6 @@ def test_what_nginx_does_with_a_server_that_fails_is_said():
     )
     assert {(line, text.rpartition(": ")[2]) for line, text in said(result)} == {
         (2, "see choice, fails and eject of [origin]"),
-        (3, "see backup = true in upstream"),
         (4, "it is down; left out"),
     }
 
@@ -317,14 +321,17 @@ def test_what_nginx_does_with_a_server_that_fails_is_said():
         ("root /srv;", "nginx answers this by itself"),
         ("alias /srv/;", "nginx answers this by itself"),
         ("fastcgi_pass unix:/run/php.sock;", "nginx answers this by itself"),
-        ("deny all;", "guards what nginx serves"),
-        ('auth_basic "closed";', "guards what nginx serves"),
         ("internal;", "guards what nginx serves"),
+        ('auth_basic "closed";', "no file of users"),
         ("include more.conf;", "the other file is not read"),
         ("proxy_redirect off;", "univocal leaves Location"),
-        ("gzip on;", "left out: see [cache] compress"),
+        ("gzip_types text/css;", "left out: see [cache] compress"),
+        ("add_header Vary Cookie;", "left out: see [response] set and remove"),
+        ("add_header X-Frame-Options DENY;", "univocal sets it on errors, too"),
+        ("allow unix:;", "no network; left out"),
+        ("limit_req zone=one;", "left out: see [sites.access] rate"),
         ("anything_else a 'b c';", "not part of a profile or a route"),
-        ("proxy_set_header X-Real-IP $remote_addr;", "left out: see [request] set"),
+        ("proxy_set_header X-Real-IP $remote_addr;", "no fixed value, so univocal removes the field"),
         ("location = /exact { proxy_pass http://127.0.0.1:2; }", "one path; routes are prefixes"),
         ("location ~* \\.(gif|png)$ { proxy_pass http://127.0.0.1:2; }", "a regular expression; routes are"),
         ("location @named { proxy_pass http://127.0.0.1:2; }", "no prefix; routes are prefixes"),
@@ -410,12 +417,12 @@ def test_quotes_comments_and_braces_of_variables():
         "location '/it\\'s' { proxy_pass \"http://127.0.0.1:1/\\\"\"; }\n"
         "location /a#b { proxy_pass http://127.0.0.1:2/c; add_header X ${uri}x; add_header Y a}b; }\n"
     )
-    assert [route["path"] for route in table(result)["routes"]] == ["/a%23b"]
+    assert [route["path"] for route in table(result)["routes"]] == ["/it's", "/a%23b"]
     assert (2, "/it's is left out: found '/\"'; allowed") in {
         (line, text.partition(": a path")[0]) for line, text in said(result)
     }
     assert (3, "add_header X ${uri}x: left out: see [response] set and remove") in said(result)
-    assert (3, "add_header Y a}b: left out: see [response] set and remove") in said(result)
+    assert table(result)["routes"][1]["response"] == {"set": {"Y": "a}b"}}
 
 
 @pytest.mark.parametrize(
@@ -538,7 +545,7 @@ def test_blocks_of_lua_are_left_out_by_line():
             "nginx answers this by itself; univocal maps paths to origin servers only",
         ),
     ]
-    assert {line for line, text in said(result) if "no route" in text} == {13, 14}
+    assert {line for line, text in said(result) if "refuses these requests" in text} == {13, 14}
 
 
 def test_a_block_of_lua_that_nothing_closes_is_an_error():
@@ -598,10 +605,9 @@ def test_a_redirecting_server_leaves_its_host_to_the_next() -> None:
 @pytest.mark.parametrize(
     ("directive", "table"),
     [
-        ("auth_basic closed", "[sites.access]"),
         ("limit_req zone=one", "[sites.access]"),
-        ("add_header X-Frame-Options DENY", "[response]"),
-        ("gzip on", "[cache] compress"),
+        ("add_header Set-Cookie a", "[response]"),
+        ("gzip_types text/css", "[cache] compress"),
         ("ssl_certificate cert.pem", "[server] tls_cert"),
     ],
 )

@@ -47,6 +47,12 @@ _PLUGINS: Final = {
     "conf_remap.so": "settings of Traffic Server for this rule; see a site's settings",
     "cachekey.so": "changes the cache key; the profile does that here",
 }
+# What guards rules, by lines of its own, by options of a rule and by plugins.
+_FILTER: Final = (".activatefilter", ".deactivatefilter", ".useflt")
+_FILTERS: Final = frozenset({"action", "method", "src_ip", "src_ip_category", "in_ip", "internal"})
+_GUARDS: Final = frozenset(
+    {"access_control.so", "authproxy.so", "uri_signing.so", "url_sig.so", "geoip_acl.so"}
+)
 _OTHER_PLUGIN: Final = "a plugin; what it does is not taken over"
 
 # The hosts of regex_map that a site can have: all, or all below a name. "$1" is what its group matches.
@@ -98,13 +104,14 @@ def read(source: Source) -> Imported:
     profile = parse({"imported": f"[path]\nring = {list(ring.forms)}\n"})["imported"]
     writer = SiteWriter(profile)
     taken = [rule for rule, _ in chosen]
+    filtered = any(note.text.startswith(_FILTER) for note in notes)
     for rule, _ in rules:
         if not any(rule is each for each in taken):
             text = f"{rule.kind} {rule.target}".strip() or "a rule"
             notes.append(Note(rule.line, f"{text}: without these sets; left out, and its plugins"))
     for rule, own in chosen:
         notes += _of_plugins(rule, own)
-    _write(writer, taken)
+    _write(writer, [rule for rule, _ in rules], taken, is_filtered=filtered)
     if writer.sites:
         notes.append(Note(0, _HOST))
     return Imported(
@@ -256,10 +263,19 @@ def _url(text: str) -> Absolute | None:
     return None if _UNWELCOME.search(text) else url
 
 
-def _write(writer: SiteWriter, rules: list[_Rule]) -> None:
-    """A site for each host that rules map, with a route for each of their paths."""
+def _write(writer: SiteWriter, rules: list[_Rule], taken: list[_Rule], *, is_filtered: bool) -> None:
+    """A site for each host that rules map, with a route for each of their paths; guarded ones are closed."""
     sites: dict[str, tuple[int, list[Mapped]]] = {}
     for rule in rules:
+        is_guarded = is_filtered or _is_guarded(rule)
+        is_taken = any(rule is each for each in taken)
+        if is_guarded:
+            text = (
+                f"{rule.name}: univocal refuses these requests (403) until [sites.access] says who has access"
+            )
+            writer.notes.append(Note(rule.line, text, is_open_question=True))
+        elif not is_taken:
+            continue
         writer.notes += [
             Note(line, f"{word}: not part of a profile or a route") for line, word in rule.options
         ]
@@ -268,10 +284,19 @@ def _write(writer: SiteWriter, rules: list[_Rule]) -> None:
         mapping = _mapping(rule, writer.notes)
         if mapping is not None:
             host, mapped = mapping
-            sites.setdefault(host, (rule.line, []))[1].append(mapped)
+            own = mapped.guarded() if is_taken else mapped.closed()
+            sites.setdefault(host, (rule.line, []))[1].append(own if is_guarded else mapped)
             writer.notes += _of_prefixes(mapped)
     for host, (line, routes) in sites.items():
         writer.add(line, [host], routes, "upstream")
+
+
+def _is_guarded(rule: _Rule) -> bool:
+    """Tell whether a filter or a plugin of a rule decides who has access."""
+    words = [word.strip("'").lstrip("@") for _, word in rule.options]
+    options = [word.partition("=")[0] for word in words if word != "action=allow"]
+    plugins = [plugin.name.rpartition("/")[2] for plugin in rule.plugins]
+    return not _FILTERS.isdisjoint(options) or not _GUARDS.isdisjoint(plugins)
 
 
 def _mapping(rule: _Rule, notes: list[Note]) -> tuple[str, Mapped] | None:

@@ -63,7 +63,8 @@ def import_profile(
 ) -> None:
     """Import a profile from a Varnish table, a Traffic Server rule or an nginx server.
 
-    Standard error and comments of the profile list each line that has no equivalent.
+    Standard error and comments of the profile list each line that has no equivalent. Exit status: 0 done,
+    1 an access rule has no equal and univocal refuses the requests, 2 usage.
     """
     imported = READERS[source](Source(str(file), _read(file), pick))
     name = printable(os.fsencode(name or (output or file).stem))
@@ -75,12 +76,17 @@ def import_profile(
         _write(output, text)
     if sites is not None and directory is not None:
         _write(sites, sites_text(imported, name, directory))
-    for note in ordered(imported):
+    notes = ordered(imported)
+    for note in notes:
         typer.echo(f"{file}: {line_of(note)}", err=True)
     if output is not None and output.stem != name:
         typer.echo(
             f"{output}: a profile is called as its file, {output.stem!r}; its sites say {name!r}", err=True
         )
+    questions = sum(note.is_open_question for note in notes)
+    if questions:
+        typer.echo(f"{file}: access rules without an equal: {questions}; see the lines above", err=True)
+        raise typer.Exit(1)
 
 
 def _read(file: Path) -> str:

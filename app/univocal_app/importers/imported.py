@@ -20,6 +20,7 @@ class Note:
 
     line: int
     text: str
+    is_open_question: bool = False  # univocal refuses these requests until somebody decides
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Final
 
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.profile import parse
 from univocal_app.importers.imported import Imported, Note, Source
 from univocal_app.importers.nginx_locations import LocationReading, host_field, left_out, read_server
+from univocal_app.importers.nginx_settings import BlockSettings, rates_of, refuses_all
 from univocal_app.importers.nginx_syntax import Directive
 from univocal_app.importers.nginx_syntax import parse as parse_directives
 from univocal_app.importers.nginx_values import READ_ELSEWHERE as TAKEN_OVER
@@ -34,9 +35,13 @@ def read(source: Source) -> Imported:
     text = 'extends = "nginx"\n' + ("" if merging else "[path]\nmerge_slashes = false\n")
     writer = SiteWriter(parse({"imported": text}, builtin_profiles())["imported"], notes)
     http = [each for block in (directives, *_blocks(directives, "http")) for each in block]
-    timeout = read_timeout(http, None)
+    rates = rates_of(_all(directives, "limit_req_zone"), notes)
+    everywhere = LocationReading(
+        upstreams, writer.profile, notes, "", BlockSettings(rates).inside(http), read_timeout(http, None)
+    )
     for server, inherited in servers:
-        _server(server, inherited, writer, upstreams, timeout)
+        _server(server, writer, everywhere.inside(server.block or [], host=inherited))
+    writer.close_unwritten()
     return Imported(
         summary="Imported from a configuration of nginx",
         extends="nginx",
@@ -130,25 +135,18 @@ def _flag(source: Source, directive: Directive) -> bool:
     return directive.arguments == ["on"]
 
 
-def _server(
-    server: Directive,
-    inherited: str,
-    writer: SiteWriter,
-    upstreams: Mapping[str, Directive],
-    timeout: float | None,
-) -> None:
-    block = server.block or []
-    host = host_field(block, inherited)
-    timeout = read_timeout(block, timeout)
-    reading = LocationReading(upstreams, writer.profile, writer.notes, host, timeout)
-    read_server(block, reading)
-    hosts = [host for _, host in sorted(reading.routes, key=lambda pair: pair[0].path != "/")]
+def _server(server: Directive, writer: SiteWriter, reading: LocationReading) -> None:
+    read_server(server.block or [], reading)
+    forwarding = [(route, host) for route, host in reading.routes if not route.is_closed]
+    hosts = [host for _, host in sorted(forwarding, key=lambda pair: pair[0].path != "/")]
     for other in [host for host in dict.fromkeys(hosts) if host != hosts[0]]:
-        where = ", ".join(route.path for route, host in reading.routes if host == other)
+        where = ", ".join(route.path for route, host in forwarding if host == other)
         writer.notes.append(Note(server.line, f"Host {other} at {where}: a site has one origin_host"))
     origin_host = _origin_host(hosts[0] if hosts else "$proxy_host", server, writer.notes)
     routes = [route for route, _ in reading.routes]
-    writer.add(server.line, list(_hosts(server, writer.notes)), routes, origin_host)
+    redirects = any(each.name == "return" and not refuses_all([each]) for each in server.block or [])
+    closed = reading.settings.is_guarded and not redirects
+    writer.add(server.line, list(_hosts(server, writer.notes)), routes, origin_host, is_guarded=closed)
 
 
 def _origin_host(value: str, server: Directive, notes: list[Note]) -> str:

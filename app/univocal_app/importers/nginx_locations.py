@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from univocal.http.grammar import RESERVED
 from univocal.uri.profile import Profile
 from univocal_app.importers.imported import Note
+from univocal_app.importers.nginx_settings import BlockSettings, is_guard, refuses_all
 from univocal_app.importers.nginx_syntax import Directive
 from univocal_app.importers.nginx_values import READ_ELSEWHERE, read_timeout
 from univocal_app.importers.sites import Mapped, Setting
@@ -20,17 +21,14 @@ __all__ = ["LocationReading", "host_field", "left_out", "read_server"]
 _NOT_OURS: Final = "not part of a profile or a route"
 _REWRITES: Final = "changes what a URL means; [[rewrite]] knows substrings only (docs/profiles.md)"
 _SERVES: Final = "nginx answers this by itself; univocal maps paths to origin servers only"
-_GUARDS: Final = "guards what nginx serves; left out: see [sites.access] before you serve this"
+_GUARDS: Final = "guards what nginx serves, by what univocal has no equal for"
+_CLOSED: Final = "univocal refuses these requests (403) until [sites.access] says who has access"
 _ELSEWHERE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("ssl_certificate", "ssl_certificate_key"), "[server] tls_cert, tls_key"),
-    **dict.fromkeys(("gzip", "gzip_types", "gzip_min_length", "brotli", "zstd"), "[cache] compress"),
-    **dict.fromkeys(("add_header", "proxy_hide_header"), "[response] set and remove"),
+    **dict.fromkeys(("gzip_types", "gzip_min_length", "gzip_vary"), "[cache] compress"),
     **dict.fromkeys(("proxy_cache", "proxy_cache_valid", "proxy_cache_path"), "[cache]"),
-    "proxy_set_header": "[request] set",
     "keepalive": "[origin] max_idle",
     "http2": "[server] http2",
-    "limit_req_zone": "[sites.access] rate",
-    "auth_basic_user_file": "[sites.access] basic",
     "access_log": "[server] access_log",
     "error_page": "[server] error_pages",
 }
@@ -45,13 +43,14 @@ _WHY: Final[Mapping[str, str]] = {
     **dict.fromkeys(("rewrite", "if", "set", "map", "try_files", "break"), _REWRITES),
     **dict.fromkeys(("return", "root", "alias", "index", "autoindex", "fastcgi_pass", "uwsgi_pass"), _SERVES),
     **dict.fromkeys(("scgi_pass", "grpc_pass", "memcached_pass", "random_index", "empty_gif"), _SERVES),
-    **dict.fromkeys(("allow", "deny", "auth_basic", "auth_request", "internal", "limit_except"), _GUARDS),
-    **dict.fromkeys(("satisfy", "limit_req", "limit_conn", "valid_referers", "secure_link"), _GUARDS),
+    **dict.fromkeys(("auth_request", "internal", "limit_except", "ssl_verify_client"), _GUARDS),
+    **dict.fromkeys(("limit_conn", "valid_referers", "secure_link"), _GUARDS),
+    "satisfy": "univocal asks for every rule, never for one of them",
     **{name: f"left out: see {keys}" for name, keys in _ELSEWHERE.items()},
     **dict.fromkeys(_in_lua("content"), _SERVES),
     **dict.fromkeys(_in_lua("rewrite", "set", "server_rewrite", "balancer"), _REWRITES),
     **dict.fromkeys(_in_lua("access"), _GUARDS),
-    "include": "the other file is not read; import it as well",
+    "include": "the other file is not read, and may hold access rules; put its lines here",
     "listen": "where univocal listens is [server] listen, or --listen",
     "proxy_redirect": "univocal leaves Location as the origin server sent it",
 }
@@ -74,6 +73,22 @@ _RESERVED: Final = frozenset(RESERVED) - frozenset(b"/")
 _LEFT_OUT_KINDS: Final = {"=": "one path", "~": "a regular expression", "~*": "a regular expression"}
 
 
+# What a regular expression of paths begins with, up to the last slash before anything special.
+_LITERAL: Final = re.compile(r"\^(/(?:[\w-]+/)+)")
+
+
+class _Server(NamedTuple):
+    """A server of an upstream."""
+
+    weight: int = 1
+    is_backup: bool = False
+
+    def members(self) -> dict[str, int]:
+        """The keys of its table that are not the default."""
+        weight = {"weight": self.weight} if self.weight != 1 else {}
+        return weight | ({"backup": True} if self.is_backup else {})
+
+
 @dataclass(frozen=True, slots=True)
 class LocationReading:
     """The directives in force at one place of the file; the routes and notes that are found there."""
@@ -82,8 +97,26 @@ class LocationReading:
     profile: Profile
     notes: list[Note]
     host: str
+    settings: BlockSettings
     read_timeout: float | None = None
+    base: str = "/"  # the location that this is in
     routes: list[tuple[Mapped, str]] = field(default_factory=list)
+
+    def inside(self, block: list[Directive], host: str = "", base: str = "") -> LocationReading:
+        """The reading of a block within; the routes of a location are those of its server."""
+        return replace(
+            self,
+            host=host_field(block, host or self.host),
+            settings=self.settings.inside(block),
+            read_timeout=read_timeout(block, self.read_timeout),
+            base=base or self.base,
+            routes=self.routes if base else [],
+        )
+
+    def close(self, path: str, line: int, *, is_implied: bool = False) -> None:
+        """Have no route at a path, and none below it, that forwards."""
+        route = Mapped(_spelled(path, self.profile), None, "canonical", line, is_closed=True)
+        self.routes.append((replace(route, is_implied=is_implied), self.host))
 
     def note(self, directive: Directive, text: str) -> None:
         """Say of a directive that it is not taken over, and why."""
@@ -92,7 +125,10 @@ class LocationReading:
 
 def left_out(directive: Directive) -> Note:
     """The note that a directive has no place in a profile or a route, and why."""
-    return Note(directive.line, f"{directive.written()}: {_WHY.get(directive.name, _NOT_OURS)}")
+    why = _WHY.get(directive.name, _NOT_OURS)
+    if is_guard(directive):
+        return Note(directive.line, f"{directive.written()}: {why}; {_CLOSED}", is_open_question=True)
+    return Note(directive.line, f"{directive.written()}: {why}")
 
 
 def host_field(block: list[Directive], inherited: str) -> str:
@@ -109,36 +145,68 @@ def read_server(block: list[Directive], reading: LocationReading) -> None:
             _location(directive, reading)
         elif directive.name == "proxy_pass":
             _pass(directive, "/", reading)
-        elif (
-            directive.name not in {"server_name", "merge_slashes", *READ_ELSEWHERE}
-            and not directive.is_host_field
-        ):
+        elif directive.name not in {"server_name", "merge_slashes", *READ_ELSEWHERE}:
             reading.notes.append(left_out(directive))
 
 
 def _location(location: Directive, reading: LocationReading) -> None:
     *modifier, path = location.arguments or [""]
     if modifier not in ([], ["^~"]) or not path.startswith("/"):
-        kind = _LEFT_OUT_KINDS.get("".join(modifier), "no prefix")
-        reading.note(location, f"{kind}; routes are prefixes of paths, so it is left out")
+        _no_prefix(location, "".join(modifier), path, reading)
         return
     block = location.block or []
-    timeout = read_timeout(block, reading.read_timeout)
-    inner = replace(reading, host=host_field(block, reading.host), read_timeout=timeout)
+    inner = reading.inside(block, base=path)
     before = len(reading.routes)
+    for directive in block:
+        if directive.name == "proxy_pass":
+            _pass(directive, path, inner)
+        elif directive.name not in {"location", *READ_ELSEWHERE}:
+            reading.notes.append(left_out(directive))
+    is_mapped = len(reading.routes) > before
+    if not is_mapped:
+        reading.note(
+            location, "no proxy_pass that could be taken over: univocal refuses these requests (403)"
+        )
+        inner.close(path, location.line)
     for directive in block:
         if directive.name == "location":
             _location(directive, inner)
-        elif directive.name == "proxy_pass":
-            _pass(directive, path, inner)
-        elif directive.name not in READ_ELSEWHERE and not directive.is_host_field:
-            reading.notes.append(left_out(directive))
-    if len(reading.routes) == before:
-        reading.note(location, "no proxy_pass that could be taken over, so no route")
-    elif path.endswith("/") and path != "/":
-        reading.note(location, f"nginx sends {path[:-1]} to {path} with 301; here it is not of this route")
-    elif path != "/":
-        reading.note(location, f"is of {path}x, too, in nginx; a route is of whole segments")
+    _note_ends(location, path, inner, is_mapped=is_mapped)
+
+
+def _note_ends(location: Directive, path: str, inner: LocationReading, *, is_mapped: bool) -> None:
+    """Note where nginx's prefix of bytes and a route of segments differ; a guard holds at both."""
+    is_guarded = not is_mapped or inner.settings.is_guarded
+    if path == "/":
+        return
+    if not path.endswith("/"):
+        text = f"is of {path}x, too, in nginx; a route is of whole segments"
+        if is_guarded:
+            text += f": nothing guards {path}x here"
+        note = Note(location.line, f"{location.written()}: {text}", is_open_question=is_guarded)
+        inner.notes.append(note)
+        return
+    if is_guarded:
+        inner.close(path[:-1], location.line, is_implied=True)
+    if is_mapped:
+        inner.note(location, f"nginx sends {path[:-1]} to {path} with 301; here it is not of this route")
+
+
+def _no_prefix(location: Directive, modifier: str, path: str, reading: LocationReading) -> None:
+    """Leave a location out. If it guards something, univocal refuses more rather than less."""
+    kind = _LEFT_OUT_KINDS.get(modifier, "no prefix")
+    text = f"{location.written()}: {kind}; routes are prefixes of paths, so it is left out"
+    block = location.block or []
+    own = BlockSettings(reading.settings.rates).inside(block)
+    if path.startswith("@") or not own.is_guarded:
+        reading.notes.append(Note(location.line, text))
+        return
+    begins = _LITERAL.match(path) if modifier == "~" else None
+    closed = path if modifier == "=" else begins[1] if begins else reading.base
+    reading.close(closed, location.line)
+    is_equal = modifier == "=" and refuses_all(block)
+    text = f"{text}; univocal refuses all below {closed} (403), since it guards something"
+    reading.notes.append(Note(location.line, text, is_open_question=not is_equal))
 
 
 def _pass(directive: Directive, path: str, reading: LocationReading) -> None:
@@ -167,24 +235,28 @@ def _pass(directive: Directive, path: str, reading: LocationReading) -> None:
     setting = _setting(upstream, servers, directive, reading)
     if setting is None:
         return
-    reading.routes.append((Mapped(spelled, setting, forward, directive.line, reading.read_timeout), host))
+    tables = reading.settings.tables(reading.notes)
+    mapped = Mapped(spelled, setting, forward, directive.line, reading.read_timeout, tables)
+    reading.routes.append((mapped, host))
 
 
 def _setting(
-    upstream: str, servers: Mapping[str, int], directive: Directive, reading: LocationReading
+    upstream: str, servers: Mapping[str, _Server], directive: Directive, reading: LocationReading
 ) -> Setting | None:
-    """The upstream's value: `upstream` is that of the first of `servers`, which are by URL, with weights.
+    """The upstream's value: `upstream` is that of the first of `servers`, which are by URL.
 
     A path behind a socket, which univocal has no way to write, is left out; None if nothing else is there.
     """
     behind = upstream.removeprefix(next(iter(servers), upstream))
-    written = [(_written(url + behind), weight) for url, weight in (servers or {upstream: 1}).items()]
-    kept = [(url, weight) for url, weight in written if url]
+    written = [(_written(url + behind), server) for url, server in (servers or {upstream: _Server()}).items()]
+    kept = [(url, server) for url, server in written if url]
     if len(kept) < len(written):
         reading.note(directive, "a path behind a socket; left out")
+    if all(server.is_backup for _, server in kept):
+        kept = [(url, _Server(server.weight)) for url, server in kept]
     if len(kept) < 2:
         return kept[0][0] if kept else None
-    return [url if weight == 1 else {"url": url, "weight": weight} for url, weight in kept]
+    return [url if server == _Server() else {"url": url, **server.members()} for url, server in kept]
 
 
 def _written(url: str) -> str:
@@ -217,7 +289,7 @@ def _replaces_segments(path: str, url: str, directive: Directive, reading: Locat
     return True
 
 
-def _resolved(directive: Directive, reading: LocationReading) -> tuple[str, str, dict[str, int]] | None:
+def _resolved(directive: Directive, reading: LocationReading) -> tuple[str, str, dict[str, _Server]] | None:
     """The URL of a proxy_pass, with a server in the place of its upstream's name; the Host; all servers."""
     url = _as_host(directive.arguments[0] if directive.arguments else "")
     if url.startswith(_TLS_SOCKET):
@@ -231,19 +303,21 @@ def _resolved(directive: Directive, reading: LocationReading) -> tuple[str, str,
     if upstream is None:
         socket = _AS_HOST.match(url) and reading.host == "$proxy_host"
         return url, "localhost" if socket else reading.host, {}
-    servers: dict[str, int] = {}
+    servers: dict[str, _Server] = {}
     for each in upstream.block or []:
         if each.name != "server" or not each.arguments:
             reading.notes.append(left_out(each))
-        elif reason := _idle(each):
-            reading.note(each, reason)
+        elif "down" in each.arguments[1:]:
+            reading.note(each, "it is down; left out")
         elif (match[1] + each.arguments[0]).startswith(_TLS_SOCKET):
             reading.note(each, "TLS over a socket; left out")
         else:
             server, *parameters = each.arguments
             own = _as_host(match[1] + server)
-            servers[own] = servers.get(own, 0) + _weight(parameters)
-            others = [parameter for parameter in parameters if not _WEIGHT.fullmatch(parameter)]
+            weight = _weight(parameters) + (servers[own].weight if own in servers else 0)
+            is_backup = "backup" in parameters and (own not in servers or servers[own].is_backup)
+            servers[own] = _Server(weight, is_backup)
+            others = [each for each in parameters if each != "backup" and not _WEIGHT.fullmatch(each)]
             if others:
                 reading.note(each, f"{' '.join(others)}: see choice, fails and eject of [origin]")
     if not servers:
@@ -251,13 +325,6 @@ def _resolved(directive: Directive, reading: LocationReading) -> tuple[str, str,
         return None
     host = match[2] if reading.host == "$proxy_host" else reading.host
     return f"{next(iter(servers))}{match[3]}", host, servers
-
-
-def _idle(server: Directive) -> str:
-    """The reason why a server of an upstream gets no requests here; empty if it does."""
-    if "down" in server.arguments[1:]:
-        return "it is down; left out"
-    return "left out: see backup = true in upstream" if "backup" in server.arguments[1:] else ""
 
 
 def _weight(parameters: Sequence[str]) -> int:

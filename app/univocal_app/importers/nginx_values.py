@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from univocal_app.importers.nginx_settings import SETTINGS
 from univocal_app.importers.nginx_syntax import Directive
 
 __all__ = ["READ_ELSEWHERE", "body_size", "read_timeout"]
 
 # Directives that are taken over, wherever they stand.
-READ_ELSEWHERE: Final = frozenset({"proxy_read_timeout", "client_max_body_size"})
+READ_ELSEWHERE: Final = SETTINGS | {"proxy_read_timeout", "client_max_body_size"}
 
 _SECONDS: Final = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION: Final = re.compile(r"([0-9]{1,9})(ms|s|m|h|d|)")

@@ -1,0 +1,279 @@
+"""nginx's access rules, fields, compression and backups: taken over where they have an equal, else closed."""
+
+import ipaddress
+import tomllib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from univocal.judge.access import Rates, Restriction, verdict
+from univocal.judge.profiles import builtin_profiles
+from univocal.judge.trust import Peer, networks
+from univocal.uri.profile import parse
+from univocal.uri.sites import resolve
+from univocal.uri.target import Canonical
+from univocal_app.config.sites import SiteReader
+from univocal_app.config.tables import AccessTable, validate
+from univocal_app.importers.imported import Source
+from univocal_app.importers.nginx import read
+from univocal_app.importers.sites import CLOSED
+from univocal_app.importers.writing import profile_text, sites_text
+
+
+def imported(text):
+    return read(Source("nginx.conf", text))
+
+
+def access(result, target, host=b"en.example"):
+    """The access that the written file gives to a path, as univocal reads it; None: no site has the host."""
+    configuration = validate(tomllib.loads(sites_text(result, "mine", "profiles")), "univocal.toml")
+    profile = parse({"mine": profile_text(result, "nginx.conf", "mine")}, builtin_profiles())["mine"]
+    found = resolve(
+        target, [host], b"http", SiteReader("univocal.toml", {"mine": profile}).read(configuration.sites)
+    )
+    if not isinstance(found, Canonical):
+        return None
+    site = next(each for each in configuration.sites if each.hosts[0] == found.site.name)
+    own = next((each for each in site.routes if each.path.encode() == found.route.prefix), None)
+    merged = site.access.model_dump(exclude_unset=True)
+    return merged | (own.access.model_dump(exclude_unset=True) if own else {})
+
+
+def admits(table, address):
+    """Tell whether a client has access, by its address alone."""
+    read = AccessTable(**table)
+    restriction = Restriction("a", networks(read.allow), networks(read.deny))
+    return verdict(restriction, Peer([], b"http", address), address, [], Rates(), 0.0) is None
+
+
+def site(directives, locations="location / { proxy_pass http://127.0.0.1:1; }"):
+    return f"server {{ server_name en.example; {directives} {locations} }}"
+
+
+@pytest.mark.parametrize(
+    ("directives", "expected"),
+    [
+        ("auth_basic 'Staff'; auth_basic_user_file users;", {"basic": "users"}),
+        ("auth_basic off; auth_basic_user_file users;", {}),
+        ("allow 10.0.0.0/8; deny all;", {"allow": ["10.0.0.0/8"]}),
+        ("deny 10.0.0.1;", {"deny": ["10.0.0.1/32"]}),
+        ("deny 10.0.0.1; allow all;", {"deny": ["10.0.0.1/32"]}),
+        ("allow 10.0.0.0/8; allow 2001:db8::/32; deny all;", {"allow": ["10.0.0.0/8", "2001:db8::/32"]}),
+        ("allow 10.0.0.9/8; deny 10.1.0.0/16; deny all;", {"allow": ["10.0.0.0/8"]}),
+        ("allow 10.0.0.0/8;", {}),
+        ("deny all;", CLOSED),
+        ("allow unix:; deny all;", CLOSED),
+    ],
+)
+def test_access_rules_with_an_equal_are_written(directives, expected):
+    inside = f"location / {{ {directives} proxy_pass http://127.0.0.1:1; }}"
+    for text in (site(directives), site("", inside), f"http {{ {directives} {site('')} }}"):
+        result = imported(text)
+        assert access(result, b"/x") == expected
+        assert not any(note.is_open_question for note in result.notes)
+
+
+@pytest.mark.parametrize(
+    "directive",
+    [
+        "auth_request /check;",
+        "auth_jwt closed;",
+        "auth_basic Staff;",
+        "auth_basic Staff; auth_basic_user_file $users;",
+        "deny unix:;",
+        "deny $bad;",
+        "internal;",
+        "limit_except GET { deny all; }",
+        "ssl_verify_client on;",
+        "access_by_lua_block { ngx.exit(403) }",
+        "if ($http_x_key != k) { return 403; }",
+        "if ($cookie_session = '') { return 302 /login; }",
+        "if ($bad) { rewrite ^ /denied last; }",
+        "return 404;",
+        "include auth.conf;",
+    ],
+)
+def test_a_guard_without_an_equal_closes_the_route(directive):
+    inside = f"location /a/ {{ {directive} proxy_pass http://127.0.0.1:2; }}"
+    result = imported(site("", inside + "location / { proxy_pass http://127.0.0.1:1; }"))
+    assert access(result, b"/a/x") == access(result, b"/a") == CLOSED
+    assert access(result, b"/b") == {}
+    assert any(note.is_open_question for note in result.notes)
+    assert access(imported(site(directive)), b"/x") == CLOSED
+
+
+@pytest.mark.parametrize(
+    "directive",
+    [
+        "auth_request off;",
+        "ssl_verify_client optional;",
+        "include proxy_params;",
+        "include /etc/nginx/mime.types;",
+        "if ($scheme = http) { return 301 https://$host$request_uri; }",
+        "if ($a) { set $b c; }",
+        "satisfy all;",
+    ],
+)
+def test_directives_that_guard_nothing_close_nothing(directive):
+    result = imported(site(directive))
+    assert access(result, b"/x") == {}
+    assert not any(note.is_open_question for note in result.notes)
+
+
+@pytest.mark.parametrize(
+    ("location", "closed", "open_"),
+    [
+        ("location = /status { deny all; }", [b"/status"], [b"/", b"/statusx"]),
+        ("location = /50x.html { internal; root /srv; }", [b"/50x.html"], [b"/"]),
+        ("location ~ ^/hidden/.*[.]php$ { deny all; }", [b"/hidden/a.php", b"/hidden/a"], [b"/a.php"]),
+        ("location ~* ^/hidden/ { deny all; }", [b"/HIDDEN/a", b"/hidden/a", b"/"], []),
+        ("location ~ /[.]ht { deny all; }", [b"/.htaccess", b"/a/.ht", b"/a/"], []),
+        ("location /a/ { proxy_pass http://b; location ~ x { return 404; } }", [b"/a/x", b"/a/"], [b"/"]),
+        ("location ~ x { location /y/ { auth_request /a; } auth_request /b; }", [b"/x", b"/y/"], []),
+        ("location /private/ { root /srv; }", [b"/private/x", b"/private"], [b"/"]),
+        ("location /v/ { proxy_pass http://$backend; }", [b"/v/"], [b"/"]),
+        ("location /v/ { proxy_pass http://a/%2e/; deny all; }", [b"/v/"], [b"/"]),
+        ("location /old/ { return 301 /new/; }", [b"/old/x"], [b"/new/"]),
+        ("location @login { auth_request /a; proxy_pass http://b; }", [], [b"/"]),
+        ("location /a { proxy_pass http://b; } location = /a { deny all; }", [b"/a"], [b"/"]),
+    ],
+)
+def test_an_import_opens_no_path_that_was_closed(location, closed, open_):
+    for order in (f"{location} location / {{ proxy_pass http://127.0.0.1:1; }}",
+                  f"location / {{ proxy_pass http://127.0.0.1:1; }} {location}"):  # fmt: skip
+        result = imported(site("", order))
+        assert [path for path in closed if access(result, path) != CLOSED] == []
+        assert [path for path in open_ if access(result, path) == CLOSED] == []
+
+
+def test_a_route_asks_for_nothing_that_its_location_lifts():
+    result = imported(
+        site(
+            "auth_basic Staff; auth_basic_user_file users; deny 10.0.0.1; gzip on; add_header X-A b;",
+            "location / { proxy_pass http://127.0.0.1:1; }"
+            "location /open/ { auth_basic off; allow all; gzip off; add_header X-B c; proxy_pass http://b; }",
+        )
+    )
+    assert access(result, b"/x") == {"deny": ["10.0.0.1/32"], "basic": "users"}
+    assert access(result, b"/open/x") == {}
+    (written,) = result.sites
+    opened = next(route for route in written["routes"] if route["path"] == "/open/")
+    assert opened["response"] == {"set": {"X-B": "c"}}
+    assert "cache" not in opened
+
+
+def test_a_closed_server_stays_closed_beside_one_for_all_hosts():
+    closed = "server { server_name private.example; return 403; }"
+    everyone = "server { server_name _; location / { proxy_pass http://127.0.0.1:1; } }"
+    for text in (closed + everyone, everyone + closed):
+        assert access(imported(text), b"/", b"private.example") == CLOSED
+        assert access(imported(text), b"/", b"other.example") == {}
+    moved = "server { server_name www.example; return 301 https://en.example$request_uri; }"
+    assert len(imported(moved + everyone).sites) == 1
+    assert len(imported(closed + site("")).sites) == 1
+
+
+def test_an_unguarded_prefix_of_bytes_is_an_open_question():
+    text = site("", "location / { proxy_pass http://a; } location /admin { {} proxy_pass http://a; }")
+    guarded = imported(text.replace("{}", "allow 10.0.0.0/8; deny all;"))
+    assert [note.text for note in guarded.notes if note.is_open_question] == [
+        "location /admin: is of /adminx, too, in nginx; a route is of whole segments: "
+        "nothing guards /adminx here"
+    ]
+    assert not any(note.is_open_question for note in imported(text.replace("{}", "")).notes)
+
+
+NETWORKS = st.sampled_from(
+    [
+        "all",
+        "10.0.0.0/8",
+        "10.1.0.0/16",
+        "10.1.0.1",
+        "10.1.0.2/31",
+        "0.0.0.0/1",
+        "::/0",
+        "2001:db8::/32",
+        "::1",
+    ]
+)
+RULES = st.lists(st.tuples(st.sampled_from(["allow", "deny"]), NETWORKS), max_size=6)
+ADDRESSES = st.sampled_from(
+    [
+        "10.0.0.1",
+        "10.1.0.1",
+        "10.1.0.2",
+        "10.1.0.4",
+        "11.0.0.1",
+        "192.0.2.1",
+        "::1",
+        "2001:db8::1",
+        "2001:db9::1",
+    ]
+)
+
+
+def first_match(rules, address):
+    """What nginx decides: the first rule that matches counts, and without one there is access."""
+    for verb, net in rules:
+        if net == "all" or ipaddress.ip_address(address) in ipaddress.ip_network(net):
+            return verb == "allow"
+    return True
+
+
+@given(RULES, ADDRESSES)
+def test_networks_have_access_as_in_nginx(rules, address):
+    table = access(imported(site("".join(f"{verb} {net};" for verb, net in rules))), b"/")
+    assert admits(table, address) == first_match(rules, address)
+
+
+# Rates, fields, compression.
+
+
+@pytest.mark.parametrize(
+    ("zone", "limit", "rate"),
+    [
+        ("$binary_remote_addr zone=one:10m rate=10r/s", "zone=one burst=20 nodelay", "10/s burst 21"),
+        ("$remote_addr zone=one:10m rate=30r/m", "zone=one", "30/m burst 1"),
+        ("$server_name zone=one:10m rate=10r/s", "zone=one", None),
+        ("$binary_remote_addr zone=two:10m rate=10r/s", "zone=one", None),
+    ],
+)
+def test_a_limit_of_requests_is_a_rate(zone, limit, rate):
+    result = imported(f"limit_req_zone {zone}; " + site(f"limit_req {limit};"))
+    assert access(result, b"/").get("rate") == rate
+    assert any("[sites.access] rate" in note.text for note in result.notes) is (rate is None)
+
+
+@pytest.mark.parametrize(
+    ("directives", "expected"),
+    [
+        ("proxy_set_header X-Tenant en;", {"request": {"set": {"X-Tenant": "en"}}}),
+        ('proxy_set_header X-User "";', {"request": {"remove": ["X-User"]}}),
+        ("proxy_set_header X-User $remote_user;", {"request": {"remove": ["X-User"]}}),
+        ("proxy_set_header X-User $http_x_user;", {}),
+        ("proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;", {}),
+        ("proxy_set_header Connection $connection_upgrade;", {}),
+        ("add_header X-Frame-Options DENY always;", {"response": {"set": {"X-Frame-Options": "DENY"}}}),
+        ("add_header X-Cache $upstream_cache_status;", {}),
+        ("proxy_hide_header X-Powered-By;", {"response": {"remove": ["X-Powered-By"]}}),
+        ("add_header X-A b; proxy_hide_header x-a;", {"response": {"set": {"X-A": "b"}}}),
+        ("gzip on; brotli on;", {"cache": {"compress": ["br", "gzip"]}}),
+        ("gzip off;", {}),
+    ],
+)
+def test_fields_and_compression_are_written(directives, expected):
+    (written,) = imported(site(directives)).sites
+    assert {key: written[key] for key in ("request", "response", "cache") if key in written} == expected
+    assert "routes" not in written
+
+
+def test_a_location_with_fields_of_its_own_inherits_none():
+    inside = "location / { proxy_pass http://a; }"
+    inside += "location /b/ { proxy_set_header X-Other c; proxy_pass http://b; }"
+    (written,) = imported(site("proxy_set_header X-Tenant en;", inside)).sites
+    assert "request" not in written
+    assert [route["request"] for route in written["routes"]] == [
+        {"set": {"X-Tenant": "en"}},
+        {"set": {"X-Other": "c"}},
+    ]
