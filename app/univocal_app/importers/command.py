@@ -76,17 +76,22 @@ def import_profile(
         _write(output, text)
     if sites is not None and directory is not None:
         _write(sites, sites_text(imported, name, directory))
-    notes = ordered(imported)
-    for note in notes:
-        typer.echo(f"{file}: {line_of(note)}", err=True)
+    questions = _report(file, imported)
     if output is not None and output.stem != name:
         typer.echo(
             f"{output}: a profile is called as its file, {output.stem!r}; its sites say {name!r}", err=True
         )
-    questions = sum(note.is_open_question for note in notes)
     if questions:
         typer.echo(f"{file}: access rules without an equal: {questions}; see the lines above", err=True)
         raise typer.Exit(1)
+
+
+def _report(file: Path, imported: Imported) -> int:
+    """Write the notes to standard error; the number of access rules without an equal."""
+    notes = ordered(imported)
+    for note in notes:
+        typer.echo(f"{file}: {line_of(note)}", err=True)
+    return sum(note.is_open_question for note in notes)
 
 
 def _read(file: Path) -> str:
