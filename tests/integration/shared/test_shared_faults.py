@@ -15,6 +15,8 @@ import pytest
 
 from univocal.http.errors import RefusedError
 from univocal.store.purge_selectors import Everything, Tags
+from univocal.store.redis import purges
+from univocal.store.redis.scripts import ATTACH, CATCH_UP
 from univocal.store.roles import NodeLease, StoreUnavailableError
 
 KEY = b"0123456789abcdef http en.example /wiki/A"
@@ -104,6 +106,31 @@ async def test_what_redis_evicts_of_the_journal_brings_nothing_purged_back(join,
     await until(lambda: first.store.connected)
     assert await first.put(made(body=b"new"))
     assert await second.read() == [b"new"]
+
+
+@pytest.mark.parametrize("names", [["last"], ["how"], ["last", "how"]])
+@pytest.mark.parametrize("script", [ATTACH, CATCH_UP])
+async def test_what_redis_evicts_before_a_node_joins_hides_no_purge(
+    join, made, server, monkeypatch, names, script
+):
+    """The node reads the journal in two steps; Redis may evict some of it before each of them."""
+    first = await join()
+    first.store.tier._walk.cancel()  # it would remove what is purged
+    await first.put(made(more=[(b"xkey", b"red")]))
+    await first.store.purge(Tags(frozenset((b"red",))))
+    evicted = [f"univocal:3:{name}:{{journal}}" for name in names]
+
+    async def evaluate(pipe, text, *rest):
+        if text == script and evicted:
+            server.client.delete(*evicted)
+            evicted.clear()
+        return await real(pipe, text, *rest)
+
+    real = purges._evaluate
+    monkeypatch.setattr(purges, "_evaluate", evaluate)
+    assert await (await join()).read() == []
+    assert not evicted
+    assert await first.put(made(body=b"new"))
 
 
 async def test_a_node_far_behind_reads_each_names_last_purge(join, made, server, until):

@@ -214,13 +214,16 @@ class RedisPurges(Purges):
             address = f"{place[0]}:{place[1]}"
             async with asyncio.timeout(4 * self._commands.timeout):
                 await self._look_around(pipe)
-                await self._attach(pipe, address)
+            is_attached = False
             while True:
                 try:
+                    if not is_attached:
+                        async with asyncio.timeout(4 * self._commands.timeout):
+                            await self._attach(pipe, address)
+                    is_attached = True
                     await self._read(pipe)
                 except _MissedError:
-                    async with asyncio.timeout(4 * self._commands.timeout):
-                        await self._attach(pipe, address)
+                    is_attached = False
         finally:
             await pipe.aclose()
 
@@ -237,7 +240,7 @@ class RedisPurges(Purges):
         """Know all of the journal, and publish again what its last server may have taken along."""
         since = self._now()
         told: list[Word] = [address, self._position]
-        number, horizon, history, seconds, micros = await _evaluate(pipe, ATTACH, JOURNAL, told)
+        _, horizon, history, seconds, micros = await _evaluate(pipe, ATTACH, JOURNAL, told)
         off = max(since.clock - seconds - micros / 1e6, seconds + micros / 1e6 - self._clock())
         if off > _SKEW and not self._history:
             logger.warning("this machine's clock and that of Redis differ by %.1f seconds", off)
@@ -248,25 +251,28 @@ class RedisPurges(Purges):
         if not known or self._position < horizon:
             self._kept.clear()
             self._horizon = self._position = horizon
-        await self._catch_up(pipe, number)
+        await self._catch_up(pipe)
         if self._is_to_repeat:
             await self._publish_again()
             self._is_to_repeat = False
         self._confirm(since)
 
-    async def _catch_up(self, pipe: Pipe, number: int) -> None:
-        """Read the last purges of each name up to a number."""
-        above = self._position
-        while above < number:
-            found = await _evaluate(pipe, CATCH_UP, JOURNAL[2:], [above, number, _AT_ONCE])
+    async def _catch_up(self, pipe: Pipe) -> None:
+        """Read the last purges of each name since the position. Raises _MissedError if some are lost."""
+        is_all = False
+        while not is_all:
+            reply = await _evaluate(pipe, CATCH_UP, JOURNAL, [self._position, _AT_ONCE])
+            if not reply:
+                raise _MissedError
+            number, *found = reply
             purges = [*zip(found[::2], found[1::2], strict=True)]
-            above = number
-            if len(purges) == _AT_ONCE:
-                above = purges[-1][0] - 1  # the rest of the last one may be in the next reply
-                purges = [pair for pair in purges if pair[0] <= above]
+            is_all = len(purges) < _AT_ONCE
+            if not is_all:
+                number = purges[-1][0] - 1  # the rest of the last one may be in the next reply
+                purges = [pair for pair in purges if pair[0] <= number]
             for at, some in groupby(purges, key=itemgetter(0)):
                 self._keep(_joined([decode_purge(at, octets or b"", self._compiler) for _, octets in some]))
-        self._advance(number)
+            self._advance(number)
 
     async def _publish_again(self) -> None:
         now = self._clock()

@@ -28,7 +28,7 @@ __all__ = [
 # Descriptions and contents of all responses of one key together: what one reading moves at most.
 MOST_OCTETS: Final = 16 << 20
 
-_Part: TypeAlias = Literal["responses", "take"]
+_Part: TypeAlias = Literal["complete", "responses", "take"]
 _FILES: Final = files("univocal.store.redis") / "lua"
 
 
@@ -51,6 +51,6 @@ REMOVE: Final = _script("remove", "responses")
 DESCRIBE: Final = _script("describe", "responses")
 TIDY: Final = _script("tidy")
 UNLINK: Final = _script("unlink")
-ATTACH: Final = _script("attach")
-PUBLISH: Final = _script("publish")
-CATCH_UP: Final = _script("catch_up")
+ATTACH: Final = _script("attach", "complete")
+PUBLISH: Final = _script("publish", "complete")
+CATCH_UP: Final = _script("catch_up", "complete")

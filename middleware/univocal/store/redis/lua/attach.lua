@@ -30,8 +30,8 @@ elseif known[3] ~= history then
   if known[4] == ARGV[1] or before ~= known[3] or is_younger then renew(number) end
 elseif number < tonumber(ARGV[2]) then
   renew(math.max(now, ARGV[2] + 1))
-elseif redis.pcall('ZCARD', KEYS[3]) ~= redis.pcall('HLEN', KEYS[4]) then
-  renew(number + 1)  -- Redis evicted one of them
+elseif not complete(KEYS) then
+  renew(number + 1)
 end
 redis.call('HSET', head, 'number', string.format('%.0f', number), 'horizon', string.format('%.0f', horizon),
   'history', history, 'address', ARGV[1], 'written', time[1])

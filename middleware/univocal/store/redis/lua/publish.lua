@@ -11,11 +11,11 @@ redis.call('HSET', head, 'written', redis.call('TIME')[1])
 redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[2], written .. '-0', 'p', ARGV[1])
 if ARGV[4] == '1' then
   redis.call('DEL', KEYS[3], KEYS[4])
-  redis.call('HSET', head, 'horizon', written)
+  redis.call('HSET', head, 'horizon', written, 'names', 0)
   return number
 end
-if redis.call('ZCARD', KEYS[3]) ~= redis.call('HLEN', KEYS[4]) then
-  redis.call('DEL', KEYS[3], KEYS[4])  -- Redis evicted one of them
+if not complete(KEYS) then
+  redis.call('DEL', KEYS[3], KEYS[4])
   redis.call('HSET', head, 'horizon', string.format('%.0f', number - 1))
 end
 for i = 6, #ARGV, 2 do
@@ -28,4 +28,5 @@ if excess > 0 then
   for i = 1, #gone, 2 do redis.call('HDEL', KEYS[4], gone[i]) end
   redis.call('HSET', head, 'horizon', gone[#gone])
 end
+redis.call('HSET', head, 'names', redis.call('ZCARD', KEYS[3]))
 return number
