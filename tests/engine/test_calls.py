@@ -6,12 +6,14 @@ needs fewer lowers it.
 
 from __future__ import annotations
 
+import dis
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from itertools import count
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import pytest
@@ -45,16 +47,26 @@ BROWSER: list[Field] = [
 WEIGHED: list[Field] = [*BROWSER, (b"cache-control", b"max-age=3600")]
 
 
+@cache
+def only_assigns(code: CodeType) -> bool:
+    """Tell whether a function is an `__init__` such as dataclasses write, which are not counted either."""
+    return code.co_name == "__init__" and not any(
+        step.opname.startswith("CALL") for step in dis.get_instructions(code)
+    )
+
+
 def calls_of(act: Callable[[], object]) -> Counter[str]:
     """The calls within the library while `act` runs, by the function's place.
 
-    Comprehensions are none: from Python 3.12 on they have no frame of their own.
+    Comprehensions are none: from Python 3.12 on they have no frame of their own. Nor is an `__init__` that
+    only assigns.
     """
     found = Counter[str]()
 
     def profile(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(LIBRARY) and code.co_name not in COMPREHENSIONS:
+        counts = code.co_filename.startswith(LIBRARY) and code.co_name not in COMPREHENSIONS
+        if event == "call" and counts and not only_assigns(code):
             found[f"{code.co_filename[len(LIBRARY) + 1 :]}: {code.co_qualname}"] += 1
 
     sys.setprofile(profile)
@@ -169,24 +181,24 @@ class Heard:
         self.finished = True
 
 
-@pytest.mark.parametrize(("servers", "ceiling"), [(1, 14), (2, 30)])
+@pytest.mark.parametrize(("servers", "ceiling"), [(1, 13), (2, 30)])
 def test_a_request_on_its_way_to_origin_servers(servers: int, ceiling: int) -> None:
     check(forwarding(servers), ceiling)
 
 
 @pytest.mark.parametrize(
-    ("fields", "ceiling"), [([], 15), (BROWSER, 15), (WEIGHED, 121)], ids=["bare", "browser", "weighed"]
+    ("fields", "ceiling"), [([], 15), (BROWSER, 15), (WEIGHED, 90)], ids=["bare", "browser", "weighed"]
 )
 def test_a_hit_by_the_asgi_door(fields: list[Field], ceiling: int) -> None:
     check(door(fields), ceiling)
 
 
-@pytest.mark.parametrize(("fields", "ceiling"), [([], 164), (BROWSER, 170)], ids=["bare", "browser"])
+@pytest.mark.parametrize(("fields", "ceiling"), [([], 161), (BROWSER, 166)], ids=["bare", "browser"])
 def test_a_miss_that_is_stored(fields: list[Field], ceiling: int) -> None:
     check(miss(fields, [*FRESH, (b"content-length", b"1024")]), ceiling)
 
 
-@pytest.mark.parametrize(("fields", "ceiling"), [([], 104), (BROWSER, 113)], ids=["bare", "browser"])
+@pytest.mark.parametrize(("fields", "ceiling"), [([], 100), (BROWSER, 109)], ids=["bare", "browser"])
 def test_a_miss_that_is_not_stored(fields: list[Field], ceiling: int) -> None:
     check(miss(fields, [(b"cache-control", b"no-store"), (b"content-length", b"1024")]), ceiling)
 

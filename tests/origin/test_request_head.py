@@ -15,7 +15,9 @@ def head_of(method=b"GET", target=b"/", fields=((b"host", b"a"),)):
 def test_a_head_is_spelled_octet_for_octet():
     head = head_of(fields=[(b"Host", b"a"), (b"B", b""), (b"b", b"1 \xff\t2")])
     assert head.wire == b"GET / HTTP/1.1\r\nHost: a\r\nB: \r\nb: 1 \xff\t2\r\n\r\n"
-    assert head == (head.wire, 0, False, False, True, False)
+    assert (head.length, head.expects_continue, head.upgrades) == (0, False, False)
+    assert head.idempotent
+    assert not head.is_head
 
 
 def test_a_request_without_host_is_none():

@@ -50,4 +50,4 @@ def _reduced(value: bytes) -> bytes | None:
     return b", ".join([coding for coding in _COMMON if acceptable.get(coding, others)]) or b"identity"
 
 
-_short = lru_cache(maxsize=1024)(_reduced)
+_short: Final = lru_cache(maxsize=1024)(_reduced)

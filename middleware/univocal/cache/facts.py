@@ -38,20 +38,28 @@ __all__ = [
 _DROPPED: Final = HOP_BY_HOP | {b"age"}
 
 
-class Fetched(NamedTuple):
+class Fetched:
     """A request, its response's head, and when the one was sent and the other came (seconds)."""
 
-    request: Request
-    response: Response
-    request_time: float
-    response_time: float
+    __slots__ = ("request", "request_time", "response", "response_time")
+
+    def __init__(
+        self, request: Request, response: Response, request_time: float, response_time: float
+    ) -> None:
+        self.request = request
+        self.response = response
+        self.request_time = request_time
+        self.response_time = response_time
 
 
-class FieldIndex(NamedTuple):
+class FieldIndex:
     """A response's fields as one pass over them finds them."""
 
-    named: dict[bytes, bytes]  # the first line of each name
-    directives: ResponseDirectives
+    __slots__ = ("directives", "named")
+
+    def __init__(self, named: dict[bytes, bytes], directives: ResponseDirectives) -> None:
+        self.named = named  # the first line of each name
+        self.directives = directives
 
 
 class Assessed(NamedTuple):
@@ -75,8 +83,8 @@ def index_fields(response: Response, rules: Rules) -> FieldIndex:
 
 def assess(fetched: Fetched, index: FieldIndex, rules: Rules) -> Assessed:
     """The findings about a response: its directives and its freshness lifetime."""
-    request, response, _, response_time = fetched
-    named, directives = index
+    request, response, response_time = fetched.request, fetched.response, fetched.response_time
+    named, directives = index.named, index.directives
     fields = storable_fields(response.fields, index)
     own_tags = frozenset[bytes]() if TAGGING.isdisjoint(named) else tags(response.fields)
     explicit = explicit_lifetime(directives, named, response_time)
@@ -97,7 +105,7 @@ def assess(fetched: Fetched, index: FieldIndex, rules: Rules) -> Assessed:
 
 def _assigned_lifetime(fetched: Fetched, index: FieldIndex, rules: Rules) -> float:
     """The lifetime of a response without explicit freshness: by the rules, else by heuristics (§4.2.2)."""
-    request, response, _, response_time = fetched
+    request, response = fetched.request, fetched.response
     if response.status in rules.ttl_by_status:
         return rules.ttl_by_status[response.status]
     if rules.ttl and response.status in HEURISTIC_STATUS and response.status < 400:
@@ -107,7 +115,7 @@ def _assigned_lifetime(fetched: Fetched, index: FieldIndex, rules: Rules) -> flo
     suits = response.status in HEURISTIC_STATUS or index.directives.public
     # and of ours: what says nothing of its freshness may say nothing of whose it is either
     if rules.heuristic and suits and request.names <= rules.ordinary:
-        return heuristic_lifetime(index.named, response_time)
+        return heuristic_lifetime(index.named, fetched.response_time)
     return 0
 
 
@@ -122,8 +130,8 @@ def storable_fields(fields: Fields, index: FieldIndex) -> Fields:
 
 def describe(key: bytes, fetched: Fetched, assessed: Assessed, rules: Rules) -> Stored:
     """A response with all its facts but no content yet; whether it may be stored is not asked here."""
-    request, response, request_time, response_time = fetched
-    (named, directives), fields = assessed.field_index, assessed.fields
+    request, response, response_time = fetched.request, fetched.response, fetched.response_time
+    named, directives, fields = assessed.field_index.named, assessed.field_index.directives, assessed.fields
     date_line, modified_line, etag_line = named.get(b"date"), named.get(b"last-modified"), named.get(b"etag")
     if date_line is None:
         # RFC 9110 §6.6.1: a recipient MUST record the time it was received and append a Date if it is cached
@@ -132,7 +140,7 @@ def describe(key: bytes, fetched: Fetched, assessed: Assessed, rules: Rules) -> 
     dated = response_time if date is None else date
     modified = None if modified_line is None else http_date(modified_line, response_time)
     etag = None if etag_line is None else entity_tag(etag_line)
-    born = response_time - initial_age(named, dated, request_time, response_time)
+    born = response_time - initial_age(named, dated, fetched.request_time, response_time)
     stale_usable, while_revalidate, if_error = _windows(assessed, rules)
     return Stored(
         key=key,

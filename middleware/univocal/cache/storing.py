@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 from univocal.cache.directives import ResponseDirectives, response_directives
 from univocal.cache.facts import Assessed, Fetched, FieldIndex, assess, describe, index_fields
@@ -51,10 +52,14 @@ _READING: Final = frozenset({b"GET", b"HEAD"})
 _NAME: Final = TOKEN_OCTETS.lower()
 
 
-class Unstorable(NamedTuple):
+@dataclass(slots=True, init=False)
+class Unstorable:
     """A response is not stored, for this reason: a token, as in Cache-Status (RFC 9211 §2.8)."""
 
     reason: str
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
 
 
 def may_store(
@@ -92,7 +97,7 @@ _WITHOUT_LIFETIME: Final = frozenset(("status-no-freshness", "personal"))
 
 def _forbidden(key: bytes, fetched: Fetched, index: FieldIndex, rules: Rules) -> str:
     """The reason for which RFC 9111 §3 says MUST NOT, or the rules do, or ""."""
-    request, response, _, _ = fetched
+    request, response = fetched.request, fetched.response
     status = response.status
     # the request method is understood by the cache
     if request.method not in _READING and not _post_allows(key, fetched, index):
@@ -170,7 +175,7 @@ def _shared(directives: ResponseDirectives) -> bool:
 
 
 def _post_allows(key: bytes, fetched: Fetched, index: FieldIndex) -> bool:
-    request, response, _, response_time = fetched
+    request, response, response_time = fetched.request, fetched.response, fetched.response_time
     # RFC 9110 §9.3.3: responses to POST are only cacheable when they include explicit freshness information
     # and a Content-Location header field that has the same value as the POST's target URI
     if request.method != b"POST" or response.status != 200:

@@ -99,7 +99,7 @@ def _rebuilt(stored: Stored, fetched: Fetched, updated: Response, rules: Rules, 
     # What whoever validates has of its own does not make content personal that the origin has just confirmed.
     own = oddities(request, rules.ordinary) - CREDENTIALS
     impersonal = replace(request, method=b"GET", fields=without(request.fields, own))
-    news = fetched._replace(request=impersonal, response=aged)
+    news = Fetched(impersonal, aged, fetched.request_time, fetched.response_time)
     judged = verdict(stored.key, news, rules)
     kept = isinstance(judged, Stored)
     fresh = judged if isinstance(judged, Stored) else _described(stored.key, news, rules)

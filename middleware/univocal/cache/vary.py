@@ -158,8 +158,8 @@ def _spelling(weighted: bool, value: bytes) -> bytes:
 
 # The memos stay below a megabyte and a half whatever clients send. Of long values there are enough for one
 # request, which is asked several times on its way.
-_short = lru_cache(maxsize=1024)(_spelling)
-_long = lru_cache(maxsize=64)(_spelling)
+_short: Final = lru_cache(maxsize=1024)(_spelling)
+_long: Final = lru_cache(maxsize=64)(_spelling)
 
 
 def weights(value: bytes) -> list[tuple[bytes, bytes]] | None:

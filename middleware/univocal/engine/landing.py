@@ -32,11 +32,14 @@ class Renewed:
     server: str = ""  # the origin server's URL
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, init=False)
 class Relayed:
     """The origin server's own response; its content follows."""
 
     response: Response
+
+    def __init__(self, response: Response) -> None:
+        self.response = response
 
 
 class Failed:

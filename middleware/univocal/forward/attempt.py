@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 from univocal.http.affinity import sets_cookie
 from univocal.http.errors import Failure, RefusedError
@@ -23,18 +23,34 @@ __all__ = ["Attempt", "Outgoing"]
 _FAILURES: Final = frozenset({"origin-unreachable", "origin-timeout", "origin-bad-response"})
 
 
-class Outgoing(NamedTuple):
-    """A request as it is sent; Host, the first of its fields, is each server's own name if `own_host`."""
+class Outgoing:
+    """A request as it is sent; Host, the first of its fields, is each server's own name if `own_host`.
 
-    method: bytes
-    target: bytes
-    fields: Fields
-    content: Content | None
-    key: bytes  # by which a hash chooses
-    own_host: bool = False
-    upgrade: bytes = b""  # the protocol that it asks to switch to
-    # A response that sets this cookie keeps the client at its origin server; b"": every one, None: none.
-    keeps: bytes | None = None
+    A hash chooses by `key`. `upgrade` is the protocol that it asks to switch to. A response that sets the
+    cookie `keeps` keeps the client at its origin server; b"": every one, None: none.
+    """
+
+    __slots__ = ("content", "fields", "keeps", "key", "method", "own_host", "target", "upgrade")
+
+    def __init__(
+        self,
+        method: bytes,
+        target: bytes,
+        fields: Fields,
+        content: Content | None,
+        key: bytes,
+        own_host: bool = False,
+        upgrade: bytes = b"",
+        keeps: bytes | None = None,
+    ) -> None:
+        self.method = method
+        self.target = target
+        self.fields = fields
+        self.content = content
+        self.key = key
+        self.own_host = own_host
+        self.upgrade = upgrade
+        self.keeps = keeps
 
 
 class Attempt:
@@ -201,7 +217,7 @@ class Attempt:
             self._watch.answered(member.server.url, 0)
 
 
-_date = lru_cache(maxsize=2)(imf_fixdate)
+_date: Final = lru_cache(maxsize=2)(imf_fixdate)
 
 
 def _all_down(balance: Balance[OriginServer]) -> RefusedError:

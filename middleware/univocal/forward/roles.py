@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from univocal.http.field_edits import FieldEdits
 from univocal.http.messages import Fields, Received
@@ -13,23 +13,47 @@ from univocal.uri.target import Canonical
 __all__ = ["Origin", "OriginRequest"]
 
 
-class OriginRequest(NamedTuple):
+class OriginRequest:
     """A request as the origin server is to see it: the canonical target and the fields that go on.
 
     `received` is the request line that it came from, `chain` the addresses that a trusted proxy named.
     `next_hops` are the origin servers by the names that routes use. `origin_tag` names the one that the
-    client stays with.
+    client stays with. No client waits for a request in the `background`. `edits` are the operator's.
     """
 
-    method: bytes
-    fields: Fields
-    canonical: Canonical
-    received: Received
-    chain: tuple[bytes, ...]
-    next_hops: Mapping[str, NextHop]
-    background: bool = False  # no client waits for it
-    edits: FieldEdits | None = None  # of the operator
-    origin_tag: bytes = b""
+    __slots__ = (
+        "background",
+        "canonical",
+        "chain",
+        "edits",
+        "fields",
+        "method",
+        "next_hops",
+        "origin_tag",
+        "received",
+    )
+
+    def __init__(
+        self,
+        method: bytes,
+        fields: Fields,
+        canonical: Canonical,
+        received: Received,
+        chain: tuple[bytes, ...],
+        next_hops: Mapping[str, NextHop],
+        background: bool = False,
+        edits: FieldEdits | None = None,
+        origin_tag: bytes = b"",
+    ) -> None:
+        self.method = method
+        self.fields = fields
+        self.canonical = canonical
+        self.received = received
+        self.chain = chain
+        self.next_hops = next_hops
+        self.background = background
+        self.edits = edits
+        self.origin_tag = origin_tag
 
 
 class Origin(Protocol):

@@ -337,7 +337,7 @@ def _claims(name: bytes) -> bool:
     return read != name and (read in HOP_BY_HOP or _is_protected(read) or read.startswith(b"accept-"))
 
 
-_short_is_untrusted = lru_cache(maxsize=1024)(_claims)
+_short_is_untrusted: Final = lru_cache(maxsize=1024)(_claims)
 
 
 def _accepts_trailers(fields: Sequence[Field]) -> bool:

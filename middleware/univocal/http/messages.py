@@ -1,7 +1,8 @@
 """Messages as plain values: what was received, a request, a response (RFC 9110 §6).
 
 Field names are lower case; fields stand in wire order, repeats included, from socket to socket. All of them
-are immutable by convention: freezing them would make each take three times as long to build.
+are immutable by convention: freezing them would make each take three times as long to build. Those that
+each request makes have an `__init__` of their own: mypyc does not compile the one that dataclasses write.
 """
 
 from __future__ import annotations
@@ -16,18 +17,38 @@ Field: TypeAlias = tuple[bytes, bytes]
 Fields: TypeAlias = list[Field]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Received:
     """A request line and the connection it came by, before anything is believed of it."""
 
     method: bytes
     target: bytes  # as on the wire: origin-form, absolute-form, asterisk-form or worse
-    scheme: bytes = b"http"  # the connection's
-    client: str | None = None  # the peer's address, without port
-    version: bytes = b"1.1"  # HTTP's, without its name
-    host: bytes = b""  # the Host field's value, where the request gets no further than its head
-    upgrade: bytes = b""  # the protocol that it asks to switch to, where that is passed on
-    server: bytes = b""  # our address that was asked, of a request by HTTP/1.0, which may be without Host
+    scheme: bytes  # the connection's
+    client: str | None  # the peer's address, without port
+    version: bytes  # HTTP's, without its name
+    host: bytes  # the Host field's value, where the request gets no further than its head
+    upgrade: bytes  # the protocol that it asks to switch to, where that is passed on
+    server: bytes  # our address that was asked, of a request by HTTP/1.0, which may be without Host
+
+    def __init__(
+        self,
+        method: bytes,
+        target: bytes,
+        scheme: bytes = b"http",
+        client: str | None = None,
+        version: bytes = b"1.1",
+        host: bytes = b"",
+        upgrade: bytes = b"",
+        server: bytes = b"",
+    ) -> None:
+        self.method = method
+        self.target = target
+        self.scheme = scheme
+        self.client = client
+        self.version = version
+        self.host = host
+        self.upgrade = upgrade
+        self.server = server
 
 
 NO_NAMES: Final = frozenset[bytes]()
@@ -64,7 +85,7 @@ class Request:
         self.names = frozenset([name for name, _ in fields])
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Response:
     """A final response's head; `server` is the URL of the origin server that sent it, if it is known.
 
@@ -73,8 +94,14 @@ class Response:
 
     status: int
     fields: Fields
-    server: str = field(default="", kw_only=True)
-    origin_tag: bytes = field(default=b"", kw_only=True)
+    server: str
+    origin_tag: bytes
+
+    def __init__(self, status: int, fields: Fields, *, server: str = "", origin_tag: bytes = b"") -> None:
+        self.status = status
+        self.fields = fields
+        self.server = server
+        self.origin_tag = origin_tag
 
 
 def values(fields: Iterable[Field], name: bytes) -> list[bytes]:

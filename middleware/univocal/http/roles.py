@@ -7,7 +7,7 @@ more should come for now; `resume` then says when it may.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from univocal.http.errors import Failure
 from univocal.http.field_edits import FieldEdits
@@ -117,19 +117,30 @@ class Content(Protocol):
         """Push no more: what still comes is of no use."""
 
 
-class Sender(NamedTuple):
+class Sender:
     """The client as a request describes it: its address, scheme and HTTP version.
 
     `chain` has the addresses that a trusted proxy named. `upgrade` is the protocol that the client requests.
     `origin_tag` names the origin server that it stays with.
     """
 
-    client: str | None
-    scheme: bytes
-    chain: tuple[bytes, ...] = ()
-    version: bytes = b"1.1"
-    upgrade: bytes = b""
-    origin_tag: bytes = b""
+    __slots__ = ("chain", "client", "origin_tag", "scheme", "upgrade", "version")
+
+    def __init__(
+        self,
+        client: str | None,
+        scheme: bytes,
+        chain: tuple[bytes, ...] = (),
+        version: bytes = b"1.1",
+        upgrade: bytes = b"",
+        origin_tag: bytes = b"",
+    ) -> None:
+        self.client = client
+        self.scheme = scheme
+        self.chain = chain
+        self.version = version
+        self.upgrade = upgrade
+        self.origin_tag = origin_tag
 
 
 class Watch(Protocol):

@@ -56,11 +56,15 @@ class Switched(NamedTuple):
     full: bool = False  # it takes no more for now
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Switching(Response):
     """A 101: its head, and the connection to the origin server that it speaks of."""
 
     line: Line
+
+    def __init__(self, status: int, fields: Fields, line: Line) -> None:
+        super().__init__(status, fields)
+        self.line = line
 
 
 def requested_upgrade(

@@ -44,7 +44,7 @@ Judgement: TypeAlias = Decision | Order
 """The cache's decision about a request, or the order that a PURGE or BAN gives."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Admission:
     """A request as it was judged, with the configuration that it was judged by; immutable by convention."""
 
@@ -55,11 +55,39 @@ class Admission:
     request: Request  # the canonical target, and the fields that may go on; else those that came
     rules: Rules
     decision: Judgement
-    reasons: tuple[str, ...] = ()  # why it is refused, or would be (mode "observe")
-    ours: bool = False  # a request of our own, to fetch a stored response again
-    origin_tag: bytes = b""  # of the origin server that the client stays with
-    codings: tuple[bytes, ...] = ()  # in which the client takes what is stored, the best first
-    denial: Denial | None = None  # the reason for which the client has no access, until a challenge is met
+    reasons: tuple[str, ...]  # why it is refused, or would be (mode "observe")
+    ours: bool  # a request of our own, to fetch a stored response again
+    origin_tag: bytes  # of the origin server that the client stays with
+    codings: tuple[bytes, ...]  # in which the client takes what is stored, the best first
+    denial: Denial | None  # the reason for which the client has no access, until a challenge is met
+
+    def __init__(
+        self,
+        received: Received,
+        runtime: Runtime,
+        peer: Peer,
+        canonical: Canonical | None,
+        request: Request,
+        rules: Rules,
+        decision: Judgement,
+        reasons: tuple[str, ...] = (),
+        ours: bool = False,
+        origin_tag: bytes = b"",
+        codings: tuple[bytes, ...] = (),
+        denial: Denial | None = None,
+    ) -> None:
+        self.received = received
+        self.runtime = runtime
+        self.peer = peer
+        self.canonical = canonical
+        self.request = request
+        self.rules = rules
+        self.decision = decision
+        self.reasons = reasons
+        self.ours = ours
+        self.origin_tag = origin_tag
+        self.codings = codings
+        self.denial = denial
 
     def refused(self, reasons: Sequence[str]) -> Admission:
         """The same request, refused."""

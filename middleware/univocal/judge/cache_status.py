@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from univocal.cache.decide import Reuse
 from univocal.http.grammar import quoted
@@ -70,4 +70,4 @@ def _member(handling: Handling, key: bytes = b"") -> bytes:
     return member
 
 
-_plain_member = lru_cache(maxsize=1024)(_member)
+_plain_member: Final = lru_cache(maxsize=1024)(_member)

@@ -113,16 +113,32 @@ def within(address: str | None, allowed: Networks) -> bool:
     return any((mapped or parsed) in network for network in allowed)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, init=False)
 class Peer:
-    """The sender of a request, as far as it is believed."""
+    """The sender of a request, as far as it is believed; immutable by convention."""
 
     hosts: list[bytes]  # every value that names the authority: of more than one none is believed
     scheme: bytes
     client: str | None
-    chain: tuple[bytes, ...] = ()  # the client and the trusted proxies after it, where one reported them
-    encodings: tuple[bytes, bytes] = (b"", b"")  # charsets it declares, of path and query
-    known: bool = True  # False: somebody else may have asked, and there is no right by the client's address
+    chain: tuple[bytes, ...]  # the client and the trusted proxies after it, where one reported them
+    encodings: tuple[bytes, bytes]  # charsets it declares, of path and query
+    known: bool  # False: somebody else may have asked, and there is no right by the client's address
+
+    def __init__(
+        self,
+        hosts: list[bytes],
+        scheme: bytes,
+        client: str | None,
+        chain: tuple[bytes, ...] = (),
+        encodings: tuple[bytes, bytes] = (b"", b""),
+        known: bool = True,
+    ) -> None:
+        self.hosts = hosts
+        self.scheme = scheme
+        self.client = client
+        self.chain = chain
+        self.encodings = encodings
+        self.known = known
 
 
 class _Members(NamedTuple):

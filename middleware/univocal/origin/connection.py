@@ -9,7 +9,7 @@ import select
 import ssl
 from collections.abc import Callable
 from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol
 
 from univocal.http.roles import Answer, Content
 from univocal.http.timer import Timer
@@ -36,8 +36,11 @@ class Phase(Enum):
     CLOSED = "it serves no more"
 
 
-_IDLE, _BUSY, _CLOSED = Phase.IDLE, Phase.BUSY, Phase.CLOSED
-_HEAD, _COMPLETE = Progress.HEAD, Progress.COMPLETE
+_IDLE: Final = Phase.IDLE
+_BUSY: Final = Phase.BUSY
+_CLOSED: Final = Phase.CLOSED
+_HEAD: Final = Progress.HEAD
+_COMPLETE: Final = Progress.COMPLETE
 
 
 class Keeper(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Final
 
 from univocal.http.fields import content_length_value
 from univocal.http.grammar import TOKEN_OCTETS
@@ -25,15 +25,29 @@ _REMEMBERED: Final = 4096
 IDEMPOTENT: Final = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE", b"PUT", b"DELETE"})
 
 
-class RequestHead(NamedTuple):
-    """The bytes of a head, the length of the content that follows, and the way to treat the request."""
+class RequestHead:
+    """The bytes of a head, the length of the content that follows, and the way to treat the request.
 
-    wire: bytes
-    length: int | None  # bytes of content; None: chunked
-    expects_continue: bool  # RFC 9110 §10.1.1
-    upgrades: bool
-    idempotent: bool
-    is_head: bool
+    The length is in bytes; None: the content is chunked.
+    """
+
+    __slots__ = ("expects_continue", "idempotent", "is_head", "length", "upgrades", "wire")
+
+    def __init__(
+        self,
+        wire: bytes,
+        length: int | None,
+        expects_continue: bool,
+        upgrades: bool,
+        idempotent: bool,
+        is_head: bool,
+    ) -> None:
+        self.wire = wire
+        self.length = length
+        self.expects_continue = expects_continue  # RFC 9110 §10.1.1
+        self.upgrades = upgrades
+        self.idempotent = idempotent
+        self.is_head = is_head
 
 
 def request_head(method: bytes, target: bytes, fields: Fields) -> RequestHead:

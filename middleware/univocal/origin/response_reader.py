@@ -37,8 +37,10 @@ class Progress(Enum):
 
 
 # Looking up an enumeration's member costs a call in Python 3.11.
-_HEAD, _CONTENT, _COMPLETE = Progress.HEAD, Progress.CONTENT, Progress.COMPLETE
-_STOPPED = Progress.STOPPED
+_HEAD: Final = Progress.HEAD
+_CONTENT: Final = Progress.CONTENT
+_COMPLETE: Final = Progress.COMPLETE
+_STOPPED: Final = Progress.STOPPED
 
 # The stages that may follow each. A response whose end has come is stopped where its content cannot be taken.
 _NEXT: Final[Mapping[Progress, tuple[Progress, ...]]] = {

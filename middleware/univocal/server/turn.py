@@ -40,7 +40,11 @@ class TurnState(Enum):
 
 
 # Looking up an enumeration's member costs a call in Python 3.11.
-_WAITING, _BEGUN, _STARTED, _ANSWERED, _GONE = TurnState
+_WAITING: Final = TurnState.WAITING
+_BEGUN: Final = TurnState.BEGUN
+_STARTED: Final = TurnState.STARTED
+_ANSWERED: Final = TurnState.ANSWERED
+_GONE: Final = TurnState.GONE
 
 
 class Service(Protocol):

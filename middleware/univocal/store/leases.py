@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
@@ -29,21 +28,24 @@ _STEP_COST: Final = 35
 # Steps (see bans.py) that the question whether a lease still holds may take: 4 ms.
 _STEPS: Final = 500_000
 _SEARCH: Final = 150
+_NOTHING_SPARED: Final = frozenset[int]()
 
 
-@dataclass(slots=True, eq=False)
 class Lease:
     """The right to commit what is being fetched, unless it is purged meanwhile."""
 
-    key: bytes
-    began: int  # the number of the last purge before it
-    time: float
-    reserved: int = 0
-    live: bool = True
-    spared: set[int] = field(default_factory=set)  # purges that do not concern it
-    # The last purge that was found not to concern it, and what was known of its response by then.
-    passed: int = 0
-    known: tuple[object, ...] | None = None
+    __slots__ = ("began", "key", "known", "live", "passed", "reserved", "spared", "time")
+
+    def __init__(self, key: bytes, began: int, time: float) -> None:
+        self.key = key
+        self.began = began  # the number of the last purge before it
+        self.time = time
+        self.reserved = 0
+        self.live = True
+        self.spared = _NOTHING_SPARED  # purges that do not concern it
+        # The last purge that was found not to concern it, and what was known of its response by then.
+        self.passed = began
+        self.known: tuple[object, ...] | None = None
 
 
 class Leases:
@@ -62,7 +64,7 @@ class Leases:
 
     def begin(self, key: bytes, now: float) -> Lease:
         """A new lease."""
-        lease = Lease(key, self._number, now, passed=self._number)
+        lease = Lease(key, self._number, now)
         self._live[id(lease)] = lease
         return lease
 
@@ -103,7 +105,7 @@ class Leases:
         if not self._live:
             return
         if sparing is not None:
-            sparing.spared.add(self._number)
+            sparing.spared |= {self._number}
         weight = _weight(selector)
         self._log.append((self._number, weight, selector))
         self._weight += weight

@@ -320,7 +320,7 @@ def _service(host: bytes, scheme: bytes, sites: Sites) -> _Service | None:
     return _Service(site, served_as, redirect, *_served(site, served_as, scheme))
 
 
-_serving = lru_cache(maxsize=1024)(_service)
+_serving: Final = lru_cache(maxsize=1024)(_service)
 
 
 def _served(site: Site, served_as: tuple[bytes, int], scheme: bytes) -> tuple[bytes, bytes]:
@@ -381,7 +381,7 @@ def _accepted(
     return raw, target.reasons
 
 
-_remembered = lru_cache(maxsize=4096)(_resolve)
+_remembered: Final = lru_cache(maxsize=4096)(_resolve)
 
 
 _HOST: Final = "a host name or address, with or without a port"

@@ -49,7 +49,9 @@ _BLANK_LINE: Final = b"\r\n\r\n"
 # Content of more bytes is not copied to stand behind its head.
 JOINED: Final = 8 * 1024
 # Whether `_work` is to be called: by whoever has work for it, by nobody since it is, by the event loop.
-_IDLE, _WORKING, _SCHEDULED = range(3)
+_IDLE: Final = 0
+_WORKING: Final = 1
+_SCHEDULED: Final = 2
 
 
 class ConnectionState(Enum):
@@ -63,9 +65,16 @@ class ConnectionState(Enum):
     LOST = "there is no connection any more"
 
 
-_OPEN, _UNDECIDED, _REFUSING, _LINGERING, _SWITCHED, _LOST = ConnectionState
+_OPEN: Final = ConnectionState.OPEN
+_UNDECIDED: Final = ConnectionState.UNDECIDED
+_REFUSING: Final = ConnectionState.REFUSING
+_LINGERING: Final = ConnectionState.LINGERING
+_SWITCHED: Final = ConnectionState.SWITCHED
+_LOST: Final = ConnectionState.LOST
 
-_BETWEEN, _HEAD, _WAITING = RequestPhase.BETWEEN, RequestPhase.HEAD, TurnState.WAITING
+_BETWEEN: Final = RequestPhase.BETWEEN
+_HEAD: Final = RequestPhase.HEAD
+_WAITING: Final = TurnState.WAITING
 
 # The stages that may follow each stage.
 MOVES: Final[dict[ConnectionState, frozenset[ConnectionState]]] = {

@@ -39,7 +39,13 @@ class RequestPhase(Enum):
 
 
 # Looking up an enumeration's member costs a call in Python 3.11.
-_BETWEEN, _HEAD, _JUDGING, _COUNTED, _CHUNKS, _TRAILERS, _STOPPED = RequestPhase
+_BETWEEN: Final = RequestPhase.BETWEEN
+_HEAD: Final = RequestPhase.HEAD
+_JUDGING: Final = RequestPhase.JUDGING
+_COUNTED: Final = RequestPhase.COUNTED
+_CHUNKS: Final = RequestPhase.CHUNKS
+_TRAILERS: Final = RequestPhase.TRAILERS
+_STOPPED: Final = RequestPhase.STOPPED
 
 
 class End(Enum):

@@ -112,7 +112,7 @@ def _shape(names: tuple[bytes, ...]) -> _Shape:
     )
 
 
-_known_shape = lru_cache(maxsize=1024)(_shape)
+_known_shape: Final = lru_cache(maxsize=1024)(_shape)
 
 
 def _lacks(
