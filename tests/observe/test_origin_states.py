@@ -9,6 +9,7 @@ from support import OtherProcesses
 from univocal.forward.upstream import Upstream
 from univocal.origin.balance import MemberState
 from univocal.origin.server import OriginServer
+from univocal_app.commands import origins
 from univocal_app.observe.origin_states import Listed, OriginStates
 from univocal_app.observe.survey import Survey
 
@@ -20,7 +21,7 @@ async def test_the_origin_servers_of_every_process_are_one_list() -> None:
         servers = [OriginServer(f"http://{host}.example") for host in "ab"]
         upstream = Upstream.of(servers)
         listed = [
-            Listed("sites[0]", "en.example", member.server.url + "/x", member)
+            Listed("sites[0]", "en.example", member.server.url + "/x", member, "/a/")
             for member in upstream.balance.members
         ]
         told.append((OriginStates(partial(tuple, listed), survey), upstream.balance))
@@ -38,9 +39,19 @@ async def test_the_origin_servers_of_every_process_are_one_list() -> None:
     now = time.time()
     since = [each.pop("since") for each in found]
     assert found == [
-        {"site": "en.example", "url": "http://a.example/x", "state": "ejected", "reason": "timeout",
+        {"site": "en.example", "path": "/a/", "url": "http://a.example/x",
+         "state": "ejected", "reason": "timeout",
          "requests": 2, "failures": 2, "under_way": 2},
-        {"site": "en.example", "url": "http://b.example/x", "state": "down", "reason": "status 500",
+        {"site": "en.example", "path": "/a/", "url": "http://b.example/x",
+         "state": "down", "reason": "status 500",
          "requests": 1, "failures": 1, "under_way": 1},
     ]  # fmt: skip
     assert [now - 1020 < since[0] < now - 990, now - 20 < since[1] <= now] == [True, True]
+
+
+def test_the_command_tells_a_site_from_its_route() -> None:
+    row = {"site": "en.example", "path": "/", "url": "http://a:1", "state": "up", "reason": None, "since": 0}
+    row |= {"requests": 1, "failures": 0, "under_way": 0}
+    _, first, second = origins._text([row, row | {"path": "/api/"}]).splitlines()
+    assert first.split()[1] == "en.example"
+    assert second.split()[1] == "en.example/api/"

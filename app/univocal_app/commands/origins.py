@@ -83,6 +83,7 @@ def _text(rows: list[dict[str, Any]]) -> str:
 def _row(each: dict[str, Any]) -> list[str]:
     address = f" ({each['address']})" if "address" in each else ""
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(each["since"]))
-    cells = [each["state"], each["site"], each["url"] + address, each["requests"], each["failures"]]
+    place = each["site"] if each["path"] == "/" else each["site"] + each["path"]
+    cells = [each["state"], place, each["url"] + address, each["requests"], each["failures"]]
     cells += [each["under_way"], since, each["reason"] or ""]
     return [printable(str(cell).encode("utf-8", "backslashreplace")) for cell in cells]

@@ -31,6 +31,7 @@ class Listed(NamedTuple):
     site: str
     url: str
     member: Member[OriginServer]
+    path: str = "/"  # of the route that has the upstream
 
 
 List: TypeAlias = Callable[[], Iterable[Listed]]
@@ -40,7 +41,7 @@ List: TypeAlias = Callable[[], Iterable[Listed]]
 def states_of(listed: Iterable[Listed]) -> dict[tuple[str, str], bool]:
     """Tell whether an origin server is up, by its site and its URL; of one in two upstreams, in both."""
     states: dict[tuple[str, str], bool] = {}
-    for _, site, _, member in listed:
+    for _, site, _, member, _ in listed:
         place = site, member.server.url
         states[place] = states.get(place, True) and member.state is MemberState.UP
     return states
@@ -48,7 +49,7 @@ def states_of(listed: Iterable[Listed]) -> dict[tuple[str, str], bool]:
 
 def conditions_of(listed: Iterable[Listed]) -> set[tuple[str, str, str]]:
     """The state of each origin server that operators are shown, behind its site and its URL."""
-    return {(site, member.server.url, member.condition.value) for _, site, _, member in listed}
+    return {(site, member.server.url, member.condition.value) for _, site, _, member, _ in listed}
 
 
 class OriginStates:
@@ -66,7 +67,7 @@ class OriginStates:
         """The list that `GET /-/origins` answers with."""
         rows_of: dict[Row, list[Row]] = {}
         for row in await self._survey.rows("origins"):
-            rows_of.setdefault(row[:4], []).append(row[4:])
+            rows_of.setdefault(row[:5], []).append(row[5:])
         return [_written(key, rows) for key, rows in rows_of.items()]
 
     def servers(self, url: str) -> frozenset[str]:
@@ -90,7 +91,7 @@ class OriginStates:
         up, by_name = set[bytes](), dict[bytes, str]()
         down = set[Row]()
         rows = await self._survey.rows("origins")
-        for place, _, _, name, state, *_ in rows:
+        for place, _, _, name, _, state, *_ in rows:
             if int(state) > STATES.index(MemberState.BACKUP):
                 down.add((place, name))
         for place, site, _, name, *_ in rows:
@@ -102,12 +103,13 @@ class OriginStates:
 
     def _rows(self) -> Iterator[Row]:
         now, since_epoch = time.monotonic(), time.time()
-        for place, site, url, member in self._listed():
+        for place, site, url, member, path in self._listed():
             yield (
                 place.encode(),
                 site.encode(),
                 url.encode(),
                 member.name.encode(),
+                path.encode(),
                 STATES.index(member.condition),
                 member.requests,
                 member.failures,
@@ -118,7 +120,7 @@ class OriginStates:
 
 
 def _written(key: Row, rows: list[Row]) -> dict[str, Any]:
-    _, site, url, name = map(_text, key)
+    _, site, url, name, path = map(_text, key)
     address = name.partition(" ")[2]  # of a name that leads to several, see origin.upkeep
     *columns, reasons = zip(*rows, strict=True)
     states, requests, failures, under_way, begun = ([*map(int, column)] for column in columns)
@@ -127,6 +129,7 @@ def _written(key: Row, rows: list[Row]) -> dict[str, Any]:
     since_worst = [since for state, since in zip(states, begun, strict=True) if state == worst]
     return {
         "site": site,
+        "path": path,
         "url": url,
         **({"address": address} if address else {}),
         "state": STATES[worst].value,

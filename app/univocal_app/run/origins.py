@@ -205,10 +205,11 @@ def places_of(configuration: Configuration) -> list[dict[str, str]]:
 def listed(configuration: Configuration, proxies: Mapping[str, ReverseProxy]) -> Iterator[Listed]:
     """The origin servers behind `proxies`, in the order of the configuration."""
     for number, site in enumerate(configuration.sites):
+        paths = {f"sites[{number}].routes[{index}]": each.path for index, each in enumerate(site.routes)}
         for place, setting in upstreams(f"sites[{number}]", site).items():
             written = {server.url: url for server, url in zip(setting.servers, setting.urls, strict=True)}
             for member in proxies[place].upstream.balance.members:
-                yield Listed(place, site.hosts[0], written[member.server.url], member)
+                yield Listed(place, site.hosts[0], written[member.server.url], member, paths.get(place, "/"))
 
 
 @dataclass(frozen=True)
