@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ssl
 
 import pytest
@@ -180,3 +181,25 @@ def test_connection_begins_with_login_and_database(login, commands):
 def test_options_of_tls_decide_what_is_verified(options, mode, checks):
     context = tls_context(options)
     assert (context.verify_mode, context.check_hostname) == (mode, checks)
+
+
+async def test_an_opening_that_fails_when_nobody_waits_is_no_fault():
+    """Callers give up before the server, which says nothing, is given up."""
+
+    async def say_nothing(reader, writer):
+        await reader.read()
+        writer.close()
+
+    loop, faults = asyncio.get_running_loop(), []
+    loop.set_exception_handler(lambda _, context: faults.append(context["message"]))
+    silent = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+    pipe = Pipe(Connector(silent.sockets[0].getsockname(), None, introduction({}), 0.1), 0.05)
+    with pytest.raises(TimeoutError):
+        await pipe.call("PING")
+    await asyncio.wait([pipe._opening])
+    await pipe._ended
+    del pipe
+    gc.collect()
+    await asyncio.sleep(0.05)
+    silent.close()
+    assert faults == []

@@ -122,6 +122,7 @@ class Pipe(asyncio.Protocol):
         async with asyncio.timeout(self._timeout):
             if self._opening is None:
                 self._opening = self._loop.create_task(self._open())
+                self._opening.add_done_callback(_note)
             await asyncio.shield(self._opening)
             return await self._send(words)
 
@@ -186,3 +187,9 @@ class Pipe(asyncio.Protocol):
             waiting.set_exception(reply)
         else:
             waiting.set_result(reply)
+
+
+def _note(opening: asyncio.Task[None]) -> None:
+    """Take note of how opening ended: callers who gave up do not."""
+    if not opening.cancelled():
+        opening.exception()
