@@ -71,13 +71,21 @@ def test_every_example_runs(root: Path) -> None:
 @pytest.mark.parametrize(
     "checker", [["mypy", "--strict"], ["basedpyright", "--level", "error", "--pythonpath", sys.executable]]
 )
-def test_applications_are_typed(tmp_path: Path, root: Path, checker: list[str]) -> None:
-    """With the library as a user has it: mypy and pyright read what is installed."""
+def test_applications_are_typed(
+    tmp_path: Path, root: Path, checker: list[str], pytestconfig: pytest.Config
+) -> None:
+    """With the library as a user has it: mypy and pyright read what is installed.
+
+    What mypy has found of other projects' modules, it remembers from one run to the next.
+    """
     (tmp_path / "right.py").write_text(TYPED)
     (tmp_path / "wrong.py").write_text(TYPED + WRONG)
     page = "async def main() -> None:\n" + textwrap.indent(examples_of(root)[1], "    ")
     (tmp_path / "page.py").write_text(page)
     name, *options = checker
+    if name == "mypy":
+        assert pytestconfig.cache is not None
+        options += ["--cache-dir", str(pytestconfig.cache.mkdir("mypy"))]
     paths = [str(root / "middleware"), str(root / "app")]
     (tmp_path / "pyrightconfig.json").write_text(
         json.dumps({"typeCheckingMode": "standard", "extraPaths": paths})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import http.client
+import importlib.util
 import json
 import os
 import re
@@ -94,8 +95,14 @@ def told(ask: Fixture, running: Any, name: str, value: float) -> bool:
     return counted(ask(running.admin, "/metrics", "localhost").body.decode(), name) == value
 
 
-def test_every_worker_answers_and_is_counted(workers: Fixture, ask: Fixture, origin: Any) -> None:
+def test_every_worker_answers_is_counted_and_has_its_name(
+    workers: Fixture, ask: Fixture, origin: Any
+) -> None:
     running = workers()
+    if importlib.util.find_spec("setproctitle"):
+        children = processes(running.process.pid)
+        titles = {Path(f"/proc/{child}/cmdline").read_bytes().rstrip(b"\0") for child in children}
+        assert titles == {b"univocal: worker 1", b"univocal: worker 2"}
     assert ask(running.admin, "/-/ready", "localhost").body == b"ready\n"
     said = [answer.value("cache-status") for answer in asked_of_each(ask, running)]
     assert origin.lines == [b"GET /wiki/A(b) HTTP/1.1"]
@@ -108,14 +115,6 @@ def test_every_worker_answers_and_is_counted(workers: Fixture, ask: Fixture, ori
     assert (server["url"], server["state"], server["requests"]) == (origin.url, "up", 1)
     text = ask(running.admin, "/metrics", "localhost").body.decode()
     assert text.count("# TYPE univocal_requests_total counter\n") == 1
-
-
-def test_a_worker_is_named_in_the_list_of_processes(workers: Fixture) -> None:
-    pytest.importorskip("setproctitle")
-    running = workers()
-    children = processes(running.process.pid)
-    titles = {Path(f"/proc/{child}/cmdline").read_bytes().rstrip(b"\0") for child in children}
-    assert titles == {b"univocal: worker 1", b"univocal: worker 2"}
 
 
 def test_what_the_page_shows_is_of_every_worker(workers: Fixture, ask: Fixture) -> None:
@@ -156,18 +155,19 @@ def test_hits_of_all_workers_are_in_the_figures_at_once(workers: Fixture, ask: F
         client.close()
 
 
-@pytest.mark.parametrize("at_the_admin_listener", [False, True])
-def test_a_purge_reaches_every_worker(workers: Fixture, ask: Fixture, at_the_admin_listener: bool) -> None:
+def test_a_purge_by_either_listener_reaches_every_worker(workers: Fixture, ask: Fixture) -> None:
     running = workers()
+    named = json.dumps({"url": "http://en.example/wiki/A%28b)"})
+    by_listener: dict[str, Callable[[], Any]] = {
+        "admin": lambda: ask(running.admin, "/-/purge", "localhost", "POST", body=named),
+        "http": lambda: ask(running.proxy, "/wiki/./A%28b%29", "en.example", "PURGE"),
+    }
     assert {answer.body for answer in asked_of_each(ask, running)} == {b"answer 1"}
-    if at_the_admin_listener:
-        named = json.dumps({"url": "http://en.example/wiki/A%28b)"})
-        purged = ask(running.admin, "/-/purge", "localhost", "POST", body=named)
-    else:
-        purged = ask(running.proxy, "/wiki/./A%28b%29", "en.example", "PURGE")
-    assert json.loads(purged.body) == {"purged": 1, "key": "http://en.example/wiki/A(b)"}
-    until(lambda: told(ask, running, "univocal_stored_responses", 0))
-    assert {answer.body for answer in asked_of_each(ask, running)} == {b"answer 2"}
+    for number, (listener, purge) in enumerate(by_listener.items(), 2):
+        assert json.loads(purge().body) == {"purged": 1, "key": "http://en.example/wiki/A(b)"}, listener
+        until(lambda: told(ask, running, "univocal_stored_responses", 0))
+        bodies = {answer.body for answer in asked_of_each(ask, running)}
+        assert bodies == {b"answer %d" % number}, listener
 
 
 def test_a_killed_worker_is_replaced_and_keeps_its_counts(workers: Fixture, ask: Fixture) -> None:

@@ -157,7 +157,7 @@ class Content(httpx.AsyncByteStream):
 def ask():
     """Make a request to an origin; `content` is an iterable of bytes."""
 
-    def make(origin, target=b"/", method="GET", fields=(), content=None, timeout=2.0, **extensions):
+    def make(origin, target=b"/", method="GET", fields=(), content=None, timeout=20.0, **extensions):
         seconds = (
             timeout
             if isinstance(timeout, dict)

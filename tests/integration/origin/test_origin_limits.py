@@ -48,18 +48,13 @@ async def test_who_waited_longest_is_served_first(serve, answered, make_transpor
     gate = asyncio.Event()
     origin = await serve(gated(gate))
     transport = make_transport(max_connections=1)
-    order = []
-
-    async def client(number):
-        await answered(origin, by=transport)
-        order.append(number)
-
+    targets = [b"/%d" % number for number in range(10)]
     async with asyncio.TaskGroup() as clients:
-        for number in range(10):
-            clients.create_task(client(number))
+        for target in targets:
+            clients.create_task(answered(origin, target, by=transport))
         await asyncio.sleep(0.01)
         gate.set()
-    assert order == list(range(10))
+    assert [head.split()[1] for head in origin.heads] == targets
 
 
 async def test_pool_timeout(serve, answered, make_transport):
