@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
+from univocal.engine.engine import Engine
 from univocal.engine.exchange import _MOVES, Exchange, Step
 from univocal.engine.flight import Flight
+from univocal.forward.roles import Origin
 from univocal.forward.tunnel import Tunnel
 from univocal.http.messages import Fields, Response
-from univocal.http.roles import Client
+from univocal.http.roles import Client, Content
 from univocal.http.upgrade import WEBSOCKET, Line, Switching
+from univocal.judge.admission import Admission
 from univocal.judge.cache_status import Handling
 
 __all__ = ["Handshake", "SwitchingClient"]
@@ -29,8 +32,17 @@ class Handshake(Exchange):
 
     __slots__ = ("_tunnel",)
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    # Named arguments: compiled, `super().__init__(*arguments)` passes their tuple as the first of them.
+    def __init__(
+        self,
+        engine: Engine,
+        client: Client,
+        admission: Admission,
+        origin: Origin,
+        content: Content | None = None,
+        begun: tuple[float, float] | None = None,
+    ) -> None:
+        super().__init__(engine, client, admission, origin, content, begun)
         self._tunnel: Tunnel | None = None
 
     def cancel(self) -> None:

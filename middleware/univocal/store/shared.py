@@ -577,7 +577,8 @@ class SharedTier(Tiers):
 def _tokens() -> Iterator[bytes]:
     """Names of leases that no other node gives."""
     node = secrets.token_bytes(8)
-    return (node + number.to_bytes(6, "big") for number in count())
+    for number in count():  # no generator expression: compiled, that is a list
+        yield node + number.to_bytes(6, "big")
 
 
 def _before(stored: Stored) -> Variants:
