@@ -15,7 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.utils import accept_key
 
 from univocal import CacheMiddleware, ReverseProxy
-from univocal.http.upgrade import Line, Switched
+from univocal.http.upgrade import Switched
 from univocal.origin.websocket import HIGH_WATER, Closed, OriginSocket
 
 IMPLEMENTATIONS = ["websockets-sansio", "wsproto"]
@@ -305,7 +305,7 @@ class Played(asyncio.Transport):
         self.aborted = True
 
 
-class PlayedLine(Line):
+class PlayedLine:
     def __init__(self) -> None:
         self.transport = Played()
 
