@@ -232,12 +232,14 @@ def mixed(sizes, extension):
     return CHUNKED + of(of_line_ends)[:200_000], 200_000 // len(of_line_ends) * len(sizes)
 
 
+@pytest.mark.pure("Python's steps are counted")
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_content_costs_more_than_a_plain_one(kind):
     plain = CHUNKED + chunks(of(b"a plain text, in words "), 65_536) + b"0\r\n\r\n"
     assert steps_for(KINDS[kind]) < 2 * steps_for(plain)
 
 
+@pytest.mark.pure("Python's steps are counted")
 @pytest.mark.parametrize("kind", SMALL)
 @pytest.mark.parametrize("size", [1, 4, 8])
 def test_small_chunks_cost_no_python_step_each(kind, size):
@@ -245,6 +247,7 @@ def test_small_chunks_cost_no_python_step_each(kind, size):
     assert steps_for(wire) < 200_000 // size
 
 
+@pytest.mark.pure("Python's steps are counted")
 @pytest.mark.parametrize("sizes", MIXED)
 @pytest.mark.parametrize("extension", [b"", b";a"])
 def test_small_chunks_of_several_sizes_cost_no_step_each(sizes, extension):
@@ -252,6 +255,7 @@ def test_small_chunks_of_several_sizes_cost_no_step_each(sizes, extension):
     assert steps_for(wire) < number
 
 
+@pytest.mark.pure("Python's steps are counted")
 @pytest.mark.parametrize("extension", [b"", b";a"])
 def test_a_chunk_outside_of_a_run_costs_few_steps(extension):
     wire, number = mixed(PAST_A_RUN, extension)
