@@ -30,12 +30,12 @@ class Counts:
         self._file = file
         self._places: dict[Name, int] = {}
         self._kinds: dict[str, list[tuple[Name, int, int]]] = {}  # by the first word of a name
-        self._memory: bytearray | mmap.mmap = bytearray()
+        self._memory = memoryview(b"")
         self._end = 0  # the cell after the last record
         if file is None or not file.exists() or file.stat().st_size < STEP:
             self._grow()
         else:
-            self._use(_mapped(file, mmap.ACCESS_WRITE))
+            self._use(memoryview(_mapped(file, mmap.ACCESS_WRITE)))
         for name, first, count in _records(self._memory):
             self._take(name, first, count)
 
@@ -59,7 +59,7 @@ class Counts:
             self._grow()
         start = (begin + 2) * CELL
         self._memory[start : start + len(octets)] = octets
-        lengths = memoryview(self._memory).cast("q")
+        lengths = self._memory.cast("q")
         lengths[begin + 1] = count
         lengths[begin] = len(octets)  # last: a process may be killed before
         self._take(name, first, count)
@@ -71,15 +71,15 @@ class Counts:
 
     def _grow(self) -> None:
         if self._file is None:
-            self._use(bytearray(bytes(self._memory) + bytes(STEP)))
+            self._use(memoryview(bytearray(bytes(self._memory) + bytes(STEP))))
             return
         with self._file.open("ab") as file:
             file.write(bytes(STEP))  # not a hole, which would end the process if the disk had no room for it
-        self._use(_mapped(self._file, mmap.ACCESS_WRITE))
+        self._use(memoryview(_mapped(self._file, mmap.ACCESS_WRITE)))
 
-    def _use(self, memory: bytearray | mmap.mmap) -> None:
+    def _use(self, memory: memoryview) -> None:
         self._memory = memory
-        self.cells: memoryview[float] = memoryview(memory).cast("d")
+        self.cells: memoryview[float] = memory.cast("d")
 
 
 def grouped(numbers: Mapping[Name, Sequence[float]]) -> Callable[[str], list[tuple[Name, Sequence[float]]]]:
@@ -90,16 +90,16 @@ def grouped(numbers: Mapping[Name, Sequence[float]]) -> Callable[[str], list[tup
     return lambda kind: kinds.get(kind, [])
 
 
-def numbers(memory: bytes | bytearray | mmap.mmap) -> Iterator[tuple[Name, list[float]]]:
+def numbers(memory: memoryview) -> Iterator[tuple[Name, list[float]]]:
     """Each name with its numbers, as they are at this moment."""
-    cells: memoryview[float] = memoryview(memory).cast("d")
+    cells: memoryview[float] = memory.cast("d")
     for name, first, count in _records(memory):
         yield name, list(cells[first : first + count])
 
 
 def numbers_of(file: Path) -> Iterator[tuple[Name, list[float]]]:
     """The numbers in another process's file; none in one that has only begun. Raises OSError."""
-    return numbers(_mapped(file, mmap.ACCESS_READ) if file.stat().st_size >= CELL else b"")
+    return numbers(memoryview(_mapped(file, mmap.ACCESS_READ) if file.stat().st_size >= CELL else b""))
 
 
 def _mapped(file: Path, access: int) -> mmap.mmap:
@@ -108,10 +108,10 @@ def _mapped(file: Path, access: int) -> mmap.mmap:
         return mmap.mmap(opened.fileno(), whole, access=access)
 
 
-def _records(memory: bytes | bytearray | mmap.mmap) -> Iterator[tuple[Name, int, int]]:
+def _records(memory: memoryview) -> Iterator[tuple[Name, int, int]]:
     """Each name, the index of its first number, and how many it has."""
-    lengths, begin = memoryview(memory).cast("q"), 0
+    lengths, begin = memory.cast("q"), 0
     while begin < len(lengths) and (length := lengths[begin]):
         start, first, count = (begin + 2) * CELL, begin + 2 + -(-length // CELL), lengths[begin + 1]
-        yield tuple(json.loads(memory[start : start + length])), first, count
+        yield tuple(json.loads(bytes(memory[start : start + length]))), first, count
         begin = first + count
