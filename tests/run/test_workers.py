@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -221,3 +222,12 @@ async def test_messages_to_a_worker_that_hangs_are_bounded(stage: Stage) -> None
         stage.workers.unfollow()
     waiting = stage.workers._there[first.name].channel.waiting
     assert waiting <= MOST_WAITING + len(frame(Unfollow()))
+
+
+def test_a_worker_that_ended_meanwhile_is_not_killed_again() -> None:
+    """A worker that is killed during a reload: the others take the configuration, without a traceback."""
+    process = multiprocessing.get_context("spawn").Process(target=int)
+    process.start()
+    process.join()
+    process.close()
+    module._Worker("1", process, lambda _: None, lambda *_: None).end(at_once=True)

@@ -201,7 +201,8 @@ class _Worker:
 
     def end(self, *, at_once: bool) -> None:
         if at_once:
-            self.process.kill()
+            with suppress(ValueError):  # it ended meanwhile, and was waited for
+                self.process.kill()
         else:
             self.channel.end()
 
