@@ -9,19 +9,27 @@ from functools import cache
 from hashlib import sha1
 from typing import Any, Final
 
-from redis.exceptions import RedisError
-from redis.exceptions import TimeoutError as RedisTimeoutError
+import redis.asyncio as redis
+from redis.exceptions import (
+    ClusterDownError,
+    MovedError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
 
-from univocal.store.redis.pipe import Pipe, ReplyError
-from univocal.store.redis.servers import Place, Servers, Word
+from univocal.store.redis.pipe import Pipe, Word
+from univocal.store.redis.servers import Place, Servers
 from univocal.store.roles import StoreReport, StoreUnavailableError, unreported
 
 __all__ = ["AWAY", "Commands", "FullError", "result_of"]
 
 # The errors of a Redis that is not to be had.
-AWAY: Final = (ReplyError, RedisError, OSError, RuntimeError)
+AWAY: Final = (RedisError, OSError, RuntimeError)
 # A server that answers so is not the one to ask any longer, or is not ready.
-_ELSEWHERE: Final = {"MOVED", "READONLY", "CLUSTERDOWN", "MASTERDOWN", "LOADING"}
+_ELSEWHERE: Final = (MovedError, ReadOnlyError, ClusterDownError)
 # A connection with so many commands under way has another opened beside it.
 _BUSY: Final = 16
 # Seconds between two questions where the servers are.
@@ -101,10 +109,12 @@ class Commands:
             return await self._pipe(self.servers.place(keys[0])).call("EVALSHA", _digest(script), *words)
         except TimeoutError:
             raise
-        except ReplyError as error:
-            if error.code != "NOSCRIPT" and error.code not in _ELSEWHERE:
-                raise
-            is_elsewhere = error.code in _ELSEWHERE
+        except NoScriptError:
+            is_elsewhere = False
+        except _ELSEWHERE:
+            is_elsewhere = True
+        except ResponseError:
+            raise
         except (RedisError, OSError):
             pass
         # To run any of the scripts twice is as good as once, but for a number that nothing has.
@@ -123,7 +133,7 @@ class Commands:
             elif best is None or pipe.load < best.load:
                 best = pipe
         if best is None or (best.load >= _BUSY and len(pipes) < self._connections):
-            best = Pipe(self.servers.connector(place), self.timeout, self._answers_again)
+            best = Pipe(self.servers.connection(place), self.timeout, self._answers_again)
             pipes.append(best)
         return best
 
@@ -149,6 +159,6 @@ class Commands:
 
 def result_of(error: BaseException) -> str:
     """The word for what became of a command."""
-    if isinstance(error, ReplyError) and error.code == "OOM":
+    if isinstance(error, OutOfMemoryError) or str(error).startswith("OOM "):
         return "full"
-    return "late" if isinstance(error, TimeoutError | RedisTimeoutError) else "error"
+    return "late" if isinstance(error, TimeoutError | redis.TimeoutError) else "error"

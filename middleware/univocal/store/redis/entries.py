@@ -15,8 +15,8 @@ from univocal.store.codec import decode, encode, usable_until, variant
 from univocal.store.purge_selectors import Keys, Selector, Variants
 from univocal.store.redis import names
 from univocal.store.redis.commands import Commands, FullError
+from univocal.store.redis.pipe import Word
 from univocal.store.redis.scripts import BEGIN, COMMIT, DESCRIBE, FINISH, LOOKUP, MOST_OCTETS, REMOVE
-from univocal.store.redis.servers import Word
 from univocal.store.redis.walk import walk
 from univocal.store.roles import Entries, FetchLease, Judge, Numbered
 

@@ -1,7 +1,7 @@
 """One connection to Redis that many callers share: commands follow one another, and so do replies.
 
-Commands of one turn of the event loop leave in one write. Replies come in the order of their commands, so one
-timer bounds them all.
+redis-py opens the connection and reads from it. Commands of one turn of the event loop leave in one write.
+Replies come in the order of their commands, so one timer bounds them all.
 """
 
 from __future__ import annotations
@@ -9,28 +9,21 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import hiredis
+import redis.asyncio as redis
+from redis.exceptions import RedisError
 
-from univocal.store.redis.servers import Connector, Word
+__all__ = ["Pipe", "Word"]
 
-__all__ = ["Pipe", "ReplyError"]
+Word: TypeAlias = bytes | int | str
+"""One of the words of a command."""
 
-_MORE: Final = object()  # the reply is not complete yet
 _Reply: TypeAlias = "asyncio.Future[Any]"
 
 
-class ReplyError(Exception):
-    """An error that Redis replied with."""
-
-    @property
-    def code(self) -> str:
-        """Its first word."""
-        return str(self).partition(" ")[0]
-
-
-class Pipe(asyncio.Protocol):
+class Pipe:
     """Commands over one connection, which is opened by the first of them. Use it in one event loop.
 
     A reply that does not come within `timeout` seconds raises TimeoutError; without one, callers give up by
@@ -39,37 +32,33 @@ class Pipe(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_connector",
+        "_connection",
         "_due",
-        "_ended",
         "_late_reply",
         "_loop",
-        "_opened",
         "_opening",
-        "_reader",
+        "_reading",
         "_timeout",
         "_timer",
-        "_transport",
         "_waiting",
+        "_writing",
         "broken",
     )
 
     def __init__(
         self,
-        connector: Connector,
+        connection: Any,
         timeout: float | None = None,
         late_reply: Callable[[], None] | None = None,
     ) -> None:
-        self._connector, self._timeout, self._late_reply = connector, timeout, late_reply
-        self._loop: Final = asyncio.get_running_loop()
-        self._reader: Final = hiredis.Reader(replyError=ReplyError, notEnoughData=_MORE)
-        self._waiting: Final = deque[tuple[_Reply, float]]()  # each with its last moment
-        self._due: Final = list[bytes]()  # commands that this turn of the event loop writes
+        self._connection, self._timeout, self._late_reply = connection, timeout, late_reply
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[tuple[_Reply, float]] = deque()  # each with its last moment
+        self._due: list[bytes] = []  # commands that are not written yet
         self._timer: asyncio.TimerHandle | None = None
-        self._transport: asyncio.Transport | None = None
         self._opening: asyncio.Task[None] | None = None
-        self._opened = False
-        self._ended: _Reply = self._loop.create_future()
+        self._reading: asyncio.Task[None] | None = None
+        self._writing: asyncio.Task[None] | None = None
         self.broken = False
 
     @property
@@ -80,14 +69,16 @@ class Pipe(asyncio.Protocol):
     def call(self, *words: Word) -> Awaitable[Any]:
         """The reply to a command.
 
-        Raises ReplyError or OSError: Redis says so, or the connection breaks or is too late.
+        Raises RedisError or OSError: Redis says so, or the connection breaks or is too late.
         """
-        return self._send(words) if self._opened else self._send_once_open(words)
+        return self._send_once_open(words) if self._reading is None else self._send(words)
 
     def _send(self, words: tuple[Word, ...]) -> _Reply:
-        if self.broken:
-            raise ConnectionError("the connection was closed")
-        packed: bytes = hiredis.pack_command(words)  # type: ignore[arg-type]
+        if self.broken or not self._connection.is_connected:
+            raise redis.ConnectionError("the connection was closed")
+        self._due.append(hiredis.pack_command(words))  # type: ignore[arg-type]
+        if self._writing is None:
+            self._write()
         reply: _Reply = self._loop.create_future()
         until = 0.0
         if self._timeout is not None:
@@ -95,15 +86,23 @@ class Pipe(asyncio.Protocol):
             if self._timer is None:
                 self._timer = self._loop.call_at(until, self._expire)
         self._waiting.append((reply, until))
-        if not self._due:
-            self._loop.call_soon(self._write)
-        self._due.append(packed)
         return reply
 
     def _write(self) -> None:
-        if self._transport is not None and not self.broken:
-            self._transport.writelines(self._due)
-        self._due.clear()
+        """Write what is due in the next turn, or when the connection takes more."""
+        self._writing = self._loop.create_task(self._write_due())
+        self._writing.add_done_callback(self._written)
+
+    async def _write_due(self) -> None:
+        due, self._due = self._due, []
+        await self._connection.send_packed_command(due, check_health=False)
+
+    def _written(self, writing: asyncio.Task[None]) -> None:
+        self._writing = None
+        if writing.cancelled() or writing.exception() is not None:
+            self.broken = True  # the reader fails all callers: redis-py has closed the connection
+        elif self._due:
+            self._write()
 
     def _expire(self) -> None:
         """Fail the callers whose time is over; their places stay."""
@@ -127,66 +126,66 @@ class Pipe(asyncio.Protocol):
             return await self._send(words)
 
     async def _open(self) -> None:
-        """Connect, and introduce itself; a server that says nothing then has as long again."""
+        # One that is cancelled before TCP is connected may be left open: redis-py bounds that by itself. A
+        # server that takes a connection and says nothing has as long again.
+        limit = 2 * self._connection.socket_connect_timeout
         try:
-            async with asyncio.timeout(2 * self._connector.timeout):
-                await self._connector.connect(self)
-                for reply in [self._send(words) for words in self._connector.introduction]:
-                    await reply
+            async with asyncio.timeout(limit):
+                await self._connection.connect()
         except BaseException:
-            self._break(ConnectionError("the connection was not opened"))
+            self.broken = True
+            await self._connection.disconnect(nowait=True)
             raise
-        self._opened = True
+        self._reading = self._loop.create_task(self._read())
 
-    async def aclose(self) -> None:
-        """Close the connection; callers that wait for a reply get none."""
-        self.broken = True
-        if self._opening is not None:
-            await asyncio.gather(self._opening, return_exceptions=True)
-        self._break(ConnectionError("the connection was closed"))
-        if self._transport is not None:
-            await self._ended
+    async def _read(self) -> None:
+        reason: BaseException = redis.ConnectionError("the connection was closed")
+        try:
+            while True:
+                try:
+                    reply = await self._connection.read_response(disable_decoding=True)
+                except redis.ResponseError as error:
+                    self._answer(error)
+                else:
+                    self._answer(reply)
+        except (RedisError, OSError, RuntimeError, IndexError) as error:
+            reason = redis.ConnectionError(str(error) or type(error).__name__)
+        finally:
+            self._break(reason)
+            await self._connection.disconnect(nowait=True)
 
-    def _break(self, reason: Exception) -> None:
+    def _break(self, reason: BaseException) -> None:
         self.broken = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for reply, _ in self._waiting:
-            if not reply.done():
-                reply.set_exception(reason)
-                reply.exception()  # nobody may wait for it any longer
+        for waiting, _ in self._waiting:
+            if not waiting.done():
+                waiting.set_exception(reason)
+                waiting.exception()  # nobody may wait for it any longer
         self._waiting.clear()
-        if self._transport is not None:
-            self._transport.abort()
-
-    # What the transport calls
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-
-    def data_received(self, data: bytes) -> None:
-        self._reader.feed(data)
-        try:
-            while (reply := self._reader.gets()) is not _MORE:
-                self._answer(reply)
-        except (hiredis.HiredisError, IndexError) as error:  # no Redis, or a reply that nobody asked for
-            self._break(ConnectionError(str(error)))
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._break(ConnectionError(str(exc or "the connection was closed")))
-        if not self._ended.done():
-            self._ended.set_result(None)
 
     def _answer(self, reply: Any) -> None:
         waiting, _ = self._waiting.popleft()
         if waiting.done():
             if self._late_reply is not None:  # its caller gave up
                 self._late_reply()
-        elif isinstance(reply, ReplyError):
+        elif isinstance(reply, Exception):
             waiting.set_exception(reply)
         else:
             waiting.set_result(reply)
+
+    async def aclose(self) -> None:
+        """Close the connection; callers that wait for a reply get none."""
+        self.broken = True
+        if self._opening is not None:
+            # It ends by its own timeout: a connection that is cancelled while it opens may be left open.
+            await asyncio.gather(self._opening, return_exceptions=True)
+        tasks = [task for task in (self._writing, self._reading) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._connection.disconnect(nowait=True)
 
 
 def _note(opening: asyncio.Task[None]) -> None:

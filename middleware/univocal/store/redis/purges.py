@@ -26,9 +26,8 @@ from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Se
 from univocal.store.redis.advice import advice, misled
 from univocal.store.redis.commands import AWAY, Commands
 from univocal.store.redis.names import JOURNAL
-from univocal.store.redis.pipe import Pipe
+from univocal.store.redis.pipe import Pipe, Word
 from univocal.store.redis.scripts import ATTACH, CATCH_UP, PUBLISH
-from univocal.store.redis.servers import Word
 from univocal.store.roles import BeyondHorizonError, Purges, StoreUnavailableError, Watcher
 
 __all__ = ["RedisPurges"]
@@ -209,7 +208,7 @@ class RedisPurges(Purges):
         async with asyncio.timeout(4 * self._commands.timeout):
             await servers.refresh()
         place = servers.place(JOURNAL[0])
-        pipe = Pipe(servers.connector(place))
+        pipe = Pipe(servers.connection(place))
         try:
             address = f"{place[0]}:{place[1]}"
             async with asyncio.timeout(4 * self._commands.timeout):

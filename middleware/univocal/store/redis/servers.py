@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import ssl
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import redis.asyncio as redis
@@ -18,56 +14,10 @@ from redis.exceptions import RedisClusterException, SlotNotCoveredError
 
 from univocal.store.redis.url import RedisAddress, read
 
-__all__ = ["Connector", "Place", "Servers", "Word", "servers_at"]
+__all__ = ["Place", "Servers", "servers_at"]
 
 Place: TypeAlias = tuple[str, int]
 """A host and a port; a socket's path and 0."""
-
-Word: TypeAlias = bytes | int | str
-"""One of the words of a command."""
-
-
-@dataclass(frozen=True, slots=True)
-class Connector:
-    """The way to a server, and the commands that a connection begins with; `timeout` is in seconds."""
-
-    place: Place
-    context: ssl.SSLContext | None
-    introduction: tuple[tuple[Word, ...], ...]
-    timeout: float
-
-    async def connect(self, protocol: asyncio.Protocol) -> None:
-        """Connect. Raises OSError."""
-        loop, (host, port) = asyncio.get_running_loop(), self.place
-        if port:
-            await loop.create_connection(lambda: protocol, host, port, ssl=self.context)
-        else:
-            await loop.create_unix_connection(lambda: protocol, host)
-
-
-def introduction(login: Mapping[str, Any]) -> tuple[tuple[Word, ...], ...]:
-    """The commands that a connection begins with, for a user, a password and a database."""
-    commands = list[tuple[Word, ...]]()
-    user, password, number = (login.get(name) for name in ("username", "password", "db"))
-    if user or password:
-        commands.append(("AUTH", *([user] if user else []), password or ""))
-    if number:
-        commands.append(("SELECT", number))
-    return (*commands, ("PING",))
-
-
-def tls_context(options: Mapping[str, Any]) -> ssl.SSLContext:
-    """The context of a TLS connection. Raises OSError for files that cannot be used."""
-    context = ssl.create_default_context()
-    verify = ssl.VerifyMode[f"CERT_{options.get('ssl_cert_reqs', 'required').upper()}"]
-    context.check_hostname = options.get("ssl_check_hostname", True) and verify != ssl.CERT_NONE
-    context.verify_mode = verify
-    if "ssl_ca_certs" in options or "ssl_ca_path" in options:
-        context.load_verify_locations(options.get("ssl_ca_certs"), options.get("ssl_ca_path"))
-    if "ssl_certfile" in options:
-        files = options["ssl_certfile"], options.get("ssl_keyfile")
-        context.load_cert_chain(*files, options.get("ssl_password"))
-    return context
 
 
 class Servers(ABC):
@@ -76,7 +26,6 @@ class Servers(ABC):
     def __init__(self, address: RedisAddress, timeout: float) -> None:
         self.address: Final = address
         self._timeout: Final = timeout
-        self._context: ssl.SSLContext | None = None
 
     @abstractmethod
     def place(self, name: bytes) -> Place:
@@ -94,11 +43,24 @@ class Servers(ABC):
     async def aclose(self) -> None:
         """Disconnect from whom `refresh` asks."""
 
-    def connector(self, place: Place) -> Connector:
-        """The way to a server. Raises OSError for TLS files that cannot be used."""
-        if self._context is None and self.address.tls:
-            self._context = tls_context(self.address.tls_options)
-        return Connector(place, self._context, introduction(self.address.login), self._timeout)
+    def connection(self, place: Place) -> Any:
+        """A connection, not opened yet, of redis-py: it speaks RESP2, and tries nothing twice."""
+        settings = self._settings() | self.address.login
+        host, port = place
+        if not port:
+            return redis.UnixDomainSocketConnection(path=host, **settings)
+        if self.address.tls:
+            return redis.SSLConnection(host=host, port=port, **settings, **self.address.tls_options)
+        return redis.Connection(host=host, port=port, **settings)
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "protocol": 2,
+            "decode_responses": False,
+            "socket_timeout": None,
+            "socket_connect_timeout": self._timeout,
+            "retry": Retry(NoBackoff(), 0),
+        }
 
 
 class _OneServer(Servers):

@@ -12,8 +12,8 @@ from typing import Final
 from univocal.store.codec import decode
 from univocal.store.redis.commands import Commands
 from univocal.store.redis.names import JOURNAL, ROOT, key_of
+from univocal.store.redis.pipe import Word
 from univocal.store.redis.scripts import BEGIN, DESCRIBE, TIDY, UNLINK
-from univocal.store.redis.servers import Word
 from univocal.store.roles import Judge, Numbered, StoreUnavailableError
 
 __all__ = ["walk"]
